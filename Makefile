@@ -1,0 +1,88 @@
+# Everything from a fresh clone, with nothing but Python 3.11 or newer and make.
+#
+#   make train    set up .venv, install hmx at pinned versions, train an agent on HackMatrix
+#   make test     the same set-up plus the test tools, then every test
+#   make check    what CI runs: lint, format, types, layers, generated docs, tests
+#   make docs     write man pages, completions and the reference pages anew
+#   make clean    remove .venv and caches; runs/ stays
+#
+# Variables: PYTHON (interpreter to build the environment with), VENV (where it goes),
+# ARGS (more options for `make train` or `make test`).
+
+VENV ?= .venv
+PYTHON ?= python3
+ARGS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+INSTALLED := $(VENV)/.installed
+INSTALLED_TEST := $(VENV)/.installed-test
+FILES := $(wildcard hmx tests tools benchmarks)
+
+.DEFAULT_GOAL := help
+.PHONY: help install train test check static lint format types layers docs docs-current constraints clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+$(VENV)/.created:
+	@PYTHON="$(PYTHON)" sh tools/make-venv.sh "$(VENV)"
+	@touch $@
+
+$(INSTALLED): $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing hmx and its pinned dependencies into $(VENV) (a few minutes the first time) ..."
+	@$(PIP) install --constraint constraints.txt hatchling editables
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable .
+	@touch $@
+	@echo "Installed. The command is $(BIN)/hmx"
+
+$(INSTALLED_TEST): $(INSTALLED)
+	@echo "Installing the test tools into $(VENV) ..."
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[test]'
+	@touch $@
+
+install: $(INSTALLED)
+
+train: $(INSTALLED)
+	@echo "Training: $(BIN)/hmx train $(ARGS)"
+	@$(BIN)/hmx train $(ARGS)
+
+test: $(INSTALLED_TEST)
+	@echo "Testing: every test, on two processes ..."
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: static test
+	@echo "All checks passed."
+
+static: lint types layers docs-current
+
+lint: $(INSTALLED_TEST)
+	@echo "Lint and format ..."
+	@$(BIN)/ruff check $(FILES)
+	@$(BIN)/ruff format --check $(FILES)
+
+format: $(INSTALLED_TEST)
+	@$(BIN)/ruff check --fix $(FILES)
+	@$(BIN)/ruff format $(FILES)
+
+types: $(INSTALLED_TEST)
+	@echo "Types ..."
+	@$(BIN)/mypy
+
+layers: $(INSTALLED_TEST)
+	@echo "Layers ..."
+	@$(BIN)/lint-imports --no-logo
+
+docs: $(INSTALLED)
+	@$(BIN)/python tools/docs.py
+
+docs-current: $(INSTALLED_TEST)
+	@echo "Generated docs ..."
+	@$(BIN)/python tools/docs.py --check
+
+constraints: $(INSTALLED_TEST)
+	@$(BIN)/python tools/constraints.py
+
+clean:
+	@echo "Removing $(VENV) and caches; runs/ stays."
+	@rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find hmx tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""hmx: train, watch and measure agents on HackMatrix, in pure JAX."""

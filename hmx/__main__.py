@@ -1,0 +1,14 @@
+"""The `hmx` command: `python -m hmx` and the entry point are the same."""
+
+from __future__ import annotations
+
+from hmx.cli.app import app
+
+
+def main() -> None:
+    """Runs the command line and ends the process with its exit code."""
+    app(prog_name="hmx")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Learning algorithms as records of pure functions."""
+
+from __future__ import annotations
+
+from hmx.agents.ppo import make_ppo
+from hmx.agents.types import Algorithm
+from hmx.config.schema import Config
+from hmx.env.protocol import Env
+
+__all__ = ["Algorithm", "make_algorithm"]
+
+ALGORITHMS = {"ppo": make_ppo}
+
+
+def make_algorithm(cfg: Config, env: Env) -> Algorithm:
+    """The algorithm `cfg.algo.name` on `cfg.env.num_envs` copies of `env`.
+
+    Raises:
+        HmxError: the configuration is impossible.
+    """
+    return ALGORITHMS[cfg.algo.name](cfg, env)

@@ -1,0 +1,130 @@
+"""Complete episodes of a fixed policy, counted so that short ones are not favoured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.agents.metrics import info_name
+from hmx.agents.types import Algorithm, TrainState
+from hmx.env.protocol import Env
+from hmx.rl import distributions
+from hmx.types import Array, Key, Timestep
+
+Policy = Callable[[Any, Array, Array, Key], Array]
+"""`(train state, obs [E, A, ...], legal [E, A, num_actions], key) -> action [E, A]`."""
+
+_STEP_LIMIT = 10_000  # of an episode in an environment that sets none: a policy may walk in circles for ever
+
+
+class Episodes(NamedTuple):
+    """One entry per episode, `[N]`; `info` has the environment's `_max` and `_sum` keys without these endings."""
+
+    total: Array  # reward, summed over steps and agents
+    length: Array  # int32
+    finished: Array  # bool: false only where an episode of an environment without a step limit did not end
+    info: dict[str, Array]
+
+
+class _Play(NamedTuple):
+    env_state: Any
+    obs: Array
+    legal: Array
+    step: Array  # int32
+    played: Array  # [E] int32: episodes each environment has finished
+    episodes: Episodes  # [Q, E]
+
+
+def random_policy(state: TrainState, obs: Array, legal: Array, key: Key) -> Array:
+    """Uniformly random over the legal actions; ignores the train state."""
+    return distributions.sample(key, jnp.zeros(legal.shape, jnp.float32), legal)
+
+
+def algorithm_policy(algorithm: Algorithm, greedy: bool) -> Policy:
+    """The algorithm's policy, sampled or greedy."""
+
+    def policy(state: TrainState, obs: Array, legal: Array, key: Key) -> Array:
+        return algorithm.act(state, obs, legal, key, greedy).action
+
+    return policy
+
+
+def make_evaluator(
+    env: Env, policy: Policy, num_envs: int, num_episodes: int
+) -> Callable[[TrainState, Key], Episodes]:
+    """A jitted `(train state, key) -> Episodes` with `num_episodes` entries.
+
+    Every environment plays a quota fixed beforehand (they differ by at most one), and all are waited for: taking
+    the first N episodes to end would favour short ones.
+
+    Args:
+        env: the environment.
+        policy: how actions are chosen.
+        num_envs: environments side by side; no more than `num_episodes` are used.
+        num_episodes: episodes wanted.
+    """
+    num_envs = min(num_envs, num_episodes)
+    quota = np.full(num_envs, num_episodes // num_envs)
+    quota[: num_episodes % num_envs] += 1
+    wanted = np.arange(quota.max())[:, None] < quota
+    limit = int(quota.max()) * (env.spec.max_steps or _STEP_LIMIT)
+
+    def evaluate(state: TrainState, key: Key) -> Episodes:
+        k_reset, k_steps = jax.random.split(key)
+        env_state, timestep = env.reset(jax.random.split(k_reset, num_envs))
+        play = _Play(
+            env_state,
+            timestep.obs,
+            timestep.legal,
+            step=jnp.int32(0),
+            played=jnp.zeros(num_envs, jnp.int32),
+            episodes=_no_episodes(timestep, wanted.shape),
+        )
+
+        def unfinished(play: _Play) -> Array:
+            return jnp.any(play.played < quota) & (play.step < limit)
+
+        play = jax.lax.while_loop(unfinished, partial(_step, env, policy, state, k_steps), play)
+        rows, columns = np.nonzero(wanted)
+        episodes: Episodes = jax.tree.map(lambda leaf: leaf[rows, columns], play.episodes)
+        return episodes
+
+    return jax.jit(evaluate)
+
+
+def _no_episodes(timestep: Timestep, shape: tuple[int, ...]) -> Episodes:
+    info = {}
+    for key in timestep.info:
+        name, kind = info_name(key)
+        if kind in ("max", "sum"):
+            info[name] = jnp.full(shape, -jnp.inf if kind == "max" else 0.0, jnp.float32)
+    return Episodes(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool), info)
+
+
+def _step(env: Env, policy: Policy, state: TrainState, key: Key, play: _Play) -> _Play:
+    k_act, k_env = jax.random.split(jax.random.fold_in(key, play.step))
+    action = policy(state, play.obs, play.legal, k_act)
+    env_state, timestep = env.step(play.env_state, action, jax.random.split(k_env, play.played.shape[0]))
+    done = timestep.terminated | timestep.truncated
+    # the row of the episode under way; none once an environment has played them all
+    here = jnp.arange(play.episodes.total.shape[0])[:, None] == play.played[None]
+    episodes = play.episodes
+    info = dict(episodes.info)
+    for key_name, value in timestep.info.items():
+        name, kind = info_name(key_name)
+        if kind == "max":
+            info[name] = jnp.where(here, jnp.maximum(info[name], value[None]), info[name])
+        elif kind == "sum":
+            info[name] = info[name] + jnp.where(here, value[None], 0.0)
+    episodes = Episodes(
+        total=episodes.total + jnp.where(here, timestep.reward.sum(-1)[None], 0.0),
+        length=episodes.length + here,
+        finished=episodes.finished | (here & done[None]),
+        info=info,
+    )
+    return _Play(env_state, timestep.obs, timestep.legal, play.step + 1, play.played + done, episodes)

@@ -1,0 +1,64 @@
+"""What a rollout reports: one record of accumulators per step, merged over time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from hmx.env.protocol import EnvSpec
+from hmx.types import Array, Max, Mean, Metric, Metrics, Sum, Timestep
+
+KINDS: dict[str, type[Mean] | type[Max] | type[Sum]] = {"mean": Mean, "max": Max, "sum": Sum}
+
+
+class Episode(NamedTuple):
+    """The episodes under way: reward so far (summed over agents) and steps so far, `[E]`."""
+
+    total: Array
+    length: Array
+
+    @classmethod
+    def start(cls, num_envs: int) -> Episode:
+        """No reward, no steps."""
+        return cls(jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+
+
+def info_name(key: str) -> tuple[str, str]:
+    """Name and kind of a key in `Timestep.info`: `wins_sum` is (`wins`, `sum`).
+
+    Kinds are `mean`, `max` and `sum`; a key without one has an empty kind and keeps its name.
+    """
+    name, _, kind = key.rpartition("_")
+    return (name, kind) if kind in KINDS else (key, "")
+
+
+def step_metrics(spec: EnvSpec, action_t: Array, timestep: Timestep, episode: Episode) -> Metrics:
+    """The metrics of one step of `E` environments; `episode` includes that step."""
+    done = timestep.terminated | timestep.truncated
+    metrics: Metrics = {f"reward/{name}": Mean.of(timestep.terms[name]) for name in spec.reward_terms}
+    for name, first, end in spec.action_groups:
+        metrics[f"actions/{name}_frac"] = Mean.of((action_t >= first) & (action_t < end))
+    for key, value in timestep.info.items():
+        name, kind = info_name(key)
+        if kind:
+            metrics[name if "/" in name else f"stats/{name}"] = KINDS[kind].of(value)
+    metrics["train/mean_reward"] = Mean.of(timestep.reward.sum(-1))
+    metrics["train/mean_episode_return"] = Mean.of(episode.total, where=done)
+    metrics["train/mean_episode_length"] = Mean.of(episode.length, where=done)
+    metrics["train/num_episodes"] = Sum.of(done)
+    return metrics
+
+
+def over_time(metrics: Metrics) -> Metrics:
+    """Merge metrics stacked along a leading axis into one window."""
+    return {name: _merge(metric) for name, metric in metrics.items()}
+
+
+def _merge(metric: Metric) -> Metric:
+    if isinstance(metric, Mean):
+        return Mean(metric.total.sum(0), metric.count.sum(0))
+    if isinstance(metric, Max):
+        known = jnp.where(metric.count > 0, metric.value, -jnp.inf)
+        return Max(known.max(0), metric.count.sum(0))
+    return Sum(metric.total.sum(0))

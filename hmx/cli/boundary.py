@@ -1,0 +1,206 @@
+"""The rim of every command: whatever goes wrong becomes one `error:`, one `hint:` and a documented exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from hmx.errors import ExitCode, HmxError
+
+# What a user can do something about although nobody foresaw the place it happened in.
+_DISK = {
+    errno.EACCES: "choose a folder you may write to, or change its permissions",
+    errno.EPERM: "choose a folder you may write to, or change its permissions",
+    errno.EROFS: "choose a folder on a disk that is not read-only",
+    errno.ENOSPC: "free some space, or choose a folder on another disk",
+    errno.EDQUOT: "free some space, or choose a folder on another disk",
+    errno.ENOTDIR: "a part of this path is a file; choose another folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+class Boundary(TyperGroup):
+    """The root command, which lets no traceback out.
+
+    `--debug` may stand anywhere before `--`; it prints the traceback that is otherwise kept in a crash report.
+    """
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Parses and runs, then ends the process (or returns, for a caller that wants the result)."""
+        given = list(sys.argv[1:] if args is None else args)
+        words, debug = _take_debug(given)
+
+        def run() -> Any:
+            return super(Boundary, self).main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+
+        if not standalone_mode:
+            return run()
+        code: Any
+        try:
+            code = run()
+            _flush()
+        except KeyboardInterrupt as error:
+            code = _interrupted(error)
+        except BrokenPipeError:
+            _silence()
+            code = ExitCode.OK
+        except Exception as error:
+            code = report(error, given, debug)
+        sys.exit(int(code) if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; an interruption keeps the signal that caused it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise typer.Exit(_interrupted(error)) from error
+
+
+def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
+    """Tells the user what went wrong on stderr and returns the exit code."""
+    if isinstance(error, HmxError):
+        say("error", error.message, error.hint)
+        if debug:
+            _traceback(error)
+        return int(error.exit_code)
+    if isinstance(error, typer.Abort | EOFError):
+        say("error", "stopped before an answer was given")
+        return int(ExitCode.UNEXPECTED)
+    if isinstance(error, TyperException):
+        return _usage(error, words)
+    if isinstance(error, OSError) and error.errno in _DISK and not debug:
+        place = f" {error.filename}" if error.filename else ""
+        say("error", f"cannot use{place}: {os.strerror(error.errno)}", _DISK[error.errno])
+        return int(ExitCode.ARTEFACT)
+    summary = " ".join(f"{type(error).__name__}: {error}".split())
+    if debug:
+        _traceback(error)
+        say("error", f"unexpected {summary}")
+    else:
+        say("error", f"unexpected {summary}", f"{_crash_report(error, words)}; --debug shows it here")
+    return int(ExitCode.UNEXPECTED)
+
+
+def say(kind: str, message: str, hint: str = "") -> None:
+    """Writes `kind: message`, and a hint under an empty line, to stderr."""
+    from rich.console import Console
+    from rich.text import Text
+
+    style = {"error": "bold red", "warning": "yellow"}.get(kind, "")
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    with contextlib.suppress(BrokenPipeError):
+        console.print(Text(f"{kind}: ", style) + Text(message, ""))
+        if hint:
+            console.print()
+            console.print(Text("hint: ", "bold cyan") + Text(hint, ""))
+
+
+def nearest(word: str, names: Sequence[str]) -> str | None:
+    """The name that `word` was most likely meant to be."""
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def _usage(error: TyperException, words: Sequence[str]) -> int:
+    ctx: Any = getattr(error, "ctx", None)
+    # An option without its value is found before its command has a context.
+    path = ctx.command_path if ctx is not None else " ".join(["hmx", *[w for w in words if w.isalpha()][:1]])
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # With panels the help has been printed already, and the message is empty.
+        sys.stderr.write(error.format_message().lstrip())
+        return int(ExitCode.USAGE)
+    option = getattr(error, "option_name", None)
+    message, hint = error.format_message().rstrip("."), f"{path} --help"
+    if type(error).__name__ == "NoSuchOption" and ctx is not None:
+        names = [name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("--")]
+        close = nearest(str(option), names)
+        message = f"no such option: {option}"
+        hint = f"did you mean {close}? All options: {path} --help" if close else f"all options: {path} --help"
+    elif message.startswith("No such command") and ctx is not None:
+        word = message.split("'")[1]
+        close = nearest(word, list(ctx.command.commands))
+        message = f"no such command: {word}"
+        hint = f"did you mean {path} {close}?" if close else f"all commands: {path} --help"
+    say("error", message[:1].lower() + message[1:], hint)
+    return int(ExitCode.USAGE)
+
+
+def _take_debug(words: list[str]) -> tuple[list[str], bool]:
+    end = words.index("--") if "--" in words else len(words)
+    kept = [word for word in words[:end] if word != "--debug"]
+    return kept + words[end:], len(kept) != end
+
+
+def _interrupted(error: BaseException) -> int:
+    signum = getattr(error, "signum", None)
+    if signum is not None:
+        # A second signal: compiled code may still be running in another thread, and nobody may wait for it.
+        _flush()
+        os._exit(128 + int(signum))
+    say("error", "interrupted")
+    return int(ExitCode.SIGINT)
+
+
+def _crash_report(error: Exception, words: Sequence[str]) -> str:
+    import platform
+    import shlex
+    import tempfile
+
+    from hmx.cli.version import version
+
+    lines = [
+        f"hmx {version()}, Python {platform.python_version()}, {platform.platform()}",
+        f"command: hmx {shlex.join(words)}",
+        "",
+        *_lines(error),
+    ]
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="hmx-crash-", suffix=".txt", delete=False) as file:
+            file.write("\n".join(lines) + "\n")
+    except OSError as failure:
+        return f"no crash report could be written ({failure.strerror})"
+    return f"the crash report is {file.name}"
+
+
+def _lines(error: Exception) -> Iterator[str]:
+    import traceback
+
+    for block in traceback.format_exception(error):
+        yield from block.rstrip().split("\n")
+
+
+def _traceback(error: Exception) -> None:
+    sys.stderr.write("\n".join(_lines(error)) + "\n")
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _silence()
+        except (OSError, ValueError):
+            pass
+
+
+def _silence() -> None:
+    """Sends what is still buffered nowhere, so that the interpreter has nothing to complain about when it ends."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

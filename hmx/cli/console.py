@@ -1,0 +1,238 @@
+"""What a person sees while a run goes on: one calm panel on stderr; and what a program sees: JSON lines on stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections import defaultdict
+from typing import Any, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hmx.cli.spark import sparkline
+from hmx.records.jsonl import encode
+from hmx.runs.sinks import Record, RunInfo, Sink
+
+SCHEMA = 1
+
+# What the panel shows below the bar: label, metric, format.
+_FIGURES = (
+    ("stage", "stats/highest_stage", "{:.0f}"),
+    ("entropy", "train/entropy", "{:.2f}"),
+    ("KL", "train/approx_kl", "{:.4f}"),
+)
+_RETURN = "train/mean_episode_return"
+
+
+def clock(seconds: float) -> str:
+    """A duration as m:ss or h:mm:ss."""
+    minutes, rest = divmod(max(int(seconds + 0.5), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def short(count: float) -> str:
+    """A count in at most five characters: 950, 12.5k, 4.00M."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= limit:
+            scaled = count / limit
+            return (
+                f"{scaled:.2f}{unit}"
+                if scaled < 10
+                else f"{scaled:.1f}{unit}"
+                if scaled < 100
+                else f"{scaled:.0f}{unit}"
+            )
+    return f"{count:.0f}"
+
+
+class ConsoleSink(Sink):
+    """A live panel; does nothing where its console is not a terminal.
+
+    Args:
+        console: a console on stderr.
+        now: seconds that only go forward.
+    """
+
+    name = "the console"
+
+    def __init__(self, console: Console, now: Any = time.monotonic) -> None:
+        self._console = console
+        self._now = now
+        self._live: Live | None = None
+        self._info: RunInfo | None = None
+        self._phase = "starting"
+        self._phase_since = now()
+        self._trained = 0.0  # seconds of training so far, this process
+        self._first_steps = 0
+        self._steps = 0
+        self._latest: dict[str, float] = {}
+        self._returns: list[float] = []
+        self._window: defaultdict[str, list[float]] = defaultdict(list)
+        self._update = -1
+
+    def start(self, info: RunInfo) -> None:
+        """Shows the panel."""
+        self._info = info
+        self._first_steps = self._steps = info.first_update * info.steps_per_update
+        self._phase_since = self._now()
+        if self._console.is_terminal:
+            self._live = Live(
+                self, console=self._console, refresh_per_second=4, redirect_stdout=False, redirect_stderr=False
+            )
+            self._live.start()
+
+    def phase(self, name: str) -> None:
+        """Names what is going on, with the time it takes."""
+        if name == self._phase:
+            return
+        if self._phase in ("training", "saving"):
+            self._trained += self._now() - self._phase_since
+        self._phase, self._phase_since = name, self._now()
+
+    def record(self, record: Record) -> None:
+        """Takes in the metrics of one update of one seed; seeds of one update are averaged."""
+        if int(record["update"]) != self._update:
+            self._close_window()
+            self._update = int(record["update"])
+        self._steps = int(record["env_steps"])
+        for name, value in record.items():
+            self._window[name].append(float(value))
+
+    def flush(self) -> None:
+        """Shows the last update of the chunk."""
+        self._close_window()
+
+    def warn(self, message: str) -> None:
+        """Prints a warning above the panel."""
+        self._console.print(Text.assemble(("warning: ", "yellow"), message))
+
+    def close(self, state: str) -> None:
+        """Leaves the last state of the panel on the screen."""
+        self._close_window()
+        self.phase(state)
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _close_window(self) -> None:
+        for name, values in self._window.items():
+            self._latest[name] = sum(values) / len(values)
+        if _RETURN in self._window:
+            self._returns.append(self._latest[_RETURN])
+        self._window.clear()
+
+    def _seconds(self) -> float:
+        running = self._phase in ("training", "saving")
+        return self._trained + (self._now() - self._phase_since if running else 0.0)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The panel as it is now."""
+        if self._info is None:
+            return
+        width = min(options.max_width, 84)
+        rows = Table.grid(expand=True)
+        rows.add_row(self._bar(width - 4))
+        rows.add_row(self._times())
+        if self._latest:
+            rows.add_row(self._curve(width - 4, options.ascii_only))
+            rows.add_row(self._figures())
+        yield Panel(rows, title=Text(self._info.name, "bold"), title_align="left", width=width, border_style="dim")
+
+    def _bar(self, width: int) -> Table:
+        assert self._info is not None
+        total = max(self._info.total_steps, 1)
+        label = self._phase
+        if self._phase in ("compiling", "evaluating"):
+            label += f" {clock(self._now() - self._phase_since)}"
+        tail = f" {min(self._steps / total, 1):4.0%}" + (f" {short(self._steps)}/{short(total)}" if width >= 50 else "")
+        grid = Table.grid(expand=True)
+        grid.add_column(width=max(len(label), 8) + 1, no_wrap=True)
+        grid.add_column(ratio=1)
+        grid.add_column(width=len(tail), no_wrap=True)
+        grid.add_row(Text(label, "cyan"), ProgressBar(total=total, completed=self._steps), tail)
+        return grid
+
+    def _times(self) -> Text:
+        assert self._info is not None
+        done, left = self._steps - self._first_steps, self._info.total_steps - self._steps
+        seconds = self._seconds()
+        if self._phase == "compiling":
+            return Text(
+                "the first call compiles; the next run of this kind is quicker",
+                "dim",
+                overflow="ellipsis",
+                no_wrap=True,
+            )
+        if not done or seconds <= 0:
+            return Text("")
+        rate = self._latest.get("train/steps_per_sec", 0.0)
+        text = Text.assemble((clock(seconds), "bold"), " gone", no_wrap=True, overflow="ellipsis")
+        if left > 0 and self._phase in ("training", "saving"):
+            text.append_text(Text.assemble(", ", (clock(seconds / done * left), "bold"), " left"))
+        return text.append(f"  {short(rate)} steps/s")
+
+    def _curve(self, width: int, ascii_only: bool) -> Text:
+        value = self._latest.get(_RETURN)
+        if value is None:
+            return Text("return  no episode has ended yet", "dim")
+        text = Text.assemble("return ", (f"{value:+.2f}", "bold green"), "  ")
+        return text.append(sparkline(self._returns, width - len(text), ascii_only), "green")
+
+    def _figures(self) -> Text:
+        parts = [f"{label} {form.format(self._latest[name])}" for label, name, form in _FIGURES if name in self._latest]
+        return Text("  ".join(parts))
+
+
+class JsonSink(Sink):
+    """One JSON object a line: `start`, then `update` for each update and seed.
+
+    A reader that goes away ends the run as SIGTERM does: the chunk is finished and a checkpoint written.
+    """
+
+    name = "the JSON stream"
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self.broken = False
+
+    def start(self, info: RunInfo) -> None:
+        """Says what the run is."""
+        self.emit(
+            "start",
+            {
+                "run": info.name,
+                "path": str(info.path),
+                "first_update": info.first_update,
+                "total_updates": info.total_updates,
+                "steps_per_update": info.steps_per_update,
+                "num_seeds": info.num_seeds,
+            },
+        )
+
+    def record(self, record: Record) -> None:
+        """Hands on a record as it is."""
+        self.emit("update", record)
+
+    def warn(self, message: str) -> None:
+        """Hands on a warning."""
+        self.emit("warning", {"message": message})
+
+    def emit(self, event: str, body: Any) -> None:
+        """Writes one line at once, so that a reader sees it as it happens."""
+        if self.broken:
+            return
+        try:
+            self._stream.write(encode({"schema": SCHEMA, "event": event, **body}) + "\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            self.broken = True
+            with contextlib.suppress(ValueError):
+                signal.raise_signal(signal.SIGTERM)

@@ -1,0 +1,95 @@
+"""What `train` and `resume` have in common: the sinks for eyes and programs, and how the end is told."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from hmx.cli import tables
+from hmx.cli.boundary import say
+from hmx.cli.console import ConsoleSink, JsonSink
+
+if TYPE_CHECKING:
+    from hmx.config.load import Loaded
+    from hmx.jobs.train import TrainResult
+    from hmx.runs.sinks import Sink
+
+
+def run(loaded: Loaded, *, force: bool, json: bool) -> None:
+    """Trains, tells, and ends with the exit code of the signal that stopped it, if one did."""
+    from hmx.jobs.train import train
+
+    def start(sinks: Sequence[Sink]) -> TrainResult:
+        return train(loaded.config, origins=loaded.origins, sinks=sinks, force=force, command_line=_command_line())
+
+    _carry_out(start, json)
+
+
+def go_on(run_name: Path, *, total_steps: str | None, json: bool) -> None:
+    """Resumes, tells, and ends likewise."""
+    from hmx.jobs.resume import resume
+
+    changes = {} if total_steps is None else {"run.total_steps": total_steps}
+
+    def start(sinks: Sequence[Sink]) -> TrainResult:
+        return resume(run_name, changes=changes, sinks=sinks, command_line=_command_line())
+
+    _carry_out(start, json)
+
+
+def dry(loaded: Loaded, *, force: bool, json: bool) -> None:
+    """Says what would be done."""
+    from hmx.jobs.train import plan
+
+    planned = plan(loaded.config, origins=loaded.origins)
+    if json:
+        print_json(planned.to_json())
+        return
+    Console(highlight=False).print(tables.plan(planned))
+    for warning in planned.warnings:
+        say("warning", warning)
+    if planned.exists and not force:
+        say(
+            "warning",
+            f"{planned.run} is there already: train would refuse",
+            f"hmx resume {planned.run.name}, or --force",
+        )
+
+
+def print_json(body: dict[str, Any]) -> None:
+    """One object on one line of stdout."""
+    sys.stdout.write(jsonlib.dumps(body) + "\n")
+
+
+def _carry_out(start: Callable[[Sequence[Sink]], TrainResult], json: bool) -> None:
+    eyes = Console(stderr=True, highlight=False)
+    # A sink for eyes shows warnings as they come; without one they are told at the end.
+    stream = JsonSink() if json else None
+    sinks: list[Sink] = [*([ConsoleSink(eyes)] if eyes.is_terminal else []), *([stream] if stream else [])]
+    result = start(sinks)
+    if not eyes.is_terminal:
+        for warning in result.warnings:
+            say("warning", warning)
+    if stream is not None:
+        stream.emit("result", result.to_json())
+    _tell(result, Console(stderr=json, highlight=False))
+    if result.signum is not None:
+        raise typer.Exit(128 + result.signum)
+
+
+def _tell(result: TrainResult, console: Console) -> None:
+    if result.state == "interrupted":
+        say("stopped", f"after update {result.updates:,} of {result.total_updates:,}; the checkpoint is complete", "")
+        say("go on", result.resume_command)
+        return
+    console.print(tables.result(result))
+
+
+def _command_line() -> list[str]:
+    return ["hmx", *sys.argv[1:]]

@@ -1,0 +1,169 @@
+"""What follows from a configuration: sizes, counts, and everything that is wrong with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from hmx.config.coerce import BadValue, coerce, show
+from hmx.config.divisors import neighbours
+from hmx.config.fields import FIELDS, get
+from hmx.config.limits import LIMITS
+from hmx.config.names import clean_run_name, is_run_name, nearest
+from hmx.config.problem import Problem, error
+from hmx.config.schema import ENV_IDS, Config
+
+COUNTER_LIMIT = 2**32 - 1
+"""The highest count of a uint32, the widest integer there is on a device by default."""
+
+
+class Derived(NamedTuple):
+    """Sizes of a run, per seed. `steps` are environment steps; an update is one rollout and its gradient steps."""
+
+    batch_size: int  # steps per update = env.num_envs x algo.num_steps
+    minibatch_size: int  # steps per gradient step
+    gradient_steps_per_update: int
+    num_updates: int  # the fewest whole updates that reach run.total_steps
+    gradient_steps: int  # over the whole run
+    total_env_steps: int  # that really run: num_updates x batch_size, at least run.total_steps
+    updates_per_chunk: int  # at most run.updates_per_chunk
+    steps_per_chunk: int  # of a full chunk
+    num_chunks: int  # the last one may be shorter
+    num_checkpoints: int  # written over the run, whether kept or not
+    all_env_steps: int  # over all seeds
+
+
+def derive(cfg: Config) -> Derived:
+    """The sizes of a run; the configuration must have no `problems`."""
+    batch = cfg.env.num_envs * cfg.algo.num_steps
+    gradient_steps = cfg.algo.update_epochs * cfg.algo.num_minibatches
+    updates = _ceil_div(cfg.run.total_steps, batch)
+    per_chunk = min(cfg.run.updates_per_chunk, updates)
+    chunks = _ceil_div(updates, per_chunk)
+    return Derived(
+        batch_size=batch,
+        minibatch_size=batch // cfg.algo.num_minibatches,
+        gradient_steps_per_update=gradient_steps,
+        num_updates=updates,
+        gradient_steps=updates * gradient_steps,
+        total_env_steps=updates * batch,
+        updates_per_chunk=per_chunk,
+        steps_per_chunk=per_chunk * batch,
+        num_chunks=chunks,
+        num_checkpoints=_ceil_div(chunks, cfg.run.checkpoint_every),
+        all_env_steps=updates * batch * cfg.run.num_seeds,
+    )
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def problems(cfg: Config) -> list[Problem]:
+    """Everything that keeps the configuration from running, each with values that work.
+
+    Rules that need several values are applied only where each of those is fit on its own.
+    """
+    found = [*_types(cfg)]
+    bad = {key for p in found for key in p.keys}
+    found += _ranges(cfg, bad)
+    bad = {key for p in found for key in p.keys}
+    found += [p for p in _names(cfg) if not bad.intersection(p.keys)]
+    if not bad.intersection(("run.total_steps", "env.num_envs", "algo.num_steps", "algo.num_minibatches")):
+        found += _sizes(cfg)
+    return found
+
+
+def warnings(cfg: Config) -> list[Problem]:
+    """What will run, but perhaps not as meant; the configuration must have no `problems`."""
+    return [*_length_warnings(cfg), *_other_warnings(cfg)]
+
+
+def check(cfg: Config, origins: Mapping[str, str] | None = None) -> None:
+    """Raises one `HmxError` that lists every problem, with the origin of each value where `origins` tells it."""
+    if found := problems(cfg):
+        raise error(found, {key: show(get(cfg, key)) for key in FIELDS}, origins)
+
+
+def _types(cfg: Config) -> Iterator[Problem]:
+    for key, field in FIELDS.items():
+        try:
+            coerce(field, get(cfg, key))
+        except BadValue as bad:
+            yield Problem("value", (key,), bad.message, bad.suggestion)
+
+
+def _ranges(cfg: Config, bad: set[str]) -> Iterator[Problem]:
+    for key, limit in LIMITS.items():
+        if key in bad:
+            continue
+        value = get(cfg, key)
+        values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+        if not values:
+            yield Problem("range", (key,), "needs at least one width", f"{key}={show(FIELDS[key].default)}")
+        elif not all(limit.holds(v) for v in values):
+            works = tuple(v if limit.holds(v) else limit.near(v) for v in values)
+            yield Problem("range", (key,), f"must be {limit.words}", f"{key}={show(works)}")
+
+
+def _names(cfg: Config) -> Iterator[Problem]:
+    if cfg.env.id not in ENV_IDS:
+        near = nearest(cfg.env.id, ENV_IDS)
+        words = f"no such environment; known are {', '.join(ENV_IDS)}"
+        yield Problem("unknown_env", ("env.id",), words, f"env.id={near or ENV_IDS[0]}")
+    elif cfg.net.kind == "cells" and cfg.env.id != "hackmatrix":
+        keys = ("net.kind", "env.id")
+        yield Problem("net_kind", keys, "the cells network reads the board of HackMatrix only", "net.kind=mlp")
+    if cfg.algo.clip_vf_eps > 0 and cfg.algo.value_target == "two_hot":
+        keys = ("algo.clip_vf_eps", "algo.value_target")
+        yield Problem("clip_two_hot", keys, "a two_hot value cannot be clipped", "algo.clip_vf_eps=0")
+    if cfg.run.name and not is_run_name(cfg.run.name):
+        words = "must be 1 to 100 letters, digits, dots, dashes or underscores, the first a letter or digit"
+        yield Problem("run_name", ("run.name",), words, f"run.name={clean_run_name(cfg.run.name)}")
+    if not cfg.run.root:
+        yield Problem("run_root", ("run.root",), "must name a folder", "run.root=runs")
+
+
+def _sizes(cfg: Config) -> Iterator[Problem]:
+    envs, steps, minibatches = cfg.env.num_envs, cfg.algo.num_steps, cfg.algo.num_minibatches
+    batch = envs * steps
+    if batch % minibatches:
+        works = [f"algo.num_minibatches={n}" for n in neighbours(batch, minibatches)]
+        unit = minibatches // math.gcd(steps, minibatches)
+        fewer = envs // unit * unit
+        works += [f"env.num_envs={fewer}"] if fewer else []
+        words = f"{envs:,} x {steps:,} = {batch:,} steps do not split into {minibatches:,} equal minibatches"
+        keys = ("algo.num_minibatches", "env.num_envs", "algo.num_steps")
+        yield Problem("batch_split", keys, words, " or ".join(works))
+    if cfg.run.total_steps < batch:
+        works = [f"run.total_steps={batch}"]
+        fewer = cfg.run.total_steps // steps
+        if fewer and fewer * steps % minibatches == 0:
+            works.append(f"env.num_envs={fewer}")
+        words = f"fewer steps than one update takes: {envs:,} x {steps:,} = {batch:,}"
+        yield Problem("too_short", ("run.total_steps", "env.num_envs", "algo.num_steps"), words, " or ".join(works))
+
+
+def _length_warnings(cfg: Config) -> Iterator[Problem]:
+    sizes = derive(cfg)
+    asked, real = cfg.run.total_steps, sizes.total_env_steps
+    if real != asked:
+        words = f"{sizes.num_updates:,} updates of {sizes.batch_size:,} steps are {real:,}: that many will run"
+        keys = ("run.total_steps",)
+        yield Problem("rounded_up", keys, words, f"run.total_steps={real} or run.total_steps={real - sizes.batch_size}")
+    if real > COUNTER_LIMIT:
+        words = f"beyond {COUNTER_LIMIT:,} steps train/env_steps starts again at 0; env_steps stays right"
+        yield Problem("counter", ("run.total_steps",), words)
+    if cfg.env.max_steps == 0:
+        words = "episodes have no step limit, so one that stalls never ends"
+        yield Problem("no_limit", ("env.max_steps",), words, "env.max_steps=1000")
+    if cfg.algo.gamma == 1.0 and cfg.algo.gae_lambda == 1.0 and cfg.env.max_steps == 0:
+        words = "no discount, no lambda and no step limit: returns may grow without bound"
+        yield Problem("unbounded", ("algo.gamma", "algo.gae_lambda"), words, "algo.gamma=0.99")
+
+
+def _other_warnings(cfg: Config) -> Iterator[Problem]:
+    if cfg.algo.norm_adv and derive(cfg).minibatch_size == 1:
+        words = "a minibatch of one step has no spread to normalise by: every advantage becomes 0"
+        yield Problem("norm_one", ("algo.norm_adv", "algo.num_minibatches"), words, "algo.norm_adv=false")

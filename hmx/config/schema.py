@@ -1,0 +1,130 @@
+"""Every option of a run, said once: its default, its meaning, its unit.
+
+Help texts, documentation, completion and error messages are derived from these fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+def opt(default: Any, doc: str, unit: str = "", choices: tuple[Any, ...] = ()) -> Any:
+    """A dataclass field with one line of documentation, a unit and, where closed, its choices."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "unit": unit, "choices": choices})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardWeights:
+    """The reward terms of HackMatrix: the fields are the names, the values are the worth.
+
+    Each weight multiplies an integer count that the rules emit (`hmx.game.Events`), or a
+    quantity derived from such counts; a weight of 0 switches the term off.
+    """
+
+    step_penalty: float = opt(-0.01, "per valid action, free programs included", "per step")
+    stage_completion: float = opt(1.0, "times 1, 2, 4, 8, 16, 32, 64, 100 for completing stage 1 to 8", "per stage")
+    score_gain: float = opt(0.5, "per point of score", "per point")
+    kills: float = opt(0.3, "per enemy or transmission destroyed, scheduled ones excluded", "per kill")
+    data_siphon: float = opt(1.0, "per data siphon picked up by walking", "per siphon")
+    distance_shaping: float = opt(0.05, "per cell of the shortest path to the exit that was won", "per cell")
+    victory: float = opt(1.0, "times 500 + 100 x score, on completing stage 8", "per win")
+    death_penalty: float = opt(-0.5, "times the stage rewards collected so far, on death", "per death")
+    siphon_death_penalty: float = opt(-10.0, "on death next to an enemy that a siphon brought", "per death")
+    resource_gain: float = opt(0.05, "per credit and energy won or spent, net", "per unit")
+    resource_holding: float = opt(0.01, "per credit and energy held when a stage is completed", "per unit")
+    damage_penalty: float = opt(-1.0, "per hit point lost, net over the step", "per hp")
+    hp_recovery: float = opt(1.0, "per hit point won, net over the step", "per hp")
+    siphon_quality: float = opt(
+        -0.025, "per credit and energy that a better siphon position would have given", "per unit"
+    )
+    program_waste: float = opt(-0.3, "for using RESET with 2 hit points", "per use")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Where a run lies, how long it is and what it writes."""
+
+    name: str = opt("", "name of the run folder; empty makes one from environment, algorithm and seed")
+    root: str = opt("runs", "folder that holds the run folders")
+    seed: int = opt(0, "seed of every random stream")
+    num_seeds: int = opt(1, "independent agents trained side by side in one program", "agents")
+    total_steps: int = opt(4_000_000, "environment steps to train for, per seed", "steps")
+    updates_per_chunk: int = opt(4, "updates compiled into one call; the host acts between chunks", "updates")
+    checkpoint_every: int = opt(10, "chunks between two checkpoints; the last chunk always saves", "chunks")
+    keep: int = opt(3, "checkpoints kept", "checkpoints")
+    eval_episodes: int = opt(1000, "episodes of the evaluation that ends a run; 0 skips it", "episodes")
+    wandb: str = opt("disabled", "send metrics to Weights & Biases", choices=("disabled", "offline", "online"))
+    wandb_project: str = opt("hackmatrix", "project the metrics are sent to")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig:
+    """Which environment, and how many side by side."""
+
+    id: str = opt("hackmatrix", "environment to train on")
+    num_envs: int = opt(512, "environments stepped side by side, per seed", "environments")
+    max_steps: int = opt(1000, "steps after which an episode is truncated; 0 never", "steps")
+    obs: str = opt(
+        "packed",
+        "observation of HackMatrix: packed words that the network decodes, or 1,545 floats",
+        choices=("packed", "flat"),
+    )
+    undo_depth: int = opt(4, "turn-end snapshots that UNDO can go back to", "snapshots")
+    loopholes: bool = opt(True, "keep the reference game's UNDO and no-path loopholes")
+    slip: float = opt(0.1, "probability that the corridor moves against the action", "probability")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetConfig:
+    """The policy and value network."""
+
+    kind: str = opt("auto", "architecture; auto takes cells for HackMatrix, else mlp", choices=("auto", "mlp", "cells"))
+    hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units")
+    cell_features: int = opt(16, "features per board cell of the cells network", "units")
+    activation: str = opt("relu", "non-linearity", choices=("relu", "tanh", "silu", "gelu"))
+    shared_torso: bool = opt(True, "policy and value share all layers but their heads")
+    layer_norm: bool = opt(False, "normalise every hidden layer before its non-linearity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgoConfig:
+    """The learning algorithm."""
+
+    name: str = opt("ppo", "algorithm", choices=("ppo",))
+    num_steps: int = opt(64, "steps per environment and update", "steps")
+    update_epochs: int = opt(2, "passes over each rollout", "epochs")
+    num_minibatches: int = opt(4, "gradient steps per pass", "minibatches")
+    learning_rate: float = opt(5e-4, "step size of Adam at the start")
+    lr_schedule: str = opt("linear", "how the step size falls over the run", choices=("constant", "linear", "cosine"))
+    lr_end: float = opt(0.0, "step size at the end, as a share of the start")
+    adam_eps: float = opt(1e-5, "epsilon of Adam")
+    max_grad_norm: float = opt(0.5, "global norm the gradient is clipped to; 0 never clips")
+    gamma: float = opt(0.99, "discount per step")
+    gae_lambda: float = opt(0.95, "lambda of generalised advantage estimation")
+    clip_eps: float = opt(0.2, "clip range of the importance ratio")
+    clip_vf_eps: float = opt(0.0, "clip range of the value, in value units; 0 never clips")
+    vf_coef: float = opt(0.5, "weight of the value loss")
+    ent_coef: float = opt(0.01, "weight of the entropy bonus")
+    norm_adv: bool = opt(True, "normalise advantages per minibatch")
+    value_target: str = opt(
+        "symlog", "what the value head predicts", choices=("identity", "symlog", "return_norm", "two_hot")
+    )
+    auto_scale: bool = opt(False, "fit minibatches, epochs and step size to a large batch, and print what changed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run."""
+
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+    env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
+    reward: RewardWeights = dataclasses.field(default_factory=RewardWeights)
+    net: NetConfig = dataclasses.field(default_factory=NetConfig)
+    algo: AlgoConfig = dataclasses.field(default_factory=AlgoConfig)
+
+
+REWARD_TERMS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RewardWeights))
+
+ENV_IDS: tuple[str, ...] = ("hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery")

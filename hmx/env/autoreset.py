@@ -1,0 +1,92 @@
+"""From the rules of one small game to a batched environment with a step limit and auto-reset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.env.protocol import Env, EnvSpec
+from hmx.types import Array, Key, Timestep
+
+Core = Any
+
+
+class Game(NamedTuple):
+    """One single-agent game, unbatched: pure functions over its state `core`.
+
+    `move(core, action, key) -> (core, terms, terminated)`; `action` is an int32 scalar.
+    """
+
+    start: Callable[[Key], Core]
+    move: Callable[[Core, Array, Key], tuple[Core, dict[str, Array], Array]]
+    observe: Callable[[Core], Array]
+    legal: Callable[[Core], Array]
+
+
+class BatchState(NamedTuple):
+    """States of `E` games and the steps of each one's present episode; the batch axis leads."""
+
+    core: Core
+    steps: Array  # [E] int32
+
+
+def batched(spec: EnvSpec, game: Game) -> Env:
+    """The environment that plays `game` in a batch, one agent each.
+
+    An episode is truncated after `spec.max_steps` steps (0: never) unless it terminates with that very step.
+    """
+
+    def reset(keys: Key) -> tuple[BatchState, Timestep]:
+        core = jax.vmap(game.start)(keys)
+        nothing = jnp.zeros(keys.shape, jnp.float32)
+        ended = jnp.zeros(keys.shape, bool)
+        obs = jax.vmap(game.observe)(core)
+        terms = dict.fromkeys(spec.reward_terms, nothing)
+        timestep = _timestep(obs, jax.vmap(game.legal)(core), obs, terms, ended, ended)
+        return BatchState(core, jnp.zeros(keys.shape, jnp.int32)), timestep
+
+    def step(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
+        moved, terms, terminated, fresh = jax.vmap(partial(_advance, game))(state.core, action[:, 0], keys)
+        steps = state.steps + 1
+        truncated = (steps >= spec.max_steps) & ~terminated if spec.max_steps else jnp.zeros_like(terminated)
+        done = terminated | truncated
+        core = select(done, fresh, moved)
+        obs, legal = jax.vmap(game.observe)(core), jax.vmap(game.legal)(core)
+        timestep = _timestep(obs, legal, jax.vmap(game.observe)(moved), terms, terminated, truncated)
+        return BatchState(core, jnp.where(done, 0, steps)), timestep
+
+    return Env(spec, reset, step)
+
+
+def select(where: Array, then: Any, other: Any) -> Any:
+    """Per environment, the leaves of one pytree or the other; `where [E]` is the leading axis of every leaf."""
+
+    def pick(a: Array, b: Array) -> Array:
+        return jnp.where(where.reshape(where.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(pick, then, other)
+
+
+def _advance(game: Game, core: Core, action: Array, key: Key) -> tuple[Core, dict[str, Array], Array, Core]:
+    k_move, k_start = jax.random.split(key)
+    return *game.move(core, action, k_move), game.start(k_start)
+
+
+def _timestep(
+    obs: Array, legal: Array, final_obs: Array, terms: dict[str, Array], terminated: Array, truncated: Array
+) -> Timestep:
+    terms = {name: value.astype(jnp.float32) for name, value in terms.items()}
+    return Timestep(
+        obs=obs[:, None],
+        legal=legal[:, None],
+        final_obs=final_obs[:, None],
+        reward=jnp.stack(list(terms.values())).sum(0)[:, None],
+        terminated=terminated,
+        truncated=truncated,
+        terms=terms,
+        info={},
+    )

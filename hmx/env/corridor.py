@@ -1,0 +1,47 @@
+"""A corridor: walk right to the end; now and then the floor slips."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from hmx.env.autoreset import Game, batched
+from hmx.env.protocol import Env, EnvSpec
+from hmx.types import Array, Key
+
+LENGTH = 8
+STEP_COST = -0.01
+
+
+def make_corridor(max_steps: int, slip: float) -> Env:
+    """Eight cells in a row; start at the left end, the right end pays 1 and ends the episode.
+
+    The observation is the cell, one-hot. At the left wall only `right` is legal. Every step costs 0.01.
+
+    Args:
+        max_steps: steps after which an episode is truncated; 0 never.
+        slip: probability that a step goes against the action.
+    """
+    spec = EnvSpec(
+        id="corridor",
+        obs_shape=(LENGTH,),
+        obs_dtype=jnp.float32,
+        num_actions=2,
+        num_agents=1,
+        max_steps=max_steps,
+        reward_terms=("goal", "step_cost"),
+        action_groups=(("left", 0, 1), ("right", 1, 2)),
+        action_names=("left", "right"),
+    )
+
+    def move(cell: Array, action: Array, key: Key) -> tuple[Array, dict[str, Array], Array]:
+        wish = 2 * action - 1
+        drift = jnp.where(jax.random.bernoulli(key, slip), -wish, wish)
+        cell_tp1 = jnp.clip(cell + drift, 0, LENGTH - 1)
+        at_goal = cell_tp1 == LENGTH - 1
+        return cell_tp1, {"goal": at_goal.astype(jnp.float32), "step_cost": jnp.float32(STEP_COST)}, at_goal
+
+    def legal(cell: Array) -> Array:
+        return jnp.stack([cell > 0, jnp.ones((), bool)])
+
+    return batched(spec, Game(lambda key: jnp.int32(0), move, lambda cell: jax.nn.one_hot(cell, LENGTH), legal))

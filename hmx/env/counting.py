@@ -1,0 +1,46 @@
+"""An environment that only counts: what it shows, allows and pays all follow from the step number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+
+from hmx.env.autoreset import Game, batched
+from hmx.env.protocol import Env, EnvSpec
+from hmx.types import Array, Key
+
+NUM_ACTIONS = 4
+
+
+def make_counting(max_steps: int, length: int = 0, reward: Callable[[Array], Array] = lambda step: step) -> Env:
+    """The observation is the number of steps taken so far in the episode, and so is what the next one pays.
+
+    In step n the actions n mod 4 and (n + 1) mod 4 are legal. So a stored transition proves by itself that
+    observation, mask, action and reward are of the same step.
+
+    Args:
+        max_steps: steps after which an episode is truncated; 0 never.
+        length: steps after which it terminates; 0 never.
+        reward: what the step taken from observation n pays.
+    """
+    spec = EnvSpec(
+        id="counting",
+        obs_shape=(1,),
+        obs_dtype=jnp.float32,
+        num_actions=NUM_ACTIONS,
+        num_agents=1,
+        max_steps=max_steps,
+        reward_terms=("count",),
+        action_groups=(("zero", 0, 1), ("other", 1, NUM_ACTIONS)),
+        action_names=("zero", "one", "two", "three"),
+    )
+
+    def move(step: Array, action: Array, key: Key) -> tuple[Array, dict[str, Array], Array]:
+        terminated = step + 1 == length if length else jnp.zeros((), bool)
+        return step + 1, {"count": reward(step.astype(jnp.float32))}, terminated
+
+    def legal(step: Array) -> Array:
+        return ((jnp.arange(NUM_ACTIONS) - step) % NUM_ACTIONS) < 2
+
+    return batched(spec, Game(lambda key: jnp.int32(0), move, lambda step: step.astype(jnp.float32)[None], legal))

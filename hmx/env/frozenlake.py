@@ -1,0 +1,64 @@
+"""FrozenLake 8x8: cross a frozen lake without falling into a hole."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.env.autoreset import Game, batched
+from hmx.env.protocol import Env, EnvSpec
+from hmx.types import Array, Key
+
+SIDE = 8
+LAKE = (
+    "SFFFFFFF",
+    "FFFFFFFF",
+    "FFFHFFFF",
+    "FFFFFHFF",
+    "FFFHFFFF",
+    "FHHFFFHF",
+    "FHFFHFHF",
+    "FFFHFFFG",
+)
+ACTIONS = ("left", "down", "right", "up")
+
+
+def make_frozenlake(max_steps: int, slippery: bool) -> Env:
+    """The standard 8x8 map (Farama Gymnasium, FrozenLake-v1); the observation is the cell, one-hot of 64.
+
+    Reaching the goal pays 1; the goal and the holes end the episode. On slippery ice the move goes as intended
+    or to either side of that, each with probability 1/3. Steps into the border stay where they are.
+
+    Args:
+        max_steps: steps after which an episode is truncated; 0 never.
+        slippery: whether the ice is.
+    """
+    spec = EnvSpec(
+        id="frozenlake-slippery" if slippery else "frozenlake",
+        obs_shape=(SIDE * SIDE,),
+        obs_dtype=jnp.float32,
+        num_actions=len(ACTIONS),
+        num_agents=1,
+        max_steps=max_steps,
+        reward_terms=("goal",),
+        action_groups=tuple((name, i, i + 1) for i, name in enumerate(ACTIONS)),
+        action_names=ACTIONS,
+    )
+    # NumPy: the tables are constants of the compiled program, not arrays on a device
+    letters = np.array([list(row) for row in LAKE]).reshape(-1)
+    is_hole, is_goal = letters == "H", letters == "G"
+    step_of = np.array([[0, -1], [1, 0], [0, 1], [-1, 0]])
+
+    def move(cell: Array, action: Array, key: Key) -> tuple[Array, dict[str, Array], Array]:
+        turn = jax.random.randint(key, (), -1, 2) if slippery else 0
+        row_col = jnp.stack(jnp.divmod(cell, SIDE)) + jnp.asarray(step_of)[(action + turn) % len(ACTIONS)]
+        row, col = jnp.clip(row_col, 0, SIDE - 1)
+        cell_tp1 = (row * SIDE + col).astype(jnp.int32)
+        goal = jnp.asarray(is_goal)[cell_tp1]
+        return cell_tp1, {"goal": goal.astype(jnp.float32)}, goal | jnp.asarray(is_hole)[cell_tp1]
+
+    def legal(cell: Array) -> Array:
+        return jnp.ones(len(ACTIONS), bool)
+
+    return batched(spec, Game(lambda key: jnp.int32(0), move, lambda cell: jax.nn.one_hot(cell, SIDE * SIDE), legal))

@@ -1,0 +1,161 @@
+"""HackMatrix as an environment: observation, reward, step limit and auto-reset around the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
+from hmx.env.observation import FLAT_SIZE, WORDS, decode, packed
+from hmx.env.protocol import Env, EnvSpec
+from hmx.env.rewards import reward_terms
+from hmx.game import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
+from hmx.game.generate import populate
+from hmx.game.mask import legal_actions, legal_word
+from hmx.game.play import Played, advance, fresh, random_words
+from hmx.game.roster import maybe
+from hmx.game.state import where
+from hmx.game.tables import FIRST_PROGRAM, SIPHON
+from hmx.types import Array, Key, Timestep
+
+ACTION_GROUPS = (("move", 0, SIPHON), ("siphon", SIPHON, FIRST_PROGRAM), ("program", FIRST_PROGRAM, NUM_ACTIONS))
+PROGRAM_KEYS = tuple(p.name.replace("+", "_plus").replace("-", "_") for p in PROGRAMS)
+
+
+class HackMatrixState(NamedTuple):
+    """A batch of games along the trailing axis, with the steps of the episode and the valid actions as bits."""
+
+    game: State
+    steps: Array  # int32 [E]
+    legal: Array  # uint32 [E]
+
+
+def spec(cfg: EnvConfig) -> EnvSpec:
+    """The static facts of HackMatrix under a configuration."""
+    is_packed = cfg.obs == "packed"
+    return EnvSpec(
+        id="hackmatrix",
+        obs_shape=(WORDS,) if is_packed else (FLAT_SIZE,),
+        obs_dtype=jnp.uint32 if is_packed else jnp.float32,
+        num_actions=NUM_ACTIONS,
+        num_agents=1,
+        max_steps=cfg.max_steps,
+        reward_terms=REWARD_TERMS,
+        action_groups=ACTION_GROUPS,
+        action_names=ACTION_NAMES,
+        state_axis=-1,
+        decode=decode if is_packed else None,
+    )
+
+
+def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
+    """HackMatrix with the rules and the observation of `cfg` and the reward of `weights`."""
+    rules = Rules(undo_depth=cfg.undo_depth, loopholes=cfg.loopholes)
+    facts = spec(cfg)
+
+    def observe(game: State) -> Array:
+        words = packed(game).T[:, None]
+        return words if cfg.obs == "packed" else decode(words)
+
+    def reset(keys: Key) -> tuple[HackMatrixState, Timestep]:
+        return _reset(keys, rules, weights, observe)
+
+    def step(state: HackMatrixState, action: Array, keys: Key) -> tuple[HackMatrixState, Timestep]:
+        return _step(state, action, keys, rules, weights, observe, facts.max_steps)
+
+    return Env(facts, reset, step)
+
+
+def _reset(
+    keys: Key, rules: Rules, weights: RewardWeights, observe: Callable[[State], Array]
+) -> tuple[HackMatrixState, Timestep]:
+    words, _ = random_words(keys)
+    state, occ = fresh(words, rules)
+    everywhere = jnp.ones(keys.shape, bool)
+    state, occ, _ = populate(state, everywhere, occ, words, rules)
+    legal = legal_word(state, occ)
+    obs = observe(state)
+    nothing = Events(*(jnp.zeros_like(state.hp) for _ in Events._fields))
+    terms = reward_terms(nothing, state, weights)
+    no = ~everywhere
+    info = _info(nothing._replace(program=nothing.program - 1), state)
+    timestep = Timestep(obs, _mask(legal), obs, _total(terms), no, no, terms, info)
+    return HackMatrixState(state, jnp.zeros_like(state.hp), legal), timestep
+
+
+def _step(
+    state: HackMatrixState,
+    action: Array,
+    keys: Key,
+    rules: Rules,
+    weights: RewardWeights,
+    observe: Callable[[State], Array],
+    max_steps: int,
+) -> tuple[HackMatrixState, Timestep]:
+    words, fresh_words = random_words(keys)
+    played = advance(state.game, action[:, 0], words, rules, state.legal)
+    steps = state.steps + 1
+    truncated = (steps >= max_steps) & ~played.done if max_steps else jnp.zeros_like(played.done)
+    done = played.done | truncated
+    final, overflow = _finish_truncated(played, truncated, words, rules)
+    terms = reward_terms(played.events, played.state, weights)
+    info = _info(played.events._replace(overflow=played.events.overflow + overflow), played.state)
+
+    new, nothing = fresh(fresh_words, rules)
+    new = new._replace(history=played.state.history)  # none of it counts: the new game has no snapshot
+    occ = jax.tree.map(lambda a, b: jnp.where(done, a, b), nothing, played.occupied)
+    needed = done | played.entered
+    game, occ, lost = populate(
+        where(done, new, played.state), needed, occ, jnp.where(done[None], fresh_words, words), rules
+    )
+    info["overflow_sum"] = info["overflow_sum"] + jnp.where(done, 0, lost)
+    legal = legal_word(game, occ)
+    obs = observe(game)
+    final_obs = maybe(jnp.any(done), lambda shown: _choose(done, observe(final), shown), obs)
+    timestep = Timestep(obs, _mask(legal), final_obs, _total(terms), played.done, truncated, terms, info)
+    return HackMatrixState(game, jnp.where(done, 0, steps), legal), timestep
+
+
+def _finish_truncated(played: Played, truncated: Array, words: Array, rules: Rules) -> tuple[State, Array]:
+    """The states that ended episodes are shown in.
+
+    An episode cut at the very step that completed a stage ends on the new stage's board, so that one is generated.
+    """
+    cut = truncated & played.entered
+
+    def finish(carry: tuple[State, Array]) -> tuple[State, Array]:
+        game, _, lost = populate(carry[0], cut, played.occupied, words, rules)
+        return where(cut, game, carry[0]), jnp.where(cut, lost, 0)
+
+    nothing = jnp.zeros_like(played.events.overflow)
+    final, lost = maybe(jnp.any(cut), finish, (played.state, nothing))
+    return final, lost
+
+
+def _choose(condition: Array, a: Array, b: Array) -> Array:
+    return jnp.where(condition[:, None, None], a, b)
+
+
+def _mask(legal: Array) -> Array:
+    return legal_actions(legal).T[:, None]
+
+
+def _total(terms: dict[str, Array]) -> Array:
+    total = sum(terms.values(), start=jnp.zeros_like(next(iter(terms.values()))))
+    return total[:, None]
+
+
+def _info(events: Events, state: State) -> dict[str, Array]:
+    info = {
+        "highest_stage_max": state.stage,
+        "wins_sum": events.victory,
+        "stages_completed_sum": (events.stage_completed > 0).astype(jnp.int32),
+        "undo_stages_sum": events.undo_stage,
+        "deaths_sum": events.died,
+        "overflow_sum": events.overflow,
+    }
+    used = {f"programs/{name}_sum": (events.program == k).astype(jnp.int32) for k, name in enumerate(PROGRAM_KEYS)}
+    return info | used

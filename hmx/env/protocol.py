@@ -1,0 +1,45 @@
+"""What an environment is: a record of pure functions over a batch of `E` environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from hmx.types import Array, Key, Timestep
+
+EnvState = Any
+
+
+class EnvSpec(NamedTuple):
+    """The static facts of an environment that a network and a learner need."""
+
+    id: str
+    obs_shape: tuple[int, ...]
+    obs_dtype: Any
+    num_actions: int
+    num_agents: int
+    max_steps: int  # 0: no limit
+    reward_terms: tuple[str, ...]
+    action_groups: tuple[tuple[str, int, int], ...]  # (name, first action, one past the last)
+    action_names: tuple[str, ...]
+    state_axis: int = 0  # the axis of E in every leaf of the state: 0 or -1
+    decode: Callable[[Array], Array] | None = None  # packed observation -> float32 features [..., F]
+
+
+class Env(NamedTuple):
+    """An environment, natively batched.
+
+    `reset(keys)` and `step(state, action, keys)` take one typed key per environment, `[E]`, so that a batch
+    of N gives bit for bit what N single environments give. `step` resets finished environments itself.
+    """
+
+    spec: EnvSpec
+    reset: Callable[[Key], tuple[EnvState, Timestep]]
+    step: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]]
+
+
+def take(spec: EnvSpec, state: EnvState, index: Array) -> EnvState:
+    """The states of the environments in `index`, along the batch axis."""
+    return jax.tree.map(lambda leaf: leaf.take(index, axis=spec.state_axis), state)

@@ -1,0 +1,256 @@
+"""The enemy turn (rules, section 4): transmissions mature, enemies act, new transmissions appear."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from hmx.game import bits, paths, roster
+from hmx.game.bits import SLOTS, Array, Board, u32
+from hmx.game.history import push
+from hmx.game.state import GLITCH, VIRUS, E, Rules, State, T, blocks
+
+SPAWN_STREAM, ORDER_STREAM = 1, 3
+
+
+class Occupied(NamedTuple):
+    """The cells on which enemies and transmissions stand, derived from the rosters once per step."""
+
+    enemies: Board
+    transmissions: Board
+
+
+def occupied(state: State) -> Occupied:
+    """Both sets, from the rosters."""
+    return Occupied(roster.board(state.enemies), roster.board(state.transmissions))
+
+
+def adjacent(planes: Array, player: Array) -> Array:
+    """Slots on the four cells next to the player."""
+    row, col = bits.row_of(player), bits.col_of(player)
+    sides = ((row + 1, col), (row - 1, col), (row, col - 1), (row, col + 1))
+    found = u32(0)
+    for r, c in sides:
+        found = found | roster.at(planes, r, c)
+    return found
+
+
+def mature(state: State, running: Array) -> tuple[State, Array, Array]:
+    """Age the transmissions; those that are due join the end of the enemy list.
+
+    Returns:
+        The state, the slots of the new enemies (they cannot act yet), and how many found no slot.
+    """
+    planes = state.transmissions
+    late = u32(0)
+    for j in range(1, 6):
+        late = late | planes[T.TIMER + j]
+    due = planes[T.ALIVE] & ~late & roster.mask(running)
+    hatched = roster.hatch(bits.compress(planes, due))
+    n = roster.size(state.enemies)
+    shift = jnp.minimum(n, SLOTS - 1)
+    placed = jnp.where((n < SLOTS)[None], hatched << u32(shift)[None], u32(0))
+    waiting = _count_down(bits.compress(planes, planes[T.ALIVE] & ~due), running)
+    overflow = jnp.maximum(0, n + roster.size(hatched) - SLOTS)
+    state = state._replace(enemies=state.enemies | placed, transmissions=waiting)
+    return state, placed[E.ALIVE], overflow
+
+
+def _count_down(planes: Array, running: Array) -> Array:
+    """Timers minus one, on all slots at once by a ripple borrow."""
+    borrow = planes[T.ALIVE] & roster.mask(running)
+    timers = []
+    for j in range(6):
+        timers.append(planes[T.TIMER + j] ^ borrow)
+        borrow = borrow & ~planes[T.TIMER + j]
+    return jnp.concatenate([planes[: T.TIMER], jnp.stack(timers), planes[T.SCHEDULED :]])
+
+
+class _Acting(NamedTuple):
+    """Games in which enemies move one after the other; every leaf is [B] or [lanes]."""
+
+    places: tuple[Array, ...]  # uint32: the alive, row and column planes of the enemies
+    enemies: Board
+    waiting: Array  # slots that have yet to move
+    draws: Array  # int32, how many have moved
+    glitches: Array  # slots that walk through blocks
+    walls: Board
+    transmissions: Board
+    player: Array
+    words: tuple[Array, Array]
+
+
+_GOES = 6  # a decision is a word: slot, then whether it goes, then where from and where to
+_FROM, _TO = 8, 16
+_NARROW = 8  # once no more than one game in so many has movers left, these are gathered and go on alone
+
+
+def _choose(c: _Acting, stream: int | Array) -> Array:
+    n = lax.population_count(c.waiting)
+    word = bits.draw(jnp.stack(c.words), ORDER_STREAM, u32(stream) * 64 + u32(c.draws))
+    slot = bits.select_bit(c.waiting, bits.below(word, n))
+    return slot | (roster.index_at(c.places, slot) << _FROM)
+
+
+def _decide(c: _Acting, chosen: Array) -> Array:
+    slot, here = chosen & 31, chosen >> _FROM
+    passable = ~bits.only(c.walls, ((c.glitches >> slot) & 1) == 0)
+    occupied_cells = c.enemies | c.transmissions
+    moves, target = paths.enemy_move(here, c.player, passable, occupied_cells, c.waiting != 0)
+    return chosen | (u32(moves) << _GOES) | (bits.index_of(target) << _TO)
+
+
+def _relocate(c: _Acting, decision: Array) -> _Acting:
+    bit = jnp.where(c.waiting != 0, u32(1) << (decision & 31), u32(0))
+    moves = ((decision >> _GOES) & 1) != 0
+    here, there = (decision >> _FROM) & 63, (decision >> _TO) & 63
+    goes = jnp.where(moves, bit, u32(0))
+    places = list(c.places)
+    for start, value in ((E.ROW, bits.row_of(there)), (E.COL, bits.col_of(there))):
+        for j in range(3):
+            new = jnp.where((value >> j) & 1 != 0, goes, u32(0))
+            places[start + j] = (places[start + j] & ~goes) | new
+    company = roster.at(c.places, bits.row_of(here), bits.col_of(here)) & ~bit
+    left_behind = bits.only(bits.cell(here), moves & (company == 0))
+    enemies = (c.enemies & ~left_behind) | bits.only(bits.cell(there), moves)
+    return c._replace(places=tuple(places), enemies=enemies, waiting=c.waiting & ~bit, draws=c.draws + 1)
+
+
+def _move_all(games: _Acting, stream: int | Array, leave: int) -> _Acting:
+    """Let one waiting enemy after the other move until no more than `leave` games have any left."""
+
+    def more(c: _Acting) -> Array:
+        return (c.waiting != 0).sum() > leave
+
+    def step(c: _Acting) -> _Acting:
+        some = jnp.any(c.waiting != 0)
+        chosen = roster.once(some, lambda: _choose(c, stream))
+        return _relocate(c, roster.once(some, lambda: _decide(c, chosen)))
+
+    return lax.while_loop(more, step, games)
+
+
+def _act_round(state: State, occ: Occupied, movers: Array, words: Array, stream: int | Array) -> tuple[State, Occupied]:
+    """Let the slots in `movers` [B] take one step each, in a fresh random order."""
+    games = _Acting(
+        places=tuple(state.enemies[i] for i in range(E.TYPE)),
+        enemies=occ.enemies,
+        waiting=movers,
+        draws=jnp.zeros_like(state.hp),
+        glitches=roster.is_type(state.enemies, GLITCH),
+        walls=blocks(state.cells),
+        transmissions=occ.transmissions,
+        player=state.pos,
+        words=(words[0], words[1]),
+    )
+    lanes = movers.shape[0] // _NARROW
+    games = _move_all(games, stream, lanes)
+    places, enemies = games.places, games.enemies
+    if lanes:
+        # The lanes past the last waiting game hold copies of it, whose result is not used.
+        def finish(few: _Acting) -> tuple[tuple[Array, ...], Board]:
+            done = _move_all(few, stream, 0)
+            return done.places, done.enemies
+
+        places, enemies = roster.for_few(games.waiting != 0, lanes, finish, games, (places, enemies))
+    planes = jnp.concatenate([jnp.stack(places), state.enemies[E.TYPE :]])
+    return state._replace(enemies=planes), occ._replace(enemies=enemies)
+
+
+def act(state: State, occ: Occupied, fresh: Array, running: Array, words: Array) -> tuple[State, Occupied]:
+    """Both steps of the enemies: each that may act attacks if adjacent, else moves.
+
+    Attacks need no order: an enemy's adjacency changes only by its own moves.
+    """
+    able = state.enemies[E.ALIVE] & ~fresh & ~state.enemies[E.STUNNED] & roster.mask(running)
+
+    def one_step(carry: tuple[State, Occupied, Array], second: Array) -> tuple[tuple[State, Occupied, Array], None]:
+        state, occ, able = carry
+        able = able & jnp.where(second != 0, roster.is_type(state.enemies, VIRUS), u32(roster.ALL))
+        attackers = able & adjacent(state.enemies, state.pos)
+        damage = lax.population_count(attackers).astype(jnp.int32)
+        state = state._replace(hp=jnp.maximum(0, state.hp - damage))
+        state, occ = _act_round(state, occ, able & ~attackers, words, second)
+        return (state, occ, able & ~attackers), None
+
+    (state, occ, _), _ = lax.scan(one_step, (state, occ, able), jnp.arange(2))
+    return state, occ
+
+
+def spawn(
+    state: State, occ: Occupied, scheduled: Array, siphoned: Array, plain: Array, words: Array, stream: int
+) -> tuple[State, Occupied, Array]:
+    """Add transmissions by the spawn rule (rules, section 2.5): scheduled, then siphoned, then plain ones.
+
+    Uniform over the free cells outside the line of fire if there are any, else over the free cells, else lost.
+
+    Returns:
+        The state, the occupied cells, and how many found a cell but no slot.
+    """
+    wanted = scheduled + siphoned + plain
+    forbidden = blocks(state.cells) | occ.enemies | bits.cell(state.pos)
+    line = paths.line_of_fire(state.pos, blocks(state.cells) | occ.enemies)
+
+    def choose(i: Array, cells: Board) -> Array:
+        free = ~(forbidden | cells)
+        choice = bits.pick(bits.some(free & ~line), free & ~line, free)
+        n = bits.count(choice)
+        found = (i < wanted) & (n > 0)
+        index = bits.select_cell(choice, bits.below(bits.draw(words, stream, 2 * i), n))
+        kind = bits.draw(words, stream, 2 * i + 1) & 3
+        return index | (kind << 6) | (u32(found) << 8)
+
+    def add(carry: tuple[Array, tuple[Array, ...], Board, Array]) -> tuple[Array, tuple[Array, ...], Board, Array]:
+        i, planes, cells, overflow = carry
+        decision = roster.once(jnp.any(i < wanted), lambda: choose(i, cells))
+        index, found = decision & 63, ((decision >> 8) & 1) != 0
+        slot = lax.population_count(planes[T.ALIVE])
+        fits = found & (slot < SLOTS)
+        fields = [
+            (T.ALIVE, 1, u32(1)),
+            (T.ROW, 3, bits.row_of(index)),
+            (T.COL, 3, bits.col_of(index)),
+            (T.TYPE, 2, (decision >> 6) & 3),
+            (T.TIMER, 1, u32(1)),
+            (T.SCHEDULED, 1, u32(i < scheduled)),
+            (T.SIPHON, 1, u32((i >= scheduled) & (i < scheduled + siphoned))),
+        ]
+        rows = list(planes)
+        bit = jnp.where(fits, u32(1) << slot, u32(0))
+        for start, width, value in fields:
+            for j in range(width):
+                rows[start + j] = rows[start + j] | jnp.where((value >> j) & 1 != 0, bit, u32(0))
+        cells = cells | bits.only(bits.cell(index), fits)
+        return i + 1, tuple(rows), cells, overflow + (found & ~fits).astype(jnp.int32)
+
+    planes = tuple(state.transmissions[i] for i in range(T.PLANES))
+    first = (jnp.int32(0), planes, occ.transmissions, jnp.zeros_like(wanted))
+    _, planes, cells, overflow = lax.while_loop(lambda c: jnp.any(c[0] < wanted), add, first)
+    return state._replace(transmissions=jnp.stack(planes)), occ._replace(transmissions=cells), overflow
+
+
+def enemy_turn(state: State, due: Array, words: Array, rules: Rules) -> tuple[State, Occupied, Array]:
+    """The enemy turn in the games where `due` [B] holds and STEP does not skip it.
+
+    Returns:
+        The state, the occupied cells, and how many entities found no slot.
+    """
+    running = due & ~state.step_active
+    state = state._replace(step_active=state.step_active & ~due, turn=state.turn + running)
+    state, fresh, overflow = mature(state, running)
+    state, occ = act(state, occupied(state), fresh, running, words)
+    scheduled = (running & ~state.calm & (state.turn >= state.next_scheduled)).astype(jnp.int32)
+    siphoned = jnp.where(running, state.pending, 0)
+    state, occ, lost = spawn(state, occ, scheduled, siphoned, jnp.zeros_like(scheduled), words, SPAWN_STREAM)
+    next_scheduled = jnp.where(scheduled != 0, state.turn + state.interval, state.next_scheduled)
+    stunned = state.enemies[E.STUNNED] & ~roster.mask(running)
+    state = state._replace(
+        next_scheduled=next_scheduled,
+        pending=state.pending - siphoned,
+        enemies=state.enemies.at[E.STUNNED].set(stunned),
+    )
+    # With the loopholes closed a skipped turn leaves a snapshot too: UNDO takes back free programs, never a move.
+    state = push(state, running if rules.loopholes else due)
+    return state, occ, overflow + lost

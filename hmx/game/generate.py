@@ -1,0 +1,177 @@
+"""New games and new stages (rules, section 2)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+
+from hmx.game import bits, enemies, layouts, paths, roster
+from hmx.game.bits import Array, Board, u32
+from hmx.game.enemies import Occupied
+from hmx.game.history import WORDS
+from hmx.game.state import CORNERS, C, E, Rules, State, T, blocks
+from hmx.game.tables import PROGRAMS
+
+START_STREAM, EXIT_STREAM, COUNT_STREAM, KIND_STREAM, RESOURCE_STREAM, STAGE_SPAWN_STREAM = 8, 9, 10, 11, 12, 13
+
+FIRST_INTERVAL = 12
+BONUS_CREDITS, BONUS_ENERGY, BONUS_SIPHONS = 10, 11, 1
+_QUESTION_SHARE = 0.10
+_RICH_SHARE = 0.10
+_SHARE_BITS = 16
+_LANES = 16
+
+
+def new_game(words: Array, rules: Rules) -> State:
+    """Games before their first stage is generated; `words` is uint32 [2, B]."""
+    batch = words.shape[1:]
+    zero = jnp.zeros(batch, jnp.int32)
+    corner = jnp.asarray(CORNERS, jnp.uint32)[bits.below(bits.draw(words, START_STREAM), u32(4))]
+    bonus = bits.below(bits.draw(words, START_STREAM, 1), u32(3))
+    none = Board(jnp.zeros((C.PLANES, *batch), jnp.uint32), jnp.zeros((C.PLANES, *batch), jnp.uint32))
+    return State(
+        enemies=jnp.zeros((E.PLANES, *batch), jnp.uint32),
+        transmissions=jnp.zeros((T.PLANES, *batch), jnp.uint32),
+        cells=none,
+        pos=corner,
+        hp=zero + 3,
+        credits=jnp.where(bonus == 0, BONUS_CREDITS, zero),
+        energy=jnp.where(bonus == 1, BONUS_ENERGY, zero),
+        siphons=jnp.where(bonus == 2, BONUS_SIPHONS, zero),
+        score=zero,
+        attack=zero + 1,
+        stage=zero + 1,
+        board_stage=zero + 1,
+        turn=zero,
+        owned=jnp.zeros(batch, jnp.uint32),
+        show=zero != 0,
+        calm=zero != 0,
+        step_active=zero != 0,
+        atk_uses=zero,
+        interval=zero + FIRST_INTERVAL,
+        next_scheduled=zero + FIRST_INTERVAL,
+        pending=zero,
+        exit=jnp.zeros(batch, jnp.uint32),
+        exit_distance=zero,
+        history=jnp.zeros((rules.undo_depth, WORDS, *batch), jnp.uint32),
+        history_head=zero,
+        history_count=zero,
+    )
+
+
+def _exit(state: State, words: Array) -> Array:
+    """One of the three corners without the player, uniformly."""
+    corners = jnp.zeros_like(state.pos)
+    choice = bits.below(bits.draw(words, EXIT_STREAM), u32(3))
+    seen = jnp.zeros_like(state.pos)
+    for corner in CORNERS:
+        free = state.pos != corner
+        corners = jnp.where(free & (seen == choice), u32(corner), corners)
+        seen = seen + free
+    return corners
+
+
+def _lowest(board: Board) -> Board:
+    lo = bits.lowest(board.lo)
+    return Board(lo, jnp.where(lo == 0, bits.lowest(board.hi), 0))
+
+
+def _block_contents(placed: Board, words: Array) -> dict[int, Board]:
+    """What each block holds: kind, question mark, points or a program not yet used, spawn count."""
+    spawn_costs = jnp.asarray([p.spawn for p in PROGRAMS], jnp.uint32)
+
+    def fill(i: Array, carry: tuple[Board, Array, list[Board]]) -> tuple[Board, Array, list[Board]]:
+        left, unused, planes = carry
+        here = _lowest(left)
+        is_data = (bits.draw(words, KIND_STREAM, 4 * i) & 1) == 0
+        hidden = bits.draw(words, KIND_STREAM, 4 * i + 1) < u32(int(_QUESTION_SHARE * 2**32))
+        points = 1 + bits.below(bits.draw(words, KIND_STREAM, 4 * i + 2), u32(9))
+        pick = bits.below(bits.draw(words, KIND_STREAM, 4 * i + 3), lax.population_count(unused))
+        program = bits.select_bit(unused, pick)
+        value = jnp.where(is_data, points, program)
+        spawn = jnp.where(is_data, points, spawn_costs[jnp.minimum(program, 22)])
+        used = jnp.where(is_data | ~bits.some(here), u32(0), u32(1) << program)
+        flags = [is_data, ~is_data, hidden]
+        flags += [(value >> j) & 1 != 0 for j in range(5)] + [(spawn >> j) & 1 != 0 for j in range(4)]
+        planes = [p | bits.only(here, flag) for p, flag in zip(planes, flags, strict=True)]
+        return left & ~here, unused & ~used, planes
+
+    names = [C.DATA, C.PROGRAM, C.HIDDEN, *range(C.VALUE, C.VALUE + 5), *range(C.SPAWN, C.SPAWN + 4)]
+    unused = jnp.zeros_like(placed.lo) + u32((1 << len(PROGRAMS)) - 1)
+    start = (placed, unused, [bits.empty_like(placed.lo) for _ in names])
+    _, _, planes = lax.fori_loop(0, layouts.MAX_BLOCKS, fill, start)
+    return {int(name): p for name, p in zip(names, planes, strict=True)}
+
+
+def _resources(ground: Board, words: Array) -> dict[int, Board]:
+    """One resource on every cell of `ground`: 1, 2 or 3 with shares 0.45, 0.45, 0.10; credits or energy evenly."""
+
+    def coin(k: int) -> Board:
+        return Board(bits.draw(words, RESOURCE_STREAM, 2 * k), bits.draw(words, RESOURCE_STREAM, 2 * k + 1))
+
+    energy, two = coin(0), coin(1)
+    # A random binary fraction per cell, compared with the share from its least significant bit up.
+    rich = ground ^ ground
+    threshold = round(_RICH_SHARE * 2**_SHARE_BITS)
+    for j in range(_SHARE_BITS):
+        bit = coin(2 + j)
+        rich = ~bit | rich if (threshold >> j) & 1 else ~bit & rich
+    return {
+        int(C.AMOUNT): ground & (~two | rich),
+        int(C.AMOUNT) + 1: ground & (two | rich),
+        int(C.ENERGY): ground & energy,
+    }
+
+
+def _fill(placed: Board, exit_cell: Board, pos: Array, words: Array) -> Board:
+    """The cells of a new stage whose blocks lie at `placed`."""
+    corners = bits.empty_like(pos) | layouts.corner_board()
+    layers = {
+        int(C.ITEM): corners & ~exit_cell & ~bits.cell(pos),
+        int(C.EXIT): exit_cell,
+        **_block_contents(placed, words),
+        **_resources(~(placed | exit_cell), words),
+    }
+    nothing = bits.empty_like(pos)
+    fresh = [layers.get(i, nothing) for i in range(C.PLANES)]
+    return Board(jnp.stack([b.lo for b in fresh]), jnp.stack([b.hi for b in fresh]))
+
+
+def populate(state: State, needed: Array, occ: Occupied, words: Array, rules: Rules) -> tuple[State, Occupied, Array]:
+    """Generate the stage in the games where `needed` [B] holds; enemies and transmissions present stay.
+
+    Returns:
+        The state, the occupied cells, and how many transmissions found no slot.
+    """
+    exit_index = jnp.where(needed, _exit(state, words), state.exit)
+    exit_cell = bits.cell(exit_index)
+    corners = bits.empty_like(state.pos) | layouts.corner_board()
+    wanted = layouts.Wanted(
+        eligible=~(corners | occ.enemies | occ.transmissions),
+        exit_first=exit_index == 0,
+        exit=exit_cell,
+        blocks=5 + bits.below(bits.draw(words, COUNT_STREAM), u32(7)).astype(jnp.int32),
+        words=words,
+    )
+    placed = layouts.find(wanted, needed)
+    lanes = min(needed.shape[0], max(_LANES, needed.shape[0] // 8))
+    board = (placed, exit_cell, state.pos, words)
+    cells = roster.for_few(needed, lanes, lambda few: _fill(*few), board, state.cells)
+    no = ~needed
+    state = state._replace(
+        cells=cells,
+        exit=exit_index,
+        board_stage=jnp.where(needed, state.stage, state.board_stage),
+        turn=jnp.where(needed, 0, state.turn),
+        next_scheduled=jnp.where(needed, state.interval, state.next_scheduled),
+        show=state.show & no,
+        calm=state.calm & no,
+        step_active=state.step_active & no,
+        atk_uses=jnp.where(needed, 0, state.atk_uses),
+        history_count=state.history_count if rules.loopholes else jnp.where(needed, 0, state.history_count),
+    )
+    number = jnp.where(needed, state.stage, 0)
+    none = jnp.zeros_like(number)
+    state, occ, overflow = enemies.spawn(state, occ, none, none, number, words, STAGE_SPAWN_STREAM)
+    distance = paths.exit_distance(state.pos, state.exit, blocks(state.cells), needed)
+    return state._replace(exit_distance=jnp.where(needed, distance, state.exit_distance)), occ, overflow

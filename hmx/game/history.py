@@ -1,0 +1,101 @@
+"""The turn-end snapshots that UNDO goes back to (rules, section 3.9), as a ring of words."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from hmx.game.bits import Array, Board, u32
+from hmx.game.roster import for_few
+from hmx.game.state import C, E, Rules, State, T
+
+# The flags are the last planes of both rosters, and are lost on restore.
+_ENEMY_PLANES, _TRANSMISSION_PLANES = int(E.SCHEDULED), int(T.SCHEDULED)
+_NUMBERS = ("credits", "energy", "siphons", "score", "turn")
+_LANES = 8
+WORDS = _ENEMY_PLANES + _TRANSMISSION_PLANES + 2 * int(C.PLANES) + len(_NUMBERS) + 2
+
+
+def snapshot(state: State) -> Array:
+    """What UNDO restores, uint32 [WORDS, B]."""
+    small = (
+        state.pos
+        | u32(state.hp) << 6
+        | u32(state.show) << 8
+        | u32(state.calm) << 9
+        | u32(state.atk_uses) << 10
+        | u32(state.board_stage) << 12
+        | u32(state.attack) << 16
+    )
+    scalars = [small, state.owned, *(u32(getattr(state, name)) for name in _NUMBERS)]
+    return jnp.concatenate(
+        [
+            state.enemies[:_ENEMY_PLANES],
+            state.transmissions[:_TRANSMISSION_PLANES],
+            state.cells.lo,
+            state.cells.hi,
+            jnp.stack(scalars),
+        ]
+    )
+
+
+def _flagless(planes: Array, total: int) -> Array:
+    lost = jnp.zeros((total - planes.shape[0], *planes.shape[1:]), jnp.uint32)
+    return jnp.concatenate([planes, lost])
+
+
+def restored(state: State, words: Array) -> State:
+    """The state with everything a snapshot holds put back."""
+    a = _ENEMY_PLANES
+    b = a + _TRANSMISSION_PLANES
+    c = b + C.PLANES
+    d = c + C.PLANES
+    small, owned, *numbers = (words[d + i] for i in range(len(_NUMBERS) + 2))
+    return state._replace(
+        enemies=_flagless(words[:a], E.PLANES),
+        transmissions=_flagless(words[a:b], T.PLANES),
+        cells=Board(words[b:c], words[c:d]),
+        pos=small & 63,
+        hp=((small >> 6) & 3).astype(jnp.int32),
+        show=((small >> 8) & 1) != 0,
+        calm=((small >> 9) & 1) != 0,
+        atk_uses=((small >> 10) & 3).astype(jnp.int32),
+        board_stage=((small >> 12) & 15).astype(jnp.int32),
+        attack=(small >> 16).astype(jnp.int32),
+        owned=owned,
+        **{name: word.astype(jnp.int32) for name, word in zip(_NUMBERS, numbers, strict=True)},
+    )
+
+
+def push(state: State, condition: Array) -> State:
+    """Store a snapshot in the games where `condition` [B] holds; the oldest gives way."""
+    depth = state.history.shape[0]
+    slots = jnp.arange(depth, dtype=jnp.int32)[:, None, None]
+    here = condition[None, None] & (slots == state.history_head[None, None])
+    return state._replace(
+        history=jnp.where(here, snapshot(state)[None], state.history),
+        history_head=jnp.where(condition, (state.history_head + 1) % depth, state.history_head),
+        history_count=jnp.where(condition, jnp.minimum(depth, state.history_count + 1), state.history_count),
+    )
+
+
+def undo(state: State, condition: Array, rules: Rules) -> State:
+    """Go back to the newest snapshot in the games where `condition` holds, and forget it.
+
+    With the loopholes closed it is kept, so that UNDO never reaches past the start of the player's turn.
+    """
+    history = state.history
+    lanes = min(condition.shape[0], max(_LANES, condition.shape[0] // 16))
+    thin = state._replace(history=history[:0])
+    back: State = for_few(condition, lanes, lambda few: _undone(few[0], few[1], rules), (thin, history), thin)
+    return back._replace(history=history)
+
+
+def _undone(state: State, history: Array, rules: Rules) -> State:
+    depth = history.shape[0]
+    newest = (state.history_head - 1) % depth
+    slots = jnp.arange(depth, dtype=jnp.int32)[:, None, None]
+    words = jnp.where(slots == newest[None, None], history, u32(0)).sum(axis=0, dtype=jnp.uint32)
+    back = restored(state, words)
+    if rules.loopholes:
+        back = back._replace(history_head=newest, history_count=state.history_count - 1)
+    return back

@@ -1,0 +1,253 @@
+"""Ordered lists of enemies and transmissions as bit planes: look-ups, changes, and a per-slot form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hmx.game import bits
+from hmx.game.bits import SLOTS, Array, Board, u32
+from hmx.game.state import DAEMON, E, T
+
+Planes = Array | tuple[Array, ...]
+ALL = 0xFFFFFFFF
+
+
+def mask(condition: Array) -> Array:
+    """All slots where `condition` [B] holds, else none."""
+    return jnp.where(condition, u32(ALL), u32(0))
+
+
+def size(planes: Array) -> Array:
+    """The number of items, int32."""
+    return lax.population_count(planes[E.ALIVE]).astype(jnp.int32)
+
+
+def matches(planes: Planes, start: int, width: int, value: Array) -> Array:
+    """Slots whose `width`-bit number at plane `start` equals `value` [B] (uint32)."""
+    different = u32(0)
+    for j in range(width):
+        different = different | (planes[start + j] ^ (u32(0) - ((value >> j) & 1)))
+    return ~different & planes[E.ALIVE]
+
+
+def at(planes: Planes, row: Array, col: Array) -> Array:
+    """Slots of the items that stand on (row, col); off the board there are none."""
+    return matches(planes, E.ROW, 3, row) & matches(planes, E.COL, 3, col)
+
+
+def number(planes: Planes, start: int, width: int, slot: Array) -> Array:
+    """The number stored for one slot, uint32."""
+    value = u32(0)
+    for j in range(width):
+        value = value | (((planes[start + j] >> slot) & 1) << j)
+    return value
+
+
+def index_at(planes: Planes, slot: Array) -> Array:
+    """Cell index of one slot, uint32."""
+    return number(planes, E.ROW, 3, slot) * bits.SIDE + number(planes, E.COL, 3, slot)
+
+
+def used_slots(planes: Array) -> Array:
+    """One past the highest slot in use anywhere in the batch: the bound of loops over slots."""
+    anywhere = lax.reduce(planes[E.ALIVE], u32(0), lax.bitwise_or, (0,))
+    return (SLOTS - lax.clz(anywhere)).astype(jnp.int32)
+
+
+def board(planes: Array) -> Board:
+    """The cells on which items stand."""
+
+    def add(k: Array, cells: Board) -> Board:
+        slot = u32(k)
+        alive = (planes[E.ALIVE] >> slot) & 1
+        return cells | bits.only(bits.cell(index_at(planes, slot)), alive != 0)
+
+    found: Board = lax.fori_loop(0, used_slots(planes), add, bits.empty_like(planes[0]))
+    return found
+
+
+def full_hp(alive: Array, daemon: Array) -> tuple[Array, Array]:
+    """The two hit-point planes of unhurt enemies: 3 for daemons, 2 for the others."""
+    return alive & daemon, alive
+
+
+def is_type(planes: Array, kind: int) -> Array:
+    """Slots of one enemy type."""
+    return matches(planes, E.TYPE, 2, u32(kind))
+
+
+def hatch(matured: Array) -> Array:
+    """Enemy planes of matured transmissions: full hit points, flags inherited."""
+    alive = matured[T.ALIVE]
+    hp_0, hp_1 = full_hp(alive, is_type(matured, DAEMON))
+    tail = [hp_0, hp_1, jnp.zeros_like(alive), matured[T.SCHEDULED], matured[T.SIPHON]]
+    return jnp.concatenate([matured[: T.TIMER], jnp.stack(tail)])
+
+
+class Items(NamedTuple):
+    """A roster with one row per slot, each int32 [SLOTS, B]; `hp` is the timer for transmissions."""
+
+    alive: Array
+    row: Array
+    col: Array
+    type: Array
+    hp: Array
+    stunned: Array
+    scheduled: Array
+    siphon: Array
+
+    @property
+    def place(self) -> Array:
+        """Cell index of every slot."""
+        return self.row * bits.SIDE + self.col
+
+
+_ENEMY_FIELDS = (
+    (E.ALIVE, 1),
+    (E.ROW, 3),
+    (E.COL, 3),
+    (E.TYPE, 2),
+    (E.HP, 2),
+    (E.STUNNED, 1),
+    (E.SCHEDULED, 1),
+    (E.SIPHON, 1),
+)
+_TRANSMISSION_FIELDS = (
+    (T.ALIVE, 1),
+    (T.ROW, 3),
+    (T.COL, 3),
+    (T.TYPE, 2),
+    (T.TIMER, 6),
+    (0, 0),
+    (T.SCHEDULED, 1),
+    (T.SIPHON, 1),
+)
+
+
+def _slots(like: Array) -> Array:
+    return jnp.arange(SLOTS, dtype=jnp.uint32).reshape((SLOTS,) + (1,) * like.ndim)
+
+
+def unpack_bits(word: Array) -> Array:
+    """Bit k of a word [B] as row k, int32 [SLOTS, B]."""
+    return ((word[None] >> _slots(word)) & 1).astype(jnp.int32)
+
+
+def pack_bits(rows: Array) -> Array:
+    """The inverse of `unpack_bits`."""
+    return ((rows != 0).astype(jnp.uint32) << _slots(rows[0])).sum(axis=0, dtype=jnp.uint32)
+
+
+def _unpack(planes: Array, fields: tuple[tuple[int, int], ...]) -> Items:
+    def read(start: int, width: int) -> Array:
+        value = jnp.zeros((SLOTS, *planes.shape[1:]), jnp.int32)
+        for j in range(width):
+            value = value | (unpack_bits(planes[start + j]) << j)
+        return value
+
+    return Items(*(read(start, width) for start, width in fields))
+
+
+def _pack(items: Items, fields: tuple[tuple[int, int], ...]) -> Array:
+    alive = items.alive != 0
+    rows = [
+        pack_bits(((value >> j) & 1) * alive)
+        for (_, width), value in zip(fields, items, strict=True)
+        for j in range(width)
+    ]
+    return jnp.stack(rows)
+
+
+def unpack_enemies(planes: Array) -> Items:
+    """The per-slot form of the enemies."""
+    return _unpack(planes, _ENEMY_FIELDS)
+
+
+def pack_enemies(items: Items) -> Array:
+    """Planes of the enemies; the dead leave holes with all planes zero."""
+    return _pack(items, _ENEMY_FIELDS)
+
+
+def unpack_transmissions(planes: Array) -> Items:
+    """The per-slot form of the transmissions."""
+    return _unpack(planes, _TRANSMISSION_FIELDS)
+
+
+def pack_transmissions(items: Items) -> Array:
+    """Planes of the transmissions."""
+    return _pack(items, _TRANSMISSION_FIELDS)
+
+
+def first_on_cell(alive: Array, index: Array) -> Array:
+    """Which slots are the first of the list on their cell, bool [SLOTS, B].
+
+    Args:
+        alive: bool [SLOTS, B], the slots that take part.
+        index: int32 [SLOTS, B], their cells.
+    """
+
+    def visit(taken: Board, slot: tuple[Array, Array]) -> tuple[Board, Array]:
+        here, cell_index = slot
+        first = here & ~bits.has(taken, cell_index)
+        return taken | bits.only(bits.cell(cell_index), first), first
+
+    return lax.scan(visit, bits.empty_like(alive[0]), (alive, index))[1]
+
+
+def once(condition: Array, function: Callable[[], Any]) -> Any:
+    """`function()` if the scalar `condition` holds, else zeros; computed once, before anything that uses it.
+
+    XLA on CPUs repeats element-wise work in every kernel that needs it. A loop of at most one round ends that: put
+    it around a value that is costly and used often.
+    """
+    shapes = jax.eval_shape(function)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return maybe(condition, lambda _: function(), zeros)
+
+
+def maybe(condition: Array, function: Callable[[Any], Any], operand: Any) -> Any:
+    """`function(operand)` if the scalar `condition` holds, else `operand`.
+
+    A loop of at most one round rather than `lax.cond`: under `vmap` a loop still ends early when no lane needs it.
+    """
+
+    def body(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        return jnp.zeros_like(carry[0]), function(carry[1])
+
+    return lax.while_loop(lambda carry: carry[0], body, (condition, operand))[1]
+
+
+def for_few(needed: Array, lanes: int, function: Callable[[Any], Any], operand: Any, result: Any) -> Any:
+    """`result` with `function(operand)` in the games where `needed` [B] holds, computed `lanes` games at a time.
+
+    What only a few games of a batch need costs next to nothing this way, at the price of a gather there and back.
+
+    Args:
+        needed: bool [B].
+        lanes: how many games are computed side by side; more rounds follow if more need it.
+        function: from the operand of `lanes` games to their results; both with the batch axis last.
+        operand: a pytree with the batch axis last.
+        result: a pytree like what the function returns, for all games.
+    """
+    size = needed.shape[0]
+    ranks = jnp.arange(1, lanes + 1, dtype=jnp.int32)
+
+    def round_(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        left, result = carry
+        order = jnp.cumsum(left, dtype=jnp.int32)
+        game = jnp.minimum((order[None] < ranks[:, None]).sum(axis=1), size - 1)
+        out = function(jax.tree.map(lambda x: x[..., game], operand))
+        here = left & (order <= lanes)
+        place = jnp.clip(order - 1, 0, lanes - 1)
+
+        def put(new: Array, old: Array) -> Array:
+            return jnp.where(here.reshape((1,) * (old.ndim - 1) + (size,)), new[..., place], old)
+
+        return left & ~here, jax.tree.map(put, out, result)
+
+    return lax.while_loop(lambda c: jnp.any(c[0]), round_, (needed, result))[1]

@@ -1,0 +1,362 @@
+"""Positions as plain dictionaries: set one up to watch or to test, and read one back.
+
+The format is the field names of `set_state` in the reference's test interface: `player`, `enemies`, `transmissions`,
+`blocks`, `resources`, `stage`, `turn`, `showActivated`, `scheduledTasksDisabled`, `ownedPrograms` (action numbers).
+Beyond it, optional: `exit` ({row, col}, otherwise the corner (5, 5)) and the block types `question-data` and
+`question-program`. Only `player` with `row` and `col` is required.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.errors import HmxError
+from hmx.game import roster
+from hmx.game.bits import CELLS, HALF, SIDE, SLOTS, Board
+from hmx.game.generate import FIRST_INTERVAL
+from hmx.game.history import WORDS
+from hmx.game.paths import exit_distance
+from hmx.game.state import ENEMY_TYPES, MAX_HP, TIMER_LIMIT, C, E, Rules, State, T, blocks
+from hmx.game.tables import FIRST_PROGRAM, NUM_ACTIONS, PROGRAMS
+
+_EXIT = {"row": 5, "col": 5}
+_BLOCKS = {"data": (C.DATA, False), "program": (C.PROGRAM, False)}
+_BLOCKS |= {"question-data": (C.DATA, True), "question-program": (C.PROGRAM, True)}
+_NAMES = [p.name for p in PROGRAMS]
+_INT32 = 2**31 - 1
+_distance = jax.jit(exit_distance)  # twenty times faster than dispatching its operations one by one
+
+# field -> (smallest, largest, default); a default of None makes the field required
+_CELL: dict[str, tuple[int, int, int | None]] = {"row": (0, SIDE - 1, None), "col": (0, SIDE - 1, None)}
+_PLAYER = _CELL | {
+    "hp": (0, 3, 3),
+    "credits": (0, _INT32, 0),
+    "energy": (0, _INT32, 0),
+    "dataSiphons": (0, _INT32, 0),
+    "attackDamage": (1, 65535, 1),
+    "score": (0, _INT32, 0),
+}
+_ENEMY = _CELL | {
+    "hp": (1, 3, None),
+    "stunned": (0, 1, 0),
+    "spawnedFromSiphon": (0, 1, 0),
+    "isFromScheduledTask": (0, 1, 0),
+}
+_TRANSMISSION = _CELL | {"turnsRemaining": (0, TIMER_LIMIT, 1)}
+_BLOCK = _CELL | {"points": (0, 31, 0), "spawnCount": (0, 15, 0), "siphoned": (0, 1, 0)}
+_RESOURCE = _CELL | {"credits": (0, 3, 0), "energy": (0, 3, 0), "dataSiphon": (0, 1, 0)}
+_TOP = {"stage": (1, 8, 1), "turn": (0, _INT32, 0), "showActivated": (0, 1, 0), "scheduledTasksDisabled": (0, 1, 0)}
+_LISTS = ("enemies", "transmissions", "blocks", "resources", "ownedPrograms")
+
+
+class _Reader:
+    """Reads fields and gathers every problem instead of stopping at the first."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def numbers(
+        self, item: Any, fields: Mapping[str, tuple[int, int, int | None]], where: str, also: tuple[str, ...] = ()
+    ) -> dict[str, int]:
+        if not isinstance(item, Mapping):
+            self.problems.append(f"{where} must be an object with {', '.join(fields)}")
+            item = {}
+        for key in item:
+            if key not in fields and key not in also:
+                near = difflib.get_close_matches(str(key), [*fields, *also], 1)
+                self.problems.append(
+                    f"{where} has an unknown field {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+                )
+        return {
+            name: self.number(item.get(name, default), low, high, f"{where}.{name}")
+            for name, (low, high, default) in fields.items()
+        }
+
+    def number(self, value: Any, low: int, high: int, where: str) -> int:
+        if value is None:
+            self.problems.append(f"{where} is missing")
+        elif not isinstance(value, int) or not low <= value <= high:
+            span = (
+                "true or false"
+                if (low, high) == (0, 1)
+                else f"a whole number from {low} to {high}"
+                if high < _INT32
+                else f"a whole number from {low}"
+            )
+            self.problems.append(f"{where} is {value!r} but must be {span}")
+        else:
+            return int(value)
+        return low
+
+    def choice(self, value: Any, options: list[str], where: str) -> str:
+        if value in options:
+            return str(value)
+        near = difflib.get_close_matches(str(value), options, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f": one of {', '.join(options)}"
+        self.problems.append(f"{where} is {value!r}, which is unknown{hint}")
+        return options[0]
+
+    def items(self, position: Mapping[str, Any], name: str) -> list[Any]:
+        value = position.get(name, [])
+        if isinstance(value, list):
+            return value
+        self.problems.append(f"{name} must be a list")
+        return []
+
+
+def _planes(items: list[dict[str, int]], layout: list[tuple[str, int, int]], total: int) -> np.ndarray[Any, Any]:
+    planes = np.zeros(total, np.uint32)
+    for slot, item in enumerate(items):
+        for name, start, width in layout:
+            for j in range(width):
+                planes[start + j] |= np.uint32(((item[name] >> j) & 1) << slot)
+    return planes
+
+
+_ENEMY_LAYOUT = [("alive", E.ALIVE, 1), ("row", E.ROW, 3), ("col", E.COL, 3), ("type", E.TYPE, 2), ("hp", E.HP, 2)]
+_ENEMY_LAYOUT += [
+    ("stunned", E.STUNNED, 1),
+    ("isFromScheduledTask", E.SCHEDULED, 1),
+    ("spawnedFromSiphon", E.SIPHON, 1),
+]
+_TRANSMISSION_LAYOUT = [
+    ("alive", T.ALIVE, 1),
+    ("row", T.ROW, 3),
+    ("col", T.COL, 3),
+    ("type", T.TYPE, 2),
+    ("turnsRemaining", T.TIMER, 6),
+]
+
+
+def _enemies(r: _Reader, position: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    items = []
+    for i, raw in enumerate(r.items(position, "enemies")):
+        where = f"enemies[{i}]"
+        item = r.numbers(raw, _ENEMY, where, ("type",))
+        kind = ENEMY_TYPES.index(
+            r.choice(raw.get("type") if isinstance(raw, Mapping) else None, list(ENEMY_TYPES), f"{where}.type")
+        )
+        r.number(item["hp"], 1, MAX_HP[kind], f"{where}.hp")
+        items.append(item | {"type": kind, "alive": 1})
+    return _planes(_fitting(r, items, "enemies"), [(n, int(s), w) for n, s, w in _ENEMY_LAYOUT], E.PLANES)
+
+
+def _transmissions(r: _Reader, position: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    items = []
+    for i, raw in enumerate(r.items(position, "transmissions")):
+        where = f"transmissions[{i}]"
+        item = r.numbers(raw, _TRANSMISSION, where, ("enemyType",))
+        kind = r.choice(
+            raw.get("enemyType") if isinstance(raw, Mapping) else None, list(ENEMY_TYPES), f"{where}.enemyType"
+        )
+        items.append(item | {"type": ENEMY_TYPES.index(kind), "alive": 1})
+    return _planes(_fitting(r, items, "transmissions"), [(n, int(s), w) for n, s, w in _TRANSMISSION_LAYOUT], T.PLANES)
+
+
+def _fitting(r: _Reader, items: list[dict[str, int]], name: str) -> list[dict[str, int]]:
+    if len(items) > SLOTS:
+        r.problems.append(f"{name} has {len(items)} items, but at most {SLOTS} fit")
+    return items[:SLOTS]
+
+
+def _set(cells: np.ndarray[Any, Any], start: int, width: int, cell: int, value: int) -> None:
+    for j in range(width):
+        cells[start + j, cell] = (value >> j) & 1
+
+
+def _cells(r: _Reader, position: Mapping[str, Any], exit_cell: int) -> np.ndarray[Any, Any]:
+    cells = np.zeros((C.PLANES, CELLS), np.uint32)
+    for i, raw in enumerate(r.items(position, "blocks")):
+        where = f"blocks[{i}]"
+        item = r.numbers(raw, _BLOCK, where, ("type", "programType", "programActionIndex"))
+        raw = raw if isinstance(raw, Mapping) else {}
+        plane, hidden = _BLOCKS[r.choice(raw.get("type"), list(_BLOCKS), f"{where}.type")]
+        value = _program(r, raw, where) if plane == C.PROGRAM else item["points"]
+        cell = item["row"] * SIDE + item["col"]
+        cells[:, cell] = 0
+        cells[plane, cell] = 1
+        cells[C.HIDDEN, cell] = hidden
+        cells[C.SIPHONED, cell] = item["siphoned"]
+        _set(cells, C.VALUE, 5, cell, value)
+        _set(cells, C.SPAWN, 4, cell, item["spawnCount"])
+    for i, raw in enumerate(r.items(position, "resources")):
+        item = r.numbers(raw, _RESOURCE, f"resources[{i}]")
+        cell = item["row"] * SIDE + item["col"]
+        if item["dataSiphon"]:
+            _clear_content(cells, cell)
+            cells[C.ITEM, cell] = 1
+        else:
+            _set(cells, C.AMOUNT, 2, cell, item["credits"] or item["energy"])
+            cells[C.ENERGY, cell] = int(item["credits"] == 0 and item["energy"] > 0)
+    _clear_content(cells, exit_cell)
+    cells[C.EXIT, exit_cell] = 1
+    return cells
+
+
+def _clear_content(cells: np.ndarray[Any, Any], cell: int) -> None:
+    for plane in (C.DATA, C.PROGRAM, C.HIDDEN, C.ITEM, *range(C.VALUE, C.SPAWN + 4)):
+        cells[plane, cell] = 0
+
+
+def _program(r: _Reader, raw: Mapping[str, Any], where: str) -> int:
+    if "programType" in raw:
+        return _NAMES.index(r.choice(raw["programType"], _NAMES, f"{where}.programType"))
+    number = r.number(raw.get("programActionIndex"), FIRST_PROGRAM, NUM_ACTIONS - 1, f"{where}.programActionIndex")
+    return number - FIRST_PROGRAM
+
+
+def _board(cells: np.ndarray[Any, Any]) -> Board:
+    weights = 2 ** np.arange(HALF, dtype=np.uint32)
+    halves = (cells.reshape(C.PLANES, 2, HALF) * weights).sum(-1).astype(np.uint32)
+    return Board(jnp.asarray(halves[:, 0]), jnp.asarray(halves[:, 1]))
+
+
+def from_dict(position: Mapping[str, Any], rules: Rules | None = None) -> State:
+    """One game set up as described.
+
+    Raises:
+        HmxError: for every field that is unknown, missing or out of range, all at once.
+    """
+    rules = rules or Rules()
+    r = _Reader()
+    if not isinstance(position, Mapping):
+        raise HmxError("a scenario must be a JSON object", 'start from {"player": {"row": 0, "col": 0}}')
+    top = r.numbers(position, _TOP, "the scenario", ("player", "exit", *_LISTS))
+    player = r.numbers(position.get("player", {}), _PLAYER, "player")
+    exit_at = r.numbers(position.get("exit", _EXIT), _CELL, "exit")
+    exit_cell = exit_at["row"] * SIDE + exit_at["col"]
+    owned = 0
+    for action in r.items(position, "ownedPrograms"):
+        owned |= 1 << (r.number(action, FIRST_PROGRAM, NUM_ACTIONS - 1, "ownedPrograms") - FIRST_PROGRAM)
+    enemies, transmissions = _enemies(r, position), _transmissions(r, position)
+    cells = _board(_cells(r, position, exit_cell))
+    if r.problems:
+        raise HmxError(
+            "\n".join(r.problems), "correct these fields of the scenario; `hmx.game.scenario` describes them"
+        )
+
+    def number(value: int) -> Any:
+        return jnp.asarray(value, jnp.int32)
+
+    pos, exit_index = (jnp.asarray(c, jnp.uint32) for c in (player["row"] * SIDE + player["col"], exit_cell))
+    distance = _distance(pos[None], exit_index[None], Board(*(w[..., None] for w in blocks(cells))), jnp.ones(1, bool))
+    return State(
+        enemies=jnp.asarray(enemies),
+        transmissions=jnp.asarray(transmissions),
+        cells=cells,
+        pos=pos,
+        hp=number(player["hp"]),
+        credits=number(player["credits"]),
+        energy=number(player["energy"]),
+        siphons=number(player["dataSiphons"]),
+        score=number(player["score"]),
+        attack=number(player["attackDamage"]),
+        stage=number(top["stage"]),
+        board_stage=number(top["stage"]),
+        turn=number(top["turn"]),
+        owned=jnp.asarray(owned, jnp.uint32),
+        show=jnp.asarray(bool(top["showActivated"])),
+        calm=jnp.asarray(bool(top["scheduledTasksDisabled"])),
+        step_active=jnp.asarray(False),
+        atk_uses=number(0),
+        interval=number(FIRST_INTERVAL),
+        next_scheduled=number(FIRST_INTERVAL),
+        pending=number(0),
+        exit=exit_index,
+        exit_distance=distance[0],
+        history=jnp.zeros((rules.undo_depth, WORDS), jnp.uint32),
+        history_head=number(0),
+        history_count=number(0),
+    )
+
+
+def _entities(state: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    e = [np.asarray(x)[:, 0] for x in roster.unpack_enemies(state.enemies[..., None])]
+    t = [np.asarray(x)[:, 0] for x in roster.unpack_transmissions(state.transmissions[..., None])]
+    enemies = [
+        {
+            "type": ENEMY_TYPES[kind],
+            "row": int(row),
+            "col": int(col),
+            "hp": int(hp),
+            "stunned": bool(stunned),
+            "spawnedFromSiphon": bool(siphon),
+            "isFromScheduledTask": bool(scheduled),
+        }
+        for alive, row, col, kind, hp, stunned, scheduled, siphon in zip(*e, strict=True)
+        if alive
+    ]
+    transmissions = [
+        {"row": int(row), "col": int(col), "turnsRemaining": int(timer), "enemyType": ENEMY_TYPES[kind]}
+        for alive, row, col, kind, timer, *_ in zip(*t, strict=True)
+        if alive
+    ]
+    return enemies, transmissions
+
+
+def _contents(state: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    words = np.stack([np.asarray(state.cells.lo), np.asarray(state.cells.hi)], axis=1)
+    cells = ((words[:, :, None] >> np.arange(HALF, dtype=np.uint32)) & 1).reshape(C.PLANES, CELLS)
+
+    def read(start: int, width: int, cell: int) -> int:
+        return int(sum(int(cells[start + j, cell]) << j for j in range(width)))
+
+    found: list[dict[str, Any]] = []
+    resources: list[dict[str, Any]] = []
+    for cell in range(CELLS):
+        place = {"row": cell // SIDE, "col": cell % SIDE}
+        if cells[C.DATA, cell] or cells[C.PROGRAM, cell]:
+            is_program, value = bool(cells[C.PROGRAM, cell]), read(C.VALUE, 5, cell)
+            kind = ("question-" if cells[C.HIDDEN, cell] else "") + ("program" if is_program else "data")
+            block = place | {"type": kind, "points": 0 if is_program else value, "spawnCount": read(C.SPAWN, 4, cell)}
+            block["siphoned"] = bool(cells[C.SIPHONED, cell])
+            if is_program:
+                block |= {"programType": _NAMES[value], "programActionIndex": value + FIRST_PROGRAM}
+            found.append(block)
+        amount, energy = read(C.AMOUNT, 2, cell), bool(cells[C.ENERGY, cell])
+        if amount or cells[C.ITEM, cell]:
+            resources.append(
+                place
+                | {
+                    "credits": 0 if energy else amount,
+                    "energy": amount if energy else 0,
+                    "dataSiphon": bool(cells[C.ITEM, cell]),
+                }
+            )
+    return found, resources
+
+
+def to_dict(state: State) -> dict[str, Any]:
+    """One game as a dictionary that `from_dict` takes; counters the format does not name are left out."""
+    enemies, transmissions = _entities(state)
+    found, resources = _contents(state)
+    pos, exit_cell = int(state.pos), int(state.exit)
+    position: dict[str, Any] = {
+        "player": {
+            "row": pos // SIDE,
+            "col": pos % SIDE,
+            "hp": int(state.hp),
+            "credits": int(state.credits),
+            "energy": int(state.energy),
+            "dataSiphons": int(state.siphons),
+            "attackDamage": int(state.attack),
+            "score": int(state.score),
+        },
+        "enemies": enemies,
+        "transmissions": transmissions,
+        "blocks": found,
+        "resources": resources,
+        "stage": int(state.stage),
+        "turn": int(state.turn),
+        "showActivated": bool(state.show),
+        "scheduledTasksDisabled": bool(state.calm),
+        "ownedPrograms": [k + FIRST_PROGRAM for k in range(len(PROGRAMS)) if (int(state.owned) >> k) & 1],
+    }
+    exit_place = {"row": exit_cell // SIDE, "col": exit_cell % SIDE}
+    return position if exit_place == _EXIT else position | {"exit": exit_place}

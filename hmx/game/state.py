@@ -1,0 +1,165 @@
+"""The position of a game of HackMatrix, as words, and what a step reports.
+
+Everything countable per cell or per roster slot is a bit plane: bit c of a cell plane belongs to cell c, bit k
+of a roster plane to slot k, which is also the k-th item of the reference's ordered list. Rosters have no holes.
+Feature axes lead and batch axes trail, so one code serves one game (no batch axis) and many.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.game.bits import Array, Board
+
+
+class Rules(NamedTuple):
+    """The static choices of the rules.
+
+    Attributes:
+        undo_depth: turn-end snapshots kept; the oldest is forgotten beyond it.
+        loopholes: keep the reference's exploitable behaviour (docs/adr/0003).
+    """
+
+    undo_depth: int = 4
+    loopholes: bool = True
+
+
+class E(enum.IntEnum):
+    """Planes of the enemy roster. Rows and columns are three bits each, types and hit points two."""
+
+    ALIVE = 0
+    ROW = 1
+    COL = 4
+    TYPE = 7
+    HP = 9
+    STUNNED = 11
+    SCHEDULED = 12
+    SIPHON = 13
+    PLANES = 14
+
+
+class T(enum.IntEnum):
+    """Planes of the transmission roster; the first nine as in `E`, the timer has six bits."""
+
+    ALIVE = 0
+    ROW = 1
+    COL = 4
+    TYPE = 7
+    TIMER = 9
+    SCHEDULED = 15
+    SIPHON = 16
+    PLANES = 17
+
+
+class C(enum.IntEnum):
+    """Planes of the cells. A hidden (question) block keeps its true kind in DATA or PROGRAM."""
+
+    DATA = 0
+    PROGRAM = 1
+    HIDDEN = 2
+    ITEM = 3  # a data siphon lies here
+    EXIT = 4
+    SIPHONED = 5
+    CENTER = 6
+    VALUE = 7  # five bits: points of a data block, program number of a program block
+    SPAWN = 12  # four bits: spawn count of a block
+    AMOUNT = 16  # two bits: credits or energy on the cell
+    ENERGY = 18  # the amount is energy
+    PLANES = 19
+
+
+VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)
+ENEMY_TYPES = ("virus", "daemon", "glitch", "cryptog")
+MAX_HP = (2, 3, 2, 2)
+TIMER_LIMIT = 63
+CORNERS = (0, 5, 30, 35)
+
+
+class State(NamedTuple):
+    """One game, or a batch of games along the trailing axis of every leaf."""
+
+    enemies: Array  # uint32 [E.PLANES, *B]
+    transmissions: Array  # uint32 [T.PLANES, *B]
+    cells: Board  # lo and hi uint32 [C.PLANES, *B]
+    pos: Array  # uint32 [*B], cell index of the player
+    hp: Array  # int32, as are all that follow unless said otherwise
+    credits: Array
+    energy: Array
+    siphons: Array
+    score: Array
+    attack: Array
+    stage: Array  # 1 to 8
+    board_stage: Array  # the stage whose board lies here; UNDO may bring back an older one
+    turn: Array
+    owned: Array  # uint32, bit k for program k
+    show: Array  # bool
+    calm: Array  # bool
+    step_active: Array  # bool
+    atk_uses: Array
+    interval: Array
+    next_scheduled: Array
+    pending: Array
+    exit: Array  # uint32, the stored exit position
+    exit_distance: Array  # a function of cells, pos and exit, kept because every step needs the one before
+    history: Array  # uint32 [undo_depth, words, *B], a ring of snapshots
+    history_head: Array  # where the next snapshot goes
+    history_count: Array  # how many can be undone
+
+
+class Events(NamedTuple):
+    """What happened in one step, as integer counts; no event has a worth here. All int32 [*B]."""
+
+    valid: Array  # 1 unless the action was outside the mask
+    stage_completed: Array  # number of the stage completed, 0 if none
+    victory: Array
+    died: Array
+    siphon_death: Array  # died beside an enemy that a siphon brought
+    score: Array  # change
+    kills: Array
+    data_siphon: Array  # picked up by walking
+    distance: Array  # cells won towards the exit, never negative
+    credits: Array  # net change
+    energy: Array
+    hp: Array  # net change
+    missed_credits: Array  # what a better siphon position would have given beyond this one
+    missed_energy: Array
+    reset_wasted: Array
+    undo_stage: Array  # the stage was completed on a board that UNDO brought back
+    overflow: Array  # entities that found no slot
+    program: Array  # number of the program used, -1 if none
+
+
+def plane(planes: Array, index: int) -> Array:
+    """One plane of a roster."""
+    return planes[index]
+
+
+def layer(cells: Board, index: int) -> Board:
+    """One plane of the cells."""
+    return Board(cells.lo[index], cells.hi[index])
+
+
+def blocks(cells: Board) -> Board:
+    """All cells that hold a block."""
+    return layer(cells, C.DATA) | layer(cells, C.PROGRAM)
+
+
+def with_layers(cells: Board, changes: dict[int, Board]) -> Board:
+    """The cells with some planes replaced."""
+    lo = [changes[i].lo if i in changes else cells.lo[i] for i in range(C.PLANES)]
+    hi = [changes[i].hi if i in changes else cells.hi[i] for i in range(C.PLANES)]
+    return Board(jnp.stack(lo), jnp.stack(hi))
+
+
+def where(condition: Array, a: State, b: State) -> State:
+    """`a` in the games where `condition` [B] holds, else `b`."""
+
+    def choose(x: Array, y: Array) -> Array:
+        return jnp.where(condition.reshape((1,) * (x.ndim - condition.ndim) + condition.shape), x, y)
+
+    chosen: State = jax.tree.map(choose, a, b)
+    return chosen

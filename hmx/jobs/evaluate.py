@@ -1,0 +1,214 @@
+"""`hmx evaluate`: how a policy plays, counted over whole episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hmx.agents.evaluate import Episodes, algorithm_policy, make_evaluator, random_policy
+from hmx.agents.types import TrainState
+from hmx.config.load import load
+from hmx.errors import HmxError
+from hmx.records import stats
+from hmx.records.layout import DEFAULT_ROOT, find_run
+from hmx.records.stats import Interval
+from hmx.runs.compilation import enable_cache
+from hmx.runs.loop import eval_keys, seed_state
+from hmx.runs.session import Session, open_session, restore
+from hmx.runs.signals import interruptible
+from hmx.types import Array, Key
+
+SCHEMA = 1
+POLICIES = ("random", "sampled", "greedy")  # in the order of the branches of `make_player`
+_SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyStats:
+    """One policy over `episodes` whole episodes. Intervals hold 95 %; what the environment does not report is None."""
+
+    policy: str
+    seed: int | None  # of the trained agent; None for the random policy
+    episodes: int
+    unfinished: int  # episodes without a step limit that were given up
+    return_mean: float
+    return_interval: Interval | None  # bootstrap of the mean: one win can be worth hundreds
+    return_median: float
+    length_mean: float
+    length_interval: Interval | None
+    stage_mean: float | None = None
+    stage_median: float | None = None
+    stage_max: int | None = None
+    stage_counts: dict[int, int] = dataclasses.field(default_factory=dict)  # highest stage -> episodes
+    wins: int | None = None  # episodes won
+    win_rate_interval: Interval | None = None
+    stages_completed: float | None = None  # per episode
+    undo_stages: float | None = None  # per episode, of these by way of UNDO
+    info: dict[str, float] = dataclasses.field(default_factory=dict)  # all the environment reports, mean per episode
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        data = dataclasses.asdict(self)
+        for key, value in data.items():
+            if key.endswith("_interval"):
+                data[key] = None if value is None else list(value)
+        data["stage_counts"] = {str(stage): count for stage, count in self.stage_counts.items()}
+        return data
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateResult:
+    """What `hmx evaluate` found."""
+
+    run: Path
+    env: str
+    checkpoint: int  # the update that was evaluated
+    env_steps: int
+    episodes: int
+    seed: int
+    policies: tuple[PolicyStats, ...]
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """One object with stable keys."""
+        return {
+            "schema": SCHEMA,
+            "run": str(self.run),
+            "env": self.env,
+            "checkpoint": self.checkpoint,
+            "env_steps": self.env_steps,
+            "episodes": self.episodes,
+            "seed": self.seed,
+            "policies": [policy.to_json() for policy in self.policies],
+            "warnings": list(self.warnings),
+        }
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    episodes: int | None = None,
+    policies: Sequence[str] = ("sampled", "greedy"),
+    seed: int | None = None,
+    checkpoint: int | None = None,
+    root: str | Path = DEFAULT_ROOT,
+) -> EvaluateResult:
+    """Plays whole episodes with the policy of a run.
+
+    Args:
+        run: name or path of the run.
+        episodes: per policy and seed; None takes `run.eval_episodes`, or 1,000 where that is 0.
+        policies: of `random`, `sampled` and `greedy`.
+        seed: of the evaluation; None takes that of the run. All policies meet the same first positions.
+        checkpoint: update of the checkpoint; None takes the newest intact one.
+        root: folder of the runs, for a name.
+
+    Raises:
+        HmxError: unknown policy or no episodes (exit code 2); no such run or no intact checkpoint (3).
+    """
+    _check(episodes, policies)
+    paths = find_run(run, root)
+    cfg = load(file=paths.config, environ={}).config
+    warning = enable_cache()
+    session = open_session(cfg)
+    restored = restore(session, paths, checkpoint)
+    warnings = [*([warning] if warning else []), *damage(restored.damaged, restored.update)]
+    seed = cfg.run.seed if seed is None else seed
+    episodes = episodes or cfg.run.eval_episodes or 1000
+    play = make_player(session, episodes)
+    rows = tuple(row for policy in policies for row in play(restored.state, policy, seed))
+    return EvaluateResult(
+        run=paths.folder,
+        env=cfg.env.id,
+        checkpoint=restored.update,
+        env_steps=restored.update * session.sizes.batch_size,
+        episodes=episodes,
+        seed=seed,
+        policies=rows,
+        warnings=tuple(warnings),
+    )
+
+
+def damage(damaged: Sequence[tuple[int, str]], used: int) -> list[str]:
+    """A warning for each checkpoint that had to be passed over."""
+    return [f"checkpoint {update} is damaged ({why}); checkpoint {used} is used instead" for update, why in damaged]
+
+
+Player = Callable[[TrainState, str, int], list[PolicyStats]]
+
+
+def make_player(session: Session, episodes: int) -> Player:
+    """A function `(state, policy, seed) -> a row per trained agent`, or one row for the random policy.
+
+    All policies share one compiled program, which chooses at run time: compiling the environment is the
+    larger part of a short evaluation.
+    """
+    num_seeds = session.cfg.run.num_seeds
+    choices = (random_policy, *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)))
+
+    def policy(agent: tuple[Array, TrainState], obs: Array, legal: Array, key: Key) -> Array:
+        chosen: Array = jax.lax.switch(agent[0], choices, agent[1], obs, legal, key)
+        return chosen
+
+    evaluator = make_evaluator(session.env, policy, max(session.cfg.env.num_envs, _SIDE_BY_SIDE), episodes)
+
+    def play(state: TrainState, name: str, seed: int) -> list[PolicyStats]:
+        rows = []
+        for i in range(1 if name == "random" else num_seeds):
+            agent = (np.int32(POLICIES.index(name)), seed_state(state, i, num_seeds))
+            # The key is made anew each time: every policy starts from the same positions.
+            played = interruptible(partial(_compute, evaluator, agent, eval_keys(seed, 1)))
+            rows.append(summarise(name, None if name == "random" else session.cfg.run.seed + i, played))
+        return rows
+
+    return play
+
+
+def _compute(evaluator: Callable[[Any, Key], Episodes], agent: Any, key: Key) -> Episodes:
+    played: Episodes = jax.device_get(evaluator(agent, key))
+    return played
+
+
+def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:
+    """The statistics of a set of episodes (host arrays)."""
+    returns = [float(x) for x in np.asarray(played.total)]
+    lengths = [float(x) for x in np.asarray(played.length)]
+    info = {name: [float(x) for x in np.asarray(values)] for name, values in sorted(played.info.items())}
+    per_episode = {name: stats.mean(values) for name, values in info.items()}
+    stages = info.get("highest_stage")
+    wins = sum(won > 0 for won in info["wins"]) if "wins" in info else None
+    return PolicyStats(
+        policy=policy,
+        seed=seed,
+        episodes=len(returns),
+        unfinished=int((~np.asarray(played.finished)).sum()),
+        return_mean=stats.mean(returns),
+        return_interval=stats.bootstrap(returns),
+        return_median=stats.median(returns),
+        length_mean=stats.mean(lengths),
+        length_interval=stats.mean_interval(lengths),
+        stage_mean=stats.mean(stages) if stages else None,
+        stage_median=stats.median(stages) if stages else None,
+        stage_max=int(max(stages)) if stages else None,
+        stage_counts=dict(sorted(Counter(int(s) for s in stages).items())) if stages else {},
+        wins=wins,
+        win_rate_interval=None if wins is None else stats.wilson(wins, len(returns)),
+        stages_completed=per_episode.get("stages_completed"),
+        undo_stages=per_episode.get("undo_stages"),
+        info=per_episode,
+    )
+
+
+def _check(episodes: int | None, policies: Sequence[str]) -> None:
+    if episodes is not None and episodes < 1:
+        raise HmxError(f"cannot play {episodes} episodes", "--episodes 1000")
+    unknown = [policy for policy in policies if policy not in POLICIES]
+    if unknown or not policies:
+        raise HmxError(f"unknown policy: {', '.join(unknown) or 'none given'}", f"policies are {', '.join(POLICIES)}")

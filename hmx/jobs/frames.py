@@ -1,0 +1,61 @@
+"""What one look at a running game holds: data for drawing and for `--json`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from hmx.game.tables import ACTION_NAMES
+
+SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A position and how it came about.
+
+    Attributes:
+        step: steps taken in this episode, 0 for its first position.
+        episode: counts from 0.
+        position: the fields of a scenario, as `hmx.game.scenario.to_dict` gives them.
+        legal: the actions that may be taken now.
+        action: what led here; None at the start of an episode.
+        probs: probability of every action now, by index; None where nobody says.
+        value: expected return from here, in reward units; None where nobody says.
+        reward: of the step that led here.
+        terms: the parts of `reward`.
+        episode_return: sum of the rewards so far.
+        outcome: empty while the episode goes on, else `won`, `died` or `stopped`.
+    """
+
+    step: int
+    episode: int
+    position: Mapping[str, Any]
+    legal: tuple[int, ...]
+    action: int | None = None
+    probs: tuple[float, ...] | None = None
+    value: float | None = None
+    reward: float | None = None
+    terms: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    episode_return: float = 0.0
+    outcome: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with stable keys."""
+        return {
+            "schema": SCHEMA,
+            "episode": self.episode,
+            "step": self.step,
+            "action": None if self.action is None else ACTION_NAMES[self.action],
+            "reward": self.reward,
+            "terms": dict(self.terms),
+            "return": self.episode_return,
+            "outcome": self.outcome or None,
+            "legal": [ACTION_NAMES[index] for index in self.legal],
+            "probabilities": None
+            if self.probs is None
+            else {ACTION_NAMES[index]: self.probs[index] for index in self.legal},
+            "value": self.value,
+            "position": dict(self.position),
+        }

@@ -1,0 +1,24 @@
+"""`hmx play`: a game that a person plays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from hmx.config.schema import Config
+from hmx.jobs.simulator import Simulator
+from hmx.runs.compilation import enable_cache
+
+Game = Simulator
+
+
+def open_game(*, seed: int = 0, position: Mapping[str, Any] | None = None, cfg: Config | None = None) -> Game:
+    """A game by the rules of `cfg`, without a step limit.
+
+    Raises:
+        HmxError: the scenario is not possible.
+    """
+    cfg = cfg or Config()
+    enable_cache()
+    return Game(dataclasses.replace(cfg.env, max_steps=0), cfg.reward, seed=seed, position=position)

@@ -1,0 +1,304 @@
+"""`hmx train`: a new run, from its configuration to the table that compares it with chance."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hmx.agents.types import TrainState
+from hmx.config import codec, derive
+from hmx.config.autoscale import auto_scale
+from hmx.config.problem import line
+from hmx.config.schema import Config
+from hmx.jobs.evaluate import PolicyStats, make_player
+from hmx.records import atomic, layout
+from hmx.records import meta as metas
+from hmx.records.atomic import writing
+from hmx.records.layout import RunPaths
+from hmx.records.meta import Meta
+from hmx.runs.compilation import enable_cache
+from hmx.runs.loop import LoopResult, init_state
+from hmx.runs.session import (
+    Diary,
+    Session,
+    device_name,
+    info_of,
+    make_sinks,
+    open_session,
+    run_updates,
+    state_bytes,
+    with_name,
+)
+from hmx.runs.signals import SignalGuard, StopNow
+from hmx.runs.sinks import Fanout, Sink
+
+SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """How a run, or its resumption, ended."""
+
+    run: Path
+    env: str
+    state: Literal["finished", "interrupted"]
+    signum: int | None  # the first signal received, if any; also one that cut the evaluation short
+    first_update: int  # where this process began
+    updates: int
+    total_updates: int
+    env_steps: int  # per seed
+    num_seeds: int
+    seconds: float  # of this process inside compiled chunks, compilation excluded
+    steps_per_sec: float  # of this process, over all seeds; 0 if it did no update
+    evaluation: tuple[PolicyStats, ...]
+    warnings: tuple[str, ...]
+    auto_scale: tuple[str, ...]
+    resume_command: str
+    device: str
+
+    def to_json(self) -> dict[str, Any]:
+        """One object with stable keys."""
+        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        data["run"] = str(self.run)
+        data["evaluation"] = [row.to_json() for row in self.evaluation]
+        data["warnings"], data["auto_scale"] = list(self.warnings), list(self.auto_scale)
+        return {"schema": SCHEMA, **data}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run would be: nothing has been computed or written."""
+
+    config: Config
+    origins: dict[str, str]
+    sizes: derive.Derived
+    run: Path
+    exists: bool
+    files: dict[str, str]  # what -> where
+    state_bytes: int  # on the device, over all seeds; a checkpoint is about as large on disk
+    rollout_bytes: int  # on the device, over all seeds
+    checkpoint_bytes: int  # on disk, of those kept
+    device: str
+    auto_scale: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """One object with stable keys."""
+        return {
+            "schema": SCHEMA,
+            "config": codec.to_dict(self.config),
+            "origins": self.origins,
+            "sizes": self.sizes._asdict(),
+            "run": str(self.run),
+            "exists": self.exists,
+            "files": self.files,
+            "state_bytes": self.state_bytes,
+            "rollout_bytes": self.rollout_bytes,
+            "checkpoint_bytes": self.checkpoint_bytes,
+            "device": self.device,
+            "auto_scale": list(self.auto_scale),
+            "warnings": list(self.warnings),
+        }
+
+
+def train(
+    cfg: Config,
+    *,
+    origins: Mapping[str, str] | None = None,
+    sinks: Sequence[Sink] = (),
+    force: bool = False,
+    command_line: Sequence[str] = (),
+) -> TrainResult:
+    """Trains a new run in a folder of its own.
+
+    Args:
+        cfg: the configuration; `algo.auto_scale` is applied here.
+        origins: where each value came from, for error messages and for what auto-scaling may change.
+        sinks: receivers of records besides the local file, such as the console.
+        force: whether a run of that name is deleted first.
+        command_line: kept in meta.json.
+
+    Raises:
+        HmxError: the configuration cannot run or the run exists (exit code 2); nothing has been written then.
+            Or the run folder cannot be written any more (3).
+        StopNow: a second signal; the last complete checkpoint is intact.
+    """
+    cfg, scaled = settle(cfg, origins)
+    warning = enable_cache()
+    session = open_session(cfg)
+    paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)
+    session = session._replace(cfg=with_name(cfg, paths))
+    with writing("the run folder", paths.folder):
+        meta = begin(session.cfg, paths, command_line)
+    fanout = make_sinks(session.cfg, paths, sinks)
+    if warning:
+        fanout.warn(warning)
+    for problem in derive.warnings(cfg):
+        if problem.code != "rounded_up":  # the numbers shown are the real ones anyway
+            fanout.warn(line(problem))
+
+    def start() -> TrainState:
+        return init_state(session.algorithm, cfg.run.seed, cfg.run.num_seeds)
+
+    return carry_out(session, paths, meta, fanout, start, first=0, scaled=tuple(scaled))
+
+
+def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
+    """What `train` would do with `cfg`; writes nothing.
+
+    Raises:
+        HmxError: the configuration cannot run.
+    """
+    cfg, scaled = settle(cfg, origins)
+    session = open_session(cfg)
+    name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(cfg))
+    paths = RunPaths(Path(cfg.run.root), name)
+    size = state_bytes(session.abstract)
+    files = {
+        "config": paths.config,
+        "meta": paths.meta,
+        "metrics": paths.metrics,
+        "checkpoints": paths.checkpoints,
+        "reports": paths.reports,
+    }
+    return Plan(
+        config=with_name(cfg, paths),
+        origins=dict(origins or {}),
+        sizes=session.sizes,
+        run=paths.folder,
+        exists=paths.exists(),
+        files={what: str(path) for what, path in files.items()},
+        state_bytes=size,
+        rollout_bytes=rollout_bytes(session),
+        checkpoint_bytes=size * min(cfg.run.keep, session.sizes.num_checkpoints),
+        device=device_name(),
+        auto_scale=tuple(scaled),
+        warnings=tuple(line(problem) for problem in derive.warnings(cfg)),
+    )
+
+
+def settle(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, list[str]]:
+    """The configuration that will run, and one line for each change that auto-scaling made.
+
+    Raises:
+        HmxError: it has problems; all of them are named.
+    """
+    scaled: list[str] = []
+    if cfg.algo.auto_scale:
+        cfg, scaled = auto_scale(cfg, origins)
+    derive.check(cfg, origins)
+    return cfg, scaled
+
+
+def begin(cfg: Config, paths: RunPaths, command_line: Sequence[str]) -> Meta:
+    """Writes run.toml and meta.json."""
+    meta = metas.collect(device_name(), command_line, codec.digest(cfg), codec.shape_digest(cfg))
+    atomic.write_text(paths.config, codec.to_toml(cfg))
+    metas.write(paths.meta, meta)
+    return meta
+
+
+def carry_out(
+    session: Session,
+    paths: RunPaths,
+    meta: Meta,
+    fanout: Fanout,
+    start: Callable[[], TrainState],
+    *,
+    first: int,
+    scaled: tuple[str, ...] = (),
+) -> TrainResult:
+    """Runs a session from update `first` to its end, evaluates, and closes everything it opened."""
+    diary = Diary(paths, meta, fanout)
+    with SignalGuard(lambda _: fanout.phase("stopping")) as guard:
+        try:
+            fanout.start(info_of(session, paths, meta, first))
+            fanout.phase("compiling")
+            done = run_updates(session, paths, start(), first, fanout, guard, diary)
+            finished = done.updates == session.sizes.num_updates
+            rows = _evaluate(session, paths, done.state, fanout, guard) if finished else ()
+            state: Literal["finished", "interrupted"] = "finished" if finished else "interrupted"
+            diary.note(state=state)
+            fanout.close(state)
+        except StopNow:
+            diary.note(state="interrupted")
+            fanout.close("aborted")
+            raise
+        except BaseException as error:
+            diary.note(state="failed", message=" ".join(str(error).split())[:500])
+            fanout.close("failed")
+            raise
+    return _result(session, paths, done, fanout, rows, first, guard.requested, scaled)
+
+
+def _result(
+    session: Session,
+    paths: RunPaths,
+    done: LoopResult,
+    fanout: Fanout,
+    rows: tuple[PolicyStats, ...],
+    first: int,
+    signum: int | None,
+    scaled: tuple[str, ...],
+) -> TrainResult:
+    return TrainResult(
+        run=paths.folder,
+        env=session.cfg.env.id,
+        state="finished" if done.updates == session.sizes.num_updates else "interrupted",
+        signum=signum,
+        first_update=first,
+        updates=done.updates,
+        total_updates=session.sizes.num_updates,
+        env_steps=done.updates * session.sizes.batch_size,
+        num_seeds=session.cfg.run.num_seeds,
+        seconds=done.seconds,
+        steps_per_sec=done.steps / done.seconds if done.seconds else 0.0,
+        evaluation=rows,
+        warnings=tuple(fanout.warnings),
+        auto_scale=scaled,
+        resume_command=f"hmx resume {paths.argument}",
+        device=device_name(),
+    )
+
+
+def _evaluate(
+    session: Session, paths: RunPaths, state: TrainState, fanout: Fanout, guard: SignalGuard
+) -> tuple[PolicyStats, ...]:
+    """Random against trained; a signal skips what has not been played, since the run itself is complete."""
+    episodes = session.cfg.run.eval_episodes
+    rows: list[PolicyStats] = []
+    if not episodes:
+        return ()
+    fanout.phase("evaluating")
+    play = make_player(session, episodes)
+    for policy in ("random", "sampled"):
+        if guard.requested is None:
+            rows += play(state, policy, session.cfg.run.seed)
+    report = paths.reports / "evaluation.json"
+    data = {"schema": SCHEMA, "policies": [row.to_json() for row in rows]}
+    try:
+        paths.reports.mkdir(exist_ok=True)
+        atomic.write_text(report, json.dumps(data, indent=1) + "\n")
+    except OSError as error:
+        fanout.warn(f"{report} cannot be written: {error.strerror or error}")
+    return tuple(rows)
+
+
+def rollout_bytes(session: Session) -> int:
+    """Bytes of the transitions of one update, over all seeds."""
+    spec, cfg = session.env.spec, session.cfg
+    obs = math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize
+    # legal mask; action, log-probability, value, reward and final value of 4 bytes each; two flags per environment
+    per_step = spec.num_agents * (obs + spec.num_actions + 5 * 4) + 2
+    total: int = per_step * session.sizes.batch_size * cfg.run.num_seeds
+    return total
+
+
+def _stem(cfg: Config) -> str:
+    return layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)

@@ -1,0 +1,77 @@
+"""`hmx watch`: the frames of games that an agent, or chance, plays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from hmx.agents.types import Decision
+from hmx.config.load import load
+from hmx.config.schema import Config
+from hmx.errors import HmxError
+from hmx.jobs.frames import Frame
+from hmx.jobs.simulator import Policy, Simulator, random_policy
+from hmx.records.layout import DEFAULT_ROOT, find_run
+from hmx.runs.compilation import enable_cache
+from hmx.runs.loop import seed_state
+from hmx.runs.session import open_session, restore
+from hmx.types import Array, Key
+
+
+def watch(
+    run: str | Path | None = None,
+    *,
+    random: bool = False,
+    position: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    episodes: int = 1,
+    greedy: bool = False,
+    checkpoint: int | None = None,
+    root: str | Path = DEFAULT_ROOT,
+) -> Iterator[Frame]:
+    """Plays whole episodes and yields every position with what the policy thinks of it.
+
+    Args:
+        run: name or path of a run; of several agents trained side by side the first one plays.
+        random: play at random; no run is needed then, and the rules are the defaults without one.
+        position: a scenario that every episode starts from.
+        seed: of the games.
+        episodes: how many, at least 1.
+        greedy: take the most probable action instead of drawing one.
+        checkpoint: update of the checkpoint; None takes the newest intact one.
+        root: folder of the runs, for a name.
+
+    Raises:
+        HmxError: no run and not random, an environment that cannot be drawn, or an impossible scenario (exit
+            code 2); no such run or no intact checkpoint (3). Raised by this call, not by the first frame.
+    """
+    if run is None and not random:
+        raise HmxError("no run to watch", "hmx watch RUN, or hmx watch --random")
+    enable_cache()
+    cfg = Config() if run is None else load(file=find_run(run, root).config, environ={}).config
+    if cfg.env.id != "hackmatrix":
+        raise HmxError(f"{run} plays {cfg.env.id}, and only hackmatrix can be drawn", f"hmx evaluate {run}")
+    policy = jax.jit(random_policy) if random or run is None else _agent(run, cfg, greedy, checkpoint, root)
+    game = Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
+    return _frames(game, episodes)
+
+
+def _frames(game: Simulator, episodes: int) -> Iterator[Frame]:
+    for episode in range(episodes):
+        yield game.new() if episode else game.frame
+        while game.choice is not None:
+            yield game.act(game.choice)
+
+
+def _agent(run: str | Path, cfg: Config, greedy: bool, checkpoint: int | None, root: str | Path) -> Policy:
+    session = open_session(cfg)
+    state = seed_state(restore(session, find_run(run, root), checkpoint).state, 0, cfg.run.num_seeds)
+
+    @jax.jit
+    def decide(obs: Array, mask: Array, key: Key) -> Decision:
+        return session.algorithm.act(state, obs, mask, key, greedy)
+
+    return decide

@@ -1,0 +1,5 @@
+"""Policy and value networks."""
+
+from hmx.nets.build import Net, NetOutput, ObsSpec, make_net
+
+__all__ = ["Net", "NetOutput", "ObsSpec", "make_net"]

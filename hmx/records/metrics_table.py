@@ -1,0 +1,139 @@
+"""Every metric of a run, as data: its name, unit, direction, how it is combined over a window, and its meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+from hmx.config.schema import RewardWeights
+
+Direction = Literal["up", "down", "none"]
+Reduce = Literal["mean", "max", "sum", "last"]
+
+PROGRAMS: tuple[str, ...] = (
+    "push", "pull", "crash", "warp", "poly", "wait", "debug", "row", "col", "undo", "step", "siph_plus",
+    "exch", "show", "reset", "calm", "d_bom", "delay", "anti_v", "score", "reduc", "atk_plus", "hack",
+)  # fmt: skip
+"""The programs of HackMatrix in the order of their actions."""
+
+
+class MetricInfo(NamedTuple):
+    """One metric. `direction` says which way is better; `reduce` how several updates become one number."""
+
+    name: str
+    unit: str
+    direction: Direction
+    reduce: Reduce
+    help: str
+
+    @property
+    def group(self) -> str:
+        """The part before the slash."""
+        return self.name.partition("/")[0]
+
+
+GROUPS: dict[str, str] = {
+    "train": "The learner and its rollouts. A metric without data in an update, such as the return when no episode "
+    "ended, is absent.",
+    "reward": "The reward terms of HackMatrix, each the mean over all steps and environments of the rollout; they sum "
+    "to `train/mean_reward`. Other environments report terms of their own.",
+    "actions": "What kinds of action were taken, as shares of all; they sum to 1.",
+    "stats": "What happened in the game.",
+    "programs": "How often each program was used.",
+}
+
+_TRAIN = (
+    MetricInfo("train/mean_reward", "reward per step", "up", "mean", "reward per step, over all environments"),
+    MetricInfo("train/mean_episode_return", "reward", "up", "mean", "undiscounted return of the episodes that ended"),
+    MetricInfo("train/mean_episode_length", "steps", "none", "mean", "length of the episodes that ended"),
+    MetricInfo("train/num_episodes", "episodes", "none", "sum", "episodes that ended"),
+    MetricInfo("train/policy_loss", "", "none", "mean", "clipped surrogate loss of the policy"),
+    MetricInfo("train/value_loss", "", "down", "mean", "loss of the value head, before its weight"),
+    MetricInfo("train/total_loss", "", "none", "mean", "weighted sum of policy, value and entropy terms"),
+    MetricInfo("train/approx_kl", "nats", "none", "mean", "estimated KL divergence from the policy that acted"),
+    MetricInfo("train/clip_frac", "share", "none", "mean", "share of samples whose ratio lies outside the clip range"),
+    MetricInfo("train/entropy", "nats", "none", "mean", "entropy of the policy over the legal actions"),
+    MetricInfo("train/explained_variance", "share", "up", "mean", "share of the returns' variance the value explains"),
+    MetricInfo("train/grad_norm", "", "none", "mean", "global norm of the gradient before clipping"),
+    MetricInfo("train/learning_rate", "", "none", "last", "step size of the optimiser"),
+    MetricInfo("train/env_steps", "steps", "none", "last", "environment steps taken so far, per seed"),
+    MetricInfo("train/steps_per_sec", "steps per second", "up", "mean", "environment steps per second, over all seeds"),
+)
+
+_ACTIONS = (
+    MetricInfo("actions/move_frac", "share", "none", "mean", "share of actions that move or attack"),
+    MetricInfo("actions/siphon_frac", "share", "none", "mean", "share of actions that siphon"),
+    MetricInfo("actions/program_frac", "share", "none", "mean", "share of actions that run a program"),
+)
+
+_STATS = (
+    MetricInfo("stats/highest_stage", "stage", "up", "max", "highest stage reached in any environment"),
+    MetricInfo("stats/stages_completed", "stages", "up", "sum", "stages completed"),
+    MetricInfo("stats/wins", "games", "up", "sum", "games won, by completing stage 8"),
+    MetricInfo("stats/undo_stages", "stages", "none", "sum", "stages completed by way of UNDO, a loophole"),
+    MetricInfo("stats/deaths", "games", "down", "sum", "games lost"),
+    MetricInfo("stats/overflow", "entities", "down", "sum", "enemies and transmissions that found no free slot"),
+)
+
+
+def _reward_rows() -> tuple[MetricInfo, ...]:
+    rows = []
+    for term in dataclasses.fields(RewardWeights):
+        weight, doc, unit = term.default, term.metadata["doc"], term.metadata["unit"]
+        # A penalty is better near 0, which is up as well: every term is a part of the reward.
+        rows.append(MetricInfo(f"reward/{term.name}", "reward per step", "up", "mean", f"{weight:+g} {unit}: {doc}"))
+    return tuple(rows)
+
+
+def _program_rows() -> tuple[MetricInfo, ...]:
+    return tuple(MetricInfo(f"programs/{p}", "uses", "none", "sum", f"uses of {_title(p)}") for p in PROGRAMS)
+
+
+def _title(program: str) -> str:
+    special = {"siph_plus": "SIPH+", "atk_plus": "ATK+", "anti_v": "ANTI-V"}
+    return special.get(program, program.upper())
+
+
+METRICS: dict[str, MetricInfo] = {
+    row.name: row for row in (*_TRAIN, *_reward_rows(), *_ACTIONS, *_STATS, *_program_rows())
+}
+
+
+def lookup(name: str) -> MetricInfo:
+    """What is known of a metric; one that an environment made up gets the manner of its group."""
+    if name in METRICS:
+        return METRICS[name]
+    group = name.partition("/")[0]
+    words = "reported by the environment"
+    if group == "reward":
+        return MetricInfo(name, "reward per step", "up", "mean", words)
+    if group == "programs":
+        return MetricInfo(name, "uses", "none", "sum", words)
+    return MetricInfo(name, "share" if name.endswith("_frac") else "", "none", "mean", words)
+
+
+def docs_markdown() -> str:
+    """The page docs/metrics.md."""
+    out = [
+        "# Metrics",
+        "",
+        "`metrics.jsonl` of a run has one JSON object per update and seed. Beside the metrics below, each has",
+        "`update`, `env_steps`, `seed` and `wall_time` (seconds since 1970). A number that is not finite is written",
+        "as `null`, and `nonfinite` then counts them. *Better* says which way is better; *over time* how several",
+        "updates are combined.",
+    ]
+    for group, words in GROUPS.items():
+        out += [
+            "",
+            f"## `{group}/`",
+            "",
+            words,
+            "",
+            "| name | unit | better | over time | meaning |",
+            "|---|---|---|---|---|",
+        ]
+        for row in METRICS.values():
+            if row.group == group:
+                better = "" if row.direction == "none" else row.direction
+                out.append(f"| `{row.name}` | {row.unit} | {better} | {row.reduce} | {row.help} |")
+    return "\n".join(out) + "\n"

@@ -1,0 +1,1 @@
+"""Reinforcement learning as maths on arrays: no environments, no configuration."""

@@ -1,0 +1,48 @@
+"""The categorical distribution over legal actions.
+
+All functions take `logits [..., num_actions]` and `legal [..., num_actions]` (bool, at least one true per
+row). Illegal actions have probability exactly 0 and give no gradient; logits there may be anything finite.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from hmx.types import Array, Key
+
+_ILLEGAL = -1e30  # finite, so that no inf - inf can arise in a gradient; exp of it is exactly 0
+
+
+def log_probs(logits: Array, legal: Array) -> Array:
+    """Log-probability of every action `[..., num_actions]`; hugely negative, but finite, where illegal."""
+    return jax.nn.log_softmax(jnp.where(legal, logits, _ILLEGAL))
+
+
+def probs(logits: Array, legal: Array) -> Array:
+    """Probability of every action, exactly 0 where illegal."""
+    return jnp.exp(log_probs(logits, legal))
+
+
+def log_prob(logits: Array, legal: Array, action: Array) -> Array:
+    """Log-probability of the chosen legal `action [...]`."""
+    chosen = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) == action[..., None]
+    # a sum over a mask rather than a gather: its gradient is a select, not a scatter
+    return jnp.where(chosen, log_probs(logits, legal), 0.0).sum(-1)
+
+
+def entropy(logits: Array, legal: Array) -> Array:
+    """Shannon entropy in nats over the legal actions: `-sum p log p`; exactly 0 where only one is legal."""
+    logp = log_probs(logits, legal)
+    return -jnp.where(legal, jnp.exp(logp) * logp, 0.0).sum(-1)
+
+
+def sample(key: Key, logits: Array, legal: Array) -> Array:
+    """One action per row, by the Gumbel-max trick (Maddison et al. 2014, arXiv:1411.0030); int32 `[...]`."""
+    noisy = logits + jax.random.gumbel(key, logits.shape, logits.dtype)
+    return mode(noisy, legal)
+
+
+def mode(logits: Array, legal: Array) -> Array:
+    """The most probable legal action, the lowest index among equals; int32 `[...]`."""
+    return jnp.argmax(jnp.where(legal, logits, -jnp.inf), axis=-1).astype(jnp.int32)

@@ -1,0 +1,32 @@
+"""Losses, per sample and unweighted: the caller averages and adds them up."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from hmx.types import Array
+
+
+def clipped_surrogate(log_prob: Array, log_prob_old: Array, advantage: Array, clip_eps: float) -> Array:
+    """PPO's clipped policy loss: `-min(r A, clip(r, 1 - eps, 1 + eps) A)`.
+
+    Schulman et al. 2017 (arXiv:1707.06347), eq. 7, with the sign turned to be minimised; `r` is the
+    importance ratio `exp(log_prob - log_prob_old)`.
+    """
+    ratio = jnp.exp(log_prob - log_prob_old)
+    clipped = jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps)
+    return -jnp.minimum(ratio * advantage, clipped * advantage)
+
+
+def squared_error(prediction: Array, target: Array) -> Array:
+    """`(prediction - target)^2 / 2`: the half makes the gradient the error itself."""
+    return 0.5 * jnp.square(prediction - target)
+
+
+def clipped_squared_error(prediction: Array, target: Array, clipped_prediction: Array) -> Array:
+    """The worse of the plain and the clipped prediction's squared error (with the half).
+
+    The value clipping of OpenAI's PPO code (Engstrom et al. 2020, arXiv:2005.12729, section 3): there is no
+    gradient where the prediction has left the clip range and the clipped one is the worse.
+    """
+    return jnp.maximum(squared_error(prediction, target), squared_error(clipped_prediction, target))

@@ -1,0 +1,89 @@
+"""Stopping a run: the first signal asks for a clean stop after the chunk, the second ends it at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopNow(KeyboardInterrupt):
+    """A second signal: stop without saving. The last complete checkpoint stays as it is.
+
+    A compiled program may still be running in another thread, so a command that catches this
+    should leave by `os._exit(128 + signum)` once its own output is flushed.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by signal {signum}")
+        self.signum = signum
+
+
+class SignalGuard:
+    """Turns SIGINT and SIGTERM into a request while the `with` block runs.
+
+    `requested` is the first signal received, or None. A second one raises `StopNow` in the main
+    thread; a third meets the system's default action. Outside the main thread, where Python cannot
+    install handlers, the guard does nothing.
+    """
+
+    def __init__(self, on_request: Callable[[int], None] | None = None) -> None:
+        self.requested: int | None = None
+        self._on_request = on_request
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> SignalGuard:
+        if threading.current_thread() is threading.main_thread():
+            for signum in STOPPING:
+                # A signal ignored by the parent (nohup, a background job of a script) stays ignored.
+                if signal.getsignal(signum) is not signal.SIG_IGN:
+                    self._previous[signum] = signal.signal(signum, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)
+        self._previous = {}
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        if self.requested is None:
+            self.requested = signum
+            if self._on_request is not None:
+                self._on_request(signum)
+            return
+        for other in self._previous:
+            signal.signal(other, signal.SIG_DFL)
+        raise StopNow(signum)
+
+
+def interruptible(work: Callable[[], T]) -> T:
+    """Runs `work` in another thread and waits for it, so that a signal is handled while it blocks.
+
+    Python runs signal handlers in the main thread between two of its own instructions: a compilation or
+    a device wait in the main thread would hold them back until it ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    result: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="hmx-work", daemon=True)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]

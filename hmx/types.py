@@ -1,0 +1,91 @@
+"""The records that travel between floors: what an environment returns, what a rollout stores, how metrics add up.
+
+Axes are `[T, E, A, ...]`: time, environment, agent.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+Key = jax.Array
+
+
+class Timestep(NamedTuple):
+    """What the agents see after a step (or a reset) of `E` environments.
+
+    `obs` and `legal` belong to the state the next action is taken in: after an episode's end they are
+    the first of the next episode. `final_obs` is the true last observation of the step's own episode,
+    and equals `obs` where the episode goes on.
+    """
+
+    obs: Array  # [E, A, *obs_shape]
+    legal: Array  # [E, A, num_actions] bool, at least one true
+    final_obs: Array  # [E, A, *obs_shape]
+    reward: Array  # [E, A] float32
+    terminated: Array  # [E] bool: the episode ended by its own rules
+    truncated: Array  # [E] bool: cut by the step limit, never together with terminated
+    terms: dict[str, Array]  # reward term -> [E] float32; they sum to the reward summed over agents
+    info: dict[str, Array]  # what else the environment reports, [E, ...]
+
+
+class Transition(NamedTuple):
+    """One step as the learner stores it: everything is of time t, but for what the action brought about."""
+
+    obs_t: Array
+    legal_t: Array
+    action_t: Array  # [..., A] int32
+    log_prob_t: Array  # [..., A] float32
+    value_t: Array  # [..., A] float32, in reward units
+    reward_tp1: Array  # [..., A] float32
+    terminated_tp1: Array  # [...] bool
+    truncated_tp1: Array  # [...] bool
+    value_final_tp1: Array  # [..., A] float32: value of `final_obs` where truncated, else 0
+
+
+class Mean(NamedTuple):
+    """A mean that can be added up: no data stays no data instead of becoming 0."""
+
+    total: Array
+    count: Array
+
+    @classmethod
+    def of(cls, values: Array, where: Array | None = None) -> Mean:
+        """The mean over all elements, or over those where `where` holds."""
+        values = jnp.asarray(values, jnp.float32)
+        if where is None:
+            return cls(values.sum(), jnp.float32(values.size))
+        return cls(jnp.where(where, values, 0.0).sum(), jnp.asarray(where, jnp.float32).sum())
+
+    def __add__(self, other: Mean) -> Mean:  # type: ignore[override]
+        return Mean(self.total + other.total, self.count + other.count)
+
+
+class Max(NamedTuple):
+    """A maximum that can be merged; `count` 0 means no data."""
+
+    value: Array
+    count: Array
+
+    @classmethod
+    def of(cls, values: Array) -> Max:
+        """The maximum over all elements."""
+        return cls(jnp.asarray(values, jnp.float32).max(), jnp.float32(values.size))
+
+
+class Sum(NamedTuple):
+    """A count or a total over the window."""
+
+    total: Array
+
+    @classmethod
+    def of(cls, values: Array) -> Sum:
+        """The sum over all elements."""
+        return cls(jnp.asarray(values, jnp.float32).sum())
+
+
+Metric = Mean | Max | Sum
+Metrics = dict[str, Metric]

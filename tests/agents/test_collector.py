@@ -1,0 +1,141 @@
+"""The collector stores what belongs together: the counting environment shows every mistake of one step."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.agents.collector import Actors, collect, start, value_where
+from hmx.agents.types import Decision
+from hmx.env.counting import make_counting
+from hmx.rl import distributions
+from hmx.types import Max, Mean, Sum
+
+ENVS, STEPS, LIMIT = 3, 8, 5
+
+
+def act(obs, legal, key):
+    """Uniform over the legal; says as its value a hundred times what it sees."""
+    logits = jnp.zeros(legal.shape, jnp.float32)
+    action = distributions.sample(key, logits, legal)
+    return Decision(action, distributions.log_prob(logits, legal, action), distributions.probs(logits, legal), value(obs))
+
+
+def value(obs):
+    return 100.0 * obs[..., 0]
+
+
+def make_env(length=0):
+    """Counts, and reports the number it shows under each kind of key."""
+    env = make_counting(LIMIT, length=length)
+
+    def with_info(function):
+        def wrapped(*args):
+            state, timestep = function(*args)
+            shown = timestep.final_obs[:, 0, 0]
+            info = {"top_max": shown, "all_sum": shown, "avg_mean": shown, "uses/zero_sum": shown, "note": shown}
+            return state, timestep._replace(info=info)
+
+        return wrapped
+
+    return env._replace(reset=with_info(env.reset), step=with_info(env.step))
+
+
+@pytest.fixture(scope="module")
+def played():
+    """Two rollouts on end."""
+    env = make_env()
+    run = jax.jit(partial(collect, env, act, value, num_steps=STEPS))
+    actors_1, rollout_1, _ = run(start(env, ENVS, jax.random.key(0)), jax.random.key(1))
+    return actors_1, rollout_1, *run(actors_1, jax.random.key(2))
+
+
+def counted(first):
+    """What the counting environment shows from one step on, in every environment."""
+    return np.repeat((np.arange(first, first + STEPS) % LIMIT)[:, None], ENVS, 1)
+
+
+def test_every_entry_belongs_to_the_observation_acted_upon(played):
+    _, rollout_1, _, rollout_2, _ = played
+    for first, rollout in ((0, rollout_1), (STEPS, rollout_2)):
+        seen = rollout.transitions
+        step_t = counted(first)
+        np.testing.assert_array_equal(seen.obs_t[:, :, 0, 0], step_t)
+        np.testing.assert_array_equal(seen.value_t[:, :, 0], 100 * step_t)
+        np.testing.assert_array_equal(seen.reward_tp1[:, :, 0], step_t)
+        np.testing.assert_array_equal(seen.legal_t[:, :, 0].argmax(-1) % 3 == 0, (step_t % 4 == 0) | (step_t % 4 == 3))
+        offset = (np.asarray(seen.action_t[:, :, 0]) - step_t) % 4
+        assert set(offset.ravel()) == {0, 1}  # legal in that very step, and both are taken
+        np.testing.assert_allclose(seen.log_prob_t, np.log(0.5), rtol=1e-6)
+
+
+def test_values_of_final_and_last_observations(played):
+    _, rollout, actors_2, rollout_2, _ = played
+    seen = rollout.transitions
+    cut = counted(0) == LIMIT - 1
+    np.testing.assert_array_equal(seen.truncated_tp1, cut)
+    assert not seen.terminated_tp1.any()
+    np.testing.assert_array_equal(seen.value_final_tp1[:, :, 0], np.where(cut, 100 * LIMIT, 0))
+    np.testing.assert_array_equal(rollout.value_last, 100 * (STEPS % LIMIT))
+    np.testing.assert_array_equal(rollout_2.value_last, 100 * (2 * STEPS % LIMIT))
+    np.testing.assert_array_equal(actors_2.obs[:, 0, 0], 2 * STEPS % LIMIT)
+
+
+def test_a_termination_needs_no_final_value():
+    env = make_env(length=LIMIT - 1)
+    _, rollout, _ = collect(env, act, value, start(env, ENVS, jax.random.key(0)), jax.random.key(1), STEPS)
+    assert bool(rollout.transitions.terminated_tp1.any())
+    assert not rollout.transitions.value_final_tp1.any()
+
+
+def test_metrics_of_the_second_rollout(played):
+    """Steps 8 to 15 show 3 4 | 0 1 2 3 4 | 0: two episodes end in each environment, the first begun before."""
+    *_, metrics = played
+    per_env = {"shown": 3 + 4 + 0 + 1 + 2 + 3 + 4 + 0, "final": 4 + 5 + 1 + 2 + 3 + 4 + 5 + 1}
+
+    def mean(name):
+        assert isinstance(metrics[name], Mean)
+        return float(metrics[name].total / metrics[name].count)
+
+    assert mean("reward/count") == mean("train/mean_reward") == per_env["shown"] / STEPS
+    assert mean("train/mean_episode_return") == 10.0
+    assert mean("train/mean_episode_length") == LIMIT
+    assert float(metrics["train/num_episodes"].total) == 2 * ENVS
+    assert float(metrics["train/mean_episode_return"].count) == 2 * ENVS
+    assert mean("actions/zero_frac") + mean("actions/other_frac") == pytest.approx(1.0)
+    assert isinstance(metrics["stats/top"], Max)
+    assert float(metrics["stats/top"].value) == LIMIT
+    assert isinstance(metrics["stats/all"], Sum)
+    assert float(metrics["stats/all"].total) == float(metrics["uses/zero"].total) == ENVS * per_env["final"]
+    assert mean("stats/avg") == per_env["final"] / STEPS
+    assert not any("note" in name for name in metrics)
+
+
+def test_no_episode_means_no_data_rather_than_zero():
+    env = make_env()
+    *_, metrics = collect(env, act, value, start(env, ENVS, jax.random.key(0)), jax.random.key(1), LIMIT - 1)
+    assert float(metrics["train/mean_episode_return"].count) == 0.0
+    assert float(metrics["train/num_episodes"].total) == 0.0
+
+
+def test_rollouts_join_without_a_seam(played):
+    """The accumulators of episodes under way and the observation travel with the actors."""
+    actors, *_ = played
+    assert isinstance(actors, Actors)
+    np.testing.assert_array_equal(actors.episode.length, STEPS % LIMIT)
+    np.testing.assert_array_equal(actors.episode.total, 0 + 1 + 2)
+
+
+@pytest.mark.parametrize("where", [[False, False], [True, False]])
+def test_value_is_computed_only_where_it_is_needed(where):
+    """Under vmap too: an evaluation that was skipped cannot spoil anything, one that ran shows."""
+    obs = jnp.ones((1, 2, 1, 1))
+    masks = jnp.array([where])
+    got = jax.vmap(lambda mask, obs: value_where(mask, value, obs))(masks, obs)
+    np.testing.assert_array_equal(got[0, :, 0], 100.0 * np.array(where))
+    body = jax.make_jaxpr(jax.vmap(lambda mask, obs: value_where(mask, lambda o: jnp.sin(o[..., 0]), obs)))(masks, obs)
+    outside = [eqn.primitive.name for eqn in body.eqns]
+    assert "while" in outside
+    assert "sin" not in outside

@@ -1,0 +1,90 @@
+"""Evaluation: complete episodes, as many as asked for, short ones not favoured."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.agents import make_algorithm
+from hmx.agents.evaluate import algorithm_policy, make_evaluator, random_policy
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.env.autoreset import Game, batched
+from hmx.env.counting import make_counting
+from hmx.env.registry import make_env
+
+
+def lottery():
+    """Half of the episodes last one step, half nine; the reward is 1 per step."""
+    spec = make_counting(0).spec._replace(id="lottery", max_steps=0, reward_terms=("step",))
+
+    def start(key):
+        return jnp.where(jax.random.bernoulli(key), 1, 9).astype(jnp.int32)
+
+    def move(left, action, key):
+        return left - 1, {"step": jnp.float32(1.0)}, left == 1
+
+    game = Game(start, move, lambda left: left.astype(jnp.float32)[None], lambda left: jnp.ones(4, bool))
+    return batched(spec, game)
+
+
+def test_short_episodes_are_not_favoured():
+    """The mean length is 5. Taking the first to finish would see nearly only short ones: 1.8 by the step count."""
+    episodes = make_evaluator(lottery(), random_policy, 200, 1000)(None, jax.random.key(0))
+    assert bool(episodes.finished.all())
+    assert abs(float(episodes.length.mean()) - 5.0) < 5 * 4 / np.sqrt(1000)
+    np.testing.assert_array_equal(episodes.length, episodes.total)
+
+
+@pytest.mark.parametrize(("num_envs", "num_episodes"), [(4, 4), (4, 11), (8, 3)])
+def test_exactly_as_many_episodes_as_asked_for(num_envs, num_episodes):
+    env = make_counting(6, length=4)
+    episodes = make_evaluator(env, random_policy, num_envs, num_episodes)(None, jax.random.key(0))
+    assert episodes.length.tolist() == [4] * num_episodes
+    assert episodes.total.tolist() == [0 + 1 + 2 + 3] * num_episodes
+
+
+def test_info_is_gathered_per_episode():
+    env = make_counting(5)
+
+    def with_info(function):
+        def wrapped(*args):
+            state, timestep = function(*args)
+            shown = timestep.final_obs[:, 0, 0]
+            info = {"depth_max": -shown, "steps_sum": shown, "avg_mean": shown}
+            return state, timestep._replace(info=info)
+
+        return wrapped
+
+    env = env._replace(reset=with_info(env.reset), step=with_info(env.step))
+    episodes = make_evaluator(env, random_policy, 3, 7)(None, jax.random.key(0))
+    assert set(episodes.info) == {"depth", "steps"}
+    assert episodes.info["depth"].tolist() == [-1.0] * 7
+    assert episodes.info["steps"].tolist() == [1 + 2 + 3 + 4 + 5] * 7
+
+
+def test_a_policy_that_never_ends_is_stopped_and_said_so(monkeypatch):
+    monkeypatch.setattr("hmx.agents.evaluate._STEP_LIMIT", 20)
+    episodes = make_evaluator(make_counting(0), random_policy, 2, 2)(None, jax.random.key(0))
+    assert not bool(episodes.finished.any())
+    assert episodes.length.tolist() == [20, 20]
+
+
+def test_the_policy_of_an_algorithm():
+    """Greedy repeats itself whatever the key; sampled does not."""
+    cfg = Config(
+        run=RunConfig(total_steps=64),
+        env=EnvConfig(id="corridor", num_envs=4, max_steps=40),
+        net=NetConfig(hidden=(8,)),
+        algo=AlgoConfig(num_steps=4),
+    )
+    env = make_env(EnvConfig(id="corridor", max_steps=40, slip=0.0), RewardWeights())
+    algorithm = make_algorithm(cfg, env)
+    state = algorithm.init(jax.random.key(0))
+    always_right = state._replace(
+        params={**state.params, "policy_head": {"kernel": jnp.zeros((8, 2)), "bias": jnp.array([0.0, 1.0])}}
+    )
+    greedy = make_evaluator(env, algorithm_policy(algorithm, greedy=True), 4, 4)(always_right, jax.random.key(1))
+    assert greedy.length.tolist() == [7] * 4
+    np.testing.assert_allclose(greedy.total, 0.93, rtol=1e-5)
+    sampled = make_evaluator(env, algorithm_policy(algorithm, greedy=False), 4, 16)(always_right, jax.random.key(1))
+    assert int(sampled.length.max()) > 7

@@ -1,0 +1,214 @@
+"""PPO: the importance ratio, one trace, seeds side by side, and the small tasks it must solve."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.agents import make_algorithm
+from hmx.agents.ppo import Batch, ppo_loss
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.env.registry import make_env
+from hmx.errors import HmxError
+from hmx.types import Max, Mean, Sum
+
+UPDATES = 3
+
+
+def configure(env_id="frozenlake", num_envs=8, max_steps=9, updates=UPDATES, hidden=(16,), **algo):
+    algo = {"num_steps": 16, "learning_rate": 0.01, **algo}
+    return Config(
+        run=RunConfig(total_steps=updates * num_envs * algo["num_steps"]),
+        env=EnvConfig(id=env_id, num_envs=num_envs, max_steps=max_steps),
+        net=NetConfig(hidden=hidden),
+        algo=AlgoConfig(**algo),
+    )
+
+
+def build(cfg):
+    return make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
+
+
+def run(cfg, updates=UPDATES, seed=0):
+    algorithm = build(cfg)
+    update = jax.jit(algorithm.update)
+    state = jax.jit(algorithm.init)(jax.random.key(seed))
+    history = []
+    for _ in range(updates):
+        state, metrics = update(state)
+        history.append(metrics)
+    return state, history
+
+
+@pytest.fixture(scope="module")
+def trained():
+    cfg = configure()
+    return cfg, build(cfg), *run(cfg)
+
+
+def number(metric):
+    match metric:
+        case Mean(total, count):
+            return float(total / count)
+        case Max(value, _):
+            return float(value)
+        case Sum(total):
+            return float(total)
+
+
+def leaves(tree):
+    return [np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x) for x in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("value_target", ["symlog", "return_norm"])
+def test_the_ratio_is_exactly_one_when_nothing_is_learned(value_target):
+    """At step size 0 the policy never changes, so rollout and loss must agree to the last bit on every sample."""
+    cfg = configure("counting", learning_rate=0.0, value_target=value_target, update_epochs=2, num_minibatches=4)
+    state, history = run(cfg)
+    for metrics in history:
+        assert number(metrics["train/approx_kl"]) == 0.0
+        assert number(metrics["train/clip_frac"]) == 0.0
+    first = jax.jit(build(cfg).init)(jax.random.key(0))
+    np.testing.assert_array_equal(state.params["policy_head"]["kernel"], first.params["policy_head"]["kernel"])
+
+
+def test_the_ratio_is_exactly_one_at_the_first_gradient_step():
+    _, history = run(configure(update_epochs=1, num_minibatches=1), updates=2)
+    for metrics in history:
+        assert number(metrics["train/approx_kl"]) == 0.0
+        assert number(metrics["train/grad_norm"]) > 0.0
+
+
+def test_metrics_have_their_names_and_agree(trained):
+    _, _, state, history = trained
+    metrics = history[-1]
+    names = "mean_reward mean_episode_return mean_episode_length num_episodes policy_loss value_loss total_loss approx_kl"
+    names += " clip_frac entropy explained_variance grad_norm learning_rate env_steps"
+    actions = {f"actions/{name}_frac" for name in ("left", "down", "right", "up")}
+    assert set(metrics) == {f"train/{name}" for name in names.split()} | {"reward/goal"} | actions
+    assert sum(number(metrics[name]) for name in actions) == pytest.approx(1.0)
+    assert number(metrics["reward/goal"]) == pytest.approx(number(metrics["train/mean_reward"]))
+    assert number(metrics["train/env_steps"]) == UPDATES * 8 * 16 == int(state.env_steps)
+    assert int(state.update) == UPDATES
+    total = number(metrics["train/policy_loss"]) + 0.5 * number(metrics["train/value_loss"]) - 0.01 * number(metrics["train/entropy"])
+    assert number(metrics["train/total_loss"]) == pytest.approx(total, rel=1e-5, abs=1e-6)
+    rates = [number(m["train/learning_rate"]) for m in history]
+    np.testing.assert_allclose(rates, [0.01, 0.01 * 2 / 3, 0.01 / 3], rtol=1e-5)
+
+
+def test_update_is_traced_once(trained):
+    _, algorithm, state, _ = trained
+    traces = 0
+
+    def counted(state):
+        nonlocal traces
+        traces += 1
+        return algorithm.update(state)
+
+    update = jax.jit(counted, donate_argnums=0)
+    fresh = jax.jit(algorithm.init)(jax.random.key(5))
+    for _ in range(3):
+        fresh, _ = update(fresh)
+    assert traces == 1
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), fresh) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+
+
+def test_same_key_same_bits_and_another_key_others(trained):
+    cfg, _, state, _ = trained
+    again, _ = run(cfg)
+    for a, b in zip(leaves(state), leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+    other, _ = run(cfg, seed=1)
+    assert any((a != b).any() for a, b in zip(leaves(state.params), leaves(other.params), strict=True))
+
+
+def test_every_update_draws_anew(trained):
+    """The key of the state never changes; what it yields must."""
+    cfg, algorithm, state, _ = trained
+    update = jax.jit(algorithm.update)
+    now, _ = update(state)
+    later, _ = update(state._replace(update=state.update + 1))
+    assert any((a != b).any() for a, b in zip(leaves(now.obs), leaves(later.obs), strict=True))
+
+
+def test_seeds_side_by_side_equal_seeds_alone(trained):
+    """Up to rounding: batched matrix products add in another order."""
+    cfg, algorithm, *_ = trained
+    states = jax.jit(jax.vmap(algorithm.init))(jax.vmap(jax.random.key)(jnp.arange(2)))
+    state, metrics = jax.jit(jax.vmap(algorithm.update))(states)
+    for seed in range(2):
+        alone, history = run(cfg, updates=1, seed=seed)
+        for a, b in zip(leaves(alone), leaves(jax.tree.map(lambda x, seed=seed: x[seed], state)), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-5)
+        for name, metric in history[0].items():
+            got = jax.tree.map(lambda x, seed=seed: x[seed], metrics[name])
+            np.testing.assert_allclose(number(got), number(metric), rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_act(trained):
+    cfg, algorithm, state, _ = trained
+    decision = algorithm.act(state, state.obs, state.legal, jax.random.key(0), True)
+    assert decision.action.shape == decision.value.shape == decision.log_prob.shape == (8, 1)
+    np.testing.assert_array_equal(decision.action, decision.probs.argmax(-1))
+    np.testing.assert_allclose(decision.probs.sum(-1), 1.0, rtol=1e-5)
+    sampled = [algorithm.act(state, state.obs, state.legal, jax.random.key(k), False).action.tolist() for k in range(8)]
+    assert len({str(action) for action in sampled}) > 1
+    only_up = jnp.zeros_like(state.legal).at[..., 3].set(True)
+    assert algorithm.act(state, state.obs, only_up, jax.random.key(0), False).action.tolist() == [[3]] * 8
+
+
+def test_the_loss_by_hand(trained):
+    """One sample, whose network outputs are read off first."""
+    cfg, algorithm, state, _ = trained
+    parts = algorithm.update.args[0]
+    obs = state.obs[:1]
+    legal = jnp.array([[[True, True, False, False]]])
+    logits, value = parts.net.apply(state.params, obs)
+    p = np.exp(np.asarray(logits[0, 0, :2], np.float64))
+    p /= p.sum()
+    old, advantage, target = np.log(p[1]) - np.log(1.5), 2.0, 3.0  # the ratio is 1.5, clipped at 1.2
+    batch = Batch(
+        obs=obs,
+        legal=legal,
+        action=jnp.array([[1]]),
+        log_prob_old=jnp.full((1, 1), old, jnp.float32),
+        value_old=jnp.zeros((1, 1)),
+        advantage=jnp.full((1, 1), advantage),
+        target=jnp.full((1, 1), target),
+    )
+    plain = parts._replace(algo=dataclasses.replace(cfg.algo, norm_adv=False))
+    total, metrics = ppo_loss(plain, state.params, (), batch)
+    value_loss = 0.5 * (float(value[0, 0, 0]) - np.log1p(target)) ** 2
+    entropy = -(p * np.log(p)).sum()
+    np.testing.assert_allclose(number(metrics["train/policy_loss"]), -1.2 * advantage, rtol=1e-5)
+    np.testing.assert_allclose(number(metrics["train/value_loss"]), value_loss, rtol=1e-4)
+    np.testing.assert_allclose(number(metrics["train/entropy"]), entropy, rtol=1e-5)
+    np.testing.assert_allclose(total, -1.2 * advantage + 0.5 * value_loss - 0.01 * entropy, rtol=1e-4)
+    assert number(metrics["train/clip_frac"]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [({"num_minibatches": 7}, "minibatches"), ({"value_target": "two_hot", "clip_vf_eps": 0.5}, "clip_vf_eps")],
+)
+def test_impossible_configurations_are_refused(changes, word):
+    with pytest.raises(HmxError) as error:
+        build(configure(**changes))
+    assert word in error.value.message
+    assert word in error.value.hint
+
+
+def test_corridor_is_solved():
+    cfg = configure("corridor", num_envs=32, max_steps=100, updates=30, hidden=(32,))
+    _, history = run(cfg, updates=30)
+    assert number(history[-1]["train/mean_episode_return"]) > 0.88  # 7 steps at best, 0.94; one step in ten slips
+    assert number(history[-1]["actions/right_frac"]) > 0.97
+
+
+def test_frozenlake_is_solved():
+    cfg = configure("frozenlake", num_envs=64, max_steps=100, updates=80, hidden=(64,), num_steps=32, learning_rate=3e-3)
+    _, history = run(cfg, updates=80)
+    assert number(history[-1]["train/mean_episode_return"]) > 0.95
+    assert number(history[-1]["train/mean_episode_length"]) < 16.5  # 14 at best

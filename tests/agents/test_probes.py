@@ -1,0 +1,59 @@
+"""PPO finds the known values and actions of the probes, with every way to represent a value."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import GAMMA, PROBES, action_must_match_observation, never_ending
+
+from hmx.agents import make_algorithm
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.env.api_test import check_env
+
+UPDATES = 150
+
+
+def solve(probe, value_target):
+    algo = AlgoConfig(
+        num_steps=4,
+        learning_rate=0.01,
+        num_minibatches=2,
+        update_epochs=4,
+        gamma=GAMMA,
+        ent_coef=0.0,
+        value_target=value_target,
+    )
+    run = RunConfig(total_steps=UPDATES * 4 * 32)
+    cfg = Config(run=run, env=EnvConfig(num_envs=32), net=NetConfig(hidden=(16,), activation="tanh"), algo=algo)
+    algorithm = make_algorithm(cfg, probe.env)
+
+    @jax.jit
+    def train(key):
+        return jax.lax.scan(lambda state, _: algorithm.update(state), algorithm.init(key), length=UPDATES)[0]
+
+    return algorithm, train(jax.random.key(0))
+
+
+def check_answers(probe, value_target, atol=0.05):
+    algorithm, state = solve(probe, value_target)
+    for obs, value, action in probe.answers:
+        decision = algorithm.act(state, jnp.full((1, 1, 1), obs), jnp.ones((1, 1, 2), bool), jax.random.key(1), True)
+        np.testing.assert_allclose(decision.value, [[value]], atol=atol, rtol=0.05)
+        if action is not None:
+            assert decision.action.tolist() == [[action]]
+            assert float(decision.probs[0, 0, action]) > 0.95
+
+
+@pytest.mark.parametrize("make_probe", PROBES, ids=lambda make: make.__name__)
+def test_ppo_answers(make_probe):
+    check_answers(make_probe(), "identity")
+
+
+@pytest.mark.parametrize("value_target", ["symlog", "return_norm", "two_hot"])
+def test_every_value_target_answers(value_target):
+    check_answers(never_ending(), value_target)
+
+
+@pytest.mark.parametrize("make_probe", [action_must_match_observation, never_ending], ids=lambda make: make.__name__)
+def test_probes_keep_the_contract(make_probe):
+    check_env(make_probe().env, num_envs=2, num_steps=7)

@@ -1,0 +1,67 @@
+"""Ways to run the command line: in this process, where JAX is warm, and in one of its own, as a user does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hmx.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def hmx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Runs `hmx WORDS` in an empty folder, in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*words: str) -> Result:
+        return CliRunner().invoke(app, list(words), prog_name="hmx")
+
+    return invoke
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `python WORDS` in an empty folder, in a process of its own."""
+
+    def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=process_environ(**environ), capture_output=True, text=True
+        )
+
+    return run
+
+
+def process_environ(**more: str) -> dict[str, str]:
+    """The environment of a process that finds this source tree."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), **more}
+
+
+@pytest.fixture
+def environ() -> Callable[..., dict[str, str]]:
+    """`process_environ`, for tests that start a process themselves."""
+    return process_environ
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder `runs/` with one finished run, `corridor`."""
+    home = tmp_path_factory.mktemp("trained")
+    words = ["train", "--preset", "tiny", "--steps", "4096", "--eval-episodes", "20", "--name", "corridor"]
+    before = Path.cwd()
+    os.chdir(home)
+    try:
+        result = CliRunner().invoke(app, words, prog_name="hmx")
+    finally:
+        os.chdir(before)
+    assert result.exit_code == 0, result.stderr
+    return home / "runs"

@@ -1,0 +1,110 @@
+"""Whatever goes wrong becomes one error, one hint and the documented exit code."""
+
+from __future__ import annotations
+
+import errno
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmx.errors import ExitCode, HmxError
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Makes `hmx evaluate` fail."""
+
+    def job(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("hmx.jobs.evaluate.evaluate", job)
+
+
+@pytest.mark.parametrize("code", [ExitCode.UNEXPECTED, ExitCode.USAGE, ExitCode.ARTEFACT, ExitCode.CHECK_FAILED])
+def test_errors_of_the_user_carry_their_exit_code(hmx, monkeypatch, code):
+    fail_with(monkeypatch, HmxError("the cat sat on it", "move the cat", code))
+    result = hmx("evaluate", "x")
+    assert result.exit_code == code
+    assert result.stderr == "error: the cat sat on it\n\nhint: move the cat\n"
+    assert result.stdout == ""
+
+
+def test_an_error_without_a_hint_prints_none(hmx, monkeypatch):
+    fail_with(monkeypatch, HmxError("no"))
+    assert hmx("evaluate", "x").stderr == "error: no\n"
+
+
+def test_something_unexpected_is_one_line_and_a_crash_report(hmx, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    fail_with(monkeypatch, RuntimeError("two\nlines"))
+    result = hmx("evaluate", "my run")
+    assert result.exit_code == ExitCode.UNEXPECTED
+    assert result.stderr.startswith("error: unexpected RuntimeError: two lines\n")
+    assert "Traceback" not in result.stderr
+    report = Path(re.search(r"crash report is (\S+);", result.stderr)[1])
+    text = report.read_text()
+    assert "Traceback" in text and "command: hmx evaluate 'my run'" in text
+
+
+def test_a_crash_report_that_cannot_be_written_is_no_second_error(hmx, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    fail_with(monkeypatch, RuntimeError("boom"))
+    result = hmx("evaluate", "x")
+    assert result.exit_code == ExitCode.UNEXPECTED
+    assert "no crash report could be written" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("--debug", "evaluate", "x"), ("evaluate", "x", "--debug")])
+def test_debug_shows_the_traceback_wherever_it_stands(hmx, monkeypatch, words):
+    fail_with(monkeypatch, RuntimeError("boom"))
+    result = hmx(*words)
+    assert result.exit_code == ExitCode.UNEXPECTED
+    assert "Traceback" in result.stderr and "crash report" not in result.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.ENOTDIR])
+def test_trouble_with_the_disk_is_no_crash(hmx, monkeypatch, number):
+    fail_with(monkeypatch, OSError(number, "text of the system", "runs/x"))
+    result = hmx("evaluate", "x")
+    assert result.exit_code == ExitCode.ARTEFACT
+    assert "runs/x" in result.stderr and "hint: " in result.stderr and "crash" not in result.stderr
+
+
+def test_ctrl_c_ends_with_130(hmx, monkeypatch):
+    fail_with(monkeypatch, KeyboardInterrupt())
+    result = hmx("evaluate", "x")
+    assert result.exit_code == ExitCode.SIGINT
+    assert result.stderr == "error: interrupted\n"
+
+
+def test_a_closed_pipe_is_quiet(hmx, monkeypatch):
+    monkeypatch.setattr("hmx.cli.boundary._silence", lambda: None)  # it would close the output of the tests
+    fail_with(monkeypatch, BrokenPipeError())
+    result = hmx("evaluate", "x")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (("trian",), "no such command: trian", "did you mean hmx train?"),
+        (("xyzzy",), "no such command: xyzzy", "all commands: hmx --help"),
+        (("train", "--sedd", "1"), "no such option: --sedd", "did you mean --seed?"),
+        (("train", "--xyzzy"), "no such option: --xyzzy", "all options: hmx train --help"),
+        (("--versoin",), "no such option: --versoin", "did you mean --version?"),
+        (("evaluate",), "missing argument 'RUN'", "hmx evaluate --help"),
+        (("evaluate", "x", "--seed", "many"), "invalid value for '--seed'", "hmx evaluate --help"),
+        (("watch", "--delay", "-1"), "invalid value for '--delay'", "hmx watch --help"),
+        (("train", "surplus"), "unexpected extra argument", "hmx train --help"),
+        (("train", "--name"), "option '--name' requires an argument", "hmx train --help"),
+    ],
+)
+def test_wrong_words_are_named_with_a_way_out(hmx, words, message, hint):
+    result = hmx(*words)
+    assert result.exit_code == ExitCode.USAGE
+    error, _, rest = result.stderr.partition("\n\n")
+    assert message in error.lower() if message.islower() else message in error
+    assert error.startswith("error: ") and "\n" not in error
+    assert rest.startswith("hint: ") and hint in rest
+    assert result.stdout == ""

@@ -1,0 +1,195 @@
+"""The live panel and the stream of JSON lines."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import signal
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from hmx.cli.console import ConsoleSink, JsonSink, clock, short
+from hmx.config.schema import Config
+from hmx.runs.sinks import RunInfo
+
+INFO = RunInfo(
+    name="hackmatrix-ppo-s0-001",
+    path=Path("runs/hackmatrix-ppo-s0-001"),
+    config=Config(),
+    created="",
+    first_update=0,
+    total_updates=100,
+    steps_per_update=40_000,
+    num_seeds=1,
+)
+
+
+class Clock:
+    """Seconds that go by when told."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Clock:
+    return Clock()
+
+
+def sink(now: Clock, width: int = 80) -> tuple[ConsoleSink, Console]:
+    """A sink on a console that is no terminal, to be drawn by hand."""
+    console = Console(file=io.StringIO(), width=width)
+    return ConsoleSink(console, now), console
+
+
+def drawn(panel: ConsoleSink, console: Console) -> str:
+    """What the panel shows now."""
+    with console.capture() as capture:
+        console.print(panel)
+    return capture.get()
+
+
+def record(update: int, seed: int = 0, **metrics: float) -> dict[str, float]:
+    """A record as the loop makes it."""
+    named = {name.replace("__", "/"): value for name, value in metrics.items()}
+    return {"update": update, "env_steps": update * 40_000, "seed": seed, "wall_time": 0.0, **named}
+
+
+def test_the_compile_phase_is_named_and_timed(now):
+    panel, console = sink(now)
+    panel.start(INFO)
+    panel.phase("compiling")
+    now.seconds += 12
+    text = drawn(panel, console)
+    assert "compiling 0:12" in text and "compiled" not in text and "0/4.00M" in text
+
+
+def test_time_left_counts_training_only(now):
+    panel, console = sink(now)
+    panel.start(INFO)
+    panel.phase("compiling")
+    now.seconds += 600
+    panel.phase("training")
+    now.seconds += 30
+    panel.record(record(25, train__steps_per_sec=33_333.0))
+    panel.flush()
+    text = drawn(panel, console)
+    assert "0:30 gone, 1:30 left" in text
+    assert "25%" in text and "1.00M/4.00M" in text and "33.3k steps/s" in text
+
+
+def test_a_resumed_run_judges_its_speed_by_its_own_steps(now):
+    panel, console = sink(now)
+    panel.start(RunInfo(**{**INFO.__dict__, "first_update": 50}))
+    panel.phase("training")
+    now.seconds += 10
+    panel.record(record(60))
+    panel.flush()
+    assert "0:10 gone, 0:40 left" in drawn(panel, console)
+
+
+def test_return_stage_entropy_and_kl_are_shown_and_seeds_averaged(now):
+    panel, console = sink(now)
+    panel.start(INFO)
+    panel.phase("training")
+    for update in range(1, 5):
+        for seed, value in ((0, update), (1, update + 2.0)):
+            panel.record(record(update, seed, train__mean_episode_return=value, stats__highest_stage=3.0))
+    panel.record(record(5, train__entropy=1.25, train__approx_kl=0.0123))
+    panel.flush()
+    text = drawn(panel, console)
+    assert "return +5.00  ▁▃▆█" in text
+    assert "stage 3" in text and "entropy 1.25" in text and "KL 0.0123" in text
+
+
+def test_a_metric_without_data_is_not_shown_as_zero(now):
+    panel, console = sink(now)
+    panel.start(INFO)
+    panel.phase("training")
+    panel.record(record(1))
+    panel.flush()
+    text = drawn(panel, console)
+    assert "no episode has ended yet" in text and "stage" not in text and "KL" not in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_panel_fits(now, width):
+    panel, console = sink(now, width)
+    panel.start(INFO)
+    panel.phase("training")
+    now.seconds += 4000
+    for update in range(1, 60):
+        panel.record(record(update, train__mean_episode_return=-3.0 + update, train__steps_per_sec=31_234.5))
+    panel.record(record(60, train__mean_episode_return=math.nan, train__entropy=1.2, train__approx_kl=0.01))
+    panel.flush()
+    lines = drawn(panel, console).splitlines()
+    assert max(map(len, lines)) <= min(width, 84)
+    assert len({len(line) for line in lines}) == 1 and len(lines) == 6
+
+
+def test_nothing_is_written_where_there_is_no_terminal(now):
+    panel, console = sink(now)
+    panel.start(INFO)
+    panel.phase("training")
+    panel.record(record(1, train__mean_episode_return=1.0))
+    panel.flush()
+    panel.close("finished")
+    assert console.file.getvalue() == ""
+
+
+def test_in_a_terminal_the_last_state_stays(now):
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    panel = ConsoleSink(console, now)
+    panel.start(INFO)
+    panel.phase("training")
+    panel.record(record(100, train__mean_episode_return=1.5))
+    panel.warn("the disk is nearly full")
+    panel.close("finished")
+    text = console.file.getvalue()
+    assert "finished" in text and "100%" in text and "warning: the disk is nearly full" in text
+
+
+def test_json_lines_hold_records_as_they_are():
+    stream = io.StringIO()
+    lines = JsonSink(stream)
+    lines.start(INFO)
+    lines.record(record(1, train__loss=0.5, train__kl=math.nan))
+    lines.warn("careful")
+    first, second, third = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first["event"] == "start" and first["run"] == INFO.name and first["total_updates"] == 100
+    assert second == {
+        "schema": 1, "event": "update", "update": 1, "env_steps": 40_000, "seed": 0, "wall_time": 0.0,
+        "train/loss": 0.5, "train/kl": None, "nonfinite": 1,
+    }  # fmt: skip
+    assert third == {"schema": 1, "event": "warning", "message": "careful"}
+
+
+def test_a_reader_that_goes_away_asks_for_a_clean_stop(monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    raised: list[int] = []
+    monkeypatch.setattr(signal, "raise_signal", raised.append)
+    lines = JsonSink(Gone())
+    lines.record(record(1))
+    lines.record(record(2))
+    assert raised == [signal.SIGTERM] and lines.broken
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3725, "1:02:05")])
+def test_clock(seconds, text):
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (950, "950"), (12_500, "12.5k"), (4e6, "4.00M"), (123e6, "123M"), (2.5e9, "2.50G")]
+)
+def test_short(count, text):
+    assert short(count) == text

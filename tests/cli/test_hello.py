@@ -1,0 +1,104 @@
+"""Help, version and Tab: quick, stable, and fit for any terminal."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hmx.cli.version
+
+COMMANDS = ("train", "resume", "evaluate", "watch", "play")
+HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
+GOLDEN = Path(__file__).parent / "golden"
+
+LOADED = """
+import sys
+from hmx.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
+print("loaded:", *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        (["--help"], {}),
+        (["--version"], {}),
+        *((["-h"], {"COLUMNS": "40"}),),
+        *(([command, "--help"], {}) for command in COMMANDS),
+        (["trian"], {}),
+        ([], {"_HMX_COMPLETE": "complete_bash", "COMP_WORDS": "hmx train --set algo.", "COMP_CWORD": "3"}),
+        ([], {"_HMX_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "hmx evaluate "}),
+        (["train", "--set", "algo.gama=1"], {}),
+    ],
+)
+def test_saying_hello_loads_nothing_heavy(shell, words, environ):
+    done = shell("-c", LOADED, *words, **environ)
+    loaded = set(done.stderr.rpartition("loaded:")[2].split())
+    assert "typer" in loaded  # the list itself is there
+    assert not loaded & HEAVY
+
+
+def test_the_guard_against_heavy_imports_can_fail(shell):
+    done = shell("-c", "import hmx.types\n" + LOADED, "--version")
+    assert set(done.stderr.rpartition("loaded:")[2].split()) & HEAVY
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_as_committed(shell, command):
+    """To accept a change: write the new text to the file that this test names."""
+    words = [command, "--help"] if command else ["--help"]
+    done = shell("-m", "hmx", *words, COLUMNS="100")
+    golden = GOLDEN / f"help-{command or 'hmx'}.txt"
+    assert done.returncode == 0 and done.stderr == ""
+    assert _lines(done.stdout) == _lines(golden.read_text()), golden
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("columns", [40, 59, 80])
+def test_help_fits_the_terminal(shell, command, columns):
+    words = [command, "--help"] if command else ["--help"]
+    done = shell("-m", "hmx", *words, COLUMNS=str(columns))
+    widest = max(len(line.rstrip()) for line in done.stdout.splitlines())
+    assert widest <= columns
+    assert "…" not in done.stdout  # nothing was cut
+
+
+def test_the_version_is_that_of_the_project(hmx):
+    source = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    version = re.search(r'^version = "(.+)"$', source, re.MULTILINE)[1]
+    assert hmx("--version").stdout == f"hmx {version}\n"
+    assert hmx_version_without_installation() == version
+
+
+def hmx_version_without_installation() -> str:
+    """What a source tree says that was never installed."""
+    code = "import sys, importlib.metadata as m; m.version = lambda n: (_ for _ in ()).throw(m.PackageNotFoundError(n));"
+    code += "from hmx.cli.version import version; print(version())"
+    root = Path(hmx.cli.version.__file__).parents[2]
+    return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout.strip()
+
+
+def test_no_words_show_the_help(hmx):
+    result = hmx()
+    assert result.exit_code == 2
+    assert "Commands" in result.output
+    assert "error:" not in result.output
+
+
+def test_a_closed_pipe_ends_help_quietly(environ, tmp_path):
+    reader = "import sys; sys.stdin.close()"
+    line = f'"{sys.executable}" -m hmx train --help | "{sys.executable}" -c "{reader}"'
+    done = subprocess.run(["bash", "-c", line], env=environ(), cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]

@@ -1,0 +1,180 @@
+"""Single keys from a terminal, and what they do in a game."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import termios
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from hmx.cli import theatre
+from hmx.cli.keys import Keyboard
+from hmx.cli.theatre import KEYS, MENU, perform, show
+from hmx.game.tables import ACTION_NAMES, NUM_ACTIONS
+from hmx.jobs.frames import Frame
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A terminal as standard input; what is written to this descriptor is typed."""
+    typed, screen = pty.openpty()
+    with os.fdopen(screen, "r") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        yield typed
+    os.close(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        (b"a", ["a"]),
+        (b"\x1b[A\x1b[B\x1b[C\x1b[D", ["up", "down", "right", "left"]),
+        (b"\x1bOA", ["up"]),
+        (b"\n", ["enter"]),
+        (b" q", [" ", "q"]),
+        (b"\x1b", ["escape"]),
+        (b"\x1b[Zx", ["escape", "x"]),
+    ],
+)
+def test_keys_are_read_one_by_one(terminal, typed, keys):
+    with Keyboard() as keyboard:
+        os.write(terminal, typed)
+        assert [keyboard.read(1.0) for _ in keys] == keys
+        assert keyboard.read(0.0) is None
+
+
+@pytest.mark.parametrize("typed", [b"\x03", b"\x04"])
+def test_ctrl_c_and_ctrl_d_interrupt(terminal, typed):
+    with Keyboard() as keyboard:
+        attributes = termios.tcgetattr(terminal)
+        attributes[3] &= ~termios.ISIG  # so that Ctrl-C arrives as a character
+        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+        os.write(terminal, typed)
+        with pytest.raises(KeyboardInterrupt):
+            keyboard.read(1.0)
+
+
+def test_the_terminal_is_put_back_even_after_an_error(terminal):
+    before = termios.tcgetattr(terminal)
+    with pytest.raises(ZeroDivisionError), Keyboard():
+        assert termios.tcgetattr(terminal) != before
+        raise ZeroDivisionError
+    assert termios.tcgetattr(terminal) == before
+
+
+def test_every_action_has_one_key_of_its_own():
+    assert set(KEYS.values()) == set(range(NUM_ACTIONS))
+    assert len(set(MENU.values())) == len(MENU) == 23
+    assert not set(MENU.values()) & set("wasdqn ")
+
+
+POSITION: dict[str, Any] = {"player": {"row": 0, "col": 0}}
+
+
+class FakeGame:
+    """Counts what is asked of it; the third action ends the game."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.frame = Frame(step=0, episode=0, position=POSITION, legal=(0, 4, 5))
+
+    def name(self, action: int) -> str:
+        return ACTION_NAMES[action]
+
+    def act(self, action: int) -> None:
+        self.taken.append(action)
+        over = len(self.taken) == 3
+        legal = () if over else (0, 4, 5)
+        self.frame = Frame(
+            step=len(self.taken), episode=self.frame.episode, position=POSITION, legal=legal, action=action,
+            reward=0.0, outcome="died" if over else "",
+        )  # fmt: skip
+
+    def new(self) -> None:
+        self.taken.append(-1)
+        self.frame = Frame(step=0, episode=self.frame.episode + 1, position=POSITION, legal=(0, 4, 5))
+
+
+class Typist:
+    """A keyboard with all its keys decided, that ends with q."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = [*keys, "q"]
+
+    def __enter__(self) -> Typist:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self, timeout: float | None = None) -> str:
+        return self.keys.pop(0)
+
+
+def played(*keys: str) -> tuple[list[int], str]:
+    """What a game is asked for, and all that was on the screen."""
+    game, screen = FakeGame(), io.StringIO()
+    make = lambda **more: Console(file=screen, width=80, height=24, **more)  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(theatre, "Console", make)
+        perform(lambda: game, Typist(*keys))  # type: ignore[arg-type]
+    return game.taken, screen.getvalue()
+
+
+@pytest.mark.parametrize(("key", "action"), [("up", 0), ("w", 0), (" ", 4), ("1", 5)])
+def test_keys_become_actions(key, action):
+    assert played(key)[0] == [action]
+
+
+def test_what_is_not_possible_is_said_and_not_done():
+    taken, screen = played("down", "2")
+    assert taken == []
+    assert "down is not possible now" in screen and "pull is not possible now" in screen
+
+
+def test_a_key_without_meaning_is_said():
+    taken, screen = played("z")
+    assert taken == [] and "that key does nothing" in screen
+
+
+def test_after_the_end_only_a_new_game_or_the_way_out():
+    taken, screen = played("w", "w", "w", "w", "n", "w")
+    assert taken == [0, 0, 0, -1, 0]
+    assert "DIED" in screen and "the game is over" in screen and "a new game" in screen
+
+
+def test_usable_programs_are_shown_with_their_keys():
+    assert "1 push" in played()[1]
+
+
+def frames() -> list[Frame]:
+    """Three frames of nothing."""
+    return [Frame(step=i, episode=0, position=POSITION, legal=(0,), action=0, reward=0.0) for i in range(3)]
+
+
+def test_frames_follow_one_another_where_there_is_no_terminal(capsys):
+    show(frames(), title="nothing", delay=100.0, step=False, json=False)
+    out = capsys.readouterr().out
+    assert out.count("nothing   episode 1   step") == 3 and "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        (["q"], 1),
+        (["enter", "q"], 2),
+        ([" ", " ", "enter", "q"], 3),  # go on, pause, one step
+    ],
+)
+def test_a_watcher_can_pause_step_and_leave(monkeypatch, keys, shown):
+    typist, screen = Typist(*keys), io.StringIO()
+    monkeypatch.setattr(theatre, "Console", lambda **_: Console(file=screen, width=80, height=24, force_terminal=True))
+    monkeypatch.setattr(theatre, "Keyboard", lambda: typist)
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    show(frames(), title="nothing", delay=100.0, step=True, json=False)
+    assert screen.getvalue().count("episode 1   step") == shown

@@ -1,0 +1,146 @@
+"""`hmx train`, `resume` and `evaluate` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+QUICK = ["train", "--preset", "tiny", "--steps", "4096", "--eval-episodes", "20"]
+POLICY_KEYS = {
+    "policy", "seed", "episodes", "unfinished", "return_mean", "return_interval", "return_median", "length_mean",
+    "length_interval", "stage_mean", "stage_median", "stage_max", "stage_counts", "wins", "win_rate_interval",
+    "stages_completed", "undo_stages", "info",
+}  # fmt: skip
+
+
+def test_a_run_ends_with_random_beside_trained_and_what_to_do_next(hmx, tmp_path):
+    result = hmx(*QUICK, "--name", "first")
+    assert result.exit_code == 0 and result.stderr == ""
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
+    assert float(rows["trained"][1]) > float(rows["random"][1])
+    assert "hmx evaluate first" in result.stdout and "hmx train --config runs/first" in result.stdout
+    assert "hmx watch" not in result.stdout  # the corridor cannot be drawn
+    assert (tmp_path / "runs" / "first" / "run.toml").exists()
+
+
+def test_the_table_fits_40_columns(hmx, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    result = hmx(*QUICK)
+    assert result.exit_code == 0
+    assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= 40
+
+
+def test_json_is_a_stream_that_ends_with_the_result(hmx):
+    result = hmx(*QUICK, "--name", "lines", "--json")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["event"] for line in lines] == ["start", *["update"] * (len(lines) - 2), "result"]
+    assert len(lines) - 2 == lines[0]["total_updates"]
+    assert lines[1]["update"] == 1 and "train/mean_reward" in lines[1]
+    end = lines[-1]
+    assert end["state"] == "finished" and end["resume_command"] == "hmx resume lines"
+    assert [set(row) for row in end["evaluation"]] == [POLICY_KEYS, POLICY_KEYS]
+    assert "trained" in result.stderr  # eyes get their table still
+
+
+def test_a_dry_run_tells_all_and_writes_nothing(hmx, tmp_path):
+    result = hmx(*QUICK, "--dry-run", "--set", "algo.gamma=0.9")
+    assert result.exit_code == 0 and list(tmp_path.iterdir()) == []
+    text = " ".join(result.stdout.split())
+    assert "algo.gamma 0.9 --set" in text
+    assert "run.total_steps 4096 --steps" in text
+    assert "env.id corridor preset tiny" in text
+    assert "16 updates, 4,096 steps per seed" in text
+    assert "metrics.jsonl" in text
+
+
+def test_a_dry_run_as_json(hmx, tmp_path):
+    plan = json.loads(hmx(*QUICK, "--dry-run", "--json").stdout)
+    assert plan["schema"] == 1 and plan["sizes"]["num_updates"] == 16 and list(tmp_path.iterdir()) == []
+    assert plan["origins"]["run.total_steps"] == "--steps" and plan["config"]["env"]["id"] == "corridor"
+
+
+def test_a_dry_run_over_a_run_says_what_would_happen(hmx, tmp_path, trained):
+    shutil.copytree(trained, tmp_path / "runs")
+    result = hmx(*QUICK, "--dry-run", "--name", "corridor")
+    assert result.exit_code == 0
+    assert "train would refuse" in result.stderr and "hmx resume corridor" in result.stderr
+
+
+def test_the_file_of_a_run_trains_it_again(hmx, trained, tmp_path):
+    result = hmx("train", "--config", str(trained / "corridor"), "--name", "again", "--json")
+    assert result.exit_code == 0
+    old, new = (
+        [json.loads(line)["train/total_loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in (trained / "corridor", tmp_path / "runs" / "again")
+    )
+    assert old == new
+
+
+def test_force_replaces_a_run(hmx, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "runs")
+    result = hmx(*QUICK, "--steps", "1024", "--name", "corridor", "--force")
+    assert result.exit_code == 0
+    assert len((tmp_path / "runs" / "corridor" / "metrics.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_run_is_extended(hmx, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "runs")
+    result = hmx("resume", "corridor", "--steps", "8192", "--json")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    start, *updates, end = (line for line in lines if line["event"] != "warning")
+    assert start["first_update"] == 16 and end["updates"] == 32
+    assert [line["update"] for line in updates] == [*range(17, 33)]
+
+
+def test_auto_scale_tells_what_it_changed(hmx):
+    words = ["--preset", "tiny", "--num-envs", "16384", "--steps", "1000000", "--auto-scale", "--dry-run"]
+    assert "algo.num_minibatches" in hmx("train", *words).stdout.partition("scaled")[2]
+
+
+def test_evaluate_for_eyes_and_for_programs(hmx, trained):
+    run = str(trained / "corridor")
+    eyes = hmx("evaluate", run, "--episodes", "30")
+    assert eyes.exit_code == 0 and eyes.stderr == ""
+    assert re.search(r"^ ?sampled +[+-]\d", eyes.stdout, re.MULTILINE) and "greedy" in eyes.stdout
+    data = json.loads(hmx("evaluate", run, "-n", "30", "--policy", "random", "--json").stdout)
+    assert list(data) == [
+        "schema", "run", "env", "checkpoint", "env_steps", "episodes", "seed", "policies", "warnings",
+    ]  # fmt: skip
+    assert [set(row) for row in data["policies"]] == [POLICY_KEYS]
+    assert data["episodes"] == 30 and data["policies"][0]["policy"] == "random"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_a_checkpoint_and_the_way_on(environ, tmp_path, number, code):
+    words = ["train", "--preset", "tiny", "--steps", "100000000", "--name", "long", "--set", "run.updates_per_chunk=4"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hmx", *words], cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
+    )
+    metrics = tmp_path / "runs" / "long" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    _, stderr = process.communicate()
+    assert process.returncode == code
+    assert "hmx resume long" in stderr and "Traceback" not in stderr
+    updates = len(metrics.read_text().splitlines())
+    assert (tmp_path / "runs" / "long" / "checkpoints" / str(updates)).is_dir()
+
+
+def test_a_reader_that_goes_away_ends_a_run_quietly(environ, tmp_path):
+    words = f'"{sys.executable}" -m hmx train --preset tiny --steps 100000000 --name piped --json'
+    line = f"set -o pipefail; {words} | head -2"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environ(), capture_output=True, text=True)
+    assert done.returncode == 143
+    assert len(done.stdout.splitlines()) == 2
+    assert "hmx resume piped" in done.stderr and "Traceback" not in done.stderr
+    assert any((tmp_path / "runs" / "piped" / "checkpoints").iterdir())

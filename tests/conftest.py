@@ -1,0 +1,40 @@
+"""What every test runs under: JAX on the CPU, strict about keys and ranks, and a terminal that never varies."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+from hypothesis import settings
+
+
+def _machine() -> str:
+    """A name for this processor: compiled code is only reused on the machine that made it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        lines = [line for line in text.splitlines() if line.startswith(("model name", "flags", "Features"))]
+    except OSError:
+        lines = [platform.platform(), platform.processor()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+_cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+# Read by JAX when it is first imported, by this process and by the ones that tests start.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
+os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_cache_home / "hmx-tests" / f"jax-{_machine()}")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+
+# A terminal that is the same everywhere, and nothing taken from the developer's shell.
+for _name in [*os.environ]:
+    if _name.startswith(("HMX_", "WANDB_", "_HMX_")) or _name in {"FORCE_COLOR", "CLICOLOR_FORCE", "GITHUB_ACTIONS"}:
+        del os.environ[_name]
+os.environ.update(NO_COLOR="1", COLUMNS="100", LINES="40", TERM="dumb", WANDB_MODE="disabled", WANDB_SILENT="true")
+
+# How long an example takes says nothing on a machine that others share.
+settings.register_profile("hmx", parent=settings(), deadline=None)
+settings.load_profile("hmx")

@@ -1,0 +1,83 @@
+"""The floors hold, and each gate that says so can fail."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CONTRACTS = {contract["id"]: contract for contract in PROJECT["tool"]["importlinter"]["contracts"]}
+HOST_SIDE = {"cli", "jobs", "runs", "records", "config", "errors", "__main__"}
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs import-linter on the copy of hmx in a folder."""
+    code = "import sys; sys.path.insert(0, '.'); from importlinter.cli import lint_imports_command; "
+    code += "lint_imports_command(['--no-cache', '--no-logo'])"
+    return subprocess.run([sys.executable, "-P", "-c", code], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the package that a test may spoil."""
+    shutil.copytree(ROOT / "hmx", tmp_path / "hmx", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_floors_hold(copy):
+    done = lint(copy)
+    assert done.returncode == 0, done.stdout
+    assert f"{len(CONTRACTS)} kept, 0 broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("contract", "module", "line"),
+    [
+        ("floors", "records/stats.py", "import hmx.jobs.train"),
+        ("floors", "rl/losses.py", "import hmx.game.tables"),
+        ("floors", "config/schema.py", "from hmx.records import stats"),
+        ("plain", "config/schema.py", "import numpy"),
+        ("plain", "records/stats.py", "import jax"),
+        ("core", "agents/types.py", "import orbax.checkpoint"),
+        ("core", "env/protocol.py", "from hmx.config.load import load"),
+        ("core", "game/tables.py", "import hmx.records.stats"),
+        ("arrays", "rl/losses.py", "import hmx.config.schema"),
+        ("rules", "game/tables.py", "import hmx.config.schema"),
+        ("headless", "jobs/evaluate.py", "import rich"),
+        ("headless", "runs/sinks.py", "import typer"),
+    ],
+)
+def test_a_forbidden_import_is_found(copy, contract, module, line):
+    target = copy / "hmx" / module
+    target.write_text(target.read_text() + f"\n{line}\n")
+    done = lint(copy)
+    assert done.returncode != 0
+    assert f"{CONTRACTS[contract]['name']} BROKEN" in done.stdout
+
+
+def test_a_module_outside_all_floors_is_found(copy):
+    (copy / "hmx" / "attic.py").write_text("")
+    assert lint(copy).returncode != 0
+
+
+def test_every_numeric_package_is_held_to_the_rules_of_the_core():
+    present = {path.stem for path in (ROOT / "hmx").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    numeric = {f"hmx.{name}" for name in present - HOST_SIDE - {"__init__"}}
+    assert set(CONTRACTS["core"]["source_modules"]) == numeric
+
+
+@pytest.mark.parametrize("module", ["cli/train.py", "config/load.py", "records/stats.py", "__main__.py"])
+def test_heavy_imports_at_module_level_are_found(copy, module):
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--select", "TID253", "hmx"]
+    assert subprocess.run(command, cwd=copy, capture_output=True).returncode == 0
+    target = copy / "hmx" / module
+    target.write_text(target.read_text() + "\nimport jax\n")
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+    assert done.returncode == 1 and "TID253" in done.stdout

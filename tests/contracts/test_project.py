@@ -1,0 +1,99 @@
+"""The promises of the project's own files: README, Makefile, package."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import typer
+
+from hmx.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PINS = dict(
+    line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")
+)
+
+
+def targets() -> set[str]:
+    """The targets that the Makefile declares."""
+    return set(re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)[1].split())
+
+
+@pytest.mark.parametrize("text", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
+def test_every_make_command_in_the_documents_exists(text):
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
+    assert named and named <= targets()
+
+
+def test_the_two_commands_of_the_readme_come_first():
+    assert re.findall(r"^make (\w+)$", README, re.MULTILINE)[:2] == ["train", "test"]
+
+
+def test_every_command_of_the_program_is_in_the_readme_and_no_other():
+    commands = set(typer.main.get_command(app).commands)
+    assert set(re.findall(r"`hmx ([a-z-]+)", README)) == commands
+
+
+@pytest.mark.parametrize("option", sorted(set(re.findall(r"(--[a-z-]+)", README))))
+def test_every_option_in_the_readme_exists(option):
+    reference = (ROOT / "docs" / "cli.md").read_text()
+    assert option in reference
+
+
+def test_links_in_the_documents_lead_somewhere():
+    for text in (README, CONTRIBUTING):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+            assert (ROOT / target).exists(), target
+
+
+def test_train_runs_the_main_command_and_ci_runs_the_checks():
+    assert re.search(r"^train: .*\n(?:\t.*\n)*?\t@\$\(BIN\)/hmx train", MAKEFILE, re.MULTILINE)
+    assert re.search(r"^check: static test$", MAKEFILE, re.MULTILINE)
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111 and "make check VENV=" in script.read_text()
+
+
+def test_pins_name_versions_and_no_addresses():
+    text = (ROOT / "constraints.txt").read_text()
+    assert "://" not in text and "@" not in text
+    assert all(re.fullmatch(r"[\w.+!-]+", version) for version in PINS.values())
+
+
+def test_everything_the_project_asks_for_is_pinned():
+    asked = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["test"]]
+    pinned = {name.lower().replace("_", "-") for name in PINS}
+    missing = {re.match(r"[A-Za-z0-9_-]+", line)[0].lower() for line in asked} - pinned
+    assert not missing
+
+
+def test_the_changelog_knows_the_version():
+    assert f"## [{PROJECT['project']['version']}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_package_brings_its_man_pages_completions_and_presets(tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    data = f"hmx-{PROJECT['project']['version']}.data/data/share"
+    commands = ["", *(f"-{name}" for name in typer.main.get_command(app).commands)]
+    wanted = {f"{data}/man/man1/hmx{name}.1" for name in commands}
+    wanted |= {
+        f"{data}/bash-completion/completions/hmx",
+        f"{data}/zsh/site-functions/_hmx",
+        f"{data}/fish/vendor_completions.d/hmx.fish",
+        "hmx/config/presets/quick.toml",
+        "hmx/py.typed",
+    }
+    assert wanted <= set(names)
+    assert not [name for name in names if name.startswith("tests/")]

@@ -1,0 +1,98 @@
+"""The rules of the three tiny environments."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.corridor import LENGTH, make_corridor
+from hmx.env.counting import make_counting
+from hmx.env.frozenlake import make_frozenlake
+from hmx.env.registry import FACTORIES, make_env
+from hmx.errors import HmxError
+
+LEFT, DOWN, RIGHT, UP = range(4)
+
+
+def play(env, actions, seed=0):
+    """One environment through a list of actions; the timesteps, the first one included."""
+    step = jax.jit(env.step)
+    state, timestep = env.reset(jax.random.split(jax.random.key(seed), 1))
+    timesteps = [timestep]
+    for t, action in enumerate(actions):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed + 1), t), 1)
+        state, timestep = step(state, jnp.array([[action]], jnp.int32), keys)
+        timesteps.append(timestep)
+    return timesteps
+
+
+def cell(obs):
+    return int(np.argmax(obs[0, 0]))
+
+
+def test_counting_shows_allows_and_pays_the_step_number():
+    steps = play(make_counting(3), [0, 1, 2, 0])
+    assert [float(ts.obs[0, 0, 0]) for ts in steps] == [0, 1, 2, 0, 1]
+    assert [float(ts.final_obs[0, 0, 0]) for ts in steps[1:]] == [1, 2, 3, 1]
+    assert [float(ts.reward[0, 0]) for ts in steps[1:]] == [0, 1, 2, 0]
+    assert [bool(ts.truncated[0]) for ts in steps[1:]] == [False, False, True, False]
+    assert [np.flatnonzero(ts.legal[0, 0]).tolist() for ts in steps[:3]] == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_a_termination_at_the_step_limit_is_no_truncation():
+    last = play(make_counting(3, length=3), [0, 1, 2])[-1]
+    assert (bool(last.terminated[0]), bool(last.truncated[0])) == (True, False)
+
+
+def test_corridor_without_slip():
+    steps = play(make_corridor(0, slip=0.0), [1, 1, 0, 1, 1, 1, 1, 1, 1])
+    assert [cell(ts.obs) for ts in steps] == [0, 1, 2, 1, 2, 3, 4, 5, 6, 0]
+    assert cell(steps[-1].final_obs) == LENGTH - 1
+    assert bool(steps[-1].terminated[0])
+    np.testing.assert_allclose(steps[-1].reward[0, 0], 0.99, rtol=1e-6)
+    assert steps[0].legal[0, 0].tolist() == [False, True]
+
+
+def test_corridor_slips_as_often_as_it_says():
+    envs = 20_000
+    env = make_corridor(0, slip=0.25)
+    state, _ = env.reset(jax.random.split(jax.random.key(0), envs))
+    _, timestep = jax.jit(env.step)(state, jnp.ones((envs, 1), jnp.int32), jax.random.split(jax.random.key(1), envs))
+    moved = float((timestep.obs[:, 0, 1] == 1).mean())
+    assert abs(moved - 0.75) < 5 * np.sqrt(0.75 * 0.25 / envs)
+
+
+def test_frozenlake_reaches_the_goal_by_the_edge():
+    steps = play(make_frozenlake(0, slippery=False), [UP, LEFT] + [RIGHT] * 7 + [DOWN] * 7)
+    assert [cell(ts.obs) for ts in steps[:4]] == [0, 0, 0, 1]  # borders stop
+    assert cell(steps[-1].final_obs) == 63
+    assert (float(steps[-1].reward[0, 0]), bool(steps[-1].terminated[0]), cell(steps[-1].obs)) == (1.0, True, 0)
+
+
+def test_frozenlake_holes_end_the_episode_for_nothing():
+    last = play(make_frozenlake(0, slippery=False), [DOWN, DOWN, RIGHT, RIGHT, RIGHT])[-1]
+    assert (float(last.reward[0, 0]), bool(last.terminated[0]), cell(last.final_obs)) == (0.0, True, 19)
+
+
+def test_slippery_ice_goes_three_ways_alike_and_never_back():
+    envs = 9_000
+    env = make_frozenlake(0, slippery=True)
+    state, _ = env.reset(jax.random.split(jax.random.key(0), envs))
+    _, timestep = jax.jit(env.step)(state, jnp.full((envs, 1), RIGHT, jnp.int32), jax.random.split(jax.random.key(1), envs))
+    cells = np.bincount(np.argmax(timestep.obs[:, 0], -1), minlength=64)
+    assert cells.sum() == cells[[0, 1, 8]].sum()  # up is the border: stays
+    assert ((cells[[0, 1, 8]] - envs / 3) ** 2 / (envs / 3)).sum() < 13.8
+
+
+def test_registry_makes_what_is_asked_for():
+    for env_id in FACTORIES.keys() - {"hackmatrix"}:
+        env = make_env(EnvConfig(id=env_id, max_steps=17), RewardWeights())
+        assert (env.spec.id, env.spec.max_steps) == (env_id, 17)
+
+
+def test_registry_names_the_nearest():
+    with pytest.raises(HmxError) as error:
+        make_env(EnvConfig(id="frozenlak"), RewardWeights())
+    assert "frozenlak" in error.value.message
+    assert "did you mean frozenlake?" in error.value.hint

@@ -1,0 +1,202 @@
+"""New games and new stages: every board is one the rules allow, and all of them come as often as the rules say."""
+
+from __future__ import annotations
+
+import random
+
+import jax
+import numpy as np
+import pytest
+from compiled import RULES, board_problem, counts_of, load, match, read
+from oracle import from_dict, outcomes
+from oracle_enemies import spawn_cells
+from oracle_state import CORNERS, DATA, MAX_HP, NEIGHBOURS, TYPES, Cell, Position
+from positions import random_scenario
+from probe import BATCH, new_game_problem, probe, views
+from statistics_of import SURPRISE, chi_square, fits, spread, uniform
+
+from hmx import game
+
+GAMES = 8192
+
+
+@pytest.fixture(scope="module")
+def state() -> game.State:
+    return jax.jit(game.reset)(jax.random.split(jax.random.key(2), GAMES))
+
+
+@pytest.fixture(scope="module")
+def games(state: game.State) -> list[Position]:
+    return read(state)
+
+
+def test_new_games_are_as_the_rules_say(games: list[Position]) -> None:
+    assert [p for p in map(new_game_problem, games) if p] == []
+
+
+def test_something_can_always_be_done(state: game.State) -> None:
+    small = jax.tree.map(lambda leaf: leaf[..., :BATCH], state)
+    mask = views(small)[3]
+    assert mask[:, :4].any(-1).all(), "a board without a way out"
+
+
+def test_corner_exit_and_bonus(games: list[Position]) -> None:
+    assert uniform([g.cell for g in games], CORNERS) > SURPRISE
+    pairs = [(a, b) for a in CORNERS for b in CORNERS if a != b]
+    assert uniform([(g.cell, g.exit) for g in games], pairs) > SURPRISE
+    bonuses = [(10, 0, 0), (0, 11, 0), (0, 0, 1)]
+    assert uniform([(g.credits, g.energy, g.siphons) for g in games], bonuses) > SURPRISE
+    both = [(c, b) for c in CORNERS for b in bonuses]
+    assert uniform([(g.cell, (g.credits, g.energy, g.siphons)) for g in games], both) > SURPRISE
+
+
+def test_number_of_blocks(games: list[Position]) -> None:
+    counts = [sum(c.block for c in g.cells) for g in games]
+    assert counts.count(0) <= GAMES // 1000, "layouts are given up too early"
+    assert uniform([n for n in counts if n], range(5, 12)) > SURPRISE
+
+
+def test_kinds_and_contents_of_blocks(games: list[Position]) -> None:
+    blocks = [c for g in games for c in g.cells if c.block]
+    kinds = {(DATA, False): 0.45, ("program", False): 0.45, (DATA, True): 0.05, ("program", True): 0.05}
+    assert fits([(b.content, b.question) for b in blocks], kinds) > SURPRISE
+    for hidden in (False, True):
+        some = [b for b in blocks if b.question == hidden]
+        assert uniform([b.value for b in some if b.content == DATA], range(1, 10)) > SURPRISE
+        assert uniform([b.value for b in some if b.content != DATA], range(23)) > SURPRISE
+
+
+def test_kinds_are_independent_of_cells_and_of_each_other(games: list[Position]) -> None:
+    for cell in (1, 8, 34):
+        kinds = [g.cells[cell].content == DATA for g in games if g.cells[cell].block]
+        assert fits(kinds, {True: 0.5, False: 0.5}) > SURPRISE
+    firsts = [[c for c in g.cells if c.block][:2] for g in games]
+    pairs = [(a.content == DATA, b.content == DATA) for a, b in (f for f in firsts if len(f) == 2)]
+    assert uniform(pairs, [(a, b) for a in (True, False) for b in (True, False)]) > SURPRISE
+
+
+def test_resources(games: list[Position]) -> None:
+    cells = [c for g in games for c in g.cells if c.credits or c.energy]
+    amounts = {(kind, n): p / 2 for kind in ("credits", "energy") for n, p in ((1, 0.45), (2, 0.45), (3, 0.10))}
+    found = [("credits", c.credits) if c.credits else ("energy", c.energy) for c in cells]
+    assert fits(found, amounts) > SURPRISE
+    for cell in (0, 14, 35):
+        assert fits([k for g in games if (k := _resource(g.cells[cell]))], amounts) > SURPRISE
+
+
+def _resource(cell: Cell) -> tuple[str, int] | None:
+    if cell.credits:
+        return "credits", cell.credits
+    return ("energy", cell.energy) if cell.energy else None
+
+
+def test_first_transmission(games: list[Position]) -> None:
+    assert uniform([g.transmissions[0].type for g in games], TYPES) > SURPRISE
+    ranks = []
+    for g in games:
+        (born,) = g.transmissions
+        g.transmissions = []
+        cells = spawn_cells(g)
+        g.transmissions = [born]
+        ranks.append((cells.index(born.cell), len(cells)))
+    assert spread(ranks) > SURPRISE
+    # Measured in the reference: 3.9 % appear on the exit, 7.4 % on a data siphon.
+    share = np.mean([g.transmissions[0].cell == g.exit for g in games])
+    assert abs(share - 0.039) < 4 * (0.039 / GAMES) ** 0.5 + 0.003
+
+
+def _own_layouts(count: int) -> list[frozenset[int]]:
+    """Layouts by the rejection of section 2.3, in plain Python; the exit is the corner (5, 5), the player at (0, 0)."""
+    rng = random.Random(5)
+    free = [c for c in range(36) if c not in CORNERS]
+    layouts = []
+    while len(layouts) < count:
+        k = rng.randint(5, 11)
+        while True:
+            blocks = frozenset(rng.sample(free, k))
+            pos = Position(0, cells=[Cell(DATA, 1, 1) if c in blocks else Cell(credits=1) for c in range(36)])
+            pos.cells[35], pos.cells[5], pos.cells[30] = (
+                Cell("exit"),
+                Cell("siphon", credits=1),
+                Cell("siphon", credits=1),
+            )
+            if board_problem(pos) is None:
+                layouts.append(blocks)
+                break
+    return layouts
+
+
+def _class_of(cell: int) -> tuple[int, int]:
+    """The cell up to the symmetries of the square."""
+    row, col = min(cell // 6, 5 - cell // 6), min(cell % 6, 5 - cell % 6)
+    return min(row, col), max(row, col)
+
+
+def _touching(blocks: frozenset[int]) -> int:
+    return sum(n in blocks for b in blocks for n in NEIGHBOURS[b]) // 2
+
+
+def test_layouts_are_those_of_plain_rejection(games: list[Position]) -> None:
+    theirs = [frozenset(c for c in range(36) if g.cells[c].block) for g in games]
+    theirs = [blocks for blocks in theirs if blocks]
+    own = _own_layouts(4000)
+    classes = sorted({_class_of(c) for c in range(36)} - {(0, 0)})
+    table = [[sum(_class_of(b) == k for x in sample for b in x) for k in classes] for sample in (theirs, own)]
+    assert _same(table) > SURPRISE
+    pairs = [[sum(_touching(x) == n for x in sample) for n in range(0, 13)] for sample in (theirs, own)]
+    assert _same(pairs) > SURPRISE
+    sizes = [[sum(len(x) == n for x in sample) for n in range(5, 12)] for sample in (theirs, own)]
+    assert _same(sizes) > SURPRISE
+
+
+def _same(table: list[list[int]]) -> float:
+    """The p-value that two rows of counts come from one distribution."""
+    counts = np.asarray(table, float)
+    counts = counts[:, counts.min(0) >= 5]
+    expected = counts.sum(1, keepdims=True) * counts.sum(0, keepdims=True) / counts.sum()
+    return chi_square(counts.ravel(), expected.ravel(), free=counts.shape[1] - 1)
+
+
+def _at_the_exit(rng: random.Random) -> dict:
+    """A position one step before the exit, with enemies and transmissions that will stay."""
+    scenario = random_scenario(rng, max_enemies=8)
+    scenario["player"] |= {"row": 5, "col": 4}
+    scenario["stage"] = rng.randint(1, 7)
+    last_row = (5, 4), (5, 5)
+    for name in ("blocks", "enemies", "transmissions"):
+        scenario[name] = [x for x in scenario[name] if (x["row"], x["col"]) not in last_row]
+    return scenario
+
+
+def test_new_stages_keep_entities_and_respect_them() -> None:
+    rng = random.Random(3)
+    scenarios = [_at_the_exit(rng) for _ in range(BATCH)]
+    seen = probe(load(scenarios), [3] * BATCH, seed=8)
+    events = counts_of(seen.events)
+    counts, corners = [], []
+    for i, (scenario, actual) in enumerate(zip(scenarios, read(seen.after), strict=True)):
+        found = outcomes(from_dict(scenario, undo_depth=RULES.undo_depth), 3)
+        assert found is not None and found[0].new_stage
+        outcome, problems = match(found, actual, events[i])
+        assert outcome is not None, problems
+        counts.append(sum(c.block for c in actual.cells))
+        corners.append(actual.exit)
+    assert fits([n for n in counts if n], dict.fromkeys(range(5, 12), 1.0)) > SURPRISE
+    assert uniform(corners, [0, 5, 30]) > SURPRISE
+
+
+def test_enemies_are_born_whole(games: list[Position]) -> None:
+    """A transmission becomes an enemy of its type with full hit points."""
+    some = [g for g in games[:BATCH]]
+    seen = probe(load([_wait_scene(g) for g in some]), [10] * len(some), seed=4)
+    for g, after in zip(some, read(seen.after), strict=True):
+        (born,) = after.enemies
+        expected = g.transmissions[0]
+        assert (born.cell, born.type, born.hp) == (expected.cell, expected.type, MAX_HP[expected.type])
+
+
+def _wait_scene(g: Position) -> dict:
+    row, col = divmod(g.cell, 6)
+    t = g.transmissions[0]
+    entry = {"row": t.cell // 6, "col": t.cell % 6, "turnsRemaining": 1, "enemyType": t.type}
+    return {"player": {"row": row, "col": col, "energy": 1}, "transmissions": [entry], "ownedPrograms": [10]}

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hmx.agents.evaluate import Episodes
+from hmx.config.schema import Config
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.evaluate import evaluate, summarise
+from hmx.jobs.train import train
+
+MakeConfig = Callable[..., Config]
+
+
+def episodes(total: list[float], length: list[int], **info: list[float]) -> Episodes:
+    finished = np.ones(len(total), bool)
+    return Episodes(np.array(total), np.array(length), finished, {k: np.array(v) for k, v in info.items()})  # type: ignore[arg-type]
+
+
+def test_a_summary_worked_by_hand() -> None:
+    played = episodes(
+        [-3.0, -1.0, 601.0, 1.0],
+        [10, 20, 30, 40],
+        highest_stage=[1.0, 1.0, 8.0, 2.0],
+        wins=[0.0, 0.0, 1.0, 0.0],
+        stages_completed=[0.0, 0.0, 8.0, 1.0],
+        undo_stages=[0.0, 0.0, 1.0, 1.0],
+        kills=[2.0, 0.0, 4.0, 2.0],
+    )
+    row = summarise("sampled", 0, played)
+    assert (row.return_mean, row.return_median, row.length_mean) == (149.5, 0.0, 25.0)
+    assert (row.stage_mean, row.stage_median, row.stage_max) == (3.0, 1.5, 8)
+    assert row.stage_counts == {1: 2, 2: 1, 8: 1}
+    assert row.wins == 1
+    assert (row.stages_completed, row.undo_stages) == (2.25, 0.5)
+    assert row.info["kills"] == 2.0
+    assert row.return_interval is not None
+    assert row.return_interval.low <= 149.5 <= row.return_interval.high
+    assert row.win_rate_interval is not None
+    assert row.win_rate_interval.low < 0.25 < row.win_rate_interval.high
+    data = json.loads(json.dumps(row.to_json()))
+    assert data["stage_counts"] == {"1": 2, "2": 1, "8": 1}
+    assert data["return_interval"] == list(row.return_interval)
+
+
+def test_one_episode_has_no_interval() -> None:
+    row = summarise("random", None, episodes([1.0], [3]))
+    assert row.return_interval is None
+    assert row.to_json()["length_interval"] is None
+    assert (row.stage_mean, row.wins, row.undo_stages) == (None, None, None)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from hmx.config.schema import AlgoConfig, EnvConfig, NetConfig, RunConfig
+
+    cfg = Config(
+        run=RunConfig(
+            name="learned", root=str(tmp_path_factory.mktemp("runs")), total_steps=60 * 256, eval_episodes=0,
+            updates_per_chunk=20, num_seeds=2, checkpoint_every=1,
+        ),
+        env=EnvConfig(id="corridor", num_envs=16, max_steps=50, slip=0.0),
+        net=NetConfig(kind="mlp", hidden=(16,), activation="tanh"),
+        algo=AlgoConfig(num_steps=16, learning_rate=1e-2, value_target="identity", lr_schedule="constant"),
+    )  # fmt: skip
+    return train(cfg).run
+
+
+def test_policies_meet_the_same_game(trained: Path) -> None:
+    result = evaluate(trained, episodes=50, policies=("random", "sampled", "greedy"), seed=3)
+    assert [(row.policy, row.seed) for row in result.policies] == [
+        ("random", None), ("sampled", 0), ("sampled", 1), ("greedy", 0), ("greedy", 1),
+    ]  # fmt: skip
+    chance, *_, best = result.policies
+    # seven steps to the right, each -0.01, and 1 at the end
+    assert best.return_mean == pytest.approx(0.93, abs=1e-5)
+    assert best.length_mean == 7.0
+    assert chance.return_mean < 0.8
+    assert (result.checkpoint, result.env_steps, result.episodes) == (60, 60 * 256, 50)
+    assert result.warnings == ()
+    assert evaluate(trained, episodes=50, policies=("random",), seed=3).policies[0] == chance
+    assert evaluate(trained, episodes=50, policies=("random",), seed=4).policies[0] != chance
+
+
+def test_the_result_is_plain_data(trained: Path) -> None:
+    data = evaluate(trained, episodes=5, policies=("greedy",)).to_json()
+    assert json.loads(json.dumps(data)) == data
+    assert data["schema"] == 1
+    assert data["seed"] == 0
+
+
+def test_an_older_checkpoint_can_be_chosen(trained: Path) -> None:
+    assert evaluate(trained, episodes=5, policies=("greedy",), checkpoint=40).checkpoint == 40
+    with pytest.raises(HmxError, match="there is no checkpoint") as caught:
+        evaluate(trained, episodes=5, checkpoint=7)
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    assert "40, 60" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"episodes": 0}, "cannot play 0 episodes"),
+        ({"policies": ("best",)}, "unknown policy: best"),
+        ({"policies": ()}, "unknown policy: none given"),
+    ],
+)
+def test_bad_requests(given: dict[str, Any], words: str, trained: Path) -> None:
+    with pytest.raises(HmxError, match=words) as caught:
+        evaluate(trained, **given)
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_a_run_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(HmxError) as caught:
+        evaluate("nowhere", root=tmp_path)
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+
+
+def test_a_damaged_checkpoint_is_passed_over(make_config: MakeConfig) -> None:
+    run = train(make_config(4, run__checkpoint_every=1)).run
+    (run / "checkpoints" / "4" / "manifest.json").write_text("{")
+    result = evaluate(run, episodes=4, policies=("sampled",))
+    assert result.checkpoint == 2
+    assert "checkpoint 4 is damaged" in result.warnings[0]
+    assert (run / "checkpoints" / "4").is_dir(), "evaluation changes nothing"
+    with pytest.raises(HmxError, match="is damaged"):
+        evaluate(run, episodes=4, checkpoint=4)

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hmx.config import fields
+from hmx.config.codec import to_toml
+from hmx.config.load import load
+from hmx.config.schema import Config
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs import resume as resumes
+from hmx.jobs.resume import resume
+from hmx.jobs.train import train
+from hmx.records import checkpoints as records
+from hmx.records import meta as metas
+from hmx.records.layout import find_run
+from hmx.runs.checkpoint import to_host
+from hmx.runs.session import open_session, restore
+
+MakeConfig = Callable[..., Config]
+
+
+def saved(run: Path) -> dict[str, np.ndarray[Any, Any]]:
+    session = open_session(load(file=run, environ={}).config)
+    return to_host(restore(session, find_run(run)).state)
+
+
+def assert_same_bits(a: Path, b: Path) -> None:
+    x, y = saved(a), saved(b)
+    assert list(x) == list(y)
+    assert {"key", "update", "env_steps"} <= set(x)
+    assert any(name.startswith("params") for name in x)
+    assert any(name.startswith("opt_state") for name in x)
+    assert any(name.startswith("env_state") for name in x)
+    different = [name for name in x if x[name].dtype != y[name].dtype or x[name].tobytes() != y[name].tobytes()]
+    assert different == []
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_interrupted_and_resumed_equals_never_stopped(
+    seeds: int, make_config: MakeConfig, watcher: Any, deterministic: Any
+) -> None:
+    whole = train(make_config(8, run__name="whole", run__num_seeds=seeds)).run
+    first = train(make_config(8, run__name="parts", run__num_seeds=seeds), sinks=[watcher(stop_at=4)])
+    assert (first.state, first.updates) == ("interrupted", 4)
+    second = resume(first.run)
+    assert (second.state, second.first_update, second.updates) == ("finished", 4, 8)
+    assert_same_bits(whole, second.run)
+    assert deterministic(whole) == deterministic(second.run)
+    assert len(deterministic(whole)) == 8 * seeds
+
+
+def test_a_run_stopped_while_compiling_begins_with_its_first_update(
+    make_config: MakeConfig, watcher: Any, deterministic: Any
+) -> None:
+    whole = train(make_config(3, run__name="whole")).run
+    first = train(make_config(3, run__name="parts"), sinks=[watcher(stop_in="compiling")])
+    assert (first.state, first.updates, first.steps_per_sec) == ("interrupted", 0, 0.0)
+    assert resume(first.run).first_update == 0
+    assert_same_bits(whole, first.run)
+    assert deterministic(whole) == deterministic(first.run)
+
+
+def test_a_finished_run_can_be_extended_to_the_same_bits(make_config: MakeConfig, deterministic: Any) -> None:
+    values = {"algo__lr_schedule": "constant"}
+    whole = train(make_config(6, run__name="whole", **values)).run
+    # three updates in chunks of two: the last chunk of the first part is a short one
+    parts = train(make_config(3, run__name="parts", **values)).run
+    with pytest.raises(HmxError, match="is finished: 96 steps, 3 updates") as caught:
+        resume(parts)
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert "--steps 192" in caught.value.hint
+
+    result = resume(parts, changes={"run.total_steps": "192"}, command_line=["hmx", "resume"])
+    assert result.updates == 6
+    assert result.warnings == ()
+    assert_same_bits(whole, parts)
+    assert deterministic(whole) == deterministic(parts)
+    assert load(file=parts, environ={}).config.run.total_steps == 192
+    (entry,) = metas.read(parts / "meta.json").resumes
+    assert (entry.update, entry.command, entry.changes) == (3, ("hmx", "resume"), {"run.total_steps": [96, 192]})
+
+
+def test_a_schedule_that_is_stretched_is_named(make_config: MakeConfig) -> None:
+    run = train(make_config(2)).run
+    result = resume(run, changes={"run.total_steps": 128})
+    assert result.warnings == ("the linear learning-rate schedule now spans 128 steps",)
+
+
+def test_records_after_the_checkpoint_are_made_again(make_config: MakeConfig, watcher: Any, deterministic: Any) -> None:
+    run = train(make_config(8), sinks=[watcher(stop_at=2)]).run
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"update":3,"seed":0,"train/x":9}\n{"update":4,"se')
+    result = resume(run)
+    assert [r["update"] for r in deterministic(run)] == list(range(1, 9))
+    assert all("train/x" not in r for r in deterministic(run))
+    assert result.warnings == ()
+
+
+def test_records_that_are_missing_are_named(make_config: MakeConfig, watcher: Any, lines: Any) -> None:
+    run = train(make_config(6), sinks=[watcher(stop_at=4)]).run
+    kept = (run / "metrics.jsonl").read_text().splitlines()[:2]
+    (run / "metrics.jsonl").write_text("\n".join(kept) + "\n")
+    result = resume(run)
+    assert result.warnings == (f"{run / 'metrics.jsonl'} lacks updates 3 to 4",)
+    assert [r["update"] for r in lines(run)] == [1, 2, 5, 6]
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    make_config: MakeConfig, watcher: Any, deterministic: Any
+) -> None:
+    whole = train(make_config(8, run__name="whole")).run
+    run = train(make_config(8, run__checkpoint_every=1), sinks=[watcher(stop_at=6)]).run
+    assert [p.name for p in records.complete(run / "checkpoints")] == ["2", "4", "6"]
+    victim = max((run / "checkpoints" / "6" / "arrays").rglob("*"), key=lambda p: p.stat().st_size * p.is_file())
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(bytes(data))
+
+    result = resume(run)
+    assert result.first_update == 4
+    assert len(result.warnings) == 1
+    assert "checkpoint 6 is damaged" in result.warnings[0]
+    assert "checkpoint 4 is used instead" in result.warnings[0]
+    assert (run / "checkpoints" / "6.damaged").is_dir()
+    assert [p.name for p in records.complete(run / "checkpoints")] == ["4", "6", "8"]
+    assert_same_bits(whole, run)
+    assert deterministic(whole) == deterministic(run)
+
+
+def test_without_an_intact_checkpoint_there_is_a_way_out(make_config: MakeConfig) -> None:
+    run = train(make_config(2)).run
+    (run / "checkpoints" / "2" / "manifest.json").unlink()
+    with pytest.raises(HmxError, match=r"no checkpoint .* is intact") as caught:
+        resume(run, changes={"run.total_steps": 999})
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    assert "--force" in caught.value.hint
+
+
+def test_what_the_state_depends_on_cannot_change(make_config: MakeConfig) -> None:
+    run = train(make_config(1)).run
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    changes = {"env.num_envs": 8, "net.hidden": "16", "algo.num_steps": 4, "run.seed": 3, "run.total_steps": 640}
+    with pytest.raises(HmxError) as caught:
+        resume(run, changes=changes)
+    assert caught.value.exit_code == ExitCode.USAGE
+    for line in ("env.num_envs: 4 cannot become 8", "net.hidden: 8 cannot become 16", "algo.num_steps", "run.seed"):
+        assert line in caught.value.message
+    assert "run.total_steps" not in caught.value.message
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("net.hidden", (16,), "needed as float32[8, 16]"),
+        ("algo.num_steps", 4, "algo.num_steps"),
+        ("net.activation", "tanh", "network"),
+    ],
+)
+def test_a_file_edited_by_hand_is_noticed(key: str, value: Any, words: str, make_config: MakeConfig) -> None:
+    run = train(make_config(2)).run
+    cfg = load(file=run, environ={}).config
+    (run / "run.toml").write_text(to_toml(fields.replace(cfg, {key: value, "run.total_steps": 640})))
+    with pytest.raises(HmxError, match="has changed") as caught:
+        resume(run)
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    assert words in caught.value.message
+
+
+def test_unknown_keys_and_values_are_named(make_config: MakeConfig) -> None:
+    run = train(make_config(1)).run
+    with pytest.raises(HmxError, match=r"did you mean run\.total_steps"):
+        resume(run, changes={"run.total_step": 5})
+    with pytest.raises(HmxError, match=r"run\.keep"):
+        resume(run, changes={"run.keep": 0})
+
+
+def test_other_sinks_may_join(make_config: MakeConfig, watcher: Any) -> None:
+    run = train(make_config(4), sinks=[watcher(stop_at=2)]).run
+    sink = watcher()
+    resume(run, changes={"run.updates_per_chunk": 1}, sinks=[sink])
+    assert [r["update"] for r in sink.records] == [3, 4]
+    assert sink.info.first_update == 2
+    assert sink.info.created == metas.read(run / "meta.json").created
+
+
+def test_the_plan_writes_nothing(make_config: MakeConfig) -> None:
+    run = train(make_config(2)).run
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    planned = resumes.plan(run, changes={"run.total_steps": 256})
+    assert (planned.update, planned.total_updates, planned.env_steps) == (2, 8, 64)
+    assert json.loads(json.dumps(planned.to_json()))["changes"] == {"run.total_steps": [64, 256]}
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before

@@ -1,0 +1,154 @@
+"""One game at a time: the frames that watching and playing are made of."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from hmx.agents.types import Decision
+from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
+from hmx.errors import HmxError
+from hmx.game.tables import ACTION_NAMES, SIPHON
+from hmx.jobs import simulator
+from hmx.jobs.frames import Frame
+from hmx.jobs.simulator import Simulator, random_policy
+
+MAX_STEPS = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once():
+    """All games of this file share one compiled step."""
+    functions = simulator._compiled(EnvConfig(max_steps=MAX_STEPS), RewardWeights(), simulator.Rules())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulator, "_compiled", lambda *_: functions)
+        yield
+
+
+@pytest.fixture(scope="module")
+def chance():
+    return jax.jit(random_policy)
+
+
+def game(**more: Any) -> Simulator:
+    """A game of at most a few steps."""
+    return Simulator(EnvConfig(max_steps=more.pop("max_steps", MAX_STEPS)), RewardWeights(), **{"seed": 0, **more})
+
+
+def to_the_end(match: Simulator) -> list[Frame]:
+    """Every frame of an episode."""
+    frames = [match.frame]
+    while match.choice is not None:
+        frames.append(match.act(match.choice))
+    return frames
+
+
+def test_the_same_seed_gives_the_same_frames(chance):
+    one, two, other = (to_the_end(game(seed=seed, policy=chance)) for seed in (3, 3, 4))
+    assert [frame.to_json() for frame in one] == [frame.to_json() for frame in two]
+    assert one[0].position != other[0].position
+
+
+def test_frames_add_up(chance):
+    frames = to_the_end(game(seed=1, policy=chance))
+    total = 0.0
+    for number, frame in enumerate(frames):
+        assert frame.step == number
+        if number == 0:
+            assert frame.action is None and frame.reward is None
+            continue
+        assert frame.action in frames[number - 1].legal
+        assert set(frame.terms) == set(REWARD_TERMS)
+        assert frame.reward == pytest.approx(sum(frame.terms.values()), abs=1e-6)
+        total += frame.reward
+        assert frame.episode_return == pytest.approx(total, abs=1e-5)
+
+
+def test_probabilities_are_of_the_position_shown(chance):
+    for frame in to_the_end(game(policy=chance))[:-1]:
+        assert sum(frame.probs) == pytest.approx(1.0, abs=1e-5)
+        assert {index for index, share in enumerate(frame.probs) if share > 0} == set(frame.legal)
+        assert frame.value is None  # chance has no opinion
+
+
+def test_the_step_limit_stops_an_episode(chance):
+    frames = to_the_end(game(policy=chance))
+    assert len(frames) == MAX_STEPS + 1
+    assert frames[-1].outcome == "stopped" and frames[-1].legal == () and frames[-1].probs is None
+
+
+def test_each_episode_is_a_new_game(chance):
+    match = game(policy=chance)
+    first = to_the_end(match)
+    assert match.new().episode == 1 and match.frame.step == 0 and match.frame.episode_return == 0.0
+    assert match.frame.position != first[0].position
+
+
+def test_an_illegal_action_is_refused():
+    match = game()
+    siphons = match.frame.position["player"]["dataSiphons"]
+    illegal = next(index for index in range(28) if index not in match.frame.legal)
+    with pytest.raises(ValueError, match="cannot be taken now"):
+        match.act(illegal)
+    assert match.frame.step == 0 and match.frame.position["player"]["dataSiphons"] == siphons
+
+
+SCENARIO = {
+    "player": {"row": 4, "col": 5, "hp": 1},
+    "enemies": [{"type": "daemon", "row": 3, "col": 5, "hp": 3}],
+    "stage": 8,
+}
+
+
+def test_a_scenario_is_where_every_episode_starts():
+    match = game(position=SCENARIO)
+    assert match.frame.position["stage"] == 8 and match.frame.position["player"]["hp"] == 1
+    assert match.new().position == game(position=SCENARIO).frame.position
+
+
+def test_a_won_game_says_so():
+    frame = game(position=SCENARIO).act(ACTION_NAMES.index("up"))
+    assert frame.outcome == "won" and frame.terms["victory"] == 500.0 and frame.legal == ()
+
+
+def test_a_lost_game_says_so():
+    second = {"type": "daemon", "row": 4, "col": 4, "hp": 3}
+    match = game(position={**SCENARIO, "enemies": [*SCENARIO["enemies"], second]})
+    frame = match.act(ACTION_NAMES.index("left"))  # which stuns the second; the first one strikes
+    assert frame.outcome == "died" and frame.position["player"]["hp"] == 0
+
+
+def test_a_dead_player_cannot_go_on():
+    frame = game(position={"player": {"row": 0, "col": 0, "hp": 0}}).frame
+    assert frame.outcome == "died" and frame.legal == ()
+
+
+def test_a_player_with_nowhere_to_go_is_stuck():
+    walls = [{"row": 0, "col": 1, "type": "data"}, {"row": 1, "col": 0, "type": "data"}]
+    frame = game(position={"player": {"row": 0, "col": 0}, "blocks": walls}).frame
+    assert frame.outcome == "stuck" and frame.legal == ()
+
+
+def test_an_impossible_scenario_is_refused():
+    with pytest.raises(HmxError, match=r"player\.row"):
+        game(position={"player": {"row": 9, "col": 0}})
+
+
+def test_a_frame_is_json(chance):
+    for frame in to_the_end(game(policy=chance)):
+        text = json.dumps(frame.to_json(), allow_nan=False)
+        assert not re.search(r"-0\.0\b", text)
+        assert json.loads(text)["position"] == frame.position
+
+
+def test_chance_is_uniform_over_what_is_legal():
+    mask = jnp.zeros((1, 1, 28), bool).at[0, 0, jnp.array([1, SIPHON])].set(True)
+    decision: Decision = random_policy(jnp.zeros(1), mask, jax.random.key(0))
+    assert decision.probs[0, 0].tolist() == [0.5 if index in (1, SIPHON) else 0.0 for index in range(28)]
+    assert int(decision.action[0, 0]) in (1, SIPHON)
+    assert float(decision.log_prob[0, 0]) == pytest.approx(-0.6931472)

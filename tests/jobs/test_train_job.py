@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmx.config.load import load
+from hmx.config.schema import Config
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.resume import resume
+from hmx.jobs.train import plan, train
+from hmx.records import checkpoints as records
+from hmx.records import meta as metas
+
+MakeConfig = Callable[..., Config]
+
+
+def test_a_run_from_start_to_table(make_config: MakeConfig, watcher: Any, lines: Any) -> None:
+    sink = watcher()
+    cfg = make_config(5, run__eval_episodes=20, run__checkpoint_every=1, run__keep=2)
+    result = train(cfg, sinks=[sink], command_line=["hmx", "train"])
+
+    assert (result.state, result.signum, result.updates, result.total_updates) == ("finished", None, 5, 5)
+    assert result.env_steps == 5 * 32
+    assert result.steps_per_sec > 0
+    assert result.warnings == ()
+    assert result.resume_command.startswith("hmx resume ")
+
+    found = lines(result.run)
+    assert [record["update"] for record in found] == [1, 2, 3, 4, 5]
+    assert [record["env_steps"] for record in found] == [32, 64, 96, 128, 160]
+    assert found == sink.records
+    for record in found:
+        assert record["reward/goal"] + record["reward/step_cost"] == pytest.approx(
+            record["train/mean_reward"], abs=1e-6
+        )
+        assert record["actions/left_frac"] + record["actions/right_frac"] == pytest.approx(1)
+        assert ("train/mean_episode_return" in record) == (record["train/num_episodes"] > 0)
+
+    assert load(file=result.run, environ={}).config == cfg
+    assert [p.name for p in records.complete(result.run / "checkpoints")] == ["4", "5"]
+    meta = metas.read(result.run / "meta.json")
+    assert (meta.state, meta.update, meta.env_steps, meta.command) == ("finished", 5, 160, ("hmx", "train"))
+
+    assert [row.policy for row in result.evaluation] == ["random", "sampled"]
+    assert all(row.episodes == 20 and row.stage_mean is None and row.wins is None for row in result.evaluation)
+    report = json.loads((result.run / "reports" / "evaluation.json").read_text())
+    assert report["policies"] == json.loads(json.dumps(result.to_json()))["evaluation"]
+    assert result.to_json()["schema"] == 1
+
+    assert sink.phases == ["compiling", "training", *["saving", "training"] * 2, "saving", "evaluating"]
+    assert sink.closed == ["finished"]
+    assert sink.info.total_steps == 160
+
+
+def test_seeds_are_trained_and_evaluated_side_by_side(make_config: MakeConfig, lines: Any) -> None:
+    result = train(make_config(2, run__num_seeds=2, run__seed=5, run__eval_episodes=4))
+    assert [(r["update"], r["seed"]) for r in lines(result.run)] == [(1, 5), (1, 6), (2, 5), (2, 6)]
+    assert [(row.policy, row.seed) for row in result.evaluation] == [("random", None), ("sampled", 5), ("sampled", 6)]
+
+
+def test_a_run_that_exists_is_refused_and_replaced_with_force(make_config: MakeConfig, lines: Any) -> None:
+    cfg = make_config(1)
+    run = train(cfg).run
+    before = (run / "metrics.jsonl").read_text()
+    with pytest.raises(HmxError, match="already") as caught:
+        train(cfg)
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert "hmx resume" in caught.value.hint
+    assert (run / "metrics.jsonl").read_text() == before
+    train(make_config(2), force=True)
+    assert len(lines(run)) == 2
+
+
+def test_a_configuration_with_problems_leaves_no_folder(make_config: MakeConfig, tmp_path: Path) -> None:
+    with pytest.raises(HmxError, match="2 problems") as caught:
+        train(make_config(1, algo__num_minibatches=5, env__id="corridr"))
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert "algo.num_minibatches" in caught.value.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_permission_is_one_clear_error(make_config: MakeConfig, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file where the folder should be")
+    with pytest.raises(HmxError, match="cannot write the run folder"):
+        train(make_config(1))
+
+
+def test_without_a_name_runs_are_numbered(make_config: MakeConfig) -> None:
+    names = [train(make_config(1, run__name="")).run for _ in range(2)]
+    assert [path.name for path in names] == ["corridor-ppo-s0-001", "corridor-ppo-s0-002"]
+    assert load(file=names[0], environ={}).config.run.name == names[0].name
+
+
+def test_a_signal_leaves_a_run_that_can_go_on(make_config: MakeConfig, watcher: Any) -> None:
+    sink = watcher(stop_at=3)
+    result = train(make_config(9, run__eval_episodes=10), sinks=[sink])
+    assert (result.state, result.signum, result.updates) == ("interrupted", signal.SIGTERM, 4)
+    assert result.evaluation == ()
+    assert [p.name for p in records.complete(result.run / "checkpoints")] == ["4"]
+    assert metas.read(result.run / "meta.json").state == "interrupted"
+    assert sink.phases == ["compiling", "training", "stopping", "saving"]
+    assert sink.closed == ["interrupted"]
+
+
+def test_a_lost_sink_is_a_warning(make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    result = train(make_config(3, run__wandb="online"), sinks=[watcher(fail_at=2)])
+    assert result.state == "finished"
+    assert len(result.warnings) == 2
+    assert any("wandb" in text for text in result.warnings)
+    assert "the watcher stopped taking records and was dropped: gone" in result.warnings
+
+
+def test_metrics_that_cannot_be_written_end_the_run_after_a_checkpoint(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, watcher: Any
+) -> None:
+    from hmx.records.jsonl import MetricsWriter
+
+    write = MetricsWriter.write
+
+    def fill(self: MetricsWriter, record: Any) -> None:
+        if record["update"] == 3:
+            raise OSError(28, "No space left on device")
+        write(self, record)
+
+    monkeypatch.setattr(MetricsWriter, "write", fill)
+    sink = watcher()
+    cfg = make_config(9)
+    with pytest.raises(HmxError, match=r"metrics\.jsonl cannot be written") as caught:
+        train(cfg, sinks=[sink])
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    run = Path(cfg.run.root) / "r"
+    assert [p.name for p in records.complete(run / "checkpoints")] == ["4"]
+    assert metas.read(run / "meta.json").state == "failed"
+    assert sink.closed == ["failed"]
+
+
+def test_the_plan_writes_nothing(make_config: MakeConfig, tmp_path: Path) -> None:
+    planned = plan(make_config(5, run__name="", run__num_seeds=2))
+    assert planned.sizes.num_updates == 5
+    assert planned.run.name == "corridor-ppo-s0-001"
+    assert not planned.exists
+    # per seed and step: 8 floats of observation, 2 of the mask, 5 numbers of 4 bytes, 2 flags
+    assert planned.rollout_bytes == 2 * 32 * (8 * 4 + 2 + 5 * 4 + 2)
+    assert planned.checkpoint_bytes == planned.state_bytes
+    assert json.loads(json.dumps(planned.to_json()))["files"]["metrics"].endswith("metrics.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_knows_the_size_of_the_state(make_config: MakeConfig) -> None:
+    cfg = make_config(1)
+    planned = plan(cfg)
+    run = train(cfg).run
+    (path,) = records.complete(run / "checkpoints")
+    sizes = {"float32": 4, "int32": 4, "uint32": 4, "bool": 1, "key<fry>": 8}
+    saved = records.read_manifest(path).leaves
+    total = 0
+    for leaf in saved:
+        count = 1
+        for side in leaf.shape:
+            count *= side
+        total += count * sizes[leaf.dtype]
+    assert planned.state_bytes == total
+    assert plan(cfg).exists
+
+
+def test_auto_scaling_says_what_it_changed(make_config: MakeConfig) -> None:
+    values = {"env__num_envs": 4096, "algo__num_steps": 16, "run__total_steps": 65536}
+    planned = plan(make_config(1, algo__auto_scale=True, **values))
+    assert planned.auto_scale
+    assert planned.config.algo.num_minibatches == 8
+    assert plan(make_config(1, **values)).auto_scale == ()
+
+
+SCRIPT = """
+    import dataclasses, os, signal, sys
+    from hmx.config.codec import from_dict
+    from hmx.config.load import load
+    from hmx.jobs.train import train
+    from hmx.runs.signals import StopNow
+    from hmx.runs.sinks import Sink
+
+    class Announce(Sink):
+        def record(self, record):
+            print("update", flush=True)
+
+        def phase(self, name):
+            if name == "stopping":
+                os.write(1, b"stopping\\n")
+
+    try:
+        result = train(load(file=sys.argv[1], environ={}).config, sinks=[Announce()])
+    except StopNow as stop:
+        os._exit(128 + stop.signum)
+    print(result.state, result.updates, flush=True)
+    sys.exit(0 if result.signum is None else 128 + result.signum)
+"""
+
+
+@pytest.mark.parametrize(("signum", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)])
+def test_signals_in_a_process_of_its_own(
+    signum: signal.Signals, times: int, make_config: MakeConfig, tmp_path: Path, deterministic: Any
+) -> None:
+    from hmx.config.codec import to_toml
+
+    cfg = make_config(1_000_000, algo__lr_schedule="constant", run__checkpoint_every=1)
+    (tmp_path / "cfg.toml").write_text(to_toml(cfg))
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "cfg.toml")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert process.stdout is not None
+    try:
+        for _ in range(5):
+            assert process.stdout.readline() == "update\n"
+        process.send_signal(signum)
+        if times == 2:
+            # two signals sent at once may arrive as one
+            while process.stdout.readline() != "stopping\n":
+                pass
+            process.send_signal(signum)
+        rest = process.stdout.read()
+        assert process.wait() == 128 + signum
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+    run = Path(cfg.run.root) / "r"
+    newest, broken = records.newest_intact(run / "checkpoints")
+    assert newest is not None
+    assert not broken
+    if times == 1:
+        assert rest.splitlines()[-1] == f"interrupted {newest.name}"
+    done = int(newest.name)
+    result = resume(run, changes={"run.total_steps": (done + 2) * 32})
+    assert (result.state, result.first_update, result.updates) == ("finished", done, done + 2)
+    assert [record["update"] for record in deterministic(run)] == list(range(1, done + 3))

@@ -1,0 +1,133 @@
+"""Networks: shapes, initialisation, and that the cells network is what it says it is."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.config.schema import NetConfig
+from hmx.errors import HmxError
+from hmx.nets import make_net
+from hmx.nets.layers import CHANNELS, HACKMATRIX_FEATURES, PLAYER, PROGRAMS, SIDE
+
+
+class Spec(NamedTuple):
+    id: str = "test"
+    obs_shape: tuple[int, ...] = (5,)
+    obs_dtype: Any = jnp.float32
+    num_actions: int = 3
+    decode: Any = None
+
+
+BOARD = Spec("hackmatrix", (HACKMATRIX_FEATURES,), num_actions=28)
+
+
+def board(row, col, key=0):
+    """A random board with the player at a place, as flat features."""
+    features = jax.random.normal(jax.random.key(key), (HACKMATRIX_FEATURES,))
+    return features.at[0].set(row / 5).at[1].set(col / 5)
+
+
+@pytest.mark.parametrize(
+    "cfg",
+    [
+        NetConfig(hidden=(8,)),
+        NetConfig(hidden=(8, 6), shared_torso=False, layer_norm=True, activation="tanh"),
+        NetConfig(hidden=(8,), activation="silu"),
+        NetConfig(hidden=(8,), activation="gelu"),
+    ],
+    ids=["shared", "separate", "silu", "gelu"],
+)
+def test_shapes_and_batch_axes(cfg):
+    net = make_net(cfg, Spec(), value_width=2)
+    params = net.init(jax.random.key(0))
+    obs = jax.random.normal(jax.random.key(1), (4, 2, 5))
+    out = net.apply(params, obs)
+    assert (out.logits.shape, out.value_raw.shape) == ((4, 2, 3), (4, 2, 2))
+    alone = net.apply(params, obs[1, 1])
+    assert alone.logits.shape == (3,)
+    np.testing.assert_allclose(alone.logits, out.logits[1, 1], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(alone.value_raw, out.value_raw[1, 1], rtol=1e-5, atol=1e-7)
+
+
+def test_separate_torsos_share_nothing():
+    net = make_net(NetConfig(hidden=(8,), shared_torso=False), Spec())
+    params = net.init(jax.random.key(0))
+    gradient = jax.grad(lambda p: net.apply(p, jnp.ones((1, 5))).value_raw.sum())(params)
+    moved = {name for name, leaves in gradient.items() if any(bool(x.any()) for x in jax.tree.leaves(leaves))}
+    assert moved == {"value_torso", "value_head"}
+
+
+def test_initialisation_is_orthogonal_with_the_usual_gains():
+    params = make_net(NetConfig(hidden=(16, 12)), Spec(obs_shape=(24,))).init(jax.random.key(0))
+    kernels = [
+        (np.sqrt(2), params["torso"]["dense_0"]["kernel"]),
+        (np.sqrt(2), params["torso"]["dense_1"]["kernel"]),
+        (0.01, params["policy_head"]["kernel"]),
+        (1.0, params["value_head"]["kernel"]),
+    ]
+    for gain, kernel in kernels:
+        np.testing.assert_allclose(kernel.T @ kernel, gain**2 * np.eye(kernel.shape[1]), atol=1e-5 * gain**2)
+    assert not any(bool(params[name]["bias"].any()) for name in ("policy_head", "value_head"))
+
+
+def test_a_value_head_of_gain_zero_starts_at_zero():
+    net = make_net(NetConfig(hidden=(8,)), Spec(), value_width=7, value_gain=0.0)
+    assert not net.apply(net.init(jax.random.key(0)), jnp.ones((2, 5))).value_raw.any()
+
+
+def test_map_value_head_changes_the_value_only():
+    net = make_net(NetConfig(hidden=(8,)), Spec())
+    params = net.init(jax.random.key(0))
+    obs = jnp.ones((2, 5))
+    doubled = net.map_value_head(params, lambda head: jax.tree.map(lambda leaf: 2 * leaf, head))
+    before, after = net.apply(params, obs), net.apply(doubled, obs)
+    np.testing.assert_array_equal(after.logits, before.logits)
+    np.testing.assert_allclose(after.value_raw, 2 * before.value_raw, rtol=1e-6)
+
+
+def test_packed_observations_are_decoded_first():
+    packed = Spec(obs_shape=(1,), obs_dtype=jnp.uint32, decode=lambda words: ((words >> jnp.arange(5, dtype=jnp.uint32)[None]) & 1).astype(jnp.float32))
+    cfg = NetConfig(hidden=(8,))
+    net, flat = make_net(cfg, packed), make_net(cfg, Spec())
+    params = net.init(jax.random.key(0))
+    bits = jnp.array([[[1.0, 0.0, 1.0, 1.0, 0.0]]])
+    np.testing.assert_array_equal(net.apply(params, jnp.array([[[13]]], jnp.uint32)).logits, flat.apply(params, bits).logits)
+
+
+def test_auto_takes_cells_for_the_game_and_a_perceptron_elsewhere():
+    assert "torso_cells" in make_net(NetConfig(hidden=(8,)), BOARD).init(jax.random.key(0))
+    assert "torso_cells" not in make_net(NetConfig(hidden=(8,), kind="mlp"), BOARD).init(jax.random.key(0))
+    assert "torso_cells" not in make_net(NetConfig(hidden=(8,)), Spec()).init(jax.random.key(0))
+
+
+def test_cells_need_a_board():
+    with pytest.raises(HmxError) as error:
+        make_net(NetConfig(kind="cells"), Spec(id="corridor"))
+    assert "corridor" in error.value.message
+    assert "mlp" in error.value.hint
+
+
+@pytest.fixture(scope="module")
+def cells():
+    net = make_net(NetConfig(hidden=(8,), cell_features=4), BOARD)
+    return net, net.init(jax.random.key(0))
+
+
+@pytest.mark.parametrize("row", range(SIDE))
+def test_cells_equal_the_same_thing_written_out(cells, row):
+    """In every row and column: row / 5 as float32 must find the player's own cell again."""
+    net, params = cells
+    layer, mark = params["torso_cells"]["cell"], np.asarray(params["torso_cells"]["player_mark"])
+    dense = params["torso"]["dense_0"]
+    for col in range(SIDE):
+        x = np.asarray(board(row, col, key=col))
+        grid = x[PLAYER + PROGRAMS :].reshape(SIDE, SIDE, CHANNELS)
+        planes = grid @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])
+        planes[row, col] += mark
+        features = np.concatenate([x[: PLAYER + PROGRAMS], np.maximum(planes, 0).reshape(-1)])
+        hidden = np.maximum(features @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"]), 0)
+        value = hidden @ np.asarray(params["value_head"]["kernel"])
+        np.testing.assert_allclose(net.apply(params, jnp.asarray(x)).value_raw, value, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,235 @@
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from hmx.errors import ExitCode, HmxError
+from hmx.records import layout
+from hmx.records.layout import RunPaths, find_run, list_runs, new_run, planned_name, stem_of
+
+STEM = "hackmatrix-ppo-s0"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def made(root, name):
+    paths = new_run(root, name, STEM)
+    paths.config.write_text("schema = 1\n")
+    return paths
+
+
+def test_where_everything_lies():
+    paths = RunPaths(Path("runs"), "a-1")
+    assert [str(p) for p in (paths.folder, paths.config, paths.meta, paths.metrics)] == [
+        "runs/a-1",
+        "runs/a-1/run.toml",
+        "runs/a-1/meta.json",
+        "runs/a-1/metrics.jsonl",
+    ]
+    assert str(paths.checkpoint(12)) == "runs/a-1/checkpoints/12"
+    assert str(paths.reports) == "runs/a-1/reports"
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "a/b", "/etc", "-rf", ".hidden", "a\0b", "a b", "a\n", "ä", "x" * 101, "a\\b"]
+)
+def test_no_name_leads_out_of_the_root(home, name):
+    with pytest.raises(HmxError, match="cannot be the name of a run") as caught:
+        RunPaths(home, name)
+    assert caught.value.exit_code is ExitCode.USAGE
+    RunPaths(home, caught.value.hint.removeprefix("--name "))
+    if name:
+        with pytest.raises(HmxError):
+            new_run(home / "runs", name, STEM)
+    assert not (home / "runs").exists()
+
+
+def test_made_up_names_count_up(home):
+    assert stem_of("hackmatrix", "ppo", 0) == STEM
+    assert planned_name("runs", "", STEM) == "hackmatrix-ppo-s0-001"
+    assert not Path("runs").exists()
+    names = [new_run("runs", "", STEM).name for _ in range(3)]
+    assert names == [f"{STEM}-001", f"{STEM}-002", f"{STEM}-003"]
+    assert new_run("runs", "", stem_of("corridor", "ppo", 1)).name == "corridor-ppo-s1-001"
+    os.rmdir(f"runs/{STEM}-002/checkpoints")
+    (Path("runs") / f"{STEM}-1000").mkdir()
+    (Path("runs") / f"{STEM}-best").mkdir()
+    assert planned_name("runs", "", STEM) == f"{STEM}-1001"
+    assert planned_name("runs", "mine", STEM) == "mine"
+
+
+def test_a_new_run_has_its_folders(home):
+    paths = new_run("deep/er/runs", "x", STEM)
+    assert paths.checkpoints.is_dir()
+    assert paths.reports.is_dir()
+    assert not paths.exists()
+
+
+def test_a_number_taken_by_a_faster_process_is_passed_over(home, monkeypatch):
+    monkeypatch.setattr(layout, "_next_number", lambda root, stem: 1)
+    assert [new_run("runs", "", STEM).name for _ in range(3)] == [f"{STEM}-00{i}" for i in (1, 2, 3)]
+    monkeypatch.setattr(layout, "_TRIES", 2)
+    with pytest.raises(HmxError, match="no free number"):
+        new_run("runs", "", STEM)
+
+
+def test_two_runs_at_once_get_two_folders(home):
+    names = []
+    threads = [threading.Thread(target=lambda: names.append(new_run("runs", "", STEM).name)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(names)) == 8
+
+
+def test_a_run_is_never_overwritten(home):
+    paths = made("runs", "mine")
+    paths.metrics.write_text("precious")
+    with pytest.raises(HmxError, match="there is a run runs/mine already") as caught:
+        new_run("runs", "mine", STEM)
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert "hmx resume mine;" in caught.value.hint
+    assert "--force" in caught.value.hint
+    assert "--name mine-2" in caught.value.hint
+    assert paths.metrics.read_text() == "precious"
+
+
+def test_the_resume_line_can_be_pasted_wherever_the_run_lies(home):
+    paths = made("my runs", "mine")
+    with pytest.raises(HmxError) as caught:
+        new_run("my runs", "mine", STEM)
+    assert "hmx resume 'my runs/mine';" in caught.value.hint
+    printed = subprocess.run(["sh", "-c", f"printf %s {paths.argument}"], capture_output=True, text=True, check=True)
+    assert find_run(printed.stdout) == paths
+
+
+def test_force_starts_over_and_takes_only_what_a_run_wrote(home):
+    paths = made("runs", "mine")
+    for file in (paths.metrics, paths.meta, paths.checkpoint(3) / "x", paths.reports / "y", paths.folder / "notes.txt"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("old")
+    assert new_run("runs", "mine", STEM, force=True) == paths
+    left = sorted(str(p.relative_to(paths.folder)) for p in paths.folder.rglob("*"))
+    assert left == ["checkpoints", "notes.txt", "reports"]
+
+
+def test_force_does_not_take_a_folder_that_is_no_run(home):
+    (home / "runs" / "thesis").mkdir(parents=True)
+    (home / "runs" / "thesis" / "chapter1").write_text("precious")
+    for force in (False, True):
+        with pytest.raises(HmxError, match="it is not a run") as caught:
+            new_run("runs", "thesis", STEM, force=force)
+        assert caught.value.hint == "choose another name: --name thesis-2"
+    assert (home / "runs" / "thesis" / "chapter1").read_text() == "precious"
+
+
+def test_an_empty_folder_may_be_used(home):
+    (home / "runs" / "mine").mkdir(parents=True)
+    assert new_run("runs", "mine", STEM).checkpoints.is_dir()
+
+
+@pytest.mark.parametrize("name", ["", "mine"])
+def test_a_root_that_cannot_be_written(home, name, monkeypatch):
+    Path("file").write_text("")
+    with pytest.raises(HmxError, match=r"cannot write the run folder file.*: (not a directory|file exists)") as caught:
+        new_run("file", name, STEM)
+    assert caught.value.exit_code is ExitCode.USAGE
+
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(HmxError, match=r"cannot write the run folder locked.*: permission denied") as caught:
+        new_run("locked", name, STEM)
+    assert "run.root" in caught.value.hint
+
+
+def test_finding_a_run_by_name_path_or_file(home):
+    paths = made("runs", "mine")
+    for text in (
+        "mine",
+        "runs/mine",
+        "runs/mine/",
+        str(home / "runs" / "mine"),
+        "runs/mine/run.toml",
+        "runs/../runs/mine",
+    ):
+        found = find_run(text)
+        assert found.folder.resolve() == paths.folder.resolve(), text
+        assert found.name == "mine"
+    os.chdir("runs/mine")
+    assert find_run(".").folder.resolve() == (home / "runs" / "mine")
+    os.chdir("checkpoints")
+    assert find_run("..").folder.resolve() == (home / "runs" / "mine")
+
+
+def test_a_name_means_the_run_in_the_root_before_a_folder_here(home):
+    made("runs", "mine")
+    made(".", "mine")
+    assert find_run("mine") == RunPaths(Path("runs"), "mine")
+    assert find_run("./mine").folder.resolve() == home / "mine"
+    assert find_run("mine", root="elsewhere").folder.resolve() == home / "mine"
+
+
+def test_a_missing_run_is_told_the_nearest(home):
+    made("runs", "hackmatrix-ppo-s0-001")
+    made("runs", "corridor")
+    with pytest.raises(HmxError, match="there is no run coridor in runs") as caught:
+        find_run("coridor")
+    assert caught.value.exit_code is ExitCode.ARTEFACT
+    assert caught.value.hint == "did you mean corridor?"
+    with pytest.raises(HmxError) as caught:
+        find_run("zzz")
+    assert caught.value.hint == "runs in runs: corridor, hackmatrix-ppo-s0-001"
+    with pytest.raises(HmxError, match=r"there is no run no/such/path$"):
+        find_run("no/such/path")
+
+
+@pytest.mark.parametrize("text", ["x", "", "a" * 300, "x/" + "a" * 300, "..", "/", "~", "/proc/1/root/x"])
+def test_whatever_is_asked_for_the_answer_is_words(home, text):
+    with pytest.raises(HmxError) as caught:
+        find_run(text)
+    assert caught.value.exit_code is ExitCode.ARTEFACT
+    assert caught.value.hint
+
+
+def test_a_folder_without_a_configuration_is_not_a_run(home):
+    new_run("runs", "started", STEM)
+    with pytest.raises(HmxError, match=r"started is not a run folder: it has no run.toml"):
+        find_run("started")
+    assert list_runs("runs") == []
+    with pytest.raises(HmxError) as caught:
+        find_run("started")
+    assert caught.value.hint == "`hmx train` makes one"
+
+
+def test_a_folder_one_may_not_look_into(home, monkeypatch):
+    def refuse(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(HmxError, match="cannot read mine: permission denied") as caught:
+        find_run("mine")
+    assert caught.value.exit_code is ExitCode.ARTEFACT
+
+
+def test_listing_passes_over_what_is_no_run(home):
+    made("runs", "b")
+    made("runs", "a")
+    (home / "runs" / ".cache").mkdir()
+    (home / "runs" / "file").write_text("")
+    assert list_runs("runs") == ["a", "b"]
+    assert list_runs("nowhere") == []
+    assert list_runs("runs/file") == []
+
+
+def test_names_of_files_are_a_contract():
+    assert (layout.CONFIG, layout.META, layout.METRICS) == ("run.toml", "meta.json", "metrics.jsonl")
+    assert (layout.CHECKPOINTS, layout.REPORTS) == ("checkpoints", "reports")

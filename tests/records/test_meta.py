@@ -1,0 +1,133 @@
+import dataclasses
+import datetime
+import json
+import os
+import subprocess
+
+import pytest
+
+from hmx.errors import ExitCode, HmxError
+from hmx.records import atomic, meta
+
+PLAIN = meta.Meta(created="2026-01-01T00:00:00+00:00", updated="2026-01-01T00:00:00+00:00")
+
+
+def test_round_trip(tmp_path):
+    path = tmp_path / "meta.json"
+    full = meta.collect("2 CPU cores", ["hmx", "train", "--seed", "1"], "c" * 64, "s" * 64)
+    full = meta.resumed(full, 12, ["hmx", "resume", "x"])
+    full = meta.changed(full, state="failed", message="disk full", env_steps=10**12)
+    for value in (PLAIN, full):
+        meta.write(path, value)
+        assert meta.read(path) == value
+    assert json.loads(path.read_text())["schema"] == meta.SCHEMA
+
+
+def test_what_is_collected(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["hmx", "train"])
+    found = meta.collect("a device")
+    assert found.command == ("hmx", "train")
+    assert found.state == "running"
+    assert found.versions["jax"].count(".") == 2
+    age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(found.created)
+    assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
+
+
+def test_resuming_keeps_what_was(monkeypatch):
+    again = meta.resumed(dataclasses.replace(PLAIN, state="failed", message="no space"), 7, ["hmx", "resume"])
+    assert (again.state, again.message, again.update, again.created) == ("running", "", 7, PLAIN.created)
+    assert [(r.update, r.command) for r in again.resumes] == [(7, ("hmx", "resume"))]
+    assert len(meta.resumed(again, 9, []).resumes) == 2
+    assert again.updated > PLAIN.updated
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+def test_the_git_revision_of_a_checkout(tmp_path):
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "a.py").write_text("")
+    assert meta.git_state(package) == ("", False)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "x")
+    assert meta.git_state(package) == ("", False), "not tracked: installed inside another project"
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "x")
+    head = subprocess.run(["git", "-C", str(tmp_path), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    assert meta.git_state(package) == (head.stdout.strip(), False)
+    (package / "a.py").write_text("x = 1")
+    assert meta.git_state(package) == (head.stdout.strip(), True)
+
+
+def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert meta.git_state(tmp_path) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "damaged"),
+        ("{}", "damaged"),
+        ('{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [1]}', "damaged"),
+        ('{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "surprise": 1}', "damaged"),
+        (
+            '{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "state": "odd"}',
+            "unknown state",
+        ),
+        ('{"schema": 2}', "schema 2, written by a newer hmx"),
+        ("\udcff", "cannot be read"),
+    ],
+)
+def test_damage_is_told_in_words(tmp_path, text, words):
+    path = tmp_path / "meta.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(HmxError, match=words) as caught:
+        meta.read(path)
+    assert caught.value.exit_code is ExitCode.ARTEFACT
+    assert caught.value.hint
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(HmxError, match=r"meta.json is missing") as caught:
+        meta.read(tmp_path / "meta.json")
+    assert caught.value.exit_code is ExitCode.ARTEFACT
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, step):
+    path = tmp_path / "meta.json"
+    meta.write(path, PLAIN)
+
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, step, fail)
+    with pytest.raises(OSError, match="No space left"):
+        meta.write(path, dataclasses.replace(PLAIN, state="finished"))
+    assert meta.read(path) == PLAIN
+    assert os.listdir(tmp_path) == ["meta.json"]
+
+
+def test_the_data_is_on_disk_before_the_name_changes(tmp_path, monkeypatch):
+    order = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(atomic.os, "fsync", lambda handle: order.append("fsync") or fsync(handle))
+    monkeypatch.setattr(atomic.os, "replace", lambda a, b: order.append("replace") or replace(a, b))
+    atomic.write_text(tmp_path / "x", "text")
+    assert order == ["fsync", "replace", "fsync"]
+
+
+def test_errors_of_writing_become_words(tmp_path):
+    path = tmp_path / "no" / "x"
+    with (
+        pytest.raises(HmxError, match=r"cannot write the report .*/x: no such file or directory") as caught,
+        atomic.writing("the report", path, ExitCode.ARTEFACT),
+    ):
+        atomic.write_text(path, "")
+    assert caught.value.exit_code is ExitCode.ARTEFACT

@@ -1,0 +1,130 @@
+import re
+
+from hmx.config.schema import REWARD_TERMS
+from hmx.records.metrics_table import GROUPS, METRICS, PROGRAMS, docs_markdown, lookup
+
+CONTRACT = {
+    "reward": {
+        "step_penalty",
+        "stage_completion",
+        "score_gain",
+        "kills",
+        "data_siphon",
+        "distance_shaping",
+        "victory",
+        "death_penalty",
+        "resource_gain",
+        "resource_holding",
+        "damage_penalty",
+        "hp_recovery",
+        "siphon_quality",
+        "siphon_death_penalty",
+        "program_waste",
+    },
+    "actions": {
+        "move_frac",
+        "siphon_frac",
+        "program_frac",
+    },
+    "stats": {
+        "highest_stage",
+        "stages_completed",
+        "wins",
+        "undo_stages",
+        "overflow",
+        "deaths",
+    },
+    "train": {
+        "mean_reward",
+        "mean_episode_return",
+        "mean_episode_length",
+        "num_episodes",
+        "policy_loss",
+        "value_loss",
+        "total_loss",
+        "approx_kl",
+        "clip_frac",
+        "entropy",
+        "explained_variance",
+        "grad_norm",
+        "learning_rate",
+        "env_steps",
+        "steps_per_sec",
+    },
+    "programs": {
+        "push",
+        "siph_plus",
+        "d_bom",
+        "anti_v",
+        "atk_plus",
+        "hack",
+    },
+}
+
+
+def test_every_promised_metric_is_there():
+    promised = {f"{group}/{name}" for group, names in CONTRACT.items() for name in names}
+    assert promised <= set(METRICS)
+    assert len(promised) == 45
+
+
+def test_reward_terms_are_the_fields_of_the_weights():
+    rewards = [name for name in METRICS if name.startswith("reward/")]
+    assert rewards == [f"reward/{term}" for term in REWARD_TERMS]
+    assert len(rewards) == 15
+    assert METRICS["reward/kills"].help.startswith("+0.3 per kill: ")
+    assert METRICS["reward/step_penalty"].help.startswith("-0.01 per step: ")
+
+
+def test_there_are_23_programs():
+    assert len(set(PROGRAMS)) == 23
+    assert (PROGRAMS[0], PROGRAMS[3], PROGRAMS[9], PROGRAMS[14], PROGRAMS[22]) == (
+        "push",
+        "warp",
+        "undo",
+        "reset",
+        "hack",
+    )
+    assert METRICS["programs/siph_plus"].help == "uses of SIPH+"
+
+
+def test_rows_are_well_formed():
+    for name, row in METRICS.items():
+        assert name == row.name
+        assert re.fullmatch(r"[a-z]+/[a-z_]+", name)
+        assert row.group in GROUPS
+        assert row.direction in ("up", "down", "none")
+        assert row.reduce in ("mean", "max", "sum", "last")
+        assert row.help
+        assert "|" not in row.help + row.unit
+
+
+def test_maxima_and_counts_are_not_averaged():
+    kinds = {
+        name: METRICS[name].reduce for name in ("stats/highest_stage", "stats/wins", "train/env_steps", "reward/kills")
+    }
+    assert kinds == {
+        "stats/highest_stage": "max",
+        "stats/wins": "sum",
+        "train/env_steps": "last",
+        "reward/kills": "mean",
+    }
+
+
+def test_metrics_of_other_environments_get_the_manner_of_their_group():
+    assert lookup("train/entropy") is METRICS["train/entropy"]
+    assert lookup("reward/goal").reduce == "mean"
+    assert lookup("programs/other").reduce == "sum"
+    assert lookup("actions/left_frac").unit == "share"
+    assert lookup("loose").name == "loose"
+
+
+def test_the_page_has_every_metric_once_under_its_group():
+    page = docs_markdown()
+    for group in GROUPS:
+        assert page.count(f"## `{group}/`") == 1
+    for name in METRICS:
+        assert page.count(f"| `{name}` |") == 1
+        assert page.index(f"## `{name.partition('/')[0]}/`") < page.index(f"| `{name}` |")
+    tables = [line for line in page.splitlines() if line.startswith("|")]
+    assert all(line.count("|") == 6 for line in tables)

@@ -1,0 +1,122 @@
+"""Every way to represent a value: decoding undoes encoding, and the loss leads to the mean."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.rl.value_codec import make_codec, symexp, symlog, two_hot
+
+NAMES = ("identity", "symlog", "return_norm", "two_hot")
+BINS = jnp.array([-4.0, -1.0, 0.0, 1.0, 4.0])
+
+
+def seen_stats(codec, targets):
+    return codec.update_stats(codec.init_stats(), targets)
+
+
+def test_symlog_and_back():
+    x = jnp.array([-8000.0, -1.0, 0.0, 0.5, 8000.0])
+    np.testing.assert_allclose(symexp(symlog(x)), x, rtol=1e-5)
+    np.testing.assert_allclose(symlog(jnp.array([np.e - 1, 1 - np.e])), [1.0, -1.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "weights"),
+    [(0.0, [0, 0, 1, 0, 0]), (0.25, [0, 0, 0.75, 0.25, 0]), (-2.5, [0.5, 0.5, 0, 0, 0]), (9.0, [0, 0, 0, 0, 1]), (-4.0, [1, 0, 0, 0, 0])],
+)
+def test_two_hot_by_hand(value, weights):
+    np.testing.assert_allclose(two_hot(jnp.array([value]), BINS), [weights], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_descent_on_the_loss_finds_a_constant_target(name):
+    codec = make_codec(name)
+    target = jnp.full(3, 37.0)
+    stats = seen_stats(codec, jnp.array([0.0, 10.0, 80.0]))
+
+    @jax.jit
+    def descend(raw):
+        gradient = jax.grad(lambda x: codec.loss(x, target, target, 0.0, stats).sum())(raw)
+        return raw - 0.5 * gradient
+
+    raw = jnp.zeros((3, codec.width))
+    for _ in range(400):
+        raw = descend(raw)
+    np.testing.assert_allclose(codec.decode(raw, stats), 37.0, rtol=2e-2)
+
+
+@pytest.mark.parametrize("name", ["identity", "return_norm", "two_hot"])
+def test_the_mean_of_random_targets_is_learned_without_bias(name):
+    """Symlog is not among them: it learns the mean of the logarithms."""
+    codec = make_codec(name)
+    target = jnp.array([0.0, 0.0, 0.0, 400.0])
+    stats = seen_stats(codec, target)
+
+    @jax.jit
+    def descend(raw):
+        def loss(raw):
+            return codec.loss(jnp.broadcast_to(raw, (4, codec.width)), target, target, 0.0, stats).mean()
+
+        return raw - jax.grad(loss)(raw)
+
+    raw = jnp.zeros((1, codec.width))
+    for _ in range(800):
+        raw = descend(raw)
+    np.testing.assert_allclose(codec.decode(raw, stats), [100.0], rtol=2e-2)
+
+
+def test_two_hot_starts_at_exactly_zero():
+    codec = make_codec("two_hot")
+    assert codec.decode(jnp.zeros((2, codec.width)), ()).tolist() == [0.0, 0.0]
+    assert codec.head_gain == 0.0
+
+
+@pytest.mark.parametrize("name", ["identity", "symlog", "return_norm"])
+def test_clipping_is_in_value_units(name):
+    """Beyond the clip range, and away from the target, there is no gradient; within it, there is."""
+    codec = make_codec(name)
+    stats = seen_stats(codec, jnp.array([0.0, 20.0, 80.0]))
+    old = jnp.array([10.0])
+
+    def slope(value, target):
+        loss = lambda raw: codec.loss(raw, jnp.array([target]), old, 2.0, stats).sum()  # noqa: E731
+        if name == "symlog":
+            raw = symlog(jnp.array([[value]]))
+        else:
+            zero, one = (codec.decode(jnp.array([[x]]), stats)[0] for x in (0.0, 1.0))
+            raw = (jnp.array([[value]]) - zero) / (one - zero)
+        return float(jax.grad(loss)(raw)[0, 0])
+
+    assert slope(13.0, 20.0) == 0.0
+    assert slope(11.0, 20.0) < 0.0
+    assert slope(13.0, 5.0) > 0.0
+
+
+def test_return_norm_statistics_are_those_of_the_targets_from_the_first_batch_on():
+    codec = make_codec("return_norm")
+    assert [float(x) for x in codec.init_stats().mean_and_scale()] == [0.0, 1.0]
+    stats = seen_stats(codec, jnp.array([1.0, 3.0, 5.0]))
+    mean, scale = stats.mean_and_scale()
+    np.testing.assert_allclose([mean, scale], [3.0, np.sqrt(8 / 3)], rtol=1e-5)
+    for _ in range(300):
+        stats = codec.update_stats(stats, jnp.array([100.0, 102.0]))
+    np.testing.assert_allclose([float(x) for x in stats.mean_and_scale()], [101.0, 1.0], rtol=1e-2)
+
+
+def test_return_norm_rescales_the_head_so_that_no_value_moves():
+    codec = make_codec("return_norm")
+    old = seen_stats(codec, jnp.array([1.0, 3.0, 5.0]))
+    new = codec.update_stats(old, jnp.array([1000.0, -200.0]))
+    head = {"kernel": jnp.array([[0.5], [-2.0]]), "bias": jnp.array([0.25])}
+    hidden = jnp.array([[1.0, 2.0], [-3.0, 0.5]])
+
+    def values(head, stats):
+        return codec.decode(hidden @ head["kernel"] + head["bias"][None], stats)
+
+    np.testing.assert_allclose(values(codec.rescale(head, old, new), new), values(head, old), rtol=1e-4)
+
+
+def test_unknown_name():
+    with pytest.raises(KeyError):
+        make_codec("atoms")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from hmx.runs.signals import SignalGuard, StopNow, interruptible
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_a_request(signum: signal.Signals) -> None:
+    heard: list[int] = []
+    with SignalGuard(heard.append) as guard:
+        assert guard.requested is None
+        signal.raise_signal(signum)
+        assert guard.requested == signum
+    assert heard == [signum]
+
+
+def test_the_second_signal_stops_at_once_and_the_third_meets_the_default() -> None:
+    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    with SignalGuard() as guard:
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(StopNow) as stopped:
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert stopped.value.signum == signal.SIGINT
+    assert guard.requested == signal.SIGTERM
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_signal_the_parent_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with SignalGuard() as guard:
+            signal.raise_signal(signal.SIGINT)
+        assert guard.requested is None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_outside_the_main_thread_nothing_is_installed() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    def work() -> None:
+        with SignalGuard():
+            seen.append(signal.getsignal(signal.SIGINT))
+        seen.append(interruptible(lambda: 3))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before, 3]
+
+
+def test_a_signal_is_handled_while_work_blocks() -> None:
+    release = threading.Event()
+
+    def work() -> str:
+        assert threading.current_thread() is not threading.main_thread(), "where a compilation would block handlers"
+        os.kill(os.getpid(), signal.SIGINT)
+        release.wait()
+        return "done"
+
+    with SignalGuard(lambda _: release.set()) as guard:
+        assert interruptible(work) == "done"
+    assert guard.requested == signal.SIGINT
+
+
+def test_a_second_signal_leaves_work_that_never_ends() -> None:
+    release = threading.Event()
+
+    def work() -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+        release.wait()
+
+    with SignalGuard(), pytest.raises(StopNow):
+        interruptible(work)
+    release.set()
+
+
+def test_errors_come_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        interruptible(lambda: 1 // 0)

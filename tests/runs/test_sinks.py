@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmx.config.schema import Config, RunConfig
+from hmx.errors import ExitCode, HmxError
+from hmx.runs.sinks import Fanout, JsonlSink, RunInfo, Sink, SinkError
+
+
+def run_info(path: Path, seeds: int = 1, seed: int = 0) -> RunInfo:
+    cfg = Config(run=RunConfig(name="a-run", seed=seed, num_seeds=seeds))
+    return RunInfo("a-run", path, cfg, "2026-01-01T00:00:00Z", 0, 10, 64, seeds)
+
+
+class Failing(Sink):
+    name = "brittle"
+
+    def __init__(self, where: str, required: bool = False) -> None:
+        self.where, self.required = where, required
+        self.calls: list[str] = []
+
+    def _call(self, hook: str) -> None:
+        self.calls.append(hook)
+        if hook == self.where:
+            raise OSError(f"{hook} went\nwrong")
+
+    def start(self, info: RunInfo) -> None:
+        self._call("start")
+
+    def phase(self, name: str) -> None:
+        self._call("phase")
+
+    def record(self, record: Any) -> None:
+        self._call("record")
+
+    def close(self, state: str) -> None:
+        self._call("close")
+
+
+def drive(fanout: Fanout, path: Path) -> None:
+    fanout.start(run_info(path))
+    fanout.phase("training")
+    fanout.records([{"update": 1}, {"update": 2}])
+    fanout.close("finished")
+
+
+@pytest.mark.parametrize("where", ["start", "phase", "record", "close"])
+def test_an_optional_sink_fails_alone(where: str, tmp_path: Path) -> None:
+    bad, good = Failing(where), Failing("never")
+    fanout = Fanout([bad, good])
+    drive(fanout, tmp_path)
+    assert fanout.warnings == [f"brittle stopped taking records and was dropped: {where} went wrong"]
+    assert good.calls == ["start", "phase", "record", "record", "close"]
+    assert bad.calls[-1] == where
+
+
+@pytest.mark.parametrize("where", ["start", "phase", "record", "close"])
+def test_a_required_sink_raises(where: str, tmp_path: Path) -> None:
+    other = Failing("never")
+    with pytest.raises(SinkError, match=f"brittle cannot be written: {where} went wrong") as caught:
+        drive(Fanout([Failing(where, required=True), other]), tmp_path)
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    assert other.calls[-1] == where, "the others still hear of it"
+
+
+def test_a_warning_is_kept_once(tmp_path: Path) -> None:
+    fanout = Fanout([])
+    fanout.warn("the same")
+    fanout.warn("the same")
+    assert fanout.warnings == ["the same"]
+
+
+def test_the_words_of_a_known_error_are_kept(tmp_path: Path) -> None:
+    class Broken(Sink):
+        name = "broken"
+
+        def start(self, info: RunInfo) -> None:
+            raise HmxError("nobody is logged in", "log in")
+
+    fanout = Fanout([Broken()])
+    fanout.start(run_info(tmp_path))
+    assert fanout.warnings == ["broken stopped taking records and was dropped: nobody is logged in"]
+
+
+def test_jsonl_has_one_line_per_record_and_appends(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for updates in ([1, 2], [3]):
+        fanout = Fanout([JsonlSink(path)])
+        fanout.start(run_info(tmp_path))
+        fanout.records([{"update": u, "train/x": 0.5} for u in updates])
+        assert [json.loads(line)["update"] for line in path.read_text().splitlines()][-len(updates) :] == updates
+        fanout.close("finished")
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_jsonl_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    fanout = Fanout([JsonlSink(tmp_path / "metrics.jsonl")])
+    with pytest.raises(SinkError, match=r"metrics\.jsonl cannot be written"):
+        fanout.start(run_info(tmp_path))

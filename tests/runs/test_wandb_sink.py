@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hmx.config.schema import Config, RunConfig
+from hmx.runs.sinks import Fanout, RunInfo
+from hmx.runs.wandb_sink import WandbSink
+
+
+def run_info(path: Path, seeds: int = 1, created: str = "2026-01-01T00:00:00Z") -> RunInfo:
+    cfg = Config(run=RunConfig(name="a-run", seed=3, num_seeds=seeds))
+    return RunInfo("a-run", path, cfg, created, 0, 10, 64, seeds)
+
+
+def test_without_the_package_there_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    fanout = Fanout([WandbSink("online")])
+    fanout.start(run_info(tmp_path))
+    fanout.records([{"update": 1, "env_steps": 64, "seed": 3, "train/x": 1.0}])
+    fanout.close("finished")
+    assert len(fanout.warnings) == 1
+    assert "wandb" in fanout.warnings[0]
+    assert "pip install wandb" in fanout.warnings[0]
+
+
+class Fake:
+    """Stands in for the package: remembers what it is told."""
+
+    Settings = SimpleNamespace
+
+    def __init__(self, logged_in: bool = True, fail_in: str = "", wait_for: Any = None) -> None:
+        self.logged_in, self.fail_in, self.wait_for = logged_in, fail_in, wait_for
+        self.runs: list[dict[str, Any]] = []
+        self.logged: list[tuple[str, int, dict[str, float]]] = []
+
+    def login(self, prompt: bool) -> bool:
+        assert not prompt, "a question would hold up the run"
+        return self.logged_in
+
+    def init(self, **given: Any) -> Any:
+        if self.fail_in == "init":
+            raise ConnectionError("no such host")
+        self.runs.append(given)
+
+        def log(metrics: dict[str, float], step: int) -> None:
+            if self.fail_in == "log":
+                raise ConnectionError("broken pipe")
+            self.logged.append((given["id"], step, metrics))
+
+        def finish(exit_code: int) -> None:
+            given["exit_code"] = exit_code
+            if self.wait_for is not None:
+                self.wait_for()
+
+        return SimpleNamespace(log=log, finish=finish)
+
+
+def drive(fake: Fake, path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int = 1, **info: str) -> Fanout:
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    fanout = Fanout([WandbSink("online", "hackmatrix")])
+    fanout.start(run_info(path, seeds, **info))
+    for update in (1, 2):
+        fanout.records(
+            {
+                "update": update,
+                "env_steps": 64 * update,
+                "seed": 3 + s,
+                "wall_time": 5.0,
+                "reward/kills": 0.1 * s,
+                "train/x": 2.0,
+            }
+            for s in range(seeds)
+        )
+    fanout.close("finished")
+    return fanout
+
+
+@pytest.mark.parametrize("fake", [Fake(logged_in=False), Fake(fail_in="init"), Fake(fail_in="log")])
+def test_login_and_network_never_stop_a_run(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(drive(fake, tmp_path, monkeypatch).warnings) == 1
+
+
+def test_a_network_that_hangs_at_the_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr("hmx.runs.wandb_sink._FINISH_SECONDS", 0.01)
+    fake = Fake(wait_for=release.wait)
+    (warning,) = drive(fake, tmp_path, monkeypatch).warnings
+    release.set()
+    assert "wandb sync" in warning
+
+
+def test_names_pass_through_at_the_step_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake()
+    assert drive(fake, tmp_path, monkeypatch).warnings == []
+    assert [(step, metrics) for _, step, metrics in fake.logged] == [
+        (64, {"reward/kills": 0.0, "train/x": 2.0}),
+        (128, {"reward/kills": 0.0, "train/x": 2.0}),
+    ]
+    (run,) = fake.runs
+    assert run["project"] == "hackmatrix"
+    assert run["config"]["env"]["num_envs"] == 512
+    assert run["exit_code"] == 0
+
+
+def test_each_seed_is_a_run_of_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake()
+    drive(fake, tmp_path, monkeypatch, seeds=2)
+    assert [run["name"] for run in fake.runs] == ["a-run-seed3", "a-run-seed4"]
+    assert {run["group"] for run in fake.runs} == {"a-run"}
+    kills = {(name, metrics["reward/kills"]) for name, _, metrics in fake.logged}
+    assert kills == {(fake.runs[0]["id"], 0.0), (fake.runs[1]["id"], 0.1)}
+
+
+def test_a_resumed_run_keeps_its_identity_and_a_new_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = []
+    for created in ("monday", "monday", "tuesday"):
+        fake = Fake()
+        drive(fake, tmp_path, monkeypatch, created=created)
+        ids.append(fake.runs[0]["id"])
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_offline_writes_into_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    fanout = Fanout([WandbSink("offline")])
+    fanout.start(run_info(tmp_path))
+    fanout.records([{"update": 1, "env_steps": 64, "seed": 3, "wall_time": 1.0, "reward/step_penalty": -0.01}])
+    fanout.close("finished")
+    assert fanout.warnings == []
+    (file,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    written = file.read_bytes()
+    assert b"reward/step_penalty" in written
+    assert b"-0.01" in written
+    assert b"wall_time" not in written

@@ -1,0 +1,69 @@
+"""Writes everything that is derived from the code: man pages, completions and the reference pages under docs/.
+
+python tools/docs.py           write them
+python tools/docs.py --check   say which are out of date, and fail if any is
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+# What help looks like depends on the terminal: pin it before the application is made.
+for _name in ("FORCE_COLOR", "GITHUB_ACTIONS", "CLICOLOR_FORCE"):
+    os.environ.pop(_name, None)
+os.environ.update(COLUMNS="100", NO_COLOR="1", TERM="dumb")
+
+
+def generate() -> dict[str, str]:
+    """Path below the root -> text, for every generated file."""
+    import completions
+    import manpages
+    import reference
+
+    pages = {f"man/{name}.1": text for name, text in manpages.pages(ROOT / "CHANGELOG.md").items()}
+    scripts = {f"completions/{name}": text for name, text in completions.scripts().items()}
+    docs = {f"docs/{name}.md": text for name, text in reference.pages().items()}
+    return {**pages, **scripts, **docs}
+
+
+def stale(files: dict[str, str]) -> list[str]:
+    """What differs from the files on disk, and generated files that nothing generates any more."""
+    different = [name for name, text in files.items() if _read(ROOT / name) != text]
+    orphans = [f"man/{path.name}" for path in sorted((ROOT / "man").glob("*.1")) if f"man/{path.name}" not in files]
+    return different + orphans
+
+
+def main(words: list[str]) -> int:
+    """Writes or checks; returns the exit code."""
+    files = generate()
+    old = stale(files)
+    if words == ["--check"]:
+        for name in old:
+            print(f"error: {name} is out of date", file=sys.stderr)
+        if old:
+            print("\nhint: make docs", file=sys.stderr)
+        return 1 if old else 0
+    for name in old:
+        path = ROOT / name
+        if name not in files:
+            path.unlink()
+            print(f"removed {name}")
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(files[name], encoding="utf-8")
+        print(f"wrote {name}")
+    print(f"{len(files)} generated files are current")
+    return 0
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
