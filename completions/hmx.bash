@@ -1,10 +1,16 @@
 _hmx_completion() {
-    local IFS=$'
-'
-    COMPREPLY=( $( env COMP_WORDS="${COMP_WORDS[*]}" \
-                   COMP_CWORD=$COMP_CWORD \
-                   _HMX_COMPLETE=complete_bash $1 ) )
-    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+    local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} words current
+    read -ra words <<< "$line"
+    [[ $line == *[[:space:]] ]] && words+=("")
+    current=${words[${#words[@]} - 1]}
+    IFS=$'\n'
+    COMPREPLY=( $( env COMP_WORDS="${words[*]}" \
+                   COMP_CWORD=$(( ${#words[@]} - 1 )) \
+                   _HMX_COMPLETE=complete_bash "$1" ) )
+    # What is offered replaces the part behind the equals sign only.
+    [[ $current == *=* && $COMP_WORDBREAKS == *=* ]] && COMPREPLY=( "${COMPREPLY[@]#*=}" )
+    # `--set algo.gamma=` goes on without a space.
+    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2> /dev/null
     return 0
 }
 

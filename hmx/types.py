@@ -50,7 +50,7 @@ class Mean(NamedTuple):
     """A mean that can be added up: no data stays no data instead of becoming 0."""
 
     total: Array
-    count: Array
+    count: Array  # type: ignore[assignment]
 
     @classmethod
     def of(cls, values: Array, where: Array | None = None) -> Mean:
@@ -68,7 +68,7 @@ class Max(NamedTuple):
     """A maximum that can be merged; `count` 0 means no data."""
 
     value: Array
-    count: Array
+    count: Array  # type: ignore[assignment]
 
     @classmethod
     def of(cls, values: Array) -> Max:

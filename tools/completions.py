@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from typer.completion import get_completion_script
 
-FILES = {"bash": "hmx.bash", "zsh": "_hmx", "fish": "hmx.fish"}
+# Bash cuts words at equals signs, so that the values of `--set key=value` need the line itself.
+BASH = r"""_hmx_completion() {
+    local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} words current
+    read -ra words <<< "$line"
+    [[ $line == *[[:space:]] ]] && words+=("")
+    current=${words[${#words[@]} - 1]}
+    IFS=$'\n'
+    COMPREPLY=( $( env COMP_WORDS="${words[*]}" \
+                   COMP_CWORD=$(( ${#words[@]} - 1 )) \
+                   _HMX_COMPLETE=complete_bash "$1" ) )
+    # What is offered replaces the part behind the equals sign only.
+    [[ $current == *=* && $COMP_WORDBREAKS == *=* ]] && COMPREPLY=( "${COMPREPLY[@]#*=}" )
+    # `--set algo.gamma=` goes on without a space.
+    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2> /dev/null
+    return 0
+}
+
+complete -o default -F _hmx_completion hmx
+"""
+
+# The file is sourced by the first Tab: without this line that Tab would only define the function.
+FIRST_TAB = '\n[[ "$funcstack[1]" == _hmx ]] && _hmx_completion "$@"\n'
 
 
 def scripts() -> dict[str, str]:
     """File name -> script."""
-    made = {
-        shell: get_completion_script(prog_name="hmx", complete_var="_HMX_COMPLETE", shell=shell).strip() + "\n"
-        for shell in FILES
-    }
-    # `--set algo.gamma=` goes on without a space.
-    made["bash"] = _once(
-        made["bash"], "    return 0\n", "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n    return 0\n"
-    )
-    # The file is sourced by the first Tab: without this line that Tab would only define the function.
-    made["zsh"] += '\n[[ "$funcstack[1]" == _hmx ]] && _hmx_completion "$@"\n'
-    return {FILES[shell]: text for shell, text in made.items()}
+    return {"hmx.bash": BASH, "_hmx": _typer("zsh") + FIRST_TAB, "hmx.fish": _typer("fish")}
 
 
-def _once(text: str, old: str, new: str) -> str:
-    if text.count(old) != 1:
-        raise ValueError(f"the completion script has changed: {old!r} is not in it once")
-    return text.replace(old, new)
+def _typer(shell: str) -> str:
+    script = get_completion_script(prog_name="hmx", complete_var="_HMX_COMPLETE", shell=shell)
+    return script.strip() + "\n"

@@ -54,9 +54,7 @@ def algorithm_policy(algorithm: Algorithm, greedy: bool) -> Policy:
     return policy
 
 
-def make_evaluator(
-    env: Env, policy: Policy, num_envs: int, num_episodes: int
-) -> Callable[[TrainState, Key], Episodes]:
+def make_evaluator(env: Env, policy: Policy, num_envs: int, num_episodes: int) -> Callable[[TrainState, Key], Episodes]:
     """A jitted `(train state, key) -> Episodes` with `num_episodes` entries.
 
     Every environment plays a quota fixed beforehand (they differ by at most one), and all are waited for: taking

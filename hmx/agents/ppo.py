@@ -187,22 +187,16 @@ def _update(parts: Parts, state: TrainState) -> tuple[TrainState, Metrics]:
     return state, metrics
 
 
-def _learn(
-    parts: Parts, state: TrainState, batch: Batch, key: Key, learning_rate: Array
-) -> tuple[TrainState, Metrics]:
+def _learn(parts: Parts, state: TrainState, batch: Batch, key: Key, learning_rate: Array) -> tuple[TrainState, Metrics]:
     """All gradient steps on one rollout `[T, E, A, ...]`: each epoch visits every sample once, in a new order."""
     stats = parts.codec.update_stats(state.value_stats, batch.target)
-    params = parts.net.map_value_head(
-        state.params, lambda head: parts.codec.rescale(head, state.value_stats, stats)
-    )
+    params = parts.net.map_value_head(state.params, lambda head: parts.codec.rescale(head, state.value_stats, stats))
     num_samples = batch.action.shape[0] * batch.action.shape[1]
     flat = jax.tree.map(lambda leaf: leaf.reshape(num_samples, *leaf.shape[2:]), batch)
     k_epochs = jax.random.split(key, parts.algo.update_epochs)
     order = jax.vmap(lambda k_epoch: jax.random.permutation(k_epoch, num_samples))(k_epochs)
 
-    def descend(
-        carry: tuple[Params, optax.OptState], rows: Array
-    ) -> tuple[tuple[Params, optax.OptState], Metrics]:
+    def descend(carry: tuple[Params, optax.OptState], rows: Array) -> tuple[tuple[Params, optax.OptState], Metrics]:
         params, opt_state = carry
         minibatch = jax.tree.map(lambda leaf: leaf[rows], flat)
         grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, stats, minibatch)

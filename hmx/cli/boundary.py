@@ -6,7 +6,9 @@ import contextlib
 import difflib
 import errno
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -149,13 +151,13 @@ def _take_debug(words: list[str]) -> tuple[list[str], bool]:
 
 
 def _interrupted(error: BaseException) -> int:
-    signum = getattr(error, "signum", None)
-    if signum is not None:
-        # A second signal: compiled code may still be running in another thread, and nobody may wait for it.
-        _flush()
-        os._exit(128 + int(signum))
+    signum = int(getattr(error, "signum", signal.SIGINT))
     say("error", "interrupted")
-    return int(ExitCode.SIGINT)
+    if any(thread.daemon and thread.name == "hmx-work" for thread in threading.enumerate()):
+        # Compiled code is still running in another thread, and nobody may wait for it.
+        _flush()
+        os._exit(128 + signum)
+    return 128 + signum
 
 
 def _crash_report(error: Exception, words: Sequence[str]) -> str:

@@ -29,19 +29,21 @@ WATCH_HELP = "space pause  Enter one step  q end"
 HELP = "arrows or wasd move, attack  space siphon  1-9 e-z programs  n new game  q end"
 
 
-def show(frames: Iterable[Frame], *, title: str, delay: float, step: bool, json: bool) -> None:
-    """Draws frame after frame.
+def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step: bool, json: bool) -> None:
+    """Draws frame after frame of what `begin` returns; it may take its time.
 
     In a terminal each frame replaces the one before; elsewhere they follow one another. With `json` each is a line.
     """
     if json:
-        _print_lines(frames)
+        _print_lines(begin())
         return
     console = Console(highlight=False)
+    with _status(console):
+        frames = begin()
     live = console.is_terminal and sys.stdin.isatty()
     with Keyboard() if live or step else contextlib.nullcontext() as keyboard:
         first = True
-        for frame in _first_with_status(frames, console):
+        for frame in frames:
             if console.is_terminal:
                 console.clear()
             elif not first:
@@ -76,16 +78,6 @@ def _print_lines(frames: Iterable[Frame]) -> None:
     for frame in frames:
         sys.stdout.write(json.dumps(frame.to_json()) + "\n")
         sys.stdout.flush()
-
-
-def _first_with_status(frames: Iterable[Frame], console: Console) -> Iterator[Frame]:
-    """The frames; a line says what the wait for the first of them is."""
-    iterator = iter(frames)
-    with _status(console):
-        first = next(iterator, None)
-    if first is not None:
-        yield first
-        yield from iterator
 
 
 @contextlib.contextmanager

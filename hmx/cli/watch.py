@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hmx.cli import completion
 from hmx.cli.options import OUTPUT_PANEL, Json, switch
+
+if TYPE_CHECKING:
+    from hmx.jobs.frames import Frame
 
 GAME_PANEL = "Game"
 
@@ -77,7 +81,10 @@ def watch(
     from hmx.jobs.watch import watch as frames_of
 
     position = None if scenario is None else read_scenario(scenario)
-    frames = frames_of(
-        run, random=random, position=position, seed=seed, episodes=episodes, greedy=greedy, checkpoint=checkpoint
-    )
-    show(frames, title="random play" if random else str(run), delay=delay, step=step, json=json)
+
+    def begin() -> Iterator[Frame]:
+        return frames_of(
+            run, random=random, position=position, seed=seed, episodes=episodes, greedy=greedy, checkpoint=checkpoint
+        )
+
+    show(begin, title="random play" if random else str(run), delay=delay, step=step, json=json)

@@ -80,7 +80,11 @@ class EnvConfig:
 class NetConfig:
     """The policy and value network."""
 
-    kind: str = opt("auto", "architecture; auto takes cells for HackMatrix, else mlp", choices=("auto", "mlp", "cells"))
+    kind: str = opt(
+        "auto",
+        "architecture; auto takes cells for the packed HackMatrix board, else mlp",
+        choices=("auto", "mlp", "cells"),
+    )
     hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units")
     cell_features: int = opt(16, "features per board cell of the cells network", "units")
     activation: str = opt("relu", "non-linearity", choices=("relu", "tanh", "silu", "gelu"))

@@ -43,17 +43,19 @@ def _target(state: State, direction: Array) -> tuple[Array, Array, Array]:
         empty), and whether anything was found.
     """
     walls = blocks(state.cells)
-    front = bits.cell(state.pos)
-    t_hit = e_hit = jnp.zeros_like(state.pos)
-    for _ in range(SIDE - 1):
+
+    def look(_: int, carry: tuple[Board, Array, Array]) -> tuple[Board, Array, Array]:
+        front, t_hit, e_hit = carry
         front = _step_towards(direction, front)
         index = bits.index_of(front)
-        there = roster.mask(bits.some(front))
-        t_here = roster.at(state.transmissions, bits.row_of(index), bits.col_of(index)) & there
-        e_here = roster.at(state.enemies, bits.row_of(index), bits.col_of(index)) & there
-        t_hit = t_hit | t_here
-        e_hit = e_hit | jnp.where(t_here != 0, u32(0), bits.lowest(e_here))
+        row, col, there = bits.row_of(index), bits.col_of(index), roster.mask(bits.some(front))
+        t_here = roster.at(state.transmissions, row, col) & there
+        e_here = roster.at(state.enemies, row, col) & there
         front = bits.only(front & ~walls, (t_here | e_here) == 0)
+        return front, t_hit | t_here, e_hit | jnp.where(t_here != 0, u32(0), bits.lowest(e_here))
+
+    nothing = jnp.zeros_like(state.pos)
+    _, t_hit, e_hit = lax.fori_loop(0, SIDE - 1, look, (bits.cell(state.pos), nothing, nothing))
     return t_hit, e_hit, (t_hit | e_hit) != 0
 
 

@@ -105,9 +105,11 @@ def _block_contents(placed: Board, words: Array) -> dict[int, Board]:
 
 def _resources(ground: Board, words: Array) -> dict[int, Board]:
     """One resource on every cell of `ground`: 1, 2 or 3 with shares 0.45, 0.45, 0.10; credits or energy evenly."""
+    index = jnp.arange(2 * (2 + _SHARE_BITS), dtype=jnp.uint32)[:, None]
+    fair = bits.draw(words[:, None], RESOURCE_STREAM, index)
 
     def coin(k: int) -> Board:
-        return Board(bits.draw(words, RESOURCE_STREAM, 2 * k), bits.draw(words, RESOURCE_STREAM, 2 * k + 1))
+        return Board(fair[2 * k], fair[2 * k + 1])
 
     energy, two = coin(0), coin(1)
     # A random binary fraction per cell, compared with the share from its least significant bit up.

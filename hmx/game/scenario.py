@@ -319,16 +319,13 @@ def _contents(state: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
             if is_program:
                 block |= {"programType": _NAMES[value], "programActionIndex": value + FIRST_PROGRAM}
             found.append(block)
+        # A data siphon and the resource under it are two entries: one entry that has both sets the siphon only.
+        if cells[C.ITEM, cell]:
+            resources.append(place | {"credits": 0, "energy": 0, "dataSiphon": True})
         amount, energy = read(C.AMOUNT, 2, cell), bool(cells[C.ENERGY, cell])
-        if amount or cells[C.ITEM, cell]:
-            resources.append(
-                place
-                | {
-                    "credits": 0 if energy else amount,
-                    "energy": amount if energy else 0,
-                    "dataSiphon": bool(cells[C.ITEM, cell]),
-                }
-            )
+        if amount:
+            kinds = {"credits": 0 if energy else amount, "energy": amount if energy else 0}
+            resources.append(place | kinds | {"dataSiphon": False})
     return found, resources
 
 

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 from hmx.game import bits
 from hmx.game.bits import MOVES, Array, Board, u32
 from hmx.game.state import C, State, blocks, layer, with_layers
+from hmx.game.tables import PROGRAMS
 
+PROGRAM_COUNT = len(PROGRAMS)
 Number = list[Board]  # one number per cell, least significant plane first
 
 
@@ -82,16 +84,15 @@ def programs_in(cells: Board, where: Board, player: Board) -> Array:
 
 
 def _carrying(cells: Board, where: Board, programs: Array) -> Board:
-    """Cells of `where` whose program is in the set `programs` [B]."""
+    """Cells of `where` whose program is in the set `programs` [B]: a multiplexer tree over the five value planes."""
     zero = where ^ where
-    result = zero
-    for k in range(23):
-        same = where
-        for j in range(5):
-            p = layer(cells, C.VALUE + j)
-            same = same & (p if (k >> j) & 1 else ~p)
-        result = result | bits.only(same, ((programs >> k) & 1) != 0)
-    return result
+    full = ~zero
+    leaves = [bits.only(full, ((programs >> k) & 1) != 0) for k in range(PROGRAM_COUNT)]
+    leaves += [zero] * (32 - PROGRAM_COUNT)
+    for j in range(5):
+        chosen = layer(cells, C.VALUE + j)
+        leaves = [a ^ ((a ^ b) & chosen) for a, b in zip(leaves[::2], leaves[1::2], strict=True)]
+    return leaves[0] & where
 
 
 def missed(state: State) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from typing import Any
 from hmx.config.schema import Config
 from hmx.jobs.simulator import Simulator
 from hmx.runs.compilation import enable_cache
+from hmx.runs.signals import interruptible
 
 Game = Simulator
 
@@ -21,4 +22,6 @@ def open_game(*, seed: int = 0, position: Mapping[str, Any] | None = None, cfg: 
     """
     cfg = cfg or Config()
     enable_cache()
-    return Game(dataclasses.replace(cfg.env, max_steps=0), cfg.reward, seed=seed, position=position)
+    env = dataclasses.replace(cfg.env, max_steps=0)
+    # In another thread, so that Ctrl-C is heard while it compiles.
+    return interruptible(lambda: Game(env, cfg.reward, seed=seed, position=position))

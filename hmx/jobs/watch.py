@@ -18,6 +18,7 @@ from hmx.records.layout import DEFAULT_ROOT, find_run
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
 from hmx.runs.session import open_session, restore
+from hmx.runs.signals import interruptible
 from hmx.types import Array, Key
 
 
@@ -55,7 +56,8 @@ def watch(
     if cfg.env.id != "hackmatrix":
         raise HmxError(f"{run} plays {cfg.env.id}, and only hackmatrix can be drawn", f"hmx evaluate {run}")
     policy = jax.jit(random_policy) if random or run is None else _agent(run, cfg, greedy, checkpoint, root)
-    game = Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
+    # In another thread, so that Ctrl-C is heard while it compiles.
+    game = interruptible(lambda: Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy))
     return _frames(game, episodes)
 
 

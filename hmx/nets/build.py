@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import jax.numpy as jnp
 
 from hmx.config.schema import NetConfig
 from hmx.errors import HmxError
-from hmx.nets.layers import HACKMATRIX_FEATURES, ActorCritic
+from hmx.nets.layers import ActorCritic
 from hmx.types import Array, Key
 
 Params = Any
@@ -40,6 +39,10 @@ class ObsSpec(Protocol):
     @property
     def decode(self) -> Callable[[Array], Array] | None:
         """Packed observation to float32 features, if it is packed."""
+
+    @property
+    def cells(self) -> Callable[[Array], tuple[Array, Array]] | None:
+        """Observation to scalars and board cells, if there is a board to read cell by cell."""
 
 
 class NetOutput(NamedTuple):
@@ -70,12 +73,11 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         value_gain: gain of its orthogonal initialisation; 0 starts at zero.
 
     Raises:
-        HmxError: `cells` on anything but HackMatrix.
+        HmxError: `cells` on an observation that has none.
     """
-    features = _num_features(spec)
-    kind = cfg.kind if cfg.kind != "auto" else ("cells" if spec.id == "hackmatrix" else "mlp")
-    if kind == "cells" and features != HACKMATRIX_FEATURES:
-        raise HmxError(f"net.kind = cells reads a HackMatrix board, but {spec.id} has none", "use net.kind = mlp")
+    kind = cfg.kind if cfg.kind != "auto" else ("mlp" if spec.cells is None else "cells")
+    if kind == "cells" and spec.cells is None:
+        raise HmxError(f"net.kind = cells reads a board cell by cell, but {spec.id} shows none", "use net.kind = mlp")
     module = ActorCritic(
         num_actions=spec.num_actions,
         value_width=value_width,
@@ -87,12 +89,20 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         cell_features=cfg.cell_features if kind == "cells" else 0,
     )
 
+    def features(obs: Array, rows: int) -> Any:
+        flat = obs.reshape(rows, *spec.obs_shape)
+        if kind == "cells" and spec.cells is not None:
+            return spec.cells(flat)
+        decoded = flat if spec.decode is None else spec.decode(flat)
+        return decoded.reshape(rows, -1).astype(jnp.float32)
+
     def init(key: Key) -> Params:
-        return module.init(key, jnp.zeros((1, features), jnp.float32))["params"]
+        blank = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)
+        return module.init(key, features(blank, 1))["params"]
 
     def apply(params: Params, obs: Array) -> NetOutput:
         batch = obs.shape[: obs.ndim - len(spec.obs_shape)]
-        output: Any = module.apply({"params": params}, _features(spec, obs, math.prod(batch)))
+        output: Any = module.apply({"params": params}, features(obs, math.prod(batch)))
         logits, value_raw = output
         return NetOutput(logits.reshape(*batch, -1), value_raw.reshape(*batch, -1))
 
@@ -101,14 +111,3 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
 
 def _map_value_head(params: Params, fn: Callable[[Head], Head]) -> Params:
     return {**params, "value_head": fn(params["value_head"])}
-
-
-def _features(spec: ObsSpec, obs: Array, rows: int) -> Array:
-    flat = obs.reshape(rows, *spec.obs_shape)
-    decoded = flat if spec.decode is None else spec.decode(flat)
-    return decoded.reshape(rows, -1).astype(jnp.float32)
-
-
-def _num_features(spec: ObsSpec) -> int:
-    shape = jax.eval_shape(lambda: _features(spec, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype), 1)).shape
-    return int(shape[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -17,9 +18,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu": jax.nn.gelu,
 }
-
-PLAYER, PROGRAMS, SIDE, CHANNELS = 10, 23, 6, 42
-HACKMATRIX_FEATURES = PLAYER + PROGRAMS + SIDE * SIDE * CHANNELS
 
 
 def dense(width: int, gain: float, name: str) -> nn.Dense:
@@ -47,30 +45,25 @@ class Torso(nn.Module):
 
 
 class Cells(nn.Module):
-    """HackMatrix features `[N, 1545]` -> `[N, 33 + 36 x cell_features]`: one small layer shared by all cells.
-
-    The player's cell is not marked in the grid, so its own weight row is added there: the same as one more
-    one-hot channel, without building it.
-    """
+    """Scalars `[N, S]` and board cells `[N, C, F]` -> `[N, S + C x cell_features]`: one small layer for all cells."""
 
     cell_features: int
     activation: str
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
-        """Project every cell, and put the player and program features next to the result."""
-        scalars, grid = x[:, : PLAYER + PROGRAMS], x[:, PLAYER + PROGRAMS :]
-        row_col = jnp.round(x[:, :2] * (SIDE - 1)).astype(jnp.int32)
-        here = jnp.arange(SIDE * SIDE)[None] == (row_col[:, :1] * SIDE + row_col[:, 1:])
-        cells = dense(self.cell_features, math.sqrt(2.0), "cell")(grid.reshape(-1, CHANNELS))
-        mark = self.param("player_mark", nn.initializers.normal(1.0), (self.cell_features,))
-        cells = cells.reshape(-1, SIDE * SIDE, self.cell_features) + jnp.where(here[..., None], mark[None, None], 0.0)
-        cells = ACTIVATIONS[self.activation](cells)
-        return jnp.concatenate([scalars, cells.reshape(x.shape[0], -1)], axis=-1)
+    def __call__(self, x: tuple[Array, Array]) -> Array:
+        """Project every cell, and put the scalars next to the result."""
+        scalars, cells = x
+        seen = dense(self.cell_features, math.sqrt(2.0), "cell")(cells.reshape(-1, cells.shape[-1]))
+        seen = ACTIVATIONS[self.activation](seen)
+        return jnp.concatenate([scalars, seen.reshape(scalars.shape[0], -1)], axis=-1)
 
 
 class ActorCritic(nn.Module):
-    """Features `[N, F]` -> policy logits `[N, num_actions]` and raw value `[N, value_width]`."""
+    """Features -> policy logits `[N, num_actions]` and raw value `[N, value_width]`.
+
+    Features are `[N, F]`, or the scalars and cells that `Cells` takes if `cell_features` is not 0.
+    """
 
     num_actions: int
     value_width: int
@@ -81,13 +74,14 @@ class ActorCritic(nn.Module):
     shared_torso: bool
     cell_features: int  # 0: flat features
 
-    def _trunk(self, x: Array, name: str) -> Array:
+    def _trunk(self, x: Any, name: str) -> Array:
         if self.cell_features:
             x = Cells(self.cell_features, self.activation, name=f"{name}_cells")(x)
-        return Torso(self.hidden, self.activation, self.layer_norm, name=name)(x)
+        hidden: Array = Torso(self.hidden, self.activation, self.layer_norm, name=name)(x)
+        return hidden
 
     @nn.compact
-    def __call__(self, x: Array) -> tuple[Array, Array]:
+    def __call__(self, x: Any) -> tuple[Array, Array]:
         """Run the torso or torsos and both heads."""
         policy = self._trunk(x, "torso")
         value = policy if self.shared_torso else self._trunk(x, "value_torso")

@@ -20,7 +20,9 @@ def act(obs, legal, key):
     """Uniform over the legal; says as its value a hundred times what it sees."""
     logits = jnp.zeros(legal.shape, jnp.float32)
     action = distributions.sample(key, logits, legal)
-    return Decision(action, distributions.log_prob(logits, legal, action), distributions.probs(logits, legal), value(obs))
+    return Decision(
+        action, distributions.log_prob(logits, legal, action), distributions.probs(logits, legal), value(obs)
+    )
 
 
 def value(obs):

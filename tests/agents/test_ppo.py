@@ -59,7 +59,10 @@ def number(metric):
 
 
 def leaves(tree):
-    return [np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x) for x in jax.tree.leaves(tree)]
+    return [
+        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+        for x in jax.tree.leaves(tree)
+    ]
 
 
 @pytest.mark.parametrize("value_target", ["symlog", "return_norm"])
@@ -70,8 +73,12 @@ def test_the_ratio_is_exactly_one_when_nothing_is_learned(value_target):
     for metrics in history:
         assert number(metrics["train/approx_kl"]) == 0.0
         assert number(metrics["train/clip_frac"]) == 0.0
-    first = jax.jit(build(cfg).init)(jax.random.key(0))
+    algorithm = build(cfg)
+    first = jax.jit(algorithm.init)(jax.random.key(0))
     np.testing.assert_array_equal(state.params["policy_head"]["kernel"], first.params["policy_head"]["kernel"])
+    then, now = (algorithm.act(s, first.obs, first.legal, jax.random.key(1), True) for s in (first, state))
+    np.testing.assert_array_equal(now.probs, then.probs)
+    np.testing.assert_allclose(now.value, then.value, rtol=1e-3, atol=1e-4)
 
 
 def test_the_ratio_is_exactly_one_at_the_first_gradient_step():
@@ -84,7 +91,9 @@ def test_the_ratio_is_exactly_one_at_the_first_gradient_step():
 def test_metrics_have_their_names_and_agree(trained):
     _, _, state, history = trained
     metrics = history[-1]
-    names = "mean_reward mean_episode_return mean_episode_length num_episodes policy_loss value_loss total_loss approx_kl"
+    names = (
+        "mean_reward mean_episode_return mean_episode_length num_episodes policy_loss value_loss total_loss approx_kl"
+    )
     names += " clip_frac entropy explained_variance grad_norm learning_rate env_steps"
     actions = {f"actions/{name}_frac" for name in ("left", "down", "right", "up")}
     assert set(metrics) == {f"train/{name}" for name in names.split()} | {"reward/goal"} | actions
@@ -92,7 +101,11 @@ def test_metrics_have_their_names_and_agree(trained):
     assert number(metrics["reward/goal"]) == pytest.approx(number(metrics["train/mean_reward"]))
     assert number(metrics["train/env_steps"]) == UPDATES * 8 * 16 == int(state.env_steps)
     assert int(state.update) == UPDATES
-    total = number(metrics["train/policy_loss"]) + 0.5 * number(metrics["train/value_loss"]) - 0.01 * number(metrics["train/entropy"])
+    total = (
+        number(metrics["train/policy_loss"])
+        + 0.5 * number(metrics["train/value_loss"])
+        - 0.01 * number(metrics["train/entropy"])
+    )
     assert number(metrics["train/total_loss"]) == pytest.approx(total, rel=1e-5, abs=1e-6)
     rates = [number(m["train/learning_rate"]) for m in history]
     np.testing.assert_allclose(rates, [0.01, 0.01 * 2 / 3, 0.01 / 3], rtol=1e-5)
@@ -126,7 +139,7 @@ def test_same_key_same_bits_and_another_key_others(trained):
 
 def test_every_update_draws_anew(trained):
     """The key of the state never changes; what it yields must."""
-    cfg, algorithm, state, _ = trained
+    _, algorithm, state, _ = trained
     update = jax.jit(algorithm.update)
     now, _ = update(state)
     later, _ = update(state._replace(update=state.update + 1))
@@ -148,7 +161,7 @@ def test_seeds_side_by_side_equal_seeds_alone(trained):
 
 
 def test_act(trained):
-    cfg, algorithm, state, _ = trained
+    _, algorithm, state, _ = trained
     decision = algorithm.act(state, state.obs, state.legal, jax.random.key(0), True)
     assert decision.action.shape == decision.value.shape == decision.log_prob.shape == (8, 1)
     np.testing.assert_array_equal(decision.action, decision.probs.argmax(-1))
@@ -208,7 +221,9 @@ def test_corridor_is_solved():
 
 
 def test_frozenlake_is_solved():
-    cfg = configure("frozenlake", num_envs=64, max_steps=100, updates=80, hidden=(64,), num_steps=32, learning_rate=3e-3)
+    cfg = configure(
+        "frozenlake", num_envs=64, max_steps=100, updates=80, hidden=(64,), num_steps=32, learning_rate=3e-3
+    )
     _, history = run(cfg, updates=80)
     assert number(history[-1]["train/mean_episode_return"]) > 0.95
     assert number(history[-1]["train/mean_episode_length"]) < 16.5  # 14 at best

@@ -1,4 +1,4 @@
-"""Bad input: one clear error and hint, the documented exit code, no traceback, and nothing overwritten or left behind."""
+"""Bad input: one clear error and hint, the documented exit code, no traceback, nothing overwritten or left behind."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_all_problems_are_told_at_once_with_their_origins(hmx, tmp_path, monkeyp
     (tmp_path / "mine.toml").write_text('[env]\nnum_envs = -3\n[algo]\nactivatoin = "relu"\n')
     monkeypatch.setenv("HMX_ALGO_GAMMA", "1.5")
     result = hmx("train", "--config", "mine.toml", "--set", "algo.clip_eps=-1", "--lr", "-1")
-    refused(result, ExitCode.USAGE, "mine.toml:2", "mine.toml:4", "HMX_ALGO_GAMMA", "--set", "--lr", "algo.gamma", "1.5")
+    refused(
+        result, ExitCode.USAGE, "mine.toml:2", "mine.toml:4", "HMX_ALGO_GAMMA", "--set", "--lr", "algo.gamma", "1.5"
+    )
     assert not (tmp_path / "runs").exists()
 
 

@@ -80,7 +80,9 @@ def test_the_version_is_that_of_the_project(hmx):
 
 def hmx_version_without_installation() -> str:
     """What a source tree says that was never installed."""
-    code = "import sys, importlib.metadata as m; m.version = lambda n: (_ for _ in ()).throw(m.PackageNotFoundError(n));"
+    code = (
+        "import sys, importlib.metadata as m; m.version = lambda n: (_ for _ in ()).throw(m.PackageNotFoundError(n));"
+    )
     code += "from hmx.cli.version import version; print(version())"
     root = Path(hmx.cli.version.__file__).parents[2]
     return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout.strip()

@@ -158,7 +158,7 @@ def frames() -> list[Frame]:
 
 
 def test_frames_follow_one_another_where_there_is_no_terminal(capsys):
-    show(frames(), title="nothing", delay=100.0, step=False, json=False)
+    show(frames, title="nothing", delay=100.0, step=False, json=False)
     out = capsys.readouterr().out
     assert out.count("nothing   episode 1   step") == 3 and "\x1b" not in out
 
@@ -176,5 +176,5 @@ def test_a_watcher_can_pause_step_and_leave(monkeypatch, keys, shown):
     monkeypatch.setattr(theatre, "Console", lambda **_: Console(file=screen, width=80, height=24, force_terminal=True))
     monkeypatch.setattr(theatre, "Keyboard", lambda: typist)
     monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
-    show(frames(), title="nothing", delay=100.0, step=True, json=False)
+    show(frames, title="nothing", delay=100.0, step=True, json=False)
     assert screen.getvalue().count("episode 1   step") == shown

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
     """The completions of a line in bash; the cursor stands at its end."""
     words = line.split(" ")
-    done = shell("-m", "hmx", _HMX_COMPLETE="complete_bash", COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
+    asked = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+    done = shell("-m", "hmx", _HMX_COMPLETE="complete_bash", **asked)
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -52,17 +53,27 @@ def test_runs_are_offered(shell, tmp_path, trained, command):
     assert offered(shell, f"hmx {command} cor") == ["corridor"]
 
 
-def test_the_script_for_bash_completes_without_a_space_after_the_equals_sign(tmp_path, environ):
+@pytest.mark.parametrize(
+    ("line", "answer", "replies"),
+    [
+        ("hmx train --set algo.ga", "algo.gamma=", ["nospace", "algo.gamma="]),
+        ("hmx train --set algo.lr_schedule=c", "algo.lr_schedule=constant", ["constant"]),
+        ("hmx evaluate ", "corridor", ["corridor"]),
+    ],
+)
+def test_the_script_for_bash(tmp_path, environ, line, answer, replies):
     """Sources the committed script and presses Tab, as far as a script can."""
     stub = tmp_path / "hmx"
-    stub.write_text("#!/bin/sh\necho algo.gamma=\n")
+    stub.write_text(f'#!/bin/sh\necho "$COMP_WORDS|$COMP_CWORD" > asked\necho {answer}\n')
     stub.chmod(0o755)
     code = f"""
     source {ROOT / "completions" / "hmx.bash"}
-    compopt() {{ echo "compopt $*"; }}
-    COMP_WORDS=(hmx train --set algo.ga); COMP_CWORD=3
-    _hmx_completion {stub}
-    echo "${{COMPREPLY[@]}}"
+    compopt() {{ echo $2; }}
+    COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}
+    _hmx_completion ./hmx
+    printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    done = subprocess.run(["bash", "-c", code], env=environ(), capture_output=True, text=True)
-    assert done.stdout.split() == ["compopt", "-o", "nospace", "algo.gamma="]
+    done = subprocess.run(["bash", "-c", code], env=environ(), cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split() == replies and done.stderr == ""
+    words = line.split(" ")
+    assert (tmp_path / "asked").read_text() == "\n".join(words) + f"|{len(words) - 1}\n"

@@ -68,7 +68,8 @@ def test_a_module_outside_all_floors_is_found(copy):
 
 
 def test_every_numeric_package_is_held_to_the_rules_of_the_core():
-    present = {path.stem for path in (ROOT / "hmx").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    modules = [path for path in (ROOT / "hmx").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    present = {path.stem for path in modules}
     numeric = {f"hmx.{name}" for name in present - HOST_SIDE - {"__init__"}}
     assert set(CONTRACTS["core"]["source_modules"]) == numeric
 

@@ -19,9 +19,8 @@ README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PINS = dict(
-    line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")
-)
+LINES = (ROOT / "constraints.txt").read_text().splitlines()
+PINS = dict(line.split("==") for line in LINES if line and not line.startswith("#"))
 
 
 def targets() -> set[str]:

@@ -15,7 +15,9 @@ TINY = ("counting", "corridor", "frozenlake", "frozenlake-slippery")
 @pytest.mark.parametrize("max_steps", [7, 0])
 @pytest.mark.parametrize("env_id", TINY)
 def test_contract(env_id, max_steps):
-    walk = check_env(make_env(EnvConfig(id=env_id, max_steps=max_steps, slip=0.3), RewardWeights()), num_envs=3, num_steps=16)
+    walk = check_env(
+        make_env(EnvConfig(id=env_id, max_steps=max_steps, slip=0.3), RewardWeights()), num_envs=3, num_steps=16
+    )
     ended = walk.timestep_tp1.truncated.any() if max_steps else walk.timestep_tp1.terminated.any()
     assert bool(ended) or not max_steps
 
@@ -42,7 +44,10 @@ def broken(**changes):
         (broken(final_obs=lambda ts: ts.obs + 1), "final_obs differs"),
         (broken(truncated=lambda ts: ts.obs[:, 0, 0] == 2, final_obs=lambda ts: ts.obs), "truncated before max_steps"),
         (broken(truncated=lambda ts: ts.truncated & False, final_obs=lambda ts: ts.obs), "longer than max_steps"),
-        (broken(obs=lambda ts: ts.obs.astype(jnp.int32), final_obs=lambda ts: ts.final_obs.astype(jnp.int32)), "obs has the wrong"),
+        (
+            broken(obs=lambda ts: ts.obs.astype(jnp.int32), final_obs=lambda ts: ts.final_obs.astype(jnp.int32)),
+            "obs has the wrong",
+        ),
         (broken(info=lambda ts: {"wins": ts.terminated}), "report different things"),
         (broken(obs=lambda ts: ts.obs + ts.obs.shape[0], final_obs=lambda ts: ts.final_obs + ts.obs.shape[0]), "alone"),
     ],

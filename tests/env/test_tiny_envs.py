@@ -79,7 +79,9 @@ def test_slippery_ice_goes_three_ways_alike_and_never_back():
     envs = 9_000
     env = make_frozenlake(0, slippery=True)
     state, _ = env.reset(jax.random.split(jax.random.key(0), envs))
-    _, timestep = jax.jit(env.step)(state, jnp.full((envs, 1), RIGHT, jnp.int32), jax.random.split(jax.random.key(1), envs))
+    _, timestep = jax.jit(env.step)(
+        state, jnp.full((envs, 1), RIGHT, jnp.int32), jax.random.split(jax.random.key(1), envs)
+    )
     cells = np.bincount(np.argmax(timestep.obs[:, 0], -1), minlength=64)
     assert cells.sum() == cells[[0, 1, 8]].sum()  # up is the border: stays
     assert ((cells[[0, 1, 8]] - envs / 3) ** 2 / (envs / 3)).sum() < 13.8

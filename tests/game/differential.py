@@ -15,7 +15,7 @@ from typing import Any
 from compiled import RULES, load
 from oracle import from_dict, legal, outcomes
 from oracle_state import Position
-from positions import scenarios
+from positions import at_the_exit, scenarios
 from probe import BATCH, Judge, join, probe, take
 
 SLOTS = 96
@@ -46,6 +46,7 @@ class Walk:
     def refill(self) -> None:
         """New positions in the place of those that ended."""
         fresh = scenarios(self.rng.randrange(2**32), SLOTS - len(self.positions), self.max_enemies)
+        fresh[::8] = [at_the_exit(self.rng, last_stage=8) for _ in fresh[::8]]
         if fresh:
             state = load(fresh)
             self.pool = take(state, range(len(fresh))) if self.pool is None else join(self.pool, state)

@@ -120,3 +120,14 @@ def scenarios(seed: int, count: int, max_enemies: int = 6) -> list[Scenario]:
     """The same `count` positions for the same seed."""
     rng = random.Random(seed)
     return [random_scenario(rng, max_enemies) for _ in range(count)]
+
+
+def at_the_exit(rng: random.Random, last_stage: int = 7) -> Scenario:
+    """A position one step before the exit, with enemies and transmissions that will stay."""
+    scenario = random_scenario(rng, max_enemies=8)
+    scenario["player"] |= {"row": 5, "col": 4}
+    scenario["stage"] = rng.randint(1, last_stage)
+    last_row = (5, 4), (5, 5)
+    for name in ("blocks", "enemies", "transmissions"):
+        scenario[name] = [x for x in scenario[name] if (x["row"], x["col"]) not in last_row]
+    return scenario

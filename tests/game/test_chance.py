@@ -7,15 +7,17 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pytest
 from compiled import load, read
 from oracle import from_dict
 from oracle_enemies import _Turn, spawn_cells
 from oracle_play import scene
 from oracle_state import TYPES, Position
 from probe import BATCH, probe, take
-from rows import RICH, SIPHON, WAIT, WARP
+from rows import POLY, RICH, SIPHON, WAIT, WARP
 from statistics_of import SURPRISE, fits, spread, uniform
 
+pytestmark = pytest.mark.slow
 ROUNDS = 6
 
 
@@ -62,7 +64,8 @@ def test_poly_draws_each_type_alone() -> None:
     kinds = ("daemon", "virus", "cryptog")
     crowd = [(kind, 5, c, 2) for c, kind in enumerate(kinds)]
     ends = [
-        tuple(e.type for e in pos.enemies) for pos in _sample(scene((0, 0), owned=["poly"], **RICH, enemies=crowd), 9)
+        tuple(e.type for e in pos.enemies)
+        for pos in _sample(scene((0, 0), owned=["poly"], **RICH, enemies=crowd), POLY)
     ]
     # A daemon at 2 of 3 becomes 1 of 2, so everybody lives.
     assert uniform(ends, list(itertools.product(*([t for t in TYPES if t != k] for k in kinds)))) > SURPRISE

@@ -10,6 +10,7 @@ import os
 import pytest
 from differential import Report, run
 
+pytestmark = pytest.mark.slow
 STEPS = int(os.environ.get("GAME_STEPS", "6000"))
 SEED = int(os.environ.get("GAME_SEED", "1"))
 

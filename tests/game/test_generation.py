@@ -11,7 +11,7 @@ from compiled import RULES, board_problem, counts_of, load, match, read
 from oracle import from_dict, outcomes
 from oracle_enemies import spawn_cells
 from oracle_state import CORNERS, DATA, MAX_HP, NEIGHBOURS, TYPES, Cell, Position
-from positions import random_scenario
+from positions import at_the_exit
 from probe import BATCH, new_game_problem, probe, views
 from statistics_of import SURPRISE, chi_square, fits, spread, uniform
 
@@ -157,20 +157,9 @@ def _same(table: list[list[int]]) -> float:
     return chi_square(counts.ravel(), expected.ravel(), free=counts.shape[1] - 1)
 
 
-def _at_the_exit(rng: random.Random) -> dict:
-    """A position one step before the exit, with enemies and transmissions that will stay."""
-    scenario = random_scenario(rng, max_enemies=8)
-    scenario["player"] |= {"row": 5, "col": 4}
-    scenario["stage"] = rng.randint(1, 7)
-    last_row = (5, 4), (5, 5)
-    for name in ("blocks", "enemies", "transmissions"):
-        scenario[name] = [x for x in scenario[name] if (x["row"], x["col"]) not in last_row]
-    return scenario
-
-
 def test_new_stages_keep_entities_and_respect_them() -> None:
     rng = random.Random(3)
-    scenarios = [_at_the_exit(rng) for _ in range(BATCH)]
+    scenarios = [at_the_exit(rng) for _ in range(BATCH)]
     seen = probe(load(scenarios), [3] * BATCH, seed=8)
     events = counts_of(seen.events)
     counts, corners = [], []

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiled import load
+from oracle import from_dict, legal
 from oracle_state import MAX_HP, TYPES
+from positions import at_the_exit, random_scenario
+from probe import BATCH, take
 from random_play import CHUNK, ENVS, Step, play
 
 from hmx import game
 from hmx.game.state import C, E, T
 
+pytestmark = pytest.mark.slow
 CHUNKS, DEEP = 30, 10  # 307,200 steps, of which 102,400 are looked at cell by cell
 EPISODES = 5  # of each game, so that long episodes are not cut off
 PUSH, PULL, POLY, WAIT, UNDO = 5, 6, 9, 10, 14
@@ -176,21 +182,30 @@ def test_the_same_keys_give_the_same_bits(walk: list[Step]) -> None:
 
 
 def test_a_game_alone_plays_as_in_a_batch() -> None:
-    keys = jax.random.split(jax.random.key(6), ENVS)
-    batch = jax.jit(game.reset)(keys)
-    alone, step, legal = (jax.jit(f) for f in (game.reset, game.step, game.legal))
-    single = alone(jax.random.clone(keys)[3])
-    for turn in range(25):
-        mask = np.asarray(legal(batch))
-        noise = np.random.default_rng(turn).random(mask.shape)
-        actions = np.where(mask, noise, -1.0).argmax(0).astype(np.int32)
-        np.testing.assert_array_equal(mask[:, 3], np.asarray(legal(single)))
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(7), turn), ENVS)
-        batch, events = step(batch, jnp.asarray(actions), keys)
-        single, event = step(single, jnp.asarray(actions[3]), jax.random.clone(keys)[3])
-        for a, b in zip(jax.tree.leaves((batch, events)), jax.tree.leaves((single, event)), strict=True):
+    """Rich positions and all programs, so that every shortcut taken for the few games of a batch is met."""
+    rng = random.Random(4)
+    given = [at_the_exit(rng) if i % 8 == 0 else random_scenario(rng) for i in range(64)]
+    actions = [3 if i % 8 == 0 else rng.choice(legal(from_dict(s))) for i, s in enumerate(given)]
+    state = jax.tree.map(jnp.asarray, take(load(given), np.arange(BATCH) % 64))
+    actions = jnp.asarray(np.asarray(actions, np.int32)[np.arange(BATCH) % 64])
+    keys = jax.random.split(jax.random.key(6), BATCH)
+    step = jax.jit(game.step)
+    many = step(state, actions, keys)
+    for i in range(64):
+        one = step(jax.tree.map(lambda leaf, i=i: leaf[..., i], state), actions[i], jax.random.clone(keys)[i])
+        for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(one), strict=True):
             assert b.shape == a.shape[:-1]
-            np.testing.assert_array_equal(np.asarray(a)[..., 3], np.asarray(b))
+            np.testing.assert_array_equal(np.asarray(a)[..., i], np.asarray(b))
+
+
+def test_a_new_game_alone_is_that_of_a_batch() -> None:
+    keys = jax.random.split(jax.random.key(7), ENVS)
+    reset = jax.jit(game.reset)
+    many = reset(keys)
+    for i in range(32):
+        one = reset(jax.random.clone(keys)[i])
+        for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(one), strict=True):
+            np.testing.assert_array_equal(np.asarray(a)[..., i], np.asarray(b))
 
 
 def _episodes(walk: list[Step]) -> dict[str, np.ndarray]:

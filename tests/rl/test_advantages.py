@@ -17,7 +17,7 @@ CASES = json.loads((Path(__file__).parent / "reference_cases.json").read_text())
 
 
 def run_gae(case):
-    """Split the reference's `next_values` into what a rollout stores: the value after it, and that of final observations."""
+    """From the reference's `next_values` to what a rollout stores: the value after it, and of final observations."""
     arrays = {name: np.asarray(case[name], np.float32) for name in ("rewards", "values", "next_values")}
     terminated, truncated = (np.asarray(case[name], bool) for name in ("terminated", "truncated"))
     return gae(

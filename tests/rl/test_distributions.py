@@ -24,7 +24,9 @@ def test_by_hand():
 
 def test_illegal_is_exactly_zero_and_gives_no_gradient():
     assert distributions.probs(LOGITS, LEGAL)[0, 2] == 0.0
-    gradient = jax.grad(lambda x: distributions.entropy(x, LEGAL).sum() + distributions.log_prob(x, LEGAL, jnp.array([0])).sum())
+    gradient = jax.grad(
+        lambda x: distributions.entropy(x, LEGAL).sum() + distributions.log_prob(x, LEGAL, jnp.array([0])).sum()
+    )
     assert gradient(LOGITS)[0, 2] == 0.0
     assert np.isfinite(gradient(LOGITS.at[0, 2].set(1e20))).all()
 
@@ -41,7 +43,9 @@ def test_a_single_legal_action_is_certain(scale):
 
 def test_uniform_entropy_is_the_logarithm_of_the_number_of_legal_actions():
     legal = jnp.arange(28)[None] < jnp.arange(1, 29)[:, None]
-    np.testing.assert_allclose(distributions.entropy(jnp.zeros((28, 28)), legal), np.log(np.arange(1, 29)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        distributions.entropy(jnp.zeros((28, 28)), legal), np.log(np.arange(1, 29)), rtol=1e-5, atol=1e-6
+    )
 
 
 _sample = jax.jit(distributions.sample)

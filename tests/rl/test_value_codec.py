@@ -23,7 +23,13 @@ def test_symlog_and_back():
 
 @pytest.mark.parametrize(
     ("value", "weights"),
-    [(0.0, [0, 0, 1, 0, 0]), (0.25, [0, 0, 0.75, 0.25, 0]), (-2.5, [0.5, 0.5, 0, 0, 0]), (9.0, [0, 0, 0, 0, 1]), (-4.0, [1, 0, 0, 0, 0])],
+    [
+        (0.0, [0, 0, 1, 0, 0]),
+        (0.25, [0, 0, 0.75, 0.25, 0]),
+        (-2.5, [0.5, 0.5, 0, 0, 0]),
+        (9.0, [0, 0, 0, 0, 1]),
+        (-4.0, [1, 0, 0, 0, 0]),
+    ],
 )
 def test_two_hot_by_hand(value, weights):
     np.testing.assert_allclose(two_hot(jnp.array([value]), BINS), [weights], atol=1e-6)

@@ -1,0 +1,136 @@
+"""What bounds the game: slots, snapshots, the step limit, and the rules with the reference's loopholes closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compiled import counts_of, load, read
+from oracle_play import scene
+from oracle_state import Position
+from probe import env_state, take
+from rows import ATK, RICH, RIGHT, SIPHON, STEP, UNDO, WAIT, WARP
+
+from hmx import game
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.hackmatrix import make_hackmatrix
+from hmx.env.observation import packed
+
+pytestmark = pytest.mark.slow
+CLOSED = game.Rules(undo_depth=2, loopholes=False)
+ENV = make_hackmatrix(EnvConfig(max_steps=1, undo_depth=2, loopholes=False), RewardWeights())
+SIZE = 16
+
+
+@jax.jit
+def _step(state: game.State, action: jax.Array, keys: jax.Array) -> Any:
+    after, events = game.step(state, action, jax.random.clone(keys), CLOSED)
+    next_state, timestep = ENV.step(env_state(state), action[:, None], keys)
+    return after, events, packed(after).T, next_state, timestep
+
+
+FULL = [("daemon", 1 + c // 6, c % 6, 3) for c in range(30)] + [("daemon", 0, 4, 3), ("daemon", 0, 5, 3)]
+SCENES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "walk": (scene((0, 0), enemies=[("daemon", 5, 0, 3)]), (RIGHT,)),
+    "exit": (scene((5, 4), hp=2, owned=["wait", "undo"], **RICH), (WAIT, RIGHT)),
+    "death": (scene((0, 0), hp=1, enemies=[("daemon", 0, 1, 3), ("daemon", 1, 0, 3)], dataSiphons=1), (SIPHON,)),
+    "overflow": (scene((0, 0), owned=["wait"], **RICH, enemies=FULL, transmissions=[(0, 2, 1, "virus")]), (WAIT,)),
+    "undo": (scene((0, 0), owned=["wait", "undo", "atk+"], **RICH), (RIGHT, RIGHT, RIGHT, ATK, UNDO, UNDO)),
+    "stun": (scene((0, 0), enemies=[("daemon", 0, 1, 3)]), (RIGHT,)),
+    "invalid": (scene((0, 0), stage=3), (1,)),
+    "enclosed": (
+        scene((0, 0), owned=["warp"], **RICH, enemies=[("glitch", 3, 3, 2)],
+              data=[(3, 3, 1, 0), (2, 3, 1, 0), (4, 3, 1, 0), (3, 2, 1, 0), (3, 4, 1, 0)]),
+        (WARP,),
+    ),
+    "skipped": (scene((0, 0), owned=["step", "undo", "wait", "atk+"], **RICH), (WAIT, STEP, RIGHT, ATK, UNDO)),
+}  # fmt: skip
+
+
+class Limits:
+    """The scenes played side by side, each for as long as it has actions."""
+
+    def __init__(self) -> None:
+        self.positions: dict[str, list[Position]] = {}
+        self.events: dict[str, list[dict[str, int]]] = {name: [] for name in SCENES}
+        self.steps: list[tuple[list[str], Any]] = []
+        state = load([s for s, _ in SCENES.values()], CLOSED)
+        names = list(SCENES)
+        for name, pos in zip(names, read(state), strict=True):
+            self.positions[name] = [pos]
+        for turn in range(max(len(actions) for _, actions in SCENES.values())):
+            going = [k for k, name in enumerate(names) if len(SCENES[name][1]) > turn]
+            names = [names[k] for k in going]
+            padding = [going[k % len(going)] for k in range(SIZE)]
+            actions = [SCENES[names[k % len(names)]][1][turn] for k in range(SIZE)]
+            keys = jax.random.split(jax.random.key(turn), SIZE)
+            seen = _step(jax.tree.map(jnp.asarray, take(state, padding)), jnp.asarray(actions, jnp.int32), keys)
+            state, events = seen[0], counts_of(seen[1])
+            self.steps.append((names, jax.tree.map(np.asarray, seen)))
+            for i, (name, pos) in enumerate(zip(names, read(take(state, range(len(names)))), strict=True)):
+                self.positions[name].append(pos)
+                self.events[name].append(events[i])
+
+
+@pytest.fixture(scope="module")
+def limits() -> Limits:
+    return Limits()
+
+
+def test_the_step_limit_cuts_what_has_not_ended(limits: Limits) -> None:
+    for names, (_, _, observed, next_state, timestep) in limits.steps:
+        ended = timestep.terminated
+        np.testing.assert_array_equal(timestep.truncated, ~ended)
+        np.testing.assert_array_equal(timestep.final_obs[:, 0], observed)
+        assert (next_state.steps == 0).all() and (next_state.game.stage == 1).all() and (next_state.game.hp == 3).all()
+        assert not (timestep.obs == timestep.final_obs).all(-1).any(), names
+        expected = [name in ("death", "invalid") for name in names]
+        assert ended[: len(names)].tolist() == expected
+
+
+def test_an_episode_cut_at_the_exit_ends_on_the_new_board(limits: Limits) -> None:
+    pos = limits.positions["exit"][-1]
+    assert pos.stage == 2 and len(pos.transmissions) == 2 and sum(c.content == "siphon" for c in pos.cells) == 2
+
+
+def test_what_finds_no_slot_is_counted(limits: Limits) -> None:
+    events, pos = limits.events["overflow"][0], limits.positions["overflow"][-1]
+    assert events["overflow"] == 1 and len(pos.enemies) == 32 and pos.transmissions == []
+    names, (_, _, _, _, timestep) = limits.steps[0]
+    assert timestep.info["overflow_sum"][names.index("overflow")] == 1
+    assert timestep.info["overflow_sum"][: len(names)].sum() == 1
+
+
+def test_closed_undo_stays_within_the_turn(limits: Limits) -> None:
+    cells = [pos.cell for pos in limits.positions["undo"]]
+    assert cells == [0, 1, 2, 3, 3, 3, 3]
+    assert [pos.attack for pos in limits.positions["undo"]] == [1, 1, 1, 1, 2, 1, 1]
+
+
+def test_closed_undo_does_not_take_back_a_skipped_turn(limits: Limits) -> None:
+    cells = [pos.cell for pos in limits.positions["skipped"]]
+    assert cells == [0, 0, 0, 1, 1, 1]
+    assert limits.positions["skipped"][-1].attack == 1
+
+
+def test_closed_undo_forgets_the_last_stage(limits: Limits) -> None:
+    names, (state, *_) = limits.steps[1]
+    i = names.index("exit")
+    assert state.stage[i] == 2 and state.history_count[i] == 0
+
+
+def test_closed_attacks_do_not_stun(limits: Limits) -> None:
+    assert limits.positions["stun"][-1].hp == 2 and limits.positions["stun"][-1].enemies[0].hp == 2
+
+
+def test_closed_invalid_actions_count_as_deaths(limits: Limits) -> None:
+    assert limits.events["invalid"][0]["died"] == 1 and limits.events["invalid"][0]["valid"] == 0
+    names, (_, _, _, _, timestep) = limits.steps[0]
+    assert timestep.terms["death_penalty"][names.index("invalid")] == -1.5
+
+
+def test_closed_lost_paths_pay_nothing(limits: Limits) -> None:
+    assert limits.positions["enclosed"][-1].cell == 21 and limits.events["enclosed"][0]["distance"] == 0
