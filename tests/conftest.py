@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 
 def _machine() -> str:
@@ -35,6 +35,8 @@ for _name in [*os.environ]:
         del os.environ[_name]
 os.environ.update(NO_COLOR="1", COLUMNS="100", LINES="40", TERM="dumb", WANDB_MODE="disabled", WANDB_SILENT="true")
 
-# How long an example takes says nothing on a machine that others share.
-settings.register_profile("hmx", parent=settings(), deadline=None)
+# The same examples on every machine, and no time limits: a slow machine is not a failure.
+settings.register_profile(
+    "hmx", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("hmx")

@@ -58,19 +58,17 @@ class Boundary(TyperGroup):
         try:
             code = run()
             _flush()
-        except KeyboardInterrupt as error:
-            code = _interrupted(error)
-        except BrokenPipeError:
-            _silence()
-            code = ExitCode.OK
         except Exception as error:
             code = report(error, given, debug)
         sys.exit(int(code) if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command; an interruption keeps the signal that caused it."""
+        """Runs the command; an interruption keeps the signal that caused it, and a closed pipe is no failure."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            _silence()
+            raise typer.Exit(int(ExitCode.OK)) from None
         except KeyboardInterrupt as error:
             raise typer.Exit(_interrupted(error)) from error
 
@@ -106,12 +104,13 @@ def say(kind: str, message: str, hint: str = "") -> None:
     from rich.text import Text
 
     style = {"error": "bold red", "warning": "yellow"}.get(kind, "")
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = Console(stderr=True, highlight=False)
     with contextlib.suppress(BrokenPipeError):
-        console.print(Text(f"{kind}: ", style) + Text(message, ""))
+        # A terminal gets whole words; a file gets whole lines. A hint is a command to copy: it is never cut.
+        console.print(Text.assemble((f"{kind}: ", style), message), soft_wrap=not console.is_terminal)
         if hint:
             console.print()
-            console.print(Text("hint: ", "bold cyan") + Text(hint, ""))
+            console.print(Text.assemble(("hint: ", "bold cyan"), hint), soft_wrap=True)
 
 
 def nearest(word: str, names: Sequence[str]) -> str | None:

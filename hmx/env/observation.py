@@ -209,17 +209,48 @@ def _along(size: int, words: Array, axis: int) -> Array:
     return jnp.arange(size, dtype=jnp.uint32).reshape(shape)
 
 
-def cells_view(words: Array) -> tuple[Array, Array]:
-    """Packed observations as a network reads them: player and programs [..., 33], cells [..., 36, CELL_FEATURES].
-
-    The last feature of a cell marks the player's own.
-    """
+def board_view(words: Array) -> tuple[Array, Array]:
+    """Player and programs [..., 33], and every cell of the board [..., 36, CELL_FEATURES], the player's own marked."""
     batch = words.shape[:-1]
     halves = _split_planes(words)[..., :, None, :]
     seen = (halves >> _along(HALF, words, 1)) & 1
     here = _along(CELLS, words, 0).reshape((1,) * len(batch) + (CELLS, 1)) == words[..., 2 * V.PLANES, None, None]
     seen = jnp.concatenate([seen.reshape(*batch, CELLS, CELL_FEATURES - 1), here.astype(jnp.uint32)], axis=-1)
     return _scalars(words), seen.astype(jnp.float32)
+
+
+_NEAR, _REACH = 2, SIDE - 1  # all cells up to 2 away in each axis, and the row and column up to the far edge
+
+
+def _around_player(words: Array) -> Array:
+    """The 37 cells of the player's neighbourhood and lines of fire, [..., 37, CELL_FEATURES]; marked if on the board."""
+    halves = _split_planes(words)
+    halves = jnp.concatenate([halves, jnp.full_like(halves[..., :1], (1 << HALF) - 1)], axis=-1)
+    pos = words[..., 2 * V.PLANES].astype(jnp.int32)[..., None, None]
+    rows = _along(2 * _REACH + 1, words, 0)[..., 0, :].astype(jnp.int32) + bits.row_of(pos) - _REACH
+    strips = jnp.zeros((), jnp.uint32)
+    for row in range(SIDE):
+        strip = (halves[..., row // 3, :] >> (SIDE * (row % 3))) & ((1 << SIDE) - 1)
+        strips = strips | jnp.where(rows == row, strip[..., None, :], u32(0))
+    strips = strips << u32(_REACH - bits.col_of(pos))
+    middle = strips[..., _REACH - _NEAR : _REACH + _NEAR + 1, None, :]
+    near = (middle >> (_along(2 * _NEAR + 1, words, 1) + (_REACH - _NEAR))) & 1
+    near = near.reshape(*words.shape[:-1], (2 * _NEAR + 1) ** 2, CELL_FEATURES)
+    far = _along(_REACH - _NEAR, words, 0)[..., 0, :]
+    own = strips[..., _REACH : _REACH + 1, :]
+    column = jnp.concatenate([strips[..., : _REACH - _NEAR, :], strips[..., _REACH + _NEAR + 1 :, :]], axis=-2)
+    line = [(own >> far) & 1, (own >> (far + _REACH + _NEAR + 1)) & 1, (column >> _REACH) & 1]
+    return jnp.concatenate([near, *line], axis=-2).astype(jnp.float32)
+
+
+def cells_view(words: Array) -> tuple[Array, Array]:
+    """What the cells network reads: scalars [..., 33] and cells [..., 73, CELL_FEATURES].
+
+    First the board as it lies, then the cells that matter for the next moves as they lie around the player. Where
+    something stands relative to the player is then read off, instead of learned anew for each of 36 places.
+    """
+    scalars, board = board_view(words)
+    return scalars, jnp.concatenate([board, _around_player(words)], axis=-2)
 
 
 def _linear_channels() -> np.ndarray[Any, Any]:
@@ -248,7 +279,7 @@ def _linear_channels() -> np.ndarray[Any, Any]:
 
 def parts(words: Array) -> tuple[Array, Array, Array]:
     """Player [..., 10], programs [..., 23] and grid [..., 6, 6, 42] of packed observations [..., WORDS], float32."""
-    _, cells = cells_view(words)
+    _, cells = board_view(words)
     rows = cells.reshape(-1, CELL_FEATURES)
     number = rows[:, F.NUMBER : F.NUMBER + 5] @ (2.0 ** jnp.arange(5))
     channel = jnp.where(rows[:, F.PROGRAM] > 0, _FIRST_PROGRAM_CHANNEL + number, -1.0)[:, None]

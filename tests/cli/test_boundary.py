@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,22 @@ def test_ctrl_c_ends_with_130(hmx, monkeypatch):
     assert result.stderr == "error: interrupted\n"
 
 
+def test_ctrl_c_does_not_wait_for_compiled_code(hmx, monkeypatch):
+    """A thread that computes cannot be stopped, only left."""
+    done, left = threading.Event(), []
+    worker = threading.Thread(target=done.wait, name="hmx-work", daemon=True)
+    worker.start()
+    monkeypatch.setattr("os._exit", left.append)
+    fail_with(monkeypatch, KeyboardInterrupt())
+    hmx("evaluate", "x")
+    done.set()
+    worker.join()
+    assert left == [ExitCode.SIGINT]
+
+
 def test_a_closed_pipe_is_quiet(hmx, monkeypatch):
     monkeypatch.setattr("hmx.cli.boundary._silence", lambda: None)  # it would close the output of the tests
-    fail_with(monkeypatch, BrokenPipeError())
+    fail_with(monkeypatch, BrokenPipeError(errno.EPIPE, "Broken pipe"))
     result = hmx("evaluate", "x")
     assert (result.exit_code, result.stderr) == (0, "")
 

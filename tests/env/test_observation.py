@@ -1,0 +1,91 @@
+"""The packed observation: its float view and what the cells network reads are the same board."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env import observation
+from hmx.env.hackmatrix import make_hackmatrix
+from hmx.env.observation import CELL_FEATURES, F, V
+
+NUM_ENVS, STEPS = 256, 12
+BOARD = observation.SIDE
+
+
+@pytest.fixture(scope="module")
+def words():
+    """Observations of many different positions, [N, WORDS]."""
+    env = make_hackmatrix(EnvConfig(), RewardWeights())
+
+    def play(carry, key):
+        state, timestep = carry
+        k_act, k_env = jax.random.split(key)
+        noise = jax.random.uniform(k_act, timestep.legal.shape)
+        action = jnp.where(timestep.legal, noise, -1.0).argmax(-1)
+        state, timestep = env.step(state, action, jax.random.split(k_env, NUM_ENVS))
+        return (state, timestep), timestep.obs[:, 0]
+
+    @jax.jit
+    def run(key):
+        k_reset, k_play = jax.random.split(key)
+        return jax.lax.scan(play, env.reset(jax.random.split(k_reset, NUM_ENVS)), jax.random.split(k_play, STEPS))[1]
+
+    return run(jax.random.key(0)).reshape(-1, observation.WORDS)
+
+
+@pytest.fixture(scope="module")
+def views(words):
+    player, programs, grid = jax.jit(observation.parts)(words)
+    scalars, cells = jax.jit(observation.cells_view)(words)
+    return tuple(np.asarray(x) for x in (player, programs, grid, scalars, cells))
+
+
+def test_the_flat_view_is_player_programs_grid(words, views):
+    player, programs, grid, *_ = views
+    flat = np.asarray(jax.jit(observation.decode)(words))
+    assert flat.shape == (len(words), observation.FLAT_SIZE)
+    np.testing.assert_array_equal(flat, np.concatenate([player, programs, grid.reshape(len(words), -1)], axis=1))
+
+
+def test_scalars_are_player_and_programs(views):
+    player, programs, _, scalars, _ = views
+    np.testing.assert_array_equal(scalars, np.concatenate([player, programs], axis=1))
+
+
+def test_the_board_of_the_cells_view_is_the_grid(views):
+    _, _, grid, _, cells = views
+    board = cells[:, : BOARD**2].reshape(-1, BOARD, BOARD, CELL_FEATURES)
+    np.testing.assert_array_equal(board[..., :4], grid[..., :4])
+    np.testing.assert_allclose(board[..., F.HP] + 2 * board[..., F.HP + 1], grid[..., 4] * 3, atol=1e-6)
+    points = sum(board[..., F.POINTS + j] * 2**j for j in range(5))
+    np.testing.assert_allclose(points, grid[..., 10] * 9, atol=1e-5)
+    number = sum(board[..., F.NUMBER + j] * 2**j for j in range(5))
+    known = board[..., F.PROGRAM] > 0
+    np.testing.assert_array_equal(number[known], grid[known][:, 12:35].argmax(-1))
+    assert set(np.unique(number[known])) == set(range(23)), "the positions do not show every program"
+    for feature, channel in ((F.ITEM, 39), (F.EXIT, 40), (F.CENTER, 41), (F.QUESTION, 9), (F.BLOCK_SIPHONED, 11)):
+        np.testing.assert_array_equal(board[..., feature], grid[..., channel])
+
+
+def test_the_players_own_cell_is_marked(words, views):
+    cells = views[4]
+    place = np.asarray(words[:, 2 * V.PLANES])
+    np.testing.assert_array_equal(cells[:, : BOARD**2, F.MARK].argmax(-1), place)
+    np.testing.assert_array_equal(cells[:, : BOARD**2, F.MARK].sum(-1), 1)
+    assert len(np.unique(place)) > 30, "the player stands on too few different cells"
+
+
+def test_the_rest_is_the_board_around_the_player(words, views):
+    """Five by five cells, then the far parts of the player's row and column; cut out of a padded board."""
+    cells = views[4]
+    board = cells[:, : BOARD**2].reshape(-1, BOARD, BOARD, CELL_FEATURES)
+    for n, place in enumerate(np.asarray(words[:, 2 * V.PLANES])):
+        row, col = divmod(int(place), BOARD)
+        window = np.zeros((11, 11, CELL_FEATURES))
+        window[5 - row : 11 - row, 5 - col : 11 - col] = board[n]
+        window[5 - row : 11 - row, 5 - col : 11 - col, F.MARK] = 1
+        far = [window[5, :3], window[5, 8:], window[:3, 5], window[8:, 5]]
+        expected = np.concatenate([window[3:8, 3:8].reshape(25, CELL_FEATURES), *far])
+        np.testing.assert_array_equal(cells[n, BOARD**2 :], expected)
