@@ -94,7 +94,7 @@ def _check_shapes(env: Env, timestep: Timestep, num_envs: int) -> None:
     for name, (shape, dtype) in wanted.items():
         leaf = getattr(timestep, name)
         _expect_equal((leaf.shape, leaf.dtype), (shape, jnp.dtype(dtype)), f"{name} has the wrong shape or type")
-    _expect_equal(tuple(timestep.terms), spec.reward_terms, "terms are not those the spec names, in order")
+    _expect_equal(set(timestep.terms), set(spec.reward_terms), "terms are not those the spec names")
     for name, term in timestep.terms.items():
         _expect_equal((term.shape, term.dtype), ((num_envs,), jnp.float32), f"term {name} has the wrong shape or type")
     for name, value in timestep.info.items():

@@ -317,7 +317,7 @@ def test_auto_scale_is_judged_by_its_outcome():
 
 def test_auto_scale_may_mend_what_would_not_split():
     odd = ["env.num_envs=33333", "algo.num_steps=3"]
-    assert "do not split into 4 equal minibatches" in failure(sets=odd)[0]
+    assert "do not split into 8 equal minibatches" in failure(sets=odd)[0]
     assert load(environ={}, sets=[*odd, "algo.auto_scale=true"]).config.algo.auto_scale
 
 

@@ -22,6 +22,14 @@ def test_contract(env_id, max_steps):
     assert bool(ended) or not max_steps
 
 
+@pytest.mark.slow
+def test_hackmatrix_keeps_the_contract():
+    """Short episodes, so that both kinds of end are seen, with every rule the configuration can switch."""
+    cfg = EnvConfig(max_steps=9, undo_depth=2, loopholes=False)
+    walk = check_env(make_env(cfg, RewardWeights()), num_envs=3, num_steps=24)
+    assert bool(walk.timestep_tp1.truncated.any())
+
+
 def broken(**changes):
     """The counting environment with one promise broken in every step."""
     env = make_counting(5)
