@@ -72,7 +72,7 @@ class EnvConfig:
         choices=("packed", "flat"),
     )
     undo_depth: int = opt(4, "turn-end snapshots that UNDO can go back to", "snapshots")
-    loopholes: bool = opt(True, "keep the reference game's UNDO and no-path loopholes")
+    loopholes: bool = opt(True, "keep the reference game's exploitable behaviour (docs/adr/0003-rules.md)")
     slip: float = opt(0.1, "probability that the corridor moves against the action", "probability")
 
 
