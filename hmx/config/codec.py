@@ -137,11 +137,6 @@ def diff(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
     return {key: (get(a, key), get(b, key)) for key in FIELDS if get(a, key) != get(b, key)}
 
 
-def shape_diff(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
-    """`diff` over `SHAPE_KEYS`: what stands in the way of going on from a checkpoint of `a` with `b`."""
-    return {key: pair for key, pair in diff(a, b).items() if key in SHAPE_KEYS}
-
-
 def to_toml(cfg: Config) -> str:
     """The file that `hmx train --config` takes back, each key under its line of documentation."""
     out = [f"schema = {SCHEMA}"]

@@ -113,7 +113,12 @@ def _names(cfg: Config) -> Iterator[Problem]:
         words = f"no such environment; known are {', '.join(ENV_IDS)}"
         yield Problem("unknown_env", ("env.id",), words, f"env.id={near or ENV_IDS[0]}")
     elif cfg.net.kind == "cells" and (cfg.env.id != "hackmatrix" or cfg.env.obs != "packed"):
-        yield Problem("net_kind", ("net.kind", "env.id", "env.obs"), "the cells network reads HackMatrix's packed board only", "net.kind=mlp")
+        yield Problem(
+            "net_kind",
+            ("net.kind", "env.id", "env.obs"),
+            "the cells network reads HackMatrix's packed board only",
+            "net.kind=mlp",
+        )
     if cfg.algo.clip_vf_eps > 0 and cfg.algo.value_target == "two_hot":
         keys = ("algo.clip_vf_eps", "algo.value_target")
         yield Problem("clip_two_hot", keys, "a two_hot value cannot be clipped", "algo.clip_vf_eps=0")

@@ -223,7 +223,7 @@ _NEAR, _REACH = 2, SIDE - 1  # all cells up to 2 away in each axis, and the row 
 
 
 def _around_player(words: Array) -> Array:
-    """The 37 cells of the player's neighbourhood and lines of fire, [..., 37, CELL_FEATURES]; marked if on the board."""
+    """The cells near the player and in its lines of fire, [..., 37, CELL_FEATURES]; marked if on the board."""
     halves = _split_planes(words)
     halves = jnp.concatenate([halves, jnp.full_like(halves[..., :1], (1 << HALF) - 1)], axis=-1)
     pos = words[..., 2 * V.PLANES].astype(jnp.int32)[..., None, None]

@@ -181,11 +181,6 @@ def lowest(word: Array) -> Array:
     return word & -word
 
 
-def first_slots(n: Array) -> Array:
-    """The mask of the first `n` slots, 0 <= n <= 32."""
-    return jnp.where(n >= SLOTS, u32(0xFFFFFFFF), (u32(1) << u32(n)) - 1)
-
-
 def compress(planes: Array, keep: Array) -> Array:
     """Move the kept slots of every plane to the low end, in order.
 

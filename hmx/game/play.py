@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.game import bits, paths, roster
+from hmx.game import bits, paths
 from hmx.game.actions import Outcome, perform
 from hmx.game.bits import Array
 from hmx.game.enemies import Occupied, adjacent, enemy_turn, occupied
 from hmx.game.generate import FIRST_INTERVAL, new_game, populate
 from hmx.game.mask import legal_actions, legal_word
-from hmx.game.state import E, Events, Rules, State, T, blocks
+from hmx.game.state import E, Events, Rules, State, blocks
 from hmx.game.tables import FIRST_PROGRAM, SIPHON, P
 
 DEFAULT = Rules()
@@ -163,8 +163,3 @@ def legal(state: State, rules: Rules = DEFAULT) -> Array:
     if state.hp.ndim == 0:
         return legal(_batched(state))[:, 0]
     return legal_actions(legal_word_of(state))
-
-
-def entities(state: State) -> tuple[Array, Array]:
-    """How many enemies and transmissions there are."""
-    return roster.size(state.enemies), roster.size(state.transmissions[: T.PLANES])

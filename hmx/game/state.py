@@ -133,11 +133,6 @@ class Events(NamedTuple):
     program: Array  # number of the program used, -1 if none
 
 
-def plane(planes: Array, index: int) -> Array:
-    """One plane of a roster."""
-    return planes[index]
-
-
 def layer(cells: Board, index: int) -> Board:
     """One plane of the cells."""
     return Board(cells.lo[index], cells.hi[index])

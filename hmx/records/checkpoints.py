@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
+from hmx.records.artefact import read_json
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -114,15 +115,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """
     path = checkpoint / MANIFEST
     hint = "another checkpoint of the run may be intact; `hmx resume` takes the newest that is"
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise HmxError(f"checkpoint {checkpoint} is not complete: no {MANIFEST}", hint, ExitCode.ARTEFACT) from None
-    except (OSError, ValueError) as problem:
-        raise HmxError(f"{path} cannot be read: {problem}", hint, ExitCode.ARTEFACT) from None
-    if isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] > SCHEMA:
-        words = f"{path} has schema {data['schema']}, written by a newer hmx; this one reads schema {SCHEMA}"
-        raise HmxError(words, "upgrade hmx (pip install --upgrade hmx)", ExitCode.ARTEFACT)
+    data = read_json(path, SCHEMA, f"checkpoint {checkpoint} is not complete: no {MANIFEST}", hint)
     try:
         return _manifest(data)
     except (TypeError, KeyError, ValueError, AttributeError):

@@ -14,6 +14,7 @@ from typing import Any
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
+from hmx.records.artefact import read_json
 
 SCHEMA = 1
 STATES = ("running", "finished", "interrupted", "failed")
@@ -145,15 +146,7 @@ def read(path: Path) -> Meta:
         HmxError: missing, damaged, or of a newer schema (exit code 3).
     """
     hint = "the run's configuration, metrics and checkpoints do not depend on this file"
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise HmxError(f"{path} is missing", hint, ExitCode.ARTEFACT) from None
-    except (OSError, ValueError) as problem:
-        raise HmxError(f"{path} cannot be read: {problem}", hint, ExitCode.ARTEFACT) from None
-    if isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] > SCHEMA:
-        words = f"{path} has schema {data['schema']}, written by a newer hmx; this one reads schema {SCHEMA}"
-        raise HmxError(words, "upgrade hmx (pip install --upgrade hmx)", ExitCode.ARTEFACT)
+    data = read_json(path, SCHEMA, f"{path} is missing", hint)
     try:
         data["command"] = tuple(data["command"])
         data["resumes"] = tuple(Resume(**{**r, "command": tuple(r["command"])}) for r in data["resumes"])

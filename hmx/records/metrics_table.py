@@ -99,19 +99,6 @@ METRICS: dict[str, MetricInfo] = {
 }
 
 
-def lookup(name: str) -> MetricInfo:
-    """What is known of a metric; one that an environment made up gets the manner of its group."""
-    if name in METRICS:
-        return METRICS[name]
-    group = name.partition("/")[0]
-    words = "reported by the environment"
-    if group == "reward":
-        return MetricInfo(name, "reward per step", "up", "mean", words)
-    if group == "programs":
-        return MetricInfo(name, "uses", "none", "sum", words)
-    return MetricInfo(name, "share" if name.endswith("_frac") else "", "none", "mean", words)
-
-
 def docs_markdown() -> str:
     """The page docs/metrics.md."""
     out = [

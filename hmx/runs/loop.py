@@ -44,7 +44,6 @@ class Chunk:
     length: int
     num_seeds: int
     traces: int  # how often `update` has been traced; 1 for the life of the chunk
-    compile_seconds: float
 
 
 class LoopResult(NamedTuple):
@@ -104,8 +103,7 @@ def compile_chunk(algorithm: Algorithm, state: TrainState, length: int, num_seed
     shorter last one. That keeps a run bit for bit the same however its updates fall into chunks, which
     programs compiled for different lengths would not promise.
     """
-    start = time.perf_counter()
-    chunk = Chunk(call=_uncompiled, rows=(), length=length, num_seeds=num_seeds, traces=0, compile_seconds=0.0)
+    chunk = Chunk(call=_uncompiled, rows=(), length=length, num_seeds=num_seeds, traces=0)
 
     def counted(state_t: TrainState) -> tuple[TrainState, Metrics]:
         chunk.traces += 1
@@ -132,7 +130,6 @@ def compile_chunk(algorithm: Algorithm, state: TrainState, length: int, num_seed
     with _key_checks(num_seeds):
         lowered = jax.jit(run, donate_argnums=0).lower(shapes, np.int32(0))
     chunk.call = interruptible(lowered.compile)
-    chunk.compile_seconds = time.perf_counter() - start
     return chunk
 
 

@@ -1,7 +1,7 @@
 import re
 
 from hmx.config.schema import REWARD_TERMS
-from hmx.records.metrics_table import GROUPS, METRICS, PROGRAMS, docs_markdown, lookup
+from hmx.records.metrics_table import GROUPS, METRICS, PROGRAMS, docs_markdown
 
 CONTRACT = {
     "reward": {
@@ -109,14 +109,6 @@ def test_maxima_and_counts_are_not_averaged():
         "train/env_steps": "last",
         "reward/kills": "mean",
     }
-
-
-def test_metrics_of_other_environments_get_the_manner_of_their_group():
-    assert lookup("train/entropy") is METRICS["train/entropy"]
-    assert lookup("reward/goal").reduce == "mean"
-    assert lookup("programs/other").reduce == "sum"
-    assert lookup("actions/left_frac").unit == "share"
-    assert lookup("loose").name == "loose"
 
 
 def test_the_page_has_every_metric_once_under_its_group():
