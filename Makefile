@@ -48,7 +48,7 @@ train: $(INSTALLED)
 
 test: $(INSTALLED_TEST)
 	@echo "Testing: every test, on two processes ..."
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: static test
 	@echo "All checks passed."

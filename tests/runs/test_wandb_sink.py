@@ -129,12 +129,15 @@ def test_a_resumed_run_keeps_its_identity_and_a_new_one_does_not(
 
 
 def test_offline_writes_into_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
     monkeypatch.delenv("WANDB_MODE", raising=False)
     fanout = Fanout([WandbSink("offline")])
     fanout.start(run_info(tmp_path))
     fanout.records([{"update": 1, "env_steps": 64, "seed": 3, "wall_time": 1.0, "reward/step_penalty": -0.01}])
     fanout.close("finished")
     assert fanout.warnings == []
+    wandb.teardown()  # what happens when the process exits: only then is wandb's own process sure to have written
     (file,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
     written = file.read_bytes()
     assert b"reward/step_penalty" in written
