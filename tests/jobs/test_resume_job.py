@@ -55,6 +55,27 @@ def test_interrupted_and_resumed_equals_never_stopped(
     assert len(deterministic(whole)) == 8 * seeds
 
 
+@pytest.mark.slow
+def test_hackmatrix_resumes_to_the_same_bits(make_config: MakeConfig, watcher: Any, deterministic: Any) -> None:
+    """Games under way, with their snapshots, and the breakdown of the reward included."""
+    values = {
+        "env__id": "hackmatrix",
+        "env__num_envs": 16,
+        "env__max_steps": 20,
+        "algo__num_steps": 16,
+        "run__total_steps": 4 * 16 * 16,
+        "run__eval_episodes": 0,
+    }
+    whole = train(make_config(4, run__name="whole", **values)).run
+    parts = train(make_config(4, run__name="parts", **values), sinks=[watcher(stop_at=2)]).run
+    resume(parts)
+    assert_same_bits(whole, parts)
+    lines = deterministic(whole)
+    assert lines == deterministic(parts)
+    assert len(lines) == 4
+    assert {"reward/kills", "actions/move_frac", "stats/deaths"} <= set(lines[0])
+
+
 def test_a_run_stopped_while_compiling_begins_with_its_first_update(
     make_config: MakeConfig, watcher: Any, deterministic: Any
 ) -> None:
