@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import signal
+import threading
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -34,6 +36,13 @@ for _name in [*os.environ]:
     if _name.startswith(("HMX_", "WANDB_", "_HMX_")) or _name in {"FORCE_COLOR", "CLICOLOR_FORCE", "GITHUB_ACTIONS"}:
         del os.environ[_name]
 os.environ.update(NO_COLOR="1", COLUMNS="100", LINES="40", TERM="dumb", WANDB_MODE="disabled", WANDB_SILENT="true")
+
+# A script that runs the tests in the background passes ignored signals on to them and to every process they start;
+# those that a test sends must be heard. A handler, unlike an ignored signal, is not inherited.
+if threading.current_thread() is threading.main_thread():
+    for _signum in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(_signum) is signal.SIG_IGN:
+            signal.signal(_signum, signal.default_int_handler)
 
 # The same examples on every machine, and no time limits: a slow machine is not a failure.
 settings.register_profile(
