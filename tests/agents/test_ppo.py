@@ -18,7 +18,7 @@ UPDATES = 3
 
 
 def configure(env_id="frozenlake", num_envs=8, max_steps=9, updates=UPDATES, hidden=(16,), **algo):
-    algo = {"num_steps": 16, "learning_rate": 0.01, **algo}
+    algo = {"num_steps": 16, "learning_rate": 0.01, "update_epochs": 2, "num_minibatches": 4, **algo}
     return Config(
         run=RunConfig(total_steps=updates * num_envs * algo["num_steps"]),
         env=EnvConfig(id=env_id, num_envs=num_envs, max_steps=max_steps),
