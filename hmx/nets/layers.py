@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from hmx.types import Array
+from hmx.types import Array, Key
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
@@ -20,9 +20,25 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+def orthogonal(gain: float) -> nn.initializers.Initializer:
+    """Orthogonal weights (Saxe et al. 2014, arXiv:1312.6120), one matrix at a time even under `vmap`.
+
+    A batched QR factorisation splits its batch over XLA's CPU threads and waits for them from one of them: with
+    two threads a run of several seeds could wait for ever (jaxlib 0.10.2).
+    """
+    draw = nn.initializers.orthogonal(gain)
+
+    def init(key: Key, shape: Sequence[int], dtype: Any = jnp.float32, out_sharding: Any = None) -> Array:
+        del out_sharding
+        one_by_one: Callable[[Key], Array] = jax.custom_batching.sequential_vmap(lambda k: draw(k, shape, dtype))
+        return one_by_one(key)
+
+    return init
+
+
 def dense(width: int, gain: float, name: str) -> nn.Dense:
-    """A linear layer with orthogonal weights (Saxe et al. 2014, arXiv:1312.6120) and zero bias."""
-    init = nn.initializers.orthogonal(gain) if gain else nn.initializers.zeros_init()
+    """A linear layer with orthogonal weights (all zero for `gain` 0) and zero bias."""
+    init = orthogonal(gain) if gain else nn.initializers.zeros_init()
     return nn.Dense(width, kernel_init=init, name=name)
 
 

@@ -1,5 +1,6 @@
 """Networks: shapes, initialisation, and that the cells network is what it says it is."""
 
+import re
 from typing import Any, NamedTuple
 
 import jax
@@ -133,3 +134,16 @@ def test_cells_equal_the_same_thing_written_out(cells):
     hidden = np.maximum(features @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"]), 0)
     value = hidden @ np.asarray(params["value_head"]["kernel"])
     np.testing.assert_allclose(net.apply(params, jnp.asarray(x)).value_raw, value, rtol=1e-4, atol=1e-5)
+
+
+def test_several_seeds_never_factorise_as_a_batch():
+    # A batched QR can wait for ever on two cores, inside XLA: no test could tell that from a slow one.
+    net = make_net(NetConfig(hidden=(8, 8)), Spec())
+    keys = jax.random.split(jax.random.key(0), 3)
+    shapes = re.findall(
+        r"@lapack_sgeqrf_ffi\(.*?\) .*?: \(tensor<([0-9x]+)xf32>\)", jax.jit(jax.vmap(net.init)).lower(keys).as_text()
+    )
+    assert shapes and all(shape.count("x") == 1 for shape in shapes)
+    drawn = jax.jit(jax.vmap(net.init))(keys)
+    alone = [jax.jit(net.init)(key) for key in keys]
+    jax.tree.map(np.testing.assert_array_equal, drawn, jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone))
