@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from hmx.agents import make_algorithm
 from hmx.config.schema import Config
@@ -44,7 +45,9 @@ def compiled(cfg: Config, env: Env) -> tuple[Any, Any]:
     """The update as one program, and a first state."""
     algorithm = make_algorithm(cfg, env)
     state = jax.jit(algorithm.init)(jax.random.key(0))
-    return jax.jit(algorithm.update).lower(state).compile(), state
+    hypers = {name: jnp.float32(value) for name, value in algorithm.hypers(0).items()}
+    program = jax.jit(algorithm.update).lower(state, hypers).compile()
+    return lambda state: program(state, hypers), state
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ The share is the floating-point work of the network's layers per second over the
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 import statistics
 import time
@@ -20,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents import make_algorithm
-from hmx.config.schema import Config
+from hmx.config.load import load
 from hmx.env.registry import make_env
 
 
@@ -56,25 +55,22 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=512)
     parser.add_argument("--num-steps", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the configuration")
     args = parser.parse_args()
 
-    cfg = Config()
-    cfg = dataclasses.replace(
-        cfg,
-        env=dataclasses.replace(cfg.env, num_envs=args.num_envs),
-        algo=dataclasses.replace(cfg.algo, num_steps=args.num_steps),
-    )
+    sizes = [f"env.num_envs={args.num_envs}", f"algo.num_steps={args.num_steps}"]
+    cfg = load(environ={}, sets=[*sizes, *args.set]).config
     env = make_env(cfg.env, cfg.reward)
     algorithm = make_algorithm(cfg, env)
     state = jax.jit(algorithm.init)(jax.random.key(0))
     start = time.perf_counter()
-    update = jax.jit(algorithm.update).lower(state).compile()
+    hypers = {name: jnp.float32(value) for name, value in algorithm.hypers(0).items()}
+    update = jax.jit(algorithm.update).lower(state, hypers).compile()
     compile_s = time.perf_counter() - start
     samples = args.num_envs * args.num_steps
-    seconds = timed(update, state, rounds=args.rounds)
-    act = timed(
-        jax.jit(lambda s, key: algorithm.act(s, s.obs, s.legal, key)), state, jax.random.key(1), rounds=args.rounds
-    )
+    seconds = timed(update, state, hypers, rounds=args.rounds)
+    acting = jax.jit(lambda s, key: algorithm.act(s, s.carry, s.obs, s.legal, s.reset, key))
+    act = timed(acting, state, jax.random.key(1), rounds=args.rounds)
     cells = jax.eval_shape(env.spec.cells, state.obs)[1].shape[-2] if env.spec.cells else 1
     forward = layer_work(state.params, cells)
     work = samples * forward * (1 + 3 * cfg.algo.update_epochs)  # a backward pass is two forward ones

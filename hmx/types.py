@@ -28,6 +28,7 @@ class Timestep(NamedTuple):
     reward: Array  # [E, A] float32
     terminated: Array  # [E] bool: the episode ended by its own rules
     truncated: Array  # [E] bool: cut by the step limit, never together with terminated
+    agent_done: Array  # [E, A] bool: the agent's part ended by the rules; all true exactly where terminated
     terms: dict[str, Array]  # reward term -> [E] float32; they sum to the reward summed over agents
     info: dict[str, Array]  # what else the environment reports, [E, ...]
 
@@ -37,13 +38,15 @@ class Transition(NamedTuple):
 
     obs_t: Array
     legal_t: Array
+    reset_t: Array  # [...] bool: obs_t is the first of an episode
+    alive_t: Array  # [..., A] bool: the agent takes part in the episode
     action_t: Array  # [..., A] int32
     log_prob_t: Array  # [..., A] float32
     value_t: Array  # [..., A] float32, in reward units
     reward_tp1: Array  # [..., A] float32
-    terminated_tp1: Array  # [...] bool
-    truncated_tp1: Array  # [...] bool
-    value_final_tp1: Array  # [..., A] float32: value of `final_obs` where truncated, else 0
+    terminated_tp1: Array  # [..., A] bool: the agent's part of the episode ended by the rules
+    truncated_tp1: Array  # [..., A] bool: it was cut by the step limit
+    value_final_tp1: Array  # [..., A] float32: value of `final_obs` where the episode was cut, else 0
 
 
 class Mean(NamedTuple):

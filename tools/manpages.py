@@ -31,8 +31,7 @@ def pages(changelog: Path) -> dict[str, str]:
     date = release_date(changelog.read_text(encoding="utf-8"))
     ctx = root.make_context("hmx", ["--help"], resilient_parsing=True)
     result = {"hmx": _page("hmx", root, ctx, date, commands=root.commands)}
-    for name, command in root.commands.items():
-        sub = command.make_context(name, [], parent=ctx, resilient_parsing=True)
+    for name, command, sub in members(root, ctx):
         result[f"hmx-{name}"] = _page(f"hmx-{name}", command, sub, date, commands={})
     return result
 
@@ -78,14 +77,31 @@ def _page(name: str, command: Any, ctx: Any, date: str, commands: dict[str, Any]
         lines.append(".SH COMMANDS")
         for word, sub in commands.items():
             lines += [".TP", f".BR {roff('hmx-' + word)} (1)", roff(sub.help.partition("\n\n")[0])]
-    lines.append(".SH OPTIONS")
-    for spelling, text in options(command, ctx):
-        lines += [".TP", f".B {roff(spelling)}", roff(text)]
+    lines += [".SH OPTIONS", *_options(command, ctx)]
+    if not commands:
+        for word, sub, sub_ctx in members(command, ctx):
+            lines += [
+                f".SH {word.upper()}",
+                f".B {roff(f'{name} {word}'.replace('-', ' '))}",
+                roff(_synopsis(sub, sub_ctx)),
+            ]
+            lines += [".PP", *_paragraphs(sub.help.strip()), *_options(sub, sub_ctx)]
     lines.append(".SH EXIT STATUS")
     for code, text in EXIT_STATUS.items():
         lines += [".TP", f".B {int(code)}", roff(text)]
     lines += _ending(name, commands)
     return "\n".join(lines) + "\n"
+
+
+def members(command: Any, ctx: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The commands of a group, each with its context; none for a command that is no group."""
+    for word, sub in getattr(command, "commands", {}).items():
+        yield word, sub, sub.make_context(word, [], parent=ctx, resilient_parsing=True)
+
+
+def _options(command: Any, ctx: Any) -> Iterator[str]:
+    for spelling, text in options(command, ctx):
+        yield from (".TP", f".B {roff(spelling)}", roff(text))
 
 
 def _ending(name: str, commands: dict[str, Any]) -> list[str]:

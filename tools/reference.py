@@ -52,15 +52,27 @@ def cli() -> str:
     root: Any = typer.main.get_command(app)
     ctx = root.make_context("hmx", ["--help"], resilient_parsing=True)
     lines = ["# Commands", "", "The same text as in `hmx COMMAND --help` and `man hmx-COMMAND`."]
-    for name, command in root.commands.items():
-        sub = command.make_context(name, [], parent=ctx, resilient_parsing=True)
-        usage = " ".join(command.collect_usage_pieces(sub)).replace("{", "").replace("}", "")
-        blocks = [" ".join(block.split()) for block in command.help.strip().split("\n\n")]
-        lines += ["", f"## hmx {name}", "", f"`hmx {name} {usage}`", "", "\n\n".join(blocks), ""]
-        lines += ["| option | meaning |", "|---|---|"]
-        lines += [
-            f"| `{spelling}` | {text.replace('|', '&#124;')} |" for spelling, text in manpages.options(command, sub)
-        ]
+    for name, command, sub in manpages.members(root, ctx):
+        lines += _command(f"hmx {name}", command, sub, "##")
+        for word, member, member_ctx in manpages.members(command, sub):
+            lines += _command(f"hmx {name} {word}", member, member_ctx, "###")
     lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {int(code)} | {text} |" for code, text in manpages.EXIT_STATUS.items()]
     return "\n".join(lines) + "\n"
+
+
+def _command(name: str, command: Any, ctx: Any, head: str) -> list[str]:
+    usage = " ".join(command.collect_usage_pieces(ctx)).replace("{", "").replace("}", "")
+    blocks = [" ".join(block.split()) for block in command.help.strip().split("\n\n")]
+    return [
+        "",
+        f"{head} {name}",
+        "",
+        f"`{name} {usage}`",
+        "",
+        "\n\n".join(blocks),
+        "",
+        "| option | meaning |",
+        "|---|---|",
+        *(f"| `{spelling}` | {text.replace('|', '&#124;')} |" for spelling, text in manpages.options(command, ctx)),
+    ]

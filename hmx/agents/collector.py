@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,74 +11,112 @@ import jax.numpy as jnp
 from hmx.agents.metrics import Episode, over_time, step_metrics
 from hmx.agents.types import Decision
 from hmx.env.protocol import Env, EnvState
-from hmx.types import Array, Key, Metrics, Transition
+from hmx.types import Array, Key, Metrics, Timestep, Transition
+
+Carry = Any
 
 
 class Actors(NamedTuple):
-    """Where the environments stand: their states, what their agents see, and the episodes under way."""
+    """Where the environments stand: their states, what their agents see and remember, and the episodes under way."""
 
     env_state: EnvState
     obs: Array  # [E, A, *obs_shape]: the observation the next action is taken from
     legal: Array  # [E, A, num_actions]
     episode: Episode  # [E]
+    carry: Carry  # [E, A, ...]: the network's memory before it sees `obs`; () for one without
+    reset: Array  # [E] bool: `obs` is the first of an episode, so the memory is to be emptied
+    agent_done: Array  # [E, A] bool: the agent's part of the episode is over already
+
+
+class Policy(NamedTuple):
+    """What the collector asks a network.
+
+    `act(carry, obs, legal, reset, key) -> (Decision, carry)` and `value(carry, obs, reset) -> [E, A]` in reward units.
+    """
+
+    act: Callable[[Carry, Array, Array, Array, Key], tuple[Decision, Carry]]
+    value: Callable[[Carry, Array, Array], Array]
 
 
 class Rollout(NamedTuple):
-    """`transitions [T, E, ...]` and the value of the observation after the last step, `[E, A]`."""
+    """What was played, and what its learner needs besides."""
 
-    transitions: Transition
-    value_last: Array
+    transitions: Transition  # [T, E, ...]
+    carry: Carry  # [R, E, A, ...]: the memory before each of R rows of T / R steps
+    value_last: Array  # [E, A]: value of the observation after the last step
 
 
-def start(env: Env, num_envs: int, key: Key) -> Actors:
+def start(env: Env, num_envs: int, carry: Carry, key: Key) -> Actors:
     """Freshly reset environments."""
     env_state, timestep = env.reset(jax.random.split(key, num_envs))
-    return Actors(env_state, timestep.obs, timestep.legal, Episode.start(num_envs))
+    return Actors(
+        env_state,
+        timestep.obs,
+        timestep.legal,
+        Episode.start(num_envs),
+        carry,
+        reset=jnp.ones(num_envs, bool),
+        agent_done=jnp.zeros(timestep.reward.shape, bool),
+    )
 
 
 def collect(
-    env: Env,
-    act: Callable[[Array, Array, Key], Decision],
-    value: Callable[[Array], Array],
-    actors: Actors,
-    key: Key,
-    num_steps: int,
+    env: Env, policy: Policy, actors: Actors, key: Key, num_steps: int, num_rows: int = 1
 ) -> tuple[Actors, Rollout, Metrics]:
     """Play `num_steps` steps in every environment.
 
     Args:
         env: the environment.
-        act: `(obs, legal, key) -> Decision`.
-        value: `obs [E, A, ...] -> [E, A]`, in reward units.
+        policy: how actions are chosen and observations valued.
         actors: where to go on.
         key: the rollout's own key.
         num_steps: length of the rollout.
+        num_rows: parts of equal length at whose starts the memory is kept; divides `num_steps`.
     """
     num_envs = actors.obs.shape[0]
+    per_row = num_steps // num_rows
 
     def play(actors: Actors, step: Array) -> tuple[Actors, tuple[Transition, Metrics]]:
         k_act, k_env = jax.random.split(jax.random.fold_in(key, step))
-        decision = act(actors.obs, actors.legal, k_act)
+        decision, carry = policy.act(actors.carry, actors.obs, actors.legal, actors.reset, k_act)
         env_state, timestep = env.step(actors.env_state, decision.action, jax.random.split(k_env, num_envs))
-        transition = Transition(
-            obs_t=actors.obs,
-            legal_t=actors.legal,
-            action_t=decision.action,
-            log_prob_t=decision.log_prob,
-            value_t=decision.value,
-            reward_tp1=timestep.reward,
-            terminated_tp1=timestep.terminated,
-            truncated_tp1=timestep.truncated,
-            value_final_tp1=value_where(timestep.truncated, value, timestep.final_obs),
+        going_on = jnp.zeros(num_envs, bool)
+        value_final = value_where(
+            timestep.truncated, lambda obs: policy.value(carry, obs, going_on), timestep.final_obs
         )
+        transition = _transition(actors, decision, timestep, value_final)
         episode = Episode(actors.episode.total + timestep.reward.sum(-1), actors.episode.length + 1)
         metrics = step_metrics(env.spec, decision.action, timestep, episode)
         done = timestep.terminated | timestep.truncated
         carried = Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length))
-        return Actors(env_state, timestep.obs, timestep.legal, carried), (transition, metrics)
+        agent_done = timestep.agent_done & ~done[:, None]
+        after = Actors(env_state, timestep.obs, timestep.legal, carried, carry, done, agent_done)
+        return after, (transition, metrics)
 
-    actors, (transitions, metrics) = jax.lax.scan(play, actors, jnp.arange(num_steps))
-    return actors, Rollout(transitions, value(actors.obs)), over_time(metrics)
+    def play_row(actors: Actors, row: Array) -> tuple[Actors, tuple[Transition, Metrics, Carry]]:
+        after, (transitions, metrics) = jax.lax.scan(play, actors, row * per_row + jnp.arange(per_row))
+        return after, (transitions, over_time(metrics), actors.carry)
+
+    actors, (transitions, metrics, carry) = jax.lax.scan(play_row, actors, jnp.arange(num_rows))
+    transitions = jax.tree.map(lambda leaf: leaf.reshape(num_steps, *leaf.shape[2:]), transitions)
+    value_last = policy.value(actors.carry, actors.obs, actors.reset)
+    return actors, Rollout(transitions, carry, value_last), over_time(metrics)
+
+
+def _transition(actors: Actors, decision: Decision, timestep: Timestep, value_final: Array) -> Transition:
+    return Transition(
+        obs_t=actors.obs,
+        legal_t=actors.legal,
+        reset_t=actors.reset,
+        alive_t=~actors.agent_done,
+        action_t=decision.action,
+        log_prob_t=decision.log_prob,
+        value_t=decision.value,
+        reward_tp1=timestep.reward,
+        terminated_tp1=timestep.agent_done,
+        truncated_tp1=timestep.truncated[:, None] & ~timestep.agent_done,
+        value_final_tp1=value_final,
+    )
 
 
 def value_where(where: Array, value: Callable[[Array], Array], obs: Array) -> Array:

@@ -16,8 +16,17 @@ from hmx.env.protocol import Env
 from hmx.rl import distributions
 from hmx.types import Array, Key, Timestep
 
-Policy = Callable[[Any, Array, Array, Key], Array]
-"""`(train state, obs [E, A, ...], legal [E, A, num_actions], key) -> action [E, A]`."""
+
+class Policy(NamedTuple):
+    """How actions are chosen.
+
+    `act(train state, carry, obs [E, A, ...], legal [E, A, num_actions], reset [E], key) -> (action [E, A], carry)`;
+    `initial_carry((E, A))` is an empty memory.
+    """
+
+    act: Callable[[Any, Any, Array, Array, Array, Key], tuple[Array, Any]]
+    initial_carry: Callable[[tuple[int, int]], Any]
+
 
 _STEP_LIMIT = 10_000  # of an episode in an environment that sets none: a policy may walk in circles for ever
 
@@ -35,23 +44,30 @@ class _Play(NamedTuple):
     env_state: Any
     obs: Array
     legal: Array
+    carry: Any
+    reset: Array  # [E] bool
     step: Array  # int32
     played: Array  # [E] int32: episodes each environment has finished
     episodes: Episodes  # [Q, E]
 
 
-def random_policy(state: TrainState, obs: Array, legal: Array, key: Key) -> Array:
-    """Uniformly random over the legal actions; ignores the train state."""
-    return distributions.sample(key, jnp.zeros(legal.shape, jnp.float32), legal)
+def random_policy(initial_carry: Callable[[tuple[int, int]], Any] = lambda shape: ()) -> Policy:
+    """Uniformly random over the legal actions; ignores the train state and leaves the memory alone."""
+
+    def act(state: Any, carry: Any, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Any]:
+        return distributions.sample(key, jnp.zeros(legal.shape, jnp.float32), legal), carry
+
+    return Policy(act, initial_carry)
 
 
 def algorithm_policy(algorithm: Algorithm, greedy: bool) -> Policy:
     """The algorithm's policy, sampled or greedy."""
 
-    def policy(state: TrainState, obs: Array, legal: Array, key: Key) -> Array:
-        return algorithm.act(state, obs, legal, key, greedy).action
+    def act(state: Any, carry: Any, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Any]:
+        decision, carry = algorithm.act(state, carry, obs, legal, reset, key, greedy)
+        return decision.action, carry
 
-    return policy
+    return Policy(act, algorithm.initial_carry)
 
 
 def make_evaluator(env: Env, policy: Policy, num_envs: int, num_episodes: int) -> Callable[[TrainState, Key], Episodes]:
@@ -79,6 +95,8 @@ def make_evaluator(env: Env, policy: Policy, num_envs: int, num_episodes: int) -
             env_state,
             timestep.obs,
             timestep.legal,
+            policy.initial_carry((num_envs, env.spec.num_agents)),
+            jnp.ones(num_envs, bool),
             step=jnp.int32(0),
             played=jnp.zeros(num_envs, jnp.int32),
             episodes=_no_episodes(timestep, wanted.shape),
@@ -106,7 +124,7 @@ def _no_episodes(timestep: Timestep, shape: tuple[int, ...]) -> Episodes:
 
 def _step(env: Env, policy: Policy, state: TrainState, key: Key, play: _Play) -> _Play:
     k_act, k_env = jax.random.split(jax.random.fold_in(key, play.step))
-    action = policy(state, play.obs, play.legal, k_act)
+    action, carry = policy.act(state, play.carry, play.obs, play.legal, play.reset, k_act)
     env_state, timestep = env.step(play.env_state, action, jax.random.split(k_env, play.played.shape[0]))
     done = timestep.terminated | timestep.truncated
     # the row of the episode under way; none once an environment has played them all
@@ -125,4 +143,4 @@ def _step(env: Env, policy: Policy, state: TrainState, key: Key, play: _Play) ->
         finished=episodes.finished | (here & done[None]),
         info=info,
     )
-    return _Play(env_state, timestep.obs, timestep.legal, play.step + 1, play.played + done, episodes)
+    return _Play(env_state, timestep.obs, timestep.legal, carry, done, play.step + 1, play.played + done, episodes)

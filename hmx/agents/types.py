@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from hmx.types import Array, Key, Metrics
 
 Params = Any
-TrainState = Any  # a pytree of arrays and typed keys, with at least `params`, `update` (int32) and `env_steps`
+TrainState = Any  # a pytree of arrays and typed keys, with at least `params` and `update` (int32)
+Hypers = dict[str, Array]  # scheduled hyperparameter -> float32 scalar, for one update
 
 
 class Decision(NamedTuple):
@@ -21,11 +22,22 @@ class Decision(NamedTuple):
 
 
 class Algorithm(NamedTuple):
-    """`init(key)`, one `update(state)` (a rollout and its gradient steps), and the policy.
+    """`init(key)`, one `update(state, hypers)` (a rollout and its gradient steps), and the policy.
 
-    `act(state, obs, legal, key, greedy)` reads only what the policy needs of the state; `greedy` is static.
+    - `hypers(update)` runs on the host: the value of every scheduled hyperparameter for the update of that number
+      (from 0). It depends on nothing but the number, so a resumed run needs no schedule state.
+    - `act(state, carry, obs, legal, reset, key, greedy)` reads only what the policy needs of the state; `carry` is its
+      memory `[E, A, ...]`, emptied where `reset [E]` holds before it is used; `greedy` is static. It returns the
+      decision and the new memory. `initial_carry((E, A))` is an empty one.
+    - `forget(before, after)` is `after` without what was learned since `before`: the environments have moved on, the
+      parameters have not.
+    - `experience(state, hypers)` is what `update` would learn from, as arrays by name: for diagnosis.
     """
 
     init: Callable[[Key], TrainState]
-    update: Callable[[TrainState], tuple[TrainState, Metrics]]
-    act: Callable[..., Decision]
+    update: Callable[[TrainState, Hypers], tuple[TrainState, Metrics]]
+    hypers: Callable[[int], dict[str, float]]
+    act: Callable[..., tuple[Decision, Any]]
+    initial_carry: Callable[[tuple[int, int]], Any]
+    forget: Callable[[TrainState, TrainState], TrainState]
+    experience: Callable[[TrainState, Hypers], dict[str, Array]]

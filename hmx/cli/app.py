@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hmx.cli import evaluate, play, resume, train, watch
+from hmx.cli import compute_config, evaluate, grad_report, play, resume, runs, train, watch
 from hmx.cli.boundary import Boundary
 from hmx.cli.version import version
 
@@ -56,5 +56,14 @@ def _help_of(function: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-for _function in (train.train, resume.resume, evaluate.evaluate, watch.watch, play.play):
-    app.command(_function.__name__, help=_help_of(_function))(_function)
+for _function in (
+    train.train,
+    resume.resume,
+    evaluate.evaluate,
+    watch.watch,
+    play.play,
+    compute_config.compute_config,
+    grad_report.grad_report,
+):
+    app.command(_function.__name__.replace("_", "-"), help=_help_of(_function))(_function)
+app.add_typer(runs.app, name="runs")

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from hmx.config.textfile import printable
 from hmx.errors import ExitCode, HmxError
 
 # What a user can do something about although nobody foresaw the place it happened in.
@@ -28,6 +29,9 @@ _DISK = {
     errno.ENOTDIR: "a part of this path is a file; choose another folder",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+
+# Threads that `hmx.runs` starts and that may not be able to end.
+_WORKERS = ("hmx-work", "hmx-save", "hmx-wandb")
 
 
 class Boundary(TyperGroup):
@@ -99,7 +103,7 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
 
 
 def say(kind: str, message: str, hint: str = "") -> None:
-    """Writes `kind: message`, and a hint under an empty line, to stderr."""
+    """Writes `kind: message`, and a hint under an empty line, to stderr; what a file says cannot steer the terminal."""
     from rich.console import Console
     from rich.text import Text
 
@@ -107,10 +111,10 @@ def say(kind: str, message: str, hint: str = "") -> None:
     console = Console(stderr=True, highlight=False)
     with contextlib.suppress(BrokenPipeError):
         # A terminal gets whole words; a file gets whole lines. A hint is a command to copy: it is never cut.
-        console.print(Text.assemble((f"{kind}: ", style), message), soft_wrap=not console.is_terminal)
+        console.print(Text.assemble((f"{kind}: ", style), printable(message)), soft_wrap=not console.is_terminal)
         if hint:
             console.print()
-            console.print(Text.assemble(("hint: ", "bold cyan"), hint), soft_wrap=True)
+            console.print(Text.assemble(("hint: ", "bold cyan"), printable(hint)), soft_wrap=True)
 
 
 def nearest(word: str, names: Sequence[str]) -> str | None:
@@ -151,9 +155,9 @@ def _take_debug(words: list[str]) -> tuple[list[str], bool]:
 
 def _interrupted(error: BaseException) -> int:
     signum = int(getattr(error, "signum", signal.SIGINT))
-    say("error", "interrupted")
-    if any(thread.daemon and thread.name == "hmx-work" for thread in threading.enumerate()):
-        # Compiled code is still running in another thread, and nobody may wait for it.
+    say("error", "interrupted", str(getattr(error, "hint", "")))
+    if any(thread.daemon and thread.name in _WORKERS for thread in threading.enumerate()):
+        # Compiled code, a write or a network is still busy in another thread, and nobody may wait for it.
         _flush()
         os._exit(128 + signum)
     return 128 + signum

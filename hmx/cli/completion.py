@@ -27,6 +27,11 @@ def wandb_modes(incomplete: str) -> list[str]:
     return [str(choice) for choice in FIELDS["run.wandb"].choices if str(choice).startswith(incomplete)]
 
 
+def nonfinite_modes(incomplete: str) -> list[str]:
+    """The choices of `run.on_nonfinite`."""
+    return [str(choice) for choice in FIELDS["run.on_nonfinite"].choices if str(choice).startswith(incomplete)]
+
+
 def settings(incomplete: str) -> list[Choice]:
     """`section.key=`, and after the equals sign the values of a closed choice or the default."""
     return list(_settings(incomplete))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hmx.cli.options import Json, RunArgument
+from hmx.cli.options import MAX_SEED, Json, RunArgument
 
 
 def _policies(incomplete: str) -> list[str]:
@@ -30,7 +30,8 @@ def evaluate(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="Seed of the evaluation; the run's by default.")
+        int | None,
+        typer.Option("--seed", metavar="N", min=0, max=MAX_SEED, help="Seed of the evaluation; the run's by default."),
     ] = None,
     checkpoint: Annotated[
         int | None, typer.Option("--checkpoint", metavar="UPDATE", help="Which checkpoint; the newest by default.")

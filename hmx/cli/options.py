@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RUN_PANEL = "Run"
 CONFIG_PANEL = "Configuration"
 OUTPUT_PANEL = "Output"
+MAX_SEED = 2**31 - 1  # as for run.seed
 
 
 def doc(key: str) -> str:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hmx.cli.options import RUN_PANEL, Json, RunArgument
+from hmx.cli import completion
+from hmx.cli.options import RUN_PANEL, DryRun, Json, RunArgument, Sets
 
 
 def resume(
@@ -20,12 +21,26 @@ def resume(
             rich_help_panel=RUN_PANEL,
         ),
     ] = None,
+    on_nonfinite: Annotated[
+        str | None,
+        typer.Option(
+            "--on-nonfinite",
+            metavar="MODE",
+            help="From here on, stop at an update whose numbers are not finite, or skip what it would teach.",
+            autocompletion=completion.nonfinite_modes,
+            rich_help_panel=RUN_PANEL,
+        ),
+    ] = None,
+    sets: Sets = None,
+    dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Go on with a run from its last checkpoint.
+    """Go on with a run from its last intact checkpoint.
 
-    The result is bit for bit that of a run that never stopped.
+    The result is bit for bit that of a run that never stopped. What the state does not depend on may be changed with
+    --set; each change is noted in the run's meta.json.
     """
-    from hmx.cli.training import go_on
+    from hmx.cli.training import dry_resume, go_on
 
-    go_on(run, total_steps=steps, json=json)
+    changes = {"run.total_steps": steps, "run.on_nonfinite": on_nonfinite}
+    (dry_resume if dry_run else go_on)(run, changes=changes, sets=sets or (), json=json)

@@ -128,17 +128,19 @@ def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:
     )
     yield "run", f"{sizes.num_updates:,} updates, {sizes.total_env_steps:,} steps per seed"
     yield "chunk", f"{sizes.updates_per_chunk} updates in one compiled call"
-    yield "checkpoints", f"{sizes.num_checkpoints} written, {_bytes(planned.checkpoint_bytes)} kept on disk"
+    yield "checkpoints", f"{sizes.num_checkpoints} written, {data_size(planned.checkpoint_bytes)} kept on disk"
     yield (
         "memory",
-        f"{_bytes(planned.state_bytes)} of state and {_bytes(planned.rollout_bytes)} of rollout, on {planned.device}",
+        f"{data_size(planned.state_bytes)} of state and {data_size(planned.rollout_bytes)} of rollout, "
+        f"on {planned.device}",
     )
     for change in planned.auto_scale:
         yield "scaled", change
     yield from planned.files.items()
 
 
-def _bytes(count: float) -> str:
+def data_size(count: float) -> str:
+    """Bytes in words, such as `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json as jsonlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
-from hmx.cli import tables
+from hmx.cli import run_tables, tables
 from hmx.cli.boundary import say
 from hmx.cli.console import ConsoleSink, JsonSink
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError
 
 if TYPE_CHECKING:
     from hmx.config.load import Loaded
@@ -31,16 +33,44 @@ def run(loaded: Loaded, *, force: bool, json: bool) -> None:
     _carry_out(start, json)
 
 
-def go_on(run_name: Path, *, total_steps: str | None, json: bool) -> None:
+Changes = Mapping[str, str | None]  # dotted key -> text; None where the option was not given
+
+
+def go_on(run_name: Path, *, changes: Changes, sets: Iterable[str], json: bool) -> None:
     """Resumes, tells, and ends likewise."""
     from hmx.jobs.resume import resume
 
-    changes = {} if total_steps is None else {"run.total_steps": total_steps}
+    wanted = _together(changes, sets)
 
     def start(sinks: Sequence[Sink]) -> TrainResult:
-        return resume(run_name, changes=changes, sinks=sinks, command_line=_command_line())
+        return resume(run_name, changes=wanted, sinks=sinks, command_line=_command_line())
 
     _carry_out(start, json)
+
+
+def dry_resume(run_name: Path, *, changes: Changes, sets: Iterable[str], json: bool) -> None:
+    """Says what a resumption would be."""
+    from hmx.jobs.resume import plan
+
+    planned = plan(run_name, changes=_together(changes, sets))
+    if json:
+        print_json(planned.to_json())
+        return
+    Console(highlight=False).print(run_tables.resumption(planned))
+    for warning in planned.warnings:
+        say("warning", warning)
+
+
+def _together(changes: Changes, sets: Iterable[str]) -> dict[str, str]:
+    """The changes of all options; one of its own wins over --set."""
+    wanted = {}
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            given = quoted(text) or '""'
+            raise HmxError(f"--set {given}: must read section.key=value", "--set run.total_steps=1000000")
+        wanted[key.strip()] = value
+    return wanted | {key: value for key, value in changes.items() if value is not None}
 
 
 def dry(loaded: Loaded, *, force: bool, json: bool) -> None:

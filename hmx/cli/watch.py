@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import OUTPUT_PANEL, Json, switch
+from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, switch
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
@@ -25,7 +25,10 @@ ScenarioFile = Annotated[
         rich_help_panel=GAME_PANEL,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the game.", rich_help_panel=GAME_PANEL)]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", metavar="N", min=0, max=MAX_SEED, help="Seed of the game.", rich_help_panel=GAME_PANEL),
+]
 
 
 def watch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hmx.config.derive import horizon
 from hmx.config.divisors import nearest_ratio
 from hmx.config.fields import get, replace
 from hmx.config.schema import Config
@@ -16,7 +17,7 @@ MIN_EPOCHS = 2
 def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> tuple[Config, list[str]]:
     """Fits minibatches, epochs and step size to the batch.
 
-    A batch whose minibatches hold more than 8,192 steps gets more of them: the number that divides the batch and
+    A batch whose minibatches hold more than 8,192 steps gets more of them: the number that divides its rows and
     comes closest to 8,192 (and is closer than what was there). With f the growth of that number, epochs become
     max(2, epochs // f), and the step size falls by as much as gradient steps per update rise. Nothing ever rises
     but the number of minibatches; small batches stay as they are.
@@ -29,12 +30,14 @@ def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> tuple[C
         The scaled configuration, and one line `key: old -> new, why` for each change.
     """
     algo = cfg.algo
-    batch = cfg.env.num_envs * algo.num_steps
-    if min(cfg.env.num_envs, algo.num_steps, algo.num_minibatches, algo.update_epochs) < 1:
+    if min(cfg.env.num_envs, cfg.env.num_agents, algo.num_steps, algo.num_minibatches, algo.update_epochs) < 1:
+        return cfg, []
+    batch, length = cfg.env.num_envs * cfg.env.num_agents * algo.num_steps, horizon(cfg)
+    if length < 1 or algo.num_steps % length:
         return cfg, []
     if not _ours(origins, "algo.num_minibatches") or batch <= MINIBATCH * algo.num_minibatches:
         return cfg, []
-    minibatches = nearest_ratio(batch, batch / MINIBATCH)
+    minibatches = nearest_ratio(batch // length, batch / MINIBATCH)
     if minibatches <= algo.num_minibatches:
         return cfg, []
     epochs = min(algo.update_epochs, max(MIN_EPOCHS, algo.update_epochs // (minibatches // algo.num_minibatches)))

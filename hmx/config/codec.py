@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.fields import FIELDS, SECTIONS, get, replace
 from hmx.config.names import nearest
-from hmx.config.problem import UNKNOWN, Problem, error
+from hmx.config.problem import MAX_LINES, UNKNOWN, Problem, error
 from hmx.config.schema import Config
+from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 
 SCHEMA = 1
@@ -22,6 +23,7 @@ SHAPE_KEYS: tuple[str, ...] = (
     "run.num_seeds",
     "env.id",
     "env.num_envs",
+    "env.num_agents",
     "env.obs",
     "env.undo_depth",
     "net.kind",
@@ -30,6 +32,8 @@ SHAPE_KEYS: tuple[str, ...] = (
     "net.activation",
     "net.shared_torso",
     "net.layer_norm",
+    "net.rnn",
+    "net.rnn_hidden",
     "algo.name",
     "algo.value_target",
 )
@@ -93,7 +97,8 @@ def resolve(
         origin = (origins or {}).get(key, "")
         field = FIELDS.get(key)
         if field is None:
-            problems.append(unknown_key(key, show(value), origin))
+            few = len(problems) < MAX_LINES  # what is not listed needs no search for a better name
+            problems.append(unknown_key(key, show(value), origin) if few else Problem(UNKNOWN, (key,), "", "", "", ""))
             continue
         try:
             values[key] = coerce(field, value, text)
@@ -106,28 +111,29 @@ def unknown_key(key: str, value: str = "", origin: str = "") -> Problem:
     """The problem of a key that the schema does not have, with the nearest that it has."""
     near = nearest(key, FIELDS)
     section, dot, _ = key.partition(".")
-    what = "unknown key" if section in SECTIONS or not dot else f"unknown section {section}"
+    what = "unknown key" if section in SECTIONS or not dot else f"unknown section {quoted(section)}"
     if near is None:
         return Problem(UNKNOWN, (key,), f"{what}; sections are {', '.join(SECTIONS)}", "", value, origin)
     try:
         coerce(FIELDS[near], value, text=True)
     except BadValue as bad:
         return Problem(UNKNOWN, (key,), what, bad.suggestion, value, origin)
-    return Problem(UNKNOWN, (key,), what, f"{near}={value}", value, origin)
+    return Problem(UNKNOWN, (key,), what, f"{near}={quoted(value)}", value, origin)
 
 
 def digest(cfg: Config) -> str:
     """SHA-256 over the canonical JSON of the whole configuration, as 64 hex digits."""
-    return _sha(to_dict(cfg))
+    return sha256(to_dict(cfg))
 
 
-def shape_digest(cfg: Config) -> str:
-    """SHA-256 over `SHAPE_KEYS`: equal for two configurations whose checkpoints fit each other."""
+def shape_digest(cfg: Config, keys: tuple[str, ...] = SHAPE_KEYS) -> str:
+    """SHA-256 over `SHAPE_KEYS`, or those of an earlier schema: equal where checkpoints fit each other."""
     data = to_dict(cfg)
-    return _sha({key: data[FIELDS[key].section][FIELDS[key].name] for key in SHAPE_KEYS})
+    return sha256({key: data[FIELDS[key].section][FIELDS[key].name] for key in keys})
 
 
-def _sha(data: Any) -> str:
+def sha256(data: Any) -> str:
+    """SHA-256 over the canonical JSON of plain values, as 64 hex digits."""
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -187,10 +193,11 @@ def parse_toml(text: str, source: str) -> Parsed:
         raise _syntax_error(text, source, str(problem)) from None
     schema = data.get("schema", SCHEMA)
     if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
-        raise HmxError(f"{source}: schema must be a whole number, not {schema!r}", f"write: schema = {SCHEMA}")
+        given = quoted(repr(schema) if isinstance(schema, str) else show(schema))
+        raise HmxError(f"{source}: schema must be a whole number, not {given}", f"write: schema = {SCHEMA}")
     if schema > SCHEMA:
         raise HmxError(
-            f"{source} has schema {schema}, written by a newer hmx; this one reads schema {SCHEMA}",
+            f"{source} has schema {show(schema)}, written by a newer hmx; this one reads schema {SCHEMA}",
             "upgrade hmx (pip install --upgrade hmx), or write the file again with this version",
         )
     return Parsed(flatten(data), _lines(text))
@@ -201,9 +208,9 @@ def _syntax_error(text: str, source: str, words: str) -> HmxError:
     line = int(at[1]) if at else max(1, len(text.rstrip().splitlines()))
     what = words[: at.start()].strip() if at else words.replace("(at end of document)", "").strip()
     rows = text.splitlines()
-    shown = rows[line - 1].strip()[:80] if 0 < line <= len(rows) else ""
+    shown = quoted(rows[line - 1].strip()) if 0 < line <= len(rows) else ""
     hint = f"line {line} reads: {shown}" if shown else "a configuration has lines such as: num_envs = 512"
-    return HmxError(f"{source}:{line}: not valid TOML: {what}", hint)
+    return HmxError(f"{source}:{line}: not valid TOML: {quoted(what, 200)}", hint)
 
 
 def _lines(text: str) -> dict[str, int]:

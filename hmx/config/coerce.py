@@ -10,6 +10,8 @@ from hmx.config.names import nearest
 
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
+_MAX_INT = 2**53 - 1  # what JSON and every float64 can say exactly
+_MAX_BITS = 1024  # of an integer in a message; Python itself refuses to write more than 4,300 digits
 
 
 class BadValue(ValueError):
@@ -44,11 +46,15 @@ def coerce(field: Field, value: Any, text: bool = False) -> Any:
 
 
 def show(value: Any) -> str:
-    """A value as one would type it after `--set key=`."""
+    """A value as one would type it after `--set key=`; no option takes what is nested deeper than a list."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (tuple, list)):
-        return ",".join(show(v) for v in value)
+        return ",".join("[...]" if isinstance(v, (tuple, list, dict)) else show(v) for v in value)
+    if isinstance(value, dict):
+        return "{...}"
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        return f"a number of {value.bit_length():,} bits"
     return str(value)
 
 
@@ -118,6 +124,8 @@ def _whole(field: Field, value: Any) -> int:
             raise _bad(field, words)
         if value != int(value):
             raise _bad(field, words, None if field.kind.startswith("tuple") else round(value) or field.default)
+    if abs(value) > _MAX_INT:
+        raise _bad(field, f"must be at most {_MAX_INT:,} in size")
     return int(value)
 
 

@@ -9,20 +9,28 @@ from typing import Any, NamedTuple
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.divisors import neighbours
 from hmx.config.fields import FIELDS, get
+from hmx.config.hypers import SCHEDULED
 from hmx.config.limits import LIMITS
 from hmx.config.names import clean_run_name, is_run_name, nearest
 from hmx.config.problem import Problem, error
 from hmx.config.schema import ENV_IDS, Config
 
-COUNTER_LIMIT = 2**32 - 1
-"""The highest count of a uint32, the widest integer there is on a device by default."""
+SEVERAL_AGENTS = ("rendezvous",)
+"""The environments that take more than one agent."""
 
 
 class Derived(NamedTuple):
-    """Sizes of a run, per seed. `steps` are environment steps; an update is one rollout and its gradient steps."""
+    """Sizes of a run, per seed; an update is one rollout and its gradient steps.
+
+    `steps` are environment steps. An agent step is one step of one agent: `env.num_agents` times as many.
+    """
 
     batch_size: int  # steps per update = env.num_envs x algo.num_steps
-    minibatch_size: int  # steps per gradient step
+    agent_steps: int  # per update
+    horizon: int  # agent steps of a training row
+    segments: int  # training rows per update
+    minibatch_segments: int  # rows per gradient step
+    minibatch_size: int  # agent steps per gradient step
     gradient_steps_per_update: int
     num_updates: int  # the fewest whole updates that reach run.total_steps
     gradient_steps: int  # over the whole run
@@ -37,13 +45,18 @@ class Derived(NamedTuple):
 def derive(cfg: Config) -> Derived:
     """The sizes of a run; the configuration must have no `problems`."""
     batch = cfg.env.num_envs * cfg.algo.num_steps
+    agent_steps, length = batch * cfg.env.num_agents, horizon(cfg)
     gradient_steps = cfg.algo.update_epochs * cfg.algo.num_minibatches
     updates = _ceil_div(cfg.run.total_steps, batch)
     per_chunk = min(cfg.run.updates_per_chunk, updates)
     chunks = _ceil_div(updates, per_chunk)
     return Derived(
         batch_size=batch,
-        minibatch_size=batch // cfg.algo.num_minibatches,
+        agent_steps=agent_steps,
+        horizon=length,
+        segments=agent_steps // length,
+        minibatch_segments=agent_steps // length // cfg.algo.num_minibatches,
+        minibatch_size=agent_steps // cfg.algo.num_minibatches,
         gradient_steps_per_update=gradient_steps,
         num_updates=updates,
         gradient_steps=updates * gradient_steps,
@@ -56,8 +69,19 @@ def derive(cfg: Config) -> Derived:
     )
 
 
+def horizon(cfg: Config) -> int:
+    """Steps of one agent in a training row: what was asked for, else whole rollouts with a memory and 1 without."""
+    return cfg.algo.bptt_horizon or (1 if cfg.net.rnn == "none" else cfg.algo.num_steps)
+
+
 def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
+
+
+_SIZE_KEYS = (
+    "run.total_steps", "env.num_envs", "env.num_agents", "net.rnn", "algo.num_steps", "algo.num_minibatches",
+    "algo.bptt_horizon",
+)  # fmt: skip
 
 
 def problems(cfg: Config) -> list[Problem]:
@@ -70,7 +94,7 @@ def problems(cfg: Config) -> list[Problem]:
     found += _ranges(cfg, bad)
     bad = {key for p in found for key in p.keys}
     found += [p for p in _names(cfg) if not bad.intersection(p.keys)]
-    if not bad.intersection(("run.total_steps", "env.num_envs", "algo.num_steps", "algo.num_minibatches")):
+    if not bad.intersection(_SIZE_KEYS):
         found += _sizes(cfg)
     return found
 
@@ -119,6 +143,14 @@ def _names(cfg: Config) -> Iterator[Problem]:
             "the cells network reads HackMatrix's packed board only",
             "net.kind=mlp",
         )
+    for name, (schedule, end) in SCHEDULED.items():
+        if getattr(cfg.algo, schedule) == "exponential" and getattr(cfg.algo, end) > 1.0:
+            words = f"an exponential schedule only falls, and {name} would end above its start"
+            works = f"algo.{schedule}=linear or algo.{end}=1.0"
+            yield Problem("schedule_rises", (f"algo.{end}", f"algo.{schedule}"), words, works)
+    if cfg.env.num_agents > 1 and cfg.env.id in ENV_IDS and cfg.env.id not in SEVERAL_AGENTS:
+        words = f"{cfg.env.id} has one agent; several have {', '.join(SEVERAL_AGENTS)}"
+        yield Problem("num_agents", ("env.num_agents", "env.id"), words, "env.num_agents=1")
     if cfg.algo.clip_vf_eps > 0 and cfg.algo.value_target == "two_hot":
         keys = ("algo.clip_vf_eps", "algo.value_target")
         yield Problem("clip_two_hot", keys, "a two_hot value cannot be clipped", "algo.clip_vf_eps=0")
@@ -130,23 +162,42 @@ def _names(cfg: Config) -> Iterator[Problem]:
 
 
 def _sizes(cfg: Config) -> Iterator[Problem]:
-    envs, steps, minibatches = cfg.env.num_envs, cfg.algo.num_steps, cfg.algo.num_minibatches
-    batch = envs * steps
-    if batch % minibatches:
-        works = [f"algo.num_minibatches={n}" for n in neighbours(batch, minibatches)]
-        unit = minibatches // math.gcd(steps, minibatches)
-        fewer = envs // unit * unit
-        works += [f"env.num_envs={fewer}"] if fewer else []
-        words = f"{envs:,} x {steps:,} = {batch:,} steps do not split into {minibatches:,} equal minibatches"
-        keys = ("algo.num_minibatches", "env.num_envs", "algo.num_steps")
-        yield Problem("batch_split", keys, words, " or ".join(works))
+    length, steps = horizon(cfg), cfg.algo.num_steps
+    if steps % length:
+        works = [f"algo.bptt_horizon={n}" for n in neighbours(steps, length)]
+        works += [f"algo.num_steps={n}" for n in (steps // length * length, _ceil_div(steps, length) * length) if n]
+        words = f"{steps:,} steps of each agent do not split into rows of {length:,}"
+        yield Problem("row_split", ("algo.bptt_horizon", "algo.num_steps"), words, " or ".join(works))
+    else:
+        yield from _minibatches(cfg, steps // length)
+    if length == 1 and cfg.algo.row_end != "bootstrap":
+        words = "the last step of a row is not learned from, and rows of one step have no other"
+        mended = f"algo.row_end=bootstrap or algo.bptt_horizon={steps}"
+        yield Problem("row_end", ("algo.row_end", "algo.bptt_horizon"), words, mended)
+    batch = cfg.env.num_envs * steps
     if cfg.run.total_steps < batch:
         works = [f"run.total_steps={batch}"]
         fewer = cfg.run.total_steps // steps
-        if fewer and fewer * steps % minibatches == 0:
+        if fewer and fewer * cfg.env.num_agents * (steps // length) % cfg.algo.num_minibatches == 0:
             works.append(f"env.num_envs={fewer}")
-        words = f"fewer steps than one update takes: {envs:,} x {steps:,} = {batch:,}"
+        words = f"fewer steps than one update takes: {cfg.env.num_envs:,} x {steps:,} = {batch:,}"
         yield Problem("too_short", ("run.total_steps", "env.num_envs", "algo.num_steps"), words, " or ".join(works))
+
+
+def _minibatches(cfg: Config, rows_per_agent: int) -> Iterator[Problem]:
+    envs, minibatches = cfg.env.num_envs, cfg.algo.num_minibatches
+    per_env = cfg.env.num_agents * rows_per_agent
+    rows = envs * per_env
+    if rows % minibatches == 0:
+        return
+    works = [f"algo.num_minibatches={n}" for n in neighbours(rows, minibatches)]
+    unit = minibatches // math.gcd(per_env, minibatches)
+    fewer = envs // unit * unit
+    works += [f"env.num_envs={fewer}"] if fewer else []
+    what = "steps" if horizon(cfg) == 1 else f"rows of {horizon(cfg):,} steps"
+    words = f"{envs:,} x {per_env:,} = {rows:,} {what} do not split into {minibatches:,} equal minibatches"
+    keys = ("algo.num_minibatches", "env.num_envs", "algo.num_steps")
+    yield Problem("batch_split", keys, words, " or ".join(works))
 
 
 def _length_warnings(cfg: Config) -> Iterator[Problem]:
@@ -156,9 +207,6 @@ def _length_warnings(cfg: Config) -> Iterator[Problem]:
         words = f"{sizes.num_updates:,} updates of {sizes.batch_size:,} steps are {real:,}: that many will run"
         keys = ("run.total_steps",)
         yield Problem("rounded_up", keys, words, f"run.total_steps={real} or run.total_steps={real - sizes.batch_size}")
-    if real > COUNTER_LIMIT:
-        words = f"beyond {COUNTER_LIMIT:,} steps train/env_steps starts again at 0; env_steps stays right"
-        yield Problem("counter", ("run.total_steps",), words)
     if cfg.env.max_steps == 0:
         words = "episodes have no step limit, so one that stalls never ends"
         yield Problem("no_limit", ("env.max_steps",), words, "env.max_steps=1000")
@@ -168,6 +216,16 @@ def _length_warnings(cfg: Config) -> Iterator[Problem]:
 
 
 def _other_warnings(cfg: Config) -> Iterator[Problem]:
-    if cfg.algo.norm_adv and derive(cfg).minibatch_size == 1:
+    sizes = derive(cfg)
+    if cfg.algo.norm_adv and sizes.minibatch_size == 1:
         words = "a minibatch of one step has no spread to normalise by: every advantage becomes 0"
         yield Problem("norm_one", ("algo.norm_adv", "algo.num_minibatches"), words, "algo.norm_adv=false")
+    if cfg.env.id == "recall" and 0 < cfg.env.max_steps <= cfg.env.recall_delay:
+        words = "episodes are cut before the question comes"
+        yield Problem("no_question", ("env.max_steps", "env.recall_delay"), words, "env.max_steps=1000")
+    if cfg.net.rnn != "none" and sizes.horizon == 1:
+        words = "rows of one step: the gradient never reaches an earlier step, so nothing is learned to be remembered"
+        yield Problem("no_bptt", ("algo.bptt_horizon", "net.rnn"), words, "algo.bptt_horizon=0")
+    if cfg.algo.prio_alpha and 4 * sizes.minibatch_segments > sizes.segments:
+        words = "a draw without replacement of more than a quarter of the rows hardly prefers any"
+        yield Problem("prio_coarse", ("algo.prio_alpha", "algo.num_minibatches"), words, "algo.num_minibatches=4")

@@ -17,10 +17,12 @@ from hmx.config.fields import FIELDS, SECTIONS, get, replace
 from hmx.config.names import nearest
 from hmx.config.problem import UNKNOWN, Problem, error
 from hmx.config.schema import Config
+from hmx.config.textfile import quoted, read_text
 from hmx.errors import HmxError
 
 DEFAULT = "default"
 RUN_FILE = "run.toml"
+_CHECK = "check the path and its permissions"
 
 
 class Loaded(NamedTuple):
@@ -83,7 +85,7 @@ def load(
         HmxError: every problem of every layer at once, one line each; or a file that cannot be read.
     """
     layers = _Layers()
-    if preset:
+    if preset is not None:
         raw = presets.values(preset)
         layers.add(raw, dict.fromkeys(raw, f"preset {preset}"), text=False)
     if file is not None:
@@ -111,13 +113,15 @@ def read_file(file: Path) -> codec.Parsed:
     path = file
     try:
         path = file / RUN_FILE if file.is_dir() else file
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
     except FileNotFoundError:
         raise HmxError(f"there is no configuration file {path}", _files_nearby(path)) from None
     except UnicodeDecodeError:
         raise HmxError(f"{path} is not a text file in UTF-8", "give a TOML file such as a run's run.toml") from None
     except OSError as problem:
-        raise HmxError(f"cannot read {path}: {problem.strerror}", "check the path and its permissions") from None
+        raise HmxError(f"cannot read {path}: {(problem.strerror or str(problem)).lower()}", _CHECK) from None
+    except ValueError:
+        raise HmxError(f"{str(path)!r} cannot be the path of a file", _CHECK) from None
     return codec.parse_toml(text, str(path))
 
 
@@ -161,10 +165,11 @@ def _add_sets(layers: _Layers, sets: Iterable[str]) -> None:
     for text in sets:
         key, equals, value = text.partition("=")
         key = key.strip()
-        if not equals:
+        if not equals or not key:
             near = nearest(key, FIELDS) or "algo.learning_rate"
             works = f"{near}={show(FIELDS[near].default)}"
-            layers.problems.append(Problem("syntax", (), f"--set {text}: must read section.key=value", works))
+            given = quoted(text) or '""'
+            layers.problems.append(Problem("syntax", (), f"--set {given}: must read section.key=value", works))
             continue
         layers.add({key: value}, {key: "--set"}, text=True)
 

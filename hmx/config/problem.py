@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 
 UNKNOWN = "unknown"
 """The code of a key that does not exist; its suggestion is the nearest one that does."""
+
+_LONGEST = 400  # characters of a suggestion
+
+MAX_LINES = 20
+"""The problems that an error lists; more are counted, for they are those of a file that is no configuration."""
 
 
 class Problem(NamedTuple):
@@ -31,17 +37,14 @@ def line(problem: Problem, values: Mapping[str, str] | None = None, origins: Map
     values, origins = values or {}, origins or {}
     named = []
     for key in problem.keys:
-        value = problem.value or values.get(key, "")
+        value = quoted(problem.value or values.get(key, ""))
         origin = problem.origin or origins.get(key, "")
-        named.append(key + (f" = {value}" if value else "") + (f" ({origin})" if origin else ""))
+        named.append(quoted(key) + (f" = {value}" if value else "") + (f" ({origin})" if origin else ""))
     words = f"{', '.join(named)}: {problem.message}" if named else problem.message
     if not problem.suggestion:
         return words
-    return (
-        f"{words}; did you mean {problem.suggestion}?"
-        if problem.code == UNKNOWN
-        else f"{words}; try {problem.suggestion}"
-    )
+    works = quoted(problem.suggestion, _LONGEST)
+    return f"{words}; did you mean {works}?" if problem.code == UNKNOWN else f"{words}; try {works}"
 
 
 def error(
@@ -49,17 +52,19 @@ def error(
     values: Mapping[str, str] | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> HmxError:
-    """All problems as one error, a line each."""
-    lines = [line(p, values, origins) for p in problems]
+    """All problems as one error, a line each, but no more than `MAX_LINES`."""
+    lines = [line(p, values, origins) for p in problems[:MAX_LINES]]
     if len(lines) == 1:
         return HmxError(lines[0], _hint(problems[0], origins or {}))
-    message = f"{len(lines)} problems in the configuration\n" + "\n".join(f"  {text}" for text in lines)
+    if len(problems) > MAX_LINES:
+        lines.append(f"and {len(problems) - MAX_LINES:,} more")
+    message = f"{len(problems):,} problems in the configuration\n" + "\n".join(f"  {text}" for text in lines)
     return HmxError(message, "every line names a value that works, to be given as `--set key=value`")
 
 
 def _hint(problem: Problem, origins: Mapping[str, str]) -> str:
     """The first value that works, said in the way the bad one was given: an override would not mend a bad file."""
-    pair = problem.suggestion.split(" or ")[0]
+    pair = quoted(problem.suggestion.split(" or ")[0], _LONGEST)
     key, equals, value = pair.partition("=")
     if not equals:
         return "`hmx train --help` names the options"

@@ -15,6 +15,9 @@ def opt(default: Any, doc: str, unit: str = "", choices: tuple[Any, ...] = ()) -
     return dataclasses.field(default=default, metadata={"doc": doc, "unit": unit, "choices": choices})
 
 
+SCHEDULES: tuple[str, ...] = ("constant", "linear", "cosine", "logarithmic", "exponential")
+
+
 @dataclass(frozen=True, kw_only=True)
 class RewardWeights:
     """The reward terms of HackMatrix: the fields are the names, the values are the worth.
@@ -53,7 +56,14 @@ class RunConfig:
     total_steps: int = opt(4_194_304, "environment steps to train for, per seed", "steps")
     updates_per_chunk: int = opt(4, "updates compiled into one call; the host acts between chunks", "updates")
     checkpoint_every: int = opt(10, "chunks between two checkpoints; the last chunk always saves", "chunks")
-    keep: int = opt(3, "checkpoints kept", "checkpoints")
+    keep: int = opt(3, "newest checkpoints kept", "checkpoints")
+    keep_best: int = opt(1, "checkpoints of the highest mean episode return kept besides", "checkpoints")
+    on_nonfinite: str = opt(
+        "stop",
+        "what a loss, gradient, parameter or reward that is not finite does: stop before the update that brought it, "
+        "or skip its gradient steps",
+        choices=("stop", "skip"),
+    )
     eval_episodes: int = opt(1000, "episodes of the evaluation that ends a run; 0 skips it", "episodes")
     wandb: str = opt("disabled", "send metrics to Weights & Biases", choices=("disabled", "offline", "online"))
     wandb_project: str = opt("hackmatrix", "project the metrics are sent to")
@@ -65,6 +75,7 @@ class EnvConfig:
 
     id: str = opt("hackmatrix", "environment to train on")
     num_envs: int = opt(512, "environments stepped side by side, per seed", "environments")
+    num_agents: int = opt(1, "agents in each environment, with shared parameters; only rendezvous takes more than 1")
     max_steps: int = opt(1000, "steps after which an episode is truncated; 0 never", "steps")
     obs: str = opt(
         "packed",
@@ -74,6 +85,7 @@ class EnvConfig:
     undo_depth: int = opt(4, "turn-end snapshots that UNDO can go back to", "snapshots")
     loopholes: bool = opt(True, "keep the reference game's exploitable behaviour (docs/adr/0003-rules.md)")
     slip: float = opt(0.1, "probability that the corridor moves against the action", "probability")
+    recall_delay: int = opt(8, "steps between the cue of recall and the moment it is asked for", "steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +102,8 @@ class NetConfig:
     activation: str = opt("relu", "non-linearity", choices=("relu", "tanh", "silu", "gelu"))
     shared_torso: bool = opt(True, "policy and value share all layers but their heads")
     layer_norm: bool = opt(False, "normalise every hidden layer before its non-linearity")
+    rnn: str = opt("none", "memory between torso and heads", choices=("none", "gru", "lstm"))
+    rnn_hidden: int = opt(128, "units of the memory", "units")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,20 +112,51 @@ class AlgoConfig:
 
     name: str = opt("ppo", "algorithm", choices=("ppo",))
     num_steps: int = opt(64, "steps per environment and update", "steps")
+    bptt_horizon: int = opt(
+        0, "steps of one agent in a training row; 0 takes num_steps with a memory, and 1 without", "steps"
+    )
     update_epochs: int = opt(4, "passes over each rollout", "epochs")
     num_minibatches: int = opt(8, "gradient steps per pass", "minibatches")
     learning_rate: float = opt(5e-4, "step size of Adam at the start")
-    lr_schedule: str = opt("linear", "how the step size falls over the run", choices=("constant", "linear", "cosine"))
+    lr_schedule: str = opt("linear", "how the step size changes over the run", choices=SCHEDULES)
     lr_end: float = opt(0.0, "step size at the end, as a share of the start")
+    lr_warmup: float = opt(0.0, "share of the run over which the step size first rises from 0", "share")
     adam_eps: float = opt(1e-5, "epsilon of Adam")
     max_grad_norm: float = opt(0.5, "global norm the gradient is clipped to; 0 never clips")
     gamma: float = opt(0.99, "discount per step")
     gae_lambda: float = opt(0.95, "lambda of generalised advantage estimation")
+    advantage: str = opt(
+        "gae",
+        "advantage of the policy loss: as collected, or anew per minibatch with V-trace-clipped importance ratios",
+        choices=("gae", "vtrace"),
+    )
+    vtrace_rho_clip: float = opt(1.0, "clip of the ratio that weighs each temporal-difference error of vtrace")
+    vtrace_c_clip: float = opt(1.0, "clip of the ratio that lets the trace of vtrace run on")
+    row_end: str = opt(
+        "bootstrap",
+        "last step of a training row: trained on with a bootstrap value, left out, or given advantage 0",
+        choices=("bootstrap", "mask", "zero"),
+    )
+    norm_adv: bool = opt(True, "normalise advantages per minibatch")
     clip_eps: float = opt(0.2, "clip range of the importance ratio")
+    clip_schedule: str = opt("constant", "how clip_eps changes over the run", choices=SCHEDULES)
+    clip_end: float = opt(1.0, "clip_eps at the end, as a share of the start")
     clip_vf_eps: float = opt(0.0, "clip range of the value, in value units; 0 never clips")
+    clip_vf_schedule: str = opt("constant", "how clip_vf_eps changes over the run", choices=SCHEDULES)
+    clip_vf_end: float = opt(1.0, "clip_vf_eps at the end, as a share of the start")
     vf_coef: float = opt(0.5, "weight of the value loss")
     ent_coef: float = opt(0.01, "weight of the entropy bonus")
-    norm_adv: bool = opt(True, "normalise advantages per minibatch")
+    ent_schedule: str = opt("constant", "how ent_coef changes over the run", choices=SCHEDULES)
+    ent_end: float = opt(1.0, "ent_coef at the end, as a share of the start")
+    schedule_rate: float = opt(0.1, "decay rate of logarithmic and exponential schedules")
+    prio_alpha: float = opt(0.0, "how strongly large advantages draw a row into minibatches; 0 shuffles all alike")
+    prio_beta0: float = opt(0.6, "share of that bias corrected by importance weights at the start")
+    prio_weights: str = opt(
+        "max",
+        "importance weights divided by the largest of the minibatch, clipped, or as they are",
+        choices=("max", "clip", "raw"),
+    )
+    prio_weight_clip: float = opt(10.0, "highest importance weight where prio_weights = clip")
     value_target: str = opt(
         "symlog", "what the value head predicts", choices=("identity", "symlog", "return_norm", "two_hot")
     )
@@ -131,4 +176,6 @@ class Config:
 
 REWARD_TERMS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RewardWeights))
 
-ENV_IDS: tuple[str, ...] = ("hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery")
+ENV_IDS: tuple[str, ...] = (
+    "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
+)  # fmt: skip

@@ -25,8 +25,8 @@ def check_env(env: Env, seed: int = 0, num_envs: int = 5, num_steps: int = 40) -
     """Play at random and check everything the protocol promises.
 
     Shapes and types, legal actions, reward terms, the ends of episodes and what is shown after them, the step
-    limit, that the same key gives the same bits, that a batch is its members one by one, and that stepping is
-    traced once.
+    limit, agents that are done before the others, that the same key gives the same bits, that a batch is its
+    members one by one, and that stepping is traced once.
 
     Args:
         env: the environment.
@@ -59,6 +59,7 @@ def check_env(env: Env, seed: int = 0, num_envs: int = 5, num_steps: int = 40) -
     )
     _check_values(env, walk)
     _check_episodes(env, walk)
+    _check_agents(walk)
     _check_members(env, walk, seed, num_envs)
     return walk
 
@@ -90,6 +91,7 @@ def _check_shapes(env: Env, timestep: Timestep, num_envs: int) -> None:
         "reward": (agents, jnp.float32),
         "terminated": ((num_envs,), jnp.bool_),
         "truncated": ((num_envs,), jnp.bool_),
+        "agent_done": (agents, jnp.bool_),
     }
     for name, (shape, dtype) in wanted.items():
         leaf = getattr(timestep, name)
@@ -136,6 +138,20 @@ def _check_episodes(env: Env, walk: Walk) -> None:
         else:
             _expect(not truncated.any(), "truncated although there is no step limit")
         length[done[t]] = 0
+
+
+def _check_agents(walk: Walk) -> None:
+    steps = walk.timestep_tp1
+    terminated = np.asarray(steps.terminated)
+    ended = terminated | np.asarray(steps.truncated)
+    _expect(not bool(walk.first.agent_done.any()), "an agent is done at its reset")
+    before = np.zeros(steps.agent_done.shape[1:], bool)
+    for t, agent_done in enumerate(np.asarray(steps.agent_done)):
+        _expect(bool(agent_done[terminated[t]].all()), "an episode terminated and an agent is not done")
+        _expect(not agent_done[~terminated[t]].all(-1).any(), "all agents are done and the episode did not terminate")
+        _expect(bool(agent_done[before].all()), "an agent that was done takes part again")
+        _expect(not np.asarray(steps.reward[t])[before].any(), "an agent that was done is paid")
+        before = agent_done & ~ended[t][:, None]
 
 
 def _check_members(env: Env, walk: Walk, seed: int, num_envs: int) -> None:

@@ -27,6 +27,19 @@ class Game(NamedTuple):
     legal: Callable[[Core], Array]
 
 
+class TeamGame(NamedTuple):
+    """One game of several agents, unbatched: everything but `core` leads with the agents, `[A, ...]`.
+
+    `move(core, action, key) -> (core, terms, agent_done)`. The episode terminates when all agents are done; one that
+    is done stays so, is paid nothing more, and its actions have no effect.
+    """
+
+    start: Callable[[Key], Core]
+    move: Callable[[Core, Array, Key], tuple[Core, dict[str, Array], Array]]
+    observe: Callable[[Core], Array]
+    legal: Callable[[Core], Array]
+
+
 class BatchState(NamedTuple):
     """States of `E` games and the steps of each one's present episode; the batch axis leads."""
 
@@ -34,29 +47,32 @@ class BatchState(NamedTuple):
     steps: Array  # [E] int32
 
 
-def batched(spec: EnvSpec, game: Game) -> Env:
-    """The environment that plays `game` in a batch, one agent each.
+def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
+    """The environment that plays `game` in a batch.
 
     An episode is truncated after `spec.max_steps` steps (0: never) unless it terminates with that very step.
     """
+    team = game if isinstance(game, TeamGame) else _team_of_one(game)
 
     def reset(keys: Key) -> tuple[BatchState, Timestep]:
-        core = jax.vmap(game.start)(keys)
-        nothing = jnp.zeros(keys.shape, jnp.float32)
+        core = jax.vmap(team.start)(keys)
+        nothing = jnp.zeros((*keys.shape, spec.num_agents), jnp.float32)
         ended = jnp.zeros(keys.shape, bool)
-        obs = jax.vmap(game.observe)(core)
+        obs = jax.vmap(team.observe)(core)
         terms = dict.fromkeys(spec.reward_terms, nothing)
-        timestep = _timestep(obs, jax.vmap(game.legal)(core), obs, terms, ended, ended)
+        timestep = _timestep(obs, jax.vmap(team.legal)(core), obs, terms, ended, ended, nothing > 0)
         return BatchState(core, jnp.zeros(keys.shape, jnp.int32)), timestep
 
     def step(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
-        moved, terms, terminated, fresh = jax.vmap(partial(_advance, game))(state.core, action[:, 0], keys)
+        moved, terms, agent_done, fresh = jax.vmap(partial(_advance, team))(state.core, action, keys)
         steps = state.steps + 1
+        terminated = agent_done.all(-1)
         truncated = (steps >= spec.max_steps) & ~terminated if spec.max_steps else jnp.zeros_like(terminated)
         done = terminated | truncated
         core = select(done, fresh, moved)
-        obs, legal = jax.vmap(game.observe)(core), jax.vmap(game.legal)(core)
-        timestep = _timestep(obs, legal, jax.vmap(game.observe)(moved), terms, terminated, truncated)
+        obs, legal = jax.vmap(team.observe)(core), jax.vmap(team.legal)(core)
+        final_obs = jax.vmap(team.observe)(moved)
+        timestep = _timestep(obs, legal, final_obs, terms, terminated, truncated, agent_done)
         return BatchState(core, jnp.where(done, 0, steps)), timestep
 
     return Env(spec, reset, step)
@@ -71,22 +87,37 @@ def select(where: Array, then: Any, other: Any) -> Any:
     return jax.tree.map(pick, then, other)
 
 
-def _advance(game: Game, core: Core, action: Array, key: Key) -> tuple[Core, dict[str, Array], Array, Core]:
+def _team_of_one(game: Game) -> TeamGame:
+    def move(core: Core, action: Array, key: Key) -> tuple[Core, dict[str, Array], Array]:
+        core, terms, terminated = game.move(core, action[0], key)
+        return core, {name: value[None] for name, value in terms.items()}, terminated[None]
+
+    return TeamGame(game.start, move, lambda core: game.observe(core)[None], lambda core: game.legal(core)[None])
+
+
+def _advance(team: TeamGame, core: Core, action: Array, key: Key) -> tuple[Core, dict[str, Array], Array, Core]:
     k_move, k_start = jax.random.split(key)
-    return *game.move(core, action, k_move), game.start(k_start)
+    return *team.move(core, action, k_move), team.start(k_start)
 
 
 def _timestep(
-    obs: Array, legal: Array, final_obs: Array, terms: dict[str, Array], terminated: Array, truncated: Array
+    obs: Array,
+    legal: Array,
+    final_obs: Array,
+    terms: dict[str, Array],
+    terminated: Array,
+    truncated: Array,
+    agent_done: Array,
 ) -> Timestep:
     terms = {name: value.astype(jnp.float32) for name, value in terms.items()}
     return Timestep(
-        obs=obs[:, None],
-        legal=legal[:, None],
-        final_obs=final_obs[:, None],
-        reward=jnp.stack(list(terms.values())).sum(0)[:, None],
+        obs=obs,
+        legal=legal,
+        final_obs=final_obs,
+        reward=jnp.stack(list(terms.values())).sum(0),
         terminated=terminated,
         truncated=truncated,
-        terms=terms,
+        agent_done=agent_done,
+        terms={name: value.sum(-1) for name, value in terms.items()},
         info={},
     )

@@ -83,7 +83,7 @@ def _reset(
     terms = reward_terms(nothing, state, weights)
     no = ~everywhere
     info = _info(nothing._replace(program=nothing.program - 1), state)
-    timestep = Timestep(obs, _mask(legal), obs, _total(terms), no, no, terms, info)
+    timestep = Timestep(obs, _mask(legal), obs, _total(terms), no, no, no[:, None], terms, info)
     return HackMatrixState(state, jnp.zeros_like(state.hp), legal), timestep
 
 
@@ -116,7 +116,9 @@ def _step(
     legal = legal_word(game, occ)
     obs = observe(game)
     final_obs = maybe(jnp.any(done), lambda shown: _choose(done, observe(final), shown), obs)
-    timestep = Timestep(obs, _mask(legal), final_obs, _total(terms), played.done, truncated, terms, info)
+    timestep = Timestep(
+        obs, _mask(legal), final_obs, _total(terms), played.done, truncated, played.done[:, None], terms, info
+    )
     return HackMatrixState(game, jnp.where(done, 0, steps), legal), timestep
 
 

@@ -10,6 +10,8 @@ from hmx.env.corridor import make_corridor
 from hmx.env.counting import make_counting
 from hmx.env.frozenlake import make_frozenlake
 from hmx.env.protocol import Env
+from hmx.env.recall import make_recall
+from hmx.env.rendezvous import make_rendezvous
 from hmx.errors import HmxError
 
 COUNTING_LENGTH = 10
@@ -27,6 +29,8 @@ FACTORIES: dict[str, Callable[[EnvConfig, RewardWeights], Env]] = {
     "corridor": lambda cfg, weights: make_corridor(cfg.max_steps, cfg.slip),
     "frozenlake": lambda cfg, weights: make_frozenlake(cfg.max_steps, slippery=False),
     "frozenlake-slippery": lambda cfg, weights: make_frozenlake(cfg.max_steps, slippery=True),
+    "recall": lambda cfg, weights: make_recall(cfg.max_steps, cfg.recall_delay),
+    "rendezvous": lambda cfg, weights: make_rendezvous(cfg.max_steps, cfg.num_agents),
 }
 
 

@@ -30,6 +30,8 @@ _BLOCKS = {"data": (C.DATA, False), "program": (C.PROGRAM, False)}
 _BLOCKS |= {"question-data": (C.DATA, True), "question-program": (C.PROGRAM, True)}
 _NAMES = [p.name for p in PROGRAMS]
 _INT32 = 2**31 - 1
+_MAX_ITEMS = 1000  # of a list; the board has 36 cells and 32 slots of each kind
+_MAX_TOLD = 20  # problems in a message
 _distance = jax.jit(exit_distance)  # twenty times faster than dispatching its operations one by one
 
 # field -> (smallest, largest, default); a default of None makes the field required
@@ -69,9 +71,9 @@ class _Reader:
             item = {}
         for key in item:
             if key not in fields and key not in also:
-                near = difflib.get_close_matches(str(key), [*fields, *also], 1)
+                near = self.near(key, [*fields, *also])
                 self.problems.append(
-                    f"{where} has an unknown field {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+                    f"{where} has an unknown field {_shown(key)}" + (f"; did you mean {near!r}?" if near else "")
                 )
         return {
             name: self.number(item.get(name, default), low, high, f"{where}.{name}")
@@ -89,7 +91,7 @@ class _Reader:
                 if high < _INT32
                 else f"a whole number from {low}"
             )
-            self.problems.append(f"{where} is {value!r} but must be {span}")
+            self.problems.append(f"{where} is {_shown(value)} but must be {span}")
         else:
             return int(value)
         return low
@@ -97,17 +99,42 @@ class _Reader:
     def choice(self, value: Any, options: list[str], where: str) -> str:
         if value in options:
             return str(value)
-        near = difflib.get_close_matches(str(value), options, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f": one of {', '.join(options)}"
-        self.problems.append(f"{where} is {value!r}, which is unknown{hint}")
+        near = self.near(value, options)
+        hint = f"; did you mean {near!r}?" if near else f": one of {', '.join(options)}"
+        self.problems.append(f"{where} is {_shown(value)}, which is unknown{hint}")
         return options[0]
 
     def items(self, position: Mapping[str, Any], name: str) -> list[Any]:
         value = position.get(name, [])
-        if isinstance(value, list):
+        if not isinstance(value, list):
+            self.problems.append(f"{name} must be a list")
+        elif len(value) > _MAX_ITEMS:
+            self.problems.append(f"{name} has {len(value):,} items, more than a board can hold")
+        else:
             return value
-        self.problems.append(f"{name} must be a list")
         return []
+
+    def near(self, value: Any, options: list[str]) -> str | None:
+        """The option that was meant; not looked for once there are more problems than are told."""
+        if not isinstance(value, str) or len(self.problems) >= _MAX_TOLD:
+            return None
+        return next(iter(difflib.get_close_matches(value, options, 1)), None)
+
+    def message(self) -> str:
+        """The problems, a line each, but not more than a screen of them."""
+        told = self.problems[:_MAX_TOLD]
+        more = len(self.problems) - len(told)
+        return "\n".join([*told, f"and {more:,} more"] if more else told)
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: short, on one line, and of what is nested only what it is."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _planes(items: list[dict[str, int]], layout: list[tuple[str, int, int]], total: int) -> np.ndarray[Any, Any]:
@@ -237,9 +264,7 @@ def from_dict(position: Mapping[str, Any], rules: Rules | None = None) -> State:
     enemies, transmissions = _enemies(r, position), _transmissions(r, position)
     cells = _board(_cells(r, position, exit_cell))
     if r.problems:
-        raise HmxError(
-            "\n".join(r.problems), "correct these fields of the scenario; `hmx.game.scenario` describes them"
-        )
+        raise HmxError(r.message(), "correct these fields of the scenario; `hmx.game.scenario` describes them")
 
     def number(value: int) -> Any:
         return jnp.asarray(value, jnp.int32)

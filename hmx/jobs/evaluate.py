@@ -12,20 +12,22 @@ from typing import Any
 import jax
 import numpy as np
 
-from hmx.agents.evaluate import Episodes, algorithm_policy, make_evaluator, random_policy
+from hmx.agents.evaluate import Episodes, Policy, algorithm_policy, make_evaluator, random_policy
 from hmx.agents.types import TrainState
-from hmx.config.load import load
 from hmx.errors import HmxError
 from hmx.records import stats
+from hmx.records.frozen import read_config
 from hmx.records.layout import DEFAULT_ROOT, find_run
 from hmx.records.stats import Interval
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import eval_keys, seed_state
-from hmx.runs.session import Session, open_session, restore
+from hmx.runs.restoring import restore
+from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 from hmx.types import Array, Key
 
 SCHEMA = 1
+MAX_EPISODES = 10_000_000  # of one policy; each is kept until all have ended
 POLICIES = ("random", "sampled", "greedy")  # in the order of the branches of `make_player`
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
 
@@ -115,7 +117,7 @@ def evaluate(
     """
     _check(episodes, policies)
     paths = find_run(run, root)
-    cfg = load(file=paths.config, environ={}).config
+    cfg = read_config(paths)
     warning = enable_cache()
     session = open_session(cfg)
     restored = restore(session, paths, checkpoint)
@@ -151,13 +153,14 @@ def make_player(session: Session, episodes: int) -> Player:
     larger part of a short evaluation.
     """
     num_seeds = session.cfg.run.num_seeds
-    choices = (random_policy, *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)))
+    empty = session.algorithm.initial_carry
+    choices = (random_policy(empty), *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)))
 
-    def policy(agent: tuple[Array, TrainState], obs: Array, legal: Array, key: Key) -> Array:
-        chosen: Array = jax.lax.switch(agent[0], choices, agent[1], obs, legal, key)
+    def act(agent: tuple[Array, TrainState], *seen: Any) -> tuple[Array, Any]:
+        chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
         return chosen
 
-    evaluator = make_evaluator(session.env, policy, max(session.cfg.env.num_envs, _SIDE_BY_SIDE), episodes)
+    evaluator = make_evaluator(session.env, Policy(act, empty), max(session.cfg.env.num_envs, _SIDE_BY_SIDE), episodes)
 
     def play(state: TrainState, name: str, seed: int) -> list[PolicyStats]:
         rows = []
@@ -209,6 +212,8 @@ def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:
 def _check(episodes: int | None, policies: Sequence[str]) -> None:
     if episodes is not None and episodes < 1:
         raise HmxError(f"cannot play {episodes} episodes", "--episodes 1000")
+    if episodes is not None and episodes > MAX_EPISODES:
+        raise HmxError(f"cannot play {episodes:,} episodes: too many to keep", f"--episodes {MAX_EPISODES}")
     unknown = [policy for policy in policies if policy not in POLICIES]
     if unknown or not policies:
         raise HmxError(f"unknown policy: {', '.join(unknown) or 'none given'}", f"policies are {', '.join(POLICIES)}")

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hmx.config import codec, derive, fields
 from hmx.config.coerce import show
-from hmx.config.load import load
 from hmx.config.problem import error
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import damage
 from hmx.jobs.train import TrainResult, carry_out
-from hmx.records import atomic, jsonl
+from hmx.records import atomic, jsonl, layout
 from hmx.records import meta as metas
+from hmx.records.artefact import NewerSchema
 from hmx.records.atomic import writing
+from hmx.records.frozen import copy_of, read_config
 from hmx.records.layout import DEFAULT_ROOT, RunPaths, find_run
-from hmx.runs import checkpoint
+from hmx.records.lock import RunLock
+from hmx.records.lock import holding as lock_of
+from hmx.records.meta import Meta
 from hmx.runs.compilation import enable_cache
-from hmx.runs.session import Restored, Session, device_name, make_sinks, open_session, restore
+from hmx.runs.restoring import Restored, restore
+from hmx.runs.session import Session, device_name, make_sinks, open_session
 from hmx.runs.sinks import Sink
 
 SCHEMA = 1
@@ -88,24 +95,62 @@ def resume(
             intact checkpoint, or one that does not fit (3).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
-    opened = _open(run, changes or {}, root)
+    paths = find_run(run, root)
+    with RunLock(paths) as lock:
+        opened = _open(paths, changes or {})
+        warning = enable_cache()
+        with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
+            meta, notes = _prepare(opened, command_line, [lock.note] if lock.note else [])
+        fanout = make_sinks(opened.session.cfg, paths, sinks)
+        for text in (warning, *notes, *opened.warnings):
+            if text:
+                fanout.warn(text)
+        restored = opened.restored
+        return carry_out(opened.session, paths, meta, fanout, lambda: restored.state, first=restored.update)
+
+
+def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> tuple[Meta, list[str]]:
+    """Puts the run folder into the state of its checkpoint, and writes down what was changed, found and mended."""
     paths, cfg, restored = opened.paths, opened.session.cfg, opened.restored
-    warning = enable_cache()
-    meta = metas.resumed(metas.read(paths.meta), restored.update, command_line, opened.changes)
-    env_steps = restored.update * opened.session.sizes.batch_size
-    meta = dataclasses.replace(meta, device=device_name(), config_digest=codec.digest(cfg), env_steps=env_steps)
-    with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
-        for update, _ in restored.damaged:
-            checkpoint.set_aside(paths.checkpoint(update))
-        lost = _rewind(paths, restored.update)
-        if opened.changes:
-            atomic.write_text(paths.config, codec.to_toml(cfg))
-        metas.write(paths.meta, meta)
-    fanout = make_sinks(cfg, paths, sinks)
-    for text in (warning, lost, *opened.warnings):
-        if text:
-            fanout.warn(text)
-    return carry_out(opened.session, paths, meta, fanout, lambda: restored.state, first=restored.update)
+    fits = _metrics_fit(paths, restored)  # before anything is changed, since it may refuse
+    old, found = _meta(paths)
+    missing = old.update > restored.update and str(old.update) not in {str(update) for update, _ in restored.damaged}
+    if missing:
+        found.append(f"checkpoint {old.update} is missing; checkpoint {restored.update} is used instead")
+    for update, _ in restored.damaged:
+        layout.set_aside(paths.checkpoint(update))
+    notes = [*notes, *found, *_rewind(paths, restored, fits), *_plain_reports(paths), *_other_versions(old)]
+    damaged = {str(update): why for update, why in restored.damaged}
+    meta = metas.resumed(old, restored.update, command_line, opened.changes, damaged, notes)
+    text = codec.to_toml(cfg)
+    meta = dataclasses.replace(
+        meta,
+        device=device_name(),
+        versions=metas.versions(),
+        config_digest=codec.digest(cfg),
+        shape_digest=codec.shape_digest(cfg),
+        config_sha256=metas.sha256(text),
+        env_steps=restored.update * opened.session.sizes.batch_size,
+    )
+    # In this order: a process that dies in between leaves a run.toml that the checkpoint knows.
+    metas.write(paths.meta, meta)
+    atomic.write_text(paths.config, text)
+    return meta, notes
+
+
+def _meta(paths: RunPaths) -> tuple[Meta, list[str]]:
+    """The meta data; that of a checkpoint, or new ones, where the file is damaged, which is then set aside."""
+    try:
+        return metas.read(paths.meta), []
+    except NewerSchema:
+        raise
+    except HmxError as problem:
+        if os.path.lexists(paths.meta):
+            layout.set_aside(paths.meta)
+        kept = copy_of(paths, layout.META)
+        if kept is None:
+            return metas.collect(device_name(), ()), [f"{problem.message}; it begins anew"]
+        return metas.read(kept.path), [f"{problem.message}; the copy in checkpoint {kept.path.parent.name} is used"]
 
 
 def plan(run: str | Path, *, changes: Mapping[str, Any] | None = None, root: str | Path = DEFAULT_ROOT) -> ResumePlan:
@@ -114,7 +159,10 @@ def plan(run: str | Path, *, changes: Mapping[str, Any] | None = None, root: str
     Raises:
         HmxError: as `resume` does.
     """
-    opened = _open(run, changes or {}, root)
+    paths = find_run(run, root)
+    opened = _open(paths, changes or {})
+    holding = lock_of(paths)
+    in_use = f"{paths.folder} is in use: resume would refuse" if holding.state == "held" else ""
     return ResumePlan(
         run=opened.paths.folder,
         update=opened.restored.update,
@@ -124,13 +172,12 @@ def plan(run: str | Path, *, changes: Mapping[str, Any] | None = None, root: str
         changes=opened.changes,
         config=opened.session.cfg,
         device=device_name(),
-        warnings=opened.warnings,
+        warnings=(*([in_use] if in_use else []), *opened.warnings),
     )
 
 
-def _open(run: str | Path, changes: Mapping[str, Any], root: str | Path) -> _Opened:
-    paths = find_run(run, root)
-    old = load(file=paths.config, environ={}).config
+def _open(paths: RunPaths, changes: Mapping[str, Any]) -> _Opened:
+    old = read_config(paths)
     cfg = apply(old, changes)
     session = open_session(cfg)
     restored = restore(session, paths)
@@ -170,18 +217,79 @@ def _finished(paths: RunPaths, update: int, sizes: derive.Derived) -> HmxError:
     )
 
 
-def _rewind(paths: RunPaths, update: int) -> str | None:
-    """Drops the records after `update`; says so if records before it are missing."""
-    if not paths.metrics.exists():
-        return f"{paths.metrics} is missing; it begins anew after update {update}" if update else None
-    jsonl.truncate_after(paths.metrics, update)
-    last = 0
-    for record in jsonl.read(paths.metrics):
-        last = max(last, int(record.get("update", 0)))
-    return f"{paths.metrics} lacks updates {last + 1} to {update}" if last < update else None
+def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:
+    """Whether metrics.jsonl begins with what the checkpoint saw of it.
+
+    Raises:
+        NewerSchema: a later hmx wrote in it (exit code 3).
+    """
+    mark = restored.manifest.metrics
+    if mark is not None and jsonl.begins_with(paths.metrics, mark):
+        return True
+    with contextlib.suppress(OSError):
+        jsonl.survey(paths.metrics)
+    return False
+
+
+def _rewind(paths: RunPaths, restored: Restored, fits: bool) -> list[str]:
+    """Cuts metrics.jsonl back to the checkpoint; says what is missing or damaged before that."""
+    path, update, mark = paths.metrics, restored.update, restored.manifest.metrics
+    if not os.path.lexists(path):
+        return [f"{path} is missing; it begins anew after update {update}"] if update else []
+    if path.is_symlink() or not path.is_file():
+        what = "a link" if path.is_symlink() else "no regular file"
+        return [f"{path} is {what} and was set aside as {layout.set_aside(path).name}; it begins anew"]
+    if mark is not None and fits:
+        jsonl.cut(path, mark.size)
+        return []
+    original = shutil.copyfile(path, layout.aside(path))
+    salvaged = jsonl.salvage(path, update)
+    last = jsonl.survey(path).last
+    notes = []
+    if salvaged.damaged:
+        lines = ", ".join(str(number) for number in salvaged.damaged[:8])
+        notes.append(f"{path}: damaged lines were left out ({lines}); the file as it was is {original.name}")
+    else:
+        original.unlink()
+    if last < update:
+        notes.append(f"{path} lacks updates {last + 1} to {update}")
+    if mark is not None and not notes:
+        notes.append(f"{path}: records up to update {update} have changed since they were written")
+    return notes
+
+
+def _plain_reports(paths: RunPaths) -> list[str]:
+    """Nothing is written through a link, which may lead out of the run folder."""
+    if not paths.reports.is_symlink() and (paths.reports.is_dir() or not paths.reports.exists()):
+        return []
+    return [f"{paths.reports} is no folder and was set aside as {layout.set_aside(paths.reports).name}"]
+
+
+def _other_versions(old: Meta) -> list[str]:
+    now = metas.versions()
+    changed = {
+        name: (old.versions[name], now[name]) for name in old.versions.keys() & now if old.versions[name] != now[name]
+    }
+    if not changed:
+        return []
+    parts = ", ".join(f"{name} {before} became {after}" for name, (before, after) in sorted(changed.items()))
+    return [f"versions have changed, so the numbers may differ in their last bits: {parts}"]
+
+
+_SCHEDULES = {
+    "learning-rate": "algo.lr_schedule",
+    "clip": "algo.clip_schedule",
+    "value-clip": "algo.clip_vf_schedule",
+    "entropy": "algo.ent_schedule",
+}
 
 
 def _schedule_note(cfg: Config, differences: Mapping[str, Any]) -> list[str]:
-    if "run.total_steps" not in differences or cfg.algo.lr_schedule == "constant":
+    if "run.total_steps" not in differences:
         return []
-    return [f"the {cfg.algo.lr_schedule} learning-rate schedule now spans {cfg.run.total_steps:,} steps"]
+    kinds = {name: fields.get(cfg, key) for name, key in _SCHEDULES.items()}
+    return [
+        f"the {kind} {name} schedule now spans {cfg.run.total_steps:,} steps"
+        for name, kind in kinds.items()
+        if kind != "constant"
+    ]

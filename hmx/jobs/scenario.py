@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hmx.config.textfile import quoted, read_text
 from hmx.errors import ExitCode, HmxError
+from hmx.records.artefact import check_schema
+
+SCHEMA = 1  # what a scenario without a number is of
 
 _NEEDED = 'a scenario is a JSON object with at least a player, as {"player": {"row": 0, "col": 0}}'
 
@@ -17,10 +21,11 @@ def read_scenario(path: Path) -> dict[str, Any]:
     What the position says is judged by `hmx.game.scenario.from_dict`.
 
     Raises:
-        HmxError: no such file, not readable, not JSON, or not an object.
+        HmxError: no such file, not readable, or of a newer schema (exit code 3); too long, not JSON, or not an
+            object (2).
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
+        data = json.loads(read_text(path))
     except FileNotFoundError:
         raise HmxError(f"there is no scenario file {path}", "check the path", ExitCode.ARTEFACT) from None
     except UnicodeDecodeError:
@@ -28,11 +33,22 @@ def read_scenario(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise HmxError(f"{path} is not JSON: {error.msg}, in {where}", _NEEDED) from None
+    except RecursionError:
+        raise HmxError(f"{path} is nested too deeply", _NEEDED) from None
     except OSError as error:
         words = (error.strerror or str(error)).lower()
         raise HmxError(
             f"cannot read {path}: {words}", "check the path and its permissions", ExitCode.ARTEFACT
         ) from None
+    except ValueError as error:  # a number of more digits than Python reads, or a path that none can be
+        raise HmxError(f"{path} cannot be read: {error}", _NEEDED) from None
+    if isinstance(data, dict):
+        number = data.pop("schema", SCHEMA)
+        if type(number) is not int or number < 1:
+            raise HmxError(
+                f"{path}: schema must be a whole number, not {quoted(repr(number))}", f'write "schema": {SCHEMA}'
+            )
+        check_schema(number, SCHEMA, str(path))
     position = data.get("position", data) if isinstance(data, dict) else data
     if not isinstance(position, dict):
         raise HmxError(f"{path} holds no position", _NEEDED)

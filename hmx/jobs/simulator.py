@@ -19,8 +19,15 @@ from hmx.game.scenario import from_dict, to_dict
 from hmx.jobs.frames import Frame
 from hmx.types import Array, Key
 
-Policy = Callable[[Array, Array, Key], Decision]
-"""`(obs [1, 1, ...], legal [1, 1, actions], key) -> Decision`, jitted."""
+
+class Policy(NamedTuple):
+    """`decide(carry, obs [1, 1, ...], legal [1, 1, actions], reset [1], key) -> (Decision, carry)`, jitted.
+
+    `carry` is the memory to begin with.
+    """
+
+    decide: Callable[[Any, Array, Array, Array, Key], tuple[Decision, Any]]
+    carry: Any = ()
 
 
 class _Functions(NamedTuple):
@@ -58,6 +65,7 @@ class Simulator:
         self._state: State
         self._max_steps = env.max_steps
         self._policy = policy
+        self._carry = policy.carry if policy else ()
         self._key = jax.random.key(seed)
         self.choice: int | None = None  # what the policy would do now
         self.frame = self._open(0)
@@ -138,7 +146,9 @@ class Simulator:
 
         assert self._policy is not None
         _, _, k_act = self._keys(frame.episode, frame.step)
-        decision = jax.device_get(self._policy(obs, mask, k_act))
+        fresh = jnp.array([frame.step == 0])
+        decision, self._carry = self._policy.decide(self._carry, obs, mask, fresh, k_act)
+        decision = jax.device_get(decision)
         self.choice = int(decision.action[0, 0])
         value = float(decision.value[0, 0])
         return dataclasses.replace(
@@ -148,13 +158,14 @@ class Simulator:
         )
 
 
-def random_policy(obs: Array, mask: Array, key: Key) -> Decision:
+def decide_at_random(carry: Any, obs: Array, mask: Array, reset: Array, key: Key) -> tuple[Decision, Any]:
     """Uniform over the legal actions; it has no opinion on the value."""
-    del obs
+    del obs, reset
     probs = mask / mask.sum(-1, keepdims=True)
     action = jax.random.categorical(key, jnp.log(probs), axis=-1)
     taken = jnp.take_along_axis(probs, action[..., None], axis=-1)[..., 0]
-    return Decision(action.astype(jnp.int32), jnp.log(taken), probs, jnp.full(mask.shape[:-1], jnp.nan))
+    decision = Decision(action.astype(jnp.int32), jnp.log(taken), probs, jnp.full(mask.shape[:-1], jnp.nan))
+    return decision, carry
 
 
 def _compiled(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Functions:

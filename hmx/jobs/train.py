@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,14 +16,18 @@ from hmx.config import codec, derive
 from hmx.config.autoscale import auto_scale
 from hmx.config.problem import line
 from hmx.config.schema import Config
+from hmx.errors import HmxError
 from hmx.jobs.evaluate import PolicyStats, make_player
 from hmx.records import atomic, layout
 from hmx.records import meta as metas
+from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.atomic import writing
 from hmx.records.layout import RunPaths
+from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import LoopResult, init_state
+from hmx.runs.memory import out_of_memory
 from hmx.runs.session import (
     Diary,
     Session,
@@ -126,7 +130,8 @@ def train(
 
     Raises:
         HmxError: the configuration cannot run or the run exists (exit code 2); nothing has been written then.
-            Or the run folder cannot be written any more (3).
+            Or there is not enough memory (2), the run folder cannot be written any more (3), or an update brought
+            numbers that are not finite (4).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
     cfg, scaled = settle(cfg, origins)
@@ -134,19 +139,20 @@ def train(
     session = open_session(cfg)
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)
     session = session._replace(cfg=with_name(cfg, paths))
-    with writing("the run folder", paths.folder):
-        meta = begin(session.cfg, paths, command_line)
-    fanout = make_sinks(session.cfg, paths, sinks)
-    if warning:
-        fanout.warn(warning)
-    for problem in derive.warnings(cfg):
-        if problem.code != "rounded_up":  # the numbers shown are the real ones anyway
-            fanout.warn(line(problem))
 
     def start() -> TrainState:
         return init_state(session.algorithm, cfg.run.seed, cfg.run.num_seeds)
 
-    return carry_out(session, paths, meta, fanout, start, first=0, scaled=tuple(scaled))
+    with RunLock(paths):
+        with writing("the run folder", paths.folder):
+            meta = begin(session.cfg, paths, command_line)
+        fanout = make_sinks(session.cfg, paths, sinks)
+        if warning:
+            fanout.warn(warning)
+        for problem in derive.warnings(cfg):
+            if problem.code != "rounded_up":  # the numbers shown are the real ones anyway
+                fanout.warn(line(problem))
+        return carry_out(session, paths, meta, fanout, start, first=0, scaled=tuple(scaled))
 
 
 def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
@@ -176,7 +182,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         files={what: str(path) for what, path in files.items()},
         state_bytes=size,
         rollout_bytes=rollout_bytes(session),
-        checkpoint_bytes=size * min(cfg.run.keep, session.sizes.num_checkpoints),
+        checkpoint_bytes=size * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
         device=device_name(),
         auto_scale=tuple(scaled),
         warnings=tuple(line(problem) for problem in derive.warnings(cfg)),
@@ -198,8 +204,9 @@ def settle(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, list
 
 def begin(cfg: Config, paths: RunPaths, command_line: Sequence[str]) -> Meta:
     """Writes run.toml and meta.json."""
-    meta = metas.collect(device_name(), command_line, codec.digest(cfg), codec.shape_digest(cfg))
-    atomic.write_text(paths.config, codec.to_toml(cfg))
+    text = codec.to_toml(cfg)
+    meta = metas.collect(device_name(), command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
+    atomic.write_text(paths.config, text)
     metas.write(paths.meta, meta)
     return meta
 
@@ -214,25 +221,35 @@ def carry_out(
     first: int,
     scaled: tuple[str, ...] = (),
 ) -> TrainResult:
-    """Runs a session from update `first` to its end, evaluates, and closes everything it opened."""
+    """Runs a session from update `first` to its end, evaluates, and closes everything it opened.
+
+    The caller holds the run's lock.
+    """
     diary = Diary(paths, meta, fanout)
-    with SignalGuard(lambda _: fanout.phase("stopping")) as guard:
+    finished = False
+    with SignalGuard(lambda _: fanout.interject("stopping")) as guard:
         try:
             fanout.start(info_of(session, paths, meta, first))
             fanout.phase("compiling")
-            done = run_updates(session, paths, start(), first, fanout, guard, diary)
+            with out_of_memory("making the first state"):
+                begun = start()
+            done = run_updates(session, paths, begun, first, fanout, guard, diary)
             finished = done.updates == session.sizes.num_updates
-            rows = _evaluate(session, paths, done.state, fanout, guard) if finished else ()
-            state: Literal["finished", "interrupted"] = "finished" if finished else "interrupted"
-            diary.note(state=state)
-            fanout.close(state)
-        except StopNow:
-            diary.note(state="interrupted")
+            with out_of_memory("evaluating"):
+                rows = _evaluate(session, paths, done.state, fanout, guard) if finished else ()
+            diary.note(state="finished" if finished else "interrupted")
+            fanout.close("finished" if finished else "interrupted")
+        except StopNow as stop:
+            stop.hint = f"hmx resume {paths.argument}"
+            # What came after the last update can be had again; the run itself is complete without it.
+            diary.note(state="finished" if finished else "interrupted")
             fanout.close("aborted")
             raise
         except BaseException as error:
             diary.note(state="failed", message=" ".join(str(error).split())[:500])
-            fanout.close("failed")
+            # What failed first is what to tell.
+            with contextlib.suppress(HmxError):
+                fanout.close("failed")
             raise
     return _result(session, paths, done, fanout, rows, first, guard.requested, scaled)
 
@@ -280,11 +297,11 @@ def _evaluate(
     for policy in ("random", "sampled"):
         if guard.requested is None:
             rows += play(state, policy, session.cfg.run.seed)
-    report = paths.reports / "evaluation.json"
-    data = {"schema": SCHEMA, "policies": [row.to_json() for row in rows]}
+    report = paths.reports / layout.EVALUATION
+    data = {"schema": REPORT_SCHEMA, "policies": [row.to_json() for row in rows]}
     try:
         paths.reports.mkdir(exist_ok=True)
-        atomic.write_text(report, json.dumps(data, indent=1) + "\n")
+        write_sealed(report, data)
     except OSError as error:
         fanout.warn(f"{report} cannot be written: {error.strerror or error}")
     return tuple(rows)

@@ -9,15 +9,16 @@ from typing import Any
 import jax
 
 from hmx.agents.types import Decision
-from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.frames import Frame
-from hmx.jobs.simulator import Policy, Simulator, random_policy
+from hmx.jobs.simulator import Policy, Simulator, decide_at_random
+from hmx.records.frozen import read_config
 from hmx.records.layout import DEFAULT_ROOT, find_run
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
-from hmx.runs.session import open_session, restore
+from hmx.runs.restoring import restore
+from hmx.runs.session import open_session
 from hmx.runs.signals import interruptible
 from hmx.types import Array, Key
 
@@ -52,10 +53,10 @@ def watch(
     if run is None and not random:
         raise HmxError("no run to watch", "hmx watch RUN, or hmx watch --random")
     enable_cache()
-    cfg = Config() if run is None else load(file=find_run(run, root).config, environ={}).config
+    cfg = Config() if run is None else read_config(find_run(run, root))
     if cfg.env.id != "hackmatrix":
         raise HmxError(f"{run} plays {cfg.env.id}, and only hackmatrix can be drawn", f"hmx evaluate {run}")
-    policy = jax.jit(random_policy) if random or run is None else _agent(run, cfg, greedy, checkpoint, root)
+    policy = Policy(jax.jit(decide_at_random)) if random else _agent(str(run), cfg, greedy, checkpoint, root)
     # In another thread, so that Ctrl-C is heard while it compiles.
     game = interruptible(lambda: Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy))
     return _frames(game, episodes)
@@ -73,7 +74,7 @@ def _agent(run: str | Path, cfg: Config, greedy: bool, checkpoint: int | None, r
     state = seed_state(restore(session, find_run(run, root), checkpoint).state, 0, cfg.run.num_seeds)
 
     @jax.jit
-    def decide(obs: Array, mask: Array, key: Key) -> Decision:
-        return session.algorithm.act(state, obs, mask, key, greedy)
+    def decide(carry: Any, obs: Array, mask: Array, reset: Array, key: Key) -> tuple[Decision, Any]:
+        return session.algorithm.act(state, carry, obs, mask, reset, key, greedy)
 
-    return decide
+    return Policy(decide, session.algorithm.initial_carry((1, 1)))

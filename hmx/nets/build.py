@@ -1,4 +1,4 @@
-"""From the configuration of a network to a pair of pure functions."""
+"""From the configuration of a network to a record of pure functions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 
 from hmx.config.schema import NetConfig
 from hmx.errors import HmxError
-from hmx.nets.layers import ActorCritic
+from hmx.nets.actor_critic import ActorCritic
+from hmx.nets.memory import no_hidden
 from hmx.types import Array, Key
 
 Params = Any
+Carry = Any
 Head = dict[str, Array]
 
 
@@ -53,13 +56,21 @@ class NetOutput(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A network: `init(key) -> params`, `apply(params, obs [..., *obs_shape]) -> NetOutput`.
+    """A network, and the memory it may have.
 
-    `map_value_head(params, fn)` replaces the value head's `{"kernel", "bias"}` by `fn` of it.
+    - `init(key) -> params`.
+    - `apply(params, carry, obs [*B, *obs_shape], reset [*B]) -> (NetOutput [*B, ...], carry)` is one step. The memory
+      is emptied where `reset` holds, before it is used.
+    - `unroll(params, carry, obs [T, *B, *obs_shape], reset [T, *B]) -> (NetOutput [T, *B, ...], carry)` is T steps;
+      `carry` is the memory before the first, and what comes back that after the last.
+    - `initial_carry(B)` is an empty memory: arrays `[*B, units]`, or `()` for a network without one.
+    - `map_value_head(params, fn)` replaces the value head's `{"kernel", "bias"}` by `fn` of it.
     """
 
     init: Callable[[Key], Params]
-    apply: Callable[[Params, Array], NetOutput]
+    apply: Callable[[Params, Carry, Array, Array], tuple[NetOutput, Carry]]
+    unroll: Callable[[Params, Carry, Array, Array], tuple[NetOutput, Carry]]
+    initial_carry: Callable[[tuple[int, ...]], Carry]
     map_value_head: Callable[[Params, Callable[[Head], Head]], Params]
 
 
@@ -87,6 +98,8 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         layer_norm=cfg.layer_norm,
         shared_torso=cfg.shared_torso,
         cell_features=cfg.cell_features if kind == "cells" else 0,
+        rnn=cfg.rnn,
+        rnn_hidden=cfg.rnn_hidden,
     )
 
     def features(obs: Array, rows: int) -> Any:
@@ -96,17 +109,30 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         decoded = flat if spec.decode is None else spec.decode(flat)
         return decoded.reshape(rows, -1).astype(jnp.float32)
 
+    def initial_carry(batch: tuple[int, ...]) -> Carry:
+        if cfg.rnn == "none":
+            return ()
+        trunks = 1 if cfg.shared_torso else 2
+        return tuple(no_hidden(cfg.rnn, cfg.rnn_hidden, batch) for _ in range(trunks))
+
     def init(key: Key) -> Params:
         blank = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)
-        return module.init(key, features(blank, 1))["params"]
+        return module.init(key, features(blank, 1), initial_carry((1,)), jnp.zeros((1, 1), bool))["params"]
 
-    def apply(params: Params, obs: Array) -> NetOutput:
-        batch = obs.shape[: obs.ndim - len(spec.obs_shape)]
-        output: Any = module.apply({"params": params}, features(obs, math.prod(batch)))
-        logits, value_raw = output
-        return NetOutput(logits.reshape(*batch, -1), value_raw.reshape(*batch, -1))
+    def unroll(params: Params, carry: Carry, obs: Array, reset: Array) -> tuple[NetOutput, Carry]:
+        steps, *batch = obs.shape[: obs.ndim - len(spec.obs_shape)]
+        rows = math.prod(batch)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(rows, *leaf.shape[len(batch) :]), carry)
+        output: Any = module.apply({"params": params}, features(obs, steps * rows), flat, reset.reshape(steps, rows))
+        (logits, value_raw), flat = output
+        carry = jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), flat)
+        return NetOutput(logits.reshape(steps, *batch, -1), value_raw.reshape(steps, *batch, -1)), carry
 
-    return Net(init, apply, _map_value_head)
+    def apply(params: Params, carry: Carry, obs: Array, reset: Array) -> tuple[NetOutput, Carry]:
+        output, carry = unroll(params, carry, obs[None], reset[None])
+        return NetOutput(*(leaf[0] for leaf in output)), carry
+
+    return Net(init, apply, unroll, initial_carry, _map_value_head)
 
 
 def _map_value_head(params: Params, fn: Callable[[Head], Head]) -> Params:

@@ -21,19 +21,36 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def orthogonal(gain: float) -> nn.initializers.Initializer:
-    """Orthogonal weights (Saxe et al. 2014, arXiv:1312.6120), one matrix at a time even under `vmap`.
-
-    A batched QR factorisation splits its batch over XLA's CPU threads and waits for them from one of them: with
-    two threads a run of several seeds could wait for ever (jaxlib 0.10.2).
-    """
+    """Orthogonal weights (Saxe et al. 2014, arXiv:1312.6120)."""
     draw = nn.initializers.orthogonal(gain)
 
     def init(key: Key, shape: Sequence[int], dtype: Any = jnp.float32, out_sharding: Any = None) -> Array:
         del out_sharding
-        one_by_one: Callable[[Key], Array] = jax.custom_batching.sequential_vmap(lambda k: draw(k, shape, dtype))
-        return one_by_one(key)
+        return _one_by_one(lambda k: draw(k, shape, dtype))(key)
 
     return init
+
+
+def orthogonal_gates(gates: int) -> Callable[[Key, Sequence[int]], Array]:
+    """Recurrent weights `[units, gates x units]`, those of each gate orthogonal."""
+    draw = nn.initializers.orthogonal(1.0)
+
+    def init(key: Key, shape: Sequence[int]) -> Array:
+        square = (shape[0], shape[0])
+        drawn = _one_by_one(lambda k: jax.lax.map(lambda k_gate: draw(k_gate, square), jax.random.split(k, gates)))(key)
+        return jnp.moveaxis(drawn, 0, 1).reshape(shape)
+
+    return init
+
+
+def _one_by_one(draw: Callable[[Key], Array]) -> Callable[[Key], Array]:
+    """`draw`, for one key at a time even under `vmap`.
+
+    A batched QR factorisation splits its batch over XLA's CPU threads and waits for them from one of them: with
+    two threads a run of several seeds could wait for ever (jaxlib 0.10.2).
+    """
+    drawn: Callable[[Key], Array] = jax.custom_batching.sequential_vmap(draw)
+    return drawn
 
 
 def dense(width: int, gain: float, name: str) -> nn.Dense:
@@ -73,33 +90,3 @@ class Cells(nn.Module):
         seen = dense(self.cell_features, math.sqrt(2.0), "cell")(cells.reshape(-1, cells.shape[-1]))
         seen = ACTIVATIONS[self.activation](seen)
         return jnp.concatenate([scalars, seen.reshape(scalars.shape[0], -1)], axis=-1)
-
-
-class ActorCritic(nn.Module):
-    """Features -> policy logits `[N, num_actions]` and raw value `[N, value_width]`.
-
-    Features are `[N, F]`, or the scalars and cells that `Cells` takes if `cell_features` is not 0.
-    """
-
-    num_actions: int
-    value_width: int
-    value_gain: float
-    hidden: tuple[int, ...]
-    activation: str
-    layer_norm: bool
-    shared_torso: bool
-    cell_features: int  # 0: flat features
-
-    def _trunk(self, x: Any, name: str) -> Array:
-        if self.cell_features:
-            x = Cells(self.cell_features, self.activation, name=f"{name}_cells")(x)
-        hidden: Array = Torso(self.hidden, self.activation, self.layer_norm, name=name)(x)
-        return hidden
-
-    @nn.compact
-    def __call__(self, x: Any) -> tuple[Array, Array]:
-        """Run the torso or torsos and both heads."""
-        policy = self._trunk(x, "torso")
-        value = policy if self.shared_torso else self._trunk(x, "value_torso")
-        logits = dense(self.num_actions, 0.01, "policy_head")(policy)
-        return logits, dense(self.value_width, self.value_gain, "value_head")(value)

@@ -1,24 +1,37 @@
 """metrics.jsonl: one JSON object a line, one line per update and seed.
 
-A number that is not finite is written as null, and the line then has a key `nonfinite`, the count of them.
+A number that is not finite is written as null, and the line then has a key `nonfinite`, the count of them. Every
+line has a key `schema`; those of schema 1 that were written before there was one are read all the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from hmx.errors import ExitCode, HmxError
+from hmx.records.artefact import check_schema, open_plain, words
 
+SCHEMA = 1
 NONFINITE = "nonfinite"
+MAX_LINE = 1 << 22  # bytes; a longer line is damage, not a record
 _TAIL = 1 << 16
+_BLOCK = 1 << 20
 
 Record = Mapping[str, Any]
+
+
+class Mark(NamedTuple):
+    """The first `size` bytes of the file, and their SHA-256."""
+
+    size: int
+    sha256: str
 
 
 def encode(record: Record) -> str:
@@ -48,7 +61,7 @@ class MetricsWriter:
         """Appends one record."""
         if self._handle is None:
             raise ValueError(f"{self.path} has been closed")
-        data = (encode(record) + "\n").encode()
+        data = (encode({"schema": SCHEMA, **record}) + "\n").encode()
         while data:
             data = data[os.write(self._handle, data) :]
 
@@ -75,34 +88,117 @@ class MetricsWriter:
         self.close()
 
 
+class Marker:
+    """Marks how far a file has come, reading only what is new since the last time.
+
+    Raises:
+        OSError: the file is there but cannot be read, or is no regular file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = 0
+        self._hash = hashlib.sha256()
+
+    def mark(self) -> Mark:
+        """The file as it is now; a file that is not there is empty."""
+        try:
+            handle = open_plain(self._path)
+        except FileNotFoundError:
+            return Mark(0, hashlib.sha256().hexdigest())
+        with os.fdopen(handle, "rb") as file:
+            if os.fstat(file.fileno()).st_size < self._size:
+                self._size, self._hash = 0, hashlib.sha256()
+            file.seek(self._size)
+            while block := file.read(_BLOCK):
+                self._hash.update(block)
+                self._size += len(block)
+        return Mark(self._size, self._hash.hexdigest())
+
+
+def begins_with(path: Path, mark: Mark) -> bool:
+    """Whether the file still begins with the bytes that were marked; False also for one that cannot be read."""
+    left, found = mark.size, hashlib.sha256()
+    try:
+        with os.fdopen(open_plain(path), "rb") as file:
+            while left and (block := file.read(min(left, _BLOCK))):
+                found.update(block)
+                left -= len(block)
+    except OSError:
+        return False
+    return left == 0 and found.hexdigest() == mark.sha256
+
+
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a file, in order; a torn last line is left out.
 
     Raises:
-        HmxError: there is no such file, or a line that is not the last is damaged.
+        NewerSchema: a later hmx wrote it (exit code 3).
+        HmxError: there is no such file, or a line that is not the last is damaged (3).
     """
     for _, record in _lines(path):
+        record.pop("schema", None)
         yield record
 
 
-def truncate_after(path: Path, update: int) -> int:
-    """Drops the records of later updates than `update`, and a torn last line; the file is replaced as a whole.
-
-    Returns:
-        How many records were dropped.
+def tail(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
+    """The records in the last `size` bytes of a file, oldest first; what is damaged is passed over.
 
     Raises:
-        HmxError: there is no such file, or a line that is not the last is damaged.
-        OSError: it cannot be written.
+        OSError: the file is not there, or cannot be read.
+    """
+    with os.fdopen(open_plain(path), "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - size))
+        lines = file.read(size).split(b"\n")
+    whole = lines if end <= size else lines[1:]
+    return [record for line in whole if line and (record := _decode(line)) is not None]
+
+
+def cut(path: Path, size: int) -> None:
+    """Cuts the file back to its first `size` bytes.
+
+    Raises:
+        OSError: it cannot be written, or is shorter.
+    """
+    with path.open("r+b") as file:
+        if file.seek(0, os.SEEK_END) < size:
+            raise OSError(0, f"the file has fewer than {size:,} bytes")
+        file.truncate(size)
+        os.fsync(file.fileno())
+
+
+class Salvage(NamedTuple):
+    """What `salvage` did: records kept, records of later updates dropped, and the numbers of damaged lines dropped."""
+
+    kept: int
+    dropped: int
+    damaged: tuple[int, ...]
+
+
+def salvage(path: Path, update: int) -> Salvage:
+    """Keeps the records up to `update`, and drops later ones and what is damaged; the file is replaced as a whole.
+
+    A torn last line does not count as damage: a kill leaves one.
+
+    Raises:
+        NewerSchema: a later hmx wrote it (exit code 3).
+        OSError: it cannot be read or written.
     """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    dropped = 0
+    kept = dropped = 0
+    damaged: list[int] = []
     try:
         with temporary.open("wb") as file:
-            for line, record in _lines(path):
-                if record.get("update", 0) > update:
+            for number, line, record in scan(path):
+                number_of = None if record is None else update_of(record)
+                if number_of is None:
+                    if line.endswith(b"\n"):
+                        damaged.append(number)
+                elif number_of > update:
                     dropped += 1
                 else:
+                    kept += 1
                     file.write(line.rstrip(b"\r\n") + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -110,7 +206,71 @@ def truncate_after(path: Path, update: int) -> int:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    return dropped
+    return Salvage(kept, dropped, tuple(damaged))
+
+
+class Survey(NamedTuple):
+    """What a file holds."""
+
+    records: int
+    last: int  # the highest update; 0 without records
+    damaged: tuple[int, ...]  # numbers of lines that are no records, a torn last one aside
+    torn: bool  # the last line was cut
+    missing: tuple[tuple[int, int], ...]  # first and last update of each gap
+    repeated: tuple[int, ...]  # updates whose records come again later
+
+
+def survey(path: Path) -> Survey:
+    """Reads a file to its end and tells what is wrong with the sequence of its records.
+
+    Raises:
+        NewerSchema: a later hmx wrote it (exit code 3).
+        OSError: it cannot be read.
+    """
+    records = last = 0
+    torn = False
+    damaged: list[int] = []
+    missing: list[tuple[int, int]] = []
+    repeated: list[int] = []
+    seen: set[object] = set()  # seeds of the update under way
+    for number, line, record in scan(path):
+        update = None if record is None else update_of(record)
+        if record is None or update is None:
+            torn = not line.endswith(b"\n")
+            damaged += [] if torn else [number]
+            continue
+        records += 1
+        if update > last + 1:
+            missing.append((last + 1, update - 1))
+        seed = str(record.get("seed"))
+        if update < last or (update == last and seed in seen):
+            repeated.append(update)
+        seen = {seed} if update > last else seen | {seed}
+        last = max(last, update)
+    return Survey(records, last, tuple(damaged), torn, tuple(missing), tuple(dict.fromkeys(repeated)))
+
+
+def scan(path: Path) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
+    """Each line with its number and its record, None where it is damaged.
+
+    Raises:
+        NewerSchema: a later hmx wrote it (exit code 3).
+        OSError: it cannot be read.
+    """
+    number = 0
+    with os.fdopen(open_plain(path), "rb") as file:
+        while line := file.readline(MAX_LINE):
+            number += 1
+            record = _decode(line)
+            if record is not None:
+                check_schema(record.get("schema"), SCHEMA, f"{path}:{number}")
+            yield number, line, record
+
+
+def update_of(record: Record) -> int | None:
+    """The update a record is of; None where it says none."""
+    value = record.get("update")
+    return value if type(value) is int else None
 
 
 def repair(path: Path) -> int:
@@ -166,18 +326,17 @@ def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Each whole line with its record."""
     damaged = 0
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if damaged:
-                    hint = f"delete line {damaged} by hand, or restore the file; the checkpoints do not depend on it"
-                    raise HmxError(f"{path}:{damaged}: not a JSON object", hint, ExitCode.ARTEFACT)
-                record = _decode(line)
-                if record is None:
-                    damaged = number
-                else:
-                    yield line, record
+        for number, line, record in scan(path):
+            if damaged:
+                hint = f"delete line {damaged} by hand, or restore the file; the checkpoints do not depend on it"
+                raise HmxError(f"{path}:{damaged}: not a JSON object", hint, ExitCode.ARTEFACT)
+            if record is None:
+                damaged = number
+            else:
+                yield line, record
     except FileNotFoundError:
         hint = "give a run folder that `hmx train` wrote"
         raise HmxError(f"there is no metrics file {path}", hint, ExitCode.ARTEFACT) from None
     except OSError as problem:
-        raise HmxError(f"cannot read {path}: {problem.strerror}", "check its permissions", ExitCode.ARTEFACT) from None
+        hint = "check what it is and its permissions"
+        raise HmxError(f"cannot read {path}: {words(problem)}", hint, ExitCode.ARTEFACT) from None

@@ -10,12 +10,16 @@ from pathlib import Path
 from hmx.config.names import clean_run_name, is_run_name, nearest
 from hmx.errors import ExitCode, HmxError
 from hmx.records.atomic import writing
+from hmx.records.lock import RunLock
 
 CONFIG = "run.toml"
 META = "meta.json"
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 REPORTS = "reports"
+DIAGNOSIS = "diagnosis"
+EVALUATION = "evaluation.json"  # in REPORTS
+LOCK = "lock"
 DEFAULT_ROOT = "runs"
 
 _TRIES = 1000
@@ -66,9 +70,19 @@ class RunPaths:
         return self.folder / CHECKPOINTS
 
     @property
+    def lock(self) -> Path:
+        """Held by the process that trains, and gone when it ends."""
+        return self.folder / LOCK
+
+    @property
     def reports(self) -> Path:
         """Evaluations and reports."""
         return self.folder / REPORTS
+
+    @property
+    def diagnosis(self) -> Path:
+        """States before updates whose numbers were not finite, each a checkpoint with what brought them."""
+        return self.folder / DIAGNOSIS
 
     def checkpoint(self, update: int) -> Path:
         """The folder of one checkpoint."""
@@ -149,7 +163,10 @@ def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
 
 
 def _candidates(text: str, root: Path) -> list[Path]:
-    given = Path(text).expanduser()
+    try:
+        given = Path(text).expanduser()
+    except RuntimeError:  # ~ of somebody whom this machine does not know
+        given = Path(text)
     return [*([root / text] if is_run_name(text) else []), given.parent if given.is_file() else given]
 
 
@@ -216,12 +233,38 @@ def _exists(paths: RunPaths) -> HmxError:
 def _clear(paths: RunPaths) -> None:
     if not paths.exists():
         raise _exists(paths)
-    for folder in (paths.checkpoints, paths.reports):
-        if folder.is_dir():
-            shutil.rmtree(folder)
-    # Last what makes it a run, so that a deletion cut short can be taken up again.
-    for file in (paths.metrics, paths.meta, paths.config):
-        file.unlink(missing_ok=True)
+    with RunLock(paths):
+        for folder in (paths.checkpoints, paths.reports, paths.diagnosis):
+            _delete(folder)
+        # Last what makes it a run, so that a deletion cut short can be taken up again.
+        for file in (paths.metrics, paths.meta, paths.config):
+            _delete(aside(file))
+            _delete(file)
+
+
+def aside(path: Path) -> Path:
+    """Where a damaged file or folder of a run is put, out of the way of what is read."""
+    return path.with_name(f"{path.name}.damaged")
+
+
+def set_aside(path: Path) -> Path:
+    """Renames what is damaged, in place of what was set aside before under that name.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    target = aside(path)
+    _delete(target)
+    path.rename(target)
+    return target
+
+
+def _delete(path: Path) -> None:
+    """Deletes a file, a link (not what it leads to) or a folder with all it holds."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _subfolders(paths: RunPaths) -> None:

@@ -1,22 +1,26 @@
-"""meta.json: what a run ran on, how it was called, and how far it got."""
+"""meta.json: what a run ran on, how it was called, and how far it got.
+
+Schema 1 had no seal, no digest of run.toml, and no notes on what a resumption met; 2 has them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
+import hashlib
 import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
-from hmx.records.artefact import read_json
+from hmx.records.artefact import read_json, sealed
 
-SCHEMA = 1
+SCHEMA = 2
 STATES = ("running", "finished", "interrupted", "failed")
 PACKAGES = ("hmx", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -29,6 +33,8 @@ class Resume:
     update: int
     command: tuple[str, ...]
     changes: dict[str, list[Any]] = dataclasses.field(default_factory=dict)  # dotted key -> [old, new]
+    damaged: dict[str, str] = dataclasses.field(default_factory=dict)  # newer checkpoint -> why it was passed over
+    notes: tuple[str, ...] = ()  # what else was found and mended: a stale lock, records lost
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +56,7 @@ class Meta:
     git_dirty: bool = False
     config_digest: str = ""
     shape_digest: str = ""
+    config_sha256: str = ""  # of the file run.toml
     resumes: tuple[Resume, ...] = ()
     message: str = ""  # why it failed
 
@@ -59,8 +66,22 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def collect(device: str, command: Sequence[str] | None = None, config_digest: str = "", shape_digest: str = "") -> Meta:
-    """The meta data of a run that starts now, on `device` (in words); `command` defaults to this process's."""
+def collect(
+    device: str,
+    command: Sequence[str] | None = None,
+    config_digest: str = "",
+    shape_digest: str = "",
+    config: str | None = None,
+) -> Meta:
+    """The meta data of a run that starts now.
+
+    Args:
+        device: in words.
+        command: the command line; None takes that of this process.
+        config_digest: see `hmx.config.codec`.
+        shape_digest: likewise.
+        config: the text of run.toml.
+    """
     moment = now()
     revision, dirty = git_state(Path(__file__).resolve().parent)
     return Meta(
@@ -75,7 +96,13 @@ def collect(device: str, command: Sequence[str] | None = None, config_digest: st
         git_dirty=dirty,
         config_digest=config_digest,
         shape_digest=shape_digest,
+        config_sha256="" if config is None else sha256(config),
     )
+
+
+def sha256(text: str) -> str:
+    """SHA-256 of a text in UTF-8, as 64 hex digits."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def changed(meta: Meta, **fields: Any) -> Meta:
@@ -84,16 +111,28 @@ def changed(meta: Meta, **fields: Any) -> Meta:
 
 
 def resumed(
-    meta: Meta, update: int, command: Sequence[str] | None = None, changes: Mapping[str, Sequence[Any]] | None = None
+    meta: Meta,
+    update: int,
+    command: Sequence[str] | None = None,
+    changes: Mapping[str, Sequence[Any]] | None = None,
+    damaged: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
 ) -> Meta:
-    """The meta data of a run that goes on from `update`, with `changes` (key -> old, new) of its configuration."""
+    """The meta data of a run that goes on from `update`; for the rest see `Resume`."""
     entry = Resume(
         at=now(),
         update=update,
         command=tuple(sys.argv if command is None else command),
-        changes={key: list(pair) for key, pair in (changes or {}).items()},
+        changes={key: _plain(pair) for key, pair in (changes or {}).items()},
+        damaged=dict(damaged or {}),
+        notes=tuple(notes),
     )
     return changed(meta, state="running", message="", update=update, resumes=(*meta.resumes, entry))
+
+
+def _plain(pair: Sequence[Any]) -> list[Any]:
+    """As JSON gives it back."""
+    return [list(value) if isinstance(value, tuple) else value for value in pair]
 
 
 def versions() -> dict[str, str]:
@@ -130,29 +169,52 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def to_text(meta: Meta) -> str:
+    """The content of the file."""
+    return sealed({**dataclasses.asdict(meta), "schema": SCHEMA})
+
+
 def write(path: Path, meta: Meta) -> None:
     """Writes the file as a whole or not at all.
 
     Raises:
         OSError: it cannot be written; the old one is untouched.
     """
-    atomic.write_text(path, json.dumps(dataclasses.asdict(meta), indent=1) + "\n")
+    atomic.write_text(path, to_text(meta))
 
 
 def read(path: Path) -> Meta:
     """The meta data of a run.
 
     Raises:
-        HmxError: missing, damaged, or of a newer schema (exit code 3).
+        NewerSchema: a later hmx wrote it (exit code 3).
+        HmxError: missing or damaged (3).
     """
-    hint = "the run's configuration, metrics and checkpoints do not depend on this file"
-    data = read_json(path, SCHEMA, f"{path} is missing", hint)
+    hint = "the run's configuration, metrics and checkpoints do not depend on this file; `hmx resume` makes it anew"
+    data = read_json(path, SCHEMA, f"{path} is missing", hint, sealed_from=2)
     try:
         data["command"] = tuple(data["command"])
-        data["resumes"] = tuple(Resume(**{**r, "command": tuple(r["command"])}) for r in data["resumes"])
-        meta = Meta(**data)
-    except (TypeError, KeyError):
+        data["resumes"] = tuple(_resume(entry) for entry in data["resumes"])
+        meta = _checked(Meta(**{**data, "schema": SCHEMA}))
+    except (TypeError, KeyError, ValueError, AttributeError):
         raise HmxError(f"{path} is damaged: not the meta data of a run", hint, ExitCode.ARTEFACT) from None
     if meta.state not in STATES:
-        raise HmxError(f"{path} is damaged: unknown state {meta.state!r}", hint, ExitCode.ARTEFACT)
+        raise HmxError(f"{path} is damaged: unknown state {quoted(meta.state)}", hint, ExitCode.ARTEFACT)
     return meta
+
+
+def _resume(entry: Mapping[str, Any]) -> Resume:
+    return _checked(Resume(**{**entry, "command": tuple(entry["command"]), "notes": tuple(entry.get("notes", ()))}))
+
+
+_T = TypeVar("_T", Meta, Resume)
+
+
+def _checked(record: _T) -> _T:
+    """The record itself, if its plain fields have the types they are declared with."""
+    plain = {"str": str, "int": int, "bool": bool}
+    for field in dataclasses.fields(record):
+        wanted = plain.get(str(field.type), dict if str(field.type).startswith("dict") else None)
+        if wanted is not None and type(getattr(record, field.name)) is not wanted:
+            raise TypeError(field.name)
+    return record

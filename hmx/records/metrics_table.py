@@ -55,7 +55,30 @@ _TRAIN = (
     MetricInfo("train/entropy", "nats", "none", "mean", "entropy of the policy over the legal actions"),
     MetricInfo("train/explained_variance", "share", "up", "mean", "share of the returns' variance the value explains"),
     MetricInfo("train/grad_norm", "", "none", "mean", "global norm of the gradient before clipping"),
+    MetricInfo(
+        "train/first_ratio_error",
+        "",
+        "down",
+        "max",
+        "how far an importance ratio is from 1 before the first gradient step; more than rounding is a bug",
+    ),
+    MetricInfo("train/row_coverage", "share", "none", "mean", "share of the training rows drawn at least once"),
+    MetricInfo(
+        "train/nonfinite_rows", "rows", "down", "sum", "rows whose advantages are not finite; never drawn first"
+    ),
+    MetricInfo("train/max_row_weight", "", "none", "max", "largest importance weight of a drawn row"),
     MetricInfo("train/learning_rate", "", "none", "last", "step size of the optimiser"),
+    MetricInfo("train/clip_eps", "", "none", "last", "clip range of the importance ratio"),
+    MetricInfo("train/clip_vf_eps", "reward", "none", "last", "clip range of the value, where it is clipped"),
+    MetricInfo("train/ent_coef", "", "none", "last", "weight of the entropy bonus"),
+    MetricInfo("train/prio_beta", "", "none", "last", "exponent of the importance weights of prioritised rows"),
+    MetricInfo(
+        "train/skipped_updates",
+        "updates",
+        "down",
+        "sum",
+        "updates whose gradient steps were left out, since a number was not finite; only with on_nonfinite = skip",
+    ),
     MetricInfo("train/env_steps", "steps", "none", "last", "environment steps taken so far, per seed"),
     MetricInfo("train/steps_per_sec", "steps per second", "up", "mean", "environment steps per second, over all seeds"),
 )

@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
+from hmx.rl import distributions, weighted
 from hmx.types import Array, Mean
 
 
-def approx_kl(log_prob: Array, log_prob_old: Array) -> Array:
+def approx_kl(log_prob: Array, log_prob_old: Array, weight: Array | None = None) -> Array:
     """Estimate of KL(old || new) from samples of the old policy: `mean((r - 1) - log r)`.
 
     The k3 estimator of Schulman 2020 ("Approximating KL divergence"): unbiased, never negative, and 0 where
     the policies agree.
     """
     log_ratio = log_prob - log_prob_old
-    return jnp.mean(jnp.expm1(log_ratio) - log_ratio)
+    return weighted.mean(jnp.expm1(log_ratio) - log_ratio, weight)
 
 
-def clip_frac(log_prob: Array, log_prob_old: Array, clip_eps: float) -> Array:
+def clip_frac(log_prob: Array, log_prob_old: Array, clip_eps: float | Array, weight: Array | None = None) -> Array:
     """Share of samples whose importance ratio lies outside `[1 - eps, 1 + eps]`."""
-    return jnp.mean(jnp.abs(jnp.expm1(log_prob - log_prob_old)) > clip_eps, dtype=jnp.float32)
+    outside = jnp.abs(jnp.expm1(log_prob - log_prob_old)) > clip_eps
+    return weighted.mean(outside.astype(jnp.float32), weight)
 
 
-def explained_variance(value: Array, target: Array) -> Mean:
+def explained_variance(value: Array, target: Array, weight: Array | None = None) -> Mean:
     """`1 - Var[target - value] / Var[target]`: 1 is perfect, 0 no better than a constant.
 
     Without data where all targets are equal.
     """
-    spread = jnp.var(target)
+    spread = weighted.variance(target, weight)
     known = spread > 0.0
-    return Mean.of(1.0 - jnp.var(target - value) / jnp.where(known, spread, 1.0), where=known)
+    return Mean.of(1.0 - weighted.variance(target - value, weight) / jnp.where(known, spread, 1.0), where=known)
+
+
+def categorical_kl(logits: Array, reference_logits: Array, legal: Array) -> Array:
+    """KL(policy || reference) of two categorical distributions over the same legal actions, `[...]`.
+
+    Summed over the actions, so free of sampling noise. Its gradient with respect to `logits` is exactly 0 where both
+    agree: since `sum p grad log p = 0`, it is that of `sum stop(p (log p - log q)) log p`, in which nothing is left to
+    cancel. `reference_logits` are a constant.
+    """
+    log_p, log_q = distributions.log_probs(logits, legal), distributions.log_probs(reference_logits, legal)
+    each = jax.lax.stop_gradient(jnp.where(legal, jnp.exp(log_p) * (log_p - log_q), 0.0))
+    carrier = (each * jnp.where(legal, log_p, 0.0)).sum(-1)
+    return each.sum(-1) + carrier - jax.lax.stop_gradient(carrier)
+
+
+def kl_estimate(log_prob: Array, reference_log_prob: Array, kind: str) -> Array:
+    """An estimate of KL(policy || reference) per sample of the policy (Schulman 2020), by `d = log_prob - reference`.
+
+    `k1` is d, `k2` d^2 / 2, `k3` exp(-d) - 1 + d, `abs` |d|. The expected gradient of k1 is 0 whatever the reference,
+    since it is the mean score; that of k2 is right; that of k3 belongs to KL(reference || policy).
+
+    Raises:
+        KeyError: any other kind.
+    """
+    d = log_prob - jax.lax.stop_gradient(reference_log_prob)
+    return {"k1": d, "k2": 0.5 * jnp.square(d), "k3": jnp.expm1(-d) + d, "abs": jnp.abs(d)}[kind]

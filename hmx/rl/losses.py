@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from hmx.types import Array
 
 
-def clipped_surrogate(log_prob: Array, log_prob_old: Array, advantage: Array, clip_eps: float) -> Array:
+def clipped_surrogate(log_prob: Array, log_prob_old: Array, advantage: Array, clip_eps: float | Array) -> Array:
     """PPO's clipped policy loss: `-min(r A, clip(r, 1 - eps, 1 + eps) A)`.
 
     Schulman et al. 2017 (arXiv:1707.06347), eq. 7, with the sign turned to be minimised; `r` is the

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hmx.rl import weighted
 from hmx.rl.losses import clipped_squared_error, squared_error
 from hmx.types import Array
 
@@ -24,7 +25,8 @@ class ValueCodec(NamedTuple):
     """A representation of values.
 
     `raw [..., width]` is what the network says; values `[...]` are in reward units. `loss` is per sample and takes
-    `value_old` and `clip_eps` (value units; 0 never clips). `update_stats` sees the value targets of a rollout.
+    `value_old` and `clip_eps` (value units; 0 never clips). `update_stats` sees the value targets of a rollout and
+    their weights, 1 or 0.
     `rescale` adjusts the last layer `{"kernel" [H, width], "bias" [width]}` so that new statistics leave every
     value where it was. `head_gain` is the gain of that layer's initialisation.
     """
@@ -32,9 +34,9 @@ class ValueCodec(NamedTuple):
     width: int
     head_gain: float
     init_stats: Callable[[], Stats]
-    update_stats: Callable[[Stats, Array], Stats]
+    update_stats: Callable[[Stats, Array, Array], Stats]
     decode: Callable[[Array, Stats], Array]
-    loss: Callable[[Array, Array, Array, float, Stats], Array]
+    loss: Callable[[Array, Array, Array, float | Array, Stats], Array]
     rescale: Callable[[Head, Stats, Stats], Head]
 
 
@@ -77,7 +79,7 @@ def _scalar_codec(
     encode: Callable[[Array, Stats], Array],
     decode: Callable[[Array, Stats], Array],
     init_stats: Callable[[], Stats] = lambda: (),
-    update_stats: Callable[[Stats, Array], Stats] = lambda stats, target: stats,
+    update_stats: Callable[[Stats, Array, Array], Stats] = lambda stats, target, weight: stats,
     rescale: Callable[[Head, Stats, Stats], Head] = lambda head, old, new: head,
 ) -> ValueCodec:
     """Regression of one number: squared error (with the half) in the encoded space."""
@@ -85,12 +87,15 @@ def _scalar_codec(
     def decode_raw(raw: Array, stats: Stats) -> Array:
         return decode(raw[..., 0], stats)
 
-    def loss(raw: Array, target: Array, value_old: Array, clip_eps: float, stats: Stats) -> Array:
+    def loss(raw: Array, target: Array, value_old: Array, clip_eps: float | Array, stats: Stats) -> Array:
         code, code_target = raw[..., 0], encode(target, stats)
-        if not clip_eps:
-            return squared_error(code, code_target)
+        plain = squared_error(code, code_target)
+        if isinstance(clip_eps, float | int) and not clip_eps:
+            return plain
         near = jnp.clip(decode(code, stats), value_old - clip_eps, value_old + clip_eps)
-        return clipped_squared_error(code, code_target, encode(near, stats))
+        clipped = clipped_squared_error(code, code_target, encode(near, stats))
+        # a schedule may reach 0 during a run, when the number is no longer known to the compiler
+        return jnp.where(jnp.asarray(clip_eps) > 0.0, clipped, plain)
 
     return ValueCodec(1, 1.0, init_stats, update_stats, decode_raw, loss, rescale)
 
@@ -122,8 +127,9 @@ def _init_moments() -> ReturnStats:
     return ReturnStats(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(0.0))
 
 
-def _update_moments(stats: ReturnStats, target: Array) -> ReturnStats:
-    fresh = ReturnStats(target.mean(), jnp.square(target).mean(), jnp.float32(1.0))
+def _update_moments(stats: ReturnStats, target: Array, weight: Array) -> ReturnStats:
+    first, second = weighted.mean(target, weight), weighted.mean(jnp.square(target), weight)
+    fresh = ReturnStats(first, second, jnp.float32(1.0))
     return ReturnStats(*(old + _STATS_RATE * (new - old) for old, new in zip(stats, fresh, strict=True)))
 
 
@@ -149,10 +155,12 @@ def _two_hot() -> ValueCodec:
         surplus = weight[..., _BINS // 2 :] - weight[..., : _BINS // 2 + 1][..., ::-1]
         return (surplus * half.reshape((1,) * (raw.ndim - 1) + (-1,))).sum(-1)
 
-    def loss(raw: Array, target: Array, value_old: Array, clip_eps: float, stats: Stats) -> Array:
+    def loss(raw: Array, target: Array, value_old: Array, clip_eps: float | Array, stats: Stats) -> Array:
         return -(two_hot(target, bins) * jax.nn.log_softmax(raw)).sum(-1)
 
-    return ValueCodec(_BINS, 0.0, lambda: (), lambda stats, target: stats, decode, loss, lambda head, old, new: head)
+    return ValueCodec(
+        _BINS, 0.0, lambda: (), lambda stats, target, weight: stats, decode, loss, lambda head, old, new: head
+    )
 
 
 def two_hot(value: Array, bins: Array) -> Array:

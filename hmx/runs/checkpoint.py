@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import errno
+import logging
+import math
 import os
 import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,12 +21,44 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
 from hmx.records.atomic import sync_folder
 from hmx.records.checkpoints import Leaf
+from hmx.records.jsonl import Mark
+from hmx.runs.migrations import migrate
 from hmx.runs.signals import interruptible
 from hmx.types import Array
 
+_OVERHEAD = 192 << 10  # bytes of a checkpoint besides its arrays, and room for a few lines of metrics
+_OPEN_FILES = 64  # more than orbax was seen to open at a time
 ARRAYS = "arrays"  # the orbax folder inside a checkpoint
 
 Leaves = dict[str, np.ndarray[Any, Any]]
+
+
+class Form(NamedTuple):
+    """An array without its numbers."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Snapshot(NamedTuple):
+    """A state in host memory, and what it is made of."""
+
+    leaves: Leaves
+    form: tuple[Leaf, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class About:
+    """What a checkpoint says of itself besides its arrays; see `hmx.records.checkpoints.write_manifest`."""
+
+    env_steps: int = 0
+    shape_digest: str = ""
+    config_digest: str = ""
+    score: float | None = None
+    metrics: Mark | None = None
+    copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    keep_best: int = 0  # checkpoints of the highest score that are kept besides the newest
+    more: Callable[[Path], None] | None = None  # writes further files into the folder
 
 
 def leaf_names(state: TrainState) -> list[str]:
@@ -68,46 +106,79 @@ def _impl(key: Any) -> str:
     raise ValueError(f"a key of unknown kind, {key.dtype}")
 
 
-def save(
-    folder: Path,
-    state: TrainState,
-    update: int,
-    keep: int,
-    env_steps: int = 0,
-    shape_digest: str = "",
-    config_digest: str = "",
-) -> Path:
-    """Writes `state` to `folder/<update>`, then deletes all but the newest `keep` checkpoints.
+def snapshot(state: TrainState) -> Snapshot:
+    """A state in host memory, which outlives the donation of the state."""
+    return Snapshot(to_host(state), describe(state))
+
+
+def save(folder: Path, state: TrainState, update: int, keep: int, about: About | None = None) -> Path:
+    """`write` for a state on the device."""
+    return write(folder, snapshot(state), update, keep, about)
+
+
+def write(folder: Path, saved: Snapshot, update: int, keep: int | None, about: About | None = None) -> Path:
+    """Writes a checkpoint to `folder/<update>`, then deletes those that `keep` and `about.keep_best` do not keep.
 
     The checkpoint is written beside its final name, its manifest last, flushed to disk and renamed, so that
     a folder with a number for a name is complete at any moment the process may die. Older checkpoints go
-    only after that.
+    only after that, and lose their name first.
+
+    Args:
+        folder: of the checkpoints.
+        saved: the state.
+        update: updates done.
+        keep: how many of the newest are left; None leaves all.
+        about: what the manifest says besides.
 
     Raises:
         HmxError: the folder cannot be written; the older checkpoints are all still there.
     """
-    final = folder / str(update)
-    temporary = folder / f".tmp-{update}-{os.getpid()}"
+    about = about or About()
+    final, temporary = folder / str(update), folder / f".tmp-{update}-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for stale in folder.glob(".tmp-*"):
             shutil.rmtree(stale)
         temporary.mkdir()
-        leaves = to_host(state)
-        interruptible(lambda: _write_arrays(temporary / ARRAYS, leaves))
-        records.write_manifest(temporary, update, env_steps, shape_digest, config_digest, describe(state))
+        _reserve(temporary, saved)
+        _write_arrays(temporary / ARRAYS, saved.leaves)
+        if about.more is not None:
+            about.more(temporary)
+        records.write_manifest(
+            temporary,
+            update,
+            about.env_steps,
+            about.shape_digest,
+            about.config_digest,
+            saved.form,
+            score=about.score,
+            metrics=about.metrics,
+            copies=about.copies,
+        )
         _sync(temporary)
         if final.exists():
             # rename cannot replace a folder that is not empty
             os.rename(final, folder / f".tmp-replaced-{update}")
         os.rename(temporary, final)
         sync_folder(folder)
-        for old in (*folder.glob(".tmp-*"), *records.surplus(folder, keep)):
-            shutil.rmtree(old)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # orbax and tensorstore raise whatever they meet on a disk that is full
+        # What a failed write leaves behind may be what fills the disk.
+        shutil.rmtree(temporary, ignore_errors=True)
         hint = "check the free space and the permissions of the folder; checkpoints already there are untouched"
         raise HmxError(f"checkpoint {final} cannot be written: {_reason(error)}", hint, ExitCode.ARTEFACT) from error
+    if keep is not None:
+        _retire(folder, keep, about.keep_best)
     return final
+
+
+def _retire(folder: Path, keep: int, keep_best: int) -> None:
+    """Deletes what is surplus; what cannot be deleted now is tried again after the next checkpoint."""
+    with contextlib.suppress(OSError):
+        for old in records.surplus(folder, keep, keep_best):
+            # A deletion cut short leaves nothing that looks like a checkpoint.
+            os.rename(old, folder / f".tmp-old-{old.name}")
+        for old in folder.glob(".tmp-*"):
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def restore(path: Path, abstract: TrainState) -> TrainState:
@@ -117,50 +188,108 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
         HmxError: the saved leaves are not those of `abstract` (each one that differs is named), or the
             checkpoint cannot be read (exit code 3).
     """
-    manifest = records.read_manifest(path)
-    problems = records.leaf_differences(manifest.leaves, describe(abstract))
+    manifest, wanted = records.read_manifest(path), describe(abstract)
+    migrated = migrate(manifest, wanted)
+    problems = records.leaf_differences((*migrated.read, *migrated.zeros), wanted)
     if problems:
         shown = problems[:8] + ([f"and {len(problems) - 8} more"] if len(problems) > 8 else [])
         message = "\n".join([f"checkpoint {path} does not fit this configuration:", *(f"  {line}" for line in shown)])
         hint = "use the run's own run.toml, and the version of hmx that its meta.json names"
         raise HmxError(message, hint, ExitCode.ARTEFACT)
+    forms = _host_forms(abstract)
+    zeros = {leaf.path: np.zeros(*forms[leaf.path]) for leaf in migrated.zeros}
+    saved = {leaf.path: forms[leaf.path] for leaf in migrated.read}
     try:
-        leaves = interruptible(lambda: _read_arrays(path / ARRAYS, manifest.leaves))
-        return from_host(leaves, abstract)
+        leaves = interruptible(lambda: _read_arrays(path / ARRAYS, saved))
+        return from_host({**leaves, **zeros}, abstract)
     except Exception as error:  # orbax and tensorstore raise whatever they meet in a damaged file
         hint = "another checkpoint of the run may be intact; `hmx resume` takes the newest that is"
         raise HmxError(f"checkpoint {path} cannot be read: {_reason(error)}", hint, ExitCode.ARTEFACT) from error
 
 
-def set_aside(checkpoint: Path) -> Path:
-    """Renames a damaged checkpoint, so that neither resuming nor the count of those kept sees it again."""
-    target = checkpoint.with_name(f"{checkpoint.name}.damaged")
-    if target.exists():
-        shutil.rmtree(target)
-    checkpoint.rename(target)
-    return target
+def _host_forms(abstract: TrainState) -> dict[str, Form]:
+    """Shape and dtype of every leaf as `to_host` gives it: keys as their data."""
+    plain = jax.eval_shape(
+        lambda tree: [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(tree)], abstract
+    )
+    named = zip(leaf_names(abstract), plain, strict=True)
+    return {name: Form(tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in named}
+
+
+def _orbax() -> Any:
+    """The package, which takes a second to import and logs a traceback of its own for every error that it raises."""
+    import orbax.checkpoint
+
+    log = logging.getLogger("absl")
+    if _of_others not in log.filters:
+        log.addFilter(_of_others)
+    return orbax.checkpoint
+
+
+def _of_others(record: logging.LogRecord) -> bool:
+    return "orbax" not in record.pathname
+
+
+def _reserve(folder: Path, saved: Snapshot) -> None:
+    """Makes sure that there is room for a checkpoint and for the files to be opened, by taking it and giving it back.
+
+    A write that meets a limit half-way ends in many messages of tensorstore's own threads.
+    """
+    place = folder / "reserve"
+    handle, others = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), []
+    try:
+        for _ in range(_OPEN_FILES):
+            others.append(os.dup(handle))
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, sum(leaf.nbytes for leaf in saved.leaves.values()) + _OVERHEAD)
+    except OSError as error:
+        # A file system that cannot allocate ahead says so in its own way.
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE):
+            raise
+    finally:
+        for number in (handle, *others):
+            os.close(number)
+        place.unlink()
 
 
 def _write_arrays(path: Path, leaves: Leaves) -> None:
-    import orbax.checkpoint as ocp
-
+    ocp = _orbax()
     # Tensorstore has no arrays of size 0; their shape in the manifest is all there is to them.
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as writer:
         writer.save(path.absolute(), {name: leaf for name, leaf in leaves.items() if leaf.size})
 
 
-def _read_arrays(path: Path, saved: tuple[Leaf, ...]) -> Leaves:
-    import orbax.checkpoint as ocp
+def _read_arrays(path: Path, saved: dict[str, Form]) -> Leaves:
+    """The arrays of a checkpoint, which must be of the forms `saved`: nothing larger is ever allocated.
 
-    empty = {leaf.path: np.zeros(leaf.shape, np.dtype(leaf.dtype)) for leaf in saved if 0 in leaf.shape}
-    names = [leaf.path for leaf in saved if leaf.path not in empty]
+    Raises:
+        ValueError: the arrays say that they are something else.
+    """
+    ocp = _orbax()
+    empty = {name: np.zeros(*form) for name, form in saved.items() if 0 in form.shape}
+    names = [name for name in saved if name not in empty]
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-        found = reader.restore(
-            path.absolute(),
-            item=dict.fromkeys(names, 0),
-            restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names},
-        )
+        # What the manifest says has been compared with what is needed; now the headers of the arrays themselves.
+        told = reader.metadata(path.absolute()).item_metadata
+        if told is None:
+            raise ValueError("the headers of its arrays are damaged")
+        for name in names:
+            _check_header(name, told.tree.get(name), saved[name])
+        # Partial: a checkpoint of an earlier schema has arrays that are no longer needed.
+        forms = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
+        wanted = ocp.args.PyTreeRestore(dict.fromkeys(names, 0), restore_args=forms, partial_restore=True)
+        found = reader.restore(path.absolute(), args=wanted)
     return {**found, **empty}
+
+
+def _check_header(name: str, told: Any, form: Form) -> None:
+    if told is None:
+        raise ValueError(f"the array {name} is missing")
+    shape, chunk = tuple(told.shape), told.storage.chunk_shape if told.storage else None
+    if (shape, np.dtype(told.dtype)) != form:
+        raise ValueError(f"the array {name} is {told.dtype}{list(shape)}, and not {form.dtype}{list(form.shape)}")
+    if chunk is not None and math.prod(chunk) > max(math.prod(shape), 1):
+        raise ValueError(f"the array {name} has chunks of {list(chunk)}, larger than itself")
 
 
 def _reason(error: Exception) -> str:

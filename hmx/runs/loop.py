@@ -4,46 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.types import Algorithm, TrainState
-from hmx.runs.signals import SignalGuard, interruptible
+from hmx.errors import HmxError
+from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
+from hmx.runs.memory import out_of_memory
+from hmx.runs.saving import Saver
+from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Fanout
-from hmx.types import Array, Key, Mean, Metrics, Sum
+from hmx.types import Key
 
 _TRAIN_STREAM = 0
 _EVAL_STREAM = 1
+_RETURN = "train/mean_episode_return"
 
-
-class Row(NamedTuple):
-    """Where a metric lies in a packed vector: `width` values from `start`."""
-
-    name: str
-    kind: type[Any]
-    start: int
-    width: int
-
-
-@dataclasses.dataclass
-class Chunk:
-    """A compiled call of up to `length` updates.
-
-    `call(state, n)` consumes `state` (its buffers are donated), does `n <= length` updates and returns the
-    new state and the packed metrics `[length, (seeds,) values]`, of which the first `n` rows hold.
-    """
-
-    call: Callable[[TrainState, Any], tuple[TrainState, Array]]
-    rows: tuple[Row, ...]
-    length: int
-    num_seeds: int
-    traces: int  # how often `update` has been traced; 1 for the life of the chunk
+Hypers = dict[str, float]
+Record = dict[str, float]
 
 
 class LoopResult(NamedTuple):
@@ -54,6 +38,15 @@ class LoopResult(NamedTuple):
     signum: int | None  # the signal that ended it early
     seconds: float  # spent inside chunks by this process, compilation excluded
     steps: int  # environment steps taken by this process, over all seeds
+
+
+class Refused(NamedTuple):
+    """An update that was not applied, since it brought numbers that are not finite."""
+
+    update: int  # its number in the records, from 1
+    names: tuple[str, ...]  # metrics and parameters that are not finite, the likeliest cause first
+    records: tuple[Record, ...]  # per seed, as they would have been written
+    hypers: Hypers
 
 
 def train_keys(seed: int, num_seeds: int) -> Key:
@@ -92,87 +85,8 @@ def seed_state(state: TrainState, index: int, num_seeds: int) -> TrainState:
     """The state of one of the agents trained side by side."""
     if num_seeds == 1:
         return state
-    with _key_checks(num_seeds):
+    with key_checks(num_seeds):
         return jax.tree.map(lambda leaf: leaf[index], state)
-
-
-def compile_chunk(algorithm: Algorithm, state: TrainState, length: int, num_seeds: int = 1) -> Chunk:
-    """Compiles a chunk for states shaped like `state` (arrays or their shapes).
-
-    The number of updates is an argument of the compiled loop, so one program serves full chunks and the
-    shorter last one. That keeps a run bit for bit the same however its updates fall into chunks, which
-    programs compiled for different lengths would not promise.
-    """
-    chunk = Chunk(call=_uncompiled, rows=(), length=length, num_seeds=num_seeds, traces=0)
-
-    def counted(state_t: TrainState) -> tuple[TrainState, Metrics]:
-        chunk.traces += 1
-        return algorithm.update(state_t)
-
-    # An inner jit: its trace is cached, so that looking at the shapes of the metrics costs no second trace.
-    update = jax.jit(counted if num_seeds == 1 else jax.vmap(counted))
-    shapes = jax.eval_shape(lambda tree: tree, state)
-    with _key_checks(num_seeds):
-        metrics = jax.eval_shape(update, shapes)[1]
-    chunk.rows = layout(metrics)
-    packed = jax.eval_shape(pack, metrics)
-
-    def run(state_t: TrainState, n: Array) -> tuple[TrainState, Array]:
-        def body(i: Array, carry: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
-            new, out = update(carry[0])
-            return new, carry[1].at[i].set(pack(out))
-
-        done: tuple[TrainState, Array] = jax.lax.fori_loop(
-            0, n, body, (state_t, jnp.zeros((length, *packed.shape), packed.dtype))
-        )
-        return done
-
-    with _key_checks(num_seeds):
-        lowered = jax.jit(run, donate_argnums=0).lower(shapes, np.int32(0))
-    chunk.call = interruptible(lowered.compile)
-    return chunk
-
-
-def _key_checks(num_seeds: int) -> contextlib.AbstractContextManager[object]:
-    """No checks of key reuse where there are several seeds.
-
-    The checker, where it is on, takes the transpose that `vmap` puts before a scan for a use, and looking at one
-    agent of a trained state for a second one. The same code is checked with one seed.
-    """
-    debug_key_reuse: Any = jax.debug_key_reuse
-    return contextlib.nullcontext() if num_seeds == 1 else debug_key_reuse(False)
-
-
-def _uncompiled(state: TrainState, n: Any) -> tuple[TrainState, Array]:
-    raise RuntimeError("the chunk has not been compiled")
-
-
-def layout(metrics: Metrics) -> tuple[Row, ...]:
-    """Where each accumulator of `metrics` lies in the vector that `pack` makes of it."""
-    rows: list[Row] = []
-    start = 0
-    for name in sorted(metrics):
-        width = len(metrics[name])
-        rows.append(Row(name, type(metrics[name]), start, width))
-        start += width
-    return tuple(rows)
-
-
-def pack(metrics: Metrics) -> Array:
-    """All accumulators of one update in one vector, so that one transfer brings a chunk to the host."""
-    return jnp.stack([jnp.asarray(leaf, jnp.float32) for name in sorted(metrics) for leaf in metrics[name]], axis=-1)
-
-
-def reduce_row(rows: tuple[Row, ...], values: np.ndarray[Any, Any]) -> dict[str, float]:
-    """The metrics of one update and seed as plain numbers; a metric without data is left out."""
-    reduced: dict[str, float] = {}
-    for row in rows:
-        cell = [float(value) for value in values[row.start : row.start + row.width]]
-        if row.kind is Sum:
-            reduced[row.name] = cell[0]
-        elif cell[1] > 0:
-            reduced[row.name] = cell[0] / cell[1] if row.kind is Mean else cell[0]
-    return reduced
 
 
 @dataclasses.dataclass
@@ -181,73 +95,148 @@ class Loop:
 
     Args:
         chunk: the compiled updates.
+        hypers: the scheduled hyperparameters of the update of that number, from 0.
         fanout: receives phases and records.
         guard: says when to stop early.
-        save: writes a checkpoint of a state at an update.
+        saver: writes checkpoints.
+        refuse: ends the run at an update that was not applied, given the state before it, which is saved by then.
         seed: of the first agent; the others count up.
         steps_per_update: environment steps per update and seed.
         checkpoint_every: chunks between two checkpoints.
+        skips: whether the chunk goes on after an update whose numbers are not finite.
     """
 
     chunk: Chunk
+    hypers: Callable[[int], Hypers]
     fanout: Fanout
     guard: SignalGuard
-    save: Callable[[TrainState, int], None]
+    saver: Saver
+    refuse: Callable[[TrainState, Refused], NoReturn]
     seed: int
     steps_per_update: int
     checkpoint_every: int
+    skips: bool = False
+    _warned: bool = False
+    _saved: int = -1  # update of the newest checkpoint
+    _again: bool = False  # whether the last write failed, so that the next one has to succeed
+    _returns: list[float] = dataclasses.field(default_factory=list)  # mean episode returns since the last checkpoint
 
     def run(self, state: TrainState, first: int, total: int) -> LoopResult:
         """Goes on until `total` updates are done or a signal asks to stop; the state at the end is always saved.
 
         Raises:
-            SinkError: the local record could not be written; a checkpoint was attempted first.
+            HmxError: the local record or a checkpoint could not be written, the memory was not enough, or what
+                `refuse` raises; the last good state was saved first where that was possible.
             StopNow: a second signal; nothing more was saved.
         """
-        done, chunks, seconds, saved = first, 0, 0.0, -1
+        try:
+            return self._run(state, first, total)
+        except StopNow:
+            raise
+        except BaseException:
+            # A write under way is of a good state, and the process may be about to end.
+            with contextlib.suppress(HmxError):
+                self.saver.wait()
+            raise
+
+    def _run(self, state: TrainState, first: int, total: int) -> LoopResult:
+        done, chunks, seconds = first, 0, 0.0
+        self._saved = first if first else -1  # what a resumed run begins with is on disk already
         self.fanout.phase("training")
         while done < total and self.guard.requested is None:
             n = min(self.chunk.length, total - done)
             start = time.perf_counter()
-            state, packed = self.chunk.call(state, np.int32(n))
-            values = interruptible(partial(np.asarray, packed))
+            state, values, good = self._call(state, done, n)
             elapsed = time.perf_counter() - start
             seconds += elapsed
             chunks += 1
-            try:
-                self.fanout.records(self._records(values, done, n, elapsed))
-            except Exception:
-                self._save(state, done + n)
-                raise
-            done += n
-            if chunks % self.checkpoint_every == 0 and done < total:
+            records = self._records(values, done, good, elapsed)
+            done += good
+            self._hand_over(records, state, done)
+            if good < n:
+                self._end_before(state, done, values[good])
+            if self._failed(wait=False) or (chunks % self.checkpoint_every == 0 and done < total):
                 self._save(state, done)
-                saved = done
                 self.fanout.phase("training")
-        if saved != done:
-            self._save(state, done)
+        self._save(state, done, last=True)
         steps = (done - first) * self.steps_per_update * self.chunk.num_seeds
         return LoopResult(state, done, self.guard.requested, seconds, steps)
 
-    def _save(self, state: TrainState, update: int) -> None:
-        self.fanout.phase("saving")
-        self.save(state, update)
+    def _call(self, state: TrainState, done: int, n: int) -> tuple[TrainState, Values, int]:
+        """One chunk: the new state, what was reported `[length, seeds, values]`, and how many updates were done."""
+        hypers = [self.hypers(done + min(i, n - 1)) for i in range(self.chunk.length)]
+        rows = {name: np.array([row[name] for row in hypers], np.float32) for name in hypers[0]}
+        with out_of_memory("training"):
+            played = self.chunk.call(state, rows, np.int32(n))
+            packed, good = interruptible(lambda: jax.device_get((played.packed, played.done)))
+        return played.state, packed.reshape(self.chunk.length, self.chunk.num_seeds, -1), int(good)
 
-    def _records(self, values: np.ndarray[Any, Any], done: int, n: int, elapsed: float) -> Iterator[dict[str, float]]:
-        seeds = self.chunk.num_seeds
-        rate = n * self.steps_per_update * seeds / max(elapsed, 1e-9)
+    def _hand_over(self, records: list[Record], state: TrainState, done: int) -> None:
+        returns = [record.get(_RETURN, math.nan) for record in records]
+        self._returns += [value for value in returns if math.isfinite(value)]
+        try:
+            self.fanout.records(records)
+        except HmxError:
+            # A full disk fails both; what is to be told is what failed first.
+            with contextlib.suppress(HmxError):
+                self._save(state, done, last=True)
+            raise
+
+    def _end_before(self, state: TrainState, done: int, values: Values) -> NoReturn:
+        """Saves the state before an update that was refused, and leaves the rest to `refuse`."""
+        names = [name for cell in values for name in not_finite(self.chunk, cell)]
+        records = self._records(values[None], done, 1, math.inf)
+        try:
+            self._save(state, done, last=True)
+        except HmxError as error:
+            self.fanout.warn(error.message)
+        self.refuse(state, Refused(done + 1, tuple(dict.fromkeys(names)), tuple(records), self.hypers(done)))
+
+    def _failed(self, wait: bool) -> bool:
+        """Whether the write before has failed; it is then tried once more, with the state as it is now."""
+        try:
+            self.saver.wait() if wait else self.saver.collect()
+        except HmxError as error:
+            self.fanout.warn(f"{error.message}; trying once more")
+            self._saved, self._again = -1, True
+        return self._again
+
+    def _save(self, state: TrainState, update: int, last: bool = False) -> None:
+        """Begins a checkpoint unless there is one; waits for the last, and for one that is tried again."""
+        wait = self._failed(wait=True) or last
+        if self._saved != update:
+            self.fanout.phase("saving")
+            self.saver.save(state, update, sum(self._returns) / len(self._returns) if self._returns else None)
+            self._saved, self._again, self._returns = update, False, []
+        if wait:
+            self.saver.wait()
+
+    def _records(self, values: Values, done: int, n: int, elapsed: float) -> list[Record]:
+        """One record per update and seed, of the `n` updates after `done`."""
+        rate = n * self.steps_per_update * self.chunk.num_seeds / max(elapsed, 1e-9)
         now = time.time()
-        cells = values.reshape(values.shape[0], seeds, -1)
-        for i in range(n):
-            update = done + i + 1
-            for j in range(seeds):
-                yield {
-                    "update": update,
-                    "env_steps": update * self.steps_per_update,
-                    "seed": self.seed + j,
-                    "wall_time": now,
-                    **reduce_row(self.chunk.rows, cells[i, j]),
-                    # exact here, where a float32 of the device counts in steps of 2 from 16.8 million on
-                    "train/env_steps": update * self.steps_per_update,
-                    "train/steps_per_sec": rate,
-                }
+        return [
+            {
+                "update": update,
+                "env_steps": update * self.steps_per_update,
+                "seed": self.seed + seed,
+                "wall_time": now,
+                **reduce_row(self.chunk.rows, values[i, seed]),
+                # exact on the host, where a float32 of the device counts in steps of 2 from 16.8 million on
+                "train/env_steps": update * self.steps_per_update,
+                "train/steps_per_sec": rate,
+                **{f"train/{name}": value for name, value in self.hypers(update - 1).items()},
+                **self._skipped(values[i, seed], update),
+            }
+            for i, update in enumerate(range(done + 1, done + n + 1))
+            for seed in range(self.chunk.num_seeds)
+        ]
+
+    def _skipped(self, values: Values, update: int) -> Record:
+        if not self.skips:
+            return {}
+        names = not_finite(self.chunk, values)
+        if names and not self._warned:
+            self._warned = True
+            self.fanout.warn(f"update {update}: {names[0]} is not finite; what such an update would teach is left out")
+        return {"train/skipped_updates": float(bool(names))}

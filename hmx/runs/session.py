@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,13 +18,17 @@ from hmx.config.derive import Derived, derive
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.env.registry import make_env
-from hmx.errors import ExitCode, HmxError
-from hmx.records import checkpoints as records
+from hmx.records import layout
 from hmx.records import meta as metas
+from hmx.records.jsonl import Marker
 from hmx.records.layout import RunPaths
 from hmx.records.meta import Meta
 from hmx.runs import checkpoint
-from hmx.runs.loop import Loop, LoopResult, abstract_state, compile_chunk
+from hmx.runs.chunk import compile_chunk
+from hmx.runs.diagnosis import Kept, refuse
+from hmx.runs.loop import Loop, LoopResult, abstract_state
+from hmx.runs.memory import out_of_memory
+from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard
 from hmx.runs.sinks import Fanout, JsonlSink, RunInfo, Sink
 from hmx.runs.wandb_sink import WandbSink
@@ -37,14 +42,6 @@ class Session(NamedTuple):
     env: Env
     algorithm: Algorithm
     abstract: TrainState  # shapes and dtypes of the state, with an axis of seeds where there are several
-
-
-class Restored(NamedTuple):
-    """A state read back from a run folder."""
-
-    state: TrainState
-    update: int
-    damaged: tuple[tuple[int, str], ...]  # newer checkpoints that could not be used, and why
 
 
 def open_session(cfg: Config) -> Session:
@@ -107,62 +104,58 @@ class Diary:
 def run_updates(
     session: Session, paths: RunPaths, state: TrainState, first: int, fanout: Fanout, guard: SignalGuard, diary: Diary
 ) -> LoopResult:
-    """Compiles the chunk and runs the updates from `first` to the end, saving as the configuration says."""
-    cfg, sizes = session.cfg, session.sizes
-    chunk = compile_chunk(session.algorithm, session.abstract, sizes.updates_per_chunk, cfg.run.num_seeds)
+    """Compiles the chunk and runs the updates from `first` to the end, saving as the configuration says.
+
+    Raises:
+        HmxError: see `Loop.run`; also an update whose numbers are not finite (exit code 4).
+        StopNow: a second signal.
+    """
+    cfg, sizes, algorithm = session.cfg, session.sizes, session.algorithm
     digests = (codec.shape_digest(cfg), codec.digest(cfg))
-
-    def save(state: TrainState, update: int) -> None:
-        env_steps = update * sizes.batch_size
-        checkpoint.save(paths.checkpoints, state, update, cfg.run.keep, env_steps, *digests)
-        diary.note(update=update, env_steps=env_steps)
-
-    loop = Loop(chunk, fanout, guard, save, cfg.run.seed, sizes.batch_size, cfg.run.checkpoint_every)
+    with out_of_memory("compiling"):
+        chunk = compile_chunk(
+            algorithm, session.abstract, sizes.updates_per_chunk, cfg.run.num_seeds, cfg.run.on_nonfinite
+        )
+    loop = Loop(
+        chunk=chunk,
+        hypers=algorithm.hypers,
+        fanout=fanout,
+        guard=guard,
+        saver=_saver(session, paths, diary, fanout),
+        refuse=partial(refuse, Kept(algorithm, paths, cfg.run.num_seeds, sizes.batch_size, *digests, fanout)),
+        seed=cfg.run.seed,
+        steps_per_update=sizes.batch_size,
+        checkpoint_every=cfg.run.checkpoint_every,
+        skips=cfg.run.on_nonfinite == "skip",
+    )
     return loop.run(state, first, sizes.num_updates)
 
 
-def restore(session: Session, paths: RunPaths, update: int | None = None) -> Restored:
-    """The state of the newest intact checkpoint, or of the one at `update`.
+def _saver(session: Session, paths: RunPaths, diary: Diary, fanout: Fanout) -> Saver:
+    """Writes the checkpoints of a run, and notes in meta.json how far they have come."""
+    cfg, batch = session.cfg, session.sizes.batch_size
+    marker, config = Marker(paths.metrics), codec.to_toml(cfg)
 
-    Raises:
-        HmxError: there is none, it is damaged, or it was written under another configuration (exit code 3).
-    """
-    path, broken = records.newest_intact(paths.checkpoints) if update is None else (_named(paths, update), {})
-    if path is None:
-        what = f"no checkpoint of {paths.folder} is intact" if broken else f"{paths.folder} has no checkpoint yet"
-        hint = f"start over: hmx train --config {paths.config} --name {paths.name} --force"
-        raise HmxError(what, hint, ExitCode.ARTEFACT)
-    _check_configuration(session, paths, path)
-    state = checkpoint.restore(path, session.abstract)
-    return Restored(state, int(path.name), tuple((int(p.name), "; ".join(why[:2])) for p, why in broken.items()))
+    def prepare(state: TrainState, update: int, score: float | None) -> Callable[[], Path]:
+        meta = metas.changed(diary.meta, update=update, env_steps=update * batch)
+        mark = None
+        if fanout.has(JsonlSink):  # else the file ends before this state
+            try:
+                mark = marker.mark()
+            except OSError as error:
+                fanout.warn(f"{paths.metrics} cannot be read back: {error.strerror or error}")
+        about = checkpoint.About(
+            env_steps=update * batch,
+            shape_digest=codec.shape_digest(cfg),
+            config_digest=codec.digest(cfg),
+            score=score,
+            metrics=mark,
+            copies={layout.CONFIG: config, layout.META: metas.to_text(meta)},
+            keep_best=cfg.run.keep_best,
+        )
+        return partial(checkpoint.write, paths.checkpoints, checkpoint.snapshot(state), update, cfg.run.keep, about)
 
-
-def _named(paths: RunPaths, update: int) -> Path:
-    path = paths.checkpoint(update)
-    known = records.listing(paths.checkpoints)
-    if path not in known:
-        names = ", ".join(p.name for p in known) or "none"
-        raise HmxError(f"there is no checkpoint {path}", f"checkpoints of this run: {names}", ExitCode.ARTEFACT)
-    if faults := records.faults(path):
-        hint = "leave out --checkpoint to take the newest intact one"
-        raise HmxError(f"checkpoint {path} is damaged: {'; '.join(faults[:2])}", hint, ExitCode.ARTEFACT)
-    return path
-
-
-def _check_configuration(session: Session, paths: RunPaths, path: Path) -> None:
-    """A run.toml edited by hand must not quietly give saved numbers another meaning."""
-    manifest = records.read_manifest(path)
-    steps = manifest.update * session.sizes.batch_size
-    if manifest.shape_digest and manifest.shape_digest != codec.shape_digest(session.cfg):
-        what = "the network, the environment or the number of seeds"
-    elif manifest.env_steps != steps:
-        what = "env.num_envs or algo.num_steps"
-    else:
-        return
-    # The leaves say more where they differ.
-    problems = records.leaf_differences(manifest.leaves, checkpoint.describe(session.abstract))
-    message = "\n".join([f"{paths.config} has changed {what} since checkpoint {manifest.update}", *problems[:8]])
-    raise HmxError(message, "put run.toml back as it was; a new configuration needs a new run", ExitCode.ARTEFACT)
+    return Saver(prepare, lambda update: diary.note(update=update, env_steps=update * batch))
 
 
 def state_bytes(state: TrainState) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_LOOK_UP = 0.2  # seconds
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -23,6 +27,7 @@ class StopNow(KeyboardInterrupt):
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by signal {signum}")
         self.signum = signum
+        self.hint = ""  # how to go on
 
 
 class SignalGuard:
@@ -83,7 +88,19 @@ def interruptible(work: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="hmx-work", daemon=True)
     thread.start()
-    thread.join()
+    wait_for(thread)
     if failure:
         raise failure[0]
     return result[0]
+
+
+def wait_for(thread: threading.Thread, seconds: float = math.inf) -> bool:
+    """Waits for a thread to end, no longer than `seconds`, and handles signals meanwhile; False if it has not.
+
+    It looks up now and then: of two signals that come at once, the system may give the second to another thread,
+    and that does not wake the main one.
+    """
+    end = time.monotonic() + seconds
+    while thread.is_alive() and (left := end - time.monotonic()) > 0:
+        thread.join(min(left, _LOOK_UP))
+    return not thread.is_alive()

@@ -105,6 +105,12 @@ class Fanout:
     def __init__(self, sinks: Iterable[Sink]) -> None:
         self.sinks = list(sinks)
         self.warnings: list[str] = []
+        self._busy = 0
+        self._waiting: list[str] = []
+
+    def has(self, kind: type[Sink]) -> bool:
+        """Whether a sink of that kind is still taking records."""
+        return any(isinstance(sink, kind) for sink in self.sinks)
 
     def start(self, info: RunInfo) -> None:
         """See `Sink.start`."""
@@ -113,6 +119,13 @@ class Fanout:
     def phase(self, name: str) -> None:
         """See `Sink.phase`."""
         self._each(lambda sink: sink.phase(name))
+
+    def interject(self, phase: str) -> None:
+        """`phase` for a signal handler, which may come while a sink is in the middle of something: then it waits."""
+        if self._busy:
+            self._waiting.append(phase)
+        else:
+            self.phase(phase)
 
     def records(self, records: Iterable[Record]) -> None:
         """Hands over the records of one chunk, then flushes."""
@@ -135,6 +148,7 @@ class Fanout:
     def close(self, state: str) -> None:
         """Closes every sink, whatever the others do; the failure of a required one is raised last."""
         failure: SinkError | None = None
+        self._busy += 1  # nobody is left to hear of another phase
         for sink in self.sinks:
             try:
                 sink.close(state)
@@ -148,6 +162,15 @@ class Fanout:
             raise failure
 
     def _each(self, act: Callable[[Sink], None]) -> None:
+        self._busy += 1
+        try:
+            self._hand_round(act)
+        finally:
+            self._busy -= 1
+        while self._waiting and not self._busy:
+            self.phase(self._waiting.pop(0))
+
+    def _hand_round(self, act: Callable[[Sink], None]) -> None:
         failure: SinkError | None = None
         lost: list[str] = []
         for sink in list(self.sinks):

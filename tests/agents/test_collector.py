@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.collector import Actors, collect, start, value_where
+from hmx.agents.collector import Actors, Policy, collect, start, value_where
 from hmx.agents.types import Decision
 from hmx.env.counting import make_counting
 from hmx.rl import distributions
@@ -16,17 +16,20 @@ from hmx.types import Max, Mean, Sum
 ENVS, STEPS, LIMIT = 3, 8, 5
 
 
-def act(obs, legal, key):
-    """Uniform over the legal; says as its value a hundred times what it sees."""
+def act(carry, obs, legal, reset, key):
+    """Uniform over the legal; says as its value a hundred times what it sees, and remembers how often it was asked."""
     logits = jnp.zeros(legal.shape, jnp.float32)
     action = distributions.sample(key, logits, legal)
-    return Decision(
-        action, distributions.log_prob(logits, legal, action), distributions.probs(logits, legal), value(obs)
-    )
+    log_prob, probs = distributions.log_prob(logits, legal, action), distributions.probs(logits, legal)
+    return Decision(action, log_prob, probs, value(carry, obs, reset)), jnp.where(reset[:, None], 0, carry) + 1
 
 
-def value(obs):
+def value(carry, obs, reset):
     return 100.0 * obs[..., 0]
+
+
+POLICY = Policy(act, value)
+NOTHING = jnp.zeros((ENVS, 1), jnp.int32)
 
 
 def make_env(length=0):
@@ -49,8 +52,8 @@ def make_env(length=0):
 def played():
     """Two rollouts on end."""
     env = make_env()
-    run = jax.jit(partial(collect, env, act, value, num_steps=STEPS))
-    actors_1, rollout_1, _ = run(start(env, ENVS, jax.random.key(0)), jax.random.key(1))
+    run = jax.jit(partial(collect, env, POLICY, num_steps=STEPS, num_rows=2))
+    actors_1, rollout_1, _ = run(start(env, ENVS, NOTHING, jax.random.key(0)), jax.random.key(1))
     return actors_1, rollout_1, *run(actors_1, jax.random.key(2))
 
 
@@ -77,7 +80,7 @@ def test_values_of_final_and_last_observations(played):
     _, rollout, actors_2, rollout_2, _ = played
     seen = rollout.transitions
     cut = counted(0) == LIMIT - 1
-    np.testing.assert_array_equal(seen.truncated_tp1, cut)
+    np.testing.assert_array_equal(seen.truncated_tp1[:, :, 0], cut)
     assert not seen.terminated_tp1.any()
     np.testing.assert_array_equal(seen.value_final_tp1[:, :, 0], np.where(cut, 100 * LIMIT, 0))
     np.testing.assert_array_equal(rollout.value_last, 100 * (STEPS % LIMIT))
@@ -87,7 +90,7 @@ def test_values_of_final_and_last_observations(played):
 
 def test_a_termination_needs_no_final_value():
     env = make_env(length=LIMIT - 1)
-    _, rollout, _ = collect(env, act, value, start(env, ENVS, jax.random.key(0)), jax.random.key(1), STEPS)
+    _, rollout, _ = collect(env, POLICY, start(env, ENVS, NOTHING, jax.random.key(0)), jax.random.key(1), STEPS)
     assert bool(rollout.transitions.terminated_tp1.any())
     assert not rollout.transitions.value_final_tp1.any()
 
@@ -117,7 +120,7 @@ def test_metrics_of_the_second_rollout(played):
 
 def test_no_episode_means_no_data_rather_than_zero():
     env = make_env()
-    *_, metrics = collect(env, act, value, start(env, ENVS, jax.random.key(0)), jax.random.key(1), LIMIT - 1)
+    *_, metrics = collect(env, POLICY, start(env, ENVS, NOTHING, jax.random.key(0)), jax.random.key(1), LIMIT - 1)
     assert float(metrics["train/mean_episode_return"].count) == 0.0
     assert float(metrics["train/num_episodes"].total) == 0.0
 
@@ -130,12 +133,25 @@ def test_rollouts_join_without_a_seam(played):
     np.testing.assert_array_equal(actors.episode.total, 0 + 1 + 2)
 
 
+def test_memory_is_emptied_with_the_episode_and_kept_at_each_row(played):
+    """The policy counts its own steps: it must agree with the environment, which counts too."""
+    actors_1, rollout_1, actors_2, rollout_2, _ = played
+    seen = rollout_1.transitions
+    np.testing.assert_array_equal(seen.reset_t, counted(0) == 0)
+    rows = np.stack([rollout_1.carry[..., 0], rollout_2.carry[..., 0]]).reshape(4, ENVS)
+    # before step 0, 4, 8 and 12; a memory that is about to be emptied still holds the episode that ended
+    np.testing.assert_array_equal(rows, np.repeat([[0], [4], [3], [2]], ENVS, 1))
+    np.testing.assert_array_equal(actors_1.carry[:, 0], 3)
+    np.testing.assert_array_equal(actors_2.carry[:, 0], 1)
+    np.testing.assert_array_equal(actors_2.reset, False)
+
+
 @pytest.mark.parametrize("where", [[False, False], [True, False]])
 def test_value_is_computed_only_where_it_is_needed(where):
     """Under vmap too: an evaluation that was skipped cannot spoil anything, one that ran shows."""
     obs = jnp.ones((1, 2, 1, 1))
     masks = jnp.array([where])
-    got = jax.vmap(lambda mask, obs: value_where(mask, value, obs))(masks, obs)
+    got = jax.vmap(lambda mask, obs: value_where(mask, lambda o: 100.0 * o[..., 0], obs))(masks, obs)
     np.testing.assert_array_equal(got[0, :, 0], 100.0 * np.array(where))
     body = jax.make_jaxpr(jax.vmap(lambda mask, obs: value_where(mask, lambda o: jnp.sin(o[..., 0]), obs)))(masks, obs)
     outside = [eqn.primitive.name for eqn in body.eqns]

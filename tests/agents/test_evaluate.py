@@ -29,7 +29,7 @@ def lottery():
 
 def test_short_episodes_are_not_favoured():
     """The mean length is 5. Taking the first to finish would see nearly only short ones: 1.8 by the step count."""
-    episodes = make_evaluator(lottery(), random_policy, 200, 1000)(None, jax.random.key(0))
+    episodes = make_evaluator(lottery(), random_policy(), 200, 1000)(None, jax.random.key(0))
     assert bool(episodes.finished.all())
     assert abs(float(episodes.length.mean()) - 5.0) < 5 * 4 / np.sqrt(1000)
     np.testing.assert_array_equal(episodes.length, episodes.total)
@@ -38,7 +38,7 @@ def test_short_episodes_are_not_favoured():
 @pytest.mark.parametrize(("num_envs", "num_episodes"), [(4, 4), (4, 11), (8, 3)])
 def test_exactly_as_many_episodes_as_asked_for(num_envs, num_episodes):
     env = make_counting(6, length=4)
-    episodes = make_evaluator(env, random_policy, num_envs, num_episodes)(None, jax.random.key(0))
+    episodes = make_evaluator(env, random_policy(), num_envs, num_episodes)(None, jax.random.key(0))
     assert episodes.length.tolist() == [4] * num_episodes
     assert episodes.total.tolist() == [0 + 1 + 2 + 3] * num_episodes
 
@@ -56,7 +56,7 @@ def test_info_is_gathered_per_episode():
         return wrapped
 
     env = env._replace(reset=with_info(env.reset), step=with_info(env.step))
-    episodes = make_evaluator(env, random_policy, 3, 7)(None, jax.random.key(0))
+    episodes = make_evaluator(env, random_policy(), 3, 7)(None, jax.random.key(0))
     assert set(episodes.info) == {"depth", "steps"}
     assert episodes.info["depth"].tolist() == [-1.0] * 7
     assert episodes.info["steps"].tolist() == [1 + 2 + 3 + 4 + 5] * 7
@@ -64,7 +64,7 @@ def test_info_is_gathered_per_episode():
 
 def test_a_policy_that_never_ends_is_stopped_and_said_so(monkeypatch):
     monkeypatch.setattr("hmx.agents.evaluate._STEP_LIMIT", 20)
-    episodes = make_evaluator(make_counting(0), random_policy, 2, 2)(None, jax.random.key(0))
+    episodes = make_evaluator(make_counting(0), random_policy(), 2, 2)(None, jax.random.key(0))
     assert not bool(episodes.finished.any())
     assert episodes.length.tolist() == [20, 20]
 

@@ -27,9 +27,12 @@ def solve(probe, value_target):
     cfg = Config(run=run, env=EnvConfig(num_envs=32), net=NetConfig(hidden=(16,), activation="tanh"), algo=algo)
     algorithm = make_algorithm(cfg, probe.env)
 
+    rows = [algorithm.hypers(update) for update in range(UPDATES)]
+    hypers = {name: jnp.array([row[name] for row in rows]) for name in rows[0]}
+
     @jax.jit
     def train(key):
-        return jax.lax.scan(lambda state, _: algorithm.update(state), algorithm.init(key), length=UPDATES)[0]
+        return jax.lax.scan(algorithm.update, algorithm.init(key), hypers)[0]
 
     return algorithm, train(jax.random.key(0))
 
@@ -37,7 +40,8 @@ def solve(probe, value_target):
 def check_answers(probe, value_target, atol=0.05):
     algorithm, state = solve(probe, value_target)
     for obs, value, action in probe.answers:
-        decision = algorithm.act(state, jnp.full((1, 1, 1), obs), jnp.ones((1, 1, 2), bool), jax.random.key(1), True)
+        seen, legal, begins = jnp.full((1, 1, 1), obs), jnp.ones((1, 1, 2), bool), jnp.ones(1, bool)
+        decision, _ = algorithm.act(state, (), seen, legal, begins, jax.random.key(1), True)
         np.testing.assert_allclose(decision.value, [[value]], atol=atol, rtol=0.05)
         if action is not None:
             assert decision.action.tolist() == [[action]]

@@ -14,6 +14,9 @@ from typer.testing import CliRunner, Result
 from hmx.cli.app import app
 
 ROOT = Path(__file__).parents[2]
+_here = str(Path(__file__).parent)
+if _here not in sys.path:
+    sys.path.insert(0, _here)  # for the tables that stand beside the tests
 
 Invoke = Callable[..., Result]
 

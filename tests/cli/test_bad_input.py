@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from bad_input_rows import COMMANDS, FILES
 
+from hmx.cli.app import app
 from hmx.errors import ExitCode
 
 FINE = {"player": {"row": 0, "col": 0}}
@@ -25,29 +28,41 @@ def refused(result: Any, code: int, *parts: str) -> None:
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["--env", "hackmatirx"], ["env.id", "hackmatirx", "--env", "hackmatrix"]),
-        (["--set", "algo.gama=0.9"], ["algo.gama", "did you mean algo.gamma"]),
-        (["--set", "agent.gamma=0.9"], ["unknown section", "algo.gamma"]),
-        (["--set", "gamma"], ["section.key=value", "algo.gamma"]),
-        (["--preset", "qick"], ["there is no preset qick", "--preset quick"]),
-        (["--set", "algo.num_minibatches=7"], ["algo.num_minibatches", "7", "try"]),
-        (["--num-envs", "-4"], ["env.num_envs", "-4", "--num-envs"]),
-        (["--steps", "-1"], ["run.total_steps", "-1", "--steps"]),
-        (["--seeds", "0"], ["run.num_seeds", "0", "--seeds"]),
-        (["--eval-episodes", "-5"], ["run.eval_episodes", "-5", "--eval-episodes"]),
-        (["--lr", "fast"], ["algo.learning_rate", "fast", "--lr"]),
-        (["--lr", "nan"], ["algo.learning_rate", "nan"]),
-        (["--name", "../escape"], ["run.name", "../escape"]),
-        (["--wandb", "sometimes"], ["run.wandb", "disabled, offline, online"]),
-        (["--config", "missing.toml"], ["there is no configuration file missing.toml"]),
-    ],
-)
-def test_a_configuration_that_cannot_run(hmx, tmp_path, words, parts):
-    refused(hmx("train", *words), ExitCode.USAGE, *parts)
-    refused(hmx("train", *words, "--dry-run"), ExitCode.USAGE, *parts)
+def label(words: list[str]) -> str:
+    """A row as the name of a test: printable, and not as long as its input."""
+    return ascii(" ".join(words))[1:-1][:60]
+
+
+@pytest.mark.parametrize(("words", "code", "parts"), COMMANDS, ids=[label(words) for words, _, _ in COMMANDS])
+def test_every_row_of_the_table_is_refused_with_its_code_and_words(hmx, tmp_path, request, words, code, parts):
+    if "{run}" in words:
+        run = str(request.getfixturevalue("trained") / "corridor")
+        words = [run if word == "{run}" else word for word in words]
+    result = hmx(*words)
+    refused(result, code, *parts)
+    assert len(result.stderr) < 3000
+    assert result.stderr.replace("\n", "").isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("content", "parts"), FILES.values(), ids=FILES)
+def test_every_bad_configuration_file_is_refused_with_words(hmx, tmp_path, content, parts):
+    (tmp_path / "mine.toml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    result = hmx("train", "--config", "mine.toml")
+    refused(result, ExitCode.USAGE, *parts)
+    assert len(result.stderr) < 3000
+    assert result.stderr.replace("\n", "").isprintable()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
+
+
+def test_the_table_is_large_and_knows_every_command():
+    assert len(COMMANDS) + len(FILES) >= 150
+    known = {name for name in typer.main.get_command(app).commands}
+    assert known == {words[0] for words, _, _ in COMMANDS} & known
+
+
+def test_a_dry_run_refuses_likewise(hmx, tmp_path):
+    refused(hmx("train", "--dry-run", "--set", "algo.gama=0.9"), ExitCode.USAGE, "algo.gamma")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -59,20 +74,6 @@ def test_all_problems_are_told_at_once_with_their_origins(hmx, tmp_path, monkeyp
         result, ExitCode.USAGE, "mine.toml:2", "mine.toml:4", "HMX_ALGO_GAMMA", "--set", "--lr", "algo.gamma", "1.5"
     )
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("[algo]\ngama = 0.9\n", ["algo.gama", "typo.toml:2", "algo.gamma"]),
-        ("[algo\ngamma = 0.9\n", ["typo.toml", "line 1"]),
-        ('[algo]\ngamma = "high"\n', ["algo.gamma", "high", "typo.toml:2"]),
-    ],
-)
-def test_a_config_file_with_a_typo(hmx, tmp_path, text, parts):
-    (tmp_path / "typo.toml").write_text(text)
-    refused(hmx("train", "--config", "typo.toml"), ExitCode.USAGE, *parts)
-    assert [path.name for path in tmp_path.iterdir()] == ["typo.toml"]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -116,18 +117,6 @@ def test_a_run_without_checkpoints(hmx, tmp_path, trained):
         refused(hmx(command, "corridor"), ExitCode.ARTEFACT, "checkpoint")
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["--episodes", "0"], ["0 episodes"]),
-        (["--episodes", "-3"], ["-3 episodes"]),
-        (["--policy", "lucky"], ["lucky", "random, sampled, greedy"]),
-    ],
-)
-def test_an_evaluation_that_makes_no_sense(hmx, trained, words, parts):
-    refused(hmx("evaluate", str(trained / "corridor"), *words), ExitCode.USAGE, *parts)
-
-
 def test_a_finished_run_is_not_resumed_but_can_be_extended(hmx, trained):
     run = str(trained / "corridor")
     refused(hmx("resume", run), ExitCode.USAGE, "finished", "--steps 8192")
@@ -159,17 +148,6 @@ def test_scenario_files_that_are_none(hmx, tmp_path):
     refused(hmx("watch", "--random", "--scenario", "half.json"), ExitCode.USAGE, "half.json", "line 1")
     (tmp_path / "picture.json").write_bytes(b"\x89PNG\xff")
     refused(hmx("watch", "--random", "--scenario", "picture.json"), ExitCode.USAGE, "picture.json", "UTF-8")
-    refused(hmx("watch", "--random", "--scenario", "gone.json"), ExitCode.ARTEFACT, "gone.json")
-    refused(hmx("watch", "--random", "--scenario", "."), ExitCode.ARTEFACT, "cannot read")
-
-
-def test_what_cannot_be_watched(hmx, trained):
-    refused(hmx("watch"), ExitCode.USAGE, "no run to watch", "--random")
-    refused(hmx("watch", str(trained / "corridor")), ExitCode.USAGE, "corridor", "hmx evaluate")
-
-
-def test_playing_needs_a_terminal(hmx):
-    refused(hmx("play"), ExitCode.USAGE, "standard input is not a terminal")
 
 
 def test_errors_are_whole_in_a_terminal_of_40_columns(shell):

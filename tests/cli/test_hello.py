@@ -11,7 +11,10 @@ import pytest
 
 import hmx.cli.version
 
-COMMANDS = ("train", "resume", "evaluate", "watch", "play")
+COMMANDS = (
+    "train", "resume", "evaluate", "watch", "play", "compute-config", "grad-report",
+    "runs", "runs list", "runs verify", "runs sync",
+)  # fmt: skip
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -32,7 +35,7 @@ print("loaded:", *sorted({name.partition(".")[0] for name in sys.modules}), file
         (["--help"], {}),
         (["--version"], {}),
         *((["-h"], {"COLUMNS": "40"}),),
-        *(([command, "--help"], {}) for command in COMMANDS),
+        *(([*command.split(), "--help"], {}) for command in COMMANDS),
         (["trian"], {}),
         ([], {"_HMX_COMPLETE": "complete_bash", "COMP_WORDS": "hmx train --set algo.", "COMP_CWORD": "3"}),
         ([], {"_HMX_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "hmx evaluate "}),
@@ -54,9 +57,9 @@ def test_the_guard_against_heavy_imports_can_fail(shell):
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_is_as_committed(shell, command):
     """To accept a change: write the new text to the file that this test names."""
-    words = [command, "--help"] if command else ["--help"]
+    words = [*command.split(), "--help"]
     done = shell("-m", "hmx", *words, COLUMNS="100")
-    golden = GOLDEN / f"help-{command or 'hmx'}.txt"
+    golden = GOLDEN / f"help-{command.replace(' ', '-') or 'hmx'}.txt"
     assert done.returncode == 0 and done.stderr == ""
     assert _lines(done.stdout) == _lines(golden.read_text()), golden
 
@@ -64,7 +67,7 @@ def test_help_is_as_committed(shell, command):
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 @pytest.mark.parametrize("columns", [40, 59, 80])
 def test_help_fits_the_terminal(shell, command, columns):
-    words = [command, "--help"] if command else ["--help"]
+    words = [*command.split(), "--help"]
     done = shell("-m", "hmx", *words, COLUMNS=str(columns))
     widest = max(len(line.rstrip()) for line in done.stdout.splitlines())
     assert widest <= columns

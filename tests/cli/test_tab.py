@@ -25,13 +25,14 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("hmx ", ["train", "resume", "evaluate", "watch", "play"]),
+        ("hmx ", ["train", "resume", "evaluate", "watch", "play", "compute-config", "grad-report", "runs"]),
+        ("hmx runs ", ["list", "verify", "sync"]),
         ("hmx tr", ["train"]),
         ("hmx train --env frozen", ["frozenlake", "frozenlake-slippery"]),
         ("hmx train --preset q", ["quick"]),
         ("hmx train --wandb off", ["offline"]),
         ("hmx train --dry", ["--dry-run"]),
-        ("hmx train --set algo.lr_", ["algo.lr_schedule=", "algo.lr_end="]),
+        ("hmx train --set algo.lr_", ["algo.lr_schedule=", "algo.lr_end=", "algo.lr_warmup="]),
         ("hmx train --set algo.lr_schedule=c", ["algo.lr_schedule=constant", "algo.lr_schedule=cosine"]),
         ("hmx train --set net.shared_torso=", ["net.shared_torso=true", "net.shared_torso=false"]),
         ("hmx train --set algo.gamma=", ["algo.gamma=0.99"]),

@@ -4,9 +4,10 @@ from hypothesis import strategies as st
 
 from hmx.config import derive
 from hmx.config.coerce import coerce
-from hmx.config.divisors import divisors, nearest_ratio, neighbours
+from hmx.config.divisors import nearest_ratio, neighbours
 from hmx.config.fields import FIELDS, replace
 from hmx.config.limits import LIMITS
+from hmx.config.primes import all_divisors
 from hmx.config.schema import Config, RewardWeights
 from hmx.errors import ExitCode, HmxError
 
@@ -32,6 +33,10 @@ def test_sizes_worked_by_hand():
     )
     assert derive.derive(cfg) == derive.Derived(
         batch_size=32,
+        agent_steps=32,
+        horizon=1,
+        segments=32,
+        minibatch_segments=16,
         minibatch_size=16,
         gradient_steps_per_update=6,
         num_updates=10,
@@ -45,6 +50,52 @@ def test_sizes_worked_by_hand():
     )
 
 
+def test_rows_of_several_agents_worked_by_hand():
+    sizes = derive.derive(config(env__id="rendezvous", env__num_agents=3, net__rnn="gru", algo__num_minibatches=6))
+    assert (sizes.batch_size, sizes.agent_steps) == (32, 96)
+    assert (sizes.horizon, sizes.segments, sizes.minibatch_segments, sizes.minibatch_size) == (4, 24, 4, 16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "suggestion"),
+    [
+        ({"algo__bptt_horizon": 3}, "row_split", "algo.bptt_horizon=2 or algo.bptt_horizon=4 or algo.num_steps=3 or "),
+        ({"algo__bptt_horizon": 4, "algo__num_minibatches": 3}, "batch_split", "algo.num_minibatches=2 or "),
+        ({"net__rnn": "lstm", "algo__num_minibatches": 16}, "batch_split", "algo.num_minibatches=8"),
+        ({"algo__row_end": "mask"}, "row_end", "algo.row_end=bootstrap or algo.bptt_horizon=4"),
+        ({"env__num_agents": 2}, "num_agents", "env.num_agents=1"),
+        (
+            {"algo__clip_schedule": "exponential", "algo__clip_end": 1.5},
+            "schedule_rises",
+            "algo.clip_schedule=linear or algo.clip_end=1.0",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rows_that_do_not_fit_are_refused_with_values_that_do(changes, code, suggestion):
+    (problem,) = derive.problems(config(**changes))
+    assert problem.code == code
+    assert problem.suggestion.startswith(suggestion)
+    for pair in problem.suggestion.split(" or "):
+        key, _, value = pair.partition("=")
+        mended = {**changes, key.replace(".", "__"): coerce(FIELDS[key], value, text=True)}
+        assert derive.problems(config(**mended)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"net__rnn": "gru", "algo__bptt_horizon": 1}, "no_bptt"),
+        ({"algo__prio_alpha": 0.5, "algo__num_minibatches": 2}, "prio_coarse"),
+        ({"env__id": "recall", "env__max_steps": 8, "env__recall_delay": 8}, "no_question"),
+    ],
+)
+def test_what_runs_but_hardly_as_meant_is_a_warning(changes, code):
+    assert derive.problems(config(**changes)) == []
+    assert code in [warning.code for warning in derive.warnings(config(**changes))]
+    assert code not in [warning.code for warning in derive.warnings(config())]
+
+
 def test_a_chunk_is_no_longer_than_the_run():
     sizes = derive.derive(config(run__updates_per_chunk=100))
     assert (sizes.updates_per_chunk, sizes.num_chunks, sizes.num_updates) == (10, 1, 10)
@@ -53,8 +104,6 @@ def test_a_chunk_is_no_longer_than_the_run():
 def test_numbers_beyond_32_bits_stay_exact():
     cfg = config(run__total_steps=10**18 + 1)
     assert derive.derive(cfg).total_env_steps == 10**18 + 32
-    assert "counter" in [w.code for w in derive.warnings(cfg)]
-    assert "counter" not in [w.code for w in derive.warnings(config(run__total_steps=2**32 - 32))]
 
 
 @st.composite
@@ -64,7 +113,7 @@ def sound(draw):
     values = {
         "env.num_envs": envs,
         "algo.num_steps": steps,
-        "algo.num_minibatches": draw(st.sampled_from(divisors(envs * steps))),
+        "algo.num_minibatches": draw(st.sampled_from(all_divisors(envs * steps))),
         "algo.update_epochs": draw(st.integers(1, 9)),
         "run.total_steps": draw(st.integers(envs * steps, 10**7)),
         "run.updates_per_chunk": draw(st.integers(1, 50)),
@@ -232,7 +281,7 @@ def test_a_fitting_run_has_no_warnings():
 @given(st.integers(1, 5000), st.integers(1, 6000))
 def test_divisors_and_neighbours(n, wanted):
     true = [d for d in range(1, n + 1) if n % d == 0]
-    assert divisors(n) == true
+    assert list(all_divisors(n)) == true
     near = neighbours(n, wanted)
     below, above = [d for d in true if d <= wanted], [d for d in true if d >= wanted]
     assert set(near) == {*below[-1:], *above[:1]}
@@ -243,6 +292,5 @@ def test_divisors_and_neighbours(n, wanted):
 
 def test_divisors_of_absurd_numbers_end():
     big = (10**9 + 7) * (10**9 + 9)
-    assert divisors(big)[0] == 1
-    assert divisors(big)[-1] == big
-    assert all(big % d == 0 for d in divisors(big))
+    assert list(all_divisors(big)) == [1, 10**9 + 7, 10**9 + 9, big]
+    assert neighbours(big, 10**9 + 8) == [10**9 + 7, 10**9 + 9]

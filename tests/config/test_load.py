@@ -185,12 +185,13 @@ def test_all_problems_of_all_layers_come_at_once(tmp_path):
         "HMX_ALGO_LERNING_RATE = 1 (environment): no option has this name; did you mean HMX_ALGO_LEARNING_RATE=1?",
         "lr = 3 (--set): unknown key; did you mean algo.learning_rate=3?",
         "--set gamma: must read section.key=value; try algo.gamma=0.99",
-        "algo.lr_schedule = linaer (--schedule): is not one of constant, linear, cosine; try algo.lr_schedule=linear",
+        "algo.lr_schedule = linaer (--schedule): is not one of constant, linear, cosine, logarithmic, exponential; "
+        "try algo.lr_schedule=linear",
         "run.num_seeds = 0 (--seeds): must be 1 or more; try run.num_seeds=1",
         "env.max_steps = -1 (HMX_ENV_MAX_STEPS): must be 0 or more; try env.max_steps=0",
         "algo.clip_eps = 0.0 (--set): must be above 0; try algo.clip_eps=1.0",
         "env.id = hackmatirx (my.toml:6): no such environment; known are hackmatrix, counting, corridor, frozenlake, "
-        "frozenlake-slippery; try env.id=hackmatrix",
+        "frozenlake-slippery, recall, rendezvous; try env.id=hackmatrix",
     ]
 
 
@@ -351,7 +352,7 @@ def test_every_preset_runs(name):
 
 
 def test_presets_are_for_what_their_names_say():
-    assert presets.names() == ("default", "quick", "tiny")
+    assert presets.names() == ("default", "metta", "quick", "tiny")
     assert load("tiny", environ={}).config.env.id == "corridor"
     assert load("quick", environ={}).config.env.id == "hackmatrix"
 

@@ -6,10 +6,11 @@ import pytest
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.api_test import check_env
+from hmx.env.autoreset import TeamGame, batched
 from hmx.env.counting import make_counting
 from hmx.env.registry import make_env
 
-TINY = ("counting", "corridor", "frozenlake", "frozenlake-slippery")
+TINY = ("counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous")
 
 
 @pytest.mark.parametrize("max_steps", [7, 0])
@@ -22,6 +23,13 @@ def test_contract(env_id, max_steps):
     assert bool(ended) or not max_steps
 
 
+def test_contract_with_several_agents():
+    env = make_env(EnvConfig(id="rendezvous", num_agents=2, max_steps=20), RewardWeights())
+    seen = check_env(env, num_envs=3, num_steps=30).timestep_tp1
+    assert bool((seen.agent_done.any(-1) & ~seen.agent_done.all(-1)).any())  # one was done before the other
+    assert bool(seen.terminated.any()) and bool(seen.truncated.any())
+
+
 @pytest.mark.slow
 def test_hackmatrix_keeps_the_contract():
     """Short episodes, so that both kinds of end are seen, with every rule the configuration can switch."""
@@ -30,9 +38,9 @@ def test_hackmatrix_keeps_the_contract():
     assert bool(walk.timestep_tp1.truncated.any())
 
 
-def broken(**changes):
+def broken(length=0, **changes):
     """The counting environment with one promise broken in every step."""
-    env = make_counting(5)
+    env = make_counting(5, length)
 
     def step(state, action, keys):
         state, timestep = env.step(state, action, keys)
@@ -56,6 +64,9 @@ def broken(**changes):
             broken(obs=lambda ts: ts.obs.astype(jnp.int32), final_obs=lambda ts: ts.final_obs.astype(jnp.int32)),
             "obs has the wrong",
         ),
+        (broken(agent_done=lambda ts: ts.agent_done[:, 0]), "agent_done has the wrong"),
+        (broken(length=4, agent_done=lambda ts: ts.agent_done & False), "an agent is not done"),
+        (broken(agent_done=lambda ts: ts.agent_done | True), "all agents are done"),
         (broken(info=lambda ts: {"wins": ts.terminated}), "report different things"),
         (broken(obs=lambda ts: ts.obs + ts.obs.shape[0], final_obs=lambda ts: ts.final_obs + ts.obs.shape[0]), "alone"),
     ],
@@ -74,6 +85,55 @@ def test_the_check_notices_a_state_that_changes_type():
 
     with pytest.raises(AssertionError, match="traced"):
         check_env(env._replace(step=step), num_envs=2, num_steps=3)
+
+
+def two_agents(first_is_done, pay):
+    """Two agents who are paid `pay(step)`; the second is done after step 6, the first where `first_is_done(step)`."""
+
+    def move(step, action, key):
+        done = jnp.stack([first_is_done(step + 1) | (step == 5), step == 5])
+        return step + 1, {"count": pay(step + 1)}, done
+
+    spec = make_counting(0).spec._replace(
+        num_agents=2, num_actions=1, action_names=("a",), action_groups=(("a", 0, 1),)
+    )
+    return batched(
+        spec,
+        TeamGame(
+            start=lambda key: jnp.int32(0),
+            move=move,
+            observe=lambda step: jnp.full((2, 1), step, jnp.float32),
+            legal=lambda step: jnp.ones((2, 1), bool),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("first_is_done", "pay", "message"),
+    [
+        (lambda step: step >= 3, lambda step: jnp.stack([step <= 3, step > 0]), None),
+        (lambda step: step == 3, lambda step: jnp.stack([step <= 3, step > 0]), "takes part again"),
+        (lambda step: step >= 3, lambda step: jnp.stack([step <= 4, step > 0]), "that was done is paid"),
+    ],
+)
+def test_an_agent_that_is_done_stays_so_and_is_paid_nothing(first_is_done, pay, message):
+    env = two_agents(first_is_done, pay)
+    if message is None:
+        check_env(env, num_envs=2, num_steps=8)
+    else:
+        with pytest.raises(AssertionError, match=message):
+            check_env(env, num_envs=2, num_steps=8)
+
+
+def test_the_check_notices_an_agent_done_at_its_reset():
+    env = make_env(EnvConfig(id="rendezvous", num_agents=2, max_steps=9), RewardWeights())
+
+    def reset(keys):
+        state, timestep = env.reset(keys)
+        return state, timestep._replace(agent_done=timestep.agent_done.at[0, 1].set(True))
+
+    with pytest.raises(AssertionError, match="done at its reset"):
+        check_env(env._replace(reset=reset), num_envs=2, num_steps=3)
 
 
 def test_the_check_notices_shared_randomness():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 
 from hmx.config import fields
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.records.layout import RunPaths
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 BATCH = 32
+DATA = Path(__file__).parents[1] / "data"
 
 MakeConfig = Callable[..., Config]
 
@@ -78,7 +81,9 @@ def make_config(tmp_path: Path) -> MakeConfig:
 
 
 def _lines(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {record.pop("schema") for record in found} <= {1}
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -92,3 +97,18 @@ def deterministic() -> Callable[[Path], list[dict[str, Any]]]:
     """The records of a run without what depends on the clock."""
     clock = {"wall_time", "train/steps_per_sec"}
     return lambda run: [{k: v for k, v in record.items() if k not in clock} for record in _lines(run)]
+
+
+@pytest.fixture(scope="session")
+def unpack() -> Callable[[int, Path], RunPaths]:
+    """A run folder as it was published, by the schema of its checkpoints, made once by the code of its day.
+
+    Each is a run of the corridor that was stopped after update 4 of 8, with checkpoints at 2 and 4.
+    """
+
+    def make(schema: int, root: Path) -> RunPaths:
+        with tarfile.open(DATA / f"run-schema-{schema}.tar.gz") as archive:
+            archive.extractall(root, filter="data")
+        return RunPaths(root, "corridor")
+
+    return make

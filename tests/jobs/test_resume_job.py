@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 from hmx.records.layout import find_run
 from hmx.runs.checkpoint import to_host
-from hmx.runs.session import open_session, restore
+from hmx.runs.restoring import restore
+from hmx.runs.session import open_session
 
 MakeConfig = Callable[..., Config]
 
@@ -33,7 +35,7 @@ def saved(run: Path) -> dict[str, np.ndarray[Any, Any]]:
 def assert_same_bits(a: Path, b: Path) -> None:
     x, y = saved(a), saved(b)
     assert list(x) == list(y)
-    assert {"key", "update", "env_steps"} <= set(x)
+    assert {"key", "update", "reset", "agent_done"} <= set(x)
     assert any(name.startswith("params") for name in x)
     assert any(name.startswith("opt_state") for name in x)
     assert any(name.startswith("env_state") for name in x)
@@ -157,7 +159,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
 def test_without_an_intact_checkpoint_there_is_a_way_out(make_config: MakeConfig) -> None:
     run = train(make_config(2)).run
     (run / "checkpoints" / "2" / "manifest.json").unlink()
-    with pytest.raises(HmxError, match=r"no checkpoint .* is intact") as caught:
+    with pytest.raises(HmxError, match=r"no checkpoint .* is intact:\n  2: .* no manifest.json") as caught:
         resume(run, changes={"run.total_steps": 999})
     assert caught.value.exit_code == ExitCode.ARTEFACT
     assert "--force" in caught.value.hint
@@ -179,9 +181,8 @@ def test_what_the_state_depends_on_cannot_change(make_config: MakeConfig) -> Non
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("net.hidden", (16,), "needed as float32[8, 16]"),
-        ("algo.num_steps", 4, "algo.num_steps"),
-        ("net.activation", "tanh", "network"),
+        ("net.hidden", (16,), "net.hidden: 8 became 16"),
+        ("algo.gamma", 0.91, "algo.gamma: 0.99 became 0.91"),
     ],
 )
 def test_a_file_edited_by_hand_is_noticed(key: str, value: Any, words: str, make_config: MakeConfig) -> None:
@@ -192,6 +193,10 @@ def test_a_file_edited_by_hand_is_noticed(key: str, value: Any, words: str, make
         resume(run)
     assert caught.value.exit_code == ExitCode.ARTEFACT
     assert words in caught.value.message
+    assert "run.total_steps: 64 became 640" in caught.value.message
+    put_back = caught.value.hint.partition("knows: ")[2].partition(";")[0]
+    subprocess.run(["sh", "-c", put_back], check=True)
+    assert resumes.plan(run, changes={"run.total_steps": 640}).update == 2
 
 
 def test_unknown_keys_and_values_are_named(make_config: MakeConfig) -> None:
@@ -218,3 +223,15 @@ def test_the_plan_writes_nothing(make_config: MakeConfig) -> None:
     assert (planned.update, planned.total_updates, planned.env_steps) == (2, 8, 64)
     assert json.loads(json.dumps(planned.to_json()))["changes"] == {"run.total_steps": [64, 256]}
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+
+def test_the_newest_and_the_best_checkpoint_are_kept(make_config: MakeConfig, lines: Any) -> None:
+    run = train(make_config(10, run__checkpoint_every=1, run__keep=1, run__keep_best=1)).run
+    kept = records.listing(run / "checkpoints")
+    scores = [records.read_manifest(path).score for path in kept]
+    assert kept[-1].name == "10"
+    assert len(kept) <= 2
+    assert scores[0] == max(score for score in scores if score is not None)
+    returns = [r.get("train/mean_episode_return") for r in lines(run)]
+    pairs = [[r for r in returns[i : i + 2] if r is not None] for i in range(0, 10, 2)]
+    assert scores[0] == pytest.approx(max(sum(pair) / len(pair) for pair in pairs if pair))

@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hmx.agents.types import Decision
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.errors import HmxError
 from hmx.game.tables import ACTION_NAMES, SIPHON
 from hmx.jobs import simulator
 from hmx.jobs.frames import Frame
-from hmx.jobs.simulator import Simulator, random_policy
+from hmx.jobs.simulator import Policy, Simulator, decide_at_random
 
 MAX_STEPS = 4
 
@@ -32,7 +31,7 @@ def compiled_once():
 
 @pytest.fixture(scope="module")
 def chance():
-    return jax.jit(random_policy)
+    return Policy(jax.jit(decide_at_random))
 
 
 def game(**more: Any) -> Simulator:
@@ -148,7 +147,7 @@ def test_a_frame_is_json(chance):
 
 def test_chance_is_uniform_over_what_is_legal():
     mask = jnp.zeros((1, 1, 28), bool).at[0, 0, jnp.array([1, SIPHON])].set(True)
-    decision: Decision = random_policy(jnp.zeros(1), mask, jax.random.key(0))
+    decision, _ = decide_at_random((), jnp.zeros(1), mask, jnp.ones(1, bool), jax.random.key(0))
     assert decision.probs[0, 0].tolist() == [0.5 if index in (1, SIPHON) else 0.0 for index in range(28)]
     assert int(decision.action[0, 0]) in (1, SIPHON)
     assert float(decision.log_prob[0, 0]) == pytest.approx(-0.6931472)

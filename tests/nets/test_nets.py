@@ -30,6 +30,13 @@ def board_cells(obs):
     return obs[..., :SCALARS], obs[..., SCALARS:].reshape(*obs.shape[:-1], CELLS, FEATURES)
 
 
+def apply(net, params, obs, obs_rank=1):
+    """One step of a network without memory."""
+    output, carry = net.apply(params, (), obs, jnp.zeros(obs.shape[: obs.ndim - obs_rank], bool))
+    assert carry == ()
+    return output
+
+
 BOARD = Spec("board", (SCALARS + CELLS * FEATURES,), num_actions=28, cells=board_cells)
 
 
@@ -47,9 +54,9 @@ def test_shapes_and_batch_axes(cfg):
     net = make_net(cfg, Spec(), value_width=2)
     params = net.init(jax.random.key(0))
     obs = jax.random.normal(jax.random.key(1), (4, 2, 5))
-    out = net.apply(params, obs)
+    out = apply(net, params, obs)
     assert (out.logits.shape, out.value_raw.shape) == ((4, 2, 3), (4, 2, 2))
-    alone = net.apply(params, obs[1, 1])
+    alone = apply(net, params, obs[1, 1])
     assert alone.logits.shape == (3,)
     np.testing.assert_allclose(alone.logits, out.logits[1, 1], rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(alone.value_raw, out.value_raw[1, 1], rtol=1e-5, atol=1e-7)
@@ -58,7 +65,7 @@ def test_shapes_and_batch_axes(cfg):
 def test_separate_torsos_share_nothing():
     net = make_net(NetConfig(hidden=(8,), shared_torso=False), Spec())
     params = net.init(jax.random.key(0))
-    gradient = jax.grad(lambda p: net.apply(p, jnp.ones((1, 5))).value_raw.sum())(params)
+    gradient = jax.grad(lambda p: apply(net, p, jnp.ones((1, 5))).value_raw.sum())(params)
     moved = {name for name, leaves in gradient.items() if any(bool(x.any()) for x in jax.tree.leaves(leaves))}
     assert moved == {"value_torso", "value_head"}
 
@@ -78,7 +85,7 @@ def test_initialisation_is_orthogonal_with_the_usual_gains():
 
 def test_a_value_head_of_gain_zero_starts_at_zero():
     net = make_net(NetConfig(hidden=(8,)), Spec(), value_width=7, value_gain=0.0)
-    assert not net.apply(net.init(jax.random.key(0)), jnp.ones((2, 5))).value_raw.any()
+    assert not apply(net, net.init(jax.random.key(0)), jnp.ones((2, 5))).value_raw.any()
 
 
 def test_map_value_head_changes_the_value_only():
@@ -86,7 +93,7 @@ def test_map_value_head_changes_the_value_only():
     params = net.init(jax.random.key(0))
     obs = jnp.ones((2, 5))
     doubled = net.map_value_head(params, lambda head: jax.tree.map(lambda leaf: 2 * leaf, head))
-    before, after = net.apply(params, obs), net.apply(doubled, obs)
+    before, after = apply(net, params, obs), apply(net, doubled, obs)
     np.testing.assert_array_equal(after.logits, before.logits)
     np.testing.assert_allclose(after.value_raw, 2 * before.value_raw, rtol=1e-6)
 
@@ -102,7 +109,7 @@ def test_packed_observations_are_decoded_first():
     params = net.init(jax.random.key(0))
     bits = jnp.array([[[1.0, 0.0, 1.0, 1.0, 0.0]]])
     np.testing.assert_array_equal(
-        net.apply(params, jnp.array([[[13]]], jnp.uint32)).logits, flat.apply(params, bits).logits
+        apply(net, params, jnp.array([[[13]]], jnp.uint32)).logits, apply(flat, params, bits).logits
     )
 
 
@@ -133,12 +140,13 @@ def test_cells_equal_the_same_thing_written_out(cells):
     features = np.concatenate([x[:SCALARS], np.maximum(seen, 0).reshape(-1)])
     hidden = np.maximum(features @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"]), 0)
     value = hidden @ np.asarray(params["value_head"]["kernel"])
-    np.testing.assert_allclose(net.apply(params, jnp.asarray(x)).value_raw, value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(apply(net, params, jnp.asarray(x)).value_raw, value, rtol=1e-4, atol=1e-5)
 
 
-def test_several_seeds_never_factorise_as_a_batch():
+@pytest.mark.parametrize("rnn", ["none", "gru"])
+def test_several_seeds_never_factorise_as_a_batch(rnn):
     # A batched QR can wait for ever on two cores, inside XLA: no test could tell that from a slow one.
-    net = make_net(NetConfig(hidden=(8, 8)), Spec())
+    net = make_net(NetConfig(hidden=(8,), rnn=rnn, rnn_hidden=6), Spec())
     keys = jax.random.split(jax.random.key(0), 3)
     shapes = re.findall(
         r"@lapack_sgeqrf_ffi\(.*?\) .*?: \(tensor<([0-9x]+)xf32>\)", jax.jit(jax.vmap(net.init)).lower(keys).as_text()

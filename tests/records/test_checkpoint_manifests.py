@@ -1,35 +1,76 @@
 import json
+import os
 import shutil
 
 import pytest
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints
+from hmx.records.artefact import NewerSchema, sealed
 from hmx.records.checkpoints import Leaf, complete, faults, leaf_differences, listing, newest_intact, surplus
+from hmx.records.jsonl import Mark
 
 LEAVES = (Leaf("params/head/kernel", (3, 4), "float32"), Leaf("key", (), "key<fry>"))
 
 
-def make(folder, update, manifest=True):
+def make(folder, update, manifest=True, **more):
     path = folder / str(update)
     (path / "arrays" / "d").mkdir(parents=True)
     (path / "arrays" / "d" / "data").write_bytes(b"x" * 1000 + str(update).encode())
     (path / "leaves.json").write_text("{}")
     if manifest:
-        checkpoints.write_manifest(path, update, update * 10, "shape", "config", LEAVES)
+        checkpoints.write_manifest(path, update, update * 10, "shape", "config", LEAVES, **more)
     return path
+
+
+def rewrite(path, **change):
+    """A manifest with other content and a right seal, as a stranger may write it."""
+    data = json.loads((path / "manifest.json").read_text())
+    del data["sha256"]
+    (path / "manifest.json").write_text(sealed({**data, **change}))
 
 
 def test_a_manifest_holds_everything(tmp_path):
     path = make(tmp_path, 5)
     manifest = checkpoints.read_manifest(path)
-    assert (manifest.update, manifest.env_steps, manifest.schema) == (5, 50, 1)
+    assert (manifest.update, manifest.env_steps, manifest.schema) == (5, 50, 2)
     assert (manifest.shape_digest, manifest.config_digest) == ("shape", "config")
     assert manifest.leaves == LEAVES
     assert [(f.path, f.size) for f in manifest.files] == [("arrays/d/data", 1001), ("leaves.json", 2)]
     # sha256 of "{}"
     assert manifest.files[1].sha256 == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
     assert faults(path) == []
+
+
+def test_score_mark_and_copies(tmp_path):
+    path = make(tmp_path, 5, score=1.5, metrics=Mark(7, "abc"), copies={"run.toml": "schema = 1\n"})
+    manifest = checkpoints.read_manifest(path)
+    assert (manifest.score, manifest.metrics) == (1.5, Mark(7, "abc"))
+    assert "run.toml" in {file.path for file in manifest.files}
+    assert (path / "run.toml").read_text() == "schema = 1\n"
+    for score in (None, float("nan"), float("inf")):
+        shutil.rmtree(path)
+        assert checkpoints.read_manifest(make(tmp_path, 5, score=score)).score is None
+
+
+def test_a_manifest_of_the_first_schema(tmp_path):
+    path = make(tmp_path, 5)
+    data = json.loads((path / "manifest.json").read_text())
+    for key in ("score", "metrics", "sha256"):
+        del data[key]
+    (path / "manifest.json").write_text(json.dumps({**data, "schema": 1}))
+    assert faults(path) == []
+    manifest = checkpoints.read_manifest(path)
+    assert (manifest.schema, manifest.score, manifest.metrics) == (1, None, None)
+
+
+def test_every_changed_byte_of_a_manifest_is_noticed(tmp_path):
+    path = make(tmp_path, 5, score=0.25)
+    file = path / "manifest.json"
+    data = file.read_bytes()
+    for at in range(len(data)):
+        file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert faults(path, deep=False), at
 
 
 def test_listing_is_by_number_and_passes_over_the_rest(tmp_path):
@@ -39,7 +80,10 @@ def test_listing_is_by_number_and_passes_over_the_rest(tmp_path):
     for other in (".tmp-4-1", "5.orbax-checkpoint-tmp", "latest", "-6", "²"):
         (tmp_path / other).mkdir()
     (tmp_path / "8").write_text("a file")
-    assert [p.name for p in listing(tmp_path)] == ["3", "7", "20", "100"]
+    (tmp_path / "9").symlink_to(tmp_path / "100")
+    assert [p.name for p in listing(tmp_path)] == ["3", "7", "8", "9", "20", "100"]
+    assert faults(tmp_path / "8") == ["a file in place of a folder"]
+    assert faults(tmp_path / "9") == ["a link in place of a folder"]
     assert [p.name for p in complete(tmp_path)] == ["3", "20", "100"]
     assert listing(tmp_path / "none") == complete(tmp_path / "8") == []
 
@@ -71,8 +115,33 @@ def damage_no_manifest(path):
 
 
 def damage_number(path):
-    data = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**data, "update": 1}))
+    rewrite(path, update=1)
+
+
+def damage_seal(path):
+    data = (path / "manifest.json").read_text()
+    (path / "manifest.json").write_text(data.replace('"update": 10', '"update": 11'))
+
+
+def damage_link(path):
+    data = path / "arrays" / "d" / "data"
+    data.rename(path.parent / "elsewhere")
+    data.symlink_to(path.parent / "elsewhere")
+
+
+def damage_linked_folder(path):
+    (path / "arrays").rename(path.parent / "elsewhere")
+    (path / "arrays").symlink_to(path.parent / "elsewhere")
+
+
+def damage_other_file(path):
+    (path / "leaves.json").unlink()
+    (path / "leaves.json").mkdir()
+
+
+def damage_whole_link(path):
+    path.rename(path.parent / "elsewhere")
+    path.symlink_to(path.parent / "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -85,6 +154,11 @@ def damage_number(path):
         (damage_manifest, "cannot be read", True),
         (damage_no_manifest, "is not complete: no manifest.json", True),
         (damage_number, "the manifest is of update 1", True),
+        (damage_seal, "its content has changed", True),
+        (damage_link, "arrays/d/data: data is a link", True),
+        (damage_linked_folder, "arrays/d/data: arrays is a link", True),
+        (damage_whole_link, "a link in place of a folder", True),
+        (damage_other_file, "leaves.json: not a regular file", True),
     ],
 )
 def test_damage_to_the_newest_leads_to_the_one_before(tmp_path, damage, words, seen_by_size):
@@ -109,22 +183,45 @@ def test_nothing_intact(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schema": 2}, "schema 2, written by a newer hmx; this one reads schema 1"),
+        ({"schema": 3}, "schema 3, written by a newer hmx; this one reads schema 2"),
         ({"files": 3}, "damaged: not a manifest"),
         ({"files": [{"path": "x"}]}, "damaged: not a manifest"),
+        ({"files": [{"path": "/etc/passwd", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
+        ({"files": [{"path": "a/../../x", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
+        ({"files": [{"path": "..", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
+        ({"files": [{"path": "", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
+        ({"files": [{"path": "a\0b", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
+        ({"files": [{"path": "x", "size": -1, "sha256": ""}]}, "damaged: not a manifest"),
         ({"leaves": [{"path": "x", "shape": "no", "dtype": "f"}]}, "damaged: not a manifest"),
+        ({"leaves": [{"path": "x", "shape": [1000000, 10000000], "dtype": "f"}]}, "claims the shape"),
+        ({"leaves": [{"path": "x", "shape": [10**400], "dtype": "f"}]}, "claims the shape"),
+        ({"leaves": [{"path": "x", "shape": [-3], "dtype": "f"}]}, "damaged: not a manifest"),
+        ({"leaves": [{"path": "x", "shape": [True], "dtype": "f"}]}, "damaged: not a manifest"),
+        ({"metrics": {"size": "5", "sha256": ""}}, "damaged: not a manifest"),
         ({"update": None}, "damaged: not a manifest"),
+        ({"update": 1.0}, "damaged: not a manifest"),
+        ({"score": "high"}, "damaged: "),
     ],
 )
 def test_manifests_that_cannot_be_used(tmp_path, change, words):
     path = make(tmp_path, 1)
-    data = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**data, **change}))
+    rewrite(path, **change)
     with pytest.raises(HmxError, match=words) as caught:
         checkpoints.read_manifest(path)
     assert caught.value.exit_code is ExitCode.ARTEFACT
     assert caught.value.hint
     assert words in faults(path)[0]
+
+
+def test_what_a_later_hmx_wrote_is_neither_skipped_nor_deleted(tmp_path):
+    for update in (1, 2, 3, 4, 5):
+        make(tmp_path, update)
+    rewrite(tmp_path / "2", schema=3)
+    assert newest_intact(tmp_path)[0] == tmp_path / "5"
+    assert [p.name for p in surplus(tmp_path, 1)] == ["1", "3", "4"]
+    rewrite(tmp_path / "5", schema=3)
+    with pytest.raises(NewerSchema, match="written by a newer hmx"):
+        newest_intact(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", "{}", "\udcff"])
@@ -155,6 +252,57 @@ def test_surplus_keeps_the_newest_whole_ones(tmp_path):
     assert [p.name for p in surplus(tmp_path, 9)] == ["3"]
     with pytest.raises(ValueError, match="at least one"):
         surplus(tmp_path, 0)
+
+
+def test_the_best_are_kept_besides(tmp_path):
+    for update, score in ((1, 0.5), (2, 3.0), (3, None), (4, 3.0), (5, -1.0), (6, 0.0), (7, 1.0)):
+        make(tmp_path, update, score=score)
+    assert [p.name for p in surplus(tmp_path, 1)] == ["1", "2", "3", "4", "5", "6"]
+    assert [p.name for p in surplus(tmp_path, 1, 1)] == ["1", "2", "3", "5", "6"], "the newer of two equal ones"
+    assert [p.name for p in surplus(tmp_path, 1, 2)] == ["1", "3", "5", "6"]
+    assert [p.name for p in surplus(tmp_path, 2, 3)] == ["1", "3", "5"], "7 is among the newest and the best"
+    assert [p.name for p in surplus(tmp_path, 1, 9)] == ["3"], "one without a score is never among the best"
+
+
+@pytest.mark.parametrize("victim", [4, 5])
+@pytest.mark.parametrize("damage", [damage_bit, damage_missing, damage_no_manifest, damage_link, damage_whole_link])
+def test_what_is_damaged_does_not_count_as_one_of_those_kept(tmp_path, damage, victim):
+    for update in (1, 2, 4, 5):
+        make(tmp_path, update, score=float(update))
+    assert [p.name for p in surplus(tmp_path, 1, 1)] == ["1", "2", "4"], "judged once already"
+    damage(tmp_path / str(victim))
+    gone = {p.name for p in surplus(tmp_path, 1, 1)}
+    intact = [p.name for p in listing(tmp_path) if not faults(p)]
+    assert set(intact) - gone == {"5" if victim == 4 else "4"}
+
+
+def test_the_only_good_one_is_never_surplus(tmp_path):
+    for update in (1, 2, 3):
+        make(tmp_path, update, score=0.0)
+    for update in (2, 3):
+        damage_bit(tmp_path / str(update))
+    assert surplus(tmp_path, 1, 1) == []
+
+
+def test_a_link_is_not_followed_to_be_deleted(tmp_path):
+    for update in (1, 2, 3):
+        make(tmp_path / "c", update)
+    damage_whole_link(tmp_path / "c" / "1")
+    assert [p.name for p in surplus(tmp_path / "c", 1)] == ["2"]
+
+
+def test_files_are_read_again_only_when_they_were_touched(tmp_path, monkeypatch):
+    for update in (1, 2):
+        make(tmp_path, update)
+    surplus(tmp_path, 1)
+    read = []
+    hashed = checkpoints.sha256_of
+    monkeypatch.setattr(checkpoints, "sha256_of", lambda path: read.append(path) or hashed(path))
+    assert surplus(tmp_path, 1) == [tmp_path / "1"]
+    assert read == []
+    os.utime(tmp_path / "2" / "leaves.json", (1, 1))
+    surplus(tmp_path, 1)
+    assert {path.relative_to(tmp_path).parts[0] for path in read} == {"2"}
 
 
 def test_without_a_whole_checkpoint_nothing_is_surplus(tmp_path):

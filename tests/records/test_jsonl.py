@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import jsonl
-from hmx.records.jsonl import MetricsWriter, read, repair, truncate_after
+from hmx.records.jsonl import Mark, Marker, MetricsWriter, begins_with, cut, read, repair, salvage, survey, tail
 
-RECORDS = st.lists(
-    st.dictionaries(st.text(max_size=8), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))),
-    max_size=5,
-)
+KEYS = st.text(max_size=8).filter(lambda key: key != "schema")
+NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))
+RECORDS = st.lists(st.dictionaries(KEYS, NUMBERS, max_size=8), max_size=5)
 
 
 @pytest.fixture
@@ -92,9 +91,9 @@ def test_every_way_to_tear_the_last_line(path):
     fill(path, 1, 2)
     whole = path.read_bytes()
     first = whole.index(b"\n") + 1
-    for cut in range(first, len(whole)):
-        path.write_bytes(whole[:cut])
-        lost = cut < len(whole) - 1
+    for end in range(first, len(whole)):
+        path.write_bytes(whole[:end])
+        lost = end < len(whole) - 1
         assert updates(path) == ([1] if lost else [1, 2])
         fill(path, 3)
         assert updates(path) == ([1, 3] if lost else [1, 2, 3])
@@ -136,18 +135,15 @@ def test_damage_in_the_middle_is_an_error_with_its_line(path):
     with pytest.raises(HmxError, match=r"metrics.jsonl:2: not a JSON object") as caught:
         updates(path)
     assert caught.value.exit_code is ExitCode.ARTEFACT
-    before = path.read_bytes()
-    with pytest.raises(HmxError):
-        truncate_after(path, 1)
-    assert path.read_bytes() == before
-    assert os.listdir(path.parent) == [path.name]
 
 
 def test_no_file(path):
-    for call in (lambda: list(read(path)), lambda: truncate_after(path, 3)):
-        with pytest.raises(HmxError, match="there is no metrics file") as caught:
+    with pytest.raises(HmxError, match="there is no metrics file") as caught:
+        list(read(path))
+    assert caught.value.exit_code is ExitCode.ARTEFACT
+    for call in (lambda: salvage(path, 3), lambda: survey(path), lambda: tail(path), lambda: cut(path, 0)):
+        with pytest.raises(FileNotFoundError):
             call()
-        assert caught.value.exit_code is ExitCode.ARTEFACT
     assert os.listdir(path.parent) == []
     path.mkdir()
     with pytest.raises(HmxError, match="cannot read"):
@@ -162,7 +158,7 @@ def test_truncation_for_a_resume(path, update, left):
     before = path.read_bytes()
     with path.open("ab") as file:
         file.write(b'{"update":4,"tr')
-    assert truncate_after(path, update) == 6 - len(left)
+    assert salvage(path, update) == (len(left), 6 - len(left), ())
     assert updates(path) == left
     assert before.startswith(path.read_bytes())
     fill(path, update + 1)
@@ -171,14 +167,14 @@ def test_truncation_for_a_resume(path, update, left):
 
 def test_truncation_finds_late_records_wherever_they_are(path):
     fill(path, 1, 2, 3, 2, 3, 4)
-    assert truncate_after(path, 2) == 3
+    assert salvage(path, 2).dropped == 3
     assert updates(path) == [1, 2, 2]
 
 
 def test_truncation_keeps_the_last_line_without_its_end(path):
     fill(path, 1, 2)
     path.write_bytes(path.read_bytes()[:-1])
-    assert truncate_after(path, 2) == 0
+    assert salvage(path, 2) == (2, 0, ())
     assert updates(path) == [1, 2]
     assert path.read_bytes().endswith(b"\n")
 
@@ -192,6 +188,115 @@ def test_a_failed_truncation_leaves_the_file(path, monkeypatch):
 
     monkeypatch.setattr(jsonl.os, "replace", fail)
     with pytest.raises(OSError, match="No space left"):
-        truncate_after(path, 1)
+        salvage(path, 1)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_what_is_damaged_is_left_out_and_named(path):
+    fill(path, 1, 2, 3, 4)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], b'{"update": "2"}\n', b"\xff\n", b"[]\n", *lines[2:], b'{"upd']))
+    assert salvage(path, 3) == (2, 1, (2, 3, 4))
+    assert updates(path) == [1, 3]
+
+
+def test_a_mark_is_of_the_file_so_far_and_costs_only_what_is_new(path, monkeypatch):
+    marker = Marker(path)
+    # SHA-256 of nothing
+    assert marker.mark() == Mark(0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+    marks = []
+    for update in range(1, 5):
+        fill(path, update)
+        marks.append(marker.mark())
+        assert marks[-1] == Marker(path).mark()
+        assert marks[-1].size == path.stat().st_size
+    assert all(begins_with(path, mark) for mark in marks)
+    data = bytearray(path.read_bytes())
+    data[marks[1].size + 3] ^= 1
+    path.write_bytes(bytes(data))
+    assert [begins_with(path, mark) for mark in marks] == [True, True, False, False]
+    cut(path, marks[1].size)
+    assert updates(path) == [1, 2]
+    assert [begins_with(path, mark) for mark in marks] == [True, True, False, False]
+    assert marker.mark() == marks[1], "a file that became shorter is read anew"
+    with pytest.raises(OSError, match="fewer than"):
+        cut(path, marks[2].size)
+
+
+def test_the_tail_is_what_fits(path):
+    fill(path, *range(1, 101))
+    assert [record["update"] for record in tail(path)] == list(range(1, 101))
+    few = [record["update"] for record in tail(path, 300)]
+    assert 2 <= len(few) < 10
+    assert few == list(range(101 - len(few), 101))
+    with path.open("ab") as file:
+        file.write(b'\xff\n{"update":101')
+    assert tail(path, 300)[-1]["update"] == 100
+    path.write_bytes(b"")
+    assert tail(path) == []
+
+
+@pytest.mark.parametrize(
+    ("records", "last", "missing", "repeated"),
+    [
+        ([], 0, (), ()),
+        ([(1, 0), (2, 0), (3, 0)], 3, (), ()),
+        ([(1, 0), (1, 1), (2, 0), (2, 1)], 2, (), ()),
+        ([(1, 0), (2, 0), (5, 0), (7, 0)], 7, ((3, 4), (6, 6)), ()),
+        ([(3, 0)], 3, ((1, 2),), ()),
+        ([(1, 0), (2, 0), (2, 0), (3, 0), (1, 0), (1, 0)], 3, (), (2, 1)),
+    ],
+)
+def test_gaps_and_repetitions_are_found(path, records, last, missing, repeated):
+    with MetricsWriter(path) as writer:
+        for update, seed in records:
+            writer.write({"update": update, "seed": seed})
+    found = survey(path)
+    assert (found.records, found.last, found.missing, found.repeated) == (len(records), last, missing, repeated)
+    assert (found.damaged, found.torn) == ((), False)
+
+
+def test_a_torn_line_is_not_damage_but_a_broken_one_is(path):
+    fill(path, 1, 2)
+    with path.open("ab") as file:
+        file.write(b'{"upda')
+    assert survey(path)[2:4] == ((), True)
+    path.write_bytes(b"{}\n" + path.read_bytes() + b"\n")
+    assert survey(path)[2:4] == ((1, 4), False)
+
+
+def test_a_line_without_end_is_not_read_as_a_whole(path, monkeypatch):
+    monkeypatch.setattr(jsonl, "MAX_LINE", 100)
+    path.write_bytes(b'{"update":1}\n{"x":"' + b"y" * 1000 + b'"}\n')
+    with pytest.raises(HmxError, match="jsonl:2: not a JSON object"):
+        updates(path)
+
+
+def test_lines_carry_a_schema_that_readers_do_not_see(path):
+    fill(path, 1)
+    assert path.read_text().startswith('{"schema":1,"update":1,')
+    assert set(next(read(path))) == {"update", "train/entropy"}
+    path.write_text('{"update":1}\n')
+    assert updates(path) == [1], "written before lines had one"
+
+
+def test_lines_of_a_newer_schema_are_refused(path):
+    path.write_text('{"schema":1,"update":1}\n{"schema":2,"update":2}\n')
+    before = path.read_bytes()
+    for call in (lambda: updates(path), lambda: salvage(path, 1), lambda: survey(path)):
+        with pytest.raises(HmxError, match=r"metrics.jsonl:2 has schema 2, written by a newer hmx") as caught:
+            call()
+        assert caught.value.exit_code is ExitCode.ARTEFACT
+    assert path.read_bytes() == before
+
+
+def test_only_a_plain_file_is_read(path):
+    fill(path, 1)
+    link = path.with_name("link.jsonl")
+    link.symlink_to(path)
+    os.mkfifo(path.with_name("pipe.jsonl"))
+    for other, words in (("link", "a link in place"), ("pipe", "not a regular file")):
+        with pytest.raises(HmxError, match=words):
+            updates(path.with_name(f"{other}.jsonl"))
+        assert not begins_with(path.with_name(f"{other}.jsonl"), Marker(path).mark())

@@ -41,6 +41,43 @@ def test_resuming_keeps_what_was(monkeypatch):
     assert again.updated > PLAIN.updated
 
 
+def test_what_a_resumption_met_is_kept(tmp_path):
+    found = meta.resumed(
+        PLAIN, 4, ["hmx"], {"net.hidden": [(8, 8), (4,)]}, {"6": "arrays/d: gone"}, ["a lock was left behind"]
+    )
+    meta.write(tmp_path / "meta.json", found)
+    (entry,) = meta.read(tmp_path / "meta.json").resumes
+    assert entry.changes == {"net.hidden": [[8, 8], [4]]}
+    assert (entry.damaged, entry.notes) == ({"6": "arrays/d: gone"}, ("a lock was left behind",))
+
+
+def test_the_text_of_the_configuration_is_known_by_its_digest():
+    # SHA-256 of "{}"
+    expected = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert meta.collect("", (), config="{}").config_sha256 == meta.sha256("{}") == expected
+    assert meta.collect("", ()).config_sha256 == ""
+
+
+def test_every_changed_byte_is_noticed(tmp_path):
+    path = tmp_path / "meta.json"
+    meta.write(path, dataclasses.replace(PLAIN, message="x"))
+    data = path.read_bytes()
+    for at in range(len(data)):
+        for bit in (1, 16):
+            path.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
+            with pytest.raises(HmxError):
+                meta.read(path)
+
+
+def test_a_file_of_the_first_schema_has_no_seal(tmp_path):
+    path = tmp_path / "meta.json"
+    meta.write(path, PLAIN)
+    data = json.loads(path.read_text())
+    del data["config_sha256"], data["sha256"]
+    path.write_text(json.dumps({**data, "schema": 1, "resumes": [{"at": "x", "update": 3, "command": []}]}))
+    assert meta.read(path) == dataclasses.replace(PLAIN, resumes=(meta.Resume(at="x", update=3, command=()),))
+
+
 def git(folder, *arguments):
     identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
@@ -80,7 +117,10 @@ def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
             '{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "state": "odd"}',
             "unknown state",
         ),
-        ('{"schema": 2}', "schema 2, written by a newer hmx"),
+        ('{"schema": 3}', "schema 3, written by a newer hmx"),
+        ('{"schema": 2}', "its content has changed"),
+        ('{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "update": "5"}', "damaged"),
+        ("[" * 100_000, "cannot be read"),
         ("\udcff", "cannot be read"),
     ],
 )

@@ -1,6 +1,7 @@
 """Losses and divergences against cases worked by hand and reference numbers."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -32,15 +33,66 @@ def test_surrogate_by_hand(ratio, advantage, loss, slope):
     np.testing.assert_allclose(gradient, slope * ratio, rtol=1e-6)  # d ratio / d log_prob = ratio
 
 
-def test_value_loss_reference_numbers():
-    case = CASES["value_loss"]
-    value, target, old = (jnp.asarray(case[name]) for name in ("values", "targets", "old_values"))
-    loss, gradient = jax.value_and_grad(lambda v: squared_error(v, target).mean())(value)
-    np.testing.assert_allclose(loss, case["half_mean"], rtol=1e-6)
-    np.testing.assert_allclose(gradient, case["grad"], rtol=1e-6)
-    clipped = jnp.clip(value, old - case["clip"], old + case["clip"])
-    loss = clipped_squared_error(value, target, clipped).mean()
-    np.testing.assert_allclose(loss, case["half_mean_clipped"], rtol=1e-6)
+LOSSES = json.loads((Path(__file__).parent / "priority_loss_cases.json").read_text())["losses"]
+
+
+def total_loss(log_prob, value, entropy, case, clip_eps):
+    """As the Metta training equations add it up, but with the half in the value loss. `clip_eps` may be traced."""
+    inputs = case["inputs"]
+    old, target = jnp.asarray(inputs["old_values"]), jnp.asarray(inputs["returns"])
+    policy = clipped_surrogate(log_prob, jnp.zeros_like(log_prob), jnp.asarray(inputs["advantages"]), clip_eps).mean()
+    if inputs["clip_vloss"]:
+        near = jnp.clip(value, old - inputs["vf_clip_coef"], old + inputs["vf_clip_coef"])
+        value_loss = clipped_squared_error(value, target, near).mean()
+    else:
+        value_loss = squared_error(value, target).mean()
+    total = policy + inputs["vf_coef"] * value_loss - inputs["ent_coef"] * entropy.mean()
+    return total, (policy, value_loss)
+
+
+@pytest.mark.parametrize("case", LOSSES, ids=lambda case: case["id"])
+def test_reference_losses_and_gradients(case):
+    inputs, expected = case["inputs"], case["expected"]
+    ratio, clip_eps = np.asarray(inputs["ratio"], np.float32), np.float32(inputs["clip_coef"])
+    log_prob, value, entropy = jnp.log(ratio), jnp.asarray(inputs["values"]), jnp.asarray(inputs["entropy"])
+    loss = jax.jit(jax.value_and_grad(partial(total_loss, case=case), argnums=(0, 1), has_aux=True))
+    (total, (policy, value_loss)), (grad_log_prob, grad_value) = loss(log_prob, value, entropy, clip_eps=clip_eps)
+    close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+    close(policy, expected["policy_loss"])
+    close(value_loss, expected["value_loss_with_half"])
+    close(2 * value_loss, expected["value_loss_literal"])
+    close(total, expected["total_with_half"])
+    close(entropy.mean(), expected["entropy_mean"])
+    close(approx_kl(log_prob, jnp.zeros_like(log_prob)), expected["approx_kl"])
+    close(-log_prob.mean(), expected["old_approx_kl"])
+    slopes(
+        np.asarray(grad_log_prob) / ratio,
+        expected["grad_ratio_with_half"],
+        free=-np.asarray(inputs["advantages"]) / len(ratio),
+        edge=np.isclose(np.abs(ratio - 1.0), clip_eps, rtol=1e-5),
+    )
+    error, moved = (np.subtract(inputs["values"], inputs[name]) for name in ("returns", "old_values"))
+    slopes(
+        np.asarray(grad_value),
+        expected["grad_value_with_half"],
+        free=inputs["vf_coef"] * error / len(ratio),
+        edge=np.isclose(np.abs(moved), inputs["vf_clip_coef"], rtol=1e-5),
+    )
+
+
+def slopes(got, expected, free, edge):
+    """On the edge of a clip range, any slope from the clipped to the free one is a gradient: rounding decides."""
+    np.testing.assert_allclose(got[~edge], np.asarray(expected)[~edge], rtol=1e-5, atol=1e-6)
+    assert ((got * free)[edge] >= 0.0).all()
+    assert (np.abs(got)[edge] <= np.abs(free)[edge] + 1e-6).all()
+
+
+@pytest.mark.parametrize("case", LOSSES, ids=lambda case: case["id"])
+def test_reference_clip_fractions(case):
+    ratio, clip_eps = np.asarray(case["inputs"]["ratio"], np.float32), case["inputs"]["clip_coef"]
+    # the widened range keeps a ratio on the very edge inside, as exact numbers would
+    frac = clip_frac(jnp.log(ratio), jnp.zeros_like(ratio), jnp.float32(clip_eps + 1e-6))
+    np.testing.assert_allclose(frac, case["expected"]["clipfrac"], rtol=1e-5, atol=1e-6)
 
 
 def test_whole_loss_reference_numbers():

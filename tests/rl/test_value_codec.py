@@ -12,7 +12,7 @@ BINS = jnp.array([-4.0, -1.0, 0.0, 1.0, 4.0])
 
 
 def seen_stats(codec, targets):
-    return codec.update_stats(codec.init_stats(), targets)
+    return codec.update_stats(codec.init_stats(), targets, jnp.ones_like(targets))
 
 
 def test_symlog_and_back():
@@ -99,6 +99,24 @@ def test_clipping_is_in_value_units(name):
     assert slope(13.0, 5.0) > 0.0
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("clip_eps", [0.0, 2.0])
+def test_a_clip_range_that_follows_a_schedule_is_as_good_as_a_fixed_one(name, clip_eps):
+    codec = make_codec(name)
+    target = jnp.array([0.0, 20.0, 80.0, -3.0])
+    stats = seen_stats(codec, target)
+    raw = jnp.linspace(-2.0, 5.0, 4 * codec.width).reshape(4, codec.width)
+    old = codec.decode(raw, stats) + jnp.array([-5.0, 5.0, 0.5, 0.0])
+
+    def loss(raw, clip_eps):
+        return codec.loss(raw, target, old, clip_eps, stats).sum()
+
+    fixed = jax.value_and_grad(lambda raw: loss(raw, clip_eps))(raw)
+    traced = jax.jit(jax.value_and_grad(loss))(raw, clip_eps)
+    for one, other in zip(fixed, traced, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_return_norm_statistics_are_those_of_the_targets_from_the_first_batch_on():
     codec = make_codec("return_norm")
     assert [float(x) for x in codec.init_stats().mean_and_scale()] == [0.0, 1.0]
@@ -106,14 +124,14 @@ def test_return_norm_statistics_are_those_of_the_targets_from_the_first_batch_on
     mean, scale = stats.mean_and_scale()
     np.testing.assert_allclose([mean, scale], [3.0, np.sqrt(8 / 3)], rtol=1e-5)
     for _ in range(300):
-        stats = codec.update_stats(stats, jnp.array([100.0, 102.0]))
+        stats = codec.update_stats(stats, jnp.array([100.0, 102.0, jnp.nan]), jnp.array([1.0, 1.0, 0.0]))
     np.testing.assert_allclose([float(x) for x in stats.mean_and_scale()], [101.0, 1.0], rtol=1e-2)
 
 
 def test_return_norm_rescales_the_head_so_that_no_value_moves():
     codec = make_codec("return_norm")
     old = seen_stats(codec, jnp.array([1.0, 3.0, 5.0]))
-    new = codec.update_stats(old, jnp.array([1000.0, -200.0]))
+    new = codec.update_stats(old, jnp.array([1000.0, -200.0]), jnp.ones(2))
     head = {"kernel": jnp.array([[0.5], [-2.0]]), "bias": jnp.array([0.25])}
     hidden = jnp.array([[1.0, 2.0], [-3.0, 0.5]])
 

@@ -8,8 +8,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hmx.agents.types import Algorithm, Decision
-from hmx.types import Key, Max, Mean, Metrics, Sum
+from hmx.agents.types import Algorithm
+from hmx.types import Array, Key, Max, Mean, Metrics, Sum
+
+# What `fault` makes of an update, by number: nothing, or a number that is not finite in that place.
+FAULTS = ("none", "reward", "loss", "gradient", "parameter")
 
 
 class Moments(NamedTuple):
@@ -17,53 +20,91 @@ class Moments(NamedTuple):
     count: jax.Array
 
 
-def _init(key: Key) -> dict[str, Any]:
+class State(NamedTuple):
+    params: dict[str, Any]
+    opt: Any
+    env: dict[str, jax.Array]
+    keys: jax.Array
+    agent: jax.Array  # which of the seeds side by side this is
+    update: jax.Array
+    env_steps: jax.Array
+
+
+def _init(key: Key) -> State:
     k_params, k_env, k_run = jax.random.split(key, 3)
-    return {
-        "params": {"torso": {"kernel": jax.random.normal(k_params, (3, 2))}, "half": jnp.zeros(2, jnp.bfloat16)},
-        "opt": (Moments({"kernel": jnp.zeros((3, 2))}, jnp.int32(0)), ()),
-        "env": {
+    return State(
+        params={"torso": {"kernel": jax.random.normal(k_params, (3, 2))}, "half": jnp.zeros(2, jnp.bfloat16)},
+        opt=(Moments({"kernel": jnp.zeros((3, 2))}, jnp.int32(0)), ()),
+        env={
             "cells": jax.random.bits(k_env, (4,), jnp.uint32),
             "done": jnp.zeros(4, bool),
             "none": jnp.zeros((0, 3)),
         },
-        "keys": jax.random.split(k_run, 4),
-        "update": jnp.int32(0),
-        "env_steps": jnp.int32(0),
-    }
+        keys=jax.random.split(k_run, 4),
+        agent=jnp.int32(0),
+        update=jnp.int32(0),
+        env_steps=jnp.int32(0),
+    )
 
 
-def _update(state: dict[str, Any]) -> tuple[dict[str, Any], Metrics]:
-    pairs = jax.vmap(jax.random.split)(state["keys"])
-    noise = jax.vmap(lambda k: jax.random.normal(k, (3, 2)))(pairs[:, 1]).mean(0)
-    moments = state["opt"][0]
+def _update(state: State, hypers: dict[str, Array]) -> tuple[State, Metrics]:
+    here = (hypers["fault_agent"] < 0) | (hypers["fault_agent"] == state.agent)
+
+    def spoilt(name: str, value: Array) -> Array:
+        hit = here & (hypers["fault"] == FAULTS.index(name))
+        return jnp.where(hit, jnp.asarray(jnp.inf if name == "parameter" else jnp.nan, value.dtype), value)
+
+    pairs = jax.vmap(jax.random.split)(state.keys)
+    noise = spoilt("gradient", jax.vmap(lambda k: jax.random.normal(k, (3, 2)))(pairs[:, 1]).mean(0))
+    moments = state.opt[0]
     mu = {"kernel": 0.9 * moments.mu["kernel"] + noise}
-    kernel = state["params"]["torso"]["kernel"] - 0.1 * mu["kernel"]
-    update = state["update"] + 1
-    new = {
-        **state,
-        "params": {**state["params"], "torso": {"kernel": kernel}},
-        "opt": (Moments(mu, moments.count + 1), ()),
-        "env": {**state["env"], "done": ~state["env"]["done"]},
-        "keys": pairs[:, 0],
-        "update": update,
-        "env_steps": state["env_steps"] + 8,
-    }
+    kernel = state.params["torso"]["kernel"] - hypers["rate"] * mu["kernel"]
+    update = state.update + 1
+    new = state._replace(
+        params={"torso": {"kernel": kernel}, "half": spoilt("parameter", state.params["half"])},
+        opt=(Moments(mu, moments.count + 1), ()),
+        env={**state.env, "done": ~state.env["done"]},
+        keys=pairs[:, 0],
+        update=update,
+        env_steps=state.env_steps + 8,
+    )
     even = (update % 2 == 0)[None]
     metrics: Metrics = {
-        "train/loss": Mean.of(kernel),
+        "train/mean_reward": Mean.of(spoilt("reward", jnp.float32(0.5))),
+        "train/total_loss": Mean.of(spoilt("loss", kernel)),
+        "train/grad_norm": Mean.of(jnp.abs(noise).sum()),
         "train/mean_episode_return": Mean.of(update.astype(jnp.float32)[None], where=even),
         "stats/highest": Max.of(noise),
-        "stats/never": Max(jnp.float32(0), jnp.float32(0)),
+        "stats/never": Max(-jnp.float32(jnp.inf), jnp.float32(0)),  # as merging leaves it without data
         "programs/push": Sum.of(update.astype(jnp.float32)[None]),
     }
     return new, metrics
 
 
-def _act(state: Any, obs: Any, legal: Any, key: Any, greedy: bool) -> Decision:
+def _hypers(update: int) -> dict[str, float]:
+    return {"rate": 0.1 / (1 + update), "fault": 0.0, "fault_agent": -1.0}
+
+
+def _forget(before: State, after: State) -> State:
+    return after._replace(params=before.params, opt=before.opt)
+
+
+def _experience(state: State, hypers: dict[str, Array]) -> dict[str, Array]:
+    return {"keys": state.keys, "kernel": state.params["torso"]["kernel"] * hypers["rate"], "done": state.env["done"]}
+
+
+def _never(*given: Any) -> Any:
     raise NotImplementedError("the loop never acts")
 
 
 @pytest.fixture(scope="session")
 def learner() -> Algorithm:
-    return Algorithm(init=_init, update=_update, act=_act)
+    return Algorithm(
+        init=_init,
+        update=_update,
+        hypers=_hypers,
+        act=_never,
+        initial_carry=_never,
+        forget=_forget,
+        experience=_experience,
+    )

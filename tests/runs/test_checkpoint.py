@@ -12,6 +12,7 @@ import pytest
 from hmx.agents.types import Algorithm
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
+from hmx.records.layout import set_aside
 from hmx.runs import checkpoint
 from hmx.runs.loop import abstract_state, init_state
 
@@ -34,9 +35,10 @@ def test_every_kind_of_leaf_comes_back_bit_for_bit(seeds: int, learner: Algorith
     assert path == tmp_path / "4"
     assert jax.tree.structure(back) == jax.tree.structure(state)
     assert same(back, state)
-    assert back["keys"].dtype == state["keys"].dtype
+    assert back.keys.dtype == state.keys.dtype
     # not borrowed from the host: a donated update must not write into it
-    jax.jit(learner.update if seeds == 1 else jax.vmap(learner.update), donate_argnums=0)(back)
+    update = learner.update if seeds == 1 else jax.vmap(learner.update, in_axes=(0, None))
+    jax.jit(update, donate_argnums=0)(back, learner.hypers(0))
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
@@ -138,7 +140,7 @@ def test_one_that_is_damaged_is_an_error_and_can_be_set_aside(state: Any, tmp_pa
     with pytest.raises(HmxError, match="cannot be read") as caught:
         checkpoint.restore(path, state)
     assert caught.value.exit_code == ExitCode.ARTEFACT
-    assert checkpoint.set_aside(path).name == "1.damaged"
+    assert set_aside(path).name == "1.damaged"
     assert records.listing(tmp_path) == []
 
 

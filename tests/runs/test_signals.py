@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hmx.runs.signals import SignalGuard, StopNow, interruptible
+from hmx.runs.signals import SignalGuard, StopNow, interruptible, wait_for
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -83,6 +83,15 @@ def test_a_second_signal_leaves_work_that_never_ends() -> None:
     with SignalGuard(), pytest.raises(StopNow):
         interruptible(work)
     release.set()
+
+
+def test_a_wait_ends_in_time() -> None:
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait)
+    thread.start()
+    assert not wait_for(thread, 0.01)
+    release.set()
+    assert wait_for(thread)
 
 
 def test_errors_come_through() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hmx.config.schema import Config, RunConfig
 from hmx.errors import ExitCode, HmxError
-from hmx.runs.sinks import Fanout, JsonlSink, RunInfo, Sink, SinkError
+from hmx.runs.sinks import Fanout, JsonlSink, Record, RunInfo, Sink, SinkError
 
 
 def run_info(path: Path, seeds: int = 1, seed: int = 0) -> RunInfo:
@@ -102,3 +102,29 @@ def test_jsonl_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     fanout = Fanout([JsonlSink(tmp_path / "metrics.jsonl")])
     with pytest.raises(SinkError, match=r"metrics\.jsonl cannot be written"):
         fanout.start(run_info(tmp_path))
+
+
+def test_a_phase_from_a_signal_waits_until_the_sinks_are_done(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    class Busy(Sink):
+        def record(self, record: Record) -> None:
+            fanout.interject("stopping")  # as a signal handler would, in the middle of this
+            heard.append("record")
+
+        def phase(self, name: str) -> None:
+            heard.append(name)
+
+    fanout = Fanout([Busy()])
+    fanout.interject("training")
+    fanout.records([{"update": 1}, {"update": 2}])
+    assert heard == ["training", "record", "record", "stopping", "stopping"]
+
+
+def test_a_sink_that_failed_is_no_longer_there(tmp_path: Path) -> None:
+    fanout = Fanout([JsonlSink(tmp_path / "metrics.jsonl")])
+    assert fanout.has(JsonlSink)
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(SinkError):
+        fanout.start(run_info(tmp_path))
+    assert not fanout.has(JsonlSink)

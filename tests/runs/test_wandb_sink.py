@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,11 +36,17 @@ class Fake:
     """Stands in for the package: remembers what it is told."""
 
     Settings = SimpleNamespace
+    run: Any = None
 
     def __init__(self, logged_in: bool = True, fail_in: str = "", wait_for: Any = None) -> None:
         self.logged_in, self.fail_in, self.wait_for = logged_in, fail_in, wait_for
         self.runs: list[dict[str, Any]] = []
         self.logged: list[tuple[str, int, dict[str, float]]] = []
+        self.torn_down = 0
+        self.hold: Any = lambda: None
+
+    def teardown(self) -> None:
+        self.torn_down += 1
 
     def login(self, prompt: bool) -> bool:
         assert not prompt, "a question would hold up the run"
@@ -51,9 +60,12 @@ class Fake:
         def log(metrics: dict[str, float], step: int) -> None:
             if self.fail_in == "log":
                 raise ConnectionError("broken pipe")
+            self.hold()
             self.logged.append((given["id"], step, metrics))
 
         def finish(exit_code: int) -> None:
+            if self.fail_in == "finish":
+                raise ConnectionError("broken pipe")
             given["exit_code"] = exit_code
             if self.wait_for is not None:
                 self.wait_for()
@@ -81,9 +93,35 @@ def drive(fake: Fake, path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int = 
     return fanout
 
 
-@pytest.mark.parametrize("fake", [Fake(logged_in=False), Fake(fail_in="init"), Fake(fail_in="log")])
-def test_login_and_network_never_stop_a_run(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["login", "init", "log", "finish"])
+def test_login_and_network_never_stop_a_run(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(logged_in=place != "login", fail_in=place)
     assert len(drive(fake, tmp_path, monkeypatch).warnings) == 1
+    assert fake.torn_down == 1, "or the exit of the process would wait for what cannot be reached"
+
+
+def test_a_call_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr("hmx.runs.wandb_sink._FINISH_SECONDS", 0.01)
+    monkeypatch.setattr("hmx.runs.wandb_sink._WAITING", 3)
+    fake = Fake()
+    fake.hold = release.wait
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    fanout = Fanout([WandbSink("online")])
+    fanout.start(run_info(tmp_path))
+    for update in range(1, 9):
+        fanout.records([{"update": update, "env_steps": update, "seed": 3, "train/x": 1.0}])
+    fanout.close("finished")
+    release.set()
+    (warning,) = fanout.warnings
+    assert "3 records are waiting" in warning
+
+
+def test_the_wandb_of_the_calling_program_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake()
+    fake.run = object()
+    drive(fake, tmp_path, monkeypatch)
+    assert fake.torn_down == 0
 
 
 def test_a_network_that_hangs_at_the_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,17 +167,53 @@ def test_a_resumed_run_keeps_its_identity_and_a_new_one_does_not(
 
 
 def test_offline_writes_into_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import wandb
-
     monkeypatch.delenv("WANDB_MODE", raising=False)
     fanout = Fanout([WandbSink("offline")])
     fanout.start(run_info(tmp_path))
     fanout.records([{"update": 1, "env_steps": 64, "seed": 3, "wall_time": 1.0, "reward/step_penalty": -0.01}])
     fanout.close("finished")
     assert fanout.warnings == []
-    wandb.teardown()  # what happens when the process exits: only then is wandb's own process sure to have written
     (file,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
     written = file.read_bytes()
     assert b"reward/step_penalty" in written
     assert b"-0.01" in written
     assert b"wall_time" not in written
+
+
+KILLED = """
+    import os, signal, sys, time
+    from pathlib import Path
+    from hmx.config.schema import Config
+    from hmx.runs.sinks import Fanout, RunInfo
+    from hmx.runs.wandb_sink import WandbSink
+
+    def service():
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                text = status.read_text()
+            except OSError:
+                continue
+            if int(text.rpartition(")")[2].split()[1]) == os.getpid() and "wandb" in text:
+                return int(status.parent.name)
+
+    fanout = Fanout([WandbSink("offline")])
+    fanout.start(RunInfo("a-run", Path(sys.argv[1]), Config(), "monday", 0, 10, 64, 1))
+    os.kill(service(), signal.SIGKILL)
+    for update in range(1, 3000):
+        fanout.records([{"update": update, "env_steps": 64 * update, "seed": 0, "train/x": 1.0}])
+        if fanout.warnings:
+            break
+        time.sleep(0.01)
+    fanout.close("finished")
+    print(*fanout.warnings, sep="\\n")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to find wandb's process")
+def test_wandbs_own_process_may_die(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "WANDB_MODE"}
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    (warning,) = done.stdout.splitlines()
+    assert warning.startswith("wandb stopped taking records and was dropped")
+    assert (done.returncode, done.stderr) == (0, ""), "and the end of the process is quiet"

@@ -6,6 +6,7 @@ from typing import Any
 
 from hmx.config import codec
 from hmx.config.names import nearest
+from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 
 DEFAULT = "default"
@@ -31,7 +32,8 @@ def text(name: str) -> str:
     if name not in known:
         near = nearest(name, known)
         hint = f"did you mean --preset {near}?" if near else f"presets are {', '.join(known)}"
-        raise HmxError(f"there is no preset {name}", hint)
+        given = quoted(name) or '""'
+        raise HmxError(f"there is no preset {given}", hint)
     if name == DEFAULT:
         return "# The defaults: HackMatrix, about five minutes on a laptop.\n"
     return (files(__name__) / f"{name}.toml").read_text(encoding="utf-8")

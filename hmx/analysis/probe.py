@@ -1,0 +1,228 @@
+"""The probe rollout: several episodes from each of several start states, with keys of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.agents.collector import Actors, Policy, Rollout, collect, start
+from hmx.agents.rows import ROW_LEAVES, Batch, make_rows
+from hmx.agents.types import Params
+from hmx.analysis.buckets import Floats
+from hmx.config.schema import AlgoConfig
+from hmx.env.protocol import Env, EnvState
+from hmx.nets import Net
+from hmx.types import Array, Key, Timestep, Transition
+
+NO_LIMIT = 1024  # steps of a probe in an environment that sets no limit
+_AT_ONCE = 64  # steps played between two looks at who is still playing
+
+
+class Probe(NamedTuple):
+    """`G` groups of `K` episodes, as training rows and as figures."""
+
+    batch: Batch  # rows [H, N] of all episodes; steps after an episode's end have weight 0
+    group: np.ndarray[Any, Any]  # [N] int: the group of each row
+    member: np.ndarray[Any, Any]  # [N] int: the episode within the group
+    returns: Floats  # [G, K]: undiscounted, summed over agents
+    lengths: Floats  # [G, K]
+    cut: np.ndarray[Any, Any]  # [G, K] bool: the probe ended before the episode did
+    one_start: bool  # all groups begin with the same observation
+    reference: Array | None  # [H, N, num_actions]: logits of the reference policy, if there is one
+
+
+class Prober(NamedTuple):
+    """The compiled parts of a probe.
+
+    `begin(state, key)` starts it, `go_on(state, actors, key)` plays `num_steps` steps, and
+    `look(params, carry, transitions)` is what another network says to them.
+    """
+
+    begin: Callable[[Any, Key], Actors]
+    go_on: Callable[[Any, Actors, Key], tuple[Actors, Rollout]]
+    look: Callable[[Params, Any, Transition], tuple[Array, Any]]
+    num_steps: int
+    limit: int  # steps at most
+    num_groups: int
+    per_group: int
+
+
+def grouped(env: Env, per_group: int, common: bool) -> Env:
+    """The environment in groups of `per_group` copies that start from one state.
+
+    Args:
+        env: the environment.
+        per_group: copies next to each other that share the key of their reset.
+        common: whether they share the keys of their steps too, so that only their actions tell them apart.
+    """
+
+    def shared(keys: Key) -> Key:
+        data = jnp.repeat(jax.random.key_data(keys)[::per_group], per_group, axis=0)
+        again: Key = jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys))
+        return again
+
+    def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
+        return env.step(state, action, shared(keys) if common else keys)
+
+    return Env(env.spec, lambda keys: env.reset(shared(keys)), step)
+
+
+def make_prober(
+    env: Env,
+    policy: Callable[[Any], Policy],
+    net: Net,
+    *,
+    num_groups: int,
+    per_group: int,
+    horizon: int,
+    limit: int = 0,
+    common: bool = False,
+) -> Prober:
+    """Compiles nothing yet.
+
+    Args:
+        env: the environment.
+        policy: the policy of a train state.
+        net: its network.
+        num_groups: start states.
+        per_group: episodes from each.
+        horizon: steps of a training row, see `make_rows`.
+        limit: steps of an episode at most; 0 takes the environment's own limit.
+        common: see `grouped`.
+    """
+    together = grouped(env, per_group, common)
+    num_envs = num_groups * per_group
+    limit = limit or env.spec.max_steps or NO_LIMIT
+    num_rows = -(-min(limit, _AT_ONCE) // horizon)
+    num_steps = num_rows * horizon
+
+    def begin(state: Any, key: Key) -> Actors:
+        return start(together, num_envs, net.initial_carry((num_envs, env.spec.num_agents)), key)
+
+    def go_on(state: Any, actors: Actors, key: Key) -> tuple[Actors, Rollout]:
+        rows = num_rows if jax.tree.leaves(actors.carry) else 1
+        actors, rollout, _ = collect(together, policy(state), actors, key, num_steps, rows)
+        return actors, rollout
+
+    def look(params: Params, carry: Any, seen: Transition) -> tuple[Array, Any]:
+        reset = jnp.broadcast_to(seen.reset_t[..., None], seen.alive_t.shape)
+        output, carry = net.unroll(params, carry, seen.obs_t, reset)
+        return output.logits, carry
+
+    return Prober(jax.jit(begin), jax.jit(go_on), jax.jit(look), num_steps, limit, num_groups, per_group)
+
+
+def play(
+    prober: Prober, state: Any, key: Key, algo: AlgoConfig, horizon: int, reference: Params | None = None
+) -> Probe:
+    """Plays until every environment has ended its first episode, or the limit of the probe is reached.
+
+    Args:
+        prober: of `make_prober`.
+        state: the train state whose policy plays; only read.
+        key: of this probe alone.
+        algo: how advantages are made.
+        horizon: steps of a training row.
+        reference: parameters of another policy whose logits are wanted.
+    """
+    k_start, k_play = jax.random.split(key)
+    actors = prober.begin(state, k_start)
+    ended = np.zeros(prober.num_groups * prober.per_group, bool)
+    seen: list[Rollout] = []
+    said: list[Array] = []
+    memory = actors.carry
+    while not ended.all() and len(seen) * prober.num_steps < prober.limit:
+        actors, rollout = prober.go_on(state, actors, jax.random.fold_in(k_play, len(seen)))
+        seen.append(rollout)
+        if reference is not None:
+            logits, memory = prober.look(reference, memory, rollout.transitions)
+            said.append(logits)
+        resets = np.array(rollout.transitions.reset_t)
+        resets[0] &= len(seen) > 1  # the very first observation ends nothing
+        ended |= resets.any(0) | np.asarray(actors.reset)
+    transitions = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(r.transitions for r in seen))
+    carry = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(r.carry for r in seen))
+    rollout = Rollout(_first_episode(transitions), carry, seen[-1].value_last)
+    probe = _probe(prober, rollout, ended, algo, horizon)
+    return probe._replace(reference=_as_rows(jnp.concatenate(said), horizon)) if said else probe
+
+
+def _as_rows(leaf: Array, horizon: int) -> Array:
+    """`[T, E, A, ...]` -> `[H, N, ...]`, in the order of `make_rows`."""
+    parts = leaf.reshape(leaf.shape[0] // horizon, horizon, *leaf.shape[1:])
+    return jnp.moveaxis(parts, 1, 0).reshape(horizon, -1, *leaf.shape[3:])
+
+
+@jax.jit
+def _first_episode(seen: Transition) -> Transition:
+    first = jnp.cumsum(seen.reset_t, axis=0) <= 1
+    return seen._replace(alive_t=seen.alive_t & first[..., None])
+
+
+_rows = partial(jax.jit, static_argnums=(1, 2))(make_rows)
+
+
+def _probe(prober: Prober, rollout: Rollout, ended: np.ndarray[Any, Any], algo: AlgoConfig, horizon: int) -> Probe:
+    seen = rollout.transitions
+    shape = (prober.num_groups, prober.per_group)
+    reset = np.asarray(seen.reset_t)
+    first = np.cumsum(reset, axis=0) <= 1
+    # float64, in which sums of float32 rewards do not depend on their order
+    reward = np.where(first[..., None], np.asarray(seen.reward_tp1, np.float64), 0.0)
+    batch = _rows(rollout, algo, horizon)
+    num_agents = reward.shape[-1]
+    env = np.arange(batch.row_weight.shape[0]) // num_agents % (shape[0] * shape[1])
+    begins = np.asarray(seen.obs_t[0]).reshape(*shape, -1)[:, 0]
+    return Probe(
+        batch=batch,
+        group=env // prober.per_group,
+        member=env % prober.per_group,
+        returns=reward.sum((0, 2)).reshape(shape),
+        lengths=first.sum(0).astype(np.float64).reshape(shape),
+        cut=~ended.reshape(shape),
+        one_start=shape[0] > 1 and bool((begins == begins[:1]).all()),
+        reference=None,
+    )
+
+
+def group_index(batch: Batch, group: np.ndarray[Any, Any], num_groups: int) -> tuple[Any, Any]:
+    """Which rows each group trains on: `index [G, R]` and whether each place holds one of them, `real [G, R]`.
+
+    Groups with fewer rows than others are filled up. `R` is rounded up, by a quarter at most, so that few lengths are
+    ever compiled for.
+
+    Args:
+        batch: rows `[H, N]`.
+        group: `[N]` the group of each row.
+        num_groups: groups.
+    """
+    counts = np.asarray(batch.weight).max(0) > 0
+    rows = [np.flatnonzero(counts & (group == g)) for g in range(num_groups)]
+    width = _round_up(max(len(ids) for ids in rows))
+    index = np.stack([np.concatenate([ids, np.zeros(width - len(ids), int)]) for ids in rows])
+    return index, np.arange(width)[None] < np.array([len(ids) for ids in rows])[:, None]
+
+
+def by_group(batch: Batch, index: np.ndarray[Any, Any], real: np.ndarray[Any, Any]) -> Batch:
+    """One batch per group: leaves `[G, H, R, ...]`, those of a whole row `[G, R, ...]`; weight 0 where not `real`."""
+    taken = {
+        name: jax.tree.map(lambda leaf, name=name: leaf[index] if name in ROW_LEAVES else take(leaf, index), leaves)
+        for name, leaves in batch._asdict().items()
+    }
+    return Batch(**taken)._replace(weight=taken["weight"] * real[:, None])
+
+
+def take(leaf: Array, index: np.ndarray[Any, Any]) -> Array:
+    """`[H, N, ...]` -> `[G, H, R, ...]`."""
+    return jnp.moveaxis(leaf[:, index], 0, 1)
+
+
+def _round_up(count: int) -> int:
+    """To a multiple of an eighth of the next power of two."""
+    unit = max(1 << max((count - 1).bit_length() - 3, 0), 1)
+    return -(-count // unit) * unit

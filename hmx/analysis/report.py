@@ -1,0 +1,260 @@
+"""The gradient report of one train state: probe, buckets, gradients, measures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.agents.ppo import Parts, fit_codec, make_parts, policy_advantage, policy_of
+from hmx.agents.types import Params, TrainState
+from hmx.analysis.buckets import Floats, group_advantages, reward_std, split
+from hmx.analysis.components import COMPONENTS, KL_KINDS, Checks, Group, coefficients, live, ppo_sums
+from hmx.analysis.gradients import gather, layers, make_group_gradients
+from hmx.analysis.measures import Measures, Sums, clip_scale, crossfit, measure
+from hmx.analysis.probe import Probe, Prober, by_group, group_index, make_prober, play, take
+from hmx.config.schema import Config
+from hmx.env.protocol import Env
+from hmx.errors import ExitCode, HmxError
+from hmx.types import Array, Key
+
+BY = ("reward_std", "return", "length", "td")
+ADVANTAGES = ("trainer", "group", "group-std")
+KEYS = ("independent", "common", "both")
+MAX_BYTES = 8 << 30  # of the gradients of all groups, which are held in host memory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What is asked of a report."""
+
+    groups: int = 64  # start states
+    per_group: int = 8  # episodes from each
+    buckets: int = 4
+    by: str = "reward_std"  # what ranks the groups: one of `BY`
+    advantage: str = "trainer"  # the trainer's own, or returns against those of the group: one of `ADVANTAGES`
+    keys: str = "independent"  # of the transitions within a group, or common ones, or a probe of either: `KEYS`
+    max_length: int = 0  # steps of an episode at most, rounded up; 0 takes the environment's limit
+    rank_zeros: bool = False  # rank groups of equal returns with the others, instead of a bucket of their own
+    crossfit: bool = False
+    kl: str = "analytic"  # one of `components.KL_KINDS`
+    kl_coef: float = 0.0
+    chunk: int = 8  # groups whose gradients are computed at once
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GradReport:
+    """What a report found; arrays are on the host, one row per group."""
+
+    spec: Spec
+    coefs: Mapping[str, float]
+    measures: Measures
+    clip_scale: float  # what training would multiply the gradient of the whole batch by
+    returns: Floats  # [G, K]
+    lengths: Floats  # [G, K]
+    cut: np.ndarray[Any, Any]  # [G, K] bool: longer than the probe
+    reward_std: Floats  # [G]
+    rv_action: Floats | None  # [G]: the same under common transition keys, so what actions alone decide
+    score: Floats  # [G]: what the groups were ranked by
+    one_start: bool
+    ratio_error: float  # largest |ratio - 1| of recomputed against stored log-probabilities
+    approx_kl: float
+    clip_frac: float
+    crossfit: Mapping[str, Mapping[str, float]] | None  # bucket -> component -> norm
+
+
+Reporter = Callable[..., GradReport]
+
+
+def check(spec: Spec) -> None:
+    """Refuses what cannot be measured.
+
+    Raises:
+        HmxError: with exit code 2.
+    """
+    if spec.groups < 1:
+        raise HmxError(f"cannot probe {spec.groups} start states", "--groups 64")
+    if spec.buckets < 1:
+        raise HmxError(f"cannot make {spec.buckets} buckets", "--buckets 4")
+    if spec.per_group < 2:
+        hint = "--per-group 8"
+        raise HmxError(f"a group of {spec.per_group} has no variance; it takes at least 2 episodes", hint)
+    if spec.buckets > spec.groups:
+        hint = f"--groups {16 * spec.buckets} gives each bucket 16; or --buckets {max(spec.groups // 16, 1)}"
+        raise HmxError(f"{spec.groups} groups cannot fill {spec.buckets} buckets", hint)
+    if spec.crossfit and spec.per_group < 4:
+        raise HmxError(f"--crossfit halves the groups, and half of {spec.per_group} has no variance", "--per-group 8")
+    choices = {
+        "by": (spec.by, BY),
+        "advantage": (spec.advantage, ADVANTAGES),
+        "keys": (spec.keys, KEYS),
+        "kl": (spec.kl, KL_KINDS),
+    }
+    for name, (value, known) in choices.items():
+        if value not in known:
+            raise HmxError(f"unknown --{name} {value}", f"known: {', '.join(known)}")
+
+
+class _Kit(NamedTuple):
+    """What one report after another is made with."""
+
+    parts: Parts
+    spec: Spec
+    probers: dict[bool, Prober]  # by: whether transition keys are common
+    gradients: dict[bool, Callable[..., Any]]  # by: whether there is a reference
+    codec: Callable[..., Any]
+
+
+class _Batch(NamedTuple):
+    """A probe with what its gradients are taken of."""
+
+    probe: Probe
+    params: Params
+    rest: tuple[Any, ...]  # value statistics and hyperparameters
+    gradients: Callable[..., Any]
+
+
+def make_reporter(cfg: Config, env: Env, spec: Spec) -> Reporter:
+    """A function `(state, hypers, key, reference=None) -> GradReport` that keeps its compiled programs.
+
+    The state is of one agent and only read; `hypers` are the scheduled values of the update that comes; `reference`
+    are the parameters of the policy that the KL component measures from, by default the policy itself.
+
+    Raises:
+        HmxError: the request makes no sense (exit code 2).
+    """
+    check(spec)
+    parts = make_parts(cfg, env)
+    prober = partial(
+        make_prober,
+        env,
+        partial(policy_of, parts),
+        parts.net,
+        num_groups=spec.groups,
+        per_group=spec.per_group,
+        horizon=parts.horizon,
+        limit=spec.max_length,
+    )
+    kit = _Kit(
+        parts,
+        spec,
+        probers={common: prober(common=common) for common in (False, True)},
+        gradients={
+            there: make_group_gradients(ppo_sums(parts, spec.kl), live(spec.kl, there)) for there in (False, True)
+        },
+        codec=jax.jit(partial(fit_codec, parts)),
+    )
+    return partial(_report, kit)
+
+
+def _report(
+    kit: _Kit, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
+) -> GradReport:
+    parts, spec = kit.parts, kit.spec
+    _check_memory(spec, state.params)
+    again = jax.random.clone(key)
+    probe = play(kit.probers[spec.keys == "common"], state, key, parts.algo, parts.horizon, reference)
+    _check_rewards(probe)
+    both = spec.keys == "both"
+    other = play(kit.probers[True], state, again, parts.algo, parts.horizon) if both else None
+    params, stats = kit.codec(state, probe.batch)
+    rest = (stats, {name: jnp.float32(value) for name, value in hypers.items()})
+    batch = _Batch(probe, params, rest, kit.gradients[reference is not None])
+    members = np.arange(spec.per_group)
+    sums, checks = _sums(kit, batch, members)
+    coefs = coefficients(parts.algo.vf_coef, hypers, spec.kl_coef)
+    score = _score(kit, probe, members)
+    measures = measure(sums, split(score, spec.buckets, _own_zero(spec)), coefs, layers(params))
+    known = np.maximum(sums.steps, 1e-9)
+    return GradReport(
+        spec=spec,
+        coefs=coefs,
+        measures=measures,
+        clip_scale=clip_scale(measures, parts.algo.max_grad_norm),
+        returns=probe.returns,
+        lengths=probe.lengths,
+        cut=probe.cut,
+        reward_std=reward_std(probe.returns),
+        rv_action=None if other is None else reward_std(other.returns),
+        score=score,
+        one_start=probe.one_start,
+        ratio_error=float(checks.ratio_error.max()),
+        approx_kl=float(np.average(checks.approx_kl, weights=known)),
+        clip_frac=float(np.average(checks.clip_frac, weights=known)),
+        crossfit=_crossfit(kit, batch, coefs) if spec.crossfit else None,
+    )
+
+
+def _sums(kit: _Kit, batch: _Batch, members: np.ndarray[Any, Any]) -> tuple[Sums, Checks]:
+    """The gradients of all groups, of some members of each."""
+    spec, probe = kit.spec, batch.probe
+    frozen = probe.batch._replace(advantage=_frozen_advantage(kit, probe, members))
+    group = np.where(np.isin(probe.member, members), probe.group, -1)
+    index, real = group_index(frozen, group, spec.groups)
+    rows = by_group(frozen, index, real)
+    groups = Group(rows, None if probe.reference is None else take(probe.reference, index))
+    found = gather(batch.gradients, batch.params, groups, *batch.rest, chunk=spec.chunk)
+    if not np.isfinite(found.grads).all():
+        hint = "its parameters may not be finite: try an earlier checkpoint with --checkpoint"
+        raise HmxError("the gradient of this checkpoint is not finite", hint, ExitCode.CHECK_FAILED)
+    steps = np.asarray(rows.weight, np.float64).sum((1, 2))
+    return Sums(found.losses, found.grads, steps, np.full(spec.groups, float(len(members)))), found.more
+
+
+def _frozen_advantage(kit: _Kit, probe: Probe, members: np.ndarray[Any, Any]) -> Array:
+    """Advantages `[H, N]`, normalised once over the whole probe, whatever bucket a row will be in."""
+    if kit.spec.advantage == "trainer":
+        return policy_advantage(kit.parts.algo, probe.batch, jnp.ones_like(probe.batch.advantage))
+    per_episode = np.zeros(probe.returns.shape)
+    per_episode[:, members] = group_advantages(probe.returns[:, members], kit.spec.advantage == "group-std")
+    per_row = jnp.asarray(per_episode[probe.group, probe.member], jnp.float32)
+    return jnp.broadcast_to(per_row[None], probe.batch.advantage.shape)
+
+
+def _score(kit: _Kit, probe: Probe, members: np.ndarray[Any, Any]) -> Floats:
+    match kit.spec.by:
+        case "reward_std":
+            return reward_std(probe.returns[:, members])
+        case "return":
+            return np.asarray(probe.returns[:, members].mean(1))
+        case "length":
+            return np.asarray(probe.lengths[:, members].mean(1))
+    rows = probe.batch
+    error = np.asarray(jnp.abs(rows.reward + kit.parts.algo.gamma * rows.bootstrap - rows.value_old), np.float64)
+    weight = np.asarray(rows.weight, np.float64) * np.isin(probe.member, members)
+    total, count = (
+        np.bincount(probe.group, x.sum(0), kit.spec.groups) for x in (np.where(weight > 0, error, 0.0), weight)
+    )
+    return np.asarray(total / np.maximum(count, 1.0))
+
+
+def _crossfit(kit: _Kit, batch: _Batch, coefs: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    members, half = np.arange(kit.spec.per_group), kit.spec.per_group // 2
+    turns = (members[:half], members[half:])
+    halves = [_sums(kit, batch, turn)[0] for turn in turns]
+    scores = np.stack([_score(kit, batch.probe, turn) for turn in turns])
+    return crossfit(halves, scores, kit.spec.buckets, coefs, _own_zero(kit.spec))
+
+
+def _own_zero(spec: Spec) -> bool:
+    return spec.by == "reward_std" and not spec.rank_zeros
+
+
+def _check_rewards(probe: Probe) -> None:
+    bad = int((~np.isfinite(probe.returns)).sum())
+    if bad:
+        what = f"{bad} of {probe.returns.size} episodes have a return that is not finite"
+        raise HmxError(what, "the environment's rewards must be finite numbers", ExitCode.CHECK_FAILED)
+
+
+def _check_memory(spec: Spec, params: Params) -> None:
+    each = len(COMPONENTS) * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+    if each * spec.groups > MAX_BYTES:
+        fits = MAX_BYTES // each
+        what = f"the gradients of {spec.groups} groups would take {each * spec.groups / 2**30:.1f} GiB"
+        raise HmxError(what, f"--groups {fits}" if fits else "the network is too large for a report")

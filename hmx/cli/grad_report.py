@@ -1,0 +1,174 @@
+"""`hmx grad-report`."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hmx.cli import completion
+from hmx.cli.options import OUTPUT_PANEL, Json, switch
+
+_PROBE, _MEASURE = "Probe", "Measure"
+
+
+PathArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run, its folder of checkpoints, or a checkpoint.",
+        show_default=False,
+        autocompletion=completion.run_names,
+    ),
+]
+Checkpoint = Annotated[
+    int | None, typer.Option("--checkpoint", metavar="UPDATE", help="Which checkpoint; the newest by default.")
+]
+AllCheckpoints = Annotated[bool, switch("--all-checkpoints", "Every checkpoint, and the trend.", "Options")]
+Agent = Annotated[int, typer.Option("--agent", metavar="N", help="Which of several agents trained side by side.")]
+Groups = Annotated[int, typer.Option("--groups", metavar="N", help="Start states.", rich_help_panel=_PROBE)]
+PerGroup = Annotated[int, typer.Option("--per-group", metavar="N", help="Episodes from each.", rich_help_panel=_PROBE)]
+Keys = Annotated[
+    str,
+    typer.Option(
+        "--keys",
+        metavar="KIND",
+        help="Chance within a group: independent, common, or both, which tells what actions alone decide.",
+        rich_help_panel=_PROBE,
+    ),
+]
+MaxLength = Annotated[
+    int,
+    typer.Option(
+        "--max-length",
+        metavar="STEPS",
+        help="Longest episode, rounded up; the environment's own limit by default.",
+        rich_help_panel=_PROBE,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="N", help="Seed of the probe; the run's by default.", rich_help_panel=_PROBE),
+]
+Buckets = Annotated[int, typer.Option("--buckets", metavar="N", help="Buckets of groups.", rich_help_panel=_MEASURE)]
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="FIGURE",
+        help="What ranks the groups: reward_std, return, length or td.",
+        rich_help_panel=_MEASURE,
+    ),
+]
+RankZeros = Annotated[
+    bool, switch("--rank-zeros", "Rank groups without variance too, instead of a bucket of their own.", _MEASURE)
+]
+Crossfit = Annotated[bool, switch("--crossfit", "Also rank by one half of each group and measure the other.", _MEASURE)]
+Advantage = Annotated[
+    str,
+    typer.Option(
+        "--advantage",
+        metavar="KIND",
+        help="Of the task component: trainer, or the return against the group's: group, group-std.",
+        rich_help_panel=_MEASURE,
+    ),
+]
+Reference = Annotated[
+    int | None,
+    typer.Option(
+        "--reference",
+        metavar="UPDATE",
+        help="Checkpoint that KL is measured from; by default the policy itself, where it is 0.",
+        rich_help_panel=_MEASURE,
+    ),
+]
+Kl = Annotated[
+    str,
+    typer.Option(
+        "--kl",
+        metavar="KIND",
+        help="How KL is computed: analytic, or an estimate: k1, k2, k3, abs.",
+        rich_help_panel=_MEASURE,
+    ),
+]
+KlCoef = Annotated[float, typer.Option("--kl-coef", metavar="X", help="Weight of KL.", rich_help_panel=_MEASURE)]
+Compare = Annotated[
+    Path | None,
+    typer.Option(
+        "--compare",
+        metavar="OTHER",
+        help="Norms by those of another run or checkpoint, or of a saved JSON report.",
+        rich_help_panel=_MEASURE,
+    ),
+]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write a page with drawings.", rich_help_panel=OUTPUT_PANEL),
+]
+CsvFile = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Write a table of all figures.", rich_help_panel=OUTPUT_PANEL),
+]
+
+
+def grad_report(
+    path: PathArgument,
+    checkpoint: Checkpoint = None,
+    all_checkpoints: AllCheckpoints = False,
+    agent: Agent = 0,
+    groups: Groups = 64,
+    per_group: PerGroup = 8,
+    keys: Keys = "independent",
+    max_length: MaxLength = 0,
+    seed: Seed = None,
+    buckets: Buckets = 4,
+    by: By = "reward_std",
+    rank_zeros: RankZeros = False,
+    crossfit: Crossfit = False,
+    advantage: Advantage = "trainer",
+    reference: Reference = None,
+    kl: Kl = "analytic",
+    kl_coef: KlCoef = 0.0,
+    compare: Compare = None,
+    html: HtmlFile = None,
+    csv: CsvFile = None,
+    json: Json = False,
+) -> None:
+    """Show which episodes and which losses drive the gradient.
+
+    Plays several episodes from each of several starts, ranks the starts by how much their returns vary, and takes the
+    training gradient apart: by bucket, by loss component and by layer, with its noise and its conflicts. Only reads.
+    """
+    from rich.console import Console
+
+    from hmx.analysis.report import Spec
+    from hmx.cli import grad_plot, grad_tables
+    from hmx.cli.boundary import say
+    from hmx.cli.grad_csv import table
+    from hmx.cli.training import print_json
+    from hmx.jobs.grad_report import grad_report as job
+    from hmx.records.atomic import write_text
+
+    spec = Spec(
+        groups=groups, per_group=per_group, buckets=buckets, by=by, advantage=advantage, keys=keys,
+        max_length=max_length, rank_zeros=rank_zeros, crossfit=crossfit, kl=kl, kl_coef=kl_coef,
+    )  # fmt: skip
+    eyes = Console(stderr=True)
+    with eyes.status("compiling and playing") if eyes.is_terminal else contextlib.nullcontext():
+        result = job(
+            path, spec=spec, checkpoint=checkpoint, all_checkpoints=all_checkpoints, reference=reference,
+            agent=agent, seed=seed, compare=compare,
+        )  # fmt: skip
+    found = result.to_json()
+    for warning in (*found["warnings"], *found["reports"][-1]["warnings"]):
+        say("warning", warning)
+    for file, text in ((html, grad_plot.page), (csv, table)):
+        if file is not None:
+            write_text(file, text(found))
+    if json:
+        print_json(found)
+        return
+    console = Console(highlight=False)
+    console.print(grad_tables.render(found, console.options.ascii_only))

@@ -1,0 +1,59 @@
+"""The facts of each environment that sizes follow from, known without building it (and so without JAX)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hmx.config.schema import EnvConfig
+
+
+class Board(NamedTuple):
+    """What the cells network reads of one observation."""
+
+    scalars: int
+    cells: int
+    features: int  # per cell
+
+
+class EnvFacts(NamedTuple):
+    """One environment under a configuration; a test holds it against the environment itself."""
+
+    obs_size: int  # numbers in the observation of one agent
+    obs_bytes: int  # that these take as stored in a rollout
+    features: int  # numbers a network without cells reads of it
+    num_actions: int
+    state_bytes: int  # of one environment, all agents together
+    board: Board | None = None  # where an observation can be read cell by cell
+    decode: int = 0  # numbers computed on the way from a packed observation to its features
+
+
+_SIZES = {
+    "counting": (1, 4),
+    "corridor": (8, 2),
+    "frozenlake": (64, 4),
+    "frozenlake-slippery": (64, 4),
+    "recall": (4, 4),
+}
+"""Observation (float32) and actions of the small environments with one agent."""
+
+_CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545
+
+
+def env_facts(cfg: EnvConfig) -> EnvFacts:
+    """The facts of the environment `cfg.id`.
+
+    Raises:
+        KeyError: there is no such environment.
+    """
+    if cfg.id == "hackmatrix":
+        # a game, its steps and its legal actions; every snapshot for UNDO is another 288 bytes
+        state = 363 + 288 * cfg.undo_depth
+        if cfg.obs == "flat":
+            return EnvFacts(_FLAT, 4 * _FLAT, _FLAT, 28, state)
+        board = Board(scalars=33, cells=2 * _CELLS + 1, features=_CELL_FEATURES)
+        return EnvFacts(67, 4 * 67, _FLAT, 28, state, board, decode=_CELLS * _CELL_FEATURES)
+    if cfg.id == "rendezvous":
+        size = 11 + cfg.num_agents
+        return EnvFacts(size, 4 * size, size, 3, 5 + 5 * cfg.num_agents)
+    size, actions = _SIZES[cfg.id]
+    return EnvFacts(size, 4 * size, size, actions, 12 if cfg.id == "recall" else 8)

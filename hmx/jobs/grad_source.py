@@ -1,0 +1,111 @@
+"""What `hmx grad-report` may be pointed at: a run, its folder of checkpoints, or a checkpoint by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from hmx.agents.types import TrainState
+from hmx.config.load import load
+from hmx.config.schema import Config
+from hmx.errors import ExitCode, HmxError
+from hmx.records import checkpoints as records
+from hmx.records.frozen import read_config
+from hmx.records.layout import CHECKPOINTS, CONFIG, RunPaths, find_run
+from hmx.runs import checkpoint
+from hmx.runs.restoring import restore
+from hmx.runs.session import Session
+
+
+class Source(NamedTuple):
+    """Checkpoints with their configuration; `paths` is None for checkpoints that have left their run."""
+
+    cfg: Config
+    folder: Path  # of the run, or of the checkpoints
+    paths: RunPaths | None
+    update: int | None  # the checkpoint that was meant by the path itself
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.folder if self.paths is None else self.paths.checkpoints
+
+    def updates(self) -> list[int]:
+        """All complete checkpoints, oldest first."""
+        return [int(path.name) for path in records.complete(self.checkpoints)]
+
+    def state(self, session: Session, update: int | None) -> tuple[TrainState, int, tuple[tuple[int, str], ...]]:
+        """A state, its update, and which newer checkpoints had to be passed over and why.
+
+        Raises:
+            HmxError: there is none, it is damaged, or it is of another configuration (exit code 3).
+        """
+        wanted = self.update if update is None else update
+        if self.paths is not None:
+            restored = restore(session, self.paths, wanted)
+            return restored.state, restored.update, restored.damaged
+        path = _pick(self.folder, wanted)
+        return checkpoint.restore(path, session.abstract), int(path.name), ()
+
+
+def find(path: str | Path, root: str | Path) -> Source:
+    """What a path or the name of a run leads to.
+
+    Raises:
+        HmxError: it is none of the three (exit code 3), or its configuration cannot be read.
+    """
+    given = Path(path).expanduser()
+    if not _is_run(given) and given.is_dir():
+        if (given / records.MANIFEST).is_file() and given.resolve().name.isdigit():
+            return _of_checkpoint(given.resolve())
+        if records.listing(given):
+            return _of_folder(given.resolve())
+    paths = find_run(path, root)
+    return Source(read_config(paths), paths.folder, paths, None)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / CONFIG).is_file() and not (folder / records.MANIFEST).is_file()
+
+
+def _of_checkpoint(folder: Path) -> Source:
+    update = int(folder.name)
+    if folder.parent.name == CHECKPOINTS and _is_run(folder.parent.parent):
+        return _of_run(folder.parent.parent, update)
+    return Source(_carried(folder), folder.parent, None, update)
+
+
+def _of_folder(folder: Path) -> Source:
+    if folder.name == CHECKPOINTS and _is_run(folder.parent):
+        return _of_run(folder.parent, None)
+    return Source(_carried(_pick(folder, None)), folder, None, None)
+
+
+def _of_run(folder: Path, update: int | None) -> Source:
+    paths = find_run(folder)
+    return Source(read_config(paths), paths.folder, paths, update)
+
+
+def _pick(folder: Path, update: int | None) -> Path:
+    if update is None:
+        newest, _ = records.newest_intact(folder)
+        if newest is None:
+            hint = "give the folder of a run, or of its checkpoints"
+            raise HmxError(f"no checkpoint in {folder} is intact", hint, ExitCode.ARTEFACT)
+        return newest
+    path = folder / str(update)
+    if path not in records.listing(folder):
+        names = ", ".join(p.name for p in records.listing(folder)) or "none"
+        raise HmxError(f"there is no checkpoint {path}", f"checkpoints there: {names}", ExitCode.ARTEFACT)
+    if faults := records.faults(path):
+        hint = "give another checkpoint with --checkpoint"
+        raise HmxError(f"checkpoint {path} is damaged: {'; '.join(faults[:2])}", hint, ExitCode.ARTEFACT)
+    return path
+
+
+def _carried(folder: Path) -> Config:
+    """The configuration that a checkpoint brings with it."""
+    if not (folder / CONFIG).is_file():
+        hint = "give the folder of the run it comes from"
+        raise HmxError(f"checkpoint {folder} carries no {CONFIG}", hint, ExitCode.ARTEFACT)
+    return load(file=folder / CONFIG, environ={}).config

@@ -1,0 +1,126 @@
+"""`hmx runs sync`: the records of a run that has ended, sent to Weights & Biases afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hmx.config.derive import derive
+from hmx.config.load import load
+from hmx.errors import ExitCode, HmxError
+from hmx.records import jsonl
+from hmx.records import meta as metas
+from hmx.records.layout import DEFAULT_ROOT, RunPaths, find_run
+from hmx.records.lock import holding
+from hmx.runs.signals import interruptible
+from hmx.runs.sinks import RunInfo
+from hmx.runs.wandb_sink import Mode, finish_runs, open_runs, sendable, tear_down
+
+SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyncResult:
+    """What was sent where."""
+
+    run: Path
+    project: str
+    sent: int  # records, over all seeds
+    there: int  # records that wandb had already
+    wandb_runs: tuple[tuple[int, str, str], ...]  # seed, id, and address where there is one
+
+    def to_json(self) -> dict[str, Any]:
+        """One object with stable keys."""
+        rows = [{"seed": seed, "id": name, "url": url or None} for seed, name, url in self.wandb_runs]
+        return {
+            "schema": SCHEMA,
+            "run": str(self.run),
+            "project": self.project,
+            "sent": self.sent,
+            "there": self.there,
+            "wandb_runs": rows,
+        }
+
+
+def sync(
+    run: str | Path, *, root: str | Path = DEFAULT_ROOT, project: str | None = None, mode: Mode = "online"
+) -> SyncResult:
+    """Sends metrics.jsonl of a run to wandb, under the ids that training with wandb gives it.
+
+    What wandb has already is not sent again, so that a second call sends nothing and one that was cut short is
+    taken up where it ended.
+
+    Args:
+        run: name or path of the run.
+        root: folder of the runs, for a name.
+        project: the wandb project; None takes `run.wandb_project`.
+        mode: `offline` writes what `wandb sync` can send, below the run folder.
+
+    Raises:
+        HmxError: the run is still training, or there is no package or no login (exit code 2); no such run, or
+            one whose records are damaged (3); wandb cannot be reached (1).
+    """
+    paths = find_run(run, root)
+    if _in_use(paths):
+        raise HmxError(f"{paths.folder} is still training", "wait until it has ended; what it has sent itself is there")
+    cfg, meta = load(file=paths.config, environ={}).config, metas.read(paths.meta)
+    project, sizes = project or cfg.run.wandb_project, derive(cfg)
+    info = RunInfo(
+        name=paths.name,
+        path=paths.folder,
+        config=cfg,
+        created=meta.created,
+        first_update=0,
+        total_updates=sizes.num_updates,
+        steps_per_update=sizes.batch_size,
+        num_seeds=cfg.run.num_seeds,
+    )
+    code = 1 if meta.state == "failed" else 0
+    # In another thread, so that Ctrl-C is heard while the network is waited for.
+    return interruptible(lambda: _send(paths, info, jsonl.read(paths.metrics), project, mode, code))
+
+
+def _send(
+    paths: RunPaths, info: RunInfo, records: Iterable[Mapping[str, Any]], project: str, mode: Mode, exit_code: int
+) -> SyncResult:
+    sent = there = 0
+    try:
+        runs = open_runs(info, mode, project)
+        # wandb takes steps in rising order only; what comes before this one it has.
+        first = {seed: int(getattr(opened, "starting_step", 0)) for seed, opened in runs.items()}
+        for record in records:
+            seed, step = int(record["seed"]), int(record["env_steps"])
+            if seed not in runs:
+                raise _damaged(paths, f"a record of seed {seed}, which the run does not have")
+            if step < first[seed]:
+                there += 1
+                continue
+            runs[seed].log(sendable(record), step=step)
+            sent += 1
+        addresses = tuple((seed, str(opened.id), str(opened.url or "")) for seed, opened in runs.items())
+        finish_runs(runs, exit_code)
+    except HmxError:
+        raise
+    except (KeyError, TypeError) as error:
+        raise _damaged(paths, f"a record without {error}") from error
+    except Exception as error:  # wandb's own errors derive from nothing else
+        words = " ".join(str(error).split())[:300] or type(error).__name__
+        hint = "the records stay in the run folder: try again later; what has arrived is not sent twice"
+        raise HmxError(f"wandb took no more records: {words}", hint, ExitCode.UNEXPECTED) from error
+    finally:
+        tear_down()
+    return SyncResult(run=paths.folder, project=project, sent=sent, there=there, wandb_runs=addresses)
+
+
+def _in_use(paths: RunPaths) -> bool:
+    try:
+        return holding(paths).state == "held"
+    except OSError as error:
+        hint = "hmx runs verify says what else is damaged"
+        raise HmxError(f"{paths.lock} cannot be read: {error.strerror or error}", hint, ExitCode.ARTEFACT) from error
+
+
+def _damaged(paths: RunPaths, what: str) -> HmxError:
+    return HmxError(f"{paths.metrics} is damaged: {what}", "hmx runs verify says what else is", ExitCode.ARTEFACT)

@@ -1,0 +1,103 @@
+"""Recurrent memory: a GRU or an LSTM over time, emptied where an episode begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from hmx.nets.layers import orthogonal_gates
+from hmx.types import Array, Key
+
+Hidden = tuple[Array, ...]  # what one memory remembers: arrays [N, units], the last of which is its output
+
+
+class Weights(NamedTuple):
+    """What the recurrence itself multiplies by and adds."""
+
+    kernel: Array  # [units, gates x units]
+    bias: Array  # [units], of the GRU's candidate; unused by the LSTM
+
+
+class Cell(NamedTuple):
+    """A kind of memory: `step(weights, hidden, inputs [N, gates x units]) -> hidden`."""
+
+    gates: int
+    states: int  # arrays of a hidden state
+    step: Callable[[Weights, Hidden, Array], Hidden]
+
+
+def _gru(weights: Weights, hidden: Hidden, inputs: Array) -> Hidden:
+    (h,) = hidden
+    update_in, reset_in, candidate_in = jnp.split(inputs, 3, axis=-1)
+    update_h, reset_h, candidate_h = jnp.split(h @ weights.kernel, 3, axis=-1)
+    update, reset = jax.nn.sigmoid(update_in + update_h), jax.nn.sigmoid(reset_in + reset_h)
+    candidate = jnp.tanh(candidate_in + reset * (candidate_h + weights.bias[None]))
+    return ((1.0 - update) * candidate + update * h,)
+
+
+def _lstm(weights: Weights, hidden: Hidden, inputs: Array) -> Hidden:
+    cell, h = hidden
+    write, forget, candidate, show = jnp.split(inputs + h @ weights.kernel, 4, axis=-1)
+    cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(write) * jnp.tanh(candidate)
+    return cell, jax.nn.sigmoid(show) * jnp.tanh(cell)
+
+
+CELLS = {"gru": Cell(3, 1, _gru), "lstm": Cell(4, 2, _lstm)}
+
+
+def no_hidden(kind: str, units: int, batch: tuple[int, ...]) -> Hidden:
+    """An empty memory: zeros `[*batch, units]`."""
+    return tuple(jnp.zeros((*batch, units), jnp.float32) for _ in range(CELLS[kind].states))
+
+
+class Memory(nn.Module):
+    """A GRU (Cho et al. 2014, arXiv:1406.1078, in the form of cuDNN) or an LSTM (Hochreiter & Schmidhuber 1997).
+
+    The recurrent weights of each gate start orthogonal; the forget gate of the LSTM starts open, with bias 1
+    (Jozefowicz et al. 2015).
+    """
+
+    kind: str
+    units: int
+
+    @nn.compact
+    def __call__(self, x: Array, hidden: Hidden, reset: Array) -> tuple[Array, Hidden]:
+        """What is remembered at each step, `[T, N, units]`, and the memory after the last.
+
+        Args:
+            x: inputs `[T, N, F]`.
+            hidden: memory before the first step, arrays `[N, units]`.
+            reset: `[T, N]` bool; the memory is emptied where it holds, before it is used.
+        """
+        cell, width = CELLS[self.kind], CELLS[self.kind].gates * self.units
+        inputs = nn.Dense(width, bias_init=_input_bias(self.kind, self.units), name="input")(x)
+        weights = Weights(
+            self.param("kernel", orthogonal_gates(cell.gates), (self.units, width)),
+            self.param("bias", nn.initializers.zeros_init(), (self.units,)) if self.kind == "gru" else jnp.zeros(()),
+        )
+
+        def step(hidden: Hidden, seen: tuple[Array, Array]) -> tuple[Hidden, Array]:
+            inputs_t, reset_t = seen
+            kept = tuple(jnp.where(reset_t[:, None], 0.0, leaf) for leaf in hidden)
+            hidden = cell.step(weights, kept, inputs_t)
+            return hidden, hidden[-1]
+
+        if x.shape[0] == 1:
+            hidden, shown = step(hidden, (inputs[0], reset[0]))
+            return shown[None], hidden
+        hidden, shown = jax.lax.scan(step, hidden, (inputs, reset))
+        return shown, hidden
+
+
+def _input_bias(kind: str, units: int) -> nn.initializers.Initializer:
+    def init(key: Key, shape: Sequence[int], dtype: Any = jnp.float32, out_sharding: Any = None) -> Array:
+        del key, out_sharding
+        bias = jnp.zeros(math.prod(shape), dtype)
+        return bias.at[units : 2 * units].set(1.0) if kind == "lstm" else bias
+
+    return init

@@ -1,0 +1,304 @@
+"""One writer per run: a file in the run folder, locked for as long as a process trains there.
+
+The lock itself is the system's (`flock`): it ends with the process, however that ends. The content of the file says
+who holds it, for people, and for machines between which `flock` does not reach: there the file's time of change is a
+sign of life, renewed every `HEARTBEAT` seconds, and a lock without one for `STALE` seconds counts as left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import errno
+import json
+import os
+import socket
+import stat
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from hmx.errors import ExitCode, HmxError
+from hmx.records.artefact import SEAL, digest, sealed, words
+
+if TYPE_CHECKING:
+    from hmx.records.layout import RunPaths
+
+SCHEMA = 1
+HEARTBEAT = 20.0  # seconds between two signs of life
+STALE = 120.0  # seconds without one after which the lock of another machine counts as left behind
+
+_PATIENCE = 0.3  # seconds: `hmx runs list` holds a lock for a moment to see whether anybody else does
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Owner:
+    """A process, told apart from a later one with the same number."""
+
+    host: str
+    pid: int
+    started: str  # when the process began, in the units of its system; "" where that cannot be known
+    boot: str  # the machine's start, as an id; "" likewise
+    since: str  # when the lock was taken, ISO 8601 in UTC
+
+
+@dataclasses.dataclass(frozen=True)
+class Holding:
+    """What is known of a run's lock: `held`, `stale` (left behind by a process that is gone) or `free`."""
+
+    state: Literal["held", "stale", "free"]
+    owner: Owner | None = None
+
+
+class RunLock:
+    """Holds the lock of a run while the `with` block runs.
+
+    `note` says afterwards whether a lock was found that another process had left behind; it is empty otherwise.
+
+    Raises:
+        HmxError: another process holds it (exit code 2), or there can be no lock file (3).
+    """
+
+    def __init__(self, paths: RunPaths) -> None:
+        self.note = ""
+        self._path = paths.lock
+        self._folder = paths.folder
+        self._handle = -1
+        self._stop = threading.Event()
+
+    def __enter__(self) -> RunLock:
+        try:
+            self._handle = self._acquire()
+        except OSError as problem:
+            raise _unusable(self._path, problem) from problem
+        beat = threading.Thread(target=_live, args=(os.dup(self._handle), self._stop), name="hmx-lock", daemon=True)
+        beat.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        with contextlib.suppress(OSError):
+            if _is_at(self._handle, self._path):
+                self._path.unlink()
+        _unlock(self._handle)
+        os.close(self._handle)
+
+    def _acquire(self) -> int:
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            handle = _open(self._path, os.O_RDWR | os.O_CREAT)
+            try:
+                locked = _flock(handle, shared=False)
+                # A process that ends removes the file: what was opened may no longer be the one with the name.
+                if locked is not False and _is_at(handle, self._path):
+                    self._take(handle, locked)
+                    return handle
+                if locked is False and time.monotonic() > give_up:
+                    raise _refusal(self._folder, self._path, _owner(handle), _quiet(handle, time.time()))
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+            time.sleep(0.02)
+
+    def _take(self, handle: int, locked: bool | None) -> None:
+        found = os.fstat(handle).st_size
+        owner = _owner(handle) if found else None
+        quiet = _quiet(handle, _now_in(self._folder))
+        if owner is not None and _alive(owner, quiet, locked):
+            raise _refusal(self._folder, self._path, owner, quiet)
+        if owner is not None:
+            self.note = f"{self._path} had been left behind by process {owner.pid} on {owner.host}, which is gone"
+        elif found:
+            self.note = f"{self._path} had been left behind, and is damaged"
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, sealed({"schema": SCHEMA, **dataclasses.asdict(this_process())}).encode(), 0)
+        os.fsync(handle)
+
+
+def holding(paths: RunPaths) -> Holding:
+    """Whether anybody writes to a run; changes nothing.
+
+    Raises:
+        OSError: the lock file cannot be read, or is no regular file.
+    """
+    try:
+        handle = _open(paths.lock, os.O_RDONLY)
+    except FileNotFoundError:
+        return Holding("free")
+    try:
+        locked, owner = _flock(handle, shared=True), _owner(handle)
+        alive = locked is False or (owner is not None and _alive(owner, _quiet(handle, time.time()), locked))
+        return Holding("held" if alive else "stale", owner)
+    finally:
+        os.close(handle)
+
+
+def this_process() -> Owner:
+    """The process that asks."""
+    moment = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Owner(host=socket.gethostname(), pid=os.getpid(), started=_started(os.getpid()), boot=_boot(), since=moment)
+
+
+def _started(pid: int) -> str:
+    try:
+        # The name of the program stands in brackets and may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError, UnicodeDecodeError):
+        return ""
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _alive(owner: Owner, quiet: float, locked: bool | None) -> bool:
+    """Whether a lock that `flock` gives to us belongs to a process all the same.
+
+    Args:
+        owner: what the file says.
+        quiet: seconds since its last sign of life.
+        locked: whether `flock` works here; None where it does not.
+    """
+    me = this_process()
+    if owner.boot == me.boot and (me.boot or owner.host == me.host):
+        if locked:
+            # The system knows better than the file; only a lock that was deleted under its owner ends up here.
+            return _runs(owner.pid) and owner.started == _started(owner.pid) and owner.pid != me.pid
+        return _runs(owner.pid) and owner.started == _started(owner.pid)
+    if owner.host == me.host and owner.boot and me.boot:
+        return False  # the machine has been started anew since
+    return quiet < STALE
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _owner(handle: int) -> Owner | None:
+    """What the file says; None where it is damaged or still empty."""
+    try:
+        data = json.loads(os.pread(handle, 1 << 16, 0))
+        if data.pop(SEAL) != digest(data):
+            return None
+        del data["schema"]
+        owner = Owner(**data)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    plain = all(type(value) is str for value in (owner.host, owner.started, owner.boot, owner.since))
+    return owner if plain and type(owner.pid) is int and owner.pid > 0 else None
+
+
+def _open(path: Path, flags: int) -> int:
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return handle
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _flock(handle: int, shared: bool) -> bool | None:
+    """True: ours now. False: somebody else's. None: this system or this disk has no such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as problem:
+        if problem.errno in _NO_LOCKS:
+            return None
+        if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def _unlock(handle: int) -> None:
+    """Lets go for every copy of the descriptor, that of the heart's thread included."""
+    with contextlib.suppress(OSError, ImportError):
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def _live(handle: int, stop: threading.Event) -> None:
+    try:
+        while not stop.wait(HEARTBEAT):
+            with contextlib.suppress(OSError):
+                os.utime(handle)
+    finally:
+        os.close(handle)
+
+
+def _quiet(handle: int, now: float) -> float:
+    """Seconds since the last sign of life."""
+    return max(0.0, now - os.fstat(handle).st_mtime)
+
+
+def _now_in(folder: Path) -> float:
+    """The present by the clock that stamps the files of a folder, which may be that of a file server."""
+    probe = folder / f".lock-{os.getpid()}"
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        return probe.lstat().st_mtime
+    except FileExistsError:
+        return time.time()
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _refusal(folder: Path, lock: Path, owner: Owner | None, quiet: float) -> HmxError:
+    if owner is None:
+        return HmxError(f"{folder} is in use by another process", "wait until it has ended")
+    here = owner.host == socket.gethostname()
+    since = f"since {owner.since} ({_age(owner.since)})"
+    if here:
+        message = f"{folder} is in use: process {owner.pid} writes to it {since}"
+        return HmxError(message, f"wait until it has ended, or stop it: kill -INT {owner.pid}")
+    life = f"its last sign of life is {quiet:.0f} seconds old"
+    message = f"{folder} is in use: process {owner.pid} on {owner.host} writes to it {since}; {life}"
+    lapse = f"if that machine is gone, the lock lapses {STALE:.0f} seconds after its last sign of life"
+    return HmxError(message, f"wait until it has ended, or stop it there; {lapse}, or at once with: rm {lock}")
+
+
+def _age(moment: str) -> str:
+    try:
+        seconds = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(moment)).total_seconds()
+    except (ValueError, TypeError):
+        return "at an unknown time"
+    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {name} ago"
+    return f"{max(seconds, 0):.0f} seconds ago"
+
+
+def _unusable(lock: Path, problem: OSError) -> HmxError:
+    what = {errno.ELOOP: "a link", errno.EISDIR: "a folder", errno.EINVAL: "no regular file", errno.ENXIO: "a pipe"}
+    if problem.errno in what:
+        hint = f"move it away, if no process trains there: mv {lock} {lock}.damaged"
+        return HmxError(f"{lock} is {what[problem.errno]}, and not a lock", hint, ExitCode.ARTEFACT)
+    hint = "the run folder must be one you can write to: check its permissions and the free space"
+    return HmxError(f"cannot write the lock {lock}: {words(problem)}", hint, ExitCode.ARTEFACT)

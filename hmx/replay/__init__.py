@@ -1,0 +1,24 @@
+"""Replay on the device: a ring buffer drawn by TD error and by consequence."""
+
+from hmx.replay.buffer import SELECTIONS, Replay, make_replay
+from hmx.replay.nstep import NStep, n_step
+from hmx.replay.priority import MIXINGS, NORMS, Options
+from hmx.replay.state import Batch, Chosen, ReplayState
+from hmx.replay.stats import expected_coverage, replay_metrics, scores_for_coverage
+
+__all__ = [
+    "MIXINGS",
+    "NORMS",
+    "SELECTIONS",
+    "Batch",
+    "Chosen",
+    "NStep",
+    "Options",
+    "Replay",
+    "ReplayState",
+    "expected_coverage",
+    "make_replay",
+    "n_step",
+    "replay_metrics",
+    "scores_for_coverage",
+]

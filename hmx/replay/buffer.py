@@ -1,0 +1,251 @@
+"""The replay buffer: a ring of transitions with their environment states, drawn by TD error and by consequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.errors import HmxError
+from hmx.replay import forest, priority
+from hmx.replay.exponents import fitted
+from hmx.replay.priority import Options
+from hmx.replay.state import (
+    Batch,
+    Chosen,
+    ReplayState,
+    all_densities,
+    all_leaves,
+    filled,
+    leaves_of,
+    rebuilt,
+    scored_slots,
+    with_scale,
+)
+from hmx.rl.priorities import importance_weights
+from hmx.types import Array, Key
+
+SELECTIONS = ("stale", "uniform", "replay")
+
+
+class Replay(NamedTuple):
+    """A buffer as pure functions of its state, all of which may be compiled, scanned and vmapped.
+
+    - `init(items, env_states)`: an empty buffer for batches like these; `jax.eval_shape` of it says what it will hold.
+    - `add(state, items, env_states)`: a batch of transitions, over the oldest ones. What was known of those is gone.
+    - `sample(state, key, batch_size, is_beta)`: a `Batch`, with replacement, importance weights `(N p)^-is_beta`. At
+      least one transition must be in the buffer.
+    - `set_priority(state, index, birth, td_error)`: TD errors, where the slot still holds the transition of that birth.
+    - `set_scores(state, index, birth, scores)`: consequence scores, likewise; O(N), since what a slot without score
+      counts changes with it. Exponents are fitted anew if there is a `target_ess`.
+    - `retune(state)`: the same without new scores, for replay by TD error alone.
+    - `choose(state, key, num, selection)`: a `Chosen` of transitions to be scored, without replacement: `stale`, those
+      without score first, in random order, then the oldest scores; `uniform`; or `replay`, in proportion to `probs`.
+    - `env_states(state, index)`: the environment states before these transitions.
+    - `window(state, index, num_steps)`: the slots `[num_steps, B]` of a transition and those that followed it in its
+      environment, and which of them are there.
+    - `probs(state)`: how likely every slot is to be drawn, `[N]`; O(N).
+    """
+
+    init: Callable[[Any, Any], ReplayState]
+    add: Callable[[ReplayState, Any, Any], ReplayState]
+    sample: Callable[[ReplayState, Key, int, float | Array], Batch]
+    set_priority: Callable[[ReplayState, Array, Array, Array], ReplayState]
+    set_scores: Callable[[ReplayState, Array, Array, Array], ReplayState]
+    retune: Callable[[ReplayState], ReplayState]
+    choose: Callable[[ReplayState, Key, int, str], Chosen]
+    env_states: Callable[[ReplayState, Array], Any]
+    window: Callable[[ReplayState, Array, int], tuple[Array, Array]]
+    probs: Callable[[ReplayState], Array]
+
+
+def make_replay(capacity: int, num_envs: int, options: Options | None = None) -> Replay:
+    """A buffer of `capacity` transitions, to which `num_envs` are added at a time.
+
+    Args:
+        capacity: slots; a multiple of `num_envs`, so that no batch is split at the end of the ring.
+        num_envs: transitions per `add`.
+        options: how it is prioritised.
+
+    Raises:
+        HmxError: the capacity does not fit, or an option is out of its range.
+    """
+    options = options or Options()
+    priority.check(options)
+    if capacity < num_envs or capacity % num_envs:
+        fitting = max(capacity // num_envs, 1) * num_envs
+        raise HmxError(
+            f"a buffer of {capacity:,} transitions is not a multiple of {num_envs:,} environments",
+            f"take a capacity of {fitting:,}",
+        )
+    return Replay(
+        init=partial(_init, capacity=capacity, options=options),
+        add=partial(_add, num_envs=num_envs, options=options),
+        sample=partial(_sample, options=options),
+        set_priority=partial(_set_priority, options=options),
+        set_scores=partial(_set_scores, options=options),
+        retune=partial(_retune, options=options),
+        choose=partial(_choose, options=options),
+        env_states=lambda state, index: _take(state.env_states, index, options.state_axis),
+        window=partial(_window, num_envs=num_envs),
+        probs=partial(_probs, options=options),
+    )
+
+
+def _init(items: Any, env_states: Any, *, capacity: int, options: Options) -> ReplayState:
+    nowhere = jnp.zeros(capacity, jnp.int32)
+    zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.float32)
+    return ReplayState(
+        items=_take(items, nowhere, 0),
+        env_states=_take(env_states, nowhere, options.state_axis),
+        td_errors=jnp.zeros(capacity),
+        consequence_scores=jnp.zeros(capacity),
+        scored=jnp.zeros(capacity, bool),
+        scored_at=jnp.zeros(capacity, jnp.uint32),
+        birth=jnp.zeros(capacity, jnp.uint32),
+        num_added=jnp.zeros((), jnp.uint32),
+        position=zero,
+        size=zero,
+        num_scored=zero,
+        td_max=jnp.zeros(()),
+        score_scale=one,
+        neutral=one,
+        alphas=jnp.array([options.alpha_td, options.alpha_c], jnp.float32),
+        num_nonfinite=zero,
+        forest=forest.build(jnp.zeros((priority.num_trees(options), capacity))),
+    )
+
+
+def _add(state: ReplayState, items: Any, env_states: Any, *, num_envs: int, options: Options) -> ReplayState:
+    capacity, num = state.birth.shape[0], jax.tree.leaves(items)[0].shape[0]
+    if num != num_envs:
+        raise ValueError(f"{num} transitions added to a buffer made for {num_envs} at a time")
+    index = state.position + jnp.arange(num, dtype=jnp.int32)
+    td_error = jnp.full(num, jnp.where(state.td_max > 0.0, state.td_max, 1.0))
+    unscored = jnp.zeros(num, bool)
+    leaves = leaves_of(state, options, td_error, jnp.zeros(num), unscored)
+    trees = state.forest
+    for tree in range(leaves.shape[0]):
+        trees = forest.update(trees, tree, index, leaves[tree])
+    overwritten = jnp.where(state.size == capacity, state.scored[index], False).sum(dtype=jnp.int32)
+
+    def put(buffer: Array, new: Array, axis: int = 0) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(buffer, new, state.position, axis % buffer.ndim)
+
+    return state._replace(
+        items=jax.tree.map(put, state.items, items),
+        env_states=jax.tree.map(partial(put, axis=options.state_axis), state.env_states, env_states),
+        td_errors=put(state.td_errors, td_error),
+        consequence_scores=put(state.consequence_scores, jnp.zeros(num)),
+        scored=put(state.scored, unscored),
+        birth=put(state.birth, state.num_added + jnp.arange(num, dtype=jnp.uint32)),
+        num_added=state.num_added + jnp.uint32(num),
+        position=(state.position + num) % capacity,
+        size=jnp.minimum(state.size + num, capacity),
+        num_scored=state.num_scored - overwritten,
+        forest=trees,
+    )
+
+
+def _sample(state: ReplayState, key: Key, batch_size: int, is_beta: float | Array, *, options: Options) -> Batch:
+    index = _draw(state, key, batch_size, options)
+    totals = forest.totals(state.forest)
+    weights = forest.leaves_at(state.forest, index)
+    densities = priority.densities(options, weights, totals, state.scored[index], state.size, state.num_scored)
+    kind = "raw" if options.is_norm == "bound" else options.is_norm
+    is_weights = importance_weights(densities, 1, is_beta, kind)
+    if options.is_norm == "bound":
+        lowest = priority.density_bound(options, state.alphas, totals, state.size, state.num_scored, state.neutral)
+        is_weights = is_weights / importance_weights(lowest, 1, is_beta, "raw")
+    return Batch(index, state.birth[index], _take(state.items, index, 0), densities / state.size, is_weights)
+
+
+def _draw(state: ReplayState, key: Key, batch_size: int, options: Options) -> Array:
+    """Additive mixing is drawn as what it is: a share `mu` of the batch by score, the rest by TD error."""
+    k_draw, k_count, k_slot = jax.random.split(key, 3)
+    entry = jnp.arange(batch_size, dtype=jnp.int32)
+    if options.mixing != "additive":
+        return forest.draw(state.forest, k_draw, jnp.zeros_like(entry), entry, jnp.full_like(entry, batch_size))
+    whole, rest = divmod(options.mu * batch_size, 1.0)
+    by_score = int(whole) + (jax.random.uniform(k_count) < rest).astype(jnp.int32)
+    from_scores = entry < by_score
+    stratum = jnp.where(from_scores, entry, entry - by_score)
+    num_strata = jnp.where(from_scores, by_score, batch_size - by_score)
+    index = forest.draw(state.forest, k_draw, from_scores.astype(jnp.int32), stratum, num_strata)
+    # a slot at random, as p_C is 1/N without a score; one with a score makes way for a draw among the scored
+    slot = jax.random.randint(k_slot, (batch_size,), 0, jnp.maximum(state.size, 1))
+    return jnp.where(from_scores & ~state.scored[slot], slot, index)
+
+
+def _set_priority(state: ReplayState, index: Array, birth: Array, td_error: Array, *, options: Options) -> ReplayState:
+    errors, num_nonfinite = priority.magnitude(td_error)
+    td_errors = state.td_errors.at[_still(state, index, birth)].set(errors, mode="drop")
+    state = state._replace(
+        td_errors=td_errors,
+        td_max=jnp.maximum(state.td_max * options.td_max_decay, errors.max()),
+        num_nonfinite=state.num_nonfinite + num_nonfinite,
+    )
+    # from what the slots now hold: a transition drawn twice gets one leaf, and one that is gone keeps that of its heir
+    leaves = leaves_of(state, options, td_errors[index], state.consequence_scores[index], state.scored[index])
+    return state._replace(forest=forest.update(state.forest, 0, index, leaves[0]))
+
+
+def _set_scores(state: ReplayState, index: Array, birth: Array, scores: Array, *, options: Options) -> ReplayState:
+    values, num_nonfinite = priority.magnitude(scores)
+    still = _still(state, index, birth)
+    state = state._replace(
+        consequence_scores=state.consequence_scores.at[still].set(values, mode="drop"),
+        scored=state.scored.at[still].set(True, mode="drop"),
+        scored_at=state.scored_at.at[still].set(state.num_added, mode="drop"),
+        num_nonfinite=state.num_nonfinite + num_nonfinite,
+    )
+    state = state._replace(num_scored=scored_slots(state).sum(dtype=jnp.int32))
+    return _retune(state, options=options)
+
+
+def _retune(state: ReplayState, *, options: Options) -> ReplayState:
+    if options.target_ess > 0.0:
+        state = fitted(with_scale(state, options), options)
+    return rebuilt(state, options)
+
+
+def _choose(state: ReplayState, key: Key, num: int, selection: str, *, options: Options) -> Chosen:
+    capacity = state.birth.shape[0]
+    if num > capacity:
+        raise HmxError(f"{num:,} transitions cannot be scored at once", f"the buffer holds {capacity:,}")
+    if selection not in SELECTIONS:
+        raise HmxError(f"unknown selection: {selection}", f"known: {', '.join(SELECTIONS)}")
+    if selection == "replay":
+        noise = jax.random.gumbel(key, (capacity,), mode="high")
+        rank = jnp.log(_probs(state, options=options)) + noise
+    else:
+        rank = jax.random.uniform(key, (capacity,))
+    if selection == "stale":
+        age = (state.num_added - state.scored_at).astype(jnp.float32)
+        rank = jnp.where(state.scored, -1.0 / (1.0 + age), rank)
+    rank, index = jax.lax.top_k(jnp.where(filled(state), rank, -jnp.inf), num)
+    return Chosen(index, state.birth[index], rank > -jnp.inf)
+
+
+def _window(state: ReplayState, index: Array, num_steps: int, *, num_envs: int) -> tuple[Array, Array]:
+    later = num_envs * jnp.arange(num_steps, dtype=jnp.int32)[:, None]
+    slots = (index[None] + later) % state.birth.shape[0]
+    # an empty slot has the birth of the first transition of all, which follows none
+    return slots, state.birth[slots] == state.birth[index][None] + later.astype(jnp.uint32)
+
+
+def _probs(state: ReplayState, *, options: Options) -> Array:
+    return all_densities(state, options, all_leaves(state, options)) / jnp.maximum(state.size, 1)
+
+
+def _still(state: ReplayState, index: Array, birth: Array) -> Array:
+    """The slots that hold a transition of that birth; one past the end for the others."""
+    capacity = state.birth.shape[0]
+    return jnp.where((state.birth[index] == birth) & (index < state.size), index, capacity)
+
+
+def _take(tree: Any, index: Array, axis: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf.take(index, axis=axis), tree)

@@ -1,0 +1,91 @@
+"""What is worth watching in a prioritised buffer."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+
+from hmx.replay.exponents import ess_share
+from hmx.replay.priority import Options
+from hmx.replay.state import ReplayState, all_densities, all_leaves, filled, scored_slots
+from hmx.types import Array, Mean
+
+
+def replay_metrics(state: ReplayState, options: Options) -> dict[str, Mean]:
+    """Facts about all slots, O(N log N), each without data where it has no meaning yet.
+
+    Returns:
+        `ess`: effective sample size of the probabilities, as a share of the transitions. `prob_ratio`: largest by
+        smallest probability. `coverage`: share of the transitions that have a score. `staleness_p50`, `staleness_p90`:
+        quantiles of how many transitions have been added since a score was computed. `score_zero`: share of scores
+        that are 0. `score_td_rank`: Spearman's rank correlation of scores and TD errors, over those with a score.
+        `alpha_td`, `alpha_c`: exponents in force. `nonfinite`: TD errors and scores that were no numbers, so far.
+    """
+    is_filled, scored = filled(state), scored_slots(state)
+    any_filled, any_scored = state.size > 0, state.num_scored > 0
+    densities = all_densities(state, options, all_leaves(state, options))
+    smallest = jnp.where(is_filled, densities, jnp.inf).min()
+    age = (state.num_added - state.scored_at).astype(jnp.float32)
+    rank, known = spearman(state.consequence_scores, state.td_errors, scored)
+    values = {
+        "ess": (ess_share(densities, state.size), any_filled),
+        "prob_ratio": (densities.max() / smallest, any_filled),
+        "coverage": (state.num_scored / jnp.maximum(state.size, 1), any_filled),
+        "staleness_p50": (quantile(age, scored, 0.5), any_scored),
+        "staleness_p90": (quantile(age, scored, 0.9), any_scored),
+        "score_zero": (
+            jnp.where(scored, state.consequence_scores == 0.0, False).sum() / jnp.maximum(state.num_scored, 1),
+            any_scored,
+        ),
+        "score_td_rank": (rank, known),
+        "alpha_td": (state.alphas[0], any_filled),
+        "alpha_c": (state.alphas[1], any_filled),
+        "nonfinite": (state.num_nonfinite.astype(jnp.float32), any_filled),
+    }
+    return {name: Mean.of(value, where) for name, (value, where) in values.items()}
+
+
+def quantile(values: Array, where: Array, share: float) -> Array:
+    """The smallest of the values `[N]` at which that share of them is reached, over those where `where` holds."""
+    ordered = jnp.sort(jnp.where(where, values, jnp.inf))
+    place = jnp.ceil(share * where.sum()).astype(jnp.int32) - 1
+    return ordered[jnp.clip(place, 0, values.shape[0] - 1)]
+
+
+def spearman(a: Array, b: Array, where: Array) -> tuple[Array, Array]:
+    """Spearman's rank correlation of `a` and `b [N]` over the places where `where` holds, and whether there is one.
+
+    Equal values have the mean of their ranks. There is none where either has no two different values.
+    """
+    rank_a, rank_b = _centred_ranks(a, where), _centred_ranks(b, where)
+    spread = jnp.sqrt(jnp.square(rank_a).sum()) * jnp.sqrt(jnp.square(rank_b).sum())
+    return (rank_a * rank_b).sum() / jnp.where(spread > 0.0, spread, 1.0), spread > 0.0
+
+
+def expected_coverage(num_scored: int, updates_between: int, steps_per_update: int) -> float:
+    """How many scores a transition gets, on average, before it is overwritten.
+
+    That is `num_scored` per `updates_between * steps_per_update` new transitions; the capacity cancels out.
+
+    Args:
+        num_scored: transitions scored per pass.
+        updates_between: updates from one pass to the next.
+        steps_per_update: transitions added per update.
+    """
+    return num_scored / (updates_between * steps_per_update)
+
+
+def scores_for_coverage(coverage: float, updates_between: int, steps_per_update: int) -> int:
+    """How many transitions to score per pass so that each gets `coverage` scores on average."""
+    return math.ceil(coverage * updates_between * steps_per_update)
+
+
+def _centred_ranks(values: Array, where: Array) -> Array:
+    """Ranks less their mean, as a share of how many there are; 0 where `where` does not hold."""
+    marked = jnp.where(where, values, jnp.inf)
+    ordered = jnp.sort(marked)
+    below = jnp.searchsorted(ordered, marked, side="left", method="sort")
+    up_to = jnp.searchsorted(ordered, marked, side="right", method="sort")
+    count = jnp.maximum(where.sum(), 1)
+    return jnp.where(where, ((below + up_to) - count).astype(jnp.float32) / count, 0.0)

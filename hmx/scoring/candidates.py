@@ -1,0 +1,111 @@
+"""Which actions are compared: the one taken, and its alternatives."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.env.protocol import EnvSpec
+from hmx.scoring.options import Options, num_candidates
+from hmx.types import Array, Key
+
+
+class Candidates(NamedTuple):
+    """Joint actions to be tried in each position; the first is the one taken.
+
+    An entry that is not `valid` is illegal or there already, and repeats the action taken.
+    """
+
+    action: Array  # int32 [S, K, A]
+    valid: Array  # bool [S, K]
+
+
+def candidates(
+    options: Options, spec: EnvSpec, taken: Array, legal: Array, keys: Key, probs: Array | None
+) -> Candidates:
+    """The actions to try.
+
+    Args:
+        options: which.
+        spec: of the environment.
+        taken: int32 `[S, A]`, legal.
+        legal: bool `[S, A, num_actions]`.
+        keys: one per position, spent here.
+        probs: `[S, A, num_actions]`, where the options need them.
+    """
+    number = num_candidates(options, spec) - 1
+    if options.actions == "all":
+        alternatives = _all(taken, spec.num_actions, number)
+    elif options.actions == "single":
+        alternatives = _single(taken, spec.num_actions)
+    elif options.actions == "sampled":
+        alternatives = _sampled(taken, legal, keys, number)
+    else:
+        assert probs is not None
+        alternatives = _likeliest(jnp.where(legal, probs, 0.0), number + 1)
+    allowed = jnp.take_along_axis(legal, alternatives.transpose(0, 2, 1), axis=2).all(1)
+    actions = jnp.concatenate([taken[:, None], alternatives], 1)
+    same = (actions[:, :, None] == actions[:, None]).all(-1)
+    index = jnp.arange(actions.shape[1])
+    again = (same & (index[None, :] < index[:, None])[None]).any(-1)
+    valid = jnp.concatenate([jnp.ones_like(allowed[:, :1]), allowed], 1) & ~again
+    if options.actions == "topk":
+        # one more was looked for than is needed, in case the action taken is among them; the last valid one goes
+        order = jnp.argsort(~valid, axis=1, stable=True)[:, : number + 1]
+        actions = jnp.take_along_axis(actions, order[..., None], 1)
+        valid = jnp.take_along_axis(valid, order, 1)
+    return Candidates(jnp.where(valid[..., None], actions, taken[:, None]), valid)
+
+
+def joint_probs(probs: Array, actions: Array) -> Array:
+    """How likely a policy of independent agents is to choose joint actions, `[S, K]`.
+
+    Args:
+        probs: `[S, A, num_actions]`.
+        actions: int32 `[S, K, A]`.
+    """
+    return jnp.take_along_axis(probs, actions.transpose(0, 2, 1), axis=2).prod(1)
+
+
+def _all(taken: Array, num_actions: int, number: int) -> Array:
+    """Every joint action but the one taken, as numbers of one digit per agent."""
+    place = num_actions ** jnp.arange(taken.shape[1] - 1, -1, -1, dtype=jnp.int32)
+    skipped = (taken * place[None]).sum(-1)[:, None]
+    other = jnp.arange(number, dtype=jnp.int32)[None]
+    joint = other + (other >= skipped)
+    return joint[..., None] // place[None, None] % num_actions
+
+
+def _single(taken: Array, num_actions: int) -> Array:
+    """Every joint action in which one agent does something else."""
+    agents = taken.shape[1]
+    agent = jnp.repeat(jnp.arange(agents), num_actions - 1)
+    other = jnp.tile(jnp.arange(num_actions - 1, dtype=jnp.int32), agents)[None]
+    replaced = other + (other >= taken[:, agent])
+    is_agent = (agent[:, None] == jnp.arange(agents)[None])[None]
+    return jnp.where(is_agent, replaced[..., None], taken[:, None])
+
+
+def _sampled(taken: Array, legal: Array, keys: Key, number: int) -> Array:
+    """Random legal actions: of one agent, different ones; of several, each agent's by itself."""
+    shape = legal.shape[1:]
+    if taken.shape[1] == 1:
+        noise = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
+        is_other = legal & (jnp.arange(shape[1])[None, None] != taken[..., None])
+        return jax.lax.top_k(jnp.where(is_other, noise, -1.0)[:, 0], number)[1].astype(jnp.int32)[..., None]
+    noise = jax.vmap(lambda key: jax.random.uniform(key, (number, *shape)))(keys)
+    return jnp.where(legal[:, None], noise, -1.0).argmax(-1).astype(jnp.int32)
+
+
+def _likeliest(probs: Array, number: int) -> Array:
+    """The most probable joint actions, agent by agent: what is not among the best so far never leads to the best."""
+    best, chosen = jnp.ones((probs.shape[0], 1)), jnp.zeros((probs.shape[0], 1, 0), jnp.int32)
+    for agent in range(probs.shape[1]):
+        product = (best[..., None] * probs[:, None, agent]).reshape(probs.shape[0], -1)
+        best, index = jax.lax.top_k(product, min(number, product.shape[1]))
+        before, action = jnp.divmod(index, probs.shape[2])
+        earlier = jnp.take_along_axis(chosen, before[..., None], 1)
+        chosen = jnp.concatenate([earlier, action[..., None].astype(jnp.int32)], -1)
+    return chosen

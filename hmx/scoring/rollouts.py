@@ -1,0 +1,113 @@
+"""Returns of trying actions in stored positions and playing on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.env.protocol import Env, EnvState, take
+from hmx.scoring.continuation import Policy
+from hmx.scoring.options import Options
+from hmx.types import Array, Key, Timestep
+
+
+class Returns(NamedTuple):
+    """Of every rollout, `[B]`."""
+
+    total: Array  # float32: discounted reward, and the value of what was cut if the options say so
+    ended: Array  # bool: the episode was over within the horizon
+
+
+class _Play(NamedTuple):
+    env_state: EnvState
+    action: Array  # [B, A]: the next one
+    step: Array  # int32: steps played
+    total: Array
+    discount: Array  # what the next reward counts
+    ended: Array
+    terminated: Array
+    last: tuple[Array, Array] | None  # the observation to bootstrap from, and what is legal there
+
+
+def rollouts(
+    env: Env,
+    policy: Policy,
+    params: Any,
+    env_state: EnvState,
+    action: Array,
+    keys: Key,
+    options: Options,
+    horizon: int | Array,
+) -> Returns:
+    """Play one action and then the policy, until every episode is over or the horizon is reached.
+
+    Environments reset themselves; what the next episode brings does not count.
+
+    Args:
+        env: the environment.
+        policy: how play goes on.
+        params: of the policy.
+        env_state: states of B environments.
+        action: int32 `[B, A]`, the first action.
+        keys: one per rollout `[B]`; whatever is random in it follows from that.
+        options: discount, team reward and bootstrap.
+        horizon: steps, the first included.
+    """
+
+    def play(now: _Play) -> _Play:
+        env_state, timestep = env.step(now.env_state, now.action, _stream(keys, 2 * now.step))
+        chosen = policy.act(params, timestep.obs, timestep.legal, _stream(keys, 2 * now.step + 1))
+        return _advanced(now, env_state, timestep, chosen, options)
+
+    start = _start(env, env_state, action, keys, options)
+    end = jax.lax.while_loop(lambda now: (now.step < horizon) & ~now.ended.all(), play, start)
+    total = end.total
+    if end.last is not None:
+        assert policy.value is not None
+        value = policy.value(params, *end.last)
+        total = total + jnp.where(end.terminated, 0.0, end.discount * value)
+    return Returns(total, end.ended)
+
+
+def _start(env: Env, env_state: EnvState, action: Array, keys: Key, options: Options) -> _Play:
+    zero, no = jnp.zeros(keys.shape, jnp.float32), jnp.zeros(keys.shape, bool)
+    last = None
+    if options.bootstrap:
+        shown: Timestep = jax.eval_shape(env.step, env_state, action, keys)[1]
+        last = jnp.zeros(shown.obs.shape, shown.obs.dtype), jnp.zeros(shown.legal.shape, bool)
+    return _Play(env_state, action, jnp.int32(0), zero, jnp.ones_like(zero), no, no, last)
+
+
+def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array, options: Options) -> _Play:
+    reward = timestep.reward.mean(-1) if options.team_reward == "mean" else timestep.reward.sum(-1)
+    going = ~now.ended
+    last = None
+    if now.last is not None:
+        known = timestep.legal | timestep.truncated[:, None, None]
+        last = _where(going, timestep.final_obs, now.last[0]), _where(going, known, now.last[1])
+    return _Play(
+        env_state,
+        chosen,
+        now.step + 1,
+        total=now.total + jnp.where(going, now.discount * reward, 0.0),
+        discount=jnp.where(going, now.discount * options.gamma, now.discount),
+        ended=now.ended | timestep.terminated | timestep.truncated,
+        terminated=now.terminated | (going & timestep.terminated),
+        last=last,
+    )
+
+
+def repeated(env: Env, env_state: EnvState, times: int) -> EnvState:
+    """Each state that many times in a row."""
+    leaf = jax.tree.leaves(env_state)[0]
+    return take(env.spec, env_state, jnp.repeat(jnp.arange(leaf.shape[env.spec.state_axis]), times))
+
+
+def _stream(keys: Key, number: Array) -> Key:
+    return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, number)
+
+
+def _where(condition: Array, then: Array, other: Array) -> Array:
+    return jnp.where(condition.reshape(condition.shape + (1,) * (then.ndim - 1)), then, other)

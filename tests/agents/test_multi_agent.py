@@ -1,0 +1,117 @@
+"""Several agents with one set of parameters: who takes part when, what each remembers, and a task for two."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.agents import make_algorithm
+from hmx.agents.collector import Policy, collect, start
+from hmx.agents.types import Decision
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.env.registry import make_env
+from hmx.env.rendezvous import make_rendezvous
+from hmx.rl import distributions
+
+ENVS, AGENTS, STEPS, LIMIT = 16, 2, 40, 9
+STAY = 1
+OPTIMUM = 3.676  # mean over all starts, see hmx/env/rendezvous.py
+
+
+def count_and_move_at_random(carry, obs, legal, reset, key):
+    """The memory counts the agent's own steps in the episode, and the value says so."""
+    logits = jnp.zeros(legal.shape, jnp.float32)
+    action = distributions.sample(key, logits, legal)
+    log_prob, probs = distributions.log_prob(logits, legal, action), distributions.probs(logits, legal)
+    return Decision(action, log_prob, probs, count(carry, obs, reset)), jnp.where(reset[:, None], 0.0, carry) + 1.0
+
+
+def count(carry, obs, reset):
+    return jnp.where(reset[:, None], 0.0, carry)
+
+
+@pytest.fixture(scope="module")
+def played():
+    env = make_rendezvous(LIMIT, AGENTS)
+    actors = start(env, ENVS, jnp.zeros((ENVS, AGENTS)), jax.random.key(0))
+    run = jax.jit(partial(collect, env, Policy(count_and_move_at_random, count), num_steps=STEPS, num_rows=4))
+    _, rollout, _ = run(actors, jax.random.key(1))
+    return jax.tree.map(np.asarray, rollout)
+
+
+def test_every_agent_remembers_exactly_its_episode(played):
+    seen = played.transitions
+    steps = np.zeros(ENVS)
+    for t in range(STEPS):
+        steps = np.where(seen.reset_t[t], 0, steps)
+        np.testing.assert_array_equal(seen.value_t[t], np.repeat(steps[:, None], AGENTS, 1))
+        steps += 1
+        cut = seen.truncated_tp1[t].any(-1)
+        np.testing.assert_array_equal(steps[cut], LIMIT)
+        np.testing.assert_array_equal(seen.value_final_tp1[t], np.repeat(np.where(cut, LIMIT, 0)[:, None], AGENTS, 1))
+    assert seen.truncated_tp1.any() and seen.terminated_tp1.all(-1).any()
+    begins = seen.reset_t[:: STEPS // 4, :, None]
+    np.testing.assert_array_equal(np.where(begins, 0, played.carry), seen.value_t[:: STEPS // 4])
+
+
+def test_an_agent_takes_part_until_it_is_done(played):
+    """Its own part ends by the rules, once, and it counts no more until the next episode."""
+    seen = played.transitions
+    alive, early, at_the_limit = np.ones((ENVS, AGENTS), bool), 0, 0
+    for t in range(STEPS):
+        alive = np.where(seen.reset_t[t][:, None], True, alive)
+        np.testing.assert_array_equal(seen.alive_t[t], alive)
+        assert not seen.reward_tp1[t][~alive].any()
+        assert (seen.action_t[t][~alive] == STAY).all()
+        met_before = seen.obs_t[t, ..., -1] == 1
+        came_home = alive & (seen.reward_tp1[t] > np.where(met_before, 0.5, 1.5))
+        np.testing.assert_array_equal((seen.terminated_tp1[t] & alive), came_home)
+        early += (came_home.any(-1) & (alive & ~came_home).any(-1)).sum()
+        assert not (seen.truncated_tp1[t] & came_home).any()
+        at_the_limit += (came_home & seen.truncated_tp1[t].any(-1, keepdims=True)).sum()
+        alive &= ~seen.terminated_tp1[t]
+    assert early > 3 and at_the_limit > 0
+
+
+@pytest.fixture(scope="module")
+def trained():
+    updates, envs, steps = 80, 32, 16
+    cfg = Config(
+        run=RunConfig(total_steps=updates * envs * steps),
+        env=EnvConfig(id="rendezvous", num_envs=envs, num_agents=AGENTS, max_steps=20),
+        net=NetConfig(hidden=(64,), activation="tanh"),
+        algo=AlgoConfig(
+            num_steps=steps,
+            update_epochs=4,
+            num_minibatches=4,
+            learning_rate=3e-3,
+            gamma=0.97,
+            ent_coef=0.01,
+            value_target="identity",
+        ),
+    )
+    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
+    rows = [algorithm.hypers(update) for update in range(updates)]
+    hypers = {name: jnp.array([row[name] for row in rows]) for name in rows[0]}
+    return jax.jit(lambda key: jax.lax.scan(algorithm.update, algorithm.init(key), hypers))(jax.random.key(0))
+
+
+def test_two_agents_learn_to_meet(trained):
+    """Random play gets 1.65 in the mean, going home at once -2."""
+    _, metrics = trained
+    returns = metrics["train/mean_episode_return"]
+    last = returns.total[-20:].sum() / returns.count[-20:].sum()
+    assert 0.97 * OPTIMUM < float(last) < 1.01 * OPTIMUM
+    best_length = metrics["train/mean_episode_length"]
+    assert float(best_length.total[-20:].sum() / best_length.count[-20:].sum()) < 5.0
+
+
+def test_parameters_are_shared_and_the_ratio_starts_at_one(trained):
+    state, metrics = trained
+    assert state.params["policy_head"]["kernel"].shape == (64, 3)
+    assert state.obs.shape[:2] == (32, AGENTS)
+    errors = np.asarray(metrics["train/first_ratio_error"].value)
+    assert errors[0] == 0.0
+    assert errors.max() < 1e-5

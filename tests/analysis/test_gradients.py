@@ -1,0 +1,354 @@
+"""Gradients of groups: cases worked by hand through the training loss itself, and identities in both precisions."""
+
+import dataclasses
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import ALGO, log_half, parts_of, rows, softmax
+
+from hmx.agents.ppo import policy_advantage, ppo_loss
+from hmx.agents.rows import ROW_LEAVES, Batch, take_rows
+from hmx.analysis.buckets import split
+from hmx.analysis.components import COMPONENTS, Group, live, ppo_sums
+from hmx.analysis.gradients import flat, gather, layers, make_group_gradients
+from hmx.analysis.measures import Sums, measure
+from hmx.analysis.probe import by_group, group_index, take
+from hmx.config.schema import NetConfig
+from hmx.env.protocol import EnvSpec
+from hmx.nets import make_net
+from hmx.rl.divergences import categorical_kl, kl_estimate
+
+HYPERS = {"clip_eps": 0.2, "ent_coef": 0.01}
+HALF = log_half()
+
+
+@cache
+def gradients_of(kl):
+    return make_group_gradients(ppo_sums(parts_of(), kl))
+
+
+def means(batch, params=None, kl="analytic", reference=None, **hypers):
+    """Component -> mean loss and mean gradient with respect to the two logits and the value, of one group."""
+    groups = jax.tree.map(lambda leaf: leaf[None], Group(batch, reference))
+    found = gather(gradients_of(kl), softmax() if params is None else params, groups, (), {**HYPERS, **hypers})
+    n = float(batch.weight.sum())
+    return {name: (found.losses[0, c] / n, found.grads[0, c] / n) for c, name in enumerate(COMPONENTS)}
+
+
+@pytest.mark.parametrize(
+    ("advantages", "gradient"),
+    [
+        ((0.5, -0.5), (-0.25, 0.25)),  # action 0 is paid 1, action 1 nothing; centred
+        ((0.5**0.5, -(0.5**0.5)), (-0.353553, 0.353553)),  # divided by the sample deviation, and so on
+        ((1.0, -1.0), (-0.5, 0.5)),  # by the population deviation: larger by the root of 2
+        ((0.0, 0.0), (0.0, 0.0)),  # no variance
+    ],
+)
+def test_a_group_of_two(advantages, gradient):
+    _, got = means(rows([0, 1], advantages, HALF))["task"]
+    np.testing.assert_allclose(got[:2], gradient, atol=1e-6)
+    assert got[2] == 0.0
+
+
+def test_rewards_of_the_same_action_cancel():
+    """Positive variance of rewards, and no gradient: the environment's doing, not the policy's."""
+    _, got = means(rows([0, 0], (0.5, -0.5), HALF))["task"]
+    assert (got == 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "eps", "gradient"),
+    [
+        (1.3, 1.0, 0.2, 0.0),
+        (1.3, -1.0, 0.2, 0.65),
+        (0.7, 1.0, 0.2, -0.35),
+        (0.7, -1.0, 0.2, 0.0),
+        (1.25, 1.0, 0.2, 0.0),
+        (1.25, 1.0, 0.28, -0.625),
+    ],
+)
+def test_the_clip(ratio, advantage, eps, gradient):
+    _, got = means(rows([0], [advantage], HALF - np.log(ratio)), clip_eps=eps)["task"]
+    np.testing.assert_allclose(got[:2], (gradient, -gradient), atol=1e-6)
+
+
+def test_a_clipped_value_has_no_gradient():
+    batch = rows([0], [0.0], HALF, target=1.0, value_old=0.0)
+    loss, got = means(batch, softmax(v=0.5), clip_vf_eps=0.2)["value"]
+    assert loss == pytest.approx(0.5 * 0.64)
+    assert (got == 0.0).all()
+    loss, got = means(batch, softmax(v=0.5))["value"]
+    assert loss == pytest.approx(0.5 * 0.25)
+    np.testing.assert_allclose(got, (0, 0, -0.5), atol=1e-7)
+
+
+P3 = softmax((float(np.log(3.0)), 0.0))  # p = (.75, .25)
+UNIFORM = jnp.zeros((1, 2, 2))
+
+
+def test_entropy_and_divergence_at_three_to_one():
+    found = means(rows([0, 1], 0.0, np.log([0.75, 0.25])), P3, reference=UNIFORM)
+    loss, got = found["entropy"]
+    assert loss == pytest.approx(-0.562335, abs=1e-6)
+    np.testing.assert_allclose(got[:2], (0.205990, -0.205990), atol=1e-6)
+    assert 0.01 * np.linalg.norm(got) == pytest.approx(0.00291314, abs=1e-8)
+    loss, got = found["kl"]
+    assert loss == pytest.approx(0.130812, abs=1e-6)
+    np.testing.assert_allclose(got[:2], (0.205990, -0.205990), atol=1e-6)
+    _, flat_top = means(rows([0, 1], 0.0, HALF))["entropy"]
+    np.testing.assert_allclose(flat_top, 0.0, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected_gradient", "batch_gradient", "own_gradient"),
+    [
+        ("k1", (0.405465, -0.693147), (0, 0), (-0.25, 0.25), (-0.25, 0.25)),
+        ("k2", (0.082201, 0.240227), (0.205990, -0.205990), (0.310613, -0.310613), (0, 0)),
+        ("k3", (0.072132, 0.306853), (0.25, -0.25), (0.416667, -0.416667), (0, 0)),
+        ("abs", (0.405465, 0.693147), (0.375, -0.375), (0.5, -0.5), (-0.25, 0.25)),
+    ],
+)
+def test_estimates_of_the_divergence(kind, values, expected_gradient, batch_gradient, own_gradient):
+    """The mean score is the gradient of k1 whatever the reference; k2 and k3 know when there is nothing to do."""
+    old = np.log([0.75, 0.25])
+    for action, value in enumerate(values):
+        loss, _ = means(rows([action], 0.0, old[action]), P3, kind, UNIFORM[:, :1])["kl"]
+        assert loss == pytest.approx(value, abs=1e-6)
+    loss, got = means(rows([0, 1], 0.0, old), P3, kind, UNIFORM)["kl"]
+    np.testing.assert_allclose(got[:2], batch_gradient, atol=1e-6)
+    _, got = means(rows([0, 0, 0, 1], 0.0, old[[0, 0, 0, 1]]), P3, kind, UNIFORM[:, [0] * 4])["kl"]
+    np.testing.assert_allclose(got[:2], expected_gradient, atol=1e-6)
+    loss, got = means(rows([0, 1], 0.0, old), P3, kind)["kl"]
+    if kind in ("k2", "k3"):
+        assert loss == 0.0 and (got == 0.0).all()
+    else:
+        np.testing.assert_allclose(got[:2], own_gradient, atol=1e-6)
+
+
+def test_which_components_can_have_a_gradient():
+    assert live("analytic", False) == live("k3", False) == (True, True, False, True)
+    assert live("k1", False) == live("analytic", True) == (True,) * 4
+    several = make_group_gradients(ppo_sums(parts_of(), "analytic"), (True, False, False, True))
+    batch = jax.tree.map(
+        lambda leaf: leaf[None], Group(rows([0, 1], (1.0, 0.0), np.log([0.75, 0.25]), target=1.0), None)
+    )
+    found = gather(several, P3, batch, (), HYPERS)
+    assert (found.grads[0, 1] == 0).all()  # spared, though it would not have been 0
+    assert found.losses[0, 1] != 0
+    assert (found.grads[0, 0] != 0).any() and (found.grads[0, 3] != 0).any()
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_a_policy_diverges_from_itself_by_exactly_nothing(x64):
+    with jax.enable_x64(x64):
+        logits = jnp.asarray(np.random.default_rng(0).normal(size=(50, 7)) * 3)
+        legal = jnp.asarray(np.random.default_rng(1).random((50, 7)) < 0.6).at[:, 0].set(True)
+
+        def total(z):
+            return categorical_kl(z, logits, legal).sum()
+
+        assert total(logits) == 0.0
+        assert (jax.grad(total)(logits) == 0.0).all()
+        other = logits + 0.1 * jnp.arange(7.0)[None]
+        value, gradient = jax.value_and_grad(total)(other)
+        p, q = (np.where(legal, np.exp(x - np.asarray(x).max()), 0.0) for x in (other, logits))
+        p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+        log_ratio = np.where(legal, np.log(np.where(legal, p, 1.0)) - np.log(np.where(legal, q, 1.0)), 0.0)
+        assert value == pytest.approx((p * log_ratio).sum(), rel=1e-4)
+        by_hand = p * (log_ratio - (p * log_ratio).sum(-1, keepdims=True))
+        np.testing.assert_allclose(gradient, by_hand, atol=1e-12 if x64 else 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["k2", "k3"])
+@pytest.mark.parametrize("x64", [False, True])
+def test_an_estimate_at_agreement_is_exactly_nothing(kind, x64):
+    with jax.enable_x64(x64):
+        log_prob = jnp.log(jnp.linspace(0.01, 0.99, 99))
+        gradient = jax.grad(lambda x: kl_estimate(x, log_prob, kind).sum())(log_prob)
+        assert (gradient == 0.0).all()
+
+
+def test_a_gaussian_policy():
+    """Nothing in the gradients is about actions: KL(N(.3, 1/e) || N(0, 1)), and an entropy that no state changes."""
+
+    def sums(params, group):
+        mu, log_sigma = params["mu"], params["log_sigma"]
+        kl = 0.5 * (jnp.square(mu) + jnp.exp(2 * log_sigma) - 1) - log_sigma
+        return jnp.stack([kl.sum() * group.shape[0], -0.01 * log_sigma.sum() * group.shape[0]]), ()
+
+    several = make_group_gradients(sums)
+    one = gather(several, {"log_sigma": jnp.array([-0.5]), "mu": jnp.array([0.3])}, jnp.zeros((1, 5)))
+    assert one.losses[0, 0] / 5 == pytest.approx(0.228940, abs=1e-6)
+    np.testing.assert_allclose(one.grads[0, 0] / 5, (-0.632121, 0.3), rtol=1e-5)
+    four = gather(several, {"log_sigma": jnp.full(4, -1.0), "mu": jnp.zeros(4)}, jnp.zeros((3, 5)))
+    np.testing.assert_allclose(np.linalg.norm(four.grads[:, 1], axis=-1) / 5, 0.02, rtol=1e-5)
+
+
+SPEC = EnvSpec("toy", (3,), jnp.float32, 3, 1, 0, (), (), ())
+COEFS = {"task": 1.0, "entropy": 0.01, "kl": 0.3, "value": 0.5}
+BUCKETS = 3
+
+
+NORMED = dataclasses.replace(ALGO, norm_adv=True)
+
+
+def frozen(batch):
+    """Advantages normalised over these very rows."""
+    return batch._replace(advantage=policy_advantage(NORMED, batch, jnp.ones_like(batch.advantage)))
+
+
+class World:
+    """Six groups of unequal sizes under a network with a common torso, in one precision."""
+
+    def __init__(self, dtype):
+        random = np.random.default_rng(0)
+        n = 40
+        net = make_net(NetConfig(kind="mlp", hidden=(8, 8), activation="tanh"), SPEC)
+        init = jax.jit(net.init)
+        self.params = jax.tree.map(lambda leaf: (leaf + 0.1).astype(dtype), init(jax.random.key(0)))
+        other = jax.tree.map(lambda leaf: leaf.astype(dtype), init(jax.random.key(1)))
+        self.parts = parts_of(NORMED, net)
+        self.group = np.sort(random.integers(0, 6, n))
+        obs = jnp.asarray(random.normal(size=(n, 3)), jnp.float32)
+        reset = jnp.ones((1, n), bool)
+        log_probs = jax.nn.log_softmax(net.unroll(self.params, (), obs[None], reset)[0].logits[0])
+        action = random.integers(0, 3, n)
+        self.raw: Batch = rows(
+            action, random.normal(size=n) + 0.5, np.asarray(log_probs)[np.arange(n), action],
+            target=random.normal(size=n), num_actions=3, obs=obs,
+        )  # fmt: skip
+        self.batch = frozen(self.raw)
+        self.reference = net.unroll(other, (), obs[None], reset)[0].logits
+        self.several = make_group_gradients(ppo_sums(self.parts, "analytic"))
+
+    def groups(self, batch, group):
+        index, real = group_index(batch, group, 6)
+        return Group(by_group(batch, index, real), take(self.reference, index))
+
+    def gather(self, batch=None, group=None, chunk=8):
+        groups = self.groups(self.batch if batch is None else batch, self.group if group is None else group)
+        return gather(self.several, self.params, groups, (), HYPERS, chunk=chunk), np.asarray(groups.batch.weight)
+
+
+@pytest.fixture(scope="module", params=[np.float64, np.float32], ids=["float64", "float32"])
+def world(request):
+    with jax.enable_x64(request.param is np.float64):
+        yield World(request.param)
+
+
+def tolerance(world):
+    return 1e-13 if jax.tree.leaves(world.params)[0].dtype == np.float64 else 3e-6
+
+
+def close(got, wanted, limit):
+    assert np.linalg.norm(np.asarray(got, np.float64) - wanted) <= limit * np.linalg.norm(wanted)
+
+
+def test_groups_add_up_to_the_gradient_of_the_training_loss(world):
+    """Which normalises the advantages of its batch, while groups must not normalise what is frozen."""
+    found, weight = world.gather()
+    assert found.grads.dtype == jax.tree.leaves(world.params)[0].dtype
+    n = weight.sum()
+    assert n == 40
+    grads, metrics = jax.grad(partial(ppo_loss, world.parts), has_aux=True)(world.params, (), HYPERS, world.raw)
+    trained = {**COEFS, "kl": 0.0}
+    total = sum(coef * found.grads[:, c].sum(0) for c, coef in enumerate(trained.values())) / n
+    close(total, np.asarray(flat(grads)), tolerance(world))
+    for c, (name, sign) in enumerate((("policy_loss", 1), ("entropy", -1), ("kl", 0), ("value_loss", 1))):
+        if sign:
+            value = metrics[f"train/{name}"]
+            assert sign * found.losses[:, c].sum() / n == pytest.approx(
+                float(value.total / value.count), rel=1e-5, abs=1e-6
+            )
+
+
+def test_weighted_buckets_add_up_and_unweighted_ones_do_not(world):
+    found, weight = world.gather()
+    steps = weight.sum((1, 2))
+    sums = Sums(found.losses, found.grads, steps, np.ones(6))
+    buckets = split(np.array([0.3, 0.1, 0.6, 0.2, 0.9, 0.4]), BUCKETS)
+    measured = measure(sums, buckets, COEFS, layers(world.params))
+    for c, coef in enumerate(COEFS.values()):
+        whole = coef * found.grads[:, c].sum(0, dtype=np.float64) / steps.sum()
+        each = [coef * found.grads[list(b.groups), c].sum(0) / steps[list(b.groups)].sum() for b in buckets]
+        close(sum(b.weight * g for b, g in zip(measured.buckets, each, strict=True)), whole, tolerance(world))
+        assert np.linalg.norm(np.mean(each, axis=0) - whole) > 0.01 * np.linalg.norm(whole)
+
+
+def test_normalising_advantages_in_every_bucket_would_break_that(world):
+    """Frozen, they are normalised once; anew in each bucket they would say something else about the same batch."""
+    whole = world.gather()[0].grads[:, 0].sum(0)
+    again = np.zeros_like(whole)
+    index, real = group_index(world.batch, world.group, 6)
+    for ids in ((0, 1), (2, 3), (4, 5)):
+        inside = jnp.asarray(np.isin(world.group, ids)[None], world.batch.weight.dtype)
+        bucket = frozen(world.raw._replace(weight=world.raw.weight * inside))
+        groups = Group(by_group(bucket, index, real), take(world.reference, index))
+        again = again + gather(world.several, world.params, groups, (), HYPERS).grads[:, 0].sum(0)
+    assert np.linalg.norm(again - whole) > 0.01 * np.linalg.norm(whole)
+
+
+def test_heads_get_only_what_is_theirs(world):
+    found, _ = world.gather()
+    places = {layer.name: layer.parts[0] for layer in layers(world.params)}
+    assert list(places) == ["policy_head", "torso/dense_0", "torso/dense_1", "value_head"]
+    for c, name in enumerate(COMPONENTS):
+        stranger = "policy_head" if name == "value" else "value_head"
+        first, end = places[stranger]
+        assert (found.grads[:, c, first:end] == 0.0).all()
+        first, end = places["torso/dense_0"]
+        assert (found.grads[:, c, first:end] != 0.0).any()
+    assert max(end for layer in layers(world.params) for _, end in layer.parts) == found.grads.shape[-1]
+
+
+def test_before_an_update_it_is_the_plain_policy_gradient(world):
+    found, _ = world.gather()
+    assert float(found.more.ratio_error.max()) < 1e-6
+    assert float(found.more.clip_frac.max()) == 0.0
+
+    def plain(params):
+        logits = world.parts.net.unroll(params, (), world.batch.obs, world.batch.reset)[0].logits
+        chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), world.batch.action[..., None], axis=-1)[..., 0]
+        return -(chosen * world.batch.advantage).sum()
+
+    close(found.grads[:, 0].sum(0), np.asarray(flat(jax.grad(plain)(world.params))), max(tolerance(world), 1e-6))
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_the_size_of_a_chunk_changes_nothing(world, chunk):
+    one, other = world.gather()[0], world.gather(chunk=chunk)[0]
+    assert other.grads.shape == one.grads.shape
+    close(other.grads, one.grads, tolerance(world))
+    np.testing.assert_allclose(other.more.approx_kl, one.more.approx_kl, atol=1e-9)
+
+
+def test_padding_changes_nothing(world):
+    """Rows of weight 0, whatever they hold, are not even carried along; filling up adds exact zeros."""
+    pad = 7
+    junk = take_rows(world.batch, np.arange(pad), jnp.ones(pad))
+    junk = jax.tree.map(lambda leaf: jnp.full_like(leaf, 3), junk)._replace(weight=jnp.zeros((1, pad)))
+    padded = Batch(
+        *(
+            () if name == "carry" else jnp.concatenate([a, b], axis=int(name not in ROW_LEAVES))
+            for name, a, b in zip(Batch._fields, world.batch, junk, strict=True)
+        )
+    )
+    found, weight = world.gather(padded, np.concatenate([world.group, np.arange(pad) % 6]))
+    alone, plain = world.gather()
+    np.testing.assert_array_equal(weight, plain)
+    np.testing.assert_array_equal(found.grads, alone.grads)
+    np.testing.assert_array_equal(found.losses, alone.losses)
+    groups = world.groups(world.batch, world.group)
+    filler = np.asarray(groups.batch.weight) == 0.0
+    assert filler.any()
+    leaves = {
+        name: jnp.where(filler.reshape(filler.shape + (1,) * (leaf.ndim - 3)), jnp.full_like(leaf, 2), leaf)
+        for name, leaf in groups.batch._asdict().items()
+        if name not in ROW_LEAVES and name != "weight"
+    }
+    junk = gather(world.several, world.params, groups._replace(batch=groups.batch._replace(**leaves)), (), HYPERS)
+    np.testing.assert_array_equal(junk.grads, alone.grads)
+    np.testing.assert_array_equal(junk.losses, alone.losses)

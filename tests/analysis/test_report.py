@@ -1,0 +1,313 @@
+"""Whole reports: the probe, what it leaves alone, and agreement with what training does."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from hmx.agents.ppo import fit_codec, make_parts, make_ppo, policy_advantage, policy_of, ppo_loss
+from hmx.agents.rows import Batch
+from hmx.analysis.buckets import ZERO, split
+from hmx.analysis.components import Group, coefficients, live, ppo_sums
+from hmx.analysis.gradients import gather, layers, make_group_gradients
+from hmx.analysis.measures import TOTAL, Sums, measure
+from hmx.analysis.probe import by_group, group_index, grouped, make_prober, play
+from hmx.analysis.report import Spec, check, make_reporter
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.env.autoreset import Game, batched
+from hmx.env.counting import make_counting
+from hmx.env.protocol import EnvSpec
+from hmx.env.registry import make_env
+from hmx.errors import ExitCode, HmxError
+
+SMALL = Spec(groups=6, per_group=4, buckets=2, chunk=3)
+
+
+def configure(env_id, max_steps=9, num_agents=1, rnn="none", value_target="symlog", **algo):
+    algo = {"num_steps": 8, "update_epochs": 1, "num_minibatches": 1, "max_grad_norm": 0.5, **algo}
+    return Config(
+        run=RunConfig(total_steps=10_000),
+        env=EnvConfig(id=env_id, num_envs=4, max_steps=max_steps, num_agents=num_agents, recall_delay=2, slip=0.3),
+        net=NetConfig(kind="mlp", hidden=(8,), activation="tanh", rnn=rnn, rnn_hidden=4),
+        algo=AlgoConfig(value_target=value_target, **algo),
+    )
+
+
+def built(cfg, env=None):
+    env = env or make_env(cfg.env, RewardWeights())
+    algorithm = make_ppo(cfg, env)
+    return env, algorithm, jax.jit(algorithm.init)(jax.random.key(0))
+
+
+def leaves(tree):
+    return [
+        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+        for x in jax.tree.leaves(tree)
+    ]
+
+
+class Case:
+    """A state, a reporter that is compiled once, and the report of `SMALL`."""
+
+    def __init__(self, cfg, spec=SMALL, env=None):
+        self.cfg = cfg
+        self.env, self.algorithm, self.state = built(cfg, env)
+        self.hypers = self.algorithm.hypers(0)
+        self.reporter = make_reporter(cfg, self.env, spec)
+        self.before = [leaf.copy() for leaf in leaves(self.state)]
+        self.report = self.again()
+
+    def again(self, key=7, **more):
+        return self.reporter(self.state, self.hypers, jax.random.key(key), **more)
+
+
+@pytest.fixture(scope="module")
+def corridor():
+    return Case(configure("corridor", max_steps=30), dataclasses.replace(SMALL, keys="both", crossfit=True))
+
+
+RENDEZVOUS = configure("rendezvous", num_agents=2, value_target="return_norm")
+RECALL = configure("recall", rnn="gru", clip_vf_eps=0.5)
+
+
+def experience(cfg, trained=False):
+    """Rows that an update would learn from, with all that goes with them, and what the update says."""
+    env, algorithm, state = built(cfg)
+    parts = make_parts(cfg, env)
+    hypers = {key: jnp.float32(value) for key, value in algorithm.hypers(0).items()}
+    # together, so that the rollout is compiled once
+    both = jax.jit(lambda *args: (algorithm.experience(*args), algorithm.update(*args)[1] if trained else {}))
+    seen, metrics = both(state, hypers)
+    names = sorted(key for key in seen if key.startswith("carry_"))
+    carry = jax.tree.unflatten(jax.tree.structure(parts.net.initial_carry((1,))), [seen.pop(key) for key in names])
+    return parts, state, hypers, Batch(carry=carry, **seen), metrics
+
+
+def measured(cfg, parts, state, hypers, batch):
+    """The report of those rows, each environment a group."""
+    params, stats = fit_codec(parts, state, batch)
+    frozen = batch._replace(advantage=policy_advantage(cfg.algo, batch, jnp.ones_like(batch.advantage)))
+    rows_per_env = batch.row_weight.shape[0] // cfg.env.num_envs
+    index, real = group_index(frozen, np.arange(batch.row_weight.shape[0]) // rows_per_env, cfg.env.num_envs)
+    several = make_group_gradients(ppo_sums(parts, "analytic"), live("analytic", False))
+    rows = by_group(frozen, index, real)
+    found = gather(several, params, Group(rows, None), stats, hypers)
+    steps = np.asarray(rows.weight).sum((1, 2))
+    assert steps.sum() == batch.weight.sum()
+    assert float(found.more.ratio_error.max()) < 1e-5
+    coefs = coefficients(cfg.algo.vf_coef, {name: float(value) for name, value in hypers.items()}, 0.0)
+    return measure(Sums(found.losses, found.grads, steps, np.ones(len(steps))), (), coefs, layers(params)).whole
+
+
+def test_it_says_what_training_does():
+    """On the very rows of an update of one gradient step: the same gradient norm, losses and entropy. Two agents."""
+    parts, state, hypers, batch, metrics = experience(RENDEZVOUS, trained=True)
+    whole = measured(RENDEZVOUS, parts, state, hypers, batch)
+
+    def number(metric):
+        return float(metrics[metric].total / metrics[metric].count)
+
+    assert whole.parts[TOTAL].norm == pytest.approx(number("train/grad_norm"), rel=2e-5)
+    assert whole.parts[TOTAL].loss == pytest.approx(number("train/total_loss"), rel=2e-5)
+    assert whole.parts["task"].loss == pytest.approx(number("train/policy_loss"), abs=1e-6)
+    assert whole.parts["value"].loss == pytest.approx(0.5 * number("train/value_loss"), rel=2e-5)
+    assert whole.parts["entropy"].loss == pytest.approx(-0.01 * number("train/entropy"), rel=2e-5, abs=1e-7)
+
+
+def test_it_says_what_a_recurrent_loss_says():
+    parts, state, hypers, batch, _ = experience(RECALL)
+    assert jax.tree.leaves(batch.carry)
+    whole = measured(RECALL, parts, state, hypers, batch)
+    gradient = jax.jit(lambda params: jax.grad(lambda p: ppo_loss(parts, p, (), hypers, batch)[0])(params))
+    assert whole.parts[TOTAL].norm == pytest.approx(float(optax.tree.norm(gradient(state.params))), rel=2e-5)
+    assert whole.parts["value"].layers["memory/input"] > 0.0
+
+
+def test_nothing_is_changed_and_the_same_key_gives_the_same(corridor):
+    again = corridor.again()
+    for before, after in zip(corridor.before, leaves(corridor.state), strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert repr(again) == repr(corridor.report)
+    other = corridor.again(key=8)
+    assert (other.returns != again.returns).any()
+
+
+def test_a_report_by_its_figures(corridor):
+    report = corridor.report
+    assert report.returns.shape == report.lengths.shape == report.cut.shape == (6, 4)
+    assert not report.cut.any()
+    assert report.ratio_error < 1e-5 and report.clip_frac == 0.0
+    assert report.one_start
+    whole = report.measures.whole
+    assert whole.steps == report.lengths.sum()
+    assert whole.samples == 24
+    goal = np.round(report.returns + 0.01 * report.lengths, 5)  # 1 for who arrives, and each step costs .01
+    assert set(np.unique(goal)) <= {0.0, 1.0}
+    assert {g for b in report.measures.buckets for g in b.groups} == set(range(6))
+    assert whole.parts["kl"].norm == whole.parts["kl"].raw == 0.0
+    assert set(whole.parts["value"].layers) == {"policy_head", "torso/dense_0", "value_head"}
+    assert report.clip_scale == pytest.approx(min(1.0, 0.5 / whole.parts[TOTAL].norm))
+    assert set(report.crossfit) <= {b.name for b in report.measures.buckets} | {ZERO}
+    assert all(set(norms) == {"task", "entropy", "kl", "value", "total"} for norms in report.crossfit.values())
+
+
+def test_common_keys_leave_only_actions_to_differ():
+    """On a floor that slips at even odds, members that act alike part ways, unless their keys are common."""
+    env = make_env(dataclasses.replace(configure("corridor").env, slip=0.5), RewardWeights())
+    parted = {}
+    for common in (False, True):
+        group = grouped(env, 8, common)
+        step = jax.jit(group.step)
+        state, _ = group.reset(jax.random.split(jax.random.key(0), 24))
+        for i in range(5):
+            state, timestep = step(state, jnp.ones((24, 1), jnp.int32), jax.random.split(jax.random.key(i + 1), 24))
+        obs = np.asarray(timestep.obs).reshape(3, 8, -1)
+        parted[common] = (obs != obs[:, :1]).any((1, 2))
+        assert (obs[:, 0] != obs[:1, 0]).any()  # groups have keys of their own
+    assert parted[False].all() and not parted[True].any()
+
+
+@pytest.fixture(scope="module")
+def counting():
+    """Episodes of ten steps that pay 0 + 1 + ... + 9, looked at every four steps."""
+    cfg = configure("counting")
+    env, _, state = built(cfg, make_counting(0, 10))
+    parts = make_parts(cfg, env)
+    prober = make_prober(env, partial(policy_of, parts), parts.net, num_groups=2, per_group=3, horizon=1, limit=4)
+    assert prober.num_steps == 4
+    return lambda limit: play(prober._replace(limit=limit), state, jax.random.key(0), cfg.algo, 1)
+
+
+def test_only_first_episodes_count(counting):
+    """What auto-reset plays after them has no weight."""
+    probe = counting(70)
+    assert (probe.returns == 45.0).all() and (probe.lengths == 10.0).all() and not probe.cut.any()
+    assert probe.batch.weight.shape == (1, 12 * 6)  # three rounds of play were enough
+    weight = np.asarray(probe.batch.weight[0])
+    assert weight.sum() == 6 * 10
+    assert set(np.asarray(probe.batch.obs)[0, weight > 0, 0]) == set(range(10))
+    assert sorted(probe.group[weight > 0]) == [0] * 30 + [1] * 30
+    assert sorted(probe.member[weight > 0]) == sorted([0, 1, 2] * 20)
+
+
+def test_an_episode_longer_than_the_probe_is_cut(counting):
+    probe = counting(4)
+    assert (probe.returns == 6.0).all() and (probe.lengths == 4.0).all() and probe.cut.all()
+    assert probe.batch.weight.sum() == 6 * 4
+
+
+def test_an_episode_that_its_environment_cuts_is_complete():
+    cfg = configure("counting", max_steps=4)
+    env, _, state = built(cfg)
+    parts = make_parts(cfg, env)
+    prober = make_prober(env, partial(policy_of, parts), parts.net, num_groups=2, per_group=3, horizon=1)
+    probe = play(prober, state, jax.random.key(0), cfg.algo, 1)
+    assert (probe.returns == 6.0).all() and not probe.cut.any()
+
+
+def test_members_share_their_start_and_groups_do_not():
+    cfg = configure("rendezvous", num_agents=2)
+    env, _, state = built(cfg)
+    parts = make_parts(cfg, env)
+    prober = make_prober(env, partial(policy_of, parts), parts.net, num_groups=5, per_group=3, horizon=1)
+    first = np.asarray(jax.jit(prober.begin)(state, jax.random.key(1)).obs).reshape(5, 3, -1)
+    assert (first == first[:, :1]).all()
+    assert len(np.unique(first[:, 0], axis=0)) > 1
+
+
+def coin_env(reward):
+    spec = EnvSpec("coin", (1,), jnp.float32, 2, 1, 0, ("coin",), (), ("a", "b"))
+
+    def move(core, action, key):
+        return core, {"coin": reward(core, action)}, jnp.ones((), bool)
+
+    return batched(
+        spec, Game(lambda key: jax.random.uniform(key), move, lambda x: x[None], lambda x: jnp.ones(2, bool))
+    )
+
+
+@pytest.fixture(scope="module")
+def coin():
+    """Each start pays what it pays, whatever is done: no group has variance."""
+    return Case(configure("corridor"), SMALL, coin_env(lambda core, action: 10.0 * core))
+
+
+def with_spec(case, **change):
+    """Another report with the programs that are compiled already."""
+    kit, *_ = case.reporter.args
+    case.reporter = partial(case.reporter.func, kit._replace(spec=dataclasses.replace(SMALL, **change)))
+    return case.again()
+
+
+def test_groups_without_variance_have_no_task_gradient_under_their_own_baseline(coin):
+    """And do have one under a critic, which judges them by what it expected."""
+    assert [b.name for b in coin.report.measures.buckets] == [ZERO]
+    assert coin.report.measures.whole.parts["task"].norm > 0.0
+    for advantage in ("group", "group-std"):
+        report = with_spec(coin, advantage=advantage)
+        assert report.measures.whole.parts["task"].norm == 0.0
+        assert report.measures.whole.parts["value"].norm == coin.report.measures.whole.parts["value"].norm
+    ranked = with_spec(coin, rank_zeros=True)
+    assert [len(b.groups) for b in ranked.measures.buckets] == [3, 3]
+
+
+def test_ranking_by_other_figures(coin):
+    report = with_spec(coin, by="return")
+    np.testing.assert_array_equal(report.score, report.returns.mean(1))
+    assert not report.one_start
+    names = {g: b.name for b in report.measures.buckets for g in b.groups}
+    assert [names[g] for g in np.argsort(report.score)] == ["bucket_1"] * 3 + ["bucket_2"] * 3
+    td = with_spec(coin, by="td")
+    assert split(td.score, 2) == split(td.returns.mean(1), 2)  # an untrained critic expects about nothing
+    assert (with_spec(coin, by="length").score == 1.0).all()
+
+
+def test_another_policy_to_diverge_from(coin):
+    with_spec(coin, kl_coef=0.1)
+    same = coin.again(reference=coin.state.params).measures.whole.parts["kl"]
+    assert same.raw < 1e-6
+    other = jax.tree.map(lambda leaf: 3 * leaf, jax.jit(coin.algorithm.init)(jax.random.key(5)).params)
+    apart = coin.again(reference=other).measures.whole.parts["kl"]
+    assert apart.raw > 1e-3
+    assert apart.norm == pytest.approx(0.1 * apart.raw)
+    assert apart.loss > 0.0
+
+
+def test_rewards_that_are_no_numbers_are_refused():
+    env = coin_env(lambda core, action: jnp.where(action > 0, jnp.nan, 1.0))
+    with pytest.raises(HmxError, match="not finite") as caught:
+        Case(configure("corridor"), SMALL, env)
+    assert caught.value.exit_code == ExitCode.CHECK_FAILED
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "hint"),
+    [
+        ({"groups": 0}, "0 start states", "--groups"),
+        ({"per_group": 1}, "at least 2", "--per-group"),
+        ({"buckets": 0}, "0 buckets", "--buckets"),
+        ({"buckets": 7}, "6 groups cannot fill 7 buckets", "--groups 112"),
+        ({"crossfit": True, "per_group": 3}, "half of 3", "--per-group"),
+        ({"by": "luck"}, "luck", "reward_std"),
+        ({"advantage": "best"}, "best", "trainer"),
+        ({"keys": "one"}, "one", "independent"),
+        ({"kl": "k4"}, "k4", "analytic"),
+    ],
+)
+def test_impossible_requests(change, words, hint):
+    with pytest.raises(HmxError) as caught:
+        check(dataclasses.replace(SMALL, **change))
+    assert words in caught.value.message and hint in caught.value.hint
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_more_gradients_than_memory():
+    cfg = configure("corridor")
+    reporter = make_reporter(cfg, make_env(cfg.env, RewardWeights()), dataclasses.replace(SMALL, groups=10**9))
+    with pytest.raises(HmxError, match="GiB") as caught:
+        reporter(built(cfg)[2], {}, jax.random.key(0))
+    assert "--groups" in caught.value.hint

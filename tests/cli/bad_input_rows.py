@@ -1,0 +1,257 @@
+"""The table of bad input: what is typed, the exit code, and what the message must say.
+
+`{run}` stands for the folder of a finished run of the corridor. Every row of `FILES` is the content of a configuration
+file, given to `hmx train --config`.
+"""
+
+from __future__ import annotations
+
+from hmx.errors import ExitCode
+
+USAGE, ARTEFACT = ExitCode.USAGE, ExitCode.ARTEFACT
+BIG = str(10**400)
+DIGITS = "9" * 5000
+SET = "--set"
+
+Row = tuple[list[str], int, list[str]]
+
+
+def _rows(command: str, *rows: tuple[list[str], int, list[str]]) -> list[Row]:
+    return [([*command.split(), *words], code, parts) for words, code, parts in rows]
+
+
+ROOT: list[Row] = [
+    (["trian"], USAGE, ["no such command: trian", "did you mean hmx train?"]),
+    (["TRAIN"], USAGE, ["no such command: TRAIN", "hmx --help"]),
+    (["help"], USAGE, ["no such command: help", "hmx --help"]),
+    (["--versoin"], USAGE, ["--versoin", "did you mean --version?"]),
+    (["\x1b[2Jtrain"], USAGE, ["\\x1b[2Jtrain", "hmx --help"]),
+]
+
+TRAIN = _rows(
+    "train",
+    (["surplus"], USAGE, ["unexpected extra argument", "hmx train --help"]),
+    (["--", "--seed"], USAGE, ["unexpected extra argument", "--seed"]),
+    (["--sedd", "1"], USAGE, ["no such option: --sedd", "did you mean --seed?"]),
+    (["-x"], USAGE, ["no such option: -x"]),
+    (["--name"], USAGE, ["'--name' requires an argument"]),
+    (["--json=1"], USAGE, ["'--json' does not take a value"]),
+    (["--env", "hackmatirx"], USAGE, ["env.id = hackmatirx (--env)", "--env hackmatrix"]),
+    (["--env", ""], USAGE, ["env.id", "no such environment"]),
+    (["--seed", "-1"], USAGE, ["run.seed = -1 (--seed)", "--seed 0"]),
+    (["--seed", "1.5"], USAGE, ["run.seed = 1.5", "must be a whole number"]),
+    (["--seed", "0x10"], USAGE, ["run.seed = 0x10", "must be a whole number"]),
+    (["--seed", ""], USAGE, ['run.seed = ""', "must be a whole number"]),
+    (["--seed", str(2**31)], USAGE, ["run.seed = 2147483648", "--seed 2147483647"]),
+    (["--seeds", "0"], USAGE, ["run.num_seeds", "0", "--seeds 1"]),
+    (["--steps", "-1"], USAGE, ["run.total_steps", "-1", "--steps"]),
+    (["--steps", "1e30"], USAGE, ["run.total_steps = 1e30", "at most 9,007,199,254,740,991"]),
+    (["--steps", BIG], USAGE, ["run.total_steps = 1000", "...", "at most"]),
+    (["--num-envs", "-4"], USAGE, ["env.num_envs = -4", "--num-envs 1"]),
+    (["--num-envs", "3.7"], USAGE, ["env.num_envs = 3.7", "--num-envs 4"]),
+    (["--num-envs", "many"], USAGE, ["env.num_envs = many", "must be a whole number"]),
+    (["--num-envs", DIGITS], USAGE, ["env.num_envs = 9999", "...", "--num-envs 512"]),
+    (["--num-envs", "1e400"], USAGE, ["env.num_envs = 1e400", "must be a whole number"]),
+    (["--lr", "fast"], USAGE, ["algo.learning_rate = fast", "--lr"]),
+    (["--lr", "nan"], USAGE, ["algo.learning_rate = nan", "finite"]),
+    (["--lr", "1e999"], USAGE, ["algo.learning_rate = 1e999", "finite"]),
+    (["--lr", "-1"], USAGE, ["algo.learning_rate = -1.0", "must be 0 or more"]),
+    (["--eval-episodes", "-5"], USAGE, ["run.eval_episodes = -5", "--eval-episodes 0"]),
+    (["--wandb", "sometimes"], USAGE, ["run.wandb = sometimes", "disabled, offline, online"]),
+    (["--name", "../escape"], USAGE, ["run.name = ../escape", "--name escape"]),
+    (["--name", "a b"], USAGE, ["run.name = a b", "--name a-b"]),
+    (["--name", "."], USAGE, ["run.name = .", "--name my-run"]),
+    (["--name", "n" * 300], USAGE, ["run.name = nnn", "1 to 100 letters"]),
+    (["--name", "\x1b[31mred"], USAGE, ["run.name = \\x1b[31mred", "--name 31mred"]),
+    (["--name", "a\n\nhint: rm -rf /"], USAGE, ["run.name = a\\n\\nhint: rm -rf /"]),
+    (["--preset", "qick"], USAGE, ["there is no preset qick", "--preset quick"]),
+    (["--preset", ""], USAGE, ['there is no preset ""', "presets are default"]),
+    (["--preset", "../../etc/passwd"], USAGE, ["there is no preset ../../etc/passwd"]),
+    (["--config", "missing.toml"], USAGE, ["there is no configuration file missing.toml"]),
+    (["--config", "\x1b[2J.toml"], USAGE, ["there is no configuration file \\x1b[2J.toml"]),
+    (["--config", "."], USAGE, ["there is no configuration file run.toml"]),
+    (["--config", "/dev/zero"], USAGE, ["cannot read /dev/zero", "more than 1,048,576 bytes"]),
+    (["--config", "a\0b"], USAGE, ["'--config'", "null byte"]),
+    ([SET, ""], USAGE, ['--set "": must read section.key=value']),
+    ([SET, "=3"], USAGE, ["--set =3: must read section.key=value"]),
+    ([SET, "gamma"], USAGE, ["must read section.key=value", "algo.gamma"]),
+    ([SET, "algo.gamma"], USAGE, ["must read section.key=value", "--set algo.gamma=0.99"]),
+    ([SET, "algo=1"], USAGE, ["algo = 1", "unknown key"]),
+    ([SET, "a.b.c=1"], USAGE, ["a.b.c = 1", "unknown section a", "sections are run, env"]),
+    ([SET, "algo.gama=0.9"], USAGE, ["algo.gama = 0.9", "did you mean algo.gamma=0.9?"]),
+    ([SET, "agent.gamma=0.9"], USAGE, ["unknown section agent", "algo.gamma=0.9"]),
+    ([SET, "ALGO.GAMMA=2"], USAGE, ["unknown section ALGO", "algo.gamma"]),
+    ([SET, "\ud800=1"], USAGE, ["\\ud800 = 1", "unknown key"]),
+    ([SET, "run.wandb_project=\ud800"], USAGE, ["run.wandb_project = \\ud800", "not UTF-8"]),
+    ([SET, "algo.gamma="], USAGE, ['algo.gamma = ""', "must be a number"]),
+    ([SET, "algo.gamma=1.0001"], USAGE, ["algo.gamma = 1.0001", "from 0 to 1"]),
+    ([SET, "algo.gamma=-inf"], USAGE, ["algo.gamma = -inf", "finite"]),
+    ([SET, "algo.gamma=0.9=0.8"], USAGE, ["algo.gamma = 0.9=0.8", "must be a number"]),
+    ([SET, "algo.norm_adv=maybe"], USAGE, ["algo.norm_adv = maybe", "true or false"]),
+    ([SET, "algo.name=dqn"], USAGE, ["algo.name = dqn", "ppo"]),
+    ([SET, "algo.num_minibatches=7"], USAGE, ["algo.num_minibatches = 7", "try algo.num_minibatches=8"]),
+    ([SET, "algo.num_minibatches=0"], USAGE, ["algo.num_minibatches = 0", "1 or more"]),
+    ([SET, "algo.clip_eps=0"], USAGE, ["algo.clip_eps = 0.0", "above 0"]),
+    ([SET, "algo.lr_schedule=cosin"], USAGE, ["algo.lr_schedule = cosin", "cosine"]),
+    ([SET, "net.hidden="], USAGE, ["net.hidden", "at least one width"]),
+    ([SET, "net.hidden=64,,64"], USAGE, ["net.hidden = 64,,64", "list of whole numbers"]),
+    ([SET, "net.hidden=64,0"], USAGE, ["net.hidden = 64,0", "1 or more"]),
+    ([SET, "net.activation=tahn"], USAGE, ["net.activation = tahn", "net.activation=tanh"]),
+    ([SET, "net.kind=cells", "--env", "corridor"], USAGE, ["net.kind = cells", "env.id = corridor", "net.kind=mlp"]),
+    ([SET, "env.num_agents=3", "--env", "hackmatrix"], USAGE, ["env.num_agents = 3", "hackmatrix has one agent"]),
+    ([SET, "run.root="], USAGE, ["run.root", "must name a folder"]),
+    ([SET, "reward.kils=1"], USAGE, ["reward.kils = 1", "reward.kills"]),
+    ([SET, "reward.kills=nan"], USAGE, ["reward.kills = nan", "finite"]),
+    ([SET, "algo.value_target=two_hot", SET, "algo.clip_vf_eps=0.2"], USAGE, ["cannot be clipped"]),
+    (["--preset", "tiny", SET, "run.root=/proc/x"], USAGE, ["cannot write the run folder /proc/x"]),
+    (["--preset", "tiny", SET, "run.root=/dev/null/x"], USAGE, ["cannot write the run folder /dev/null/x"]),
+)
+
+RESUME = _rows(
+    "resume",
+    ([], USAGE, ["missing argument 'RUN'"]),
+    (["a", "b"], USAGE, ["unexpected extra argument"]),
+    (["a\0b"], USAGE, ["'RUN'", "null byte"]),
+    (["\ud800"], USAGE, ["'RUN'", "surrogates"]),
+    ([""], ARTEFACT, ["is not a run folder"]),
+    (["/"], ARTEFACT, ["/ is not a run folder"]),
+    (["../.."], ARTEFACT, ["../.. is not a run folder"]),
+    (["~nobody-of-that-name/x"], ARTEFACT, ["there is no run ~nobody-of-that-name/x"]),
+    (["n" * 5000], ARTEFACT, ["cannot read nnn", "too long"]),
+    (["nosuch", "--steps", "x"], ARTEFACT, ["there is no run nosuch"]),
+    (["{run}", "--steps"], USAGE, ["'--steps' requires an argument"]),
+    (["{run}", "--steps", "x"], USAGE, ["run.total_steps = x", "whole number"]),
+    (["{run}", "--steps", "0"], USAGE, ["run.total_steps = 0", "1 or more"]),
+    (["{run}", SET, "algo.gamma=2"], USAGE, ["algo.gamma = 2.0", "from 0 to 1"]),
+    (["{run}", SET, "algo.gama=0.9"], USAGE, ["algo.gama", "algo.gamma=0.9"]),
+    (["{run}", SET, "env.num_envs=7"], USAGE, ["env.num_envs: 16 cannot become 7", "hmx train --config"]),
+    (["{run}", SET, "run.seed=3"], USAGE, ["run.seed: 0 cannot become 3"]),
+    (["{run}", SET, "x"], USAGE, ["--set x: must read section.key=value"]),
+)
+
+EVALUATE = _rows(
+    "evaluate",
+    ([], USAGE, ["missing argument 'RUN'"]),
+    (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["/dev/null"], ARTEFACT, ["there is no run /dev/null"]),
+    (["{run}", "--polciy", "x"], USAGE, ["no such option: --polciy", "did you mean --policy?"]),
+    (["{run}", "--policy", "lucky"], USAGE, ["lucky", "random, sampled, greedy"]),
+    (["{run}", "--episodes", "0"], USAGE, ["0 episodes"]),
+    (["{run}", "--episodes", "-3"], USAGE, ["-3 episodes"]),
+    (["{run}", "--episodes", "1.5"], USAGE, ["'--episodes'", "valid integer"]),
+    (["{run}", "--episodes", "1000000000000"], USAGE, ["1,000,000,000,000 episodes", "--episodes 10000000"]),
+    (["{run}", "--seed", "many"], USAGE, ["'--seed'", "valid integer"]),
+    (["{run}", "--seed", "-1"], USAGE, ["'--seed'", "greater than or equal to 0"]),
+    (["{run}", "--seed", str(2**70)], USAGE, ["'--seed'", "less than or equal to 2147483647"]),
+    (["{run}", "--checkpoint", "x"], USAGE, ["'--checkpoint'", "valid integer"]),
+)
+
+WATCH = _rows(
+    "watch",
+    ([], USAGE, ["no run to watch", "--random"]),
+    (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["{run}"], USAGE, ["only hackmatrix can be drawn", "hmx evaluate"]),
+    (["--random", "--episodes", "0"], USAGE, ["'--episodes'", "greater than or equal to 1"]),
+    (["--random", "--delay", "nan"], USAGE, ["'--delay'", "greater than or equal to 0"]),
+    (["--random", "--delay", "x"], USAGE, ["'--delay'", "valid number"]),
+    (["--random", "--seed", str(2**31)], USAGE, ["'--seed'", "less than or equal to 2147483647"]),
+    (["--random", "--scenario", "gone.json"], ARTEFACT, ["there is no scenario file gone.json"]),
+    (["--random", "--scenario", "."], ARTEFACT, ["cannot read ."]),
+    (["--random", "--scenario", "/dev/zero"], ARTEFACT, ["cannot read /dev/zero", "more than 1,048,576 bytes"]),
+    (["--random", "--scenario", "/dev/null"], USAGE, ["/dev/null is not JSON", "line 1"]),
+)
+
+PLAY = _rows(
+    "play",
+    ([], USAGE, ["standard input is not a terminal"]),
+    (["x"], USAGE, ["unexpected extra argument"]),
+    (["--seed", "x"], USAGE, ["'--seed'", "valid integer"]),
+    (["--seed", "-1"], USAGE, ["'--seed'", "greater than or equal to 0"]),
+)
+
+COMPUTE_CONFIG = _rows(
+    "compute-config",
+    (["a", "b"], USAGE, ["unexpected extra argument"]),
+    (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["--num-agnets", "3"], USAGE, ["no such option: --num-agnets", "did you mean --num-agents?"]),
+    (["--num-agents", "0"], USAGE, ["E_NOT_POSITIVE", "--num-agents 1"]),
+    (["--num-agents", "x"], USAGE, ["E_NOT_INT", "'x'"]),
+    (["--num-agents", "24.0"], USAGE, ["E_NOT_INT", "--num-agents 24"]),
+    (["--num-agents", BIG], USAGE, ["E_TOO_LARGE", "2^53 - 1"]),
+    (["--num-agents", DIGITS], USAGE, ["E_TOO_LARGE", "2^53 - 1"]),
+    (["--num-agents", "257"], USAGE, ["E_SEGMENTS_LT_AGENTS", "--num-agents 256", "--batch-size 540672"]),
+    (["--batch-size", "1"], USAGE, ["3 problems", "E_BATCH_LT_HORIZON", "--batch-size 524288"]),
+    (["--minibatch-size", "1048576"], USAGE, ["E_MINIBATCH_GT_BATCH", "--batch-size 1048576"]),
+    (["--bptt-horizon", "63"], USAGE, ["E_MINIBATCH_NOT_MULTIPLE_OF_HORIZON", "--bptt-horizon 64"]),
+    (["--bptt-horizon", "1"], USAGE, ["E_HORIZON_TOO_SHORT", "--bptt-horizon 2"]),
+    (["--num-workers", "3"], USAGE, ["E_WORKERS_NOT_MULTIPLE_OF_ASYNC", "--num-workers 4"]),
+    (["--sweep", "foo=1"], USAGE, ["--sweep foo: no such input", "num_agents"]),
+    (["--sweep", "num_agents="], USAGE, ["no values"]),
+    (["--config", "missing.toml"], USAGE, ["there is no configuration file missing.toml"]),
+    (["--preset", "nope"], USAGE, ["there is no preset nope"]),
+)
+
+RUNS = _rows(
+    "runs",
+    (["lst"], USAGE, ["no such command: lst", "did you mean hmx runs list?"]),
+    (["list", "x"], USAGE, ["unexpected extra argument"]),
+    (["list", "--jsno"], USAGE, ["no such option: --jsno", "did you mean --json?"]),
+    (["verify"], USAGE, ["missing argument 'RUN'"]),
+    (["verify", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["verify", "/"], ARTEFACT, ["/ is not a run folder"]),
+    (["verify", "~nobody-of-that-name/x"], ARTEFACT, ["there is no run ~nobody-of-that-name/x"]),
+    (["sync"], USAGE, ["missing argument 'RUN'"]),
+    (["sync", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["sync", "{run}", "--project"], USAGE, ["'--project' requires an argument"]),
+)
+
+GRAD_REPORT = _rows(
+    "grad-report",
+    ([], USAGE, ["missing argument 'RUN'"]),
+    (["nosuch"], ARTEFACT, ["nosuch"]),
+    (["{run}", "--checkpiont", "3"], USAGE, ["no such option: --checkpiont", "did you mean --checkpoint?"]),
+    (["{run}", "--checkpoint", "newest"], USAGE, ["'--checkpoint'", "valid integer"]),
+    (["{run}", "--groups", "many"], USAGE, ["'--groups'", "valid integer"]),
+)
+
+COMMANDS: list[Row] = [
+    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPUTE_CONFIG, *RUNS, *GRAD_REPORT,
+]  # fmt: skip
+
+FILES: dict[str, tuple[str | bytes, list[str]]] = {
+    "typo": ("[algo]\ngama = 0.9\n", ["algo.gama = 0.9 (mine.toml:2)", "in mine.toml:2, section [algo], set gamma"]),
+    "no section": ("gamma = 0.9\n", ["gamma = 0.9 (mine.toml:1)", "algo.gamma=0.9"]),
+    "open bracket": ("[algo\ngamma = 0.9\n", ["mine.toml:1: not valid TOML"]),
+    "text for a number": ('[algo]\ngamma = "high"\n', ["algo.gamma = high (mine.toml:2)", "must be a number"]),
+    "truth for a number": ("[env]\nnum_envs = true\n", ["env.num_envs = true", "must be a whole number"]),
+    "date for a number": ("[algo]\ngamma = 1979-05-27T07:32:00Z\n", ["algo.gamma = 1979-05-27 07:32", "number"]),
+    "table for a number": ("[algo]\ngamma = {a = 1}\n", ["algo.gamma = {...}", "must be a number"]),
+    "number for a text": ("[run]\nroot = 3\n", ["run.root = 3 (mine.toml:2)", "must be text in quotes"]),
+    "number for a section": ("algo = 3\n", ["algo = 3 (mine.toml:1)", "unknown key"]),
+    "section of sections": ("[algo.x]\ny = 1\n", ["algo.x = {...}", "unknown key"]),
+    "list of sections": ("[[algo]]\ngamma = 1\n", ["algo = [...]", "unknown key"]),
+    "nested list": ("[net]\nhidden = [64, [32]]\n", ["net.hidden = 64,[...]", "list of whole numbers"]),
+    "list of truths": ("[net]\nhidden = [true]\n", ["net.hidden = true", "list of whole numbers"]),
+    "key twice": ("[algo]\ngamma = 0.9\ngamma = 0.8\n", ["mine.toml:3: not valid TOML", "gamma = 0.8"]),
+    "section twice": ("[algo]\n[algo]\n", ["mine.toml:2: not valid TOML"]),
+    "not a number": ("[algo]\ngamma = nan\n", ["algo.gamma = nan", "finite"]),
+    "infinite": ("[env]\nnum_envs = 1e999\n", ["env.num_envs = inf", "must be a whole number"]),
+    "5,000 digits": (f"[env]\nnum_envs = {DIGITS}\n", ["mine.toml:2: not valid TOML", "4300 digits"]),
+    "5,000 hex digits": (f"[env]\nnum_envs = 0x{'f' * 5000}\n", ["a number of 20,000 bits", "at most"]),
+    "newer": ("schema = 99\n", ["mine.toml has schema 99", "newer hmx", "upgrade"]),
+    "schema 0": ("schema = 0\n", ["schema must be a whole number, not 0"]),
+    "schema of text": ('schema = "1"\n', ["schema must be a whole number, not '1'"]),
+    "schema that is huge": (f"schema = 0x{'f' * 5000}\n", ["has schema a number of 20,000 bits", "newer hmx"]),
+    "UTF-16": ("[algo]".encode("utf-16"), ["mine.toml is not a text file in UTF-8"]),
+    "picture": (b"\x89PNG\r\n\x1a\n\xff", ["mine.toml is not a text file in UTF-8"]),
+    "zero bytes": ("a\0b", ["mine.toml:1: not valid TOML", "a\\x00b"]),
+    "too long": ("#" * 2_000_000, ["cannot read mine.toml", "more than 1,048,576 bytes"]),
+    "deep": ("x = " + "[" * 20_000, ["nested too deeply"]),
+    "escape codes": ('"\\u001b[2J" = 1\n', ["\\x1b[2J = 1", "unknown key"]),
+    "forged hint": ('[env]\nid = "x\\n\\nhint: rm -rf /"\n', ["env.id = x\\n\\nhint: rm -rf /"]),
+    "forged hint in a name": ('"a\\n\\nhint: rm -rf /" = 1\n', ["a\\n\\nhint: rm -rf / = 1", "unknown key"]),
+    "text right to left": ('[env]\nid = "\\u202eabc"\n', ["env.id = \\u202eabc"]),
+    "long text": ('[run]\nname = "' + "x" * 100_000 + '"\n', ["run.name = xxx", "...", "1 to 100 letters"]),
+    "3,000 keys": ("".join(f"k{i} = 1\n" for i in range(3000)), ["3,000 problems", "k0 = 1", "and 2,980 more"]),
+    "3,000 widths": (f"[net]\nhidden = {[-1] * 3000}\n", ["net.hidden = -1,-1", "...", "1 or more"]),
+}

@@ -1,0 +1,287 @@
+"""`hmx compute-config` as a user runs it."""
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hmx.config import codec
+from hmx.config.derive import problems
+from hmx.config.load import load
+
+GOLDEN = Path(__file__).parent / "golden"
+HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
+FORMS = [
+    (["--num-agents", "24"], "compute-config-24.txt", "80"),
+    (["--num-agents", "24", "--explain", "--sps", "20000,190000"], "compute-config-explain.txt", "100"),
+    (["--preset", "tiny", "--gpu-mem", "1GiB"], "compute-config-tiny.txt", "100"),
+    (["--sweep", "num_agents=3,24,257"], "compute-config-sweep.txt", "80"),
+]
+
+
+def rounded(value):
+    """Floats to 12 digits: the last bits of a cosine differ between machines."""
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    if isinstance(value, dict):
+        return {name: rounded(inner) for name, inner in value.items()}
+    return [rounded(inner) for inner in value] if isinstance(value, list) else value
+
+
+def numbers(text):
+    """Name -> value of the rows of a table."""
+    rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
+    return {row[0]: row[1] for row in rows if len(row) > 1}
+
+
+def refused(result, code, *parts):
+    assert result.exit_code == code, result.output
+    error, _, hint = result.stderr.rpartition("\n\n")
+    assert error.startswith("error: ") and hint.startswith("hint: ")
+    assert "Traceback" not in result.stderr and "crash" not in result.stderr
+    for part in parts:
+        assert part in result.stderr
+
+
+@pytest.mark.parametrize(("words", "file", "columns"), FORMS, ids=[form[1] for form in FORMS])
+def test_the_tables_are_as_committed(hmx, monkeypatch, words, file, columns):
+    """To accept a change: write the new text to the file."""
+    monkeypatch.setenv("COLUMNS", columns)
+    result = hmx("compute-config", *words)
+    assert result.exit_code == 0
+    assert result.stdout == (GOLDEN / file).read_text(), GOLDEN / file
+    assert max(map(len, result.stdout.splitlines())) <= int(columns)
+    assert "\x1b" not in result.stdout and not any(line.endswith(" ") for line in result.stdout.splitlines())
+
+
+def test_the_object_is_as_committed(hmx):
+    result = hmx("compute-config", "--num-agents", "24", "--sps", "20000", "--gpu-mem", "80GB", "--json")
+    assert result.exit_code == 0 and result.stdout.count("\n") == 1
+    expected = json.loads((GOLDEN / "compute-config-24.json").read_text())
+    assert rounded(json.loads(result.stdout)) == rounded(expected)
+
+
+def test_24_agents_as_published(hmx):
+    shown = numbers(hmx("compute-config", "--num-agents", "24").stdout)
+    expected = {
+        "target_batch_size_raw": "170", "target_batch_size": "170", "batch_size_envs": "160", "num_envs": "320",
+        "envs_per_worker": "20", "total_agents": "7,680", "agents_per_forward": "3,840", "segments": "8,192",
+        "minibatch_segments": "256", "num_minibatches": "32", "gradient_updates_per_batch": "32",
+        "total_epochs": "19,073", "stored_agent_steps": "524,288", "env_steps_per_batch_floor": "21,845",
+        "samples_per_update": "16,384", "agent_steps_per_agent": "68.2667",
+    }  # fmt: skip
+    assert {name: shown[name] for name in expected} == expected
+    result = hmx("compute-config", "--num-agents", "24")
+    text = " ".join(result.stdout.split())
+    for row in ("per agent 1,638 68.2667", "per batch 12,582,912 524,288", "per gradient 393,216 16,384"):
+        assert row in text
+    assert "253,755,392 253.8 MB 242.0 MiB" in text and "training uses no yes" in text
+    warned = result.stderr
+    assert "W_ROLLOUT_OVERSHOOT" in warned and "491,520" in warned and "(30 minibatches)" in warned
+    assert "983,040" in warned and "(60 minibatches)" in warned
+
+
+def test_the_published_comparison_of_3_and_24_agents(hmx):
+    result = hmx("compute-config", "--sweep", "num_agents=3,24")
+    assert result.exit_code == 0 and result.stderr == ""
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
+    assert {name: rows[name] for name in list(rows)[2:9]} == {
+        "target_batch_size": ["1,365", "170"],
+        "batch_size_envs": ["1,360", "160"],
+        "num_envs": ["2,720", "320"],
+        "envs_per_worker": ["170", "20"],
+        "steps_per_env_seed": ["192", "1,638"],
+        "agent_steps_per_batch_seed": ["1,572,864", "12,582,912"],
+        "experiences_per_gradient_seed": ["49,152", "393,216"],
+    }
+
+
+def test_a_sweep_for_programs(hmx):
+    words = ["compute-config", "--batch-size", "524_288", "--sweep", "num-agents=24,257,x"]
+    listed = json.loads(hmx(*words, "--json").stdout)
+    assert [item["codes"]["errors"] for item in listed] == [[], ["E_SEGMENTS_LT_AGENTS"], ["E_NOT_INT"]]
+    rows = list(csv.DictReader(io.StringIO(hmx(*words, "--csv").stdout)))
+    assert [(row["num_agents"], row["valid"], row["errors"]) for row in rows] == [
+        ("24", "true", ""),
+        ("257", "false", "E_SEGMENTS_LT_AGENTS"),
+        ("x", "false", "E_NOT_INT"),
+    ]
+    assert rows[0]["rollout_collected_agent_steps"] == "979200" and rows[2]["segments"] == ""
+    assert rows[0]["warnings"] == "W_STEP_COUNTER_NEEDS_INT64 W_ROLLOUT_OVERSHOOT"
+
+
+def test_comma_separated_values(hmx):
+    result = hmx("compute-config", "--csv")
+    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(result.stdout))}
+    assert rows["batch_size"]["value"] == "524288" and rows["exact_fit"]["value"] == "false"
+    assert rows["num_envs"] == {"group": "environments", "name": "num_envs", "value": "2720", "unit": "envs"}
+    assert rows["obs_bytes_seed"]["value"] == "253755392"
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--num-agents", "257"], ["E_SEGMENTS_LT_AGENTS", "--batch-size 540672", "--bptt-horizon 32", "--fix"]),
+        (
+            ["--minibatch-size", "20000"],
+            ["2 problems", "E_MINIBATCH_NOT_MULTIPLE_OF_HORIZON", "E_SEGMENTS_NOT_MULTIPLE"],
+        ),
+        (["--num-agents", "many"], ["E_NOT_INT", "'many'"]),
+        (["--num-agents", "24.0"], ["E_NOT_INT", "24.0", "--num-agents 24"]),
+        (["--num-agents", "1e400"], ["E_NOT_INT", "1e400"]),
+        (["--num-agents", "9" * 5000], ["E_TOO_LARGE"]),
+        (["--num-agents", ""], ["E_NOT_INT"]),
+        (["--num-workers", "0"], ["E_NOT_POSITIVE", "--num-workers 1", "--num-workers 16"]),
+        (["--bptt-horizon", "-64"], ["E_NOT_POSITIVE", "-64"]),
+        (["--num-workers", "0", "--batch-size", "x"], ["E_NOT_POSITIVE", "E_NOT_INT", "2 problems"]),
+        (["--preset", "quick", "--num-agents", "2"], ["E_NUM_AGENTS", "hackmatrix has one agent"]),
+        (["--preset", "tiny", "--batch-size", "280", "--minibatch-size", "70"], ["E_NO_EXACT_FIT", "--fix"]),
+    ],
+)
+def test_problems_are_all_told_and_the_object_comes_all_the_same(hmx, words, parts):
+    result = hmx("compute-config", *words)
+    refused(result, 2, *parts)
+    assert result.stdout == ""
+    told = hmx("compute-config", *words, "--json")
+    refused(told, 2, *parts)
+    found = json.loads(told.stdout)
+    assert (
+        found["valid"] is False
+        and found["errors"]
+        and set(found["codes"]["errors"]) <= set(parts) | {p["code"] for p in found["errors"]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "parts"),
+    [
+        (["--config", "missing.toml"], 2, ["there is no configuration file missing.toml"]),
+        (["--preset", "meta"], 2, ["there is no preset meta", "--preset metta"]),
+        (["nowhere"], 3, ["there is no run nowhere"]),
+        (["nowhere", "--config", "x.toml"], 2, ["--config cannot be given with it"]),
+        (["nowhere", "--preset", "tiny"], 2, ["--preset cannot be given with it"]),
+        (["--sweep", "num_agent=3"], 2, ["no such input", "num_agents"]),
+        (["--sweep", "num_agents="], 2, ["no values"]),
+        (["--sweep", "num_agents=3", "--num-agents", "4"], 2, ["given too"]),
+        (["--sps", "fast"], 2, ["--sps fast", "above 0"]),
+        (["--sps", "1,,2"], 2, ["--sps", "above 0"]),
+        (["--sps", "nan"], 2, ["--sps nan"]),
+        (["--gpu-mem", "80"], 2, ["80GB or 80GiB"]),
+        (["--gpu-mem", "0GB"], 2, ["with its unit"]),
+        (["--parameters", "1e6"], 2, ["whole number from 1"]),
+        (["--parameters", "5", "--preset", "tiny"], 2, ["network of this configuration is known"]),
+        (["--fix", "--json"], 2, ["--fix and --json"]),
+        (["--csv", "--json"], 2, ["--csv and --json"]),
+        (["--forward-target", "5", "--forward-pass-minibatch-target-size", "6"], 2, ["the same input"]),
+        (["--num-agent", "4"], 2, ["no such option", "--num-agents"]),
+        (["--num-agents", "x", "--fix"], 2, ["E_NOT_INT"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_answered(hmx, tmp_path, words, code, parts):
+    result = hmx("compute-config", *words)
+    refused(result, code, *parts)
+    assert result.stdout == "" and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--num-agents", "24"],
+        ["--num-agents", "257"],
+        ["--minibatch-size", "20000", "--forward-target", "100"],
+        ["--num-agents", "1", "--preset", "metta"],
+        ["--preset", "tiny", "--batch-size", "250"],
+        ["--num-workers", "3", "--total-timesteps", "1"],
+    ],
+)
+def test_fix_prints_a_file_that_train_takes(hmx, tmp_path, words):
+    result = hmx("compute-config", *words, "--fix")
+    assert result.exit_code == 0 and result.stderr == ""
+    (tmp_path / "fixed.toml").write_text(result.stdout)
+    cfg = load(file=tmp_path / "fixed.toml", environ={}).config
+    assert problems(cfg) == [] and result.stdout.endswith(codec.to_toml(cfg))
+    again = hmx("compute-config", "--config", "fixed.toml", "--json")
+    found = json.loads(again.stdout)
+    assert again.exit_code == 0 and found["trainer"] and found["derived"]["exact_fit"]
+    assert result.stdout.startswith("# The nearest configuration")
+
+
+def test_the_short_name_of_the_forward_target(hmx):
+    words = ["compute-config", "--json"]
+    for name in ("--forward-target", "--forward-pass-minibatch-target-size"):
+        assert json.loads(hmx(*words, name, "8_192").stdout)["input"]["forward_pass_minibatch_target_size"] == 8192
+
+
+def test_a_run_a_file_and_a_preset(hmx, tmp_path, trained):
+    run = json.loads(hmx("compute-config", str(trained / "corridor"), "--json").stdout)
+    assert run["source"] == "run corridor" and run["train"]["num_updates"] == 16
+    (tmp_path / "sizes.toml").write_text("[batch]\nnum_agents = 24\n")
+    sizes = json.loads(hmx("compute-config", "--config", "sizes.toml", "--json").stdout)
+    assert sizes["input"]["num_agents"] == 24 and sizes["source"] == "sizes.toml"
+    note = hmx("compute-config", "--preset", "metta").stdout
+    assert "hmx train --preset metta has the same hyperparameters" in " ".join(note.split())
+
+
+LOADED = """
+import sys
+from hmx.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
+print("loaded:", *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--num-agents", "24", "--sps", "1e5", "--gpu-mem", "1MB"],
+        ["--preset", "metta", "--fix", "--num-agents", "5"],
+        ["--preset", "quick", "--batch-size", "777", "--json"],
+        ["--sweep", "bptt_horizon=1,64,63"],
+    ],
+)
+def test_nothing_heavy_is_loaded(shell, words):
+    done = shell("-c", LOADED, "compute-config", *words)
+    loaded = set(done.stderr.rpartition("loaded:")[2].split())
+    assert "hmx" in loaded and "typer" in loaded
+    assert not loaded & HEAVY
+
+
+def test_a_closed_pipe_ends_quietly(environ, tmp_path):
+    reader = "import sys; sys.stdin.close()"
+    line = f'"{sys.executable}" -m hmx compute-config --sweep num_agents=1,2 | "{sys.executable}" -c "{reader}"'
+    done = subprocess.run(["bash", "-c", line], env=environ(), cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+def test_colour_for_a_terminal_that_wants_it(shell):
+    plain = shell("-m", "hmx", "compute-config", NO_COLOR="1").stdout
+    coloured = shell("-m", "hmx", "compute-config", NO_COLOR="", FORCE_COLOR="1", TERM="xterm").stdout
+    assert "\x1b[" not in plain and "\x1b[1m" in coloured
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "80", "120"])
+def test_numbers_are_never_cut(hmx, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    text = hmx("compute-config", "--sps", "20000").stdout
+    assert max(map(len, text.splitlines())) <= int(columns)
+    for number in ("10,000,000,000", "1,572,864", "1,040,400", "0.0744045", "19,073", "138.9 h"):
+        assert number in text
+
+
+def test_the_page_explains_every_code():
+    root = Path(__file__).parents[2]
+    sources = [*(root / "hmx" / "config").glob("batch*.py"), *(root / "hmx" / "jobs").glob("*.py")]
+    codes = {code for path in sources for code in re.findall(r'"([EW]_[A-Z0-9_]+)"', path.read_text())}
+    page = (root / "docs" / "batch-math.md").read_text()
+    # a forward pass far below its target is a remark, and has no code in any output
+    assert codes - {"W_FORWARD_UNDER"} <= set(re.findall(r"`([EW]_[A-Z0-9_]+)`", page))
+    keys = set(json.loads((GOLDEN / "compute-config-24.json").read_text()))
+    assert keys <= set(re.findall(r"`(\w+)`", page))

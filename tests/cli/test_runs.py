@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmx.jobs import sync as syncs
+from hmx.records import meta as metas
+
+DATA = Path(__file__).parents[1] / "data"
+
+HOLD = """
+import sys
+from hmx.records.layout import RunPaths
+from hmx.records.lock import RunLock
+with RunLock(RunPaths(sys.argv[1], "corridor")):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """An interrupted run, `corridor`, below `runs/`."""
+    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
+        archive.extractall(tmp_path / "runs", filter="data")
+    return tmp_path / "runs" / "corridor"
+
+
+@pytest.fixture
+def holder(run: Path, environ: Callable[..., dict[str, str]]) -> Iterator[subprocess.Popen[str]]:
+    """Another process that writes to the run."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(run.parent)],
+        env=environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.communicate("\n")
+
+
+def test_the_list(hmx: Any, run: Path) -> None:
+    result = hmx("runs", "list")
+    assert (result.exit_code, result.stderr) == (0, "")
+    head, row = (line.split() for line in result.stdout.splitlines() if line.strip() and "─" not in line)
+    assert head == ["run", "state", "steps", "return", "size", "age"]
+    assert row[:3] == ["corridor", "interrupted", "64"]
+    assert hmx("runs", "list", "--root", "elsewhere").stdout == "no runs in elsewhere; `hmx train` makes one\n"
+    data = json.loads(hmx("runs", "list", "--json").stdout)
+    assert [(row["name"], row["state"], row["update"]) for row in data["runs"]] == [("corridor", "interrupted", 4)]
+
+
+def test_a_whole_run_and_a_damaged_one(hmx: Any, run: Path) -> None:
+    result = hmx("runs", "verify", "corridor")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "runs/corridor: whole; intact checkpoints: 2, 4\n"
+    (run / "checkpoints" / "4" / "manifest.json").unlink()
+    (run / "metrics.jsonl").write_text("")
+    result = hmx("runs", "verify", "corridor")
+    assert result.exit_code == 3
+    assert "checkpoints/4" in result.stdout
+    assert "metrics.jsonl" in result.stdout
+    assert "lacks updates 1 to 2" in result.stdout
+    assert "runs/corridor: damaged; intact checkpoints: 2" in result.stdout
+    assert "error: runs/corridor: 3 things damaged or missing" in result.stderr
+    assert "checkpoint 2 is the newest intact one: hmx resume corridor goes on from it" in result.stderr
+    result = hmx("runs", "verify", "corridor", "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["damage"][0]["path"] == "checkpoints/4"
+
+
+def test_what_is_in_a_file_does_not_reach_the_terminal_raw(hmx: Any, run: Path) -> None:
+    (run / "reports" / "\x1b[31m.json").write_text("{")
+    result = hmx("runs", "verify", "corridor")
+    assert result.exit_code == 3
+    assert "\x1b" not in result.stdout
+    assert "reports/\\x1b[31m.json" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("runs",), 2, "Usage: hmx runs"),
+        (("runs", "lst"), 2, "did you mean hmx runs list?"),
+        (("runs", "verify"), 2, "missing argument"),
+        (("runs", "verify", "coridor"), 3, "did you mean corridor?"),
+        (("runs", "verify", "corridor", "--jsn"), 2, "did you mean --json?"),
+        (("runs", "sync", "coridor"), 3, "did you mean corridor?"),
+        (("resume", "corridor", "--set", "nothing"), 2, "must read section.key=value"),
+        (("resume", "corridor", "--set", "net.hidden=8"), 2, "net.hidden: 4 cannot become 8"),
+        (("resume", "corridor", "--dry-run", "--set", "run.keep=0"), 2, "run.keep"),
+    ],
+)
+def test_mistakes(words: tuple[str, ...], code: int, said: str, hmx: Any, run: Path) -> None:
+    result = hmx(*words)
+    assert result.exit_code == code
+    assert said in result.stderr + result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_a_dry_resumption(hmx: Any, run: Path) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    shutil.copytree(run / "checkpoints" / "4", run / "checkpoints" / "6")
+    result = hmx("resume", "corridor", "--dry-run", "--steps", "256", "--set", "algo.gamma=0.9", "--set", "run.keep=9")
+    assert result.exit_code == 0, result.stderr
+    assert "update 4, 64 steps per seed" in result.stdout
+    assert "update 16, 256 steps per seed" in result.stdout
+    for line in ("run.total_steps: 128 becomes 256", "algo.gamma: 0.99 becomes 0.9", "run.keep: 3 becomes 9"):
+        assert line in result.stdout
+    assert "warning: checkpoint 6 is damaged (the manifest is of update 4)" in result.stderr
+    shutil.rmtree(run / "checkpoints" / "6")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    data = json.loads(hmx("resume", "corridor", "--dry-run", "--steps", "256", "--json").stdout)
+    assert (data["update"], data["changes"]) == (4, {"run.total_steps": [128, 256]})
+
+
+def test_a_second_process_is_refused(hmx: Any, run: Path, holder: subprocess.Popen[str]) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    for words in (("resume", "corridor"), ("train", "--preset", "tiny", "--name", "corridor", "--force")):
+        result = hmx(*words)
+        assert result.exit_code == 2
+        assert f"error: runs/corridor is in use: process {holder.pid} writes to it since" in result.stderr
+        assert f"kill -INT {holder.pid}" in result.stderr
+    assert "runs/corridor is in use: resume would refuse" in hmx("resume", "corridor", "--dry-run").stderr
+    assert f"held by process {holder.pid}" in hmx("runs", "verify", "corridor").stdout
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_whose_process_died_has_crashed(hmx: Any, run: Path, holder: subprocess.Popen[str]) -> None:
+    metas.write(run / "meta.json", metas.changed(metas.read(run / "meta.json"), state="running"))
+    assert "running" in hmx("runs", "list").stdout
+    holder.kill()
+    holder.wait()
+    assert "crashed" in hmx("runs", "list").stdout
+    assert (run / "lock").exists()
+
+
+def test_sending_a_run(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def sync(name: Path, **options: Any) -> syncs.SyncResult:
+        asked.append({"name": name, **options})
+        rows = ((0, "abc", "https://wandb.example/abc"),)
+        return syncs.SyncResult(run=run, project="mine", sent=1200, there=3, wandb_runs=rows)
+
+    monkeypatch.setattr(syncs, "sync", sync)
+    result = hmx("runs", "sync", "corridor", "--project", "mine", "--offline")
+    assert result.exit_code == 0, result.stderr
+    assert asked == [{"name": Path("corridor"), "project": "mine", "mode": "offline"}]
+    assert "1,200 records to the project mine; 3 were there already" in result.stdout
+    assert "https://wandb.example/abc" in result.stdout
+    assert json.loads(hmx("runs", "sync", "corridor", "--json").stdout)["sent"] == 1200
+    assert asked[1]["mode"] == "online"
+
+
+def test_neither_list_nor_verify_imports_jax(run: Path, shell: Any) -> None:
+    code = (
+        "import sys; from hmx.cli.app import app\n"
+        "for words in (['runs', 'list'], ['runs', 'verify', 'corridor']):\n"
+        "    try: app(words)\n"
+        "    except SystemExit as end: assert not end.code\n"
+        "print({'jax', 'numpy', 'orbax', 'wandb'} & set(sys.modules))"
+    )
+    done = shell("-c", code)
+    assert done.stdout.endswith("set()\n"), done.stderr
+    assert os.listdir(run.parent) == ["corridor"]

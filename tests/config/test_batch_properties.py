@@ -1,0 +1,252 @@
+"""The batch equations on inputs of every size: consistency, repairs that hold, a rollout played out step by step."""
+
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hmx.config.batch import (
+    INPUT_FIELDS,
+    LIMIT,
+    BatchInputs,
+    batch_problems,
+    batch_warnings,
+    config_of,
+    derive_batch,
+    exact_fit,
+    inputs_of,
+    is_exact,
+    mixed_rows,
+    nearest_valid,
+    suggestions,
+)
+from hmx.config.batch_derived import rollout_recvs, total_agents
+from hmx.config.batch_repairs import fewer_workers, more_workers, repairs
+from hmx.config.batch_rules import holds
+from hmx.config.derive import problems
+from hmx.config.fields import replace as configure
+from hmx.config.primes import all_divisors, divisor_above, divisor_below, is_prime, prime_factors
+from hmx.config.schema import Config
+
+
+@st.composite
+def small(draw):
+    """Inputs small enough to look at every value; about half violate no rule."""
+    horizon, groups = draw(st.integers(1, 12)), draw(st.integers(1, 4))
+    agents, workers = draw(st.integers(1, 9)), draw(st.integers(1, 3)) * draw(st.sampled_from([groups, groups, 1]))
+    made = BatchInputs(
+        num_agents=agents,
+        num_workers=workers,
+        bptt_horizon=horizon,
+        async_factor=groups,
+        forward_pass_minibatch_target_size=draw(st.integers(1, 60)),
+        minibatch_size=horizon * draw(st.integers(1, 20)) + draw(st.sampled_from([0, 0, 0, 1])),
+        batch_size=1,
+        update_epochs=draw(st.integers(1, 3)),
+        total_timesteps=draw(st.integers(1, 10**12)),
+        world_size=draw(st.integers(1, 4)),
+    )
+    batches = st.integers(1, 60).map(lambda k: k * made.minibatch_size)
+    return replace(made, batch_size=draw(st.one_of(batches, batches, st.integers(1, 4000))))
+
+
+@st.composite
+def valid(draw):
+    """Small inputs that violate no rule."""
+    made = draw(small())
+    groups, horizon = made.async_factor, max(2, made.bptt_horizon)
+    made = replace(made, num_workers=groups * draw(st.integers(1, 3)), bptt_horizon=horizon)
+    minibatch = horizon * draw(st.integers(1, 12))
+    least = -(-total_agents(made) * horizon // minibatch)
+    batch = minibatch * (least + draw(st.integers(0, 30)))
+    return replace(made, minibatch_size=minibatch, batch_size=batch)
+
+
+SIZE = st.one_of(
+    st.integers(1, 70),
+    st.integers(0, 52).map(lambda k: 2**k),
+    st.integers(1, LIMIT),
+    st.integers(LIMIT - 3, LIMIT),
+)
+ANY = st.fixed_dictionaries({name: SIZE for name in INPUT_FIELDS}).map(lambda values: BatchInputs(**values))
+PLAUSIBLE = st.fixed_dictionaries({}, optional={name: SIZE for name in INPUT_FIELDS}).map(lambda v: BatchInputs(**v))
+
+
+@given(st.one_of(small(), valid(), ANY))
+def test_no_problem_means_that_all_sizes_agree(inputs):
+    found = batch_problems(inputs)
+    assert (not found) == holds(inputs)
+    derived = derive_batch(inputs)
+    if found:
+        assert all(problem.message and problem.values for problem in found)
+        return
+    rows, minibatch_rows, horizon = derived["segments"], derived["minibatch_segments"], inputs.bptt_horizon
+    assert derived["num_minibatches"] * minibatch_rows == rows >= derived["total_agents"]
+    assert minibatch_rows * horizon == inputs.minibatch_size == derived["samples_per_update"]
+    assert derived["stored_agent_steps"] + inputs.batch_size % horizon == inputs.batch_size
+    assert derived["mean_reuse"] == pytest.approx(inputs.update_epochs)
+    assert derived["envs_per_worker"] * inputs.num_workers == derived["num_envs"]
+    assert derived["workers_per_batch"] * derived["envs_per_worker"] == derived["batch_size_envs"]
+    assert derived["rollout_collected_agent_steps"] >= derived["stored_agent_steps"]
+    assert derived["exact_fit"] == (exact_fit(inputs) is None) == is_exact(inputs)
+    assert derived["exact_fit"] != ("W_ROLLOUT_OVERSHOOT" in [w.code for w in batch_warnings(inputs)])
+    if derived["exact_fit"]:
+        assert derived["rollout_collected_agent_steps"] == derived["stored_agent_steps"]
+        assert mixed_rows(inputs) == 0
+
+
+@given(st.one_of(small(), ANY, PLAUSIBLE), st.booleans())
+def test_every_fix_alone_is_valid(inputs, bootstrap_rows):
+    for problem in batch_problems(inputs, bootstrap_rows=bootstrap_rows):
+        for field, value in (*problem.fixes, *suggestions(inputs, bootstrap_rows=bootstrap_rows)):
+            assert value != getattr(inputs, field)
+            assert batch_problems(replace(inputs, **{field: value}), bootstrap_rows=bootstrap_rows) == []
+    for warning in batch_warnings(inputs):
+        for field, value in warning.fixes:
+            changed = replace(inputs, **{field: value})
+            assert batch_problems(changed) == []
+            assert warning.code not in [w.code for w in batch_warnings(changed)]
+
+
+REACH = {"num_agents": 12, "num_workers": 200, "bptt_horizon": 400, "async_factor": 200, "minibatch_size": 4500}
+REACH |= {"batch_size": 4500, "forward_pass_minibatch_target_size": 100}
+
+
+@settings(max_examples=60)
+@given(small())
+def test_fixes_are_the_nearest_there_are(inputs):
+    if holds(inputs):
+        return
+    found = {repair.field: repair for repair in repairs(inputs)}
+    for field, reach in REACH.items():
+        step = inputs.minibatch_size if field == "batch_size" else 1
+        value, top = getattr(inputs, field), getattr(inputs, field) + reach
+        start = -(-(value + 1) // step) * step
+        below = [v for v in range(step, value, step) if holds(replace(inputs, **{field: v}))]
+        above = [v for v in range(start, top, step) if holds(replace(inputs, **{field: v}))]
+        repair = found.get(field)
+        assert (repair and repair.below) == (below[-1] if below else None), field
+        if above and field != "num_agents":
+            assert repair.above == above[0], field
+        elif repair and repair.above is not None:
+            assert repair.above >= top
+
+
+@settings(max_examples=300)
+@given(st.integers(1, 60), st.integers(1, 4), st.integers(0, 120), st.integers(0, 130))
+def test_workers_with_room_for_their_environments(workers, groups, raw, room):
+    fit = [w for w in range(groups, 200, groups) if (raw // w * w if raw >= max(2, w) else w) <= room]
+    assert fewer_workers(workers, groups, raw, room) == next((w for w in reversed(fit) if w < workers), None)
+    assert more_workers(workers, groups, raw, room) == next((w for w in fit if w > workers), None)
+
+
+@given(st.one_of(ANY, PLAUSIBLE, small()), st.booleans())
+@example(BatchInputs(**dict.fromkeys(INPUT_FIELDS, LIMIT)), True)
+@example(BatchInputs(num_agents=2**52 - 1), False)
+@example(BatchInputs(bptt_horizon=LIMIT, num_workers=LIMIT), False)
+@example(BatchInputs(total_timesteps=10**40, batch_size=10**30), False)
+def test_the_nearest_valid_configuration_is_valid_and_exact(inputs, bootstrap_rows):
+    if inputs.num_agents * (1 if bootstrap_rows else 2) > LIMIT:
+        return
+    near = nearest_valid(inputs, bootstrap_rows=bootstrap_rows)
+    assert is_exact(near, bootstrap_rows=bootstrap_rows)
+    assert batch_problems(near, bootstrap_rows=bootstrap_rows) == []
+    assert near.num_agents == inputs.num_agents
+    assert all(1 <= value <= LIMIT for value in asdict(near).values())
+    assert nearest_valid(near, bootstrap_rows=bootstrap_rows) == near
+    if is_exact(inputs, bootstrap_rows=bootstrap_rows) and max(asdict(inputs).values()) <= LIMIT:
+        assert near == inputs
+
+
+@given(valid())
+def test_exact_fits_are_exact_and_the_nearest(inputs):
+    fits = exact_fit(inputs)
+    unit = total_agents(inputs) * inputs.bptt_horizon
+    if fits is None:
+        assert inputs.batch_size // inputs.bptt_horizon * inputs.bptt_horizon % unit == 0
+        return
+    assert fits["down"]["batch_size"] < inputs.batch_size < fits["up"]["batch_size"]
+    assert fits["up"]["batch_size"] - fits["down"]["batch_size"] == unit
+    for fit in fits.values():
+        size = fit["minibatch_size"]
+        assert is_exact(replace(inputs, batch_size=fit["batch_size"], minibatch_size=size))
+        assert fit["num_minibatches"] * size == fit["batch_size"]
+        assert fit["keeps_minibatch"] == (size == inputs.minibatch_size)
+        splits = [d * inputs.bptt_horizon for d in all_divisors(fit["batch_size"] // inputs.bptt_horizon)]
+        assert abs(size - inputs.minibatch_size) == min(abs(s - inputs.minibatch_size) for s in splits)
+
+
+def play_rollout(inputs):
+    """Groups of agents that take turns, each agent in a row of its own, until every row has been completed."""
+    rows, horizon, groups = inputs.batch_size // inputs.bptt_horizon, inputs.bptt_horizon, inputs.async_factor
+    agents = total_agents(inputs)
+    per_group = agents // groups
+    written = [[None] * horizon for _ in range(rows)]
+    row_of = [agent % rows for agent in range(agents)]
+    filled, trajectory = [0] * agents, [0] * agents
+    free, complete, receives = agents % rows, 0, 0
+    while complete < rows:
+        members = range(receives % groups * per_group, (receives % groups + 1) * per_group)
+        receives += 1
+        for agent in members:
+            written[row_of[agent]][filled[agent]] = (agent, trajectory[agent])
+            filled[agent] += 1
+        if filled[members[0]] == horizon:
+            complete += per_group
+            for place, agent in enumerate(members):
+                row_of[agent], filled[agent] = (free + place) % rows, 0
+                trajectory[agent] += 1
+            free = (free + per_group) % rows
+    return receives, sum(len(set(row)) > 1 for row in written)
+
+
+@given(valid())
+@example(BatchInputs(num_agents=3, num_workers=4, batch_size=720, minibatch_size=12, bptt_horizon=3,
+                     forward_pass_minibatch_target_size=24, async_factor=4))  # fmt: skip
+def test_the_closed_forms_are_what_a_rollout_does(inputs):
+    receives, mixed = play_rollout(inputs)
+    assert rollout_recvs(inputs) == receives
+    assert mixed_rows(inputs) == mixed
+    derived = derive_batch(inputs)
+    assert derived["rollout_collected_agent_steps"] == receives * derived["agents_per_forward"]
+
+
+@given(st.one_of(valid(), PLAUSIBLE))
+def test_a_trainer_configuration_and_back(inputs):
+    if inputs.num_agents >= 2**52:
+        return
+    exact = nearest_valid(inputs)
+    base = configure(Config(), {"env.id": "rendezvous", "net.kind": "mlp"})
+    cfg = config_of(exact, base)
+    assert problems(cfg) == []
+    back = inputs_of(cfg)
+    for name in ("num_agents", "batch_size", "minibatch_size", "bptt_horizon", "update_epochs"):
+        assert getattr(back, name) == getattr(exact, name)
+    one, other = derive_batch(exact), derive_batch(back)
+    for name in ("num_envs", "total_agents", "segments", "minibatch_segments", "num_minibatches", "samples_per_update"):
+        assert one[name] == other[name]
+    assert inputs_of(config_of(back, base)) == back
+
+
+@given(SIZE, SIZE)
+def test_divisors(n, wanted):
+    product = 1
+    for prime, power in prime_factors(n):
+        assert is_prime(prime)
+        product *= prime**power
+    assert product == n
+    below, above = divisor_below(n, wanted), divisor_above(n, wanted)
+    assert below is None or (n % below == 0 and below < wanted)
+    assert above is None or (n % above == 0 and above > wanted)
+    if n <= 70:
+        assert list(all_divisors(n)) == [d for d in range(1, n + 1) if n % d == 0]
+        assert is_prime(n) == (len(all_divisors(n)) == 2)
+
+
+def test_numbers_that_trial_division_would_not_split():
+    low, high = 67_108_859, 94_906_247
+    assert is_prime(low) and is_prime(high) and not is_prime(low * high)
+    assert all_divisors(low * high) == (1, low, high, low * high)
+    assert all_divisors(low**2) == (1, low, low**2)
+    assert not is_prime(3_215_031_751)  # a strong pseudoprime to the bases 2, 3, 5 and 7

@@ -1,0 +1,409 @@
+"""Every file of a run folder, damaged in every way: what verify, evaluate and resume then say and do.
+
+The state that evaluate and resume go on with is compared bit for bit with that of the undamaged checkpoint. What they
+would do with it is cut short: it does not depend on the damage, and would be compiled anew for each case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs import evaluate as evaluates
+from hmx.jobs import resume as resumes
+from hmx.jobs import runs
+from hmx.records import atomic, checkpoints, jsonl
+from hmx.records import meta as metas
+from hmx.records.artefact import sealed, write_sealed
+from hmx.records.frozen import config_fault, read_config
+from hmx.records.layout import RunPaths
+from hmx.records.lock import this_process
+from hmx.runs.checkpoint import to_host
+from hmx.runs.restoring import restore
+from hmx.runs.session import Session, open_session
+
+
+class Went(NamedTuple):
+    """What a command did."""
+
+    update: int
+    leaves: dict[str, np.ndarray[Any, Any]]
+    warnings: tuple[str, ...]
+
+
+session_of: Callable[[Any], Session] = functools.lru_cache(open_session)
+
+
+@pytest.fixture(scope="session")
+def pristine(unpack: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with all that one can have: a report, and the lock of a process that was killed."""
+    paths: RunPaths = unpack(2, tmp_path_factory.mktemp("pristine"))
+    write_sealed(paths.reports / "evaluation.json", {"schema": 2, "policies": []})
+    owner = {"host": this_process().host, "pid": 1, "started": "0", "boot": this_process().boot, "since": metas.now()}
+    paths.lock.write_text(sealed({"schema": 1, **owner}))
+    return paths.folder
+
+
+@pytest.fixture(scope="session")
+def states(pristine: Path) -> dict[int, dict[str, np.ndarray[Any, Any]]]:
+    """What the two checkpoints hold."""
+    paths = RunPaths(pristine.parent, pristine.name)
+    session = session_of(read_config(paths))
+    return {update: to_host(restore(session, paths, update).state) for update in (2, 4)}
+
+
+@pytest.fixture
+def run(pristine: Path, tmp_path: Path) -> RunPaths:
+    shutil.copytree(pristine, tmp_path / "runs" / "corridor", symlinks=True)
+    return RunPaths(tmp_path / "runs", "corridor")
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """evaluate and resume up to the moment at which they would compile."""
+    seen: dict[str, Any] = {}
+
+    def play(session: Session, episodes: int) -> Any:
+        def one(state: Any, policy: str, seed: int) -> list[Any]:
+            seen.update(state=state)
+            return []
+
+        return one
+
+    def carry_out(session: Session, paths: RunPaths, meta: Any, fanout: Any, start: Any, *, first: int) -> Went:
+        return Went(first, to_host(start()), tuple(fanout.warnings))
+
+    monkeypatch.setattr(evaluates, "make_player", play)
+    monkeypatch.setattr(resumes, "carry_out", carry_out)
+    for module in (evaluates, resumes):
+        monkeypatch.setattr(module, "open_session", session_of)
+        monkeypatch.setattr(module, "enable_cache", lambda: None)
+
+    def evaluate(paths: RunPaths) -> Went:
+        result = evaluates.evaluate(paths.folder, policies=("sampled",))
+        return Went(result.checkpoint, to_host(seen["state"]), result.warnings)
+
+    return SimpleNamespace(evaluate=evaluate, resume=lambda paths: resumes.resume(paths.folder))
+
+
+def truncate(path: Path, outside: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path, outside: Path) -> None:
+    os.truncate(path, 0)
+
+
+def flip_early(path: Path, outside: Path) -> None:
+    _flip(path, 0.1)
+
+
+def flip_late(path: Path, outside: Path) -> None:
+    _flip(path, 0.7)
+
+
+def _flip(path: Path, where: float) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(where * len(data))] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def delete(path: Path, outside: Path) -> None:
+    path.unlink()
+
+
+def folder(path: Path, outside: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def link_to_a_copy_outside(path: Path, outside: Path) -> None:
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def link_to_nothing(path: Path, outside: Path) -> None:
+    path.unlink()
+    path.symlink_to("nothing")
+
+
+DAMAGES = (truncate, empty, flip_early, flip_late, delete, folder, link_to_a_copy_outside, link_to_nothing)
+WAYS = pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+
+
+def files_of_checkpoint() -> list[str]:
+    """Every file of the newest checkpoint, by its path in the run folder."""
+    with tarfile.open(Path(__file__).parents[1] / "data" / "run-schema-2.tar.gz") as archive:
+        names = [member.name.partition("/")[2] for member in archive if member.isfile()]
+    return sorted(name for name in names if name.startswith("checkpoints/4/"))
+
+
+def same(went: Went, states: dict[int, dict[str, np.ndarray[Any, Any]]]) -> bool:
+    wanted = states[went.update]
+    return list(wanted) == list(went.leaves) and all(
+        wanted[name].dtype == leaf.dtype and wanted[name].tobytes() == leaf.tobytes()
+        for name, leaf in went.leaves.items()
+    )
+
+
+def test_undamaged(run: RunPaths, commands: SimpleNamespace, states: Any) -> None:
+    found = runs.verify(run.folder)
+    assert (found.damage, found.intact) == ((), (2, 4))
+    assert [note.path for note in found.notes] == ["lock"]
+    for command in (commands.evaluate, commands.resume):
+        went = command(run)
+        assert went.update == 4
+        assert same(went, states)
+    assert went.warnings == (f"{run.lock} had been left behind by process 1 on {this_process().host}, which is gone",)
+    assert len(files_of_checkpoint()) == len([p for p in run.checkpoint(4).rglob("*") if p.is_file()]) > 10
+
+
+@WAYS
+@pytest.mark.parametrize("file", files_of_checkpoint())
+def test_a_file_of_the_newest_checkpoint(
+    file: str, damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
+) -> None:
+    victim = run.folder / file
+    damage(victim, tmp_path / "outside")
+    found = runs.verify(run.folder)
+    assert {place.path for place in found.damage} == {"checkpoints/4"}
+    assert any(victim.name in place.what for place in found.damage)
+    assert found.intact == (2,)
+    for command in (commands.evaluate, commands.resume):
+        went = command(run)
+        assert went.update == 2
+        assert same(went, states)
+        (warning,) = [text for text in went.warnings if "checkpoint" in text]
+        assert "checkpoint 4 is damaged" in warning
+        assert victim.name in warning
+        assert "checkpoint 2 is used instead" in warning
+    (entry,) = metas.read(run.meta).resumes
+    assert victim.name in entry.damaged["4"]
+    assert [p.name for p in checkpoints.listing(run.checkpoints)] == ["2"]
+    assert jsonl.survey(run.metrics).last == 2
+    assert runs.verify(run.folder).damage == ()
+
+
+@WAYS
+def test_the_configuration(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+    if damage in (flip_early, flip_late):
+        # Most of the file is comments; a change in what it means is another matter than one in what it says.
+        value = "gamma = 0.99" if damage is flip_early else "slip = 0.1"
+        text = run.config.read_text()
+        assert f"\n{value}\n" in text
+        run.config.write_text(text.replace(f"\n{value}\n", f"\n{value[:-1]}{chr(ord(value[-1]) ^ 1)}\n"))
+    else:
+        damage(run.config, tmp_path / "outside")
+    run.lock.unlink()
+    before = {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()}
+    found = runs.verify(run.folder)
+    assert [place.path for place in found.damage] == ["run.toml"]
+    assert found.intact == (2, 4)
+    for command in (commands.evaluate, commands.resume):
+        with pytest.raises(HmxError, match=r"run\.toml") as caught:
+            command(run)
+        assert caught.value.exit_code == ExitCode.ARTEFACT
+        assert "put back what checkpoint 4 knows: " in caught.value.hint
+    assert {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()} == before
+    if damage is flip_early:
+        assert "algo.gamma: 0.99 became 0.98" in caught.value.message
+        assert f"hmx resume {run.folder} --set KEY=VALUE" in caught.value.hint
+    remedy = caught.value.hint.partition("knows: ")[2].partition(";")[0]
+    subprocess.run(["sh", "-c", remedy], check=True)
+    assert runs.verify(run.folder).damage == ()
+    went = commands.resume(run)
+    assert went.update == 4
+    assert same(went, states)
+
+
+def test_a_changed_byte_of_the_configuration_is_noticed_wherever_it_is(run: RunPaths) -> None:
+    data, meant = run.config.read_bytes(), read_config(run)
+    same_meaning = 0
+    for at in range(0, len(data), 67):
+        run.config.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        fault = config_fault(run, exact=True)
+        assert fault is not None
+        assert fault.exit_code == ExitCode.ARTEFACT
+        if config_fault(run) is None:
+            assert read_config(run) == meant
+            same_meaning += 1
+    assert 0 < same_meaning < len(data) // 67
+
+
+@WAYS
+def test_the_meta_data(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+    created = metas.read(run.meta).created
+    damage(run.meta, tmp_path / "outside")
+    assert [place.path for place in runs.verify(run.folder).damage] == ["meta.json"]
+    assert [row.state for row in runs.list_runs(run.root).runs] == ["unknown"]
+    went = commands.evaluate(run)
+    assert (went.update, went.warnings) == (4, ())
+    went = commands.resume(run)
+    assert went.update == 4
+    assert same(went, states)
+    (warning,) = [text for text in went.warnings if "meta.json" in text]
+    assert "the copy in checkpoint 4 is used" in warning
+    meta = metas.read(run.meta)
+    assert meta.created == created
+    assert warning in meta.resumes[0].notes
+    assert runs.verify(run.folder).damage == ()
+    assert os.listdir(tmp_path) in (["runs"], ["outside", "runs"], ["runs", "outside"])
+
+
+@WAYS
+def test_the_metrics(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+    whole = run.metrics.read_bytes()
+    damage(run.metrics, tmp_path / "outside")
+    found = runs.verify(run.folder)
+    assert {place.path for place in found.damage} == {"metrics.jsonl"}
+    assert found.intact == (2, 4)
+    assert runs.list_runs(run.root).runs[0].state == "interrupted"
+    assert commands.evaluate(run).warnings == ()
+    went = commands.resume(run)
+    assert went.update == 4
+    assert same(went, states)
+    assert any("metrics.jsonl" in text for text in went.warnings)
+    assert not run.metrics.is_symlink()
+    if run.metrics.exists():
+        survey = jsonl.survey(run.metrics)
+        assert (survey.damaged, survey.torn, survey.repeated) == ((), False, ())
+        kept = run.metrics.read_bytes().splitlines()
+        assert sum(line in whole.splitlines() for line in kept) >= len(kept) - 1, "all but the one that was flipped"
+    if damage is link_to_a_copy_outside:
+        assert (tmp_path / "outside").read_bytes() == whole, "nothing is written through a link"
+
+
+@WAYS
+def test_a_report(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+    damage(run.reports / "evaluation.json", tmp_path / "outside")
+    found = runs.verify(run.folder)
+    # A run that was interrupted need not have one.
+    assert [place.path for place in found.damage] == ([] if damage is delete else ["reports/evaluation.json"])
+    for command in (commands.evaluate, commands.resume):
+        went = command(run)
+        assert went.update == 4
+        assert same(went, states)
+
+
+@WAYS
+def test_the_lock(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+    damage(run.lock, tmp_path / "outside")
+    found = runs.verify(run.folder)
+    if damage in (delete, empty):
+        assert found.damage == ()
+    else:
+        assert [place.path for place in found.damage] == ["lock"]
+    went = commands.evaluate(run)
+    assert (went.update, went.warnings) == (4, ())
+    if damage in (folder, link_to_a_copy_outside, link_to_nothing):
+        with pytest.raises(HmxError, match="and not a lock") as caught:
+            commands.resume(run)
+        assert caught.value.exit_code == ExitCode.ARTEFACT
+        subprocess.run(["sh", "-c", caught.value.hint.rpartition(": ")[2]], check=True)
+        assert commands.resume(run).update == 4
+        return
+    went = commands.resume(run)
+    assert went.update == 4
+    assert same(went, states)
+    assert any("damaged" in text for text in went.warnings) == (damage not in (delete, empty))
+    assert not run.lock.exists()
+
+
+@WAYS
+def test_both_checkpoints(damage: Any, run: RunPaths, commands: SimpleNamespace, tmp_path: Path) -> None:
+    for update in (2, 4):
+        damage(run.checkpoint(update) / "manifest.json", tmp_path / f"outside{update}")
+    run.lock.unlink()
+    before = sorted(run.folder.rglob("*"))
+    for command in (commands.evaluate, commands.resume):
+        with pytest.raises(HmxError, match=r"no checkpoint of .* is intact") as caught:
+            command(run)
+        assert caught.value.exit_code == ExitCode.ARTEFACT
+        assert "manifest.json" in caught.value.message
+        assert "hmx train --config" in caught.value.hint
+    assert sorted(run.folder.rglob("*")) == before
+    found = runs.verify(run.folder)
+    assert found.intact == ()
+    assert {"checkpoints/2", "checkpoints/4"} <= {place.path for place in found.damage}
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "checkpoints/4", "reports"])
+@pytest.mark.parametrize("way", ["deleted", "file", "link", "link outside"])
+def test_a_folder(name: str, way: str, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+    victim, outside = run.folder / name, tmp_path / "outside"
+    victim.rename(outside)
+    if way == "file":
+        victim.write_text("")
+    elif way != "deleted":
+        victim.symlink_to(outside if way == "link outside" else "nothing")
+    precious = sorted(outside.rglob("*"))
+    found = runs.verify(run.folder)
+    assert name in {place.path for place in found.damage}
+    if name == "checkpoints":
+        for command in (commands.evaluate, commands.resume):
+            with pytest.raises(HmxError, match=r"checkpoints|no checkpoint") as caught:
+                command(run)
+            assert caught.value.exit_code == ExitCode.ARTEFACT
+    else:
+        for command in (commands.evaluate, commands.resume):
+            went = command(run)
+            assert went.update == (4 if name == "reports" else 2)
+            assert same(went, states)
+        if way != "deleted":
+            assert any(name.rpartition("/")[2] in text for text in went.warnings)
+            assert not victim.is_symlink()
+        elif name == "checkpoints/4":
+            assert any("checkpoint 4 is missing" in text for text in went.warnings)
+    assert sorted(outside.rglob("*")) == precious, "nothing is deleted or written through a link"
+
+
+def test_what_else_a_resumption_finds_is_noted(run: RunPaths, commands: SimpleNamespace) -> None:
+    meta = metas.read(run.meta)
+    metas.write(run.meta, dataclasses.replace(meta, versions={**meta.versions, "jax": "0.0.1"}))
+    damage_newest = run.checkpoint(4) / "run.toml"
+    damage_newest.unlink()
+    went = resumes.resume(run.folder, changes={"run.keep": "9"}, command_line=["hmx", "resume"])
+    assert went.update == 2  # type: ignore[attr-defined]
+    meta = metas.read(run.meta)
+    (entry,) = meta.resumes
+    assert (entry.update, entry.command, entry.changes) == (2, ("hmx", "resume"), {"run.keep": [3, 9]})
+    assert entry.damaged == {"4": "run.toml: no such file or directory"}
+    assert any("left behind by process 1" in note for note in entry.notes)
+    assert any(f"jax 0.0.1 became {meta.versions['jax']}" in note for note in entry.notes)
+    assert meta.config_sha256 == metas.sha256(run.config.read_text())
+    assert read_config(run).run.keep == 9
+    assert commands.resume(run).update == 2
+
+
+def test_a_resumption_killed_between_its_two_files_is_taken_up_again(
+    run: RunPaths, commands: SimpleNamespace, states: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """meta.json knows the new configuration already, run.toml is still the old one."""
+    write = atomic.write_text
+
+    def die(path: Path, text: str) -> None:
+        if path.name == "run.toml":
+            raise KeyboardInterrupt
+        write(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "write_text", die)
+        with pytest.raises(KeyboardInterrupt):
+            resumes.resume(run.folder, changes={"run.total_steps": "256"})
+    assert runs.verify(run.folder).damage == ()
+    went = commands.resume(run)
+    assert went.update == 4
+    assert same(went, states)
+    assert read_config(run).run.total_steps == 128

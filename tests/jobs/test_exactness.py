@@ -1,0 +1,126 @@
+"""A run that stops at the end of any chunk and goes on from its checkpoint ends in the same bits as one that never did.
+
+Parameters, optimiser, keys, environments, memories and accumulators are all leaves of the state. The programs are
+compiled once per case; `test_resume_job.py` shows the same through whole commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmx.config.schema import Config
+from hmx.runs import checkpoint
+from hmx.runs.chunk import Chunk, compile_chunk
+from hmx.runs.loop import Loop, init_state
+from hmx.runs.saving import Saver
+from hmx.runs.session import Session, open_session
+from hmx.runs.signals import SignalGuard
+from hmx.runs.sinks import Fanout
+
+MakeConfig = Callable[..., Config]
+
+UPDATES = 5
+CLOCK = {"wall_time", "train/steps_per_sec"}
+
+MEMORY = {"env__id": "recall", "env__recall_delay": 3, "net__rnn_hidden": 4, "algo__bptt_horizon": 4}
+EVERYTHING = {
+    "algo__advantage": "vtrace",
+    "algo__prio_alpha": 0.6,
+    "algo__lr_schedule": "cosine",
+    "algo__lr_warmup": 0.3,
+    "algo__clip_schedule": "logarithmic",
+    "algo__clip_end": 0.5,
+    "algo__clip_vf_eps": 0.2,
+    "algo__value_target": "return_norm",
+}
+
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "feed-forward": (1, {}),
+    "feed-forward, one update a chunk": (1, {"run__updates_per_chunk": 1}),
+    "feed-forward, two seeds": (2, {}),
+    "gru": (1, {**MEMORY, "net__rnn": "gru"}),
+    "lstm, two seeds, three updates a chunk": (2, {**MEMORY, "net__rnn": "lstm", "run__updates_per_chunk": 3}),
+    "schedules, priorities, statistics of the value": (1, EVERYTHING),
+    "lstm with all of that and two agents": (
+        1,
+        {**MEMORY, **EVERYTHING, "net__rnn": "lstm", "env__id": "rendezvous", "env__num_agents": 2},
+    ),
+}
+
+
+class Recorder:
+    """Keeps the records, and a checkpoint of every chunk's end on disk."""
+
+    def __init__(self, session: Session, chunk: Chunk, folder: Path) -> None:
+        self.session, self.chunk, self.folder = session, chunk, folder
+
+    def run(self, state: Any, first: int = 0) -> tuple[Any, list[dict[str, Any]]]:
+        records: list[dict[str, Any]] = []
+
+        class Keep(Fanout):
+            def records(self, new: Any) -> None:
+                records.extend({k: v for k, v in record.items() if k not in CLOCK} for record in new)
+
+        def prepare(state: Any, update: int, score: float | None) -> Callable[[], Any]:
+            copy = checkpoint.snapshot(state)
+            return lambda: checkpoint.write(self.folder, copy, update, None)
+
+        def never(*given: Any) -> Any:
+            raise AssertionError("an update was refused")
+
+        cfg, sizes = self.session.cfg, self.session.sizes
+        with SignalGuard() as guard:
+            hypers = self.session.algorithm.hypers
+            loop = Loop(self.chunk, hypers, Keep([]), guard, Saver(prepare), never, cfg.run.seed, sizes.batch_size, 1)
+            return loop.run(state, first, UPDATES).state, records
+
+
+def differences(a: Any, b: Any) -> list[str]:
+    x, y = checkpoint.to_host(a), checkpoint.to_host(b)
+    assert list(x) == list(y)
+    return [name for name in x if x[name].dtype != y[name].dtype or x[name].tobytes() != y[name].tobytes()]
+
+
+SLOW = {"lstm with all of that and two agents", "feed-forward, one update a chunk"}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in CASES]
+)
+def test_stopped_at_any_chunk_and_resumed_equals_never_stopped(
+    case: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    seeds, values = CASES[case]
+    cfg = make_config(UPDATES, run__num_seeds=seeds, **values)
+    session = open_session(cfg)
+    length = session.sizes.updates_per_chunk
+    chunk = compile_chunk(session.algorithm, session.abstract, length, seeds)
+    recorder = Recorder(session, chunk, tmp_path / "checkpoints")
+    end, records = recorder.run(init_state(session.algorithm, cfg.run.seed, seeds))
+    assert len(records) == UPDATES * seeds
+
+    stops = list(range(length, UPDATES, length))
+    assert stops
+    for stop in stops:
+        back = checkpoint.restore(tmp_path / "checkpoints" / str(stop), session.abstract)
+        again, rest = recorder.run(back, stop)
+        assert differences(end, again) == [], f"after stopping at update {stop}"
+        assert rest == records[stop * seeds :]
+    assert chunk.traces == 1
+
+
+def test_the_end_does_not_depend_on_the_length_of_the_chunks(make_config: MakeConfig, tmp_path: Path) -> None:
+    ends = []
+    for length in (1, 3):
+        cfg = make_config(UPDATES, run__updates_per_chunk=length)
+        session = open_session(cfg)
+        chunk = compile_chunk(session.algorithm, session.abstract, length)
+        recorder = Recorder(session, chunk, tmp_path / str(length))
+        ends.append(recorder.run(init_state(session.algorithm, 0, 1)))
+    for end, records in ends[1:]:
+        assert differences(ends[0][0], end) == []
+        assert records == ends[0][1]

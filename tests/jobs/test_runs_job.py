@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs import runs
+from hmx.records import meta as metas
+from hmx.records.jsonl import MetricsWriter
+from hmx.records.layout import RunPaths, new_run
+from hmx.records.lock import RunLock
+
+MOMENT = "2026-01-01T00:00:00+00:00"
+RETURN = "train/mean_episode_return"
+
+
+def make(root: Path, name: str, state: str = "finished", updates: int = 3, **meta: object) -> RunPaths:
+    """A run without checkpoints: what the list reads of it."""
+    paths = new_run(root, name, "stem")
+    paths.config.write_text("schema = 1\n")
+    known = metas.Meta(created=MOMENT, updated=MOMENT, state=state, update=updates, env_steps=10 * updates)
+    metas.write(paths.meta, metas.changed(known, **meta))
+    with MetricsWriter(paths.metrics) as writer:
+        for update in range(1, updates + 1):
+            writer.write({"update": update, "env_steps": 10 * update, "seed": 0, RETURN: update / 2})
+    return paths
+
+
+def states(root: Path) -> dict[str, str]:
+    return {row.name: row.state for row in runs.list_runs(root).runs}
+
+
+def test_what_a_list_tells(tmp_path: Path) -> None:
+    paths = make(tmp_path, "a")
+    (row,) = runs.list_runs(tmp_path).runs
+    assert (row.name, row.path, row.state, row.update, row.env_steps) == ("a", paths.folder, "finished", 3, 30)
+    assert (row.last_return, row.created) == (1.5, MOMENT)
+    assert row.size == sum(p.stat().st_size for p in paths.folder.rglob("*") if p.is_file())
+    assert row.age is not None
+    assert 0 <= row.age < 600
+    old = time.time() - 7200
+    for path in (paths.config, paths.meta, paths.metrics):
+        os.utime(path, (old, old))
+    assert 7200 <= runs.list_runs(tmp_path).runs[0].age < 7800  # type: ignore[operator]
+    assert runs.list_runs(tmp_path / "nowhere").runs == ()
+
+
+def test_states(tmp_path: Path) -> None:
+    for state in ("finished", "interrupted", "failed"):
+        make(tmp_path, state, state)
+    make(tmp_path, "crashed", "running")
+    alive = make(tmp_path, "running", "running")
+    make(tmp_path, "unknown").meta.write_text("{")
+    with RunLock(alive):
+        assert states(tmp_path) == {name: name for name in runs.STATES}
+    assert states(tmp_path)["running"] == "crashed"
+
+
+def test_a_run_under_way_is_as_far_as_its_records(tmp_path: Path) -> None:
+    paths = make(tmp_path, "a", "running", updates=5)
+    metas.write(paths.meta, metas.changed(metas.read(paths.meta), update=2, env_steps=20))
+    (row,) = runs.list_runs(tmp_path).runs
+    assert (row.update, row.env_steps) == (5, 50)
+
+
+def test_the_return_is_the_last_that_there_is_over_all_seeds(tmp_path: Path) -> None:
+    paths = make(tmp_path, "a", updates=0)
+    assert runs.list_runs(tmp_path).runs[0].last_return is None
+    with MetricsWriter(paths.metrics) as writer:
+        for update, seed, value in ((1, 0, 9.0), (2, 0, 1.0), (2, 1, 2.0), (3, 0, float("nan")), (4, 0, None)):
+            writer.write({"update": update, "seed": seed, **({} if value is None else {RETURN: value})})
+        writer.write({"update": 5, "seed": 0, RETURN: 10**400})
+        writer.write({"update": "6", "seed": 0, RETURN: "x"})
+    (row,) = runs.list_runs(tmp_path).runs
+    assert (row.last_return, row.update) == (1.5, 5)
+
+
+@pytest.mark.parametrize("file", ["run.toml", "meta.json", "metrics.jsonl", "checkpoints", "lock"])
+@pytest.mark.parametrize("way", ["folder", "link", "pipe", "junk"])
+def test_no_damage_stops_the_list(file: str, way: str, tmp_path: Path) -> None:
+    """Nor is a pipe waited for, or a link followed."""
+    paths = make(tmp_path, "a", "running")
+    make(tmp_path, "b")
+    victim = paths.folder / file
+    if victim.is_dir():
+        victim.rmdir()
+    victim.unlink(missing_ok=True)
+    if way == "folder":
+        victim.mkdir()
+    elif way == "link":
+        victim.symlink_to("/dev/zero")
+    elif way == "pipe":
+        os.mkfifo(victim)
+    else:
+        victim.write_bytes(b"\xff\0[")
+    found = {row.name: row for row in runs.list_runs(tmp_path).runs}
+    assert found["b"].state == "finished"
+    assert found["a"].state == ("unknown" if file == "meta.json" else "crashed")
+
+
+def test_json(tmp_path: Path) -> None:
+    make(tmp_path, "a")
+    data = json.loads(json.dumps(runs.list_runs(tmp_path).to_json()))
+    assert set(data) == {"schema", "root", "runs"}
+    assert set(data["runs"][0]) == {
+        "name", "path", "state", "update", "env_steps", "last_return", "size", "created", "age",
+    }  # fmt: skip
+
+
+def test_a_thousand_runs_and_no_jax(tmp_path: Path) -> None:
+    """In a process of its own: neither command imports JAX or NumPy."""
+    made = make(tmp_path, "run-0000", updates=200)
+    texts = {path.name: path.read_bytes() for path in (made.config, made.meta, made.metrics)}
+    for number in range(1, 1000):
+        folder = tmp_path / f"run-{number:04d}"
+        folder.mkdir()
+        for name, text in texts.items():
+            (folder / name).write_bytes(text)
+    code = (
+        "import sys; from hmx.jobs.runs import list_runs, verify; "
+        f"rows = list_runs({str(tmp_path)!r}).runs; verify({str(made.folder)!r}); "
+        "print(len(rows), {r.last_return for r in rows}, {'jax', 'numpy', 'orbax'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "1000 {100.0} set()\n"
+
+
+def test_the_first_unknown_run_is_an_error(tmp_path: Path) -> None:
+    make(tmp_path, "corridor")
+    with pytest.raises(HmxError, match="there is no run coridor") as caught:
+        runs.verify("coridor", root=tmp_path)
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+
+
+def test_a_verification_as_json(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+    paths = unpack(2, tmp_path)
+    assert runs.verify("corridor", root=tmp_path).to_json() == {
+        "schema": 1,
+        "run": str(paths.folder),
+        "whole": True,
+        "intact_checkpoints": [2, 4],
+        "damage": [],
+        "notes": [],
+    }
+    (paths.checkpoint(4) / "run.toml").unlink()
+    data = json.loads(json.dumps(runs.verify(paths.folder).to_json()))
+    assert data["whole"] is False
+    assert data["damage"] == [{"path": "checkpoints/4", "what": "run.toml: no such file or directory"}]
+
+
+def test_what_is_wrong_with_the_records_is_told(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+    paths = unpack(2, tmp_path)
+    lines = paths.metrics.read_bytes().splitlines(keepends=True)
+
+    def said(*parts: bytes) -> list[str]:
+        paths.metrics.write_bytes(b"".join(parts))
+        found = runs.verify(paths.folder)
+        assert {place.path for place in found.damage} <= {"metrics.jsonl"}
+        return [place.what for place in found.damage]
+
+    assert said(*lines) == []
+    assert said(*lines, b'{"update":5') == ["the last line is cut"]
+    assert said(*lines[:3]) == ["lacks update 4", "updates 3 to 4 changed since the checkpoint was written"]
+    assert said(lines[0].replace(b"0.3", b"0.4"), *lines[1:]) == [
+        "updates 1 to 2 changed since the checkpoint was written"
+    ]
+    assert said(*lines[:3], lines[3].replace(b"0.3", b"0.4")) == [
+        "updates 3 to 4 changed since the checkpoint was written"
+    ]
+    assert said(lines[0], b"[]\n", *lines[1:])[0] == "line 2 is not a record"
+    assert said(lines[0], *lines)[0] == "has update 1 more than once"
+    assert said(lines[0], *lines[3:])[0] == "lacks updates 2 to 3"
+    # Records after the newest checkpoint are not covered by it, and are made again by a resumption.
+    later = lines[3].replace(b'"update":4', b'"update":5')
+    assert said(*lines, later) == []
+
+
+def test_what_was_set_aside_and_who_holds_the_lock_is_noted(
+    unpack: Callable[[int, Path], RunPaths], tmp_path: Path
+) -> None:
+    paths = unpack(2, tmp_path)
+    (paths.checkpoints / "3.damaged").mkdir()
+    paths.lock.touch()
+    with RunLock(paths):
+        found = runs.verify(paths.folder)
+    assert found.damage == ()
+    assert [place.path for place in found.notes] == ["lock", "checkpoints/3.damaged"]
+    assert f"held by process {os.getpid()}" in found.notes[0].what
+
+
+def test_a_finished_run_without_its_report_is_noted(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+    paths = unpack(2, tmp_path)
+    metas.write(paths.meta, metas.changed(metas.read(paths.meta), state="finished"))
+    assert runs.verify(paths.folder).notes == (), "it was to have none"
+    text = paths.config.read_text().replace("eval_episodes = 0", "eval_episodes = 5")
+    paths.config.write_text(text)
+    metas.write(paths.meta, metas.changed(metas.read(paths.meta), config_sha256=metas.sha256(text)))
+    (note,) = runs.verify(paths.folder).notes
+    assert note.path == "reports/evaluation.json"
+    assert f"hmx evaluate {paths.argument}" in note.what
+
+
+def test_a_state_kept_for_diagnosis_is_checked_too(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+    paths = unpack(2, tmp_path)
+    shutil.copytree(paths.checkpoint(4), paths.diagnosis / "4")
+    assert runs.verify(paths.folder).damage == ()
+    (paths.diagnosis / "4" / "meta.json").unlink()
+    (found,) = runs.verify(paths.folder).damage
+    assert found.path == "diagnosis/4"

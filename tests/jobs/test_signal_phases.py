@@ -1,0 +1,136 @@
+"""Signals at the awkward moments, sent to the real command in a process of its own.
+
+The process holds still in the phase under test until it has heard the first signal, or for ever: no test depends on
+how fast anything is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hmx.config.codec import to_toml
+from hmx.config.schema import Config
+from hmx.jobs.resume import resume
+from hmx.records import checkpoints as records
+from hmx.records import meta as metas
+
+MakeConfig = Callable[..., Config]
+
+SCRIPT = """
+    import os, sys, threading
+    from types import SimpleNamespace
+
+    place, times = sys.argv[1:3]
+    sys.argv[1:] = sys.argv[3:]
+    from hmx.runs import checkpoint, session
+    from hmx.runs.signals import interruptible
+    from hmx.runs.sinks import Fanout
+
+    heard = threading.Event()
+    interject = Fanout.interject
+
+    def hold(where):
+        os.write(1, f"{where}\\n".encode())
+        (heard if times == "once" else threading.Event()).wait()
+
+    def hear(self, phase):
+        heard.set()
+        interject(self, phase)
+
+    def compile_chunk(*given):
+        interruptible(lambda: hold("compiling"))
+        return compile_really(*given)
+
+    def write(path, leaves):
+        if "-4-" in path.parent.name:
+            hold("saving")
+        write_really(path, leaves)
+
+    Fanout.interject = hear
+    if place == "compiling":
+        compile_really, session.compile_chunk = session.compile_chunk, compile_chunk
+    elif place == "saving":
+        write_really, checkpoint._write_arrays = checkpoint._write_arrays, write
+    else:
+        run = SimpleNamespace(log=lambda *given, **more: None, finish=lambda exit_code: hold("finishing"))
+        sys.modules["wandb"] = SimpleNamespace(
+            login=lambda prompt: True, init=lambda **given: run, Settings=SimpleNamespace, run=None, teardown=id
+        )
+    from hmx.__main__ import main
+
+    main()
+"""
+
+
+def play(place: str, twice: bool, cfg: Config, folder: Path) -> tuple[int, str, Path]:
+    """Exit code, stderr and run folder of `hmx train` that is told to stop in a phase."""
+    (folder / "cfg.toml").write_text(to_toml(cfg))
+    words = [place, "twice" if twice else "once", "train", "--config", str(folder / "cfg.toml")]
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), *words]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            if first == f"{place}\n":
+                process.send_signal(signal.SIGINT)
+                if twice:
+                    process.send_signal(signal.SIGTERM)  # two of a kind may arrive as one
+            _, said = process.communicate()
+        finally:
+            process.kill()
+    assert first == f"{place}\n", said
+    assert "Traceback" not in said
+    return process.returncode, said, Path(cfg.run.root) / cfg.run.name
+
+
+def newest(run: Path) -> int | None:
+    path, broken = records.newest_intact(run / "checkpoints")
+    assert not broken
+    return int(path.name) if path else None
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_while_compiling(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
+    code, said, run = play("compiling", twice, make_config(9), tmp_path)
+    assert code == (143 if twice else 130)
+    assert f"hmx resume {run}" in said
+    assert newest(run) == (None if twice else 0)
+    assert metas.read(run / "meta.json").state == "interrupted"
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_while_a_checkpoint_is_being_written(
+    twice: bool, make_config: MakeConfig, tmp_path: Path, deterministic: Callable[[Path], list[dict[str, float]]]
+) -> None:
+    cfg = make_config(1_000_000, run__checkpoint_every=1, algo__lr_schedule="constant")
+    code, said, run = play("saving", twice, cfg, tmp_path)
+    assert code == (143 if twice else 130)
+    assert f"hmx resume {run}" in said
+    done = newest(run)
+    assert done is not None
+    if twice:
+        assert done == 2, "the write of update 4 was abandoned"
+        assert list((run / "checkpoints").glob(".tmp-4-*"))
+    else:
+        assert done >= 4
+        assert not list((run / "checkpoints").glob(".tmp-*"))
+    assert resume(run, changes={"run.total_steps": (done + 2) * 32}).updates == done + 2
+    assert [record["update"] for record in deterministic(run)] == list(range(1, done + 3))
+    assert not list((run / "checkpoints").glob(".tmp-*"))
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_while_wandb_finishes(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
+    code, _, run = play("finishing", twice, make_config(2, run__wandb="online"), tmp_path)
+    assert code == (143 if twice else 130)
+    assert metas.read(run / "meta.json").state == "finished", "whatever becomes of what was not sent"
+    assert newest(run) == 2

@@ -1,0 +1,192 @@
+"""Row priorities against reference numbers (float64), and the distribution of what is drawn."""
+
+import itertools
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hmx.rl.priorities import draw_rows, importance_weights, row_magnitude, row_probs
+
+CASES = json.loads((Path(__file__).parent / "priority_loss_cases.json").read_text())["prioritised"]
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+FULL = [case for case in CASES if "advantages" in case]
+SUMS = [case for case in CASES if "scale" in case]
+BROKEN = [case for case in CASES if "magnitude" in case]
+EPS = 1e-6
+
+
+def test_every_case_is_used():
+    assert len(FULL) + len(SUMS) + len(BROKEN) == len(CASES)
+
+
+@pytest.mark.parametrize("case", FULL, ids=lambda case: case["id"])
+def test_probabilities_and_weights(case):
+    expected = case["expected"]
+    magnitude = row_magnitude(jnp.asarray(case["advantages"]))
+    np.testing.assert_allclose(magnitude, expected["magnitude"], rtol=1e-5)
+    probs, num_nonfinite = row_probs(magnitude, case["prio_alpha"])
+    np.testing.assert_allclose(probs, expected["probs"], rtol=1e-5)
+    assert num_nonfinite == 0
+    beta, rows = expected["anneal_beta_literal"], len(case["advantages"])
+    np.testing.assert_allclose(importance_weights(probs, rows, beta, "raw"), expected["is_weights"], rtol=1e-5)
+    np.testing.assert_allclose(
+        importance_weights(probs, rows, beta, "max"), expected["is_weights_max_normalised"], rtol=1e-5
+    )
+    clipped = np.minimum(expected["is_weights"], 3.0)
+    np.testing.assert_allclose(importance_weights(probs, rows, beta, "clip", 3.0), clipped, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", FULL, ids=lambda case: case["id"])
+def test_with_eps_once_in_the_denominator_they_would_not_sum_to_one(case):
+    """The literal form of the Metta training equations, `(w + eps) / (sum(w) + eps)`, is wrong by what follows."""
+    weights, expected = np.asarray(case["expected"]["weights"]), case["expected"]
+    literal = (weights + EPS) / (weights.sum() + EPS)
+    np.testing.assert_allclose(literal, expected["literal_probs"], rtol=1e-12)
+    excess = (weights.sum() + len(weights) * EPS) / (weights.sum() + EPS)
+    np.testing.assert_allclose(literal.sum(), excess, rtol=1e-12)
+    np.testing.assert_allclose(literal / excess, expected["probs"], rtol=1e-12)
+    assert literal.sum() > 1.0
+
+
+@pytest.mark.parametrize("case", SUMS, ids=lambda case: case["id"])
+def test_eight_thousand_rows(case):
+    magnitude = jnp.float32(case["scale"]) * (1 + jnp.arange(8192) % 7).astype(jnp.float32)
+    probs, _ = row_probs(magnitude, case["prio_alpha"])
+    np.testing.assert_allclose(probs[0], case["expected"]["prob_row0"], rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(probs, np.float64).sum(), 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-8, 1e38])
+def test_no_scale_of_advantages_breaks_the_sum(scale, alpha):
+    magnitude = jnp.full(8192, scale).at[0].set(3.0 * scale)
+    probs, _ = row_probs(magnitude, alpha)
+    np.testing.assert_allclose(np.asarray(probs, np.float64).sum(), 1.0, rtol=1e-5)
+    for kind in ("max", "clip"):
+        weights = importance_weights(probs, 8192, 1.0, kind)
+        assert np.isfinite(weights).all() and (weights > 0.0).all()
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=lambda case: case["id"])
+def test_reference_rows_that_are_not_finite(case):
+    magnitude = jnp.asarray([float(x) for x in case["magnitude"]], jnp.float32)
+    probs, num_nonfinite = row_probs(magnitude, case["prio_alpha"])
+    np.testing.assert_allclose(probs, case["expected"]["probs"], rtol=1e-5)
+    assert num_nonfinite == (~np.isfinite(magnitude)).sum()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_rows_that_are_not_finite_weigh_nothing_and_are_counted(alpha):
+    """Also at alpha 0, where anything to the power of 0, NaN included, would be 1."""
+    advantage = jnp.ones((4, 3)).at[1, 2].set(jnp.nan).at[3, 0].set(-jnp.inf)
+    probs, num_nonfinite = row_probs(row_magnitude(advantage), alpha)
+    assert num_nonfinite == 2
+    np.testing.assert_allclose(probs[jnp.array([0, 2])], 0.5, rtol=1e-5)
+    assert (probs[jnp.array([1, 3])] < 1e-6).all()
+
+
+def test_all_rows_broken_are_all_alike():
+    probs, num_nonfinite = row_probs(jnp.full(4, jnp.nan), 1.0)
+    assert num_nonfinite == 4
+    np.testing.assert_allclose(probs, 0.25)
+
+
+def test_masked_steps_have_no_magnitude():
+    advantage = jnp.array([[1.0, -2.0, jnp.nan], [0.5, jnp.inf, 4.0]])
+    mask = jnp.array([[1, 1, 0], [1, 0, 1]])
+    np.testing.assert_array_equal(row_magnitude(advantage, mask), [3.0, 4.5])
+    np.testing.assert_array_equal(row_magnitude(advantage, mask > 0), [3.0, 4.5])
+
+
+@given(st.integers(0, 2**31), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_a_row_of_larger_advantage_is_likelier_and_counts_less(seed, alpha, beta):
+    magnitude = np.sort(np.random.default_rng(seed).exponential(size=6)).astype(np.float32)
+    probs, _ = row_probs(jnp.asarray(magnitude), np.float32(alpha))
+    weights = importance_weights(probs, 6, np.float32(beta))
+    assert (np.diff(probs) >= 0.0).all()
+    assert (np.diff(weights) <= 0.0).all()
+    assert weights[0] == 1.0
+
+
+def test_beta_one_undoes_the_bias_of_the_drawing():
+    probs, _ = row_probs(jnp.array([4.0, 1.0, 3.0, 2.0]), 1.0)
+    weights = importance_weights(probs, 4, 1.0, "raw")
+    np.testing.assert_allclose(probs * weights, 0.25, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["max", "clip", "raw"])
+def test_a_row_that_could_not_be_drawn_has_a_finite_weight(kind):
+    assert np.isfinite(importance_weights(jnp.array([0.0, 0.5]), 4, 1.0, kind)).all()
+
+
+def test_unknown_kind():
+    with pytest.raises(KeyError):
+        importance_weights(jnp.ones(2), 2, 0.6, "mean")
+
+
+DRAWS = 40_000
+
+
+def draw_many(probs, num_drawn, seed=0):
+    keys = jax.random.split(jax.random.key(seed), DRAWS)
+    return np.asarray(jax.jit(jax.vmap(lambda key: draw_rows(key, jnp.asarray(probs), num_drawn)))(keys))
+
+
+def chance(order, probs):
+    """The probability of drawing exactly these rows in this order, one after the other from what is left."""
+    left, result = sum(probs), 1.0
+    for row in order:
+        result *= probs[row] / left
+        left -= probs[row]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("probs", "num_drawn", "limit"),
+    [
+        # limits: 0.1 % points of 11, 23 and 5 degrees of freedom
+        ([0.1, 0.2, 0.3, 0.4], 2, 31.3),
+        ([0.05, 0.05, 0.1, 0.8], 4, 49.7),
+        ([1 / 3] * 3, 3, 20.5),
+    ],
+    ids=["two of four", "order of four", "shuffle"],
+)
+def test_draws_follow_the_exact_distribution(probs, num_drawn, limit):
+    drawn = draw_many(probs, num_drawn)
+    orders = list(itertools.permutations(range(len(probs)), num_drawn))
+    seen = {order: 0 for order in orders}
+    for order in map(tuple, drawn.tolist()):
+        seen[order] += 1  # any other would be a row drawn twice
+    expected = np.array([DRAWS * chance(order, probs) for order in orders])
+    chi_square = ((np.array([seen[order] for order in orders]) - expected) ** 2 / expected).sum()
+    assert chi_square < limit
+
+
+def test_impossible_rows_come_last():
+    drawn = draw_many([0.0, 1e-30, 0.0, 1.0], 4)
+    assert (drawn[:, :2] == [3, 1]).all()
+    assert set(map(frozenset, drawn[:, 2:].tolist())) == {frozenset({0, 2})}
+
+
+def test_eight_thousand_rows_are_drawn_once_each_and_in_proportion():
+    rows, drawn_rows, repeats = 8192, 256, 400
+    magnitude = (1 + jnp.arange(rows) % 2 * 9).astype(jnp.float32)  # 1, 10, 1, 10, ...
+    probs, _ = row_probs(magnitude, 1.0)
+    draw = jax.jit(jax.vmap(lambda key: draw_rows(key, probs, drawn_rows)))
+    drawn = np.asarray(draw(jax.random.split(jax.random.key(1), repeats)))
+    assert all(len(set(row)) == drawn_rows for row in drawn.tolist())
+    # a row stays undrawn with exp(-t p), where t is the time at which 256 of all are drawn; solved by bisection
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        t = (low + high) / 2
+        drawn_by_t = rows / 2 * (2 - np.exp(-t) - np.exp(-10 * t))
+        low, high = (t, high) if drawn_by_t < drawn_rows else (low, t)
+    share = (1 - np.exp(-10 * t)) / (2 - np.exp(-t) - np.exp(-10 * t))
+    deviation = np.sqrt(share * (1 - share) / (drawn_rows * repeats))
+    assert abs((drawn % 2).mean() - share) < 4 * deviation

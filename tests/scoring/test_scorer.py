@@ -1,0 +1,126 @@
+"""The scorer as a whole: order, chunks, agents, continuations, packed states and refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from machine import NAMES, POLICY, WEIGHTS, at, make_machine
+
+from hmx.env.protocol import Env, take
+from hmx.env.rendezvous import make_rendezvous
+from hmx.errors import HmxError
+from hmx.scoring import Options, Policy, Positions, make_policy, make_scorer
+
+OPTIONS = Options(rollouts=8, horizon=6, crn=False, actions="sampled", num_actions=1)
+
+
+def part(spec, positions, index):
+    rest = jax.tree.map(lambda leaf: leaf[index], positions._replace(env_state=()))
+    return rest._replace(env_state=take(spec, positions.env_state, index))
+
+
+def test_neither_order_nor_chunks_change_a_score():
+    """All at once, and shuffled in threes: the same bits."""
+    env = make_machine()
+    score = make_scorer(env, POLICY, OPTIONS)
+    positions, params = at(env, NAMES, first_id=2**31), jnp.asarray(WEIGHTS)
+    whole = score(params, positions, jax.random.key(3))
+    order = np.random.default_rng(0).permutation(len(NAMES))
+    for start in range(0, len(NAMES), 3):
+        index = jnp.asarray(order[start : start + 3])
+        alone = score(params, part(env.spec, positions, index), jax.random.key(3))
+        expected = jax.tree.map(lambda leaf, index=index: leaf[index], whole._replace(halves=whole.halves.T))
+        jax.tree.map(np.testing.assert_array_equal, alone._replace(halves=alone.halves.T), expected)
+    other = score(params, positions._replace(id=positions.id + jnp.uint32(1)), jax.random.key(3))
+    assert (other.mean != whole.mean).any()
+    other = score(params, positions, jax.random.key(4))
+    assert (other.mean != whole.mean).any()
+
+
+def trailing(env):
+    """The same environment with the batch on the trailing axis of its state."""
+
+    def turned(state, axis):
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, -1 - axis), state)
+
+    def reset(keys):
+        state, shown = env.reset(keys)
+        return turned(state, 0), shown
+
+    def step(state, action, keys):
+        state, shown = env.step(turned(state, -1), action, keys)
+        return turned(state, 0), shown
+
+    return Env(env.spec._replace(state_axis=-1), reset, step)
+
+
+@pytest.mark.parametrize(("team_reward", "axis"), [("mean", 0), ("sum", -1)])
+def test_agents_are_rewarded_as_a_team(team_reward, axis):
+    """Two agents next to each other: who stays and who comes decides whether they meet now."""
+    env = trailing(make_rendezvous(20, 2)) if axis else make_rendezvous(20, 2)
+    state, shown = env.reset(jax.random.split(jax.random.key(0), 2))
+    state = state._replace(core=state.core._replace(cell=jnp.moveaxis(jnp.array([[1, 2], [1, 2]], jnp.int32), 0, axis)))
+    legal = jnp.ones((2, 2, 3), bool)
+    taken = jnp.array([[1, 0], [1, 1]], jnp.int32)  # meet on cell 1; stay apart
+    positions = Positions(state, shown.obs, legal, taken, jnp.arange(2, dtype=jnp.uint32))
+    policy = Policy(lambda params, obs, legal, keys: jnp.ones(obs.shape[:2], jnp.int32))
+    options = Options(actions="all", rollouts=2, horizon=1, team_reward=team_reward)
+    found = make_scorer(env, policy, options)(None, positions, jax.random.key(0))
+    agents = 2 if team_reward == "sum" else 1
+    # on two of nine joint actions they meet, which pays each of them 1
+    np.testing.assert_allclose(found.score, [agents * 7 / 8, agents * 2 / 8], rtol=1e-6)
+    np.testing.assert_allclose(found.spread, agents, rtol=1e-6)
+
+
+def test_continuations_choose_as_they_say():
+    values = jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4]))
+    obs, legal = jnp.zeros((8000, 1, 1)), jnp.broadcast_to(jnp.array([True, True, True, False]), (8000, 1, 4))
+    keys = jax.random.split(jax.random.key(0), 8000)
+
+    def preferences(params, obs):
+        return jnp.broadcast_to(params, (*obs.shape[:2], 4))
+
+    for kind, parameter, expected in (
+        ("greedy", 1.0, [0, 0, 1, 0]),
+        ("softmax", 1.0, [1 / 6, 2 / 6, 3 / 6, 0]),
+        ("softmax", 0.5, [1 / 14, 4 / 14, 9 / 14, 0]),
+        ("epsilon", 0.3, [0.1, 0.1, 0.8, 0]),
+    ):
+        policy = make_policy(preferences, kind, parameter)
+        actions = np.asarray(policy.act(values, obs, legal, jax.random.wrap_key_data(jax.random.key_data(keys))))
+        np.testing.assert_allclose(np.bincount(actions[:, 0], minlength=4) / 8000, expected, atol=0.025)
+        if policy.probs:
+            np.testing.assert_allclose(policy.probs(values, obs, legal)[0, 0], expected, rtol=1e-5)
+    for kind, parameter in (("best", 1.0), ("softmax", 0.0), ("epsilon", 1.5)):
+        with pytest.raises(HmxError):
+            make_policy(preferences, kind, parameter)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"actions": "some"}, "actions"),
+        ({"num_actions": 0}, "num_actions"),
+        ({"rollouts": 0}, "rollouts"),
+        ({"horizon": 0}, "horizon"),
+        ({"gamma": 1.1}, "gamma"),
+        ({"metric": "kl"}, "metric"),
+        ({"aggregate": "median"}, "aggregate"),
+        ({"team_reward": "max"}, "team_reward"),
+        ({"num_bins": 1}, "num_bins"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_by_name(wrong, words):
+    with pytest.raises(HmxError, match=words):
+        make_scorer(make_machine(), POLICY, Options(**wrong))
+
+
+def test_what_the_policy_does_not_give_is_never_made_up():
+    greedy = make_policy(lambda params, obs: params, "greedy")
+    for options in (Options(aggregate="policy"), Options(actions="topk")):
+        with pytest.raises(HmxError, match="probabilities"):
+            make_scorer(make_machine(), greedy, options)
+    with pytest.raises(HmxError, match="value function"):
+        make_scorer(make_machine(), greedy, Options(bootstrap=True))
+    with pytest.raises(HmxError, match="joint actions"):
+        make_scorer(make_rendezvous(9, 12), greedy, Options(actions="all"))
