@@ -181,7 +181,8 @@ def _open(paths: RunPaths, changes: Mapping[str, Any]) -> _Opened:
     cfg = apply(old, changes)
     session = open_session(cfg)
     restored = restore(session, paths)
-    if restored.update >= session.sizes.num_updates:
+    # A run killed between its last checkpoint and its evaluation still has the latter to do.
+    if restored.update >= session.sizes.num_updates + _evaluation_missing(paths):
         raise _finished(paths, restored.update, session.sizes)
     differences = codec.diff(old, cfg)
     warnings = damage(restored.damaged, restored.update) + _schedule_note(cfg, differences)
@@ -207,6 +208,13 @@ def apply(cfg: Config, changes: Mapping[str, Any]) -> Config:
         raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
     derive.check(new, dict.fromkeys(values, "change"))
     return new
+
+
+def _evaluation_missing(paths: RunPaths) -> bool:
+    try:
+        return metas.read(paths.meta).state != "finished"
+    except HmxError:  # it will be made anew
+        return True
 
 
 def _finished(paths: RunPaths, update: int, sizes: derive.Derived) -> HmxError:

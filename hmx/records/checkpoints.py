@@ -289,7 +289,8 @@ def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
 
     The best are those of the highest score, the newer of two equal ones first; a checkpoint may be among the newest
     and the best. Only those whose every file has its SHA-256 are counted, and nothing is surplus until one has.
-    Damaged ones older than the newest intact one are surplus too; those of a later hmx, and links, never are.
+    Damaged ones older than the newest intact one are surplus too; those of a later hmx, links, and what cannot be read
+    for the moment never are.
 
     Returns:
         Folders, oldest first.
@@ -305,12 +306,12 @@ def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
     best = sorted(scored, key=lambda p: (state[p].score or 0.0, int(p.name)), reverse=True)[:keep_best]
     kept = {*intact[-keep:], *best}
     newest = int(intact[-1].name)
-    return [p for p in known if p not in kept and int(p.name) < newest and not state[p].newer]
+    return [p for p in known if p not in kept and int(p.name) < newest and not state[p].spared]
 
 
 class _Judgement(NamedTuple):
     intact: bool
-    newer: bool = False  # of a later hmx
+    spared: bool = False  # of a later hmx, or not to be read for the moment
     score: float | None = None
 
 
@@ -320,7 +321,22 @@ def _judged(checkpoint: Path) -> _Judgement:
     for path in sorted(checkpoint.rglob("*")):
         status = path.lstat()
         stamps.append((str(path), status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns))
-    return _judge(checkpoint, tuple(stamps))
+    judgement = _judge(checkpoint, tuple(stamps))
+    if not judgement.intact and not _readable(checkpoint):
+        _judge.cache_clear()  # what is no fault of the files may pass
+        return _Judgement(intact=False, spared=True)
+    return judgement
+
+
+def _readable(checkpoint: Path) -> bool:
+    """Whether every file there opens: too many open files, or a share that is gone, are no damage."""
+    try:
+        for path in checkpoint.rglob("*"):
+            if path.is_file():
+                path.open("rb").close()
+    except OSError:
+        return False
+    return True
 
 
 @functools.lru_cache(maxsize=64)
@@ -330,4 +346,4 @@ def _judge(checkpoint: Path, stamps: tuple[tuple[Any, ...], ...]) -> _Judgement:
             return _Judgement(intact=False)
         return _Judgement(intact=True, score=read_manifest(checkpoint).score)
     except NewerSchema:
-        return _Judgement(intact=False, newer=True)
+        return _Judgement(intact=False, spared=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 from collections.abc import Callable
@@ -107,6 +108,27 @@ def test_a_finished_run_can_be_extended_to_the_same_bits(make_config: MakeConfig
     assert load(file=parts, environ={}).config.run.total_steps == 192
     (entry,) = metas.read(parts / "meta.json").resumes
     assert (entry.update, entry.command, entry.changes) == (3, ("hmx", "resume"), {"run.total_steps": [96, 192]})
+
+
+def test_a_run_killed_before_its_evaluation_is_evaluated(make_config: MakeConfig) -> None:
+    run = train(make_config(2, run__eval_episodes=3)).run
+    meta, before = metas.read(run / "meta.json"), checkpoints(run)
+    for path in (run / "reports").iterdir():
+        path.unlink()
+    metas.write(run / "meta.json", dataclasses.replace(meta, state="running"))
+    result = resume(run)
+    assert (result.state, result.first_update, result.updates) == ("finished", 2, 2)
+    assert [row.episodes for row in result.evaluation] == [3, 3]
+    assert (run / "reports" / "evaluation.json").is_file()
+    assert metas.read(run / "meta.json").state == "finished"
+    assert checkpoints(run) == before
+    with pytest.raises(HmxError, match="is finished"):
+        resume(run)
+
+
+def checkpoints(run: Path) -> dict[str, bytes]:
+    """Every file of every checkpoint."""
+    return {str(path): path.read_bytes() for path in sorted((run / "checkpoints").rglob("*")) if path.is_file()}
 
 
 def test_a_schedule_that_is_stretched_is_named(make_config: MakeConfig) -> None:

@@ -1,6 +1,8 @@
+import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -252,6 +254,25 @@ def test_surplus_keeps_the_newest_whole_ones(tmp_path):
     assert [p.name for p in surplus(tmp_path, 9)] == ["3"]
     with pytest.raises(ValueError, match="at least one"):
         surplus(tmp_path, 0)
+
+
+def test_what_cannot_be_read_for_the_moment_is_not_deleted(tmp_path, monkeypatch):
+    for update in (1, 2, 3):
+        make(tmp_path, update)
+    (tmp_path / "1" / "manifest.json").write_text("damaged")
+    plain, out = Path.open, OSError(errno.EMFILE, "too many open files")
+
+    def open_or_not(self, *args, **more):
+        if self.parent.name == "2":
+            raise out
+        return plain(self, *args, **more)
+
+    monkeypatch.setattr(checkpoints, "_faults", lambda path, deep: ["unread"] if path.name in "12" else [])
+    monkeypatch.setattr(Path, "open", open_or_not)
+    assert [p.name for p in surplus(tmp_path, 1)] == ["1"]
+    monkeypatch.undo()
+    assert [p.name for p in surplus(tmp_path, 1)] == ["1", "2"]
+    assert [p.name for p in surplus(tmp_path, 2)] == ["1"], "the judgement of the bad moment is not remembered"
 
 
 def test_the_best_are_kept_besides(tmp_path):
