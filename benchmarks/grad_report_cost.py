@@ -27,7 +27,7 @@ from hmx.analysis.buckets import reward_std, split
 from hmx.analysis.components import Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import GroupGradients, gather, layers, make_group_gradients
 from hmx.analysis.measures import Sums, measure
-from hmx.analysis.probe import Probe, by_group, group_index, make_prober, play
+from hmx.analysis.probe import Probe, by_group, group_index, in_parts, make_prober, part_width, play
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.env.registry import make_env
 
@@ -78,9 +78,11 @@ class Costs:
         self.probe = self.play()
         self.params, self.stats = jax.jit(partial(fit_codec, self.parts))(self.state, self.probe.batch)
         advantage = policy_advantage(cfg.algo, self.probe.batch, jnp.ones_like(self.probe.batch.advantage))
-        index, real = group_index(self.probe.batch, self.probe.group, args.groups)
+        width = part_width(self.probe.batch, args.groups)
+        index, real, self.owner = in_parts(*group_index(self.probe.batch, self.probe.group, args.groups), width)
         self.groups = Group(by_group(self.probe.batch._replace(advantage=advantage), index, real), None)
-        self.steps = np.asarray(self.groups.batch.weight, np.float64).sum((1, 2))
+        each = np.asarray(self.groups.batch.weight, np.float64).sum((1, 2))
+        self.steps = np.bincount(self.owner, each, args.groups)
         self.num_places = index.size * self.parts.horizon
         self.num_params = sum(leaf.size for leaf in jax.tree.leaves(self.params))
         sums, there = ppo_sums(self.parts, "analytic"), live("analytic", False)
@@ -94,7 +96,7 @@ class Costs:
     def gradients(self, several: Callable[..., Any]) -> GroupGradients:
         """The gradients of all groups."""
         rest = (self.stats, self.hypers)
-        return gather(several, self.params, self.groups, *rest, chunk=self.args.chunk)
+        return gather(several, self.params, self.groups, *rest, chunk=self.args.chunk, owner=self.owner)
 
     def times(self, rounds: int) -> dict[str, float]:
         """Median seconds of an update and of each part of a report."""
@@ -125,7 +127,7 @@ class Costs:
         rows = jax.eval_shape(lambda: take_rows(self.probe.batch, jnp.arange(num_rows), jnp.ones(num_rows)))
         gradient = jax.jit(jax.grad(partial(ppo_loss, self.parts), has_aux=True))
         step = gradient.lower(self.params, self.stats, self.hypers, rows).compile()
-        calls = -(-self.args.groups // self.args.chunk)
+        calls = -(-len(self.owner) // self.args.chunk)
         together = flops(self.compiled(self.several, self.args.chunk)) * calls
         apart = sum(flops(self.compiled(one, self.args.chunk)) for one in self.apart) * calls
         return flops(step) * algo.update_epochs * algo.num_minibatches, together, apart
@@ -139,7 +141,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=64)
     parser.add_argument("--per-group", type=int, default=8)
     parser.add_argument("--max-length", type=int, default=0, help="steps of an episode at most")
-    parser.add_argument("--chunk", type=int, default=8, help="groups in flight")
+    parser.add_argument("--chunk", type=int, default=8, help="parts of groups in flight")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
 
@@ -163,8 +165,8 @@ def main() -> None:
     slower = times["apart"] / times["gradients"]
     print(f"one program per component: {times['apart']:.3f} s, {slower:.2f} times as long,")
     print(f"  and {apart_flops / report_flops:.2f} times as many operations")
-    print("scratch memory by groups in flight:")
-    for chunk in (c for c in CHUNKS if c <= args.groups):
+    print("scratch memory by parts of groups in flight:")
+    for chunk in (c for c in CHUNKS if c <= len(costs.owner)):
         temporary = costs.compiled(costs.several, chunk).memory_analysis().temp_size_in_bytes
         print(f"  {chunk:>3}  {temporary / 2**20:>8.1f} MiB")
 

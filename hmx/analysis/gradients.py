@@ -28,7 +28,7 @@ class GroupGradients(NamedTuple):
 
     losses: np.ndarray[Any, Any]  # [G, C]
     grads: np.ndarray[Any, Any]  # [G, C, P]
-    more: Any  # leaves [G, ...]
+    more: Any  # leaves [parts, ...]
 
 
 def layers(params: Params) -> tuple[Layer, ...]:
@@ -76,7 +76,12 @@ def make_group_gradients(
 
 
 def gather(
-    several: Callable[..., tuple[Array, Array, Any]], params: Params, groups: Groups, *rest: Any, chunk: int = 8
+    several: Callable[..., tuple[Array, Array, Any]],
+    params: Params,
+    groups: Groups,
+    *rest: Any,
+    chunk: int = 8,
+    owner: np.ndarray[Any, Any] | None = None,
 ) -> GroupGradients:
     """The gradients of all groups, `chunk` groups at a time.
 
@@ -85,17 +90,29 @@ def gather(
     Args:
         several: of `make_group_gradients`.
         params: differentiated with respect to.
-        groups: leaves `[G, ...]`.
+        groups: leaves `[G, ...]`, or parts of groups.
         rest: further arguments of the losses.
         chunk: groups in flight, which the memory in use is proportional to.
+        owner: the group that each part belongs to, from 0 without a gap; the parts of a group are added up, but for
+            `more`, which stays as it is. None where every group is whole.
     """
-    num_groups = jax.tree.leaves(groups)[0].shape[0]
-    chunk = min(chunk, num_groups)
-    found = []
-    for first in range(0, num_groups, chunk):
-        index = np.minimum(np.arange(first, first + chunk), num_groups - 1)
+    num_parts = jax.tree.leaves(groups)[0].shape[0]
+    owner = np.arange(num_parts) if owner is None else owner
+    chunk = min(chunk, num_parts)
+    num_groups = int(owner.max()) + 1
+    losses: Any = None
+    grads: Any = None
+    more = []
+    for first in range(0, num_parts, chunk):
+        kept = min(chunk, num_parts - first)
+        index = np.minimum(np.arange(first, first + chunk), num_parts - 1)
         part = jax.tree.map(lambda leaf, index=index: leaf[index], groups)
-        kept = min(chunk, num_groups - first)
-        computed = jax.device_get(several(params, part, *rest))
-        found.append(jax.tree.map(lambda leaf, kept=kept: leaf[:kept], computed))
-    return GroupGradients(*jax.tree.map(lambda *parts: np.concatenate(parts), *found))
+        found_losses, found_grads, found_more = jax.device_get(several(params, part, *rest))
+        if grads is None:
+            losses = np.zeros((num_groups, *found_losses.shape[1:]), found_losses.dtype)
+            grads = np.zeros((num_groups, *found_grads.shape[1:]), found_grads.dtype)
+        for i in range(kept):
+            losses[owner[first + i]] += found_losses[i]
+            grads[owner[first + i]] += found_grads[i]
+        more.append(jax.tree.map(lambda leaf, kept=kept: leaf[:kept], found_more))
+    return GroupGradients(losses, grads, jax.tree.map(lambda *parts: np.concatenate(parts), *more))

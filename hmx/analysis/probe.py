@@ -208,6 +208,31 @@ def group_index(batch: Batch, group: np.ndarray[Any, Any], num_groups: int) -> t
     return index, np.arange(width)[None] < np.array([len(ids) for ids in rows])[:, None]
 
 
+def part_width(batch: Batch, num_groups: int) -> int:
+    """A size for the parts of `in_parts`: about half the mean size of a group."""
+    alive = int((np.asarray(batch.weight).max(0) > 0).sum())
+    return _round_up(max(-(-alive // (2 * num_groups)), 1))
+
+
+def in_parts(index: np.ndarray[Any, Any], real: np.ndarray[Any, Any], width: int) -> tuple[Any, Any, Any]:
+    """Groups cut into parts of one size, since the longest group would otherwise set the size of all.
+
+    Args:
+        index: `[G, R]` of `group_index`.
+        real: `[G, R]` likewise.
+        width: rows of a part.
+
+    Returns:
+        The same for the parts, `[parts, width]`, and the group that each part belongs to; every group has at least one.
+    """
+    num_groups, rows = index.shape
+    cut = [np.pad(leaf, ((0, 0), (0, -rows % width))).reshape(-1, width) for leaf in (index, real)]
+    per_group = len(cut[0]) // num_groups
+    owner = np.repeat(np.arange(num_groups), per_group)
+    kept = cut[1].any(1) | (np.arange(len(owner)) % per_group == 0)
+    return cut[0][kept], cut[1][kept], owner[kept]
+
+
 def by_group(batch: Batch, index: np.ndarray[Any, Any], real: np.ndarray[Any, Any]) -> Batch:
     """One batch per group: leaves `[G, H, R, ...]`, those of a whole row `[G, R, ...]`; weight 0 where not `real`."""
     taken = {

@@ -17,7 +17,7 @@ from hmx.analysis.buckets import Floats, group_advantages, reward_std, split
 from hmx.analysis.components import COMPONENTS, KL_KINDS, Checks, Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import gather, layers, make_group_gradients
 from hmx.analysis.measures import Measures, Sums, clip_scale, crossfit, measure
-from hmx.analysis.probe import Probe, Prober, by_group, group_index, make_prober, play, take
+from hmx.analysis.probe import Probe, Prober, by_group, group_index, in_parts, make_prober, part_width, play, take
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.errors import ExitCode, HmxError
@@ -44,7 +44,7 @@ class Spec:
     crossfit: bool = False
     kl: str = "analytic"  # one of `components.KL_KINDS`
     kl_coef: float = 0.0
-    chunk: int = 8  # groups whose gradients are computed at once
+    chunk: int = 8  # parts of groups whose gradients are computed at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,6 @@ def _report(
     coefs = coefficients(parts.algo.vf_coef, hypers, spec.kl_coef)
     score = _score(kit, probe, members)
     measures = measure(sums, split(score, spec.buckets, _own_zero(spec)), coefs, layers(params))
-    known = np.maximum(sums.steps, 1e-9)
     return GradReport(
         spec=spec,
         coefs=coefs,
@@ -183,9 +182,9 @@ def _report(
         rv_action=None if other is None else reward_std(other.returns),
         score=score,
         one_start=probe.one_start,
-        ratio_error=float(checks.ratio_error.max()),
-        approx_kl=float(np.average(checks.approx_kl, weights=known)),
-        clip_frac=float(np.average(checks.clip_frac, weights=known)),
+        ratio_error=float(checks.ratio_error),
+        approx_kl=float(checks.approx_kl),
+        clip_frac=float(checks.clip_frac),
         crossfit=_crossfit(kit, batch, coefs) if spec.crossfit else None,
     )
 
@@ -195,15 +194,19 @@ def _sums(kit: _Kit, batch: _Batch, members: np.ndarray[Any, Any]) -> tuple[Sums
     spec, probe = kit.spec, batch.probe
     frozen = probe.batch._replace(advantage=_frozen_advantage(kit, probe, members))
     group = np.where(np.isin(probe.member, members), probe.group, -1)
-    index, real = group_index(frozen, group, spec.groups)
+    # one width for whole and half groups, so that one program does for both
+    index, real, owner = in_parts(*group_index(frozen, group, spec.groups), part_width(frozen, spec.groups))
     rows = by_group(frozen, index, real)
     groups = Group(rows, None if probe.reference is None else take(probe.reference, index))
-    found = gather(batch.gradients, batch.params, groups, *batch.rest, chunk=spec.chunk)
+    found = gather(batch.gradients, batch.params, groups, *batch.rest, chunk=spec.chunk, owner=owner)
     if not np.isfinite(found.grads).all():
         hint = "its parameters may not be finite: try an earlier checkpoint with --checkpoint"
         raise HmxError("the gradient of this checkpoint is not finite", hint, ExitCode.CHECK_FAILED)
-    steps = np.asarray(rows.weight, np.float64).sum((1, 2))
-    return Sums(found.losses, found.grads, steps, np.full(spec.groups, float(len(members)))), found.more
+    each = np.asarray(rows.weight, np.float64).sum((1, 2))
+    steps = np.bincount(owner, weights=each, minlength=spec.groups).astype(np.float64)
+    mean = partial(np.average, weights=np.maximum(each, 1e-9))
+    checks = Checks(found.more.ratio_error.max(), mean(found.more.approx_kl), mean(found.more.clip_frac))
+    return Sums(found.losses, found.grads, steps, np.full(spec.groups, float(len(members)))), checks
 
 
 def _frozen_advantage(kit: _Kit, probe: Probe, members: np.ndarray[Any, Any]) -> Array:

@@ -15,7 +15,7 @@ from hmx.analysis.buckets import split
 from hmx.analysis.components import COMPONENTS, Group, live, ppo_sums
 from hmx.analysis.gradients import flat, gather, layers, make_group_gradients
 from hmx.analysis.measures import Sums, measure
-from hmx.analysis.probe import by_group, group_index, take
+from hmx.analysis.probe import by_group, group_index, in_parts, part_width, take
 from hmx.config.schema import NetConfig
 from hmx.env.protocol import EnvSpec
 from hmx.nets import make_net
@@ -323,6 +323,20 @@ def test_the_size_of_a_chunk_changes_nothing(world, chunk):
     assert other.grads.shape == one.grads.shape
     close(other.grads, one.grads, tolerance(world))
     np.testing.assert_allclose(other.more.approx_kl, one.more.approx_kl, atol=1e-9)
+
+
+def test_groups_in_parts_are_groups(world):
+    index, real, owner = in_parts(*group_index(world.batch, world.group, 6), part_width(world.batch, 6))
+    assert index.shape == real.shape == (len(owner), 4)  # 40 rows in 6 groups: 3.3 are half a mean group
+    assert sorted(index[real]) == list(range(40)) and set(owner) == set(range(6))
+    assert (world.group[index[real]] == np.repeat(owner[:, None], 4, axis=1)[real]).all()
+    groups = Group(by_group(world.batch, index, real), take(world.reference, index))
+    found = gather(world.several, world.params, groups, (), HYPERS, owner=owner)
+    whole, _ = world.gather()
+    close(found.grads, whole.grads, tolerance(world))
+    close(found.losses, whole.losses, tolerance(world))
+    lone = in_parts(np.zeros((2, 3), int), np.array([[True] * 3, [False] * 3]), 2)
+    assert lone[2].tolist() == [0, 0, 1]  # a group without rows is there all the same
 
 
 def test_padding_changes_nothing(world):

@@ -127,6 +127,21 @@ def test_it_says_what_a_recurrent_loss_says():
     assert whole.parts["value"].layers["memory/input"] > 0.0
 
 
+@pytest.mark.parametrize(("cfg", "agents"), [(RECALL, 1), (RENDEZVOUS, 2)], ids=["recurrent", "two agents"])
+def test_what_was_played_is_what_is_differentiated(cfg, agents):
+    """Memories are those of the moment: what is recomputed from them agrees with what was stored."""
+    case = Case(cfg)
+    assert case.report.ratio_error < 1e-5
+    steps = case.report.measures.whole.steps
+    lengths = case.report.lengths.sum()
+    assert steps == lengths if agents == 1 else lengths < steps <= 2 * lengths  # who is done takes no part
+    kl = case.again(reference=case.state.params).measures.whole.parts["kl"]
+    assert kl.raw < 1e-5
+    if agents == 1:
+        assert (case.report.lengths == 3).all()
+        assert set(np.unique(case.report.returns)) == {-1.0, 1.0}
+
+
 def test_nothing_is_changed_and_the_same_key_gives_the_same(corridor):
     again = corridor.again()
     for before, after in zip(corridor.before, leaves(corridor.state), strict=True):
