@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import json
 import os
 import signal
 import sys
@@ -100,6 +101,11 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
     else:
         say("error", f"unexpected {summary}", f"{_crash_report(error, words)}; --debug shows it here")
     return int(ExitCode.UNEXPECTED)
+
+
+def print_json(body: object) -> None:
+    """One JSON value on one line of stdout."""
+    sys.stdout.write(json.dumps(body) + "\n")
 
 
 def say(kind: str, message: str, hint: str = "") -> None:

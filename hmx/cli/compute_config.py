@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import CONFIG_PANEL, OUTPUT_PANEL, switch
+from hmx.cli.options import CONFIG_PANEL, OUTPUT_PANEL, ask, switch
 from hmx.config.batch_inputs import INPUT_FIELDS
 
 SIZES_PANEL = "Sizes"
@@ -21,11 +21,7 @@ def size(name: str) -> Any:
     """An option that sets one input; its value is judged together with all others."""
     field = INPUT_FIELDS[name]
     words = f"{field.doc[:1].upper()}{field.doc[1:]} (default {field.default:,})."
-    return typer.Option(f"--{name.replace('_', '-')}", metavar="N", help=words, rich_help_panel=SIZES_PANEL)
-
-
-def _ask(option: str, metavar: str, help_text: str, **more: Any) -> Any:
-    return typer.Option(option, metavar=metavar, help=help_text, rich_help_panel=QUESTIONS_PANEL, **more)
+    return ask(f"--{name.replace('_', '-')}", "N", words, SIZES_PANEL)
 
 
 def _fields(incomplete: str) -> list[str]:
@@ -40,42 +36,49 @@ Run = Annotated[
 _TARGET = INPUT_FIELDS["forward_pass_minibatch_target_size"]
 Target = Annotated[
     Text,
-    typer.Option(
+    ask(
         "--forward-target",
-        metavar="N",
-        help=f"Agents in one forward pass, in full --{_TARGET.name.replace('_', '-')} (default {_TARGET.default:,}).",
-        rich_help_panel=SIZES_PANEL,
+        "N",
+        f"Agents in one forward pass, in full --{_TARGET.name.replace('_', '-')} (default {_TARGET.default:,}).",
+        SIZES_PANEL,
     ),
 ]
 TargetInFull = Annotated[Text, typer.Option(f"--{_TARGET.name.replace('_', '-')}", hidden=True)]
 Preset = Annotated[
     Text,
-    typer.Option(
+    ask(
         "--preset",
-        metavar="NAME",
-        help="Start from a preset of hmx train; metta has the published sizes.",
+        "NAME",
+        "Start from a preset of hmx train; metta has the published sizes.",
+        CONFIG_PANEL,
         autocompletion=completion.preset_names,
-        rich_help_panel=CONFIG_PANEL,
     ),
 ]
 Config = Annotated[
     Path | None,
-    typer.Option(
+    ask(
         "--config",
-        metavar="FILE",
-        help="Start from a configuration file of hmx train, or from one with a table `batch` of sizes.",
-        rich_help_panel=CONFIG_PANEL,
+        "FILE",
+        "Start from a configuration file of hmx train, or from one with a table `batch` of sizes.",
+        CONFIG_PANEL,
     ),
 ]
 Sps = Annotated[
     list[str] | None,
-    _ask("--sps", "N,...", "Agent steps per second: how long the run would take; may be repeated."),
+    ask("--sps", "N,...", "Agent steps per second: how long the run would take; may be repeated.", QUESTIONS_PANEL),
 ]
-GpuMem = Annotated[Text, _ask("--gpu-mem", "SIZE", "Memory of the device, as 80GB or 80GiB: whether the run fits.")]
+GpuMem = Annotated[
+    Text, ask("--gpu-mem", "SIZE", "Memory of the device, as 80GB or 80GiB: whether the run fits.", QUESTIONS_PANEL)
+]
 Parameters = Annotated[
-    Text, _ask("--parameters", "N", "Parameters of the network, where none is configured (default 1,000,000).")
+    Text,
+    ask(
+        "--parameters", "N", "Parameters of the network, where none is configured (default 1,000,000).", QUESTIONS_PANEL
+    ),
 ]
-Sweep = Annotated[Text, _ask("--sweep", "INPUT=N,...", "Compare several values of one input.", autocompletion=_fields)]
+Sweep = Annotated[
+    Text, ask("--sweep", "INPUT=N,...", "Compare several values of one input.", QUESTIONS_PANEL, autocompletion=_fields)
+]
 Explain = Annotated[bool, switch("--explain", "Show how each value is computed.", OUTPUT_PANEL)]
 Fix = Annotated[
     bool, switch("--fix", "Print the nearest valid configuration as TOML, for hmx train --config.", OUTPUT_PANEL)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv as csvlib
-import json as jsonlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hmx.cli import compute_tables
-from hmx.cli.boundary import say
+from hmx.cli.boundary import print_json, say
 from hmx.cli.quantities import memory_size, speeds, whole
 from hmx.config.batch import FORMULAS, INPUT_FIELDS, BatchProblem
 from hmx.errors import ExitCode, HmxError
@@ -79,7 +78,7 @@ def print_one(source: Source, given: Mapping[str, Any], asked: Asks, *, explain:
     """
     found = job.compute_config(source, given, asked)
     if json:
-        _write_json(found.to_json())
+        print_json(found.to_json())
     if not found.valid:
         raise refusal(found)
     if csv:
@@ -100,7 +99,7 @@ def print_sweep(source: Source, text: str, given: Mapping[str, Any], asked: Asks
     listed = [whole(part) for part in values.split(",")] if values.strip() else []
     found = job.sweep(source, field, listed, given, asked)
     if json:
-        _write_json([result.to_json() for result in found])
+        print_json([result.to_json() for result in found])
     elif csv:
         names = list(dict.fromkeys(name for result in found for name in result.derived or ()))
         _write_csv(
@@ -174,10 +173,6 @@ def _write_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     writer = csvlib.writer(sys.stdout, lineterminator="\n")
     writer.writerow(head)
     writer.writerows([_cell(value) for value in row] for row in rows)
-
-
-def _write_json(body: Any) -> None:
-    sys.stdout.write(jsonlib.dumps(body) + "\n")
 
 
 def _cell(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hmx.cli.options import MAX_SEED, Json, RunArgument
+from hmx.cli.options import MAX_SEED, Checkpoint, Json, RunArgument
 
 
 def _policies(incomplete: str) -> list[str]:
@@ -33,9 +33,7 @@ def evaluate(
         int | None,
         typer.Option("--seed", metavar="N", min=0, max=MAX_SEED, help="Seed of the evaluation; the run's by default."),
     ] = None,
-    checkpoint: Annotated[
-        int | None, typer.Option("--checkpoint", metavar="UPDATE", help="Which checkpoint; the newest by default.")
-    ] = None,
+    checkpoint: Checkpoint = None,
     json: Json = False,
 ) -> None:
     """Measure an agent over many episodes.
@@ -45,8 +43,7 @@ def evaluate(
     from rich.console import Console
 
     from hmx.cli import tables
-    from hmx.cli.boundary import say
-    from hmx.cli.training import print_json
+    from hmx.cli.boundary import print_json, say
     from hmx.jobs.evaluate import evaluate as job
 
     eyes = Console(stderr=True)

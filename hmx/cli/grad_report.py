@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import OUTPUT_PANEL, Json, switch
+from hmx.cli.options import OUTPUT_PANEL, Checkpoint, Json, ask, switch
 
 _PROBE, _MEASURE = "Probe", "Measure"
 
@@ -23,94 +23,55 @@ PathArgument = Annotated[
         autocompletion=completion.run_names,
     ),
 ]
-Checkpoint = Annotated[
-    int | None, typer.Option("--checkpoint", metavar="UPDATE", help="Which checkpoint; the newest by default.")
-]
 AllCheckpoints = Annotated[bool, switch("--all-checkpoints", "Every checkpoint, and the trend.", "Options")]
-Agent = Annotated[int, typer.Option("--agent", metavar="N", help="Which of several agents trained side by side.")]
-Groups = Annotated[int, typer.Option("--groups", metavar="N", help="Start states.", rich_help_panel=_PROBE)]
-PerGroup = Annotated[int, typer.Option("--per-group", metavar="N", help="Episodes from each.", rich_help_panel=_PROBE)]
+Agent = Annotated[int, ask("--agent", "N", "Which of several agents trained side by side.")]
+Groups = Annotated[int, ask("--groups", "N", "Start states.", _PROBE)]
+PerGroup = Annotated[int, ask("--per-group", "N", "Episodes from each.", _PROBE)]
 Keys = Annotated[
     str,
-    typer.Option(
+    ask(
         "--keys",
-        metavar="KIND",
-        help="Chance within a group: independent, common, or both, which tells what actions alone decide.",
-        rich_help_panel=_PROBE,
+        "KIND",
+        "Chance within a group: independent, common, or both, which tells what actions alone decide.",
+        _PROBE,
     ),
 ]
 MaxLength = Annotated[
-    int,
-    typer.Option(
-        "--max-length",
-        metavar="STEPS",
-        help="Longest episode, rounded up; the environment's own limit by default.",
-        rich_help_panel=_PROBE,
-    ),
+    int, ask("--max-length", "STEPS", "Longest episode, rounded up; the environment's own limit by default.", _PROBE)
 ]
-Seed = Annotated[
-    int | None,
-    typer.Option("--seed", metavar="N", help="Seed of the probe; the run's by default.", rich_help_panel=_PROBE),
-]
-Buckets = Annotated[int, typer.Option("--buckets", metavar="N", help="Buckets of groups.", rich_help_panel=_MEASURE)]
-By = Annotated[
-    str,
-    typer.Option(
-        "--by",
-        metavar="FIGURE",
-        help="What ranks the groups: reward_std, return, length or td.",
-        rich_help_panel=_MEASURE,
-    ),
-]
+Seed = Annotated[int | None, ask("--seed", "N", "Seed of the probe; the run's by default.", _PROBE)]
+Buckets = Annotated[int, ask("--buckets", "N", "Buckets of groups.", _MEASURE)]
+By = Annotated[str, ask("--by", "FIGURE", "What ranks the groups: reward_std, return, length or td.", _MEASURE)]
 RankZeros = Annotated[
     bool, switch("--rank-zeros", "Rank groups without variance too, instead of a bucket of their own.", _MEASURE)
 ]
 Crossfit = Annotated[bool, switch("--crossfit", "Also rank by one half of each group and measure the other.", _MEASURE)]
 Advantage = Annotated[
     str,
-    typer.Option(
+    ask(
         "--advantage",
-        metavar="KIND",
-        help="Of the task component: trainer, or the return against the group's: group, group-std.",
-        rich_help_panel=_MEASURE,
+        "KIND",
+        "Of the task component: trainer, or the return against the group's: group, group-std.",
+        _MEASURE,
     ),
 ]
 Reference = Annotated[
     int | None,
-    typer.Option(
+    ask(
         "--reference",
-        metavar="UPDATE",
-        help="Checkpoint that KL is measured from; by default the policy itself, where it is 0.",
-        rich_help_panel=_MEASURE,
+        "UPDATE",
+        "Checkpoint that KL is measured from; by default the policy itself, where it is 0.",
+        _MEASURE,
     ),
 ]
-Kl = Annotated[
-    str,
-    typer.Option(
-        "--kl",
-        metavar="KIND",
-        help="How KL is computed: analytic, or an estimate: k1, k2, k3, abs.",
-        rich_help_panel=_MEASURE,
-    ),
-]
-KlCoef = Annotated[float, typer.Option("--kl-coef", metavar="X", help="Weight of KL.", rich_help_panel=_MEASURE)]
+Kl = Annotated[str, ask("--kl", "KIND", "How KL is computed: analytic, or an estimate: k1, k2, k3, abs.", _MEASURE)]
+KlCoef = Annotated[float, ask("--kl-coef", "X", "Weight of KL.", _MEASURE)]
 Compare = Annotated[
     Path | None,
-    typer.Option(
-        "--compare",
-        metavar="OTHER",
-        help="Norms by those of another run or checkpoint, or of a saved JSON report.",
-        rich_help_panel=_MEASURE,
-    ),
+    ask("--compare", "OTHER", "Norms by those of another run or checkpoint, or of a saved JSON report.", _MEASURE),
 ]
-HtmlFile = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Write a page with drawings.", rich_help_panel=OUTPUT_PANEL),
-]
-CsvFile = Annotated[
-    Path | None,
-    typer.Option("--csv", metavar="FILE", help="Write a table of all figures.", rich_help_panel=OUTPUT_PANEL),
-]
+HtmlFile = Annotated[Path | None, ask("--html", "FILE", "Write a page with drawings.", OUTPUT_PANEL)]
+CsvFile = Annotated[Path | None, ask("--csv", "FILE", "Write a table of all figures.", OUTPUT_PANEL)]
 
 
 def grad_report(
@@ -145,9 +106,8 @@ def grad_report(
 
     from hmx.analysis.report import Spec
     from hmx.cli import grad_plot, grad_tables
-    from hmx.cli.boundary import say
+    from hmx.cli.boundary import print_json, say
     from hmx.cli.grad_csv import table
-    from hmx.cli.training import print_json
     from hmx.jobs.grad_report import grad_report as job
     from hmx.records.atomic import write_text
 

@@ -35,46 +35,52 @@ def switch(option: str, help_text: str, panel: str) -> Any:
     return typer.Option(option, help=help_text, metavar="", rich_help_panel=panel)
 
 
+def ask(option: str, metavar: str, help_text: str, panel: str | None = None, **more: Any) -> Any:
+    """An option with a value."""
+    return typer.Option(option, metavar=metavar, help=help_text, rich_help_panel=panel, **more)
+
+
 def flag(option: str, key: str, metavar: str, **more: Any) -> Any:
     """An option that sets a configuration key, with its help taken from the schema.
 
     The value stays text here: types, ranges and choices are judged where the configuration is loaded, together
     with all other problems.
     """
-    return typer.Option(option, metavar=metavar, help=doc(key), rich_help_panel=more.pop("panel", CONFIG_PANEL), **more)
+    return ask(option, metavar, doc(key), more.pop("panel", CONFIG_PANEL), **more)
 
 
 Json = Annotated[bool, switch("--json", "Print JSON on stdout, one object a line.", OUTPUT_PANEL)]
 DryRun = Annotated[bool, switch("--dry-run", "Show what would be done, and do nothing.", OUTPUT_PANEL)]
 Sets = Annotated[
     list[str] | None,
-    typer.Option(
+    ask(
         "--set",
-        metavar="KEY=VALUE",
-        help="Set any key of the configuration, as algo.gamma=0.995; may be repeated.",
+        "KEY=VALUE",
+        "Set any key of the configuration, as algo.gamma=0.995; may be repeated.",
+        CONFIG_PANEL,
         autocompletion=completion.settings,
-        rich_help_panel=CONFIG_PANEL,
     ),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(
+    ask(
         "--config",
-        metavar="FILE",
-        help="Start from a configuration file; the run.toml of any run, or its folder, will do.",
-        rich_help_panel=CONFIG_PANEL,
+        "FILE",
+        "Start from a configuration file; the run.toml of any run, or its folder, will do.",
+        CONFIG_PANEL,
     ),
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(
+    ask(
         "--preset",
-        metavar="NAME",
-        help="Start from a named configuration.",
+        "NAME",
+        "Start from a named configuration.",
+        CONFIG_PANEL,
         autocompletion=completion.preset_names,
-        rich_help_panel=CONFIG_PANEL,
     ),
 ]
+Checkpoint = Annotated[int | None, ask("--checkpoint", "UPDATE", "Which checkpoint; the newest by default.")]
 RunArgument = Annotated[
     Path,
     typer.Argument(

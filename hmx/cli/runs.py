@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hmx.cli.boundary import print_json, say
 from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, switch
 from hmx.records.layout import DEFAULT_ROOT
 
@@ -26,7 +27,6 @@ def list_(root: Root = Path(DEFAULT_ROOT), json: Json = False) -> None:
     from rich.console import Console
 
     from hmx.cli import run_tables
-    from hmx.cli.training import print_json
     from hmx.jobs.runs import list_runs
 
     found = list_runs(root)
@@ -45,8 +45,6 @@ def verify(run: RunArgument, json: Json = False) -> None:
     from rich.console import Console
 
     from hmx.cli import run_tables
-    from hmx.cli.boundary import say
-    from hmx.cli.training import print_json
     from hmx.errors import ExitCode
     from hmx.jobs.runs import verify as job
 
@@ -81,7 +79,6 @@ def sync(
     from rich.console import Console
 
     from hmx.cli import run_tables
-    from hmx.cli.training import print_json
     from hmx.jobs.sync import sync as job
 
     done = job(run, project=project, mode="offline" if offline else "online")

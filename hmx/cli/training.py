@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
 from hmx.cli import run_tables, tables
-from hmx.cli.boundary import say
+from hmx.cli.boundary import print_json, say
 from hmx.cli.console import ConsoleSink, JsonSink
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
@@ -90,11 +89,6 @@ def dry(loaded: Loaded, *, force: bool, json: bool) -> None:
             f"{planned.run} is there already: train would refuse",
             f"hmx resume {planned.run.name}, or --force",
         )
-
-
-def print_json(body: dict[str, Any]) -> None:
-    """One object on one line of stdout."""
-    sys.stdout.write(jsonlib.dumps(body) + "\n")
 
 
 def _carry_out(start: Callable[[Sequence[Sink]], TrainResult], json: bool) -> None:

@@ -211,10 +211,8 @@ def apply(cfg: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def _evaluation_missing(paths: RunPaths) -> bool:
-    try:
-        return metas.read(paths.meta).state != "finished"
-    except HmxError:  # it will be made anew
-        return True
+    meta = metas.find(paths.meta)  # damaged ones will be made anew
+    return meta is None or meta.state != "finished"
 
 
 def _finished(paths: RunPaths, update: int, sizes: derive.Derived) -> HmxError:

@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hmx.errors import HmxError
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
 from hmx.records.layout import DEFAULT_ROOT, RunPaths, find_run
@@ -98,7 +97,7 @@ def verify(run: str | Path, root: str | Path = DEFAULT_ROOT) -> VerifyResult:
 
 
 def _row(paths: RunPaths) -> RunRow:
-    known = _meta(paths)
+    known = meta.find(paths.meta)
     tail = _tail(paths)
     update = max((record["update"] for record in tail), default=0)
     update, env_steps = max(
@@ -117,13 +116,6 @@ def _row(paths: RunPaths) -> RunRow:
         created=known.created if known else "",
         age=max(0.0, datetime.datetime.now(datetime.UTC).timestamp() - newest) if newest else None,
     )
-
-
-def _meta(paths: RunPaths) -> Meta | None:
-    try:
-        return meta.read(paths.meta)
-    except HmxError:
-        return None
 
 
 def _tail(paths: RunPaths) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:
     except (OSError, UnicodeDecodeError) as problem:
         why = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read: {words(problem)}"
         return _damaged(paths, why, kept)
-    known = _meta(paths)
+    known = meta.find(paths.meta)
     if (known is not None and known.config_sha256 == meta.sha256(text)) or (kept is not None and kept.text == text):
         return None
     if _is_newer(text):
@@ -84,13 +84,6 @@ def copy_of(paths: RunPaths, name: str) -> Copy | None:
         except (HmxError, OSError, UnicodeDecodeError):
             continue
     return None
-
-
-def _meta(paths: RunPaths) -> Meta | None:
-    try:
-        return meta.read(paths.meta)
-    except HmxError:
-        return None
 
 
 def _load_fault(path: Path) -> HmxError | None:

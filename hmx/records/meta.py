@@ -203,6 +203,14 @@ def read(path: Path) -> Meta:
     return meta
 
 
+def find(path: Path) -> Meta | None:
+    """The meta data of a run, or None where there are none that can be read."""
+    try:
+        return read(path)
+    except HmxError:
+        return None
+
+
 def _resume(entry: Mapping[str, Any]) -> Resume:
     return _checked(Resume(**{**entry, "command": tuple(entry["command"]), "notes": tuple(entry.get("notes", ()))}))
 

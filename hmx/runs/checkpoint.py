@@ -74,6 +74,11 @@ def _is_key(leaf: Any) -> bool:
     return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
+def as_data(leaf: Any) -> Any:
+    """A typed key as the numbers it is made of; any other leaf as it is."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
 def describe(state: TrainState) -> tuple[Leaf, ...]:
     """Path, shape and dtype of every leaf; a typed key has a dtype like `key<fry>`."""
     leaves = jax.tree.leaves(state)
@@ -82,7 +87,7 @@ def describe(state: TrainState) -> tuple[Leaf, ...]:
 
 def to_host(state: TrainState) -> Leaves:
     """A copy of every leaf in host memory, keys as their data: it outlives the donation of the state."""
-    plain = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(state)]
+    plain = [as_data(leaf) for leaf in jax.tree.leaves(state)]
     return {name: np.array(leaf) for name, leaf in zip(leaf_names(state), jax.device_get(plain), strict=True)}
 
 
@@ -209,9 +214,7 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
 
 def _host_forms(abstract: TrainState) -> dict[str, Form]:
     """Shape and dtype of every leaf as `to_host` gives it: keys as their data."""
-    plain = jax.eval_shape(
-        lambda tree: [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(tree)], abstract
-    )
+    plain = jax.eval_shape(lambda tree: [as_data(leaf) for leaf in jax.tree.leaves(tree)], abstract)
     named = zip(leaf_names(abstract), plain, strict=True)
     return {name: Form(tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in named}
 

@@ -91,7 +91,7 @@ def _experience(kept: Kept, state: TrainState, refused: Refused) -> dict[str, np
     def compute() -> dict[str, np.ndarray[Any, Any]]:
         with key_checks(kept.num_seeds):
             found = jax.jit(experience)(state, hypers)
-        return {name: np.asarray(jax.random.key_data(x) if _is_key(x) else x) for name, x in found.items()}
+        return {name: np.asarray(checkpoint.as_data(x)) for name, x in found.items()}
 
     try:
         with out_of_memory("computing the batch anew"):
@@ -99,10 +99,6 @@ def _experience(kept: Kept, state: TrainState, refused: Refused) -> dict[str, np
     except HmxError as error:
         kept.fanout.warn(f"{EXPERIENCE} is left out: {error.message}")
         return None
-
-
-def _is_key(leaf: jax.Array) -> bool:
-    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _report(refused: Refused) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from hmx.agents import make_algorithm
 from hmx.agents.types import Algorithm, TrainState
@@ -160,12 +159,8 @@ def _saver(session: Session, paths: RunPaths, diary: Diary, fanout: Fanout) -> S
 
 def state_bytes(state: TrainState) -> int:
     """Bytes of a state (arrays, or their shapes)."""
-    plain = jax.eval_shape(lambda tree: jax.tree.map(_key_data, tree), state)
+    plain = jax.eval_shape(lambda tree: jax.tree.map(checkpoint.as_data, tree), state)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(plain))
-
-
-def _key_data(leaf: jax.Array) -> jax.Array:
-    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def with_name(cfg: Config, paths: RunPaths) -> Config:
