@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.metrics import Episode, over_time, step_metrics
+from hmx.agents.spread import step_apart
 from hmx.agents.types import Decision
 from hmx.env.protocol import Env, EnvState
 from hmx.types import Array, Key, Metrics, Timestep, Transition
@@ -79,7 +80,7 @@ def collect(
     def play(actors: Actors, step: Array) -> tuple[Actors, tuple[Transition, Metrics]]:
         k_act, k_env = jax.random.split(jax.random.fold_in(key, step))
         decision, carry = policy.act(actors.carry, actors.obs, actors.legal, actors.reset, k_act)
-        env_state, timestep = env.step(actors.env_state, decision.action, jax.random.split(k_env, num_envs))
+        env_state, timestep = step_apart(env, actors.env_state, decision.action, jax.random.split(k_env, num_envs))
         going_on = jnp.zeros(num_envs, bool)
         value_final = value_where(
             timestep.truncated, lambda obs: policy.value(carry, obs, going_on), timestep.final_obs

@@ -12,7 +12,8 @@ import optax
 from hmx.agents.collector import Actors, Policy, Rollout, collect, start
 from hmx.agents.metrics import Episode, over_time
 from hmx.agents.optim import Optimiser, make_optimiser
-from hmx.agents.rows import Batch, Plan, make_rows, plan_minibatches, row_advantages, take_rows
+from hmx.agents.rows import Batch, Plan, make_rows, plan_minibatches, row_advantages, spread_rows, take_rows
+from hmx.agents.spread import split_along, whole
 from hmx.agents.types import Algorithm, Decision, Hypers, Params
 from hmx.config import derive, schedules
 from hmx.config.hypers import scheduled_values
@@ -90,6 +91,7 @@ def make_ppo(cfg: Config, env: Env) -> Algorithm:
         act=partial(_act, parts),
         initial_carry=parts.net.initial_carry,
         forget=_forget,
+        partitions=partial(_partitions, parts),
         experience=partial(_experience, parts),
     )
 
@@ -222,6 +224,12 @@ def _forget(before: TrainState, after: TrainState) -> TrainState:
     return after._replace(params=before.params, opt_state=before.opt_state, value_stats=before.value_stats)
 
 
+def _partitions(parts: Parts, state: TrainState) -> TrainState:
+    split = {name: split_along(0, getattr(state, name)) for name in Actors._fields}
+    split["env_state"] = split_along(parts.env.spec.state_axis, state.env_state)
+    return whole(state)._replace(**split)
+
+
 def policy_of(parts: Parts, state: TrainState) -> Policy:
     """The policy and value function of a state, as the collector asks for them."""
     return Policy(partial(_act, parts, state), partial(_value, parts, state))
@@ -271,7 +279,7 @@ def _learn(parts: Parts, state: TrainState, batch: Batch, plan: Plan, hypers: Hy
 
     def descend(carry: tuple[Params, optax.OptState], step: Plan) -> tuple[tuple[Params, optax.OptState], Metrics]:
         params, opt_state = carry
-        minibatch = take_rows(batch, *step)
+        minibatch = spread_rows(take_rows(batch, *step))
         grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, stats, hypers, minibatch)
         params, opt_state = parts.optimiser.step(params, opt_state, grads, hypers["learning_rate"])
         metrics["train/grad_norm"] = Mean.of(optax.tree.norm(grads))

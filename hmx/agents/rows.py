@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.collector import Rollout
+from hmx.agents.spread import spread
 from hmx.config.schema import AlgoConfig
 from hmx.rl.advantages import Advantages, bootstraps, gae, vtrace_gae
 from hmx.rl.priorities import draw_rows, importance_weights, row_magnitude, row_probs
@@ -164,3 +165,8 @@ def take_rows(batch: Batch, rows: Array, row_weight: Array) -> Batch:
         for name, leaves in batch._asdict().items()
     }
     return Batch(**{**taken, "row_weight": row_weight})
+
+
+def spread_rows(batch: Batch) -> Batch:
+    """Rows split over the devices, whichever environments they come from."""
+    return Batch(**{name: spread(leaves, int(name not in ROW_LEAVES)) for name, leaves in batch._asdict().items()})

@@ -31,6 +31,7 @@ class Algorithm(NamedTuple):
       decision and the new memory. `initial_carry((E, A))` is an empty one.
     - `forget(before, after)` is `after` without what was learned since `before`: the environments have moved on, the
       parameters have not.
+    - `partitions(state)` says for every leaf how it is split over several devices; see `hmx.agents.spread`.
     - `experience(state, hypers)` is what `update` would learn from, as arrays by name: for diagnosis.
     """
 
@@ -40,4 +41,5 @@ class Algorithm(NamedTuple):
     act: Callable[..., tuple[Decision, Any]]
     initial_carry: Callable[[tuple[int, int]], Any]
     forget: Callable[[TrainState, TrainState], TrainState]
+    partitions: Callable[[TrainState], Any]
     experience: Callable[[TrainState, Hypers], dict[str, Array]]

@@ -31,6 +31,15 @@ def resume(
             rich_help_panel=RUN_PANEL,
         ),
     ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            "--devices",
+            metavar="N|all",
+            help="Devices to spread the environments over from here on, whatever number they were on before.",
+            rich_help_panel=RUN_PANEL,
+        ),
+    ] = None,
     sets: Sets = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -42,5 +51,9 @@ def resume(
     """
     from hmx.cli.training import dry_resume, go_on
 
-    changes = {"run.total_steps": steps, "run.on_nonfinite": on_nonfinite}
+    changes = {
+        "run.total_steps": steps,
+        "run.on_nonfinite": on_nonfinite,
+        "run.devices": "0" if devices == "all" else devices,
+    }
     (dry_resume if dry_run else go_on)(run, changes=changes, sets=sets or (), json=json)

@@ -39,6 +39,7 @@ _POSITIVE = Limit(0, above=True)
 LIMITS: dict[str, Limit] = {
     "run.seed": Limit(0, 2**31 - 1),
     "run.num_seeds": _COUNT,
+    "run.devices": _NOT_NEGATIVE,
     "run.total_steps": _COUNT,
     "run.updates_per_chunk": _COUNT,
     "run.checkpoint_every": _COUNT,

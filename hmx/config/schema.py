@@ -53,6 +53,7 @@ class RunConfig:
     root: str = opt("runs", "folder that holds the run folders")
     seed: int = opt(0, "seed of every random stream")
     num_seeds: int = opt(1, "independent agents trained side by side in one program", "agents")
+    devices: int = opt(1, "devices that the environments are spread over; 0 takes all there are", "devices")
     total_steps: int = opt(4_194_304, "environment steps to train for, per seed", "steps")
     updates_per_chunk: int = opt(4, "updates compiled into one call; the host acts between chunks", "updates")
     checkpoint_every: int = opt(10, "chunks between two checkpoints; the last chunk always saves", "chunks")

@@ -55,8 +55,7 @@ def index_at(planes: Planes, slot: Array) -> Array:
 
 def used_slots(planes: Array) -> Array:
     """One past the highest slot in use anywhere in the batch: the bound of loops over slots."""
-    anywhere = lax.reduce(planes[E.ALIVE], u32(0), lax.bitwise_or, (0,))
-    return (SLOTS - lax.clz(anywhere)).astype(jnp.int32)
+    return (SLOTS - lax.clz(planes[E.ALIVE].max())).astype(jnp.int32)
 
 
 def board(planes: Array) -> Board:

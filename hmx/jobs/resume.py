@@ -125,7 +125,7 @@ def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> 
     text = codec.to_toml(cfg)
     meta = dataclasses.replace(
         meta,
-        device=device_name(),
+        device=device_name(cfg),
         versions=metas.versions(),
         config_digest=codec.digest(cfg),
         shape_digest=codec.shape_digest(cfg),
@@ -171,7 +171,7 @@ def plan(run: str | Path, *, changes: Mapping[str, Any] | None = None, root: str
         total_env_steps=opened.session.sizes.total_env_steps,
         changes=opened.changes,
         config=opened.session.cfg,
-        device=device_name(),
+        device=device_name(opened.session.cfg),
         warnings=(*([in_use] if in_use else []), *opened.warnings),
     )
 
@@ -180,6 +180,7 @@ def _open(paths: RunPaths, changes: Mapping[str, Any]) -> _Opened:
     old = read_config(paths)
     cfg = apply(old, changes)
     session = open_session(cfg)
+    device_name(cfg)  # refuses before anything is changed
     restored = restore(session, paths)
     # A run killed between its last checkpoint and its evaluation still has the latter to do.
     if restored.update >= session.sizes.num_updates + _evaluation_missing(paths):

@@ -137,6 +137,7 @@ def train(
     cfg, scaled = settle(cfg, origins)
     warning = enable_cache()
     session = open_session(cfg)
+    device_name(cfg)  # refuses before anything is written
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)
     session = session._replace(cfg=with_name(cfg, paths))
 
@@ -183,7 +184,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         state_bytes=size,
         rollout_bytes=rollout_bytes(session),
         checkpoint_bytes=size * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
-        device=device_name(),
+        device=device_name(cfg),
         auto_scale=tuple(scaled),
         warnings=tuple(line(problem) for problem in derive.warnings(cfg)),
     )
@@ -205,7 +206,7 @@ def settle(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, list
 def begin(cfg: Config, paths: RunPaths, command_line: Sequence[str]) -> Meta:
     """Writes run.toml and meta.json."""
     text = codec.to_toml(cfg)
-    meta = metas.collect(device_name(), command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
+    meta = metas.collect(device_name(cfg), command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
     atomic.write_text(paths.config, text)
     metas.write(paths.meta, meta)
     return meta
@@ -280,7 +281,7 @@ def _result(
         warnings=tuple(fanout.warnings),
         auto_scale=scaled,
         resume_command=f"hmx resume {paths.argument}",
-        device=device_name(),
+        device=device_name(session.cfg),
     )
 
 

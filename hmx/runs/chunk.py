@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hmx.agents.types import Algorithm, TrainState
+from hmx.runs.devices import on_devices, shardings
 from hmx.runs.signals import interruptible
 from hmx.types import Array, Mean, Metrics, Sum
 
@@ -63,7 +65,12 @@ class _Going(NamedTuple):
 
 
 def compile_chunk(
-    algorithm: Algorithm, state: TrainState, length: int, num_seeds: int = 1, on_nonfinite: str = "stop"
+    algorithm: Algorithm,
+    state: TrainState,
+    length: int,
+    num_seeds: int = 1,
+    on_nonfinite: str = "stop",
+    mesh: Mesh | None = None,
 ) -> Chunk:
     """Compiles a chunk for states shaped like `state` (arrays or their shapes).
 
@@ -77,6 +84,7 @@ def compile_chunk(
         length: most updates of a call.
         num_seeds: agents trained side by side.
         on_nonfinite: `stop` before an update that is not sound in any seed, or `skip` what a seed learned in it.
+        mesh: the devices that the environments are spread over, with states placed as `devices.place` does.
     """
     chunk = Chunk(_uncompiled, (), tuple(_parameter_names(state)), length, num_seeds, traces=0)
 
@@ -90,7 +98,7 @@ def compile_chunk(
     shapes = jax.eval_shape(lambda tree: tree, state)
     names = sorted(algorithm.hypers(0))
     scalars = {name: jax.ShapeDtypeStruct((), jnp.float32) for name in names}
-    with key_checks(num_seeds):
+    with on_devices(mesh), key_checks(num_seeds):
         metrics = jax.eval_shape(update, shapes, scalars)[1]
     chunk.rows = layout(metrics)
     width = sum(row.width for row in chunk.rows) + len(chunk.parameters)
@@ -114,8 +122,15 @@ def compile_chunk(
         return Played(end.state, end.packed, end.done)
 
     rows = {name: jax.ShapeDtypeStruct((length,), jnp.float32) for name in names}
-    with key_checks(num_seeds):
-        lowered = jax.jit(run, donate_argnums=0).lower(shapes, rows, np.int32(0))
+    where: dict[str, Any] = {}
+    if mesh is not None:
+        states, everywhere = shardings(mesh, algorithm, shapes, num_seeds), NamedSharding(mesh, PartitionSpec())
+        where = {
+            "in_shardings": (states, everywhere, everywhere),
+            "out_shardings": Played(states, everywhere, everywhere),
+        }
+    with on_devices(mesh), key_checks(num_seeds):
+        lowered = jax.jit(run, donate_argnums=0, **where).lower(shapes, rows, np.int32(0))
     chunk.call = interruptible(lowered.compile)
     return chunk
 

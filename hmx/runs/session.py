@@ -22,7 +22,7 @@ from hmx.records import meta as metas
 from hmx.records.jsonl import Marker
 from hmx.records.layout import RunPaths
 from hmx.records.meta import Meta
-from hmx.runs import checkpoint
+from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.diagnosis import Kept, refuse
 from hmx.runs.loop import Loop, LoopResult, abstract_state
@@ -54,10 +54,15 @@ def open_session(cfg: Config) -> Session:
     return Session(cfg, derive(cfg), env, algorithm, abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds))
 
 
-def device_name() -> str:
-    """The device that JAX computes on, in words, such as `cpu` or `NVIDIA H200 (1 of 1)`."""
-    device = jax.devices()[0]
-    return device.device_kind if device.platform == "cpu" else f"{device.device_kind} (1 of {jax.device_count()})"
+def device_name(cfg: Config | None = None) -> str:
+    """The device or devices that a run computes on, in words, such as `cpu` or `NVIDIA H200 (1 of 1)`.
+
+    Raises:
+        HmxError: there are not as many devices as `cfg` asks for, or they do not divide the environments.
+    """
+    used = 1 if cfg is None else devices.num_devices(cfg)
+    device, there = jax.devices()[0], jax.device_count()
+    return device.device_kind if device.platform == "cpu" and there == 1 else f"{device.device_kind} ({used} of {there})"
 
 
 def make_sinks(cfg: Config, paths: RunPaths, more: Sequence[Sink]) -> Fanout:
@@ -110,24 +115,27 @@ def run_updates(
         StopNow: a second signal.
     """
     cfg, sizes, algorithm = session.cfg, session.sizes, session.algorithm
-    digests = (codec.shape_digest(cfg), codec.digest(cfg))
+    digests, mesh = (codec.shape_digest(cfg), codec.digest(cfg)), devices.make_mesh(cfg)
     with out_of_memory("compiling"):
         chunk = compile_chunk(
-            algorithm, session.abstract, sizes.updates_per_chunk, cfg.run.num_seeds, cfg.run.on_nonfinite
+            algorithm, session.abstract, sizes.updates_per_chunk, cfg.run.num_seeds, cfg.run.on_nonfinite, mesh
         )
+    kept = Kept(algorithm, paths, cfg.run.num_seeds, sizes.batch_size, *digests, fanout)
     loop = Loop(
         chunk=chunk,
         hypers=algorithm.hypers,
         fanout=fanout,
         guard=guard,
         saver=_saver(session, paths, diary, fanout),
-        refuse=partial(refuse, Kept(algorithm, paths, cfg.run.num_seeds, sizes.batch_size, *digests, fanout)),
+        refuse=lambda before, refused: refuse(kept, devices.gather(mesh, before), refused),
         seed=cfg.run.seed,
         steps_per_update=sizes.batch_size,
         checkpoint_every=cfg.run.checkpoint_every,
         skips=cfg.run.on_nonfinite == "skip",
     )
-    return loop.run(state, first, sizes.num_updates)
+    state = devices.place(mesh, algorithm, state, cfg.run.num_seeds)
+    done = loop.run(state, first, sizes.num_updates)
+    return done._replace(state=devices.gather(mesh, done.state))
 
 
 def _saver(session: Session, paths: RunPaths, diary: Diary, fanout: Fanout) -> Saver:

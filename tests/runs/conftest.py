@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from hmx.agents.spread import whole
 from hmx.agents.types import Algorithm
 from hmx.types import Array, Key, Max, Mean, Metrics, Sum
 
@@ -89,6 +90,10 @@ def _forget(before: State, after: State) -> State:
     return after._replace(params=before.params, opt=before.opt)
 
 
+def _partitions(state: State) -> State:
+    return whole(state)
+
+
 def _experience(state: State, hypers: dict[str, Array]) -> dict[str, Array]:
     return {"keys": state.keys, "kernel": state.params["torso"]["kernel"] * hypers["rate"], "done": state.env["done"]}
 
@@ -106,5 +111,6 @@ def learner() -> Algorithm:
         act=_never,
         initial_carry=_never,
         forget=_forget,
+        partitions=_partitions,
         experience=_experience,
     )
