@@ -54,7 +54,7 @@ class Chunk:
     parameters: tuple[str, ...]  # leaves of the parameters, whose flags follow the metrics in a packed row
     length: int
     num_seeds: int
-    traces: int  # how often `update` has been traced; 1 for the life of the chunk
+    traces: int  # how often `update` has been traced: once before the first call, or twice for several devices
 
 
 class _Going(NamedTuple):

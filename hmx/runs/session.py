@@ -62,7 +62,9 @@ def device_name(cfg: Config | None = None) -> str:
     """
     used = 1 if cfg is None else devices.num_devices(cfg)
     device, there = jax.devices()[0], jax.device_count()
-    return device.device_kind if device.platform == "cpu" and there == 1 else f"{device.device_kind} ({used} of {there})"
+    return (
+        device.device_kind if device.platform == "cpu" and there == 1 else f"{device.device_kind} ({used} of {there})"
+    )
 
 
 def make_sinks(cfg: Config, paths: RunPaths, more: Sequence[Sink]) -> Fanout:

@@ -31,7 +31,6 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         "algo": {"advantage": "vtrace", "prio_alpha": 0.5},
         "run": {"num_seeds": 2},
     },
-    "team": {"env": {"id": "rendezvous", "num_envs": 8, "num_agents": 2}},
 }
 
 
@@ -65,7 +64,6 @@ def measure(case: str, num_devices: int) -> dict[str, Any]:
         }.pop(),
         "flops": compiled[0].cost_analysis()["flops"],
         "collectives": len(re.findall(r"(?:all-reduce|all-gather|all-to-all|collective-permute)(?:-start)?\(", text)),
-        "traces": chunk.traces,
     }
 
 

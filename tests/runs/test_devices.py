@@ -28,7 +28,11 @@ def probe(case: str, *counts: int) -> dict[int, dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("case", "counts"),
-    [("plain", (1, 2, 4, 8)), ("memory", (1, 4)), ("team", (1, 2)), ("hackmatrix", (1, 4))],
+    [
+        ("plain", (1, 2, 4, 8)),
+        ("memory", (1, 4)),
+        pytest.param("hackmatrix", (1, 2), marks=pytest.mark.slow),
+    ],
 )
 def test_training_is_the_same_on_any_number_of_devices(case: str, counts: tuple[int, ...]) -> None:
     found = probe(case, *counts)
@@ -39,7 +43,6 @@ def test_training_is_the_same_on_any_number_of_devices(case: str, counts: tuple[
         assert many["spread"] == str(count), "every device holds environments of its own"
         assert many["collectives"] > 0
         assert many["flops"] < 0.75 * one["flops"], "no device does the work of all"
-        assert many["traces"] == 1
         np.testing.assert_allclose(many["values"], one["values"], rtol=1e-5, atol=1e-5)
         assert many["leaves"].keys() == one["leaves"].keys()
         for name, leaf in one["leaves"].items():
