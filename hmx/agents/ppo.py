@@ -227,7 +227,8 @@ def _forget(before: TrainState, after: TrainState) -> TrainState:
 def _partitions(parts: Parts, state: TrainState) -> TrainState:
     split = {name: split_along(0, getattr(state, name)) for name in Actors._fields}
     split["env_state"] = split_along(parts.env.spec.state_axis, state.env_state)
-    return whole(state)._replace(**split)
+    everywhere: TrainState = whole(state)
+    return everywhere._replace(**split)
 
 
 def policy_of(parts: Parts, state: TrainState) -> Policy:

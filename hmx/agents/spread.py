@@ -41,7 +41,8 @@ def spread(tree: Any, axis: int) -> Any:
     def split(leaf: jax.Array) -> jax.Array:
         if leaf.shape[axis] % num_devices:
             return leaf
-        return jax.lax.with_sharding_constraint(leaf, split_along(axis, leaf))
+        held: jax.Array = jax.lax.with_sharding_constraint(leaf, split_along(axis, leaf))
+        return held
 
     return jax.tree.map(split, tree)
 

@@ -122,13 +122,11 @@ def compile_chunk(
         return Played(end.state, end.packed, end.done)
 
     rows = {name: jax.ShapeDtypeStruct((length,), jnp.float32) for name in names}
-    where: dict[str, Any] = {}
+    where: Any = {}
     if mesh is not None:
         states, everywhere = shardings(mesh, algorithm, shapes, num_seeds), NamedSharding(mesh, PartitionSpec())
-        where = {
-            "in_shardings": (states, everywhere, everywhere),
-            "out_shardings": Played(states, everywhere, everywhere),
-        }
+        parts: Any = (states, everywhere, everywhere)
+        where = {"in_shardings": parts, "out_shardings": Played(*parts)}
     with on_devices(mesh), key_checks(num_seeds):
         lowered = jax.jit(run, donate_argnums=0, **where).lower(shapes, rows, np.int32(0))
     chunk.call = interruptible(lowered.compile)
