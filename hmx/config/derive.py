@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.divisors import neighbours
+from hmx.config.env_facts import step_limit
 from hmx.config.fields import FIELDS, get
 from hmx.config.hypers import SCHEDULED
 from hmx.config.limits import LIMITS
@@ -124,7 +125,7 @@ def _ranges(cfg: Config, bad: set[str]) -> Iterator[Problem]:
             continue
         value = get(cfg, key)
         values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
-        if not values:
+        if not values and FIELDS[key].default:
             yield Problem("range", (key,), "needs at least one width", f"{key}={show(FIELDS[key].default)}")
         elif not all(limit.holds(v) for v in values):
             works = tuple(v if limit.holds(v) else limit.near(v) for v in values)
@@ -207,10 +208,10 @@ def _length_warnings(cfg: Config) -> Iterator[Problem]:
         words = f"{sizes.num_updates:,} updates of {sizes.batch_size:,} steps are {real:,}: that many will run"
         keys = ("run.total_steps",)
         yield Problem("rounded_up", keys, words, f"run.total_steps={real} or run.total_steps={real - sizes.batch_size}")
-    if cfg.env.max_steps == 0:
+    if step_limit(cfg.env) == 0:
         words = "episodes have no step limit, so one that stalls never ends"
         yield Problem("no_limit", ("env.max_steps",), words, "env.max_steps=1000")
-    if cfg.algo.gamma == 1.0 and cfg.algo.gae_lambda == 1.0 and cfg.env.max_steps == 0:
+    if cfg.algo.gamma == 1.0 and cfg.algo.gae_lambda == 1.0 and step_limit(cfg.env) == 0:
         words = "no discount, no lambda and no step limit: returns may grow without bound"
         yield Problem("unbounded", ("algo.gamma", "algo.gae_lambda"), words, "algo.gamma=0.99")
 

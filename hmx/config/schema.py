@@ -76,7 +76,12 @@ class EnvConfig:
     id: str = opt("hackmatrix", "environment to train on")
     num_envs: int = opt(512, "environments stepped side by side, per seed", "environments")
     num_agents: int = opt(1, "agents in each environment, with shared parameters; only rendezvous takes more than 1")
-    max_steps: int = opt(1000, "steps after which an episode is truncated; 0 never", "steps")
+    max_steps: int = opt(
+        1000,
+        "steps after which an episode is truncated; 0 never; at most 200 for pendulum and 500 for cartpole",
+        "steps",
+    )
+    action_repeat: int = opt(1, "steps of the environment that one action lasts, unless the episode ends", "steps")
     obs: str = opt(
         "packed",
         "observation of HackMatrix: packed words that the network decodes, or 1,545 floats",
@@ -98,10 +103,28 @@ class NetConfig:
         choices=("auto", "mlp", "cells"),
     )
     hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units")
+    value_hidden: tuple[int, ...] = opt((), "those of the value's own torso; empty takes net.hidden", "units")
     cell_features: int = opt(16, "features per board cell of the cells network", "units")
     activation: str = opt("relu", "non-linearity", choices=("relu", "tanh", "silu", "gelu"))
     shared_torso: bool = opt(True, "policy and value share all layers but their heads")
-    layer_norm: bool = opt(False, "normalise every hidden layer before its non-linearity")
+    layer_norm: bool = opt(False, "normalise every hidden layer")
+    norm_order: str = opt(
+        "pre", "where layer_norm normalises: before or after the non-linearity", choices=("pre", "post")
+    )
+    init: str = opt(
+        "orthogonal",
+        "initial weights of linear layers, times a gain; lecun_uniform has variance 1 / inputs",
+        choices=("orthogonal", "lecun_uniform"),
+    )
+    gain_hidden: float = opt(1.4142135623730951, "gain of hidden layers")
+    gain_policy: float = opt(0.01, "gain of the policy head")
+    gain_value: float = opt(1.0, "gain of the value head; that of a two_hot head is 0 whatever this says")
+    std: str = opt(
+        "softplus",
+        "deviation of continuous actions: softplus or exp of what the network says, or exp of a number of its own",
+        choices=("softplus", "exp", "param"),
+    )
+    std_min: float = opt(0.001, "added to every deviation")
     rnn: str = opt("none", "memory between torso and heads", choices=("none", "gru", "lstm"))
     rnn_hidden: int = opt(128, "units of the memory", "units")
 
@@ -146,6 +169,11 @@ class AlgoConfig:
     clip_vf_end: float = opt(1.0, "clip_vf_eps at the end, as a share of the start")
     vf_coef: float = opt(0.5, "weight of the value loss")
     ent_coef: float = opt(0.01, "weight of the entropy bonus")
+    entropy: str = opt(
+        "tanh_sample",
+        "entropy of continuous actions: before the squash, after it from one sample, or after it by quadrature",
+        choices=("gaussian", "tanh_sample", "tanh_quadrature"),
+    )
     ent_schedule: str = opt("constant", "how ent_coef changes over the run", choices=SCHEDULES)
     ent_end: float = opt(1.0, "ent_coef at the end, as a share of the start")
     schedule_rate: float = opt(0.1, "decay rate of logarithmic and exponential schedules")
@@ -178,4 +206,5 @@ REWARD_TERMS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RewardW
 
 ENV_IDS: tuple[str, ...] = (
     "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
+    "pendulum", "cartpole",
 )  # fmt: skip

@@ -311,8 +311,10 @@ def rollout_bytes(session: Session) -> int:
     """Bytes of the transitions of one update, over all seeds."""
     spec, cfg = session.env.spec, session.cfg
     obs = math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize
-    # legal mask; action, log-probability, value, reward and final value of 4 bytes each; two flags per environment
-    per_step = spec.num_agents * (obs + spec.num_actions + 5 * 4) + 2
+    # legal mask and further numbers of an action; action, log-probability, value, reward and final value of 4 bytes
+    # each; two flags per environment
+    actions = spec.num_actions + 4 * max(spec.action_dim - 1, 0)
+    per_step = spec.num_agents * (obs + actions + 5 * 4) + 2
     total: int = per_step * session.sizes.batch_size * cfg.run.num_seeds
     return total
 
