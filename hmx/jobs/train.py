@@ -14,6 +14,7 @@ import numpy as np
 from hmx.agents.types import TrainState
 from hmx.config import codec, derive
 from hmx.config.autoscale import auto_scale
+from hmx.config.meaning import Row, meaning
 from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.errors import HmxError
@@ -92,11 +93,17 @@ class Plan:
     auto_scale: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def meaning(self) -> tuple[Row, ...]:
+        """What the configuration comes to where implementations of PPO differ."""
+        return meaning(self.config)
+
     def to_json(self) -> dict[str, Any]:
         """One object with stable keys."""
         return {
             "schema": SCHEMA,
             "config": codec.to_dict(self.config),
+            "meaning": [row.to_json() for row in self.meaning],
             "origins": self.origins,
             "sizes": self.sizes._asdict(),
             "run": str(self.run),
