@@ -205,7 +205,8 @@ def _next_slots(parts: Parts, replay: ReplayState) -> tuple[Any, Any]:
     """What the slots hold that the next update writes to, a step after the other."""
     steps = jnp.arange(parts.cfg.algo.num_steps)
     places = (replay.position + steps * parts.cfg.env.num_envs) % parts.cfg.replay.capacity
-    return jax.lax.map(lambda place: parts.replay.at(replay, place), places)
+    stored: tuple[Any, Any] = jax.lax.map(lambda place: parts.replay.at(replay, place), places)
+    return stored
 
 
 def _learn(parts: Parts, state: TrainState, hypers: Hypers, key: Key) -> tuple[Learner, Metrics, Targets]:

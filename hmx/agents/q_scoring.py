@@ -22,7 +22,6 @@ from hmx.scoring import Policy, Positions, make_policy, q_gap, score
 from hmx.scoring.options import check
 from hmx.types import Array, Key, Max, Mean, Metrics
 
-
 _WITHOUT_SCORES = ("ess", "prob_ratio", "alpha_td", "nonfinite")
 """What there is to say of a buffer in which nothing is scored; the rest takes sorting all of it."""
 
