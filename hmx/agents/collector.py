@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.metrics import Episode, over_time, step_metrics
-from hmx.agents.spread import step_apart
+from hmx.agents.spread import split_along, step_apart, whole
 from hmx.agents.types import Decision
-from hmx.env.protocol import Env, EnvState
+from hmx.env.protocol import Env, EnvSpec, EnvState
 from hmx.types import Array, Key, Metrics, Timestep, Transition
 
 Carry = Any
@@ -61,6 +61,38 @@ def start(env: Env, num_envs: int, carry: Carry, key: Key) -> Actors:
     )
 
 
+class Played(NamedTuple):
+    """One step of every environment."""
+
+    decision: Decision
+    timestep: Timestep
+    metrics: Metrics
+
+
+def play_step(
+    env: Env, act: Callable[[Carry, Array, Array, Array, Key], tuple[Decision, Carry]], actors: Actors, key: Key
+) -> tuple[Actors, Played]:
+    """Act and step once in every environment.
+
+    Args:
+        env: the environment.
+        act: as of `Policy`.
+        actors: where to go on.
+        key: the step's own key.
+    """
+    num_envs = actors.obs.shape[0]
+    k_act, k_env = jax.random.split(key)
+    decision, carry = act(actors.carry, actors.obs, actors.legal, actors.reset, k_act)
+    env_state, timestep = step_apart(env, actors.env_state, decision.action, jax.random.split(k_env, num_envs))
+    episode = Episode(actors.episode.total + timestep.reward.sum(-1), actors.episode.length + 1)
+    metrics = step_metrics(env.spec, decision.action, timestep, episode)
+    done = timestep.terminated | timestep.truncated
+    carried = Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length))
+    agent_done = timestep.agent_done & ~done[:, None]
+    after = Actors(env_state, timestep.obs, timestep.legal, carried, carry, done, agent_done)
+    return after, Played(decision, timestep, metrics)
+
+
 def collect(
     env: Env, policy: Policy, actors: Actors, key: Key, num_steps: int, num_rows: int = 1
 ) -> tuple[Actors, Rollout, Metrics]:
@@ -78,21 +110,12 @@ def collect(
     per_row = num_steps // num_rows
 
     def play(actors: Actors, step: Array) -> tuple[Actors, tuple[Transition, Metrics]]:
-        k_act, k_env = jax.random.split(jax.random.fold_in(key, step))
-        decision, carry = policy.act(actors.carry, actors.obs, actors.legal, actors.reset, k_act)
-        env_state, timestep = step_apart(env, actors.env_state, decision.action, jax.random.split(k_env, num_envs))
+        after, (decision, timestep, metrics) = play_step(env, policy.act, actors, jax.random.fold_in(key, step))
         going_on = jnp.zeros(num_envs, bool)
         value_final = value_where(
-            timestep.truncated, lambda obs: policy.value(carry, obs, going_on), timestep.final_obs
+            timestep.truncated, lambda obs: policy.value(after.carry, obs, going_on), timestep.final_obs
         )
-        transition = _transition(actors, decision, timestep, value_final)
-        episode = Episode(actors.episode.total + timestep.reward.sum(-1), actors.episode.length + 1)
-        metrics = step_metrics(env.spec, decision.action, timestep, episode)
-        done = timestep.terminated | timestep.truncated
-        carried = Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length))
-        agent_done = timestep.agent_done & ~done[:, None]
-        after = Actors(env_state, timestep.obs, timestep.legal, carried, carry, done, agent_done)
-        return after, (transition, metrics)
+        return after, (_transition(actors, decision, timestep, value_final), metrics)
 
     def play_row(actors: Actors, row: Array) -> tuple[Actors, tuple[Transition, Metrics, Carry]]:
         after, (transitions, metrics) = jax.lax.scan(play, actors, row * per_row + jnp.arange(per_row))
@@ -118,6 +141,12 @@ def _transition(actors: Actors, decision: Decision, timestep: Timestep, value_fi
         truncated_tp1=timestep.truncated[:, None] & ~timestep.agent_done,
         value_final_tp1=value_final,
     )
+
+
+def partitions(spec: EnvSpec, state: Any) -> Any:
+    """How a state that has the fields of `Actors` is split over several devices: these are, all else is everywhere."""
+    split = {name: split_along(0, getattr(state, name)) for name in Actors._fields}
+    return whole(state)._replace(**{**split, "env_state": split_along(spec.state_axis, state.env_state)})
 
 
 def value_where(where: Array, value: Callable[[Array], Array], obs: Array) -> Array:

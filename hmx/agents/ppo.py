@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from hmx.agents.collector import Actors, Policy, Rollout, collect, start
+from hmx.agents.collector import Actors, Policy, Rollout, collect, partitions, start
 from hmx.agents.metrics import Episode, over_time
 from hmx.agents.ppo_loss import Parts, Terms, make_parts, policy_advantage, ppo_loss, ppo_terms
 from hmx.agents.rows import Batch, Plan, make_rows, plan_minibatches, spread_rows, take_rows
-from hmx.agents.spread import split_along, whole
 from hmx.agents.types import Algorithm, Decision, Hypers, Params
 from hmx.config import schedules
 from hmx.config.hypers import scheduled_values
@@ -60,7 +59,7 @@ def make_ppo(cfg: Config, env: Env) -> Algorithm:
         act=partial(_act, parts),
         initial_carry=parts.net.initial_carry,
         forget=_forget,
-        partitions=partial(_partitions, parts),
+        partitions=partial(partitions, env.spec),
         experience=partial(_experience, parts),
     )
 
@@ -123,13 +122,6 @@ def _per_agent(flags: Array, obs: Array) -> Array:
 
 def _forget(before: TrainState, after: TrainState) -> TrainState:
     return after._replace(params=before.params, opt_state=before.opt_state, value_stats=before.value_stats)
-
-
-def _partitions(parts: Parts, state: TrainState) -> TrainState:
-    split = {name: split_along(0, getattr(state, name)) for name in Actors._fields}
-    split["env_state"] = split_along(parts.env.spec.state_axis, state.env_state)
-    everywhere: TrainState = whole(state)
-    return everywhere._replace(**split)
 
 
 def policy_of(parts: Parts, state: TrainState) -> Policy:

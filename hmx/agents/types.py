@@ -34,6 +34,9 @@ class Algorithm(NamedTuple):
       parameters have not.
     - `partitions(state)` says for every leaf how it is split over several devices; see `hmx.agents.spread`.
     - `experience(state, hypers)` is what `update` would learn from, as arrays by name: for diagnosis.
+    - `choose(sound, after, before)` is `after` where the flag holds, else `before`: for states too large to be held
+      twice, which know how to take an update back. None where the one or the other can simply be selected.
+    - A hyperparameter whose name begins with an underscore is a switch: it enters the update, but no record.
     """
 
     init: Callable[[Key], TrainState]
@@ -44,3 +47,4 @@ class Algorithm(NamedTuple):
     forget: Callable[[TrainState, TrainState], TrainState]
     partitions: Callable[[TrainState], Any]
     experience: Callable[[TrainState, Hypers], dict[str, Array]]
+    choose: Callable[[Array, TrainState, TrainState], TrainState] | None = None

@@ -27,14 +27,15 @@ from hmx.records.lock import RunLock
 from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
 from hmx.runs.compilation import enable_cache
+from hmx.runs.memory import memory_problem
 from hmx.runs.restoring import Restored, restore
 from hmx.runs.session import Session, device_name, make_sinks, open_session
 from hmx.runs.sinks import Sink
 
 SCHEMA = 1
 
-FIXED = (*codec.SHAPE_KEYS, "algo.num_steps", "run.seed", "run.name", "run.root")
-"""What cannot change in the life of a run: the meaning of its state, of its counters or of its place."""
+FIXED = ("algo.num_steps", "run.seed", "run.name", "run.root")
+"""What cannot change in the life of a run besides its shape keys: the meaning of its counters and its place."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,6 +182,8 @@ def _open(paths: RunPaths, changes: Mapping[str, Any]) -> _Opened:
     cfg = apply(old, changes)
     session = open_session(cfg)
     device_name(cfg)  # refuses before anything is changed
+    if problem := memory_problem(cfg):
+        raise problem
     restored = restore(session, paths)
     # A run killed between its last checkpoint and its evaluation still has the latter to do.
     if restored.update >= session.sizes.num_updates + _evaluation_missing(paths):
@@ -194,13 +197,13 @@ def apply(cfg: Config, changes: Mapping[str, Any]) -> Config:
     """The configuration with changes that a run under way allows.
 
     Raises:
-        HmxError: unknown keys, impossible values, or fields in `FIXED`, each named.
+        HmxError: unknown keys, impossible values, or fields that are fixed, each named.
     """
     values, problems = codec.resolve(changes, dict.fromkeys(changes, "change"), text=True)
     if problems:
         raise error(problems)
     new = fields.replace(cfg, values)
-    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in FIXED}
+    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in (*codec.shape_keys(cfg), *FIXED)}
     if fixed:
         lines = [f"  {key}: {show(before)} cannot become {show(after)}" for key, (before, after) in fixed.items()]
         hint = "start a new run with these values: hmx train --config RUN/run.toml --name NEW " + " ".join(
