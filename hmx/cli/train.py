@@ -39,6 +39,9 @@ def train(
             autocompletion=completion.nonfinite_modes,
         ),
     ] = None,
+    grad_report_every: Annotated[
+        Text, flag("--grad-report-every", "run.grad_report_every", "N", panel=RUN_PANEL)
+    ] = None,
     force: Annotated[bool, switch("--force", "Replace a run of the same name.", RUN_PANEL)] = False,
     env: Annotated[Text, flag("--env", "env.id", "ID", autocompletion=completion.environments)] = None,
     num_envs: Annotated[Text, flag("--num-envs", "env.num_envs", "N")] = None,
@@ -66,6 +69,7 @@ def train(
             "run.num_seeds": ("--seeds", seeds),
             "run.eval_episodes": ("--eval-episodes", eval_episodes),
             "run.on_nonfinite": ("--on-nonfinite", on_nonfinite),
+            "run.grad_report_every": ("--grad-report-every", grad_report_every),
             "env.id": ("--env", env),
             "env.num_envs": ("--num-envs", num_envs),
             "algo.learning_rate": ("--lr", learning_rate),

@@ -19,6 +19,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_findings, grad_json
 from hmx.jobs.evaluate import damage
 from hmx.jobs.grad_source import Source, find
+from hmx.jobs.grad_training import STREAM
 from hmx.records.layout import DEFAULT_ROOT
 from hmx.runs.checkpoint import to_host
 from hmx.runs.compilation import enable_cache
@@ -27,7 +28,6 @@ from hmx.runs.session import open_session
 from hmx.runs.signals import interruptible
 
 SCHEMA = 1
-_STREAM = 2  # of the seed: 0 is training's and 1 evaluation's
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ class _Maker:
     def _point(self, state: TrainState, update: int) -> Point:
         before = state_hash(state)
         hypers = self._session.algorithm.hypers(update)
-        key = jax.random.fold_in(jax.random.key(self._seed), _STREAM)
+        key = jax.random.fold_in(jax.random.key(self._seed), STREAM)
         report = interruptible(partial(self._reporter, state, hypers, key, self._reference))
         after = state_hash(state)
         if before != after:

@@ -18,6 +18,7 @@ from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import PolicyStats, make_player
+from hmx.jobs.grad_training import make_reports
 from hmx.records import atomic, layout
 from hmx.records import meta as metas
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
@@ -233,7 +234,7 @@ def carry_out(
             fanout.phase("compiling")
             with out_of_memory("making the first state"):
                 begun = start()
-            done = run_updates(session, paths, begun, first, fanout, guard, diary)
+            done = run_updates(session, paths, begun, first, fanout, guard, diary, make_reports(session))
             finished = done.updates == session.sizes.num_updates
             with out_of_memory("evaluating"):
                 rows = _evaluate(session, paths, done.state, fanout, guard) if finished else ()
