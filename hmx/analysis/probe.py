@@ -98,6 +98,7 @@ def make_prober(
     together = grouped(env, per_group, common)
     num_envs = num_groups * per_group
     limit = limit or env.spec.max_steps or NO_LIMIT
+    limit = min(limit, env.spec.max_steps or limit)
     num_rows = -(-min(limit, _AT_ONCE) // horizon)
     num_steps = num_rows * horizon
 
