@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from hmx.types import Array, Key
 BY = ("reward_std", "return", "length", "td")
 ADVANTAGES = ("trainer", "group", "group-std")
 KEYS = ("independent", "common", "both")
+MAX_EPISODES = 1 << 20
 MAX_BYTES = 8 << 30  # of the gradients of all groups, which are held in host memory
 
 
@@ -87,6 +89,13 @@ def check(spec: Spec) -> None:
     if spec.buckets > spec.groups:
         hint = f"--groups {16 * spec.buckets} gives each bucket 16; or --buckets {max(spec.groups // 16, 1)}"
         raise HmxError(f"{spec.groups} groups cannot fill {spec.buckets} buckets", hint)
+    if spec.groups * spec.per_group > MAX_EPISODES:
+        hint = f"{MAX_EPISODES:,} at most: --groups 64 --per-group 8"
+        raise HmxError(f"cannot play {spec.groups} x {spec.per_group} episodes side by side", hint)
+    if spec.max_length < 0:
+        raise HmxError(f"episodes cannot be cut at {spec.max_length} steps", "--max-length 256; 0 for no limit")
+    if not 0.0 <= spec.kl_coef < math.inf:
+        raise HmxError(f"KL cannot weigh {spec.kl_coef}", "--kl-coef 0.1")
     if spec.crossfit and spec.per_group < 4:
         raise HmxError(f"--crossfit halves the groups, and half of {spec.per_group} has no variance", "--per-group 8")
     choices = {

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from hmx.agents.types import TrainState
 from hmx.config import codec, derive
 from hmx.config.autoscale import auto_scale
+from hmx.config.memory import rollout_bytes
 from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.errors import HmxError
@@ -182,7 +180,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         exists=paths.exists(),
         files={what: str(path) for what, path in files.items()},
         state_bytes=size,
-        rollout_bytes=rollout_bytes(session),
+        rollout_bytes=rollout_bytes(cfg, session.sizes.agent_steps) * cfg.run.num_seeds,
         checkpoint_bytes=size * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
         device=device_name(),
         auto_scale=tuple(scaled),
@@ -306,16 +304,6 @@ def _evaluate(
     except OSError as error:
         fanout.warn(f"{report} cannot be written: {error.strerror or error}")
     return tuple(rows)
-
-
-def rollout_bytes(session: Session) -> int:
-    """Bytes of the transitions of one update, over all seeds."""
-    spec, cfg = session.env.spec, session.cfg
-    obs = math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize
-    # legal mask; action, log-probability, value, reward and final value of 4 bytes each; two flags per environment
-    per_step = spec.num_agents * (obs + spec.num_actions + 5 * 4) + 2
-    total: int = per_step * session.sizes.batch_size * cfg.run.num_seeds
-    return total
 
 
 def _stem(cfg: Config) -> str:
