@@ -1,16 +1,19 @@
 """What a gradient report costs: operations and time against training updates, and memory by groups in flight.
 
-    python benchmarks/grad_report_cost.py [--env hackmatrix] [--num-envs 512] [--groups 64] [--per-group 8] [--rounds 5]
+    python benchmarks/grad_report_cost.py [--run RUN] [--groups 32] [--per-group 4] [--max-length 256] [--rounds 3]
 
-Prints the floating-point operations of one update's gradient steps and of one report, the median times of both and
-their parts, the share of a run that reports every 50 updates spend on reporting, the scratch memory of the compiled
-gradients by chunk size, and the same gradients as one program and backward pass per component, which computes the
-forward pass anew for each. Operations are XLA's own count.
+Prints the median times of an update and of a report as training makes it, taken turn by turn, and the share of a run
+that reports every 50 updates spends on reporting; then the floating-point operations of one update's gradient steps
+and of one report, the times of its parts, the scratch memory of the compiled gradients by chunk size, and the same
+gradients as one program and backward pass per component, which computes the forward pass anew for each. Operations are
+XLA's own count. What a report costs grows with the length of the episodes: with --run the policy is that of a run's
+newest checkpoint, else one that has learned nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable
@@ -27,9 +30,14 @@ from hmx.analysis.buckets import reward_std, split
 from hmx.analysis.components import Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import GroupGradients, gather, layers, make_group_gradients
 from hmx.analysis.measures import Sums, measure
-from hmx.analysis.probe import Probe, by_group, group_index, in_parts, make_prober, part_width, play
+from hmx.analysis.probe import Probe, group_index, in_parts, make_prober, part_width, play
+from hmx.analysis.report import Place, at_place, make_reporter
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.env.registry import make_env
+from hmx.jobs.grad_source import find
+from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, spec_of
+from hmx.runs.loop import seed_state
+from hmx.runs.session import open_session
 
 EVERY = 50
 CHUNKS = (1, 2, 4, 8, 16)
@@ -44,6 +52,13 @@ def timed(work: Callable[[], Any], rounds: int) -> float:
         jax.block_until_ready(work())
         found.append(time.perf_counter() - start)
     return statistics.median(found)
+
+
+def timed_once(work: Callable[[], Any]) -> float:
+    """Seconds of a call."""
+    start = time.perf_counter()
+    jax.block_until_ready(jax.tree.leaves(work()))
+    return time.perf_counter() - start
 
 
 def flops(compiled: Any) -> float:
@@ -65,11 +80,17 @@ def only(sums: Callable[..., Any], component: int) -> Callable[..., Any]:
 class Costs:
     """An update and a report of one configuration, compiled and played once."""
 
-    def __init__(self, cfg: Config, args: argparse.Namespace) -> None:
+    def __init__(self, cfg: Config, args: argparse.Namespace, state: Any) -> None:
         env = make_env(cfg.env, cfg.reward)
         self.cfg, self.args = cfg, args
         self.parts, self.algorithm = make_parts(cfg, env), make_ppo(cfg, env)
-        self.state = jax.jit(self.algorithm.init)(jax.random.key(0))
+        self.state = jax.jit(self.algorithm.init)(jax.random.key(0)) if state is None else state
+        # not donated, so that the state can be used again
+        self.update = jax.jit(self.algorithm.update)
+        spec = dataclasses.replace(
+            spec_of(cfg), groups=args.groups, per_group=args.per_group, max_length=args.max_length
+        )
+        self.reporter = make_reporter(cfg, env, spec)
         self.hypers = {name: jnp.float32(value) for name, value in self.algorithm.hypers(0).items()}
         self.prober = make_prober(
             env, partial(policy_of, self.parts), self.parts.net, num_groups=args.groups, per_group=args.per_group,
@@ -80,12 +101,12 @@ class Costs:
         advantage = policy_advantage(cfg.algo, self.probe.batch, jnp.ones_like(self.probe.batch.advantage))
         width = part_width(self.probe.batch, args.groups)
         index, real, self.owner = in_parts(*group_index(self.probe.batch, self.probe.group, args.groups), width)
-        self.groups = Group(by_group(self.probe.batch._replace(advantage=advantage), index, real), None)
-        each = np.asarray(self.groups.batch.weight, np.float64).sum((1, 2))
+        self.places, self.whole = Place(index, real), Group(self.probe.batch._replace(advantage=advantage), None)
+        each = (np.asarray(self.probe.batch.weight, np.float64).sum(0)[index] * real).sum(1)
         self.steps = np.bincount(self.owner, each, args.groups)
         self.num_places = index.size * self.parts.horizon
         self.num_params = sum(leaf.size for leaf in jax.tree.leaves(self.params))
-        sums, there = ppo_sums(self.parts, "analytic"), live("analytic", False)
+        sums, there = at_place(ppo_sums(self.parts, "analytic")), live("analytic", False)
         self.several = make_group_gradients(sums, there)
         self.apart = [make_group_gradients(only(sums, c)) for c, alive in enumerate(there) if alive]
 
@@ -95,19 +116,31 @@ class Costs:
 
     def gradients(self, several: Callable[..., Any]) -> GroupGradients:
         """The gradients of all groups."""
-        rest = (self.stats, self.hypers)
-        return gather(several, self.params, self.groups, *rest, chunk=self.args.chunk, owner=self.owner)
+        rest = (self.whole, self.stats, self.hypers)
+        return gather(several, self.params, self.places, *rest, chunk=self.args.chunk, owner=self.owner)
+
+    def in_turn(self, rounds: int) -> tuple[float, float, float]:
+        """Median seconds of an update and of a report, one after the other, and seconds of the first report."""
+        hypers = self.algorithm.hypers(0)
+        first = timed_once(lambda: self.reporter(self.state, hypers, jax.random.key(1)))
+        timed_once(lambda: self.update(self.state, self.hypers))
+        pairs = [
+            (
+                timed_once(lambda: self.update(self.state, self.hypers)),
+                timed_once(lambda: self.reporter(self.state, hypers, jax.random.key(1))),
+            )
+            for _ in range(rounds)
+        ]
+        update, report = (statistics.median(times) for times in zip(*pairs, strict=True))
+        return update, report, first
 
     def times(self, rounds: int) -> dict[str, float]:
-        """Median seconds of an update and of each part of a report."""
-        # not donated, so that the state can be used again
-        update = jax.jit(self.algorithm.update)
+        """Median seconds of each part of a report, and of a program per component."""
         found = self.gradients(self.several)
         sums = Sums(found.losses, found.grads, self.steps, np.full(self.args.groups, float(self.args.per_group)))
         coefs = coefficients(self.cfg.algo.vf_coef, self.algorithm.hypers(0), 0.0)
         buckets = split(reward_std(self.probe.returns), 4)
         work: dict[str, Callable[[], Any]] = {
-            "update": lambda: update(self.state, self.hypers),
             "probe": lambda: self.play().batch,
             "gradients": lambda: self.gradients(self.several).grads,
             "measures": lambda: bool(measure(sums, buckets, coefs, layers(self.params))),
@@ -117,8 +150,8 @@ class Costs:
 
     def compiled(self, function: Any, chunk: int) -> Any:
         """A program for that many groups."""
-        part = jax.tree.map(lambda leaf: leaf[:chunk], self.groups)
-        return function.lower(self.params, part, self.stats, self.hypers).compile()
+        part = jax.tree.map(lambda leaf: leaf[:chunk], self.places)
+        return function.lower(self.params, part, self.whole, self.stats, self.hypers).compile()
 
     def operations(self) -> tuple[float, float, float]:
         """Of an update's gradient steps, of a report, and of one with a program per component."""
@@ -136,32 +169,41 @@ class Costs:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", default="hackmatrix")
-    parser.add_argument("--num-envs", type=int, default=512)
-    parser.add_argument("--groups", type=int, default=64)
-    parser.add_argument("--per-group", type=int, default=8)
-    parser.add_argument("--max-length", type=int, default=0, help="steps of an episode at most")
+    parser.add_argument("--run", help="whose configuration and newest policy are used, instead of the defaults")
+    parser.add_argument("--groups", type=int, default=RunConfig().grad_report_groups)
+    parser.add_argument("--per-group", type=int, default=PER_GROUP)
+    parser.add_argument("--max-length", type=int, default=MAX_LENGTH, help="steps of an episode at most")
     parser.add_argument("--chunk", type=int, default=8, help="parts of groups in flight")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--short", action="store_true", help="only times of an update and of a report")
     args = parser.parse_args()
 
-    cfg = Config(run=RunConfig(), env=EnvConfig(id=args.env, num_envs=args.num_envs), algo=AlgoConfig())
-    costs = Costs(cfg, args)
-    times = costs.times(args.rounds)
-    report_s = times["probe"] + times["gradients"] + times["measures"]
-    update_flops, report_flops, apart_flops = costs.operations()
-
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {args.env}, {costs.num_params:,} parameters")
+    cfg, state = Config(run=RunConfig(), env=EnvConfig(), algo=AlgoConfig()), None
+    if args.run:
+        source = find(args.run, "runs")
+        cfg = source.cfg
+        state = seed_state(source.state(open_session(cfg), None)[0], 0, cfg.run.num_seeds)
+    costs = Costs(cfg, args, state)
+    update_s, report_s, first_s = costs.in_turn(args.rounds)
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {cfg.env.id}, {costs.num_params:,} parameters")
     print(f"update: {cfg.env.num_envs * cfg.algo.num_steps:,} steps; report: {int(costs.steps.sum()):,} steps of")
     print(f"  {args.groups} groups of {args.per_group} episodes, filled up to {costs.num_places:,}")
+    print(
+        f"seconds              update {update_s:.3f}  report {report_s:.3f}, the first with compilation {first_s:.1f}"
+    )
+    share = report_s / (EVERY * update_s + report_s)
+    print(f"share of a run that reports every {EVERY} updates: {share:.2%}")
+    if not args.short:
+        details(costs, args)
+
+
+def details(costs: Costs, args: argparse.Namespace) -> None:
+    """Where the time goes, and what else there would be."""
+    times = costs.times(args.rounds)
+    update_flops, report_flops, apart_flops = costs.operations()
+    print("  of the report      " + "  ".join(f"{name} {times[name]:.3f}" for name in times if name != "apart"))
     print(f"gradient operations  update {update_flops:.3g}  report {report_flops:.3g}")
     print(f"                     {report_flops / update_flops:.1%} of an update's")
-    print(f"seconds              update {times['update']:.3f}  report {report_s:.3f}")
-    print(
-        "  of the report      " + "  ".join(f"{name} {times[name]:.3f}" for name in ("probe", "gradients", "measures"))
-    )
-    share = report_s / (EVERY * times["update"] + report_s)
-    print(f"share of a run that reports every {EVERY} updates: {share:.2%}")
     slower = times["apart"] / times["gradients"]
     print(f"one program per component: {times['apart']:.3f} s, {slower:.2f} times as long,")
     print(f"  and {apart_flops / report_flops:.2f} times as many operations")

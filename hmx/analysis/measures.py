@@ -98,13 +98,17 @@ def measure(sums: Sums, buckets: Sequence[Bucket], coefs: Mapping[str, float], l
     """
     whole = Bucket(ALL, tuple(range(len(sums.steps))))
     totals = {bucket.name: _unweighted(sums, bucket) for bucket in (*buckets, whole)}
-    own = np.zeros((len(sums.steps), len(coefs), len(coefs)))
+    count = len(coefs)
+    own = np.zeros((len(sums.steps), count, count))
     with_bucket, with_whole = np.zeros_like(own), np.zeros_like(own)
-    names = {g: bucket.name for bucket in buckets for g in bucket.groups}
-    for g in range(len(sums.steps)):
-        grads = sums.grads[g].astype(np.float64)
-        own[g], with_whole[g] = grads @ grads.T, grads @ totals[ALL].T
-        with_bucket[g] = grads @ totals[names[g]].T if g in names else 0.0
+    left = tuple(set(whole.groups).difference(*(bucket.groups for bucket in buckets)))
+    for bucket in (*buckets, Bucket("", left)):
+        # in one product, which costs little more than either alone
+        both = np.concatenate([totals.get(bucket.name, totals[ALL]), totals[ALL]])
+        for g in bucket.groups:
+            grads = sums.grads[g].astype(np.float64)
+            own[g], dots = grads @ grads.T, grads @ both.T
+            with_bucket[g], with_whole[g] = dots[:, :count], dots[:, count:]
     measured = [
         _measured(sums, bucket, coefs, layers, totals[bucket.name], totals[ALL], own, dots)
         for bucket, dots in [*((bucket, with_bucket) for bucket in buckets), (whole, with_whole)]
@@ -193,7 +197,8 @@ def _weights(coefs: Mapping[str, float]) -> Floats:
 
 
 def _unweighted(sums: Sums, bucket: Bucket) -> Floats:
-    total: Floats = sums.grads[list(bucket.groups)].sum(0, dtype=np.float64)
+    is_whole = len(bucket.groups) == len(sums.steps)
+    total: Floats = (sums.grads if is_whole else sums.grads[list(bucket.groups)]).sum(0, dtype=np.float64)
     return total
 
 

@@ -98,6 +98,7 @@ def make_prober(
     together = grouped(env, per_group, common)
     num_envs = num_groups * per_group
     limit = limit or env.spec.max_steps or NO_LIMIT
+    limit = min(limit, env.spec.max_steps or limit)
     num_rows = -(-min(limit, _AT_ONCE) // horizon)
     num_steps = num_rows * horizon
 
@@ -145,10 +146,11 @@ def play(
         resets = np.array(rollout.transitions.reset_t)
         resets[0] &= len(seen) > 1  # the very first observation ends nothing
         ended |= resets.any(0) | np.asarray(actors.reset)
-    transitions = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(r.transitions for r in seen))
-    carry = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(r.carry for r in seen))
-    rollout = Rollout(_first_episode(transitions), carry, seen[-1].value_last)
-    probe = _probe(prober, rollout, ended, algo, horizon)
+    most = -(-prober.limit // prober.num_steps)
+    missing = min(_round_up(len(seen), 0), most) - len(seen)
+    seen += [_after_the_end(seen[-1])] * missing
+    said += said[-1:] * missing
+    probe = _probe(prober, _joined(seen), ended, algo, horizon)
     return probe._replace(reference=_as_rows(jnp.concatenate(said), horizon)) if said else probe
 
 
@@ -159,6 +161,21 @@ def _as_rows(leaf: Array, horizon: int) -> Array:
 
 
 @jax.jit
+def _joined(seen: list[Rollout]) -> Rollout:
+    """One rollout after another, of which only the first episodes count."""
+    transitions, carry = (
+        jax.tree.map(lambda *parts: jnp.concatenate(parts), *parts)
+        for parts in zip(*((rollout.transitions, rollout.carry) for rollout in seen), strict=True)
+    )
+    return Rollout(_first_episode(transitions), carry, seen[-1].value_last)
+
+
+def _after_the_end(rollout: Rollout) -> Rollout:
+    """Steps that fill up a probe in which every episode has ended, so that few lengths are ever compiled for."""
+    seen = rollout.transitions
+    return rollout._replace(transitions=seen._replace(reset_t=jnp.ones_like(seen.reset_t)))
+
+
 def _first_episode(seen: Transition) -> Transition:
     first = jnp.cumsum(seen.reset_t, axis=0) <= 1
     return seen._replace(alive_t=seen.alive_t & first[..., None])
@@ -209,9 +226,9 @@ def group_index(batch: Batch, group: np.ndarray[Any, Any], num_groups: int) -> t
 
 
 def part_width(batch: Batch, num_groups: int) -> int:
-    """A size for the parts of `in_parts`: about half the mean size of a group."""
+    """A size for the parts of `in_parts`: the power of two from a third of the mean size of a group on."""
     alive = int((np.asarray(batch.weight).max(0) > 0).sum())
-    return _round_up(max(-(-alive // (2 * num_groups)), 1))
+    return _round_up(max(-(-alive // (3 * num_groups)), 1), 0)
 
 
 def in_parts(index: np.ndarray[Any, Any], real: np.ndarray[Any, Any], width: int) -> tuple[Any, Any, Any]:
@@ -233,7 +250,7 @@ def in_parts(index: np.ndarray[Any, Any], real: np.ndarray[Any, Any], width: int
     return cut[0][kept], cut[1][kept], owner[kept]
 
 
-def by_group(batch: Batch, index: np.ndarray[Any, Any], real: np.ndarray[Any, Any]) -> Batch:
+def by_group(batch: Batch, index: Any, real: Any) -> Batch:
     """One batch per group: leaves `[G, H, R, ...]`, those of a whole row `[G, R, ...]`; weight 0 where not `real`."""
     taken = {
         name: jax.tree.map(lambda leaf, name=name: leaf[index] if name in ROW_LEAVES else take(leaf, index), leaves)
@@ -242,12 +259,18 @@ def by_group(batch: Batch, index: np.ndarray[Any, Any], real: np.ndarray[Any, An
     return Batch(**taken)._replace(weight=taken["weight"] * real[:, None])
 
 
-def take(leaf: Array, index: np.ndarray[Any, Any]) -> Array:
+def one_group(batch: Batch, index: Array, real: Array) -> Batch:
+    """The batch of one group, whose rows are `index [R]`; see `by_group`."""
+    alone: Batch = jax.tree.map(lambda leaf: leaf[0], by_group(batch, index[None], real[None]))
+    return alone
+
+
+def take(leaf: Array, index: Any) -> Array:
     """`[H, N, ...]` -> `[G, H, R, ...]`."""
     return jnp.moveaxis(leaf[:, index], 0, 1)
 
 
-def _round_up(count: int) -> int:
-    """To a multiple of an eighth of the next power of two."""
-    unit = max(1 << max((count - 1).bit_length() - 3, 0), 1)
+def _round_up(count: int, bits: int = 3) -> int:
+    """To a multiple of the next power of two divided by `2^bits`."""
+    unit = 1 << max((count - 1).bit_length() - bits, 0)
     return -(-count // unit) * unit

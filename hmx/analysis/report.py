@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from hmx.analysis.buckets import Floats, group_advantages, reward_std, split
 from hmx.analysis.components import COMPONENTS, KL_KINDS, Checks, Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import gather, layers, make_group_gradients
 from hmx.analysis.measures import Measures, Sums, clip_scale, crossfit, measure
-from hmx.analysis.probe import Probe, Prober, by_group, group_index, in_parts, make_prober, part_width, play, take
+from hmx.analysis.probe import Probe, Prober, group_index, in_parts, make_prober, one_group, part_width, play, take
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.errors import ExitCode, HmxError
@@ -26,6 +27,7 @@ from hmx.types import Array, Key
 BY = ("reward_std", "return", "length", "td")
 ADVANTAGES = ("trainer", "group", "group-std")
 KEYS = ("independent", "common", "both")
+MAX_EPISODES = 1 << 20
 MAX_BYTES = 8 << 30  # of the gradients of all groups, which are held in host memory
 
 
@@ -87,6 +89,13 @@ def check(spec: Spec) -> None:
     if spec.buckets > spec.groups:
         hint = f"--groups {16 * spec.buckets} gives each bucket 16; or --buckets {max(spec.groups // 16, 1)}"
         raise HmxError(f"{spec.groups} groups cannot fill {spec.buckets} buckets", hint)
+    if spec.groups * spec.per_group > MAX_EPISODES:
+        hint = f"{MAX_EPISODES:,} at most: --groups 64 --per-group 8"
+        raise HmxError(f"cannot play {spec.groups} x {spec.per_group} episodes side by side", hint)
+    if spec.max_length < 0:
+        raise HmxError(f"episodes cannot be cut at {spec.max_length} steps", "--max-length 256; 0 for no limit")
+    if not 0.0 <= spec.kl_coef < math.inf:
+        raise HmxError(f"KL cannot weigh {spec.kl_coef}", "--kl-coef 0.1")
     if spec.crossfit and spec.per_group < 4:
         raise HmxError(f"--crossfit halves the groups, and half of {spec.per_group} has no variance", "--per-group 8")
     choices = {
@@ -145,11 +154,33 @@ def make_reporter(cfg: Config, env: Env, spec: Spec) -> Reporter:
         spec,
         probers={common: prober(common=common) for common in (False, True)},
         gradients={
-            there: make_group_gradients(ppo_sums(parts, spec.kl), live(spec.kl, there)) for there in (False, True)
+            there: make_group_gradients(at_place(ppo_sums(parts, spec.kl)), live(spec.kl, there))
+            for there in (False, True)
         },
         codec=jax.jit(partial(fit_codec, parts)),
     )
     return partial(_report, kit)
+
+
+class Place(NamedTuple):
+    """Where a part of a group lies in the probe."""
+
+    rows: Array  # [R] int: which
+    real: Array  # [R] bool: whether each is one, or fills up
+
+
+def at_place(sums: Callable[..., Any]) -> Callable[..., Any]:
+    """The losses of the rows in one place: `(params, place, all rows, *rest)`.
+
+    The rows are picked inside of the compiled program, since the number of places differs from report to report.
+    """
+
+    def placed(params: Params, place: Place, whole: Group, *rest: Any) -> Any:
+        batch = one_group(whole.batch, place.rows, place.real)
+        reference = None if whole.reference is None else take(whole.reference, place.rows[None])[0]
+        return sums(params, Group(batch, reference), *rest)
+
+    return placed
 
 
 def _report(
@@ -196,13 +227,12 @@ def _sums(kit: _Kit, batch: _Batch, members: np.ndarray[Any, Any]) -> tuple[Sums
     group = np.where(np.isin(probe.member, members), probe.group, -1)
     # one width for whole and half groups, so that one program does for both
     index, real, owner = in_parts(*group_index(frozen, group, spec.groups), part_width(frozen, spec.groups))
-    rows = by_group(frozen, index, real)
-    groups = Group(rows, None if probe.reference is None else take(probe.reference, index))
-    found = gather(batch.gradients, batch.params, groups, *batch.rest, chunk=spec.chunk, owner=owner)
+    whole = Group(frozen, probe.reference)
+    found = gather(batch.gradients, batch.params, Place(index, real), whole, *batch.rest, chunk=spec.chunk, owner=owner)
     if not np.isfinite(found.grads).all():
         hint = "its parameters may not be finite: try an earlier checkpoint with --checkpoint"
         raise HmxError("the gradient of this checkpoint is not finite", hint, ExitCode.CHECK_FAILED)
-    each = np.asarray(rows.weight, np.float64).sum((1, 2))
+    each = (np.asarray(frozen.weight, np.float64).sum(0)[index] * real).sum(1)
     steps = np.bincount(owner, weights=each, minlength=spec.groups).astype(np.float64)
     mean = partial(np.average, weights=np.maximum(each, 1e-9))
     checks = Checks(found.more.ratio_error.max(), mean(found.more.approx_kl), mean(found.more.clip_frac))

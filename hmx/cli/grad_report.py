@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import OUTPUT_PANEL, Checkpoint, Json, ask, switch
+from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Checkpoint, Json, ask, switch
 
 _PROBE, _MEASURE = "Probe", "Measure"
 
@@ -37,9 +37,18 @@ Keys = Annotated[
     ),
 ]
 MaxLength = Annotated[
-    int, ask("--max-length", "STEPS", "Longest episode, rounded up; the environment's own limit by default.", _PROBE)
+    int,
+    ask(
+        "--max-length",
+        "STEPS",
+        "Longest episode, rounded up; the environment's own limit by default.",
+        _PROBE,
+        show_default=False,
+    ),
 ]
-Seed = Annotated[int | None, ask("--seed", "N", "Seed of the probe; the run's by default.", _PROBE)]
+Seed = Annotated[
+    int | None, ask("--seed", "N", "Seed of the probe; the run's by default.", _PROBE, min=0, max=MAX_SEED)
+]
 Buckets = Annotated[int, ask("--buckets", "N", "Buckets of groups.", _MEASURE)]
 By = Annotated[str, ask("--by", "FIGURE", "What ranks the groups: reward_std, return, length or td.", _MEASURE)]
 RankZeros = Annotated[

@@ -40,6 +40,15 @@ def resume(
             rich_help_panel=RUN_PANEL,
         ),
     ] = None,
+    grad_report_every: Annotated[
+        str | None,
+        typer.Option(
+            "--grad-report-every",
+            metavar="N",
+            help="From here on, updates between two gradient reports; 0 for none.",
+            rich_help_panel=RUN_PANEL,
+        ),
+    ] = None,
     sets: Sets = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -55,5 +64,6 @@ def resume(
         "run.total_steps": steps,
         "run.on_nonfinite": on_nonfinite,
         "run.devices": "0" if devices == "all" else devices,
+        "run.grad_report_every": grad_report_every,
     }
     (dry_resume if dry_run else go_on)(run, changes=changes, sets=sets or (), json=json)

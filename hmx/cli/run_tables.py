@@ -12,13 +12,14 @@ from rich.text import Text
 from hmx.cli.console import short
 from hmx.cli.tables import data_size
 from hmx.config.coerce import show
-from hmx.config.textfile import printable
+from hmx.config.textfile import quoted
 
 if TYPE_CHECKING:
     from hmx.jobs.resume import ResumePlan
     from hmx.jobs.runs import ListResult, VerifyResult
     from hmx.jobs.sync import SyncResult
 
+_LONGEST = 400  # characters of a text from a file
 _STYLES = {"running": "green", "crashed": "red", "failed": "red", "unknown": "red", "interrupted": "yellow"}
 
 
@@ -33,7 +34,7 @@ def runs(found: ListResult) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     for row in found.runs:
         table.add_row(
-            row.name,
+            Text(quoted(row.name, _LONGEST)),
             Text(row.state, _STYLES.get(row.state, "")),
             short(row.env_steps),
             "" if row.last_return is None else f"{row.last_return:+.2f}",
@@ -58,9 +59,12 @@ def verification(found: VerifyResult) -> RenderableType:
     table.add_column(overflow="fold")
     for style, rows in (("red", found.damage), ("dim", found.notes)):
         for row in rows:
-            table.add_row(Text(printable(row.path), style), Text(printable(row.what)))
+            lines = (quoted(line, _LONGEST) for line in row.what.splitlines())
+            table.add_row(Text(quoted(row.path, _LONGEST), style), Text("\n".join(lines)))
     known = ", ".join(str(update) for update in found.intact) or "none"
-    end = Text(f"{found.run}: {'damaged' if found.damage else 'whole'}; intact checkpoints: {known}")
+    end = Text(
+        f"{quoted(str(found.run), _LONGEST)}: {'damaged' if found.damage else 'whole'}; intact checkpoints: {known}"
+    )
     return Group(table, end) if found.damage or found.notes else end
 
 
@@ -69,11 +73,11 @@ def resumption(planned: ResumePlan) -> RenderableType:
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    facts.add_row("run", str(planned.run))
+    facts.add_row("run", Text(quoted(str(planned.run), _LONGEST)))
     facts.add_row("from", f"update {planned.update:,}, {planned.env_steps:,} steps per seed")
     facts.add_row("to", f"update {planned.total_updates:,}, {planned.total_env_steps:,} steps per seed")
     for key, (before, after) in planned.changes.items():
-        facts.add_row("change", printable(f"{key}: {show(before)} becomes {show(after)}"))
+        facts.add_row("change", Text(quoted(f"{key}: {show(before)} becomes {show(after)}", _LONGEST)))
     facts.add_row("device", planned.device)
     return facts
 
@@ -83,8 +87,9 @@ def synchronisation(done: SyncResult) -> RenderableType:
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    facts.add_row("run", str(done.run))
-    facts.add_row("sent", f"{done.sent:,} records to the project {done.project}; {done.there:,} were there already")
+    facts.add_row("run", Text(quoted(str(done.run), _LONGEST)))
+    project = quoted(done.project)
+    facts.add_row("sent", Text(f"{done.sent:,} records to the project {project}; {done.there:,} were there already"))
     for seed, name, url in done.wandb_runs:
-        facts.add_row(f"seed {seed}", url or name)
+        facts.add_row(f"seed {seed}", Text(quoted(url or name, _LONGEST)))
     return facts

@@ -40,6 +40,9 @@ def train(
         ),
     ] = None,
     devices: Annotated[Text, flag("--devices", "run.devices", "N|all", panel=RUN_PANEL)] = None,
+    grad_report_every: Annotated[
+        Text, flag("--grad-report-every", "run.grad_report_every", "N", panel=RUN_PANEL)
+    ] = None,
     force: Annotated[bool, switch("--force", "Replace a run of the same name.", RUN_PANEL)] = False,
     algo: Annotated[Text, flag("--algo", "algo.name", "NAME", autocompletion=completion.algorithms)] = None,
     env: Annotated[Text, flag("--env", "env.id", "ID", autocompletion=completion.environments)] = None,
@@ -70,6 +73,7 @@ def train(
             "run.on_nonfinite": ("--on-nonfinite", on_nonfinite),
             "run.devices": ("--devices", "0" if devices == "all" else devices),
             "algo.name": ("--algo", algo),
+            "run.grad_report_every": ("--grad-report-every", grad_report_every),
             "env.id": ("--env", env),
             "env.num_envs": ("--num-envs", num_envs),
             "algo.learning_rate": ("--lr", learning_rate),

@@ -47,6 +47,8 @@ LIMITS: dict[str, Limit] = {
     "run.keep": _COUNT,
     "run.keep_best": _NOT_NEGATIVE,
     "run.eval_episodes": Limit(0, 10_000_000),
+    "run.grad_report_every": _NOT_NEGATIVE,
+    "run.grad_report_groups": Limit(4, 4096),
     "env.num_envs": _COUNT,
     "env.num_agents": _COUNT,
     "env.max_steps": _NOT_NEGATIVE,

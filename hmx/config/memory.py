@@ -102,6 +102,16 @@ def count_parameters(net: NetConfig, facts: EnvFacts, outputs: int = 1) -> int:
     return trunk + own + _policy_head(net, facts, width) + (value_width + 1) * outputs
 
 
+def rollout_bytes(cfg: Config, steps: int) -> int:
+    """Bytes of the transitions of `steps` agent steps, of one seed."""
+    facts = env_facts(cfg.env)
+    return steps * _step_bytes(facts) + steps // cfg.env.num_agents * _RESET_BYTES
+
+
+def _step_bytes(facts: EnvFacts) -> int:
+    return facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
+
+
 def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
     """What `hmx train` holds during an update.
 
@@ -113,18 +123,17 @@ def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
     steps, rows, minibatch = derived["stored_agent_steps"], derived["segments"], derived["samples_per_update"]
     agents, envs = derived["total_agents"], derived["num_envs"]
     parameters = count_parameters(net, facts, value_width(cfg.algo.value_target))
-    step_bytes = facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
+    step_bytes = _step_bytes(facts)
     row_bytes = step_bytes + _RESET_BYTES + _ROW_BYTES
     carry = _carry_bytes(net)
     learning, acting = learning_floats(net, facts), acting_floats(net, facts)
-    flags = steps // cfg.env.num_agents * _RESET_BYTES
     # what the agents see, the episode under way and who is done
     environments = envs * (facts.state_bytes + 2 * WORD + 1) + agents * (facts.obs_bytes + facts.num_actions + 1)
     state = parameters * 3 * WORD + agents * carry + environments
     copied = row_bytes if agents < rows < steps else _ROW_BYTES  # whole rollouts and single steps lie as they are
     parts = (
         Part("model_bytes", "parameters, gradient, Adam", parameters * PARAMETER_BYTES, f"{parameters:,} x 16 B"),
-        Part("rollout_bytes", "rollout", steps * step_bytes + flags, f"{steps:,} agent steps x {step_bytes:,} B"),
+        Part("rollout_bytes", "rollout", rollout_bytes(cfg, steps), f"{steps:,} agent steps x {step_bytes:,} B"),
         Part(
             "rows_bytes",
             "training rows",

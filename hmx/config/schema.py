@@ -73,6 +73,12 @@ class RunConfig:
         choices=("stop", "skip"),
     )
     eval_episodes: int = opt(1000, "episodes of the evaluation that ends a run; 0 skips it", "episodes")
+    grad_report_every: int = opt(
+        0,
+        "updates between two gradient reports, each measured before the update it is recorded with; 0 for none",
+        "updates",
+    )
+    grad_report_groups: int = opt(32, "start states of such a report, with 4 episodes from each", "start states")
     wandb: str = opt("disabled", "send metrics to Weights & Biases", choices=("disabled", "offline", "online"))
     wandb_project: str = opt("hackmatrix", "project the metrics are sent to")
 

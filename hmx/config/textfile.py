@@ -12,8 +12,8 @@ MAX_BYTES = 1 << 20
 _MAX_SHOWN = 80
 
 
-def read_text(path: Path) -> str:
-    """The text of a file of at most `MAX_BYTES` in UTF-8, with or without a byte order mark.
+def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+    """The text of a file of at most `limit` bytes in UTF-8, with or without a byte order mark.
 
     A pipe will do too: a shell gives one for `<(command)`.
 
@@ -23,10 +23,10 @@ def read_text(path: Path) -> str:
     """
     data = b""
     with path.open("rb") as file:
-        while len(data) <= MAX_BYTES and (block := file.read(MAX_BYTES + 1 - len(data))):
+        while len(data) <= limit and (block := file.read(limit + 1 - len(data))):
             data += block
-    if len(data) > MAX_BYTES:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG) + f": more than {MAX_BYTES:,} bytes", str(path))
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG) + f": more than {limit:,} bytes", str(path))
     return data.decode("utf-8-sig")
 
 

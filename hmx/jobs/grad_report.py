@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,12 @@ import numpy as np
 
 from hmx.agents.types import Params, TrainState
 from hmx.analysis.report import GradReport, Reporter, Spec, check, make_reporter
+from hmx.config.textfile import read_text
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_findings, grad_json
 from hmx.jobs.evaluate import damage
 from hmx.jobs.grad_source import Source, find
+from hmx.jobs.grad_training import STREAM
 from hmx.records.layout import DEFAULT_ROOT
 from hmx.runs.checkpoint import to_host
 from hmx.runs.compilation import enable_cache
@@ -27,7 +30,7 @@ from hmx.runs.session import open_session
 from hmx.runs.signals import interruptible
 
 SCHEMA = 1
-_STREAM = 2  # of the seed: 0 is training's and 1 evaluation's
+_MAX_SAVED = 32 << 20  # bytes of a report in JSON: each of a hundred checkpoints has about 100 kB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,7 +182,7 @@ class _Maker:
     def _point(self, state: TrainState, update: int) -> Point:
         before = state_hash(state)
         hypers = self._session.algorithm.hypers(update)
-        key = jax.random.fold_in(jax.random.key(self._seed), _STREAM)
+        key = jax.random.fold_in(jax.random.key(self._seed), STREAM)
         report = interruptible(partial(self._reporter, state, hypers, key, self._reference))
         after = state_hash(state)
         if before != after:
@@ -213,18 +216,24 @@ def _all(source: Source) -> list[int | None]:
 
 
 def _saved(path: Path) -> dict[str, Any] | None:
-    """The newest report of a JSON file, or None for a path that is no such file."""
+    """The norms of the newest report of a JSON file, or None for a path that is no such file."""
     if not path.is_file():
         return None
     hint = "give a run, a checkpoint, or what `hmx grad-report --json` printed"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path, _MAX_SAVED))
         report = data["reports"][-1]
         if data["schema"] > SCHEMA:
             raise HmxError(f"{path} was written by a newer hmx", "upgrade hmx", ExitCode.ARTEFACT)
-        names = [bucket["name"] for bucket in (*report["buckets"], report["all"]) if bucket["norm"]]
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        rows = [{"name": str(row["name"]), "norm": _norms(row)} for row in (*report["buckets"], report["all"])]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         raise HmxError(f"{path} is not a gradient report", hint, ExitCode.ARTEFACT) from None
-    if not names:
-        raise HmxError(f"{path} holds no bucket", hint, ExitCode.ARTEFACT)
-    return dict(report)
+    return {"buckets": rows[:-1], "all": rows[-1]}
+
+
+def _norms(row: Mapping[str, Any]) -> dict[str, float]:
+    """Component -> norm, of a bucket in a file that anybody may have written."""
+    norms = {str(name): float(norm) for name, norm in row["norm"].items() if norm is not None}
+    if not norms or not all(0.0 <= norm < math.inf for norm in norms.values()):
+        raise ValueError("norms are finite and not negative")
+    return norms

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hmx.config.derive import derive
-from hmx.config.load import load
 from hmx.errors import ExitCode, HmxError
 from hmx.records import jsonl
-from hmx.records import meta as metas
+from hmx.records.frozen import known_meta, read_config
 from hmx.records.layout import DEFAULT_ROOT, RunPaths, find_run
 from hmx.records.lock import holding
 from hmx.runs.signals import interruptible
@@ -49,8 +48,9 @@ def sync(
 ) -> SyncResult:
     """Sends metrics.jsonl of a run to wandb, under the ids that training with wandb gives it.
 
-    What wandb has already is not sent again, so that a second call sends nothing and one that was cut short is
-    taken up where it ended.
+    The id follows from the moment that meta.json, or its copy in a checkpoint, says the run was made. Without either
+    it is a new one. What wandb has already is not sent again, so that a second call sends nothing and one that was cut
+    short is taken up where it ended.
 
     Args:
         run: name or path of the run.
@@ -65,19 +65,19 @@ def sync(
     paths = find_run(run, root)
     if _in_use(paths):
         raise HmxError(f"{paths.folder} is still training", "wait until it has ended; what it has sent itself is there")
-    cfg, meta = load(file=paths.config, environ={}).config, metas.read(paths.meta)
+    cfg, meta = read_config(paths), known_meta(paths)
     project, sizes = project or cfg.run.wandb_project, derive(cfg)
     info = RunInfo(
         name=paths.name,
         path=paths.folder,
         config=cfg,
-        created=meta.created,
+        created=meta.created if meta else _first_moment(paths),
         first_update=0,
         total_updates=sizes.num_updates,
         steps_per_update=sizes.batch_size,
         num_seeds=cfg.run.num_seeds,
     )
-    code = 1 if meta.state == "failed" else 0
+    code = 1 if meta and meta.state == "failed" else 0
     # In another thread, so that Ctrl-C is heard while the network is waited for.
     return interruptible(lambda: _send(paths, info, jsonl.read(paths.metrics), project, mode, code))
 
@@ -112,6 +112,11 @@ def _send(
     finally:
         tear_down()
     return SyncResult(run=paths.folder, project=project, sent=sent, there=there, wandb_runs=addresses)
+
+
+def _first_moment(paths: RunPaths) -> str:
+    """What tells the run from others of its name where nothing is left that says when it was made."""
+    return str(next(jsonl.read(paths.metrics), {}).get("wall_time", ""))
 
 
 def _in_use(paths: RunPaths) -> bool:

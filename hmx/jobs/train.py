@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from hmx.agents.types import TrainState
 from hmx.config import codec, derive
 from hmx.config.autoscale import auto_scale
 from hmx.config.meaning import Row, meaning
-from hmx.config.memory import Memory
+from hmx.config.memory import Memory, rollout_bytes
 from hmx.config.problem import line
 from hmx.config.q_memory import run_memory, stored_bytes
 from hmx.config.q_rules import replay_ratio
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import PolicyStats, make_player
+from hmx.jobs.grad_training import make_reports
 from hmx.records import atomic, layout
 from hmx.records import meta as metas
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
@@ -201,7 +199,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         exists=paths.exists(),
         files={what: str(path) for what, path in files.items()},
         state_bytes=size,
-        rollout_bytes=rollout_bytes(session),
+        rollout_bytes=_collected_bytes(cfg, session.sizes) * cfg.run.num_seeds,
         checkpoint_bytes=size * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
         device=device_name(cfg),
         auto_scale=tuple(scaled),
@@ -260,7 +258,7 @@ def carry_out(
             fanout.phase("compiling")
             with out_of_memory("making the first state"):
                 begun = start()
-            done = run_updates(session, paths, begun, first, fanout, guard, diary)
+            done = run_updates(session, paths, begun, first, fanout, guard, diary, make_reports(session))
             finished = done.updates == session.sizes.num_updates
             with out_of_memory("evaluating"):
                 rows = _evaluate(session, paths, done.state, fanout, guard) if finished else ()
@@ -334,18 +332,11 @@ def _evaluate(
     return tuple(rows)
 
 
-def rollout_bytes(session: Session) -> int:
-    """Bytes of the transitions of one update, over all seeds."""
-    spec, cfg = session.env.spec, session.cfg
+def _collected_bytes(cfg: Config, sizes: derive.Derived) -> int:
+    """What one update brings in, of one seed."""
     if cfg.algo.name == "dqn":
-        return stored_bytes(cfg) * session.sizes.batch_size * cfg.run.num_seeds
-    obs = math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize
-    # legal mask and further numbers of an action; action, log-probability, value, reward and final value of 4 bytes
-    # each; two flags per environment
-    actions = spec.num_actions + 4 * max(spec.action_dim - 1, 0)
-    per_step = spec.num_agents * (obs + actions + 5 * 4) + 2
-    total: int = per_step * session.sizes.batch_size * cfg.run.num_seeds
-    return total
+        return stored_bytes(cfg) * sizes.batch_size
+    return rollout_bytes(cfg, sizes.agent_steps)
 
 
 def _stem(cfg: Config) -> str:

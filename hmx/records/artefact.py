@@ -20,7 +20,7 @@ from hmx.records import atomic
 
 SEAL = "sha256"
 REPORT_SCHEMA = 2  # of the files in reports/; sealed since 2
-MAX_BYTES = 64 << 20  # the largest file that is read as a whole
+MAX_BYTES = 8 << 20  # the largest file that is read as a whole
 
 
 class NewerSchema(HmxError):

@@ -14,7 +14,7 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints, meta
 from hmx.records.artefact import read_plain, words
-from hmx.records.layout import CONFIG, RunPaths
+from hmx.records.layout import CONFIG, META, RunPaths
 from hmx.records.meta import Meta
 
 
@@ -84,6 +84,15 @@ def copy_of(paths: RunPaths, name: str) -> Copy | None:
         except (HmxError, OSError, UnicodeDecodeError):
             continue
     return None
+
+
+def known_meta(paths: RunPaths) -> Meta | None:
+    """The meta data of a run, or else the copy in its newest checkpoint; None where neither can be read."""
+    known = meta.find(paths.meta)
+    if known is not None:
+        return known
+    kept = copy_of(paths, META)
+    return meta.find(kept.path) if kept is not None else None
 
 
 def _load_fault(path: Path) -> HmxError | None:

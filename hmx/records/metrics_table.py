@@ -40,6 +40,11 @@ GROUPS: dict[str, str] = {
     "actions": "What kinds of action were taken, as shares of all; they sum to 1.",
     "stats": "What happened in the game.",
     "programs": "How often each program was used.",
+    "grad_norm": "With `run.grad_report_every`, in the records of the updates whose number it divides: a gradient "
+    "report, measured before the update. `<bucket>` is `bucket_1` and on, of rising return deviation, `bucket_zero`, "
+    "`bucket_undefined`, or `all`; `<part>` is `task`, `entropy`, `kl`, `value`, or `total`. Norms and losses are "
+    "weighted as in the training loss, which has no KL term: `kl`, measured from the policy itself, is 0. "
+    "[Reading a gradient report](grad-report.md) has the definitions.",
 }
 
 _TRAIN = (
@@ -82,6 +87,13 @@ _TRAIN = (
         "sum",
         "updates whose gradient steps were left out, since a number was not finite; only with on_nonfinite = skip",
     ),
+    MetricInfo(
+        "train/grad_report_seconds",
+        "seconds",
+        "down",
+        "mean",
+        "what the gradient report took, the first one with compilation; only with grad_report_every",
+    ),
     MetricInfo("train/env_steps", "steps", "none", "last", "environment steps taken so far, per seed"),
     MetricInfo("train/steps_per_sec", "steps per second", "up", "mean", "environment steps per second, over all seeds"),
 )
@@ -99,6 +111,41 @@ _STATS = (
     MetricInfo("stats/undo_stages", "stages", "none", "sum", "stages completed by way of UNDO, a loophole"),
     MetricInfo("stats/deaths", "games", "down", "sum", "games lost"),
     MetricInfo("stats/overflow", "entities", "down", "sum", "enemies and transmissions that found no free slot"),
+)
+
+_BUCKET = (
+    ("<part>", "", "norm of the gradient, as a mean over the bucket's steps, before clipping"),
+    ("per_sample/<part>", "", "norm of the gradient summed over the steps, by episodes"),
+    ("per_token/<part>", "", "the same by steps, which is the norm of the mean"),
+    ("loss/policy", "", "clipped surrogate, mean over steps"),
+    ("loss/entropy", "", "entropy, weighted and with the sign it has in the loss: negative"),
+    ("loss/kl", "nats", "divergence from the policy that acted, weighted"),
+    ("loss/value", "", "loss of the value head, weighted"),
+    ("loss/total", "", "sum of the four"),
+    ("reward_std_mean", "reward", "standard deviation of a group's returns, mean over groups"),
+    ("reward_std_min", "reward", "the lowest of them"),
+    ("reward_std_max", "reward", "the highest of them"),
+    ("return_mean", "reward", "undiscounted return of the episodes"),
+    ("truncated_frac", "share", "episodes longer than the report plays"),
+    ("group_count", "groups", "start states"),
+    ("sample_count", "episodes", "episodes"),
+    ("sample_pct", "%", "share of all episodes"),
+    ("token_count", "steps", "steps"),
+    ("share", "share", "of the whole gradient, by projection; over buckets these sum to 1"),
+    ("component_share/<part>", "share", "of the bucket's gradient, by projection; over parts these sum to 1"),
+    ("cos/task_value", "cosine", "between the gradients of the policy and of the value loss"),
+    ("cos/task_entropy", "cosine", "between the gradients of the policy loss and of the entropy bonus"),
+    ("cos_all/<part>", "cosine", "between the bucket's gradient and that of all"),
+    ("noise/<part>/signal", "", "unbiased square of the true norm, of `task` and `total`; may be negative"),
+    ("noise/<part>/trace", "", "trace of the covariance between groups"),
+    ("noise/<part>/scale", "groups", "trace by signal: groups at which they are equal"),
+    ("noise/<part>/snr", "", "groups x signal by trace"),
+)
+
+_GRAD = (
+    *(MetricInfo(f"grad_norm/<bucket>/{name}", unit, "none", "mean", words) for name, unit, words in _BUCKET),
+    MetricInfo("grad_norm/all/layer/<layer>", "", "none", "mean", "norm of the total gradient within one layer"),
+    MetricInfo("grad_norm/clip_scale", "", "none", "mean", "what clipping would multiply the gradient of all by"),
 )
 
 
@@ -121,8 +168,9 @@ def _title(program: str) -> str:
 
 
 METRICS: dict[str, MetricInfo] = {
-    row.name: row for row in (*_TRAIN, *_reward_rows(), *_ACTIONS, *_STATS, *_program_rows())
+    row.name: row for row in (*_TRAIN, *_reward_rows(), *_ACTIONS, *_STATS, *_program_rows(), *_GRAD)
 }
+"""By name; in that of a gradient report `<bucket>`, `<part>` and `<layer>` stand for what there is."""
 
 
 def docs_markdown() -> str:

@@ -40,6 +40,16 @@ class LoopResult(NamedTuple):
     steps: int  # environment steps taken by this process, over all seeds
 
 
+class Reports(NamedTuple):
+    """Gradient reports of a run: one before every update whose number, from 1, is a multiple of `every`.
+
+    `measure(state, update)` only reads the state before that update, and returns metrics per seed.
+    """
+
+    every: int
+    measure: Callable[[TrainState, int], list[Record]]
+
+
 class Refused(NamedTuple):
     """An update that was not applied, since it brought numbers that are not finite."""
 
@@ -104,6 +114,8 @@ class Loop:
         steps_per_update: environment steps per update and seed.
         checkpoint_every: chunks between two checkpoints.
         skips: whether the chunk goes on after an update whose numbers are not finite.
+        reports: what is measured between updates. A chunk is cut before an update that is reported on; checkpoints
+            are where they would be without.
     """
 
     chunk: Chunk
@@ -116,6 +128,7 @@ class Loop:
     steps_per_update: int
     checkpoint_every: int
     skips: bool = False
+    reports: Reports | None = None
     _warned: bool = False
     _saved: int = -1  # update of the newest checkpoint
     _again: bool = False  # whether the last write failed, so that the next one has to succeed
@@ -143,24 +156,55 @@ class Loop:
         done, chunks, seconds = first, 0, 0.0
         self._saved = first if first else -1  # what a resumed run begins with is on disk already
         self.fanout.phase("training")
-        while done < total and self.guard.requested is None:
-            n = min(self.chunk.length, total - done)
+        while done < total and not self._is_stopping():
+            measured = self._measure(state, done + 1)
+            if self._is_stopping():
+                break
+            end = min(first + (chunks + 1) * self.chunk.length, total)  # of the chunk, which a report may cut
+            n = self._until_report(done, end) - done
             start = time.perf_counter()
             state, values, good = self._call(state, done, n)
             elapsed = time.perf_counter() - start
             seconds += elapsed
-            chunks += 1
             records = self._records(values, done, good, elapsed)
+            for record, more in zip(records, measured, strict=False):
+                record |= more
             done += good
+            chunks += done == end
             self._hand_over(records, state, done)
             if good < n:
                 self._end_before(state, done, values[good])
-            if self._failed(wait=False) or (chunks % self.checkpoint_every == 0 and done < total):
+            if self._failed(wait=False) or (done == end < total and chunks % self.checkpoint_every == 0):
                 self._save(state, done)
                 self.fanout.phase("training")
         self._save(state, done, last=True)
         steps = (done - first) * self.steps_per_update * self.chunk.num_seeds
         return LoopResult(state, done, self.guard.requested, seconds, steps)
+
+    def _is_stopping(self) -> bool:
+        return self.guard.requested is not None
+
+    def _until_report(self, done: int, end: int) -> int:
+        """How many updates can be done, of `end`, before the one after the next that is reported on."""
+        if self.reports is None:
+            return end
+        every = self.reports.every
+        return min(end, ((done + 1) // every + 1) * every - 1)
+
+    def _measure(self, state: TrainState, update: int) -> list[Record]:
+        """What is reported on the update to come, per seed; whatever goes wrong costs the report, not the run."""
+        if self.reports is None or update % self.reports.every:
+            return []
+        measure, found = self.reports.measure, []
+        self.fanout.phase("measuring")
+        try:
+            with out_of_memory("measuring the gradient"):
+                found = interruptible(lambda: measure(state, update))
+        except Exception as error:
+            why = error.message if isinstance(error, HmxError) else " ".join(str(error).split())[:300]
+            self.fanout.warn(f"a gradient report is missing: {why or type(error).__name__}")
+        self.fanout.phase("training")
+        return found
 
     def _call(self, state: TrainState, done: int, n: int) -> tuple[TrainState, Values, int]:
         """One chunk: the new state, what was reported `[length, seeds, values]`, and how many updates were done."""

@@ -25,7 +25,7 @@ from hmx.records.meta import Meta
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.diagnosis import Kept, refuse
-from hmx.runs.loop import Loop, LoopResult, abstract_state
+from hmx.runs.loop import Loop, LoopResult, Reports, abstract_state
 from hmx.runs.memory import out_of_memory
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard
@@ -108,7 +108,14 @@ class Diary:
 
 
 def run_updates(
-    session: Session, paths: RunPaths, state: TrainState, first: int, fanout: Fanout, guard: SignalGuard, diary: Diary
+    session: Session,
+    paths: RunPaths,
+    state: TrainState,
+    first: int,
+    fanout: Fanout,
+    guard: SignalGuard,
+    diary: Diary,
+    reports: Reports | None = None,
 ) -> LoopResult:
     """Compiles the chunk and runs the updates from `first` to the end, saving as the configuration says.
 
@@ -134,6 +141,8 @@ def run_updates(
         steps_per_update=sizes.batch_size,
         checkpoint_every=cfg.run.checkpoint_every,
         skips=cfg.run.on_nonfinite == "skip",
+        reports=reports
+        and reports._replace(measure=lambda now, update: reports.measure(devices.gather(mesh, now), update)),
     )
     state = devices.place(mesh, algorithm, state, cfg.run.num_seeds)
     done = loop.run(state, first, sizes.num_updates)

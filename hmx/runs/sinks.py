@@ -46,7 +46,7 @@ class Sink:
         """The run begins or goes on."""
 
     def phase(self, name: str) -> None:
-        """The run enters a phase: compiling, training, saving or evaluating."""
+        """The run enters a phase: compiling, training, measuring, saving or evaluating."""
 
     def record(self, record: Record) -> None:
         """One update of one seed: `update`, `env_steps`, `seed`, `wall_time` and the metrics that have data."""

@@ -327,7 +327,7 @@ def test_the_size_of_a_chunk_changes_nothing(world, chunk):
 
 def test_groups_in_parts_are_groups(world):
     index, real, owner = in_parts(*group_index(world.batch, world.group, 6), part_width(world.batch, 6))
-    assert index.shape == real.shape == (len(owner), 4)  # 40 rows in 6 groups: 3.3 are half a mean group
+    assert index.shape == real.shape == (len(owner), 4)  # 40 rows in 6 groups: 2.2 are a third of a mean group
     assert sorted(index[real]) == list(range(40)) and set(owner) == set(range(6))
     assert (world.group[index[real]] == np.repeat(owner[:, None], 4, axis=1)[real]).all()
     groups = Group(by_group(world.batch, index, real), take(world.reference, index))

@@ -201,7 +201,7 @@ def test_only_first_episodes_count(counting):
     """What auto-reset plays after them has no weight."""
     probe = counting(70)
     assert (probe.returns == 45.0).all() and (probe.lengths == 10.0).all() and not probe.cut.any()
-    assert probe.batch.weight.shape == (1, 12 * 6)  # three rounds of play were enough
+    assert probe.batch.weight.shape == (1, 16 * 6)  # three rounds of play were enough, filled up to four
     weight = np.asarray(probe.batch.weight[0])
     assert weight.sum() == 6 * 10
     assert set(np.asarray(probe.batch.obs)[0, weight > 0, 0]) == set(range(10))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from hmx.cli import run_tables
 from hmx.jobs import sync as syncs
+from hmx.jobs.sync import SyncResult
+from hmx.records import artefact
 from hmx.records import meta as metas
 
 DATA = Path(__file__).parents[1] / "data"
@@ -87,6 +91,29 @@ def test_what_is_in_a_file_does_not_reach_the_terminal_raw(hmx: Any, run: Path) 
     assert result.exit_code == 3
     assert "\x1b" not in result.stdout
     assert "reports/\\x1b[31m.json" in result.stdout
+
+
+def test_meta_data_of_a_stranger_do_not_reach_the_terminal_raw(hmx: Any, run: Path) -> None:
+    evil = "\x1b[2J\x1b]0;pwned\x07[red]finished"
+    data = {**json.loads((run / "meta.json").read_text()), "state": evil}
+    data.pop("sha256")
+    (run / "meta.json").write_text(artefact.sealed(data))
+    for words, code in ((("list",), 0), (("verify", "corridor"), 3)):
+        result = hmx("runs", *words)
+        assert result.exit_code == code
+        assert (result.stdout + result.stderr).replace("\n", "").isprintable()
+    assert "\\x1b[2J" in result.stdout
+
+
+def test_a_row_is_text_and_no_markup() -> None:
+    from rich.console import Console
+
+    shown = io.StringIO()
+    row = SyncResult(run=Path("[red]r"), project="\x1b[2J[bold]p", sent=1, there=0, wandb_runs=((0, "", "\x07[u]"),))
+    Console(file=shown, width=100).print(run_tables.synchronisation(row))
+    assert "[red]r" in shown.getvalue()
+    assert "\\x1b[2J[bold]p" in shown.getvalue()
+    assert "\\x07[u]" in shown.getvalue()
 
 
 @pytest.mark.parametrize(

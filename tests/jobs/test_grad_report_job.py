@@ -235,3 +235,31 @@ def test_several_agents(trained: Path, tmp_path: Path) -> None:
     run = train(fields.replace(cfg, changes)).run
     norms = [grad_report(run, spec=SPEC, agent=i).points[0].report.measures.whole.parts["task"].norm for i in (0, 1)]
     assert norms[0] != norms[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"schema": 1, "reports": []}',
+        '{"schema": 1, "reports": [{"buckets": [], "all": {"name": "all", "norm": {}}}]}',
+        '{"schema": 1, "reports": [{"buckets": [], "all": {"name": "all", "norm": {"task": "much"}}}]}',
+        '{"schema": 1, "reports": [{"buckets": [], "all": {"name": "all", "norm": {"task": NaN}}}]}',
+        '{"schema": 1, "reports": [{"buckets": [], "all": {"name": "all", "norm": {"task": 1%s}}}]}' % ("0" * 400),
+        '{"schema": 1, "reports": [{"buckets": 7, "all": {}}]}',
+        '{"schema": "1", "reports": [{}]}',
+    ],
+    ids=["deep", "empty", "no norms", "words", "nan", "huge", "no buckets", "schema"],
+)
+def test_a_report_that_somebody_else_wrote(text: str, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(HmxError, match=r"r\.json is not a gradient report") as caught:
+        grad_report(trained, spec=SPEC, compare=tmp_path / "r.json")
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+
+
+def test_a_report_that_is_too_long(trained: Path, tmp_path: Path) -> None:
+    with (tmp_path / "r.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(HmxError, match="is not a gradient report"):
+        grad_report(trained, spec=SPEC, compare=tmp_path / "r.json")

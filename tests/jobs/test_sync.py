@@ -13,6 +13,7 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.sync import sync
 from hmx.records import meta as metas
+from hmx.records.frozen import known_meta
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.layout import RunPaths
 from hmx.records.lock import RunLock
@@ -156,3 +157,30 @@ def test_offline_leaves_what_can_be_sent_later(paths: RunPaths, monkeypatch: pyt
     files = list((paths.folder / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 2
     assert all(b"train/x" in file.read_bytes() for file in files)
+
+
+def test_damaged_meta_data_do_not_keep_a_run_from_being_sent(paths: RunPaths, cloud: Cloud) -> None:
+    paths.meta.write_text("{")
+    assert sync(paths.folder).sent == 6
+    assert sync(paths.folder).sent == 0, "the id is the same each time"
+    paths.meta.unlink()
+    assert sync(paths.folder).there == 6
+
+
+def test_the_copy_in_a_checkpoint_says_when_the_run_was_made(unpack: Callable[..., RunPaths], tmp_path: Path) -> None:
+    paths = unpack(2, tmp_path)
+    created = metas.read(paths.meta).created
+    paths.meta.unlink()
+    known = known_meta(paths)
+    assert known is not None and known.created == created
+    for copy in paths.checkpoints.glob("*/meta.json"):
+        copy.unlink()
+    assert known_meta(paths) is None
+
+
+def test_a_changed_configuration_is_told(paths: RunPaths, cloud: Cloud) -> None:
+    paths.config.write_text(paths.config.read_text().replace("[run]", "[run"))
+    with pytest.raises(HmxError, match=r"run\.toml is damaged") as caught:
+        sync(paths.folder)
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    assert cloud.steps == {}

@@ -171,3 +171,12 @@ def test_errors_of_writing_become_words(tmp_path):
     ):
         atomic.write_text(path, "")
     assert caught.value.exit_code is ExitCode.ARTEFACT
+
+
+def test_a_file_that_is_too_long_is_not_read(tmp_path):
+    """Numbers of millions of digits take longer to be read than anybody waits."""
+    with (tmp_path / "meta.json").open("wb") as file:
+        file.truncate((8 << 20) + 1)
+    with pytest.raises(HmxError, match="8,388,609 bytes, more than the 8,388,608") as caught:
+        meta.read(tmp_path / "meta.json")
+    assert caught.value.exit_code is ExitCode.ARTEFACT

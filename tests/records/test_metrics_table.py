@@ -68,6 +68,14 @@ def test_every_promised_metric_is_there():
     assert len(promised) == 45
 
 
+def test_every_promised_metric_of_a_gradient_report_is_there():
+    parts = ("task", "entropy", "kl")
+    promised = {"reward_std_mean", *parts, *(f"loss/{name}" for name in ("policy", "entropy", "kl", "total"))}
+    promised |= {f"{per}/{part}" for per in ("per_sample", "per_token") for part in parts}
+    named = {name.partition("<bucket>/")[2] for name in METRICS if "<bucket>" in name}
+    assert promised <= {name.replace("<part>", part) for name in named for part in parts}
+
+
 def test_reward_terms_are_the_fields_of_the_weights():
     rewards = [name for name in METRICS if name.startswith("reward/")]
     assert rewards == [f"reward/{term}" for term in REWARD_TERMS]
@@ -91,7 +99,8 @@ def test_there_are_23_programs():
 def test_rows_are_well_formed():
     for name, row in METRICS.items():
         assert name == row.name
-        assert re.fullmatch(r"[a-z]+/[a-z_]+", name)
+        assert re.fullmatch(r"[a-z_]+(/[a-z_]+|/<[a-z]+>)+", name)
+        assert row.group == "grad_norm" or re.fullmatch(r"[a-z]+/[a-z_]+", name)
         assert row.group in GROUPS
         assert row.direction in ("up", "down", "none")
         assert row.reduce in ("mean", "max", "sum", "last")

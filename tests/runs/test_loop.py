@@ -14,7 +14,7 @@ from hmx.agents.types import Algorithm
 from hmx.errors import ExitCode, HmxError
 from hmx.runs import loop as loops
 from hmx.runs.chunk import Chunk, compile_chunk
-from hmx.runs.loop import Loop, LoopResult, Refused, init_state
+from hmx.runs.loop import Loop, LoopResult, Refused, Reports, init_state
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard
 from hmx.runs.sinks import Fanout, Record, Sink, SinkError
@@ -110,6 +110,7 @@ def drive(
     disk: Disk | None = None,
     hypers: Any = None,
     skips: bool = False,
+    reports: Reports | None = None,
 ) -> tuple[LoopResult, Disk]:
     disk = disk or Disk()
     state = init_state(learner, 7, chunk.num_seeds) if state is None else state
@@ -125,6 +126,7 @@ def drive(
             steps_per_update=8,
             checkpoint_every=every,
             skips=skips,
+            reports=reports,
         )
         return loop.run(state, first, total), disk
 
@@ -369,3 +371,71 @@ def test_the_checkpoint_before_a_refused_update_may_fail(chunk: Chunk, learner: 
     with pytest.raises(Refusal):
         drive(chunk, learner, memory, total=9, disk=Disk(full_at=(1,)), hypers=faulty(learner, (2,), "loss"))
     assert memory.warnings == ["checkpoint 1 cannot be written"]
+
+
+class Measuring:
+    """Reports that note what they see, and may fail or meet a signal."""
+
+    def __init__(self, every: int, meet: Callable[[int], None] = lambda update: None) -> None:
+        self.seen: list[tuple[int, list[np.ndarray[Any, Any]]]] = []
+        self.meet, self.reports = meet, Reports(every, self.measure)
+
+    def measure(self, state: Any, update: int) -> list[dict[str, float]]:
+        self.seen.append((update, bits(state)))
+        self.meet(update)
+        return [{"grad_norm/all/task": float(update)}]
+
+
+@pytest.mark.parametrize(("every", "updates"), [(1, [1, 2, 3, 4, 5, 6, 7, 8]), (3, [3, 6]), (5, [5]), (9, [])])
+def test_reports_come_before_their_updates_and_change_nothing(
+    every: int, updates: list[int], chunk: Chunk, learner: Algorithm
+) -> None:
+    plain, memory, measuring = Memory(), Memory(), Measuring(every)
+    before, disk = drive(chunk, learner, plain, total=8, every=1)
+    after, other = drive(chunk, learner, memory, total=8, every=1, reports=measuring.reports)
+    assert same(before.state, after.state)
+    assert other.saved == disk.saved == [3, 6, 8]
+    assert other.scores == disk.scores
+    assert [update for update, _ in measuring.seen] == updates
+    for update, state in measuring.seen:
+        if update in (4, 7):
+            assert same(state, disk.states[update - 1])
+    records = without_clock(memory.records)
+    found = {record["update"]: record.pop("grad_norm/all/task", None) for record in records}
+    assert found == {update: float(update) if update in updates else None for update in range(1, 9)}
+    assert records == without_clock(plain.records)
+    assert chunk.traces == 1
+
+
+def test_a_signal_during_a_report_ends_the_run_before_its_update(chunk: Chunk, learner: Algorithm) -> None:
+    """And the resumed run measures it again."""
+
+    class Interrupted(Memory):
+        def phase(self, name: str) -> None:
+            super().phase(name)
+            if name == "measuring":
+                signal.raise_signal(signal.SIGINT)
+
+    memory, measuring = Interrupted(), Measuring(5)
+    result, disk = drive(chunk, learner, memory, total=8, reports=measuring.reports)
+    assert (result.updates, result.signum, disk.saved) == (4, signal.SIGINT, [4])
+    assert memory.phases == ["training", "measuring", "training", "saving"]
+    rest, again = Memory(), Measuring(5)
+    drive(chunk, learner, rest, total=8, state=result.state, first=4, reports=again.reports)
+    assert [update for update, _ in again.seen] == [5]
+    assert same(again.seen[0][1], measuring.seen[0][1])
+    assert rest.records[0]["grad_norm/all/task"] == 5.0
+
+
+def test_a_report_that_fails_is_left_out(chunk: Chunk, learner: Algorithm) -> None:
+    def meet(update: int) -> None:
+        raise MemoryError if update < 7 else ValueError("no such thing")
+
+    memory = Memory()
+    result, _ = drive(chunk, learner, memory, total=8, reports=Measuring(2, meet).reports)
+    assert result.updates == 8
+    assert not any("grad_norm/all/task" in record for record in memory.records)
+    assert memory.warnings == [
+        "a gradient report is missing: not enough memory while measuring the gradient",
+        "a gradient report is missing: no such thing",
+    ]

@@ -1,0 +1,195 @@
+"""Reports in training: what they say, and that nothing else changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from hmx.config import fields
+from hmx.config.load import load
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs import grad_training
+from hmx.jobs.grad_json import to_json
+from hmx.jobs.grad_report import grad_report
+from hmx.jobs.grad_training import make_reports, spec_of
+from hmx.jobs.resume import apply, resume
+from hmx.jobs.train import train
+from hmx.records.metrics_table import METRICS
+from hmx.runs.session import open_session
+
+PER_BUCKET = {
+    "task", "entropy", "kl", "loss/policy", "loss/entropy", "loss/kl", "loss/total", "reward_std_mean",
+    *(f"{per}/{part}" for per in ("per_sample", "per_token") for part in ("task", "entropy", "kl")),
+}  # fmt: skip
+
+Lines = Callable[[Path], list[dict[str, Any]]]
+
+
+def config(root: Path, **run: Any) -> Config:
+    """Two agents, six updates in chunks of two; 5 is the end of no chunk."""
+    return Config(
+        run=RunConfig(
+            name="r", root=str(root), seed=3, num_seeds=2, total_steps=6 * 32, updates_per_chunk=2, eval_episodes=0,
+            checkpoint_every=1, grad_report_groups=4, **run,
+        ),
+        env=EnvConfig(id="corridor", num_envs=4, max_steps=20),
+        net=NetConfig(kind="mlp", hidden=(8,)),
+        algo=AlgoConfig(num_steps=8, update_epochs=1, num_minibatches=2, ent_schedule="linear", ent_end=0.0),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(config(tmp_path_factory.mktemp("plain"))).run
+
+
+@pytest.fixture(scope="module")
+def reporting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = train(config(tmp_path_factory.mktemp("reporting"), grad_report_every=3))
+    assert result.warnings == ()
+    return result.run
+
+
+def without_report(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    new = ("grad_norm/", "train/grad_report_seconds")
+    return [{name: value for name, value in record.items() if not name.startswith(new)} for record in records]
+
+
+def reported(records: list[dict[str, Any]]) -> dict[tuple[int, int], dict[str, float]]:
+    """The metrics of the reports, by update and seed."""
+    found = {
+        (record["update"], record["seed"]): {k: v for k, v in record.items() if k.startswith("grad_norm/")}
+        for record in records
+    }
+    return {place: values for place, values in found.items() if values}
+
+
+def arrays(run: Path) -> dict[str, bytes]:
+    """What the checkpoints hold, without what depends on the clock or on the configuration."""
+    from hmx.runs import checkpoint
+
+    session = open_session(load(file=run, environ={}).config)
+    states = {p.name: checkpoint.restore(p, session.abstract) for p in (run / "checkpoints").iterdir()}
+    return {
+        f"{update}/{name}": np.asarray(leaf).tobytes()
+        for update, state in states.items()
+        for name, leaf in checkpoint.to_host(state).items()
+    }
+
+
+def test_a_run_that_reports_is_the_run_that_does_not(plain: Path, reporting: Path, deterministic: Lines) -> None:
+    """Parameters, optimiser, keys and environments in every checkpoint, and every other number, to the last bit."""
+    one, other = arrays(plain), arrays(reporting)
+    assert sorted({name.partition("/")[0] for name in one}) == ["2", "4", "6"]
+    assert one == other
+    records = deterministic(reporting)
+    assert without_report(records) == deterministic(plain)
+    assert list(reported(records)) == [(3, 3), (3, 4), (6, 3), (6, 4)]
+
+
+def test_every_name_is_in_the_table_and_every_promised_one_is_there(reporting: Path, lines: Lines) -> None:
+    records = [record for record in lines(reporting) if record["update"] == 3]
+    for record in records:
+        names = {name for name in record if name.startswith("grad_norm/")}
+        assert "train/grad_report_seconds" in record
+        buckets = {name.split("/")[1] for name in names} - {"clip_scale"}
+        assert {"all", "bucket_1"} <= buckets
+        for bucket in buckets:
+            assert {f"grad_norm/{bucket}/{name}" for name in PER_BUCKET} <= names
+        rows = {re.sub("/layer/.*", "/layer/<layer>", name) for name in names}
+        known = {
+            name.replace("<bucket>", bucket).replace("<part>", part)
+            for name in METRICS
+            for bucket in buckets
+            for part in ("task", "entropy", "kl", "value", "total")
+        }
+        assert rows <= known, rows - known
+
+
+def test_a_report_is_that_of_the_checkpoint_before(reporting: Path, lines: Lines) -> None:
+    """What was measured before update 3 is what the offline command says about checkpoint 2."""
+    found = reported(lines(reporting))
+    for agent in (0, 1):
+        report = grad_report(reporting, spec=spec_of(config(reporting)), checkpoint=2, agent=agent).points[0].report
+        assert grad_training.metrics(report) == found[3, 3 + agent]
+        whole = to_json(report)["all"]
+        said = {k.removeprefix("grad_norm/all/"): v for k, v in found[3, 3 + agent].items()}
+        assert said["task"] == whole["norm"]["task"] > 0.0
+        assert said["loss/entropy"] == whole["loss"]["entropy"] < 0.0
+        assert said["per_sample/value"] == whole["per_sample"]["value"]
+        assert said["sample_count"] == 16.0 and said["sample_pct"] == 100.0
+        assert said["kl"] == 0.0
+    assert found[3, 3] != found[3, 4]
+
+
+def test_a_resumed_run_reports_the_same(reporting: Path, tmp_path: Path, deterministic: Lines, watcher: Any) -> None:
+    """Stopped where the report of update 6 cuts a chunk, and resumed from there."""
+    again = train(config(tmp_path, grad_report_every=3), sinks=[watcher(stop_at=5)])
+    assert (again.state, again.updates) == ("interrupted", 5)
+    resume(again.run)
+    assert deterministic(again.run) == deterministic(reporting)
+    assert arrays(again.run).items() >= {k: v for k, v in arrays(reporting).items() if k.startswith("6/")}.items()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (HmxError("7 of 16 episodes have a return that is not finite", "", ExitCode.CHECK_FAILED), "not finite"),
+        (MemoryError(), "not enough memory while measuring the gradient"),
+        (RuntimeError("a bug"), "a bug"),
+    ],
+)
+def test_what_goes_wrong_costs_the_report_only(
+    error: Exception, words: str, make_config: Any, monkeypatch: pytest.MonkeyPatch, deterministic: Lines
+) -> None:
+    def fails(*given: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(grad_training, "make_reporter", lambda *given: fails)
+    result = train(make_config(4, run__grad_report_every=2))
+    assert result.state == "finished"
+    assert [warning for warning in result.warnings if words in warning] == list(result.warnings)
+    assert len(result.warnings) == 1
+    records = deterministic(result.run)
+    assert [record["update"] for record in records] == [1, 2, 3, 4]
+    assert reported(records) == {}
+
+
+def test_nothing_is_compiled_again(make_config: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """For another state, whose episodes are of other lengths."""
+    session = open_session(make_config(4, run__grad_report_every=1, run__grad_report_groups=4))
+    reports = make_reports(session)
+    assert reports is not None
+    state = jax.jit(session.algorithm.init)(jax.random.key(0))
+    right = {**state.params["policy_head"], "bias": np.float32([0.0, 0.5])}
+    bolder = state._replace(params={**state.params, "policy_head": right})
+    with jax.log_compiles():
+        first = reports.measure(state, 1)[0]
+        assert any(text.startswith("Compiling") for text in caplog.messages)
+        caplog.clear()
+        second = reports.measure(bolder, 1)[0]
+    assert second["grad_norm/all/token_count"] != first["grad_norm/all/token_count"]
+    assert [text for text in caplog.messages if text.startswith("Compiling")] == []
+
+
+def test_it_may_be_switched_on_and_off_on_the_way(make_config: Any) -> None:
+    cfg = make_config(4)
+    on = apply(cfg, {"run.grad_report_every": "50"})
+    assert on == fields.replace(cfg, {"run.grad_report_every": 50})
+    assert make_reports(open_session(cfg)) is None
+    for key, value in (("run.grad_report_every", "-1"), ("run.grad_report_groups", "3")):
+        with pytest.raises(HmxError, match=key):
+            apply(cfg, {key: value})
+
+
+def test_the_parts_of_a_report_that_training_makes() -> None:
+    spec = spec_of(Config(run=dataclasses.replace(RunConfig(), grad_report_groups=48)))
+    assert (spec.groups, spec.per_group, spec.buckets, spec.max_length) == (48, 4, 4, 256)
