@@ -5,41 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from hmx.config import codec
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
+from hmx.records.sealed_arrays import ArrayForm
 
 SCHEMA = 1
-FORMAT = "hmx replay buffer"
-DTYPES = {
-    "bool": "|b1", "int8": "|i1", "uint8": "|u1", "int16": "<i2", "uint16": "<u2", "int32": "<i4", "uint32": "<u4",
-    "int64": "<i8", "uint64": "<u8", "float16": "<f2", "float32": "<f4", "float64": "<f8",
-}  # fmt: skip
-"""The kinds of numbers an array may hold, as `.npy` files name them (little-endian)."""
-
 RECORDS = {
     "td_errors": "float32", "consequence_scores": "float32", "scored": "bool", "scored_at": "uint32", "birth": "uint32",
 }  # fmt: skip
 """The arrays `[size]` that every buffer has; further ones are `items/...` and `env_states/...`."""
-
-_MAX_ELEMENTS = 1 << 36
-_MAX_RANK = 32
-
-
-class ArrayForm(NamedTuple):
-    """An array without its numbers: `dtype` is a key of `DTYPES`."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        """What its numbers take."""
-        return math.prod(self.shape) * int(DTYPES[self.dtype][2:])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,17 +90,15 @@ def differences(header: Header, cfg: Config) -> list[str]:
     return [*lines, *(f"{quoted(key)} decided something in the buffer, and is unknown here" for key in unknown)]
 
 
-def from_json(data: Mapping[str, Any]) -> tuple[Header, dict[str, str]]:
+def from_json(data: Mapping[str, Any], forms: Mapping[str, ArrayForm]) -> Header:
     """The inverse of `to_json`; nothing in it is taken on trust.
 
     Raises:
         ValueError, TypeError, KeyError, AttributeError: it is not a header.
     """
-    forms = {_text(row["name"]): _form(row) for row in data["arrays"]}
-    sums = {_text(row["name"]): _text(row["sha256"]) for row in data["arrays"]}
     env, ring = data["env"], data["ring"]
     gamma = data["gamma"]
-    header = Header(
+    return Header(
         env=_text(env["id"]),
         settings={_text(key): _plain(value) for key, value in env["settings"].items()},
         num_actions=_count(env["num_actions"]),
@@ -136,14 +113,11 @@ def from_json(data: Mapping[str, Any]) -> tuple[Header, dict[str, str]]:
         created=_text(data["created"]),
         arrays=forms,
     )
-    return header, sums
 
 
-def to_json(header: Header, sums: Mapping[str, str]) -> dict[str, Any]:
-    """Plain values; `sums` has the SHA-256 of every array."""
+def to_json(header: Header) -> dict[str, Any]:
+    """Plain values, without the arrays."""
     return {
-        "format": FORMAT,
-        "schema": SCHEMA,
         "created": header.created,
         "run": header.run,
         "update": header.update,
@@ -159,24 +133,7 @@ def to_json(header: Header, sums: Mapping[str, str]) -> dict[str, Any]:
         },
         "ring": {key: getattr(header, key) for key in ("capacity", "size", "position", "num_added", "num_envs")}
         | {"td_max": header.td_max},
-        "arrays": [
-            {"name": name, "dtype": form.dtype, "shape": list(form.shape), "sha256": sums[name]}
-            for name, form in header.arrays.items()
-        ],
     }
-
-
-def _form(row: Mapping[str, Any]) -> ArrayForm:
-    shape, dtype = row["shape"], _text(row["dtype"])
-    if dtype not in DTYPES:
-        raise ValueError(f"an array of {dtype}")
-    if not isinstance(shape, list) or not 1 <= len(shape) <= _MAX_RANK:
-        raise ValueError(f"an array of the shape {str(shape)[:80]}")
-    sizes = tuple(_count(n) for n in shape)
-    # in this order, so that what is multiplied is not large
-    if max(sizes) > _MAX_ELEMENTS or math.prod(sizes) > _MAX_ELEMENTS:
-        raise ValueError(f"an array of the shape {str(shape)[:80]}, more than {_MAX_ELEMENTS:,} elements")
-    return ArrayForm(sizes, dtype)
 
 
 def _count(value: Any) -> int:

@@ -15,7 +15,8 @@ from hmx.config.textfile import quoted
 from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import ExitCode, HmxError
 from hmx.records import buffer_file, meta
-from hmx.records.buffer_header import DTYPES, RECORDS, ArrayForm, Header, differences, settings_of
+from hmx.records.buffer_header import RECORDS, Header, differences, settings_of
+from hmx.records.sealed_arrays import DTYPES, ArrayForm
 from hmx.replay import ReplayState
 from hmx.runs.checkpoint import as_data, from_host, leaf_names, to_host
 

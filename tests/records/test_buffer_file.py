@@ -20,7 +20,8 @@ from hmx.config import fields
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records import artefact, buffer_file
-from hmx.records.buffer_header import RECORDS, ArrayForm, Header, differences, settings_of
+from hmx.records.buffer_header import RECORDS, Header, differences, settings_of
+from hmx.records.sealed_arrays import ArrayForm
 
 CFG = fields.replace(Config(), {"env.id": "corridor"})
 
@@ -107,19 +108,19 @@ CLAIMS = {
     "digits": (at("arrays", 5, "shape", value=[3, 10**400]), "elements"),
     "more than there is": (at("arrays", 5, "shape", value=[3, 1 << 20]), "not there in the size"),
     "rank": (at("arrays", 5, "shape", value=[3] + [1] * 100), "an array of the shape"),
-    "negative": (at("arrays", 5, "shape", value=[-3, 1]), "not that of a buffer"),
+    "negative": (at("arrays", 5, "shape", value=[-3, 1]), "not that of a saved buffer"),
     "objects": (at("arrays", 5, "dtype", value="object"), "an array of object"),
     "other numbers": (at("arrays", 6, "dtype", value="float32"), "as the header claims"),
-    "other length": (at("arrays", 5, "shape", value=[2, 1, 8]), "for 3 transitions"),
-    "name": (at("arrays", 5, "name", value="items/../../etc/passwd"), "an array of the name"),
-    "a record of another kind": (at("arrays", 0, "dtype", value="int32"), "td_errors is int32[3]"),
+    "other length": (at("arrays", 5, "shape", value=[4, 1, 6]), "for 3 transitions"),
+    "name": (at("arrays", 5, "name", value="items/../../etc/passwd"), "is not there"),
+    "a record of another kind": (at("arrays", 0, "dtype", value="uint32"), "td_errors is uint32[3]"),
     "too full": (at("ring", "size", value=9), "a ring of 8 slots, 9 filled"),
     "beyond the ring": (at("ring", "position", value=8), "next 8"),
-    "not a number": (at("ring", "td_max", value="much"), "not that of a buffer"),
-    "no environment": (at("env", value=None), "not that of a buffer"),
-    "nested": (at("env", "settings", value={"env.id": {}}), "not that of a buffer"),
-    "no arrays": (at("arrays", value=[]), "the array td_errors is missing"),
-    "format": (at("format", value="thesis"), "not that of a hmx replay buffer"),
+    "not a number": (at("ring", "td_max", value="much"), "not that of a saved buffer"),
+    "no environment": (at("env", value=None), "not that of a saved buffer"),
+    "nested": (at("env", "settings", value={"env.id": {}}), "not that of a saved buffer"),
+    "no arrays": (at("arrays", value=[]), "more than its header names"),
+    "format": (at("format", value="thesis"), "not that of a saved buffer"),
     "schema": (at("schema", value=2), "written by a newer hmx"),
 }
 
@@ -147,11 +148,25 @@ def test_a_changed_header_and_a_changed_array(tmp_path: Path) -> None:
     assert buffer_file.read_header(path).size == 3
 
 
+def test_names_that_no_array_has(tmp_path: Path) -> None:
+    for name in ("items/../../etc/passwd", "secrets", "items/a b"):
+
+        def rename(body: Any, name: str = name) -> None:
+            body["arrays"][5]["name"] = name
+
+        def move(data: dict[str, bytes], name: str = name) -> None:
+            data[f"{name}.npy"] = data.pop("items/obs_t.npy")
+
+        assert "an array of the name" in refused(rebuilt(written(tmp_path / "b.npz"), rename, move))
+
+
 def test_members_that_no_buffer_has(tmp_path: Path) -> None:
     path = rebuilt(written(tmp_path / "a.npz"), compression=zipfile.ZIP_DEFLATED)
     assert "compressed" in refused(path)
     path = rebuilt(written(tmp_path / "b.npz"), members=lambda data: data.update({"run.py": b"import os"}))
     assert "more than its header names" in refused(path)
+    path = rebuilt(written(tmp_path / "f.npz"), at("arrays", value=[]), lambda data: [data.pop(n) for n in [*data][1:]])
+    assert "the array td_errors is missing" in refused(path)
     path = rebuilt(written(tmp_path / "c.npz"), members=lambda data: data.pop("birth.npy"))
     assert "birth is not there" in refused(path)
     path = rebuilt(written(tmp_path / "d.npz"), members=lambda data: data.pop("header.json"))
@@ -187,7 +202,7 @@ def test_members_that_lie_over_each_other(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_of_ours(tmp_path: Path) -> None:
-    assert "there is no buffer" in refused(tmp_path / "missing.npz")
+    assert "there is no saved buffer" in refused(tmp_path / "missing.npz")
     assert "folder in place of a file" in refused(tmp_path)
     (tmp_path / "text").write_text("it went well")
     assert "no saved buffer, or damaged" in refused(tmp_path / "text")
@@ -229,7 +244,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     header, arrays = small()
 
-    with pytest.raises(HmxError, match="cannot write the buffer"):
+    with pytest.raises(HmxError, match="cannot write the saved buffer"):
         buffer_file.write(tmp_path / "no" / "b.npz", header, {n: a.tobytes() for n, a in arrays.items()})
     with pytest.raises(ValueError, match="birth"):
         buffer_file.write(path, header, {**{n: a.tobytes() for n, a in arrays.items()}, "birth": b""})
