@@ -82,18 +82,18 @@ def from_replay(state: ReplayState, cfg: Config, spec: EnvSpec, *, run: str = ""
 
 def header_of(cfg: Config, spec: EnvSpec, **ring: Any) -> Header:
     """The header of a buffer filled under a configuration; `ring` has the fields that `cfg` does not tell."""
-    return Header(
-        env=cfg.env.id,
-        settings=settings_of(cfg),
-        num_actions=spec.num_actions,
-        num_agents=spec.num_agents,
-        obs_shape=tuple(spec.obs_shape),
-        obs_dtype=np.dtype(spec.obs_dtype).name,
-        num_envs=cfg.env.num_envs,
-        gamma=cfg.algo.gamma,
-        created=meta.now(),
-        **ring,
-    )
+    facts: dict[str, Any] = {
+        "env": cfg.env.id,
+        "settings": settings_of(cfg),
+        "num_actions": spec.num_actions,
+        "num_agents": spec.num_agents,
+        "obs_shape": tuple(spec.obs_shape),
+        "obs_dtype": np.dtype(spec.obs_dtype).name,
+        "num_envs": cfg.env.num_envs,
+        "gamma": cfg.algo.gamma,
+        "created": meta.now(),
+    }
+    return Header(**(facts | ring))
 
 
 def save(path: Path, buffer: Buffer) -> None:
