@@ -19,12 +19,14 @@ class Timestep(NamedTuple):
 
     `obs` and `legal` belong to the state the next action is taken in: after an episode's end they are
     the first of the next episode. `final_obs` is the true last observation of the step's own episode,
-    and equals `obs` where the episode goes on.
+    and equals `obs` where the episode goes on. `final_legal` is what would be legal in the state of `final_obs`
+    where the episode was truncated, and equals `legal` everywhere else.
     """
 
     obs: Array  # [E, A, *obs_shape]
     legal: Array  # [E, A, num_actions] bool, at least one true
     final_obs: Array  # [E, A, *obs_shape]
+    final_legal: Array  # [E, A, num_actions] bool, at least one true
     reward: Array  # [E, A] float32
     terminated: Array  # [E] bool: the episode ended by its own rules
     truncated: Array  # [E] bool: cut by the step limit, never together with terminated

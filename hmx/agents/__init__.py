@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hmx.agents.dqn import make_dqn
 from hmx.agents.ppo import make_ppo
 from hmx.agents.types import Algorithm
 from hmx.config.schema import Config
@@ -9,7 +10,7 @@ from hmx.env.protocol import Env
 
 __all__ = ["Algorithm", "make_algorithm"]
 
-ALGORITHMS = {"ppo": make_ppo}
+ALGORITHMS = {"ppo": make_ppo, "dqn": make_dqn}
 
 
 def make_algorithm(cfg: Config, env: Env) -> Algorithm:

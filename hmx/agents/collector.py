@@ -60,6 +60,38 @@ def start(env: Env, num_envs: int, carry: Carry, key: Key) -> Actors:
     )
 
 
+class Played(NamedTuple):
+    """One step of every environment."""
+
+    decision: Decision
+    timestep: Timestep
+    metrics: Metrics
+
+
+def play_step(
+    env: Env, act: Callable[[Carry, Array, Array, Array, Key], tuple[Decision, Carry]], actors: Actors, key: Key
+) -> tuple[Actors, Played]:
+    """Act and step once in every environment.
+
+    Args:
+        env: the environment.
+        act: as of `Policy`.
+        actors: where to go on.
+        key: the step's own key.
+    """
+    num_envs = actors.obs.shape[0]
+    k_act, k_env = jax.random.split(key)
+    decision, carry = act(actors.carry, actors.obs, actors.legal, actors.reset, k_act)
+    env_state, timestep = env.step(actors.env_state, decision.action, jax.random.split(k_env, num_envs))
+    episode = Episode(actors.episode.total + timestep.reward.sum(-1), actors.episode.length + 1)
+    metrics = step_metrics(env.spec, decision.action, timestep, episode)
+    done = timestep.terminated | timestep.truncated
+    carried = Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length))
+    agent_done = timestep.agent_done & ~done[:, None]
+    after = Actors(env_state, timestep.obs, timestep.legal, carried, carry, done, agent_done)
+    return after, Played(decision, timestep, metrics)
+
+
 def collect(
     env: Env, policy: Policy, actors: Actors, key: Key, num_steps: int, num_rows: int = 1
 ) -> tuple[Actors, Rollout, Metrics]:
@@ -77,21 +109,12 @@ def collect(
     per_row = num_steps // num_rows
 
     def play(actors: Actors, step: Array) -> tuple[Actors, tuple[Transition, Metrics]]:
-        k_act, k_env = jax.random.split(jax.random.fold_in(key, step))
-        decision, carry = policy.act(actors.carry, actors.obs, actors.legal, actors.reset, k_act)
-        env_state, timestep = env.step(actors.env_state, decision.action, jax.random.split(k_env, num_envs))
+        after, (decision, timestep, metrics) = play_step(env, policy.act, actors, jax.random.fold_in(key, step))
         going_on = jnp.zeros(num_envs, bool)
         value_final = value_where(
-            timestep.truncated, lambda obs: policy.value(carry, obs, going_on), timestep.final_obs
+            timestep.truncated, lambda obs: policy.value(after.carry, obs, going_on), timestep.final_obs
         )
-        transition = _transition(actors, decision, timestep, value_final)
-        episode = Episode(actors.episode.total + timestep.reward.sum(-1), actors.episode.length + 1)
-        metrics = step_metrics(env.spec, decision.action, timestep, episode)
-        done = timestep.terminated | timestep.truncated
-        carried = Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length))
-        agent_done = timestep.agent_done & ~done[:, None]
-        after = Actors(env_state, timestep.obs, timestep.legal, carried, carry, done, agent_done)
-        return after, (transition, metrics)
+        return after, (_transition(actors, decision, timestep, value_final), metrics)
 
     def play_row(actors: Actors, row: Array) -> tuple[Actors, tuple[Transition, Metrics, Carry]]:
         after, (transitions, metrics) = jax.lax.scan(play, actors, row * per_row + jnp.arange(per_row))

@@ -32,6 +32,9 @@ class Algorithm(NamedTuple):
     - `forget(before, after)` is `after` without what was learned since `before`: the environments have moved on, the
       parameters have not.
     - `experience(state, hypers)` is what `update` would learn from, as arrays by name: for diagnosis.
+    - `choose(sound, after, before)` is `after` where the flag holds, else `before`: for states too large to be held
+      twice, which know how to take an update back. None where the one or the other can simply be selected.
+    - A hyperparameter whose name begins with an underscore is a switch: it enters the update, but no record.
     """
 
     init: Callable[[Key], TrainState]
@@ -41,3 +44,4 @@ class Algorithm(NamedTuple):
     initial_carry: Callable[[tuple[int, int]], Any]
     forget: Callable[[TrainState, TrainState], TrainState]
     experience: Callable[[TrainState, Hypers], dict[str, Array]]
+    choose: Callable[[Array, TrainState, TrainState], TrainState] | None = None

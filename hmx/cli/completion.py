@@ -27,6 +27,11 @@ def wandb_modes(incomplete: str) -> list[str]:
     return [str(choice) for choice in FIELDS["run.wandb"].choices if str(choice).startswith(incomplete)]
 
 
+def algorithms(incomplete: str) -> list[str]:
+    """The choices of `algo.name`."""
+    return [str(choice) for choice in FIELDS["algo.name"].choices if str(choice).startswith(incomplete)]
+
+
 def nonfinite_modes(incomplete: str) -> list[str]:
     """The choices of `run.on_nonfinite`."""
     return [str(choice) for choice in FIELDS["run.on_nonfinite"].choices if str(choice).startswith(incomplete)]

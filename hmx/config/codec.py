@@ -39,6 +39,9 @@ SHAPE_KEYS: tuple[str, ...] = (
 )
 """What a checkpoint's arrays, and the meaning of its parameters, depend on: fixed for the life of a run."""
 
+DQN_SHAPE_KEYS: tuple[str, ...] = ("dqn.dueling", "replay.capacity", "replay.mixing")
+"""What they depend on besides where the algorithm is dqn."""
+
 
 class Parsed(NamedTuple):
     """A configuration file: values by dotted key as written, and the line of each (0: not found)."""
@@ -126,9 +129,14 @@ def digest(cfg: Config) -> str:
     return sha256(to_dict(cfg))
 
 
+def shape_keys(cfg: Config, keys: tuple[str, ...] = SHAPE_KEYS) -> tuple[str, ...]:
+    """The keys that are fixed for the life of this run: `keys`, and those that matter to its algorithm alone."""
+    return (*keys, *DQN_SHAPE_KEYS) if cfg.algo.name == "dqn" else keys
+
+
 def shape_digest(cfg: Config, keys: tuple[str, ...] = SHAPE_KEYS) -> str:
-    """SHA-256 over `SHAPE_KEYS`, or those of an earlier schema: equal where checkpoints fit each other."""
-    data = to_dict(cfg)
+    """SHA-256 over the shape keys, or those of an earlier schema: equal where checkpoints fit each other."""
+    data, keys = to_dict(cfg), shape_keys(cfg, keys)
     return sha256({key: data[FIELDS[key].section][FIELDS[key].name] for key in keys})
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from hmx.config import q_rules
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.divisors import neighbours
 from hmx.config.fields import FIELDS, get
@@ -46,7 +47,10 @@ def derive(cfg: Config) -> Derived:
     """The sizes of a run; the configuration must have no `problems`."""
     batch = cfg.env.num_envs * cfg.algo.num_steps
     agent_steps, length = batch * cfg.env.num_agents, horizon(cfg)
-    gradient_steps = cfg.algo.update_epochs * cfg.algo.num_minibatches
+    is_dqn = cfg.algo.name == "dqn"
+    minibatches = cfg.algo.num_minibatches
+    minibatch = cfg.dqn.batch_size * cfg.env.num_agents if is_dqn else agent_steps // minibatches
+    per_update = cfg.dqn.gradient_steps if is_dqn else cfg.algo.update_epochs * minibatches
     updates = _ceil_div(cfg.run.total_steps, batch)
     per_chunk = min(cfg.run.updates_per_chunk, updates)
     chunks = _ceil_div(updates, per_chunk)
@@ -55,11 +59,11 @@ def derive(cfg: Config) -> Derived:
         agent_steps=agent_steps,
         horizon=length,
         segments=agent_steps // length,
-        minibatch_segments=agent_steps // length // cfg.algo.num_minibatches,
-        minibatch_size=agent_steps // cfg.algo.num_minibatches,
-        gradient_steps_per_update=gradient_steps,
+        minibatch_segments=minibatch // length,
+        minibatch_size=minibatch,
+        gradient_steps_per_update=per_update,
         num_updates=updates,
-        gradient_steps=updates * gradient_steps,
+        gradient_steps=per_update * (max(updates - q_rules.first_learning_update(cfg), 0) if is_dqn else updates),
         total_env_steps=updates * batch,
         updates_per_chunk=per_chunk,
         steps_per_chunk=per_chunk * batch,
@@ -94,6 +98,9 @@ def problems(cfg: Config) -> list[Problem]:
     found += _ranges(cfg, bad)
     bad = {key for p in found for key in p.keys}
     found += [p for p in _names(cfg) if not bad.intersection(p.keys)]
+    found += [p for p in q_rules.not_read(cfg) if not bad.intersection(p.keys)]
+    if cfg.algo.name == "dqn":
+        found += [p for p in q_rules.problems(cfg, bad) if not bad.intersection(p.keys)]
     if not bad.intersection(_SIZE_KEYS):
         found += _sizes(cfg)
     return found
@@ -162,6 +169,21 @@ def _names(cfg: Config) -> Iterator[Problem]:
 
 
 def _sizes(cfg: Config) -> Iterator[Problem]:
+    steps = cfg.algo.num_steps
+    if cfg.algo.name == "ppo":
+        yield from _rows(cfg)
+    batch = cfg.env.num_envs * steps
+    if cfg.run.total_steps < batch:
+        works = [f"run.total_steps={batch}"]
+        fewer = cfg.run.total_steps // steps
+        rows = fewer * cfg.env.num_agents * (steps // horizon(cfg))
+        if fewer and (cfg.algo.name == "dqn" or rows % cfg.algo.num_minibatches == 0):
+            works.append(f"env.num_envs={fewer}")
+        words = f"fewer steps than one update takes: {cfg.env.num_envs:,} x {steps:,} = {batch:,}"
+        yield Problem("too_short", ("run.total_steps", "env.num_envs", "algo.num_steps"), words, " or ".join(works))
+
+
+def _rows(cfg: Config) -> Iterator[Problem]:
     length, steps = horizon(cfg), cfg.algo.num_steps
     if steps % length:
         works = [f"algo.bptt_horizon={n}" for n in neighbours(steps, length)]
@@ -174,14 +196,6 @@ def _sizes(cfg: Config) -> Iterator[Problem]:
         words = "the last step of a row is not learned from, and rows of one step have no other"
         mended = f"algo.row_end=bootstrap or algo.bptt_horizon={steps}"
         yield Problem("row_end", ("algo.row_end", "algo.bptt_horizon"), words, mended)
-    batch = cfg.env.num_envs * steps
-    if cfg.run.total_steps < batch:
-        works = [f"run.total_steps={batch}"]
-        fewer = cfg.run.total_steps // steps
-        if fewer and fewer * cfg.env.num_agents * (steps // length) % cfg.algo.num_minibatches == 0:
-            works.append(f"env.num_envs={fewer}")
-        words = f"fewer steps than one update takes: {cfg.env.num_envs:,} x {steps:,} = {batch:,}"
-        yield Problem("too_short", ("run.total_steps", "env.num_envs", "algo.num_steps"), words, " or ".join(works))
 
 
 def _minibatches(cfg: Config, rows_per_agent: int) -> Iterator[Problem]:
@@ -210,12 +224,15 @@ def _length_warnings(cfg: Config) -> Iterator[Problem]:
     if cfg.env.max_steps == 0:
         words = "episodes have no step limit, so one that stalls never ends"
         yield Problem("no_limit", ("env.max_steps",), words, "env.max_steps=1000")
-    if cfg.algo.gamma == 1.0 and cfg.algo.gae_lambda == 1.0 and cfg.env.max_steps == 0:
+    if cfg.algo.gamma == 1.0 and (cfg.algo.name == "dqn" or cfg.algo.gae_lambda == 1.0) and cfg.env.max_steps == 0:
         words = "no discount, no lambda and no step limit: returns may grow without bound"
         yield Problem("unbounded", ("algo.gamma", "algo.gae_lambda"), words, "algo.gamma=0.99")
 
 
 def _other_warnings(cfg: Config) -> Iterator[Problem]:
+    if cfg.algo.name == "dqn":
+        yield from q_rules.warnings(cfg)
+        return
     sizes = derive(cfg)
     if cfg.algo.norm_adv and sizes.minibatch_size == 1:
         words = "a minibatch of one step has no spread to normalise by: every advantage becomes 0"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hmx.config import schedules
-from hmx.config.schema import AlgoConfig
+from hmx.config import q_rules, schedules
+from hmx.config.schema import AlgoConfig, Config
 
 SCHEDULED: dict[str, tuple[str, str]] = {
     "learning_rate": ("lr_schedule", "lr_end"),
@@ -31,6 +31,30 @@ def scheduled_values(algo: AlgoConfig, done: float) -> dict[str, float]:
         values[name] = schedules.value(getattr(algo, schedule), start, start * getattr(algo, end), done, rate, warmup)
     if algo.prio_alpha:
         values["prio_beta"] = schedules.prio_beta(algo.prio_beta0, algo.prio_alpha, done)
+    return values
+
+
+def q_values(cfg: Config, update: int) -> dict[str, float]:
+    """What Q-learning does in the update of that number (from 0), and with which hyperparameters.
+
+    `gradient_steps` is 0 until the buffer holds `dqn.learn_starts`. `_score` and `_survey` are 1 in updates that score,
+    and that look at the whole buffer: switches, which no record shows. The exponent of the importance weights is left
+    out where replay is uniform.
+    """
+    algo, dqn, replay = cfg.algo, cfg.dqn, cfg.replay
+    done = schedules.progress(update * cfg.env.num_envs * algo.num_steps, cfg.run.total_steps)
+    falling = min(done / dqn.epsilon_fraction, 1.0) if dqn.epsilon_fraction else 1.0
+    learns = update >= q_rules.first_learning_update(cfg)
+    values = {
+        "learning_rate": scheduled_values(algo, done)["learning_rate"],
+        "epsilon": schedules.value("linear", dqn.epsilon_start, dqn.epsilon_end, falling),
+        "gradient_steps": float(dqn.gradient_steps if learns else 0),
+        "_survey": float((update + 1) % replay.survey_every == 0),
+    }
+    if replay.mixing != "uniform":
+        values["is_beta"] = schedules.value("linear", replay.is_beta, replay.is_beta_end, done)
+    if cfg.score.every:
+        values["_score"] = float(learns and (update + 1) % cfg.score.every == 0)
     return values
 
 

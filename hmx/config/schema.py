@@ -110,7 +110,11 @@ class NetConfig:
 class AlgoConfig:
     """The learning algorithm."""
 
-    name: str = opt("ppo", "algorithm", choices=("ppo",))
+    name: str = opt(
+        "ppo",
+        "algorithm: proximal policy optimisation, or Q-learning with replay (docs/q-learning.md)",
+        choices=("ppo", "dqn"),
+    )
     num_steps: int = opt(64, "steps per environment and update", "steps")
     bptt_horizon: int = opt(
         0, "steps of one agent in a training row; 0 takes num_steps with a memory, and 1 without", "steps"
@@ -164,6 +168,96 @@ class AlgoConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DqnConfig:
+    """Deep Q-learning; gamma, step size, gradient clip and steps per update are those of `[algo]`."""
+
+    batch_size: int = opt(64, "transitions per gradient step", "transitions")
+    gradient_steps: int = opt(4, "gradient steps per update", "gradient steps")
+    learn_starts: int = opt(4096, "transitions in the buffer before the first gradient step", "transitions")
+    n_step: int = opt(1, "steps of reward before the target bootstraps, not corrected for exploration", "steps")
+    double: bool = opt(True, "the network in training chooses the action whose target value counts")
+    dueling: bool = opt(False, "state value and advantages as two streams of the network")
+    loss: str = opt("huber", "loss of a TD error", choices=("huber", "squared"))
+    target_tau: float = opt(1.0, "share of the network that a write to the target network takes over", "share")
+    target_every: int = opt(250, "gradient steps between two writes to the target network", "gradient steps")
+    epsilon_start: float = opt(1.0, "probability of a random action at the start", "probability")
+    epsilon_end: float = opt(0.05, "probability of a random action at the end", "probability")
+    epsilon_fraction: float = opt(
+        0.5, "share of the run over which that probability falls, in a straight line", "share"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig:
+    """The buffer that Q-learning learns from, and what draws a transition from it."""
+
+    capacity: int = opt(65_536, "transitions kept, per seed; a multiple of env.num_envs", "transitions")
+    mixing: str = opt(
+        "td",
+        "what draws a transition: nothing (uniform), its TD error, or that and its consequence, mixed or multiplied",
+        choices=("uniform", "td", "additive", "multiplicative"),
+    )
+    mu: float = opt(0.5, "share of draws by consequence where mixing = additive", "share")
+    alpha_td: float = opt(0.6, "exponent of the TD error; 0 makes all transitions alike")
+    alpha_c: float = opt(0.6, "exponent of the consequence score, where mixing uses it")
+    target_ess: float = opt(
+        0.0,
+        "effective sample size, as a share of the buffer, that both exponents are scaled to; 0 leaves them",
+        "share",
+    )
+    is_beta: float = opt(0.4, "exponent of the importance weights at the start")
+    is_beta_end: float = opt(1.0, "exponent of the importance weights at the end; linear in between")
+    is_norm: str = opt(
+        "max",
+        "importance weights divided by the largest of the batch, by the largest that is possible, or as they are",
+        choices=("max", "bound", "raw"),
+    )
+    survey_every: int = opt(
+        32, "updates between two looks at the whole buffer, for its metrics and target_ess", "updates"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig:
+    """Consequence: how much the action taken mattered in stored positions."""
+
+    every: int = opt(0, "updates between two scoring passes; 0 never scores", "updates")
+    kind: str = opt(
+        "rollouts", "what a score compares: returns of playing on, or action values", choices=("rollouts", "qgap")
+    )
+    transitions: int = opt(128, "transitions scored per pass, where coverage is 0", "transitions")
+    coverage: float = opt(0.0, "scores per transition over its life that a pass is sized for; 0 takes transitions")
+    selection: str = opt(
+        "stale",
+        "which are scored: those without score and then the oldest scores, any, or those that replay draws",
+        choices=("stale", "uniform", "replay"),
+    )
+    actions: str = opt(
+        "all",
+        "what the action taken is compared with: all legal (joint) actions, those of one agent, random or likely ones",
+        choices=("all", "single", "sampled", "topk"),
+    )
+    num_actions: int = opt(8, "how many, for sampled and topk", "actions")
+    rollouts: int = opt(4, "continuations per action", "rollouts")
+    horizon: int = opt(20, "steps of each, the compared action included", "steps")
+    continuation: str = opt(
+        "greedy", "how play goes on after the compared action", choices=("greedy", "softmax", "epsilon")
+    )
+    parameter: float = opt(0.1, "temperature of softmax, or probability of a random action of epsilon")
+    metric: str = opt(
+        "w1",
+        "distance of two sets of returns: Wasserstein-1, of the means, total variation or Jensen-Shannon",
+        choices=("w1", "dmean", "tv", "js", "tv_bins", "js_bins"),
+    )
+    aggregate: str = opt(
+        "mean", "over the alternatives: mean, largest, or weighted by the policy", choices=("mean", "max", "policy")
+    )
+    bootstrap: bool = opt(True, "rollouts that are cut go on in value")
+    crn: bool = opt(True, "all actions of a position meet the same random numbers")
+    chunk: int = opt(64, "positions scored side by side", "positions")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """A whole run."""
 
@@ -172,6 +266,9 @@ class Config:
     reward: RewardWeights = dataclasses.field(default_factory=RewardWeights)
     net: NetConfig = dataclasses.field(default_factory=NetConfig)
     algo: AlgoConfig = dataclasses.field(default_factory=AlgoConfig)
+    dqn: DqnConfig = dataclasses.field(default_factory=DqnConfig)
+    replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
+    score: ScoreConfig = dataclasses.field(default_factory=ScoreConfig)
 
 
 REWARD_TERMS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RewardWeights))

@@ -88,6 +88,7 @@ def _check_shapes(env: Env, timestep: Timestep, num_envs: int) -> None:
         "obs": (agents + spec.obs_shape, spec.obs_dtype),
         "final_obs": (agents + spec.obs_shape, spec.obs_dtype),
         "legal": ((*agents, spec.num_actions), jnp.bool_),
+        "final_legal": ((*agents, spec.num_actions), jnp.bool_),
         "reward": (agents, jnp.float32),
         "terminated": ((num_envs,), jnp.bool_),
         "truncated": ((num_envs,), jnp.bool_),
@@ -110,6 +111,7 @@ def _check_values(env: Env, walk: Walk) -> None:
     first, steps = walk.first, walk.timestep_tp1
     for timestep in (first, steps):
         _expect(bool(timestep.legal.any(-1).all()), "somewhere no action is legal")
+        _expect(bool(timestep.final_legal.any(-1).all()), "where an episode was cut no action is legal")
         _expect(not bool((timestep.terminated & timestep.truncated).any()), "terminated and truncated at once")
         total = sum(np.asarray(term, np.float64) for term in timestep.terms.values())
         reward = np.asarray(timestep.reward, np.float64).sum(-1)
@@ -129,6 +131,8 @@ def _check_episodes(env: Env, walk: Walk) -> None:
     done = np.asarray(steps.terminated | steps.truncated)
     same = np.asarray((steps.obs == steps.final_obs).reshape(*done.shape, -1).all(-1))
     _expect(bool(same[~done].all()), "final_obs differs from obs although the episode goes on")
+    allowed = np.asarray((steps.legal == steps.final_legal).reshape(*done.shape, -1).all(-1))
+    _expect(bool(allowed[~np.asarray(steps.truncated)].all()), "final_legal differs from legal without a cut")
     length = np.zeros(done.shape[1], int)
     for t, truncated in enumerate(np.asarray(steps.truncated)):
         length += 1

@@ -60,7 +60,8 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         ended = jnp.zeros(keys.shape, bool)
         obs = jax.vmap(team.observe)(core)
         terms = dict.fromkeys(spec.reward_terms, nothing)
-        timestep = _timestep(obs, jax.vmap(team.legal)(core), obs, terms, ended, ended, nothing > 0)
+        legal = jax.vmap(team.legal)(core)
+        timestep = _timestep(obs, legal, obs, legal, terms, ended, ended, nothing > 0)
         return BatchState(core, jnp.zeros(keys.shape, jnp.int32)), timestep
 
     def step(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
@@ -72,7 +73,8 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         core = select(done, fresh, moved)
         obs, legal = jax.vmap(team.observe)(core), jax.vmap(team.legal)(core)
         final_obs = jax.vmap(team.observe)(moved)
-        timestep = _timestep(obs, legal, final_obs, terms, terminated, truncated, agent_done)
+        final_legal = select(truncated, jax.vmap(team.legal)(moved), legal)
+        timestep = _timestep(obs, legal, final_obs, final_legal, terms, terminated, truncated, agent_done)
         return BatchState(core, jnp.where(done, 0, steps)), timestep
 
     return Env(spec, reset, step)
@@ -104,6 +106,7 @@ def _timestep(
     obs: Array,
     legal: Array,
     final_obs: Array,
+    final_legal: Array,
     terms: dict[str, Array],
     terminated: Array,
     truncated: Array,
@@ -114,6 +117,7 @@ def _timestep(
         obs=obs,
         legal=legal,
         final_obs=final_obs,
+        final_legal=final_legal,
         reward=jnp.stack(list(terms.values())).sum(0),
         terminated=terminated,
         truncated=truncated,

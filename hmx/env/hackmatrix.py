@@ -15,7 +15,7 @@ from hmx.env.rewards import reward_terms
 from hmx.game import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
 from hmx.game.generate import populate
 from hmx.game.mask import legal_actions, legal_word
-from hmx.game.play import Played, advance, fresh, random_words
+from hmx.game.play import Played, advance, fresh, legal_word_of, random_words
 from hmx.game.roster import maybe
 from hmx.game.state import where
 from hmx.game.tables import FIRST_PROGRAM, SIPHON
@@ -83,7 +83,8 @@ def _reset(
     terms = reward_terms(nothing, state, weights)
     no = ~everywhere
     info = _info(nothing._replace(program=nothing.program - 1), state)
-    timestep = Timestep(obs, _mask(legal), obs, _total(terms), no, no, no[:, None], terms, info)
+    mask = _mask(legal)
+    timestep = Timestep(obs, mask, obs, mask, _total(terms), no, no, no[:, None], terms, info)
     return HackMatrixState(state, jnp.zeros_like(state.hp), legal), timestep
 
 
@@ -116,8 +117,18 @@ def _step(
     legal = legal_word(game, occ)
     obs = observe(game)
     final_obs = maybe(jnp.any(done), lambda shown: _choose(done, observe(final), shown), obs)
+    final_legal = maybe(jnp.any(truncated), lambda word: jnp.where(truncated, legal_word_of(final), word), legal)
     timestep = Timestep(
-        obs, _mask(legal), final_obs, _total(terms), played.done, truncated, played.done[:, None], terms, info
+        obs,
+        _mask(legal),
+        final_obs,
+        _mask(final_legal),
+        _total(terms),
+        played.done,
+        truncated,
+        played.done[:, None],
+        terms,
+        info,
     )
     return HackMatrixState(game, jnp.where(done, 0, steps), legal), timestep
 

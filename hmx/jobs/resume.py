@@ -33,8 +33,8 @@ from hmx.runs.sinks import Sink
 
 SCHEMA = 1
 
-FIXED = (*codec.SHAPE_KEYS, "algo.num_steps", "run.seed", "run.name", "run.root")
-"""What cannot change in the life of a run: the meaning of its state, of its counters or of its place."""
+FIXED = ("algo.num_steps", "run.seed", "run.name", "run.root")
+"""What cannot change in the life of a run besides its shape keys: the meaning of its counters and its place."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,13 +193,13 @@ def apply(cfg: Config, changes: Mapping[str, Any]) -> Config:
     """The configuration with changes that a run under way allows.
 
     Raises:
-        HmxError: unknown keys, impossible values, or fields in `FIXED`, each named.
+        HmxError: unknown keys, impossible values, or fields that are fixed, each named.
     """
     values, problems = codec.resolve(changes, dict.fromkeys(changes, "change"), text=True)
     if problems:
         raise error(problems)
     new = fields.replace(cfg, values)
-    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in FIXED}
+    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in (*codec.shape_keys(cfg), *FIXED)}
     if fixed:
         lines = [f"  {key}: {show(before)} cannot become {show(after)}" for key, (before, after) in fixed.items()]
         hint = "start a new run with these values: hmx train --config RUN/run.toml --name NEW " + " ".join(

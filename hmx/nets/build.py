@@ -74,6 +74,34 @@ class Net(NamedTuple):
     map_value_head: Callable[[Params, Callable[[Head], Head]], Params]
 
 
+def net_kind(cfg: NetConfig, spec: ObsSpec) -> str:
+    """`mlp` or `cells`.
+
+    Raises:
+        HmxError: `cells` on an observation that has none.
+    """
+    kind = cfg.kind if cfg.kind != "auto" else ("mlp" if spec.cells is None else "cells")
+    if kind == "cells" and spec.cells is None:
+        raise HmxError(f"net.kind = cells reads a board cell by cell, but {spec.id} shows none", "use net.kind = mlp")
+    return kind
+
+
+def features(kind: str, spec: ObsSpec, obs: Array, rows: int) -> Any:
+    """What the first layer of a network reads: `[rows, F]`, or scalars and cells for kind `cells`.
+
+    Args:
+        kind: of the network.
+        spec: of the environment.
+        obs: `[..., *obs_shape]`, `rows` observations in all.
+        rows: how many.
+    """
+    flat = obs.reshape(rows, *spec.obs_shape)
+    if kind == "cells" and spec.cells is not None:
+        return spec.cells(flat)
+    decoded = flat if spec.decode is None else spec.decode(flat)
+    return decoded.reshape(rows, -1).astype(jnp.float32)
+
+
 def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: float = 1.0) -> Net:
     """Build the network `cfg` asks for.
 
@@ -86,9 +114,7 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
     Raises:
         HmxError: `cells` on an observation that has none.
     """
-    kind = cfg.kind if cfg.kind != "auto" else ("mlp" if spec.cells is None else "cells")
-    if kind == "cells" and spec.cells is None:
-        raise HmxError(f"net.kind = cells reads a board cell by cell, but {spec.id} shows none", "use net.kind = mlp")
+    kind = net_kind(cfg, spec)
     module = ActorCritic(
         num_actions=spec.num_actions,
         value_width=value_width,
@@ -102,13 +128,6 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         rnn_hidden=cfg.rnn_hidden,
     )
 
-    def features(obs: Array, rows: int) -> Any:
-        flat = obs.reshape(rows, *spec.obs_shape)
-        if kind == "cells" and spec.cells is not None:
-            return spec.cells(flat)
-        decoded = flat if spec.decode is None else spec.decode(flat)
-        return decoded.reshape(rows, -1).astype(jnp.float32)
-
     def initial_carry(batch: tuple[int, ...]) -> Carry:
         if cfg.rnn == "none":
             return ()
@@ -117,13 +136,15 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
 
     def init(key: Key) -> Params:
         blank = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)
-        return module.init(key, features(blank, 1), initial_carry((1,)), jnp.zeros((1, 1), bool))["params"]
+        return module.init(key, features(kind, spec, blank, 1), initial_carry((1,)), jnp.zeros((1, 1), bool))["params"]
 
     def unroll(params: Params, carry: Carry, obs: Array, reset: Array) -> tuple[NetOutput, Carry]:
         steps, *batch = obs.shape[: obs.ndim - len(spec.obs_shape)]
         rows = math.prod(batch)
         flat = jax.tree.map(lambda leaf: leaf.reshape(rows, *leaf.shape[len(batch) :]), carry)
-        output: Any = module.apply({"params": params}, features(obs, steps * rows), flat, reset.reshape(steps, rows))
+        output: Any = module.apply(
+            {"params": params}, features(kind, spec, obs, steps * rows), flat, reset.reshape(steps, rows)
+        )
         (logits, value_raw), flat = output
         carry = jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), flat)
         return NetOutput(logits.reshape(steps, *batch, -1), value_raw.reshape(steps, *batch, -1)), carry

@@ -1,6 +1,7 @@
 """Replay on the device: a ring buffer drawn by TD error and by consequence."""
 
 from hmx.replay.buffer import SELECTIONS, Replay, make_replay
+from hmx.replay.experience import Experience, blank, experience
 from hmx.replay.nstep import NStep, n_step
 from hmx.replay.priority import MIXINGS, NORMS, Options
 from hmx.replay.state import Batch, Chosen, ReplayState
@@ -12,11 +13,14 @@ __all__ = [
     "SELECTIONS",
     "Batch",
     "Chosen",
+    "Experience",
     "NStep",
     "Options",
     "Replay",
     "ReplayState",
+    "blank",
     "expected_coverage",
+    "experience",
     "make_replay",
     "n_step",
     "replay_metrics",

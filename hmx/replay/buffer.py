@@ -45,6 +45,8 @@ class Replay(NamedTuple):
     - `choose(state, key, num, selection)`: a `Chosen` of transitions to be scored, without replacement: `stale`, those
       without score first, in random order, then the oldest scores; `uniform`; or `replay`, in proportion to `probs`.
     - `env_states(state, index)`: the environment states before these transitions.
+    - `at(state, start)`, `put(state, start, stored)`: what the `num_envs` slots from `start` on hold of transitions and
+      environment states, and the same written back. Priorities are another matter.
     - `window(state, index, num_steps)`: the slots `[num_steps, B]` of a transition and those that followed it in its
       environment, and which of them are there.
     - `probs(state)`: how likely every slot is to be drawn, `[N]`; O(N).
@@ -58,6 +60,8 @@ class Replay(NamedTuple):
     retune: Callable[[ReplayState], ReplayState]
     choose: Callable[[ReplayState, Key, int, str], Chosen]
     env_states: Callable[[ReplayState, Array], Any]
+    at: Callable[[ReplayState, Array], tuple[Any, Any]]
+    put: Callable[[ReplayState, Array, tuple[Any, Any]], ReplayState]
     window: Callable[[ReplayState, Array, int], tuple[Array, Array]]
     probs: Callable[[ReplayState], Array]
 
@@ -90,6 +94,8 @@ def make_replay(capacity: int, num_envs: int, options: Options | None = None) ->
         retune=partial(_retune, options=options),
         choose=partial(_choose, options=options),
         env_states=lambda state, index: _take(state.env_states, index, options.state_axis),
+        at=partial(_at, num_envs=num_envs, options=options),
+        put=partial(_put, options=options),
         window=partial(_window, num_envs=num_envs),
         probs=partial(_probs, options=options),
     )
@@ -132,12 +138,10 @@ def _add(state: ReplayState, items: Any, env_states: Any, *, num_envs: int, opti
         trees = forest.update(trees, tree, index, leaves[tree])
     overwritten = jnp.where(state.size == capacity, state.scored[index], False).sum(dtype=jnp.int32)
 
-    def put(buffer: Array, new: Array, axis: int = 0) -> Array:
-        return jax.lax.dynamic_update_slice_in_dim(buffer, new, state.position, axis % buffer.ndim)
+    def put(buffer: Array, new: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(buffer, new, state.position, 0)
 
-    return state._replace(
-        items=jax.tree.map(put, state.items, items),
-        env_states=jax.tree.map(partial(put, axis=options.state_axis), state.env_states, env_states),
+    return _put(state, state.position, (items, env_states), options=options)._replace(
         td_errors=put(state.td_errors, td_error),
         consequence_scores=put(state.consequence_scores, jnp.zeros(num)),
         scored=put(state.scored, unscored),
@@ -147,6 +151,24 @@ def _add(state: ReplayState, items: Any, env_states: Any, *, num_envs: int, opti
         size=jnp.minimum(state.size + num, capacity),
         num_scored=state.num_scored - overwritten,
         forest=trees,
+    )
+
+
+def _at(state: ReplayState, start: Array, *, num_envs: int, options: Options) -> tuple[Any, Any]:
+    def cut(buffer: Array, axis: int) -> Array:
+        return jax.lax.dynamic_slice_in_dim(buffer, start, num_envs, axis % buffer.ndim)
+
+    items = jax.tree.map(partial(cut, axis=0), state.items)
+    return items, jax.tree.map(partial(cut, axis=options.state_axis), state.env_states)
+
+
+def _put(state: ReplayState, start: Array, stored: tuple[Any, Any], *, options: Options) -> ReplayState:
+    def put(buffer: Array, new: Array, axis: int) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(buffer, new, start, axis % buffer.ndim)
+
+    return state._replace(
+        items=jax.tree.map(partial(put, axis=0), state.items, stored[0]),
+        env_states=jax.tree.map(partial(put, axis=options.state_axis), state.env_states, stored[1]),
     )
 
 

@@ -43,6 +43,22 @@ def sample(key: Key, logits: Array, legal: Array) -> Array:
     return mode(noisy, legal)
 
 
+def epsilon_greedy(key: Key, values: Array, legal: Array, epsilon: float | Array) -> Array:
+    """The highest legal value, but with probability `epsilon` any legal action alike; int32 `[...]`.
+
+    Every row tosses a coin of its own.
+    """
+    k_coin, k_action = jax.random.split(key)
+    other = sample(k_action, jnp.zeros(legal.shape), legal)
+    return jnp.where(jax.random.uniform(k_coin, other.shape) < epsilon, other, mode(values, legal))
+
+
+def epsilon_probs(values: Array, legal: Array, epsilon: float | Array) -> Array:
+    """Probability of every action under `epsilon_greedy`."""
+    best = jax.nn.one_hot(mode(values, legal), legal.shape[-1])
+    return epsilon * legal / legal.sum(-1, keepdims=True) + (1.0 - epsilon) * best
+
+
 def mode(logits: Array, legal: Array) -> Array:
     """The most probable legal action, the lowest index among equals; int32 `[...]`."""
     return jnp.argmax(jnp.where(legal, logits, -jnp.inf), axis=-1).astype(jnp.int32)

@@ -23,6 +23,16 @@ def squared_error(prediction: Array, target: Array) -> Array:
     return 0.5 * jnp.square(prediction - target)
 
 
+def huber(prediction: Array, target: Array, delta: float = 1.0) -> Array:
+    """`squared_error` up to an error of `delta`, and from there a straight line of slope `delta` (Huber 1964, eq. 2).
+
+    With `delta` 1 its gradient is the error clipped to [-1, 1], as in Mnih et al. 2015 (Nature 518, methods).
+    """
+    size = jnp.abs(prediction - target)
+    near = jnp.minimum(size, delta)
+    return 0.5 * jnp.square(near) + delta * (size - near)
+
+
 def clipped_squared_error(prediction: Array, target: Array, clipped_prediction: Array) -> Array:
     """The worse of the plain and the clipped prediction's squared error (with the half).
 

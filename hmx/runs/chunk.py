@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.agents.choosing import choose as choose_leaves
 from hmx.agents.types import Algorithm, TrainState
 from hmx.runs.signals import interruptible
 from hmx.types import Array, Mean, Metrics, Sum
@@ -87,6 +88,9 @@ def compile_chunk(
     # An inner jit: its trace is cached, so that looking at the shapes of the metrics costs no second trace.
     update = jax.jit(counted if num_seeds == 1 else jax.vmap(counted, in_axes=(0, None)))
     forget = algorithm.forget if num_seeds == 1 else jax.vmap(algorithm.forget)
+    choose: Callable[[Array, TrainState, TrainState], TrainState] = choose_leaves
+    if algorithm.choose is not None:
+        choose = algorithm.choose if num_seeds == 1 else jax.vmap(algorithm.choose, in_axes=(None, 0, 0))
     shapes = jax.eval_shape(lambda tree: tree, state)
     names = sorted(algorithm.hypers(0))
     scalars = {name: jax.ShapeDtypeStruct((), jnp.float32) for name in names}
@@ -103,10 +107,10 @@ def compile_chunk(
             sound = (jnp.isfinite(row) | (row[..., excused] == 0)).all(-1)
             packed = carry.packed.at[carry.done].set(row)
             if on_nonfinite == "skip":
-                new = _choose(sound, new, forget(carry.state, new))
+                new = choose_leaves(sound, new, forget(carry.state, new))
                 return _Going(new, packed, carry.done + 1, carry.sound)
             sound = sound.all()
-            return _Going(_choose(sound, new, carry.state), packed, carry.done + sound, sound)
+            return _Going(choose(sound, new, carry.state), packed, carry.done + sound, sound)
 
         nothing = jnp.zeros((length, *((num_seeds,) if num_seeds > 1 else ()), width), jnp.float32)
         start = _Going(state_t, nothing, jnp.int32(0), jnp.bool_(True))
@@ -158,22 +162,6 @@ def _excused(rows: tuple[Row, ...], width: int) -> Values:
         if row.kind is not Sum:
             places[row.start] = row.start + 1
     return places
-
-
-def _choose(where: Array, new: TrainState, old: TrainState) -> TrainState:
-    """`new` where it holds, else `old`; `where` is one flag, or one per seed."""
-
-    def leaf(a: Array, b: Array) -> Array:
-        # The old key has been used to make the new state, which then is thrown away: no reuse, but the checker
-        # cannot know that.
-        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
-            data = leaf(jax.random.key_data(a), jax.random.key_data(b))
-            key: Array = jax.random.wrap_key_data(data, impl=jax.random.key_impl(a))
-            return key
-        chosen: Array = jnp.where(where.reshape(where.shape + (1,) * (a.ndim - where.ndim)), a, b)
-        return chosen
-
-    return jax.tree.map(leaf, new, old)
 
 
 def layout(metrics: Metrics) -> tuple[Row, ...]:

@@ -225,7 +225,7 @@ class Loop:
                 # exact on the host, where a float32 of the device counts in steps of 2 from 16.8 million on
                 "train/env_steps": update * self.steps_per_update,
                 "train/steps_per_sec": rate,
-                **{f"train/{name}": value for name, value in self.hypers(update - 1).items()},
+                **{f"train/{name}": value for name, value in self.hypers(update - 1).items() if name[0] != "_"},
                 **self._skipped(values[i, seed], update),
             }
             for i, update in enumerate(range(done + 1, done + n + 1))

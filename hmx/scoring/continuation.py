@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from hmx.errors import HmxError
 from hmx.rl import distributions
@@ -21,8 +20,7 @@ class Policy(NamedTuple):
 
     - `act(params, obs [B, A, ...], legal [B, A, num_actions], keys [B]) -> action [B, A]`.
     - `probs(params, obs, legal) -> [B, A, num_actions]`, 0 where illegal; None for one that has none.
-    - `value(params, obs, legal) -> [B]`, of the team; None without. `legal` is all true where it is not known, at the
-      end of episodes that the step limit cut.
+    - `value(params, obs, legal) -> [B]`, of the team; None without.
     """
 
     act: Callable[[Params, Array, Array, Key], Array]
@@ -59,23 +57,15 @@ def make_policy(
         values = preferences(params, obs)
         if kind == "softmax":
             return distributions.probs(values / parameter, legal)
-        best = jax.nn.one_hot(distributions.mode(values, legal), legal.shape[-1])
-        return parameter * legal / legal.sum(-1, keepdims=True) + (1.0 - parameter) * best
+        return distributions.epsilon_probs(values, legal, parameter)
 
     def act(params: Params, obs: Array, legal: Array, keys: Key) -> Array:
         values = preferences(params, obs)
         if kind == "softmax":
             return jax.vmap(distributions.sample)(keys, values / parameter, legal)
-        greedy = distributions.mode(values, legal)
         if kind == "greedy":
-            return greedy
-        return jax.vmap(_explore, in_axes=(0, 0, 0, None))(keys, greedy, legal, parameter)
+            return distributions.mode(values, legal)
+        return jax.vmap(distributions.epsilon_greedy, in_axes=(0, 0, 0, None))(keys, values, legal, parameter)
 
     # a greedy policy gives alternatives no weight at all: to weigh by it would be to score nothing
     return Policy(act, None if kind == "greedy" else probs, value)
-
-
-def _explore(key: Key, greedy: Array, legal: Array, epsilon: float) -> Array:
-    k_coin, k_action = jax.random.split(key)
-    other = distributions.sample(k_action, jnp.zeros(legal.shape), legal)
-    return jnp.where(jax.random.uniform(k_coin, greedy.shape) < epsilon, other, greedy)

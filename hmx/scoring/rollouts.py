@@ -89,8 +89,7 @@ def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array
     going = ~now.ended
     last = None
     if now.last is not None:
-        known = timestep.legal | timestep.truncated[:, None, None]
-        last = _where(going, timestep.final_obs, now.last[0]), _where(going, known, now.last[1])
+        last = _where(going, timestep.final_obs, now.last[0]), _where(going, timestep.final_legal, now.last[1])
     return _Play(
         env_state,
         chosen,

@@ -1,0 +1,171 @@
+"""The gradient steps of Q-learning on what a replay buffer draws."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from hmx.agents.metrics import over_time
+from hmx.agents.optim import Optimiser
+from hmx.agents.types import Hypers, Params
+from hmx.config.schema import Config
+from hmx.env.protocol import Env
+from hmx.nets import QNet
+from hmx.replay import Batch, Experience, Replay, ReplayState, n_step
+from hmx.replay import Options as ReplayOptions
+from hmx.rl import distributions
+from hmx.rl.losses import huber, squared_error
+from hmx.scoring import Options as ScoreOptions
+from hmx.scoring import Policy as Continuation
+from hmx.types import Array, Key, Max, Mean, Metrics
+
+LOSSES = {"huber": huber, "squared": squared_error}
+
+
+class Parts(NamedTuple):
+    """What the functions of Q-learning share; static."""
+
+    cfg: Config
+    env: Env
+    net: QNet
+    optimiser: Optimiser
+    replay: Replay
+    replay_options: ReplayOptions
+    score_options: ScoreOptions
+    continuation: Continuation  # how play goes on in rollouts that score
+
+
+class Learner(NamedTuple):
+    """What a gradient step changes."""
+
+    params: Params
+    target_params: Params
+    opt_state: optax.OptState
+    replay: ReplayState  # without what is stored, which no gradient step changes
+    gradient_steps: Array  # int32: done since the run began
+
+
+class Targets(NamedTuple):
+    """One entry per transition drawn, `[B]`."""
+
+    target: Array  # float32
+    batch: Batch
+
+
+def team_value(values: Array, alive: Array) -> Array:
+    """The value of a team `[B]`: the sum over the agents that take part (Sunehag et al. 2018, arXiv:1706.05296).
+
+    Args:
+        values: `[B, A]`, of each agent.
+        alive: `[B, A]`; the value of an agent whose part is over is 0, whatever the network says.
+    """
+    return jnp.where(alive, values, 0.0).sum(-1)
+
+
+def taken_value(parts: Parts, params: Params, items: Experience) -> Array:
+    """What a network says of the actions taken, `[B]`."""
+    values = parts.net.values(params, items.obs_t)
+    taken = jnp.take_along_axis(values, items.action_t[..., None], axis=-1)[..., 0]
+    return team_value(taken, items.alive_t)
+
+
+def next_value(parts: Parts, params: Params, target_params: Params, items: Experience) -> Array:
+    """What the target network expects after the step, `[B]`, from legal actions alone.
+
+    The action is the target network's own choice or, for double Q-learning (van Hasselt et al. 2016,
+    arXiv:1509.06461), that of the network in training.
+    """
+    values = parts.net.values(target_params, items.obs_tp1)
+    chooser = parts.net.values(params, items.obs_tp1) if parts.cfg.dqn.double else values
+    action = distributions.mode(chooser, items.legal_tp1)
+    best = jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]
+    return team_value(best, ~items.agent_done_tp1)
+
+
+def targets(parts: Parts, learner: Learner, replay: ReplayState, batch: Batch) -> Array:
+    """Discounted rewards of up to n steps and the value after them, `[B]`; an episode that was cut goes on in value."""
+    gamma, steps = parts.cfg.algo.gamma, parts.cfg.dqn.n_step
+    if steps == 1:
+        last: Experience = batch.items
+        ret = last.reward_tp1
+        discount = jnp.where(last.terminated_tp1, 0.0, gamma)
+    else:
+        slots, there = parts.replay.window(replay, batch.index, steps)
+        seen: Experience = jax.tree.map(lambda leaf: leaf[slots], replay.items)
+        returns = n_step(seen.reward_tp1, seen.terminated_tp1, seen.truncated_tp1, there, gamma)
+        ret, discount = returns.ret, returns.discount
+        last = jax.tree.map(lambda leaf: leaf[returns.last, jnp.arange(leaf.shape[1])], seen)
+    return ret + discount * next_value(parts, learner.params, learner.target_params, last)
+
+
+def learn(
+    parts: Parts, learner: Learner, stored: ReplayState, hypers: Hypers, key: Key
+) -> tuple[Learner, Metrics, Targets]:
+    """All gradient steps of one update.
+
+    Args:
+        parts: of the algorithm.
+        learner: before them.
+        stored: the buffer, of which the transitions are read.
+        hypers: scheduled values.
+        key: spent here.
+
+    Returns:
+        The learner after them, what there is to say about them, and what each learned from, `[G, B, ...]`.
+    """
+
+    def descend(learner: Learner, step: Array) -> tuple[Learner, tuple[Metrics, Targets]]:
+        replay = learner.replay._replace(items=stored.items)
+        is_beta = hypers.get("is_beta", jnp.float32(0.0))
+        batch = parts.replay.sample(replay, jax.random.fold_in(key, step), parts.cfg.dqn.batch_size, is_beta)
+        target = jax.lax.stop_gradient(targets(parts, learner, replay, batch))
+        compute = jax.value_and_grad(partial(_loss, parts), has_aux=True)
+        (loss, value), grads = compute(learner.params, batch, target)
+        params, opt_state = parts.optimiser.step(learner.params, learner.opt_state, grads, hypers["learning_rate"])
+        done = learner.gradient_steps + 1
+        error = target - value
+        after = Learner(
+            params=params,
+            target_params=_follow(parts, learner.target_params, params, done),
+            opt_state=opt_state,
+            replay=without_stored(parts.replay.set_priority(replay, batch.index, batch.birth, error)),
+            gradient_steps=done,
+        )
+        metrics: Metrics = {
+            "train/total_loss": Mean.of(loss),
+            "train/td_error": Mean.of(jnp.abs(error)),
+            "train/q_value": Mean.of(value),
+            "train/grad_norm": Mean.of(optax.tree.norm(grads)),
+            "replay/is_weight_min": Mean.of(batch.weights.min()),
+            "replay/is_weight_max": Max.of(batch.weights),
+            "replay/drawn_scored": Mean.of(replay.scored[batch.index]),
+        }
+        return after, (metrics, Targets(target, batch))
+
+    learner, (metrics, drawn) = jax.lax.scan(descend, learner, jnp.arange(parts.cfg.dqn.gradient_steps))
+    return learner, over_time(metrics), drawn
+
+
+def without_stored(replay: ReplayState) -> ReplayState:
+    """The buffer without its transitions and environment states."""
+    return replay._replace(items=(), env_states=())
+
+
+def _loss(parts: Parts, params: Params, batch: Batch, target: Array) -> tuple[Array, Array]:
+    """The mean of the weighted losses, and the values `[B]` they are of."""
+    value = taken_value(parts, params, batch.items)
+    losses: Any = LOSSES[parts.cfg.dqn.loss](value, target)
+    return (batch.weights * losses).mean(), value
+
+
+def _follow(parts: Parts, target: Params, params: Params, gradient_steps: Array) -> Params:
+    """The target network after a gradient step."""
+    due = gradient_steps % parts.cfg.dqn.target_every == 0
+    tau = parts.cfg.dqn.target_tau
+    # all of it is a copy to the bit, which no weighted sum promises
+    new = params if tau == 1.0 else jax.tree.map(lambda old, now: old + tau * (now - old), target, params)
+    return jax.tree.map(lambda now, old: jnp.where(due, now, old), new, target)

@@ -1,0 +1,143 @@
+"""Scoring stored transitions during Q-learning, and looking at the whole buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hmx.agents.q_learning import Parts, team_value
+from hmx.agents.types import Params
+from hmx.config import q_rules
+from hmx.config.schema import Config
+from hmx.env.protocol import EnvSpec
+from hmx.nets import QNet
+from hmx.replay import Experience, ReplayState, replay_metrics
+from hmx.replay import Options as ReplayOptions
+from hmx.replay.stats import spearman
+from hmx.rl import distributions
+from hmx.scoring import Options as ScoreOptions
+from hmx.scoring import Policy, Positions, make_policy, q_gap, score
+from hmx.scoring.options import check
+from hmx.types import Array, Key, Max, Mean, Metrics
+
+
+def replay_options(cfg: Config, spec: EnvSpec) -> ReplayOptions:
+    """How the buffer is prioritised; uniform replay is replay by TD error with exponent 0."""
+    replay = cfg.replay
+    is_uniform = replay.mixing == "uniform"
+    return ReplayOptions(
+        mixing="td" if is_uniform else replay.mixing,
+        mu=replay.mu,
+        alpha_td=0.0 if is_uniform else replay.alpha_td,
+        alpha_c=replay.alpha_c,
+        target_ess=replay.target_ess,
+        is_norm=replay.is_norm,
+        state_axis=spec.state_axis,
+    )
+
+
+def score_options(cfg: Config) -> ScoreOptions:
+    """How consequence is measured: with the discount and the team reward of the learner."""
+    s = cfg.score
+    return ScoreOptions(
+        actions=s.actions,
+        num_actions=s.num_actions,
+        rollouts=s.rollouts,
+        horizon=s.horizon,
+        gamma=cfg.algo.gamma,
+        crn=s.crn,
+        bootstrap=s.bootstrap,
+        metric=s.metric,
+        aggregate=s.aggregate,
+        team_reward="sum",
+    )
+
+
+def continuation(cfg: Config, net: QNet) -> Policy:
+    """How play goes on, and what is expected where it is cut."""
+
+    def value(params: Params, obs: Array, legal: Array) -> Array:
+        values = net.values(params, obs)
+        best = jnp.where(legal, values, -jnp.inf).max(-1)
+        return team_value(best, jnp.ones_like(best, bool))
+
+    return make_policy(net.values, cfg.score.continuation, cfg.score.parameter, value)
+
+
+def check_scoring(parts: Parts) -> None:
+    """Refuse what cannot work.
+
+    Raises:
+        HmxError: an option needs what the policy does not give, or there are too many joint actions.
+    """
+    if parts.cfg.score.every:
+        check(parts.score_options, parts.env.spec, parts.continuation.probs is not None, True)
+
+
+def score_pass(parts: Parts, params: Params, replay: ReplayState, key: Key) -> tuple[ReplayState, Metrics]:
+    """Choose transitions, score them with the present network, and write the scores where the transitions still are.
+
+    Args:
+        parts: of the algorithm.
+        params: of the network.
+        replay: the buffer.
+        key: spent here.
+    """
+    cfg = parts.cfg
+    k_choose, k_score = jax.random.split(key)
+    number = q_rules.scored_per_pass(cfg)
+    chosen = parts.replay.choose(replay, k_choose, number, cfg.score.selection)
+    if cfg.score.kind == "qgap":
+        items: Experience = jax.tree.map(lambda leaf: leaf[chosen.index], replay.items)
+        scores = _gaps(parts, params, items, chosen.birth, k_score)
+        metrics: Metrics = {}
+    else:
+        scores, metrics = _consequences(parts, params, replay, chosen.index, chosen.valid, k_score)
+    metrics["score/mean"] = Mean.of(scores, where=chosen.valid)
+    metrics["score/max"] = Max(jnp.where(chosen.valid, scores, 0.0).max(), chosen.valid.sum().astype(jnp.float32))
+    return parts.replay.set_scores(replay, chosen.index, chosen.birth, scores), metrics
+
+
+def _gaps(parts: Parts, params: Params, items: Experience, ids: Array, key: Key) -> Array:
+    values = parts.net.values(params, items.obs_t)
+    options, policy = parts.score_options, parts.continuation
+    probs = policy.probs(params, items.obs_t, items.legal_t) if policy.probs and options.needs_probs else None
+    # an agent whose part is over has one legal action, and so never an alternative
+    return q_gap(parts.env.spec, values, items.action_t, items.legal_t, ids, key, options, probs)
+
+
+def _consequences(
+    parts: Parts, params: Params, replay: ReplayState, index: Array, valid: Array, key: Key
+) -> tuple[Array, Metrics]:
+    rounds = q_rules.rounds_per_pass(parts.cfg)
+
+    def play(slots: Array) -> Any:
+        items: Experience = jax.tree.map(lambda leaf: leaf[slots], replay.items)
+        states = parts.replay.env_states(replay, slots)
+        positions = Positions(states, items.obs_t, items.legal_t, items.action_t, replay.birth[slots])
+        found = score(parts.env, parts.continuation, params, positions, key, parts.score_options)
+        return found.score, found.halves, found.ended
+
+    scores, halves, ended = jax.lax.map(play, index.reshape(rounds, -1))
+    scores, ended = scores.reshape(-1), ended.reshape(-1)
+    metrics: Metrics = {"score/ended": Mean.of(ended, where=valid)}
+    if parts.score_options.rollouts > 1:
+        by_half = jnp.moveaxis(halves, 1, 0).reshape(2, -1)
+        metrics["score/reliability"] = Mean.of(*spearman(by_half[0], by_half[1], valid))
+    return scores, metrics
+
+
+def survey(parts: Parts, replay: ReplayState) -> tuple[ReplayState, Metrics]:
+    """Exponents fitted anew where nothing else does it, and the metrics of the whole buffer."""
+    if parts.replay_options.target_ess and not parts.cfg.score.every:
+        replay = parts.replay.retune(replay)
+    found = replay_metrics(replay, parts.replay_options)
+    return replay, {f"replay/{name}": metric for name, metric in found.items()}
+
+
+def greedy_value(values: Array, legal: Array) -> Array:
+    """The value of the best legal action of each agent, `[..., A]`."""
+    best = jnp.take_along_axis(values, distributions.mode(values, legal)[..., None], axis=-1)
+    return best[..., 0]

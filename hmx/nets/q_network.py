@@ -1,0 +1,83 @@
+"""The network of action values: a trunk, and one head or two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from hmx.config.schema import NetConfig
+from hmx.nets.build import ObsSpec, Params, features, net_kind
+from hmx.nets.layers import Cells, Torso, dense
+from hmx.types import Array, Key
+
+_HEAD_GAIN = 0.01  # values start near 0, so that the first targets are rewards
+
+
+class QNet(NamedTuple):
+    """`init(key) -> params` and `values(params, obs [*B, *obs_shape]) -> [*B, num_actions]`, before masking."""
+
+    init: Callable[[Key], Params]
+    values: Callable[[Params, Array], Array]
+
+
+class QNetwork(nn.Module):
+    """Features (see `hmx.nets.build.features`) -> action values `[N, num_actions]`.
+
+    Dueling (Wang et al. 2016, arXiv:1511.06581, eq. 9): state value + advantage - mean advantage over all actions.
+    """
+
+    num_actions: int
+    dueling: bool
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool
+    cell_features: int  # 0: flat features
+
+    @nn.compact
+    def __call__(self, x: Any) -> Array:
+        """Run the trunk and its heads."""
+        if self.cell_features:
+            x = Cells(self.cell_features, self.activation, name="torso_cells")(x)
+        out: Array = Torso(self.hidden, self.activation, self.layer_norm, name="torso")(x)
+        heads: Array = dense(self.num_actions, _HEAD_GAIN, "q_head")(out)
+        if not self.dueling:
+            return heads
+        value: Array = dense(1, _HEAD_GAIN, "value_head")(out)
+        return value + heads - heads.mean(-1, keepdims=True)
+
+
+def make_q_net(cfg: NetConfig, spec: ObsSpec, dueling: bool) -> QNet:
+    """Build the network of action values that `cfg` asks for.
+
+    Args:
+        cfg: architecture; memory and separate torsos are not for this network.
+        spec: shape of observations and number of actions.
+        dueling: state value and advantages as two heads.
+
+    Raises:
+        HmxError: `cells` on an observation that has none.
+    """
+    kind = net_kind(cfg, spec)
+    module = QNetwork(
+        num_actions=spec.num_actions,
+        dueling=dueling,
+        hidden=tuple(cfg.hidden),
+        activation=cfg.activation,
+        layer_norm=cfg.layer_norm,
+        cell_features=cfg.cell_features if kind == "cells" else 0,
+    )
+
+    def init(key: Key) -> Params:
+        blank = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)
+        return module.init(key, features(kind, spec, blank, 1))["params"]
+
+    def values(params: Params, obs: Array) -> Array:
+        batch = obs.shape[: obs.ndim - len(spec.obs_shape)]
+        out: Any = module.apply({"params": params}, features(kind, spec, obs, math.prod(batch)))
+        return jnp.asarray(out).reshape(*batch, spec.num_actions)
+
+    return QNet(init, values)
