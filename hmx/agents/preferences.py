@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from hmx.agents.ppo import make_parts
+from hmx.agents.q_scoring import greedy_value
 from hmx.agents.types import Params, TrainState
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
+from hmx.nets import make_q_net
 from hmx.types import Array
 
 
@@ -45,7 +47,19 @@ def make_preferences(cfg: Config, env: Env) -> Preferences:
             f"a network with a memory ({cfg.net.rnn}) cannot go on from a stored position: what it remembered is lost",
             "score a run with net.rnn = none",
         )
-    return _of_ppo(cfg, env)
+    return _of_dqn(cfg, env) if cfg.algo.name == "dqn" else _of_ppo(cfg, env)
+
+
+def _of_dqn(cfg: Config, env: Env) -> Preferences:
+    net = make_q_net(cfg.net, env.spec, cfg.dqn.dueling)
+
+    def value(params: Params, obs: Array, legal: Array) -> Array:
+        return greedy_value(net.values(params, obs), legal).sum(-1)
+
+    def params_of(state: Any) -> Params:
+        return state.params
+
+    return Preferences(params=params_of, of=net.values, value=value, are_values=True, team_reward="sum", kind="greedy")
 
 
 def _of_ppo(cfg: Config, env: Env) -> Preferences:

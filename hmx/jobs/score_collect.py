@@ -85,8 +85,8 @@ def _played(cfg: Config, env: Env, preferences: Preferences, num_envs: int, step
         action = jax.vmap(distributions.sample)(jax.random.split(k_act, num_envs), preferred, legal)
         after, timestep = env.step(state, action, jax.random.split(k_env, num_envs))
         team = timestep.reward.mean(-1) if preferences.team_reward == "mean" else timestep.reward.sum(-1)
-        known = timestep.legal | timestep.truncated[:, None, None]
-        following = jnp.where(timestep.terminated, 0.0, preferences.value(params, timestep.final_obs, known))
+        value = preferences.value(params, timestep.final_obs, timestep.final_legal)
+        following = jnp.where(timestep.terminated, 0.0, value)
         error = team + cfg.algo.gamma * following - preferences.value(params, obs, legal)
         items = {
             OBS: obs,

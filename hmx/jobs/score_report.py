@@ -14,6 +14,7 @@ from hmx.analysis.score_stats import Host
 from hmx.jobs.score_options import Ask
 from hmx.jobs.score_positions import top_positions
 from hmx.jobs.score_run import METRICS, Result, Task, live_environments, part_size
+from hmx.jobs.score_td import fresh_errors
 from hmx.replay import Options as ReplayOptions
 from hmx.replay.offline import probabilities
 from hmx.runs.buffers import Buffer
@@ -35,6 +36,7 @@ def body(task: Task, ask: Ask, result: Result, updated: Buffer) -> dict[str, Any
     rows, scene = result.rows, task.scene
     score = rows["score"]
     td = scene.buffer.td_errors[rows["index"]]
+    fresh = fresh_errors(scene, rows["index"])
     header = scene.buffer.header
     return {
         "schema": SCHEMA,
@@ -58,6 +60,7 @@ def body(task: Task, ask: Ask, result: Result, updated: Buffer) -> dict[str, Any
             "mean_steps": float(rows["steps"].sum() / (len(score) * live_environments(task.options, _spec(task)))),
         },
         "td": _correlated(score, td, task.seed),
+        "td_fresh": None if fresh is None else _correlated(score, fresh, task.seed),
         "proxy": {
             "kind": "Q-gap" if scene.agent.preferences.are_values else "value gap",
             "median": float(np.median(rows["proxy"])),

@@ -115,6 +115,10 @@ def open_scene(
             "--checkpoint goes with a saved buffer", f"to score with that policy: hmx score-buffer {checkpoint}"
         )
     agent = open_agent(path, root, index)
+    if hasattr(agent.state, "replay"):
+        buffer = buffers.from_replay(agent.state.replay, agent.cfg, agent.env.spec, run=agent.run, update=agent.update)
+        buffers.check(buffer, agent.cfg, agent.env, f"the buffer of {agent.run}")
+        return Scene(agent, buffer, str(path), None, collected=False)
     buffer = collect(
         agent.cfg,
         agent.env,
