@@ -129,6 +129,9 @@ def run_updates(
         chunk = compile_chunk(
             algorithm, session.abstract, sizes.updates_per_chunk, cfg.run.num_seeds, cfg.run.on_nonfinite, mesh
         )
+    if reports is not None:
+        measure = reports.measure
+        reports = reports._replace(measure=lambda now, update: measure(devices.gather(mesh, now), update))
     kept = Kept(algorithm, paths, cfg.run.num_seeds, sizes.batch_size, *digests, fanout)
     loop = Loop(
         chunk=chunk,
@@ -141,8 +144,7 @@ def run_updates(
         steps_per_update=sizes.batch_size,
         checkpoint_every=cfg.run.checkpoint_every,
         skips=cfg.run.on_nonfinite == "skip",
-        reports=reports
-        and reports._replace(measure=lambda now, update: reports.measure(devices.gather(mesh, now), update)),
+        reports=reports,
     )
     state = devices.place(mesh, algorithm, state, cfg.run.num_seeds)
     done = loop.run(state, first, sizes.num_updates)
