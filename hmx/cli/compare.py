@@ -159,15 +159,15 @@ def thresholds(texts: list[str] | tuple[str, ...]) -> Iterator[tuple[str, float]
         HmxError: something that is no number.
     """
     for text in texts:
-        env, _, values = text.rpartition("=")
-        for part in values.split(","):
-            value = _number(part)
+        env = ""
+        for part in text.split(","):
+            name, equals, number = part.rpartition("=")
+            env = name.strip() if equals else env
+            value = _number(number)
             if value is None:
-                given = quoted(text) or repr(text)
-                raise HmxError(
-                    f"--threshold {given}: must be numbers", "--threshold 0.8,0.9 or --threshold corridor=0.8"
-                )
-            yield env.strip(), value
+                words = f"--threshold {quoted(text) or repr(text)}: must be numbers"
+                raise HmxError(words, "--threshold 0.8,0.9 or --threshold corridor=0.8")
+            yield env, value
 
 
 def ranges(texts: list[str] | tuple[str, ...]) -> Iterator[tuple[str, float, float]]:

@@ -13,6 +13,7 @@ from hmx.cli.quantities import scaled
 Found = Mapping[str, Any]
 Kind = Literal["plain", "good", "caution", "stop", "faint"]
 
+_HEADS = 40  # letters that the names of sides may take above a table
 MOST_SIDE_BY_SIDE = 12  # sides whose every pair is shown; beyond, each with the first
 
 
@@ -40,6 +41,7 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     right: bool = True  # whether all columns but the first hold figures
     name: str = ""  # what it is, for a place to put a drawing
+    prose: bool = False  # whether the last column is a sentence
 
 
 Block = Heading | Line | Grid
@@ -76,7 +78,7 @@ def interval(found: Found | None, sign: str = "") -> str:
         return "-"
     width = 0.0 if found["low"] is None else found["high"] - found["low"]
     if width <= 0:
-        shown = [f"{'+' if sign and v >= 0 else ''}{figure(v)}" for v in found.values() if v is not None]
+        shown = [f"{sign if v > 0 else ''}{figure(v)}" for v in found.values() if v is not None]
     else:
         decimals = min(max(1 - math.floor(math.log10(width)), 0), 12)
         shown = [f"{v if round(v, decimals) else 0.0:{sign},.{decimals}f}" for v in found.values()]
@@ -92,8 +94,11 @@ def _both(side: Found) -> str:
     return side["letter"] if side["name"] == side["letter"] else f"{side['letter']} {side['name']}"
 
 
-def _columns(found: Found, letters: Sequence[str] | None = None) -> tuple[str, ...]:
-    return tuple(_both(side) for side in found["sides"] if letters is None or side["letter"] in letters)
+def _columns(found: Found, letters: Sequence[str]) -> tuple[str, ...]:
+    """Heads of columns; where there are many sides or their names are long, their letters alone."""
+    sides = [side for side in found["sides"] if side["letter"] in letters]
+    brief = sum(len(side["name"]) + 2 for side in sides) > _HEADS
+    return tuple(side["letter"] if brief else _both(side) for side in sides)
 
 
 def _what(found: Found) -> Iterator[Block]:
@@ -110,7 +115,7 @@ def _what(found: Found) -> Iterator[Block]:
         *((what, *(", ".join(side[what]) for side in sides)) for what in ("git", "jax", "device")),
     ]
     known = tuple(tuple(cell or "-" for cell in row) for row in rows if any(row[1:]))
-    yield Grid(("", *_columns(found)), known, right=False)
+    yield Grid(("", *map(_both, sides)), known, right=False)
     words = {"block": ("no verdict", "stop"), "caution": ("caution", "caution"), "note": ("note", "faint")}
     for notice in found["notices"]:
         name, kind = words[notice["level"]]
@@ -174,7 +179,9 @@ def _config(found: Found) -> Iterator[Block]:
             group = row["group"]
             lines.append((group,))
         lines.append((row["key"], *(value or "-" for value in row["values"]), row["consequence"]))
-    yield Grid(("", *(side["letter"] for side in found["sides"]), "what it means"), tuple(lines), right=False)
+    yield Grid(
+        ("", *(side["letter"] for side in found["sides"]), "what it means"), tuple(lines), right=False, prose=True
+    )
 
 
 def _task(task: Found, found: Found) -> Iterator[Block]:

@@ -28,7 +28,7 @@ def render(found: Found, ascii_only: bool = False) -> RenderableType:
         elif isinstance(block, Line):
             parts.append(Text(_safe(block.text, ascii_only), _STYLES[block.kind]))
         else:
-            parts.append(_table(block, ascii_only))
+            parts.append((_listing if block.prose else _table)(block, ascii_only))
     return Group(*parts[1:])
 
 
@@ -43,12 +43,29 @@ def _table(grid: Grid, ascii_only: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
     for number, name in enumerate(grid.columns):
         right = grid.right and number > 0
-        table.add_column(_safe(name, ascii_only), justify="right" if right else "left", overflow="fold")
+        table.add_column(
+            _safe(name, ascii_only), justify="right" if right else "left", overflow="fold", no_wrap=number == 0
+        )
     for row in grid.rows:
         if len(row) == 1:
             table.add_row(Text(_safe(row[0], ascii_only), "bold"))
         else:
             table.add_row(*(Text(_safe(cell, ascii_only)) for cell in row))
+    return table
+
+
+def _listing(grid: Grid, ascii_only: bool) -> Table:
+    """A table with sentences as pairs of lines, which fit a terminal of any width."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("", Text(_safe(" | ".join(grid.columns[1:-1]), ascii_only), "bold"))
+    for row in grid.rows:
+        if len(row) == 1:
+            table.add_row(Text(_safe(row[0], ascii_only), "bold"))
+            continue
+        table.add_row(Text(_safe(f"  {row[0]}", ascii_only)), Text(_safe(" | ".join(row[1:-1]), ascii_only)))
+        table.add_row("", Text(_safe(row[-1], ascii_only), "dim"))
     return table
 
 

@@ -162,13 +162,16 @@ def _seeds(task: str, groups: Mapping[str, Sequence[Seed]]) -> Iterator[Notice]:
             yield Notice(
                 "caution", "", f"{letter} has seed {numbers} of {task} more than once; such seeds are not paired"
             )
-    flat = [(letter, seed) for letter, group in groups.items() for seed in group]
-    for i, (letter, seed) in enumerate(flat):
-        for other, twin in flat[i + 1 :]:
-            if len(seed.steps) > 1 and _same(seed, twin):
-                yield Notice(
-                    "caution", "", f"{_who(letter, seed)} and {_who(other, twin)} are the same to the last digit"
-                )
+    flat = [(letter, seed) for letter, group in groups.items() for seed in group if len(seed.steps) > 1]
+    copies = [
+        f"{_who(letter, seed)} and {_who(other, twin)}"
+        for i, (letter, seed) in enumerate(flat)
+        for other, twin in flat[i + 1 :]
+        if _same(seed, twin)
+    ]
+    if copies:
+        more = f", and {len(copies) - 1} more pairs" if len(copies) > 1 else ""
+        yield Notice("caution", "", f"the same to the last digit on {task}: {copies[0]}{more}")
 
 
 def _who(letter: str, seed: Seed) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, get
@@ -30,8 +31,8 @@ _SIZES = {
 class Difference:
     """One key, or a size that follows from several.
 
-    `values` are by side, as one would type them, "" where the side has no configuration; several runs of a side that do
-    not agree are joined by " or ". `consequence` says what it comes to.
+    `values` are by side, as one would type them, "" where the side has no configuration; where runs of a side do not
+    agree, their values are joined by " or ", or named by environment. `consequence` says what it comes to.
     """
 
     group: str
@@ -67,10 +68,46 @@ def _meaning(key: str) -> str:
 
 def _values(sides: Sequence[Side], key: str) -> tuple[str, ...] | None:
     """The values of each side; None where all agree."""
-    by_side = [dict.fromkeys(_shown(config, key) for config in side.configs) for side in sides]
-    if len({value for values in by_side for value in values}) < 2:
+    return _told([_by_task(side, lambda config: _shown(config, key)) for side in sides])
+
+
+_Values = Mapping[str, Mapping[str, None]]  # environment -> values, in order
+
+
+def _by_task(side: Side, show_: Callable[[Config], str | None]) -> _Values:
+    found: dict[str, dict[str, None]] = {}
+    for config in side.configs:
+        value = show_(config)
+        if value is not None:
+            found.setdefault(config.env.id, {})[value] = None
+    return found
+
+
+def _told(by_side: Sequence[_Values]) -> tuple[str, ...] | None:
+    """One text per side; None where the sides agree on every environment that they share."""
+    spread = any(len(values) > 1 for side in by_side for values in side.values())
+    if not spread and not any(_apart(one, other) for one, other in itertools.combinations(by_side, 2)):
         return None
-    return tuple(" or ".join(values) for values in by_side)
+    return tuple(_text(side) for side in by_side)
+
+
+def _apart(one: _Values, other: _Values) -> bool:
+    shared = one.keys() & other.keys()
+    if shared or not one or not other:
+        return any(one[task].keys() != other[task].keys() for task in shared)
+    return _union(one) != _union(other)
+
+
+def _union(side: _Values) -> set[str]:
+    return {value for values in side.values() for value in values}
+
+
+def _text(side: _Values) -> str:
+    if len({tuple(values) for values in side.values()}) == 1:
+        return " or ".join(next(iter(side.values())))
+    if all(list(values) == [task] for task, values in side.items()):  # the environment itself
+        return " or ".join(side)
+    return ", ".join(f"{' or '.join(values)} ({task})" for task, values in side.items())
 
 
 def _shown(config: Config, key: str) -> str:
@@ -78,12 +115,14 @@ def _shown(config: Config, key: str) -> str:
 
 
 def _sizes(sides: Sequence[Side]) -> list[Difference]:
-    by_side: list[list[dict[str, Any]]] = [
-        [found for config in side.configs if (found := sizes(config)) is not None] for side in sides
-    ]
     rows = []
     for name, words in _SIZES.items():
-        values = [dict.fromkeys(f"{found[name]:,}" for found in group) for group in by_side]
-        if len({value for group in values for value in group}) > 1:
-            rows.append(Difference("what follows", name, tuple(" or ".join(group) for group in values), words))
+        values = _told([_by_task(side, partial(_size, name=name)) for side in sides])
+        if values is not None:
+            rows.append(Difference("what follows", name, values, words))
     return rows
+
+
+def _size(config: Config, name: str) -> str | None:
+    found = sizes(config)
+    return None if found is None else f"{found[name]:,}"

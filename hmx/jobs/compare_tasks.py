@@ -163,9 +163,9 @@ def _final(seed: Seed, end: float, evaluated: Mapping[tuple[str, int | None], fl
 def _thresholds(
     task: str, seeds: Mapping[str, Sequence[Seed]], finals: Mapping[str, Sequence[Final]], end: float, spec: Spec
 ) -> list[float]:
-    """Those asked for; else half-way and nine tenths of the way from the start to the best side's end."""
+    """Those asked for here; else half-way and nine tenths of the way from the start to the best side's end."""
     asked = [value for name, value in spec.thresholds if name in ("", task)]
-    if asked or spec.thresholds:
+    if asked:
         return list(dict.fromkeys(asked))
     starts = [s.series[spec.curve].values for group in seeds.values() for s in group if spec.curve in s.series]
     first = [float(values[np.isfinite(values)][0]) for values in starts if np.isfinite(values).any()]
