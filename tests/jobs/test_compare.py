@@ -10,7 +10,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-
 from made_runs import RETURN, STEPS, TINY, flat, make_run, record, write_metrics
 
 from hmx.config import codec
