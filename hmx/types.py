@@ -23,7 +23,7 @@ class Timestep(NamedTuple):
     """
 
     obs: Array  # [E, A, *obs_shape]
-    legal: Array  # [E, A, num_actions] bool, at least one true
+    legal: Array  # [E, A, num_actions] bool, at least one true; [E, A, 0] for continuous actions
     final_obs: Array  # [E, A, *obs_shape]
     reward: Array  # [E, A] float32
     terminated: Array  # [E] bool: the episode ended by its own rules
@@ -40,7 +40,7 @@ class Transition(NamedTuple):
     legal_t: Array
     reset_t: Array  # [...] bool: obs_t is the first of an episode
     alive_t: Array  # [..., A] bool: the agent takes part in the episode
-    action_t: Array  # [..., A] int32
+    action_t: Array  # [..., A] int32, or [..., A, D] float32: continuous actions before the squash
     log_prob_t: Array  # [..., A] float32
     value_t: Array  # [..., A] float32, in reward units
     reward_tp1: Array  # [..., A] float32

@@ -109,7 +109,7 @@ def _transition(actors: Actors, decision: Decision, timestep: Timestep, value_fi
         legal_t=actors.legal,
         reset_t=actors.reset,
         alive_t=~actors.agent_done,
-        action_t=decision.action,
+        action_t=decision.action if decision.raw is None else decision.raw,
         log_prob_t=decision.log_prob,
         value_t=decision.value,
         reward_tp1=timestep.reward,

@@ -51,10 +51,17 @@ class _Play(NamedTuple):
     episodes: Episodes  # [Q, E]
 
 
-def random_policy(initial_carry: Callable[[tuple[int, int]], Any] = lambda shape: ()) -> Policy:
-    """Uniformly random over the legal actions; ignores the train state and leaves the memory alone."""
+def random_policy(initial_carry: Callable[[tuple[int, int]], Any] = lambda shape: (), action_dim: int = 0) -> Policy:
+    """Uniformly random over the legal actions; ignores the train state and leaves the memory alone.
+
+    Args:
+        initial_carry: makes an empty memory.
+        action_dim: numbers of a continuous action; 0 where actions are discrete.
+    """
 
     def act(state: Any, carry: Any, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Any]:
+        if action_dim:
+            return jax.random.uniform(key, (*legal.shape[:-1], action_dim), jnp.float32, -1.0, 1.0), carry
         return distributions.sample(key, jnp.zeros(legal.shape, jnp.float32), legal), carry
 
     return Policy(act, initial_carry)

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) over masked discrete actions."""
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) over discrete or continuous actions."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import optax
 
 from hmx.agents.collector import Actors, Policy, Rollout, collect, start
 from hmx.agents.metrics import Episode, over_time
-from hmx.agents.optim import Optimiser, make_optimiser
-from hmx.agents.rows import Batch, Plan, make_rows, plan_minibatches, row_advantages, take_rows
+from hmx.agents.ppo_loss import Parts, Terms, make_parts, policy_advantage, ppo_loss, ppo_terms
+from hmx.agents.rows import Batch, Plan, make_rows, plan_minibatches, take_rows
 from hmx.agents.types import Algorithm, Decision, Hypers, Params
-from hmx.config import derive, schedules
+from hmx.config import schedules
 from hmx.config.hypers import scheduled_values
-from hmx.config.schema import AlgoConfig, Config
+from hmx.config.schema import Config
 from hmx.env.protocol import Env
-from hmx.nets import Net, make_net
-from hmx.rl import distributions
-from hmx.rl.advantages import normalise
-from hmx.rl.divergences import approx_kl, clip_frac, explained_variance
-from hmx.rl.losses import clipped_surrogate
-from hmx.rl.value_codec import Stats, ValueCodec, make_codec
-from hmx.rl.weighted import mean
-from hmx.types import Array, Key, Max, Mean, Metrics
+from hmx.rl.divergences import explained_variance
+from hmx.rl.value_codec import Stats
+from hmx.types import Array, Key, Mean, Metrics
+
+__all__ = [
+    "Parts", "Terms", "TrainState", "fit_codec", "make_parts", "make_ppo", "policy_advantage", "policy_of", "ppo_loss",
+    "ppo_terms", "scheduled",
+]  # fmt: skip
 
 
 class TrainState(NamedTuple):
@@ -43,37 +43,6 @@ class TrainState(NamedTuple):
     agent_done: Array  # [E, A] bool: the agent's part of the episode is over already
     key: Key  # never advanced: every update folds its number in
     update: Array  # int32: updates done
-
-
-class Parts(NamedTuple):
-    """What the functions of PPO share; static."""
-
-    algo: AlgoConfig
-    num_envs: int
-    horizon: int
-    env: Env
-    net: Net
-    codec: ValueCodec
-    optimiser: Optimiser
-
-
-def make_parts(cfg: Config, env: Env) -> Parts:
-    """What PPO is made of, for who wants more of it than an `Algorithm`.
-
-    Raises:
-        HmxError: the configuration has problems.
-    """
-    derive.check(cfg)
-    codec = make_codec(cfg.algo.value_target)
-    return Parts(
-        algo=cfg.algo,
-        num_envs=cfg.env.num_envs,
-        horizon=derive.horizon(cfg),
-        env=env,
-        net=make_net(cfg.net, env.spec, codec.width, codec.head_gain),
-        codec=codec,
-        optimiser=make_optimiser(cfg.algo),
-    )
 
 
 def make_ppo(cfg: Config, env: Env) -> Algorithm:
@@ -103,76 +72,6 @@ def scheduled(cfg: Config, update: int) -> dict[str, float]:
     return scheduled_values(cfg.algo, done)
 
 
-class Terms(NamedTuple):
-    """The parts of the loss at every step of some rows, `[H, N]`, unweighted: each loss is a mean over the steps."""
-
-    policy: Array
-    value: Array
-    entropy: Array
-    log_prob: Array  # of the actions taken
-    logits: Array  # [H, N, num_actions]
-
-
-def policy_advantage(algo: AlgoConfig, batch: Batch, ratio: Array) -> Array:
-    """What the policy loss multiplies its ratios `[H, N]` by."""
-    advantage = row_advantages(batch, ratio, algo).advantage_t if algo.advantage == "vtrace" else batch.advantage
-    # weighted after normalising: the importance weights are not to be normalised away
-    return batch.row_weight[None] * (normalise(advantage, batch.weight) if algo.norm_adv else advantage)
-
-
-def ppo_terms(
-    parts: Parts, params: Params, stats: Stats, hypers: Hypers, batch: Batch, advantage: Array | None = None
-) -> Terms:
-    """The terms of the loss of some rows.
-
-    Args:
-        parts: of the algorithm.
-        params: of the network.
-        stats: of the value codec.
-        hypers: scheduled values.
-        batch: the rows.
-        advantage: `[H, N]`, used as it is; None takes `policy_advantage` of these rows.
-    """
-    (logits, value_raw), _ = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
-    log_prob = distributions.log_prob(logits, batch.legal, batch.action)
-    if advantage is None:
-        ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
-        advantage = policy_advantage(parts.algo, batch, ratio)
-    clip_vf_eps = hypers.get("clip_vf_eps", 0.0)
-    return Terms(
-        policy=clipped_surrogate(log_prob, batch.log_prob_old, advantage, hypers["clip_eps"]),
-        value=parts.codec.loss(value_raw, batch.target, batch.value_old, clip_vf_eps, stats),
-        entropy=distributions.entropy(logits, batch.legal),
-        log_prob=log_prob,
-        logits=logits,
-    )
-
-
-def ppo_loss(parts: Parts, params: Params, stats: Stats, hypers: Hypers, batch: Batch) -> tuple[Array, Metrics]:
-    """The loss of one minibatch, and what there is to say about it.
-
-    Clipped surrogate + `vf_coef` x value loss - `ent_coef` x entropy (Schulman et al. 2017, eq. 9), each a mean over
-    the steps that are trained on.
-    """
-    weight, clip_eps = batch.weight, hypers["clip_eps"]
-    terms = ppo_terms(parts, params, stats, hypers, batch)
-    log_prob = terms.log_prob
-    policy_loss, value_loss, entropy = (mean(term, weight) for term in (terms.policy, terms.value, terms.entropy))
-    total = policy_loss + parts.algo.vf_coef * value_loss - hypers["ent_coef"] * entropy
-    reports = {
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "total_loss": total,
-        "approx_kl": approx_kl(log_prob, batch.log_prob_old, weight),
-        "clip_frac": clip_frac(log_prob, batch.log_prob_old, clip_eps, weight),
-        "entropy": entropy,
-    }
-    metrics: Metrics = {f"train/{name}": Mean.of(value) for name, value in reports.items()}
-    ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
-    metrics["train/first_ratio_error"] = Max.of(jnp.abs(ratio - 1.0) * weight)
-    return total, metrics
-
-
 def _init(parts: Parts, key: Key) -> TrainState:
     k_params, k_env, k_run = jax.random.split(key, 3)
     params = parts.net.init(k_params)
@@ -199,12 +98,14 @@ def _act(
     greedy: bool = False,
 ) -> tuple[Decision, Any]:
     (logits, value_raw), carry = parts.net.apply(state.params, carry, obs, _per_agent(reset, obs))
-    action = distributions.mode(logits, legal) if greedy else distributions.sample(key, logits, legal)
+    head = parts.head
+    raw = head.mode(logits, legal) if greedy else head.sample(key, logits, legal)
     decision = Decision(
-        action=action,
-        log_prob=distributions.log_prob(logits, legal, action),
-        probs=distributions.probs(logits, legal),
+        action=head.to_action(raw),
+        log_prob=head.log_prob(logits, legal, raw),
+        probs=head.probs(logits, legal),
         value=parts.codec.decode(value_raw, state.value_stats),
+        raw=raw,
     )
     return decision, carry
 
@@ -234,8 +135,8 @@ def _rollout(parts: Parts, state: TrainState, key: Key) -> tuple[Actors, Rollout
 
 
 def _keys(state: TrainState) -> tuple[Key, Key]:
-    k_rollout, k_shuffle = jax.random.split(jax.random.fold_in(state.key, state.update))
-    return k_rollout, k_shuffle
+    k_rollout, k_learn = jax.random.split(jax.random.fold_in(state.key, state.update))
+    return k_rollout, k_learn
 
 
 def _experience(parts: Parts, state: TrainState, hypers: Hypers) -> dict[str, Array]:
@@ -247,11 +148,12 @@ def _experience(parts: Parts, state: TrainState, hypers: Hypers) -> dict[str, Ar
 
 
 def _update(parts: Parts, state: TrainState, hypers: Hypers) -> tuple[TrainState, Metrics]:
-    k_rollout, k_shuffle = _keys(state)
+    k_rollout, k_learn = _keys(state)
+    k_shuffle, k_entropy = jax.random.split(k_learn) if parts.env.spec.action_dim else (k_learn, None)
     actors, rollout, metrics = _rollout(parts, state, k_rollout)
     batch = make_rows(rollout, parts.algo, parts.horizon)
     plan, plan_metrics = plan_minibatches(batch, parts.algo, hypers.get("prio_beta"), k_shuffle)
-    state, gradient_metrics = _learn(parts, state, batch, plan, hypers)
+    state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
     state = state._replace(**actors._asdict(), update=state.update + 1)
     metrics |= plan_metrics | gradient_metrics
     metrics["train/explained_variance"] = explained_variance(batch.value_old, batch.target, batch.weight)
@@ -265,19 +167,24 @@ def fit_codec(parts: Parts, state: TrainState, batch: Batch) -> tuple[Params, St
     return params, stats
 
 
-def _learn(parts: Parts, state: TrainState, batch: Batch, plan: Plan, hypers: Hypers) -> tuple[TrainState, Metrics]:
-    """All gradient steps on the rows of one rollout."""
+def _learn(
+    parts: Parts, state: TrainState, batch: Batch, plan: Plan, hypers: Hypers, key: Key | None
+) -> tuple[TrainState, Metrics]:
+    """All gradient steps on the rows of one rollout; `key` is for continuous actions only."""
     params, stats = fit_codec(parts, state, batch)
+    keys = None if key is None else jax.random.split(key, plan.rows.shape[0])
+    Learned = tuple[Params, optax.OptState]
 
-    def descend(carry: tuple[Params, optax.OptState], step: Plan) -> tuple[tuple[Params, optax.OptState], Metrics]:
+    def descend(carry: Learned, step: tuple[Plan, Key | None]) -> tuple[Learned, Metrics]:
         params, opt_state = carry
-        minibatch = take_rows(batch, *step)
-        grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, stats, hypers, minibatch)
+        rows, k_entropy = step
+        minibatch = take_rows(batch, *rows)
+        grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, stats, hypers, minibatch, k_entropy)
         params, opt_state = parts.optimiser.step(params, opt_state, grads, hypers["learning_rate"])
         metrics["train/grad_norm"] = Mean.of(optax.tree.norm(grads))
         return (params, opt_state), metrics
 
-    (params, opt_state), metrics = jax.lax.scan(descend, (params, state.opt_state), plan)
+    (params, opt_state), metrics = jax.lax.scan(descend, (params, state.opt_state), (plan, keys))
     first_ratio_error = jax.tree.map(lambda leaf: leaf[0], metrics["train/first_ratio_error"])
     metrics = over_time(metrics) | {"train/first_ratio_error": first_ratio_error}
     return state._replace(params=params, opt_state=opt_state, value_stats=stats), metrics

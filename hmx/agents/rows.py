@@ -5,6 +5,7 @@ A row is `H` consecutive steps of one agent. `H` is 1 where a network has no mem
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -50,16 +51,16 @@ def make_rows(rollout: Rollout, algo: AlgoConfig, horizon: int) -> Batch:
     """
     seen = rollout.transitions
     shape = seen.reward_tp1.shape
+    num_rows = math.prod(shape) // horizon
 
     def rows(leaf: Array) -> Array:
         """`[T, E, A, ...]` -> `[H, T / H x E x A, ...]`."""
         parts = leaf.reshape(shape[0] // horizon, horizon, *leaf.shape[1:])
-        return jnp.moveaxis(parts, 1, 0).reshape(horizon, -1, *leaf.shape[3:])
+        return jnp.moveaxis(parts, 1, 0).reshape(horizon, num_rows, *leaf.shape[3:])
 
     bootstrap = bootstraps(
         seen.value_t, rollout.value_last, seen.value_final_tp1, seen.terminated_tp1, seen.truncated_tp1
     )
-    num_rows = rows(seen.reward_tp1).shape[1]
     nothing = jnp.zeros((horizon, num_rows), jnp.float32)
     batch = Batch(
         obs=rows(seen.obs_t),

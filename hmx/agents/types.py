@@ -15,10 +15,11 @@ Hypers = dict[str, Array]  # scheduled hyperparameter -> float32 scalar, for one
 class Decision(NamedTuple):
     """What a policy says about one batch of observations."""
 
-    action: Array  # [E, A] int32
+    action: Array  # [E, A] int32, or [E, A, D] float32 in [-1, 1]: what the environment takes
     log_prob: Array  # [E, A]
-    probs: Array  # [E, A, num_actions], 0 where illegal
-    value: Array  # [E, A], in reward units
+    probs: Array  # [E, A, num_actions], 0 where illegal; [E, A, 0] for continuous actions
+    value: Array  # [E, A], in reward units as the learner scales them
+    raw: Array | None = None  # what is stored and what ratios are taken of, where that is not the action itself
 
 
 class Algorithm(NamedTuple):

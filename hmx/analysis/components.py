@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from hmx.agents.ppo import Parts, ppo_terms
 from hmx.agents.rows import Batch
 from hmx.agents.types import Hypers, Params
-from hmx.rl import distributions
-from hmx.rl.divergences import approx_kl, categorical_kl, clip_frac, kl_estimate
+from hmx.rl.divergences import approx_kl, clip_frac, kl_estimate
 from hmx.types import Array
 
 COMPONENTS = ("task", "entropy", "kl", "value")
@@ -61,9 +60,9 @@ def ppo_sums(parts: Parts, kl: str) -> Callable[[Params, Group, Any, Hypers], tu
         terms = ppo_terms(parts, params, stats, hypers, batch, batch.advantage)
         reference = jax.lax.stop_gradient(terms.logits) if group.reference is None else group.reference
         if kl == "analytic":
-            divergence = categorical_kl(terms.logits, reference, batch.legal)
+            divergence = parts.head.kl(terms.logits, reference, batch.legal)
         else:
-            log_prob_ref = distributions.log_prob(reference, batch.legal, batch.action)
+            log_prob_ref = parts.head.log_prob(reference, batch.legal, batch.action)
             divergence = kl_estimate(terms.log_prob, log_prob_ref, kl)
         steps = (terms.policy, -terms.entropy, divergence, terms.value)
         losses = jnp.stack([jnp.where(batch.weight > 0, term, 0.0).sum() for term in steps])

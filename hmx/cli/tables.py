@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -117,7 +118,16 @@ def plan(planned: Plan) -> RenderableType:
     sizes.add_column(overflow="fold")
     for line in _sizes(planned):
         sizes.add_row(*line)
-    return Group(Text("configuration", "bold"), values, Text(), Text("what follows", "bold"), sizes)
+    means = Table.grid(padding=(0, 2, 0, 0))
+    means.add_column(style="dim", no_wrap=True)
+    means.add_column(no_wrap=True)
+    means.add_column(overflow="fold")
+    for row in planned.meaning:
+        means.add_row(row.id, row.title, Text(row.meaning, "red" if row.bug else ""))
+    head = partial(Text, style="bold")
+    return Group(
+        head("configuration"), values, Text(), head("what it means"), means, Text(), head("what follows"), sizes
+    )
 
 
 def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from hmx.config import switches
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.divisors import neighbours
+from hmx.config.env_facts import step_limit
 from hmx.config.fields import FIELDS, get
 from hmx.config.hypers import SCHEDULED
 from hmx.config.limits import LIMITS
@@ -32,7 +34,7 @@ class Derived(NamedTuple):
     minibatch_segments: int  # rows per gradient step
     minibatch_size: int  # agent steps per gradient step
     gradient_steps_per_update: int
-    num_updates: int  # the fewest whole updates that reach run.total_steps
+    num_updates: int  # whole updates that reach run.total_steps, see `num_updates`
     gradient_steps: int  # over the whole run
     total_env_steps: int  # that really run: num_updates x batch_size, at least run.total_steps
     updates_per_chunk: int  # at most run.updates_per_chunk
@@ -47,7 +49,7 @@ def derive(cfg: Config) -> Derived:
     batch = cfg.env.num_envs * cfg.algo.num_steps
     agent_steps, length = batch * cfg.env.num_agents, horizon(cfg)
     gradient_steps = cfg.algo.update_epochs * cfg.algo.num_minibatches
-    updates = _ceil_div(cfg.run.total_steps, batch)
+    updates = num_updates(cfg)
     per_chunk = min(cfg.run.updates_per_chunk, updates)
     chunks = _ceil_div(updates, per_chunk)
     return Derived(
@@ -67,6 +69,16 @@ def derive(cfg: Config) -> Derived:
         num_checkpoints=_ceil_div(chunks, cfg.run.checkpoint_every),
         all_env_steps=updates * batch * cfg.run.num_seeds,
     )
+
+
+def num_updates(cfg: Config) -> int:
+    """Updates of a run: the fewest that reach `run.total_steps`, rounded up once or, as Brax does, in every epoch.
+
+    Brax's training runs `ceil(steps / (epochs x batch))` updates in each of
+    `max(evals - 1, 1) x max(resets per eval, 1)` epochs, and so overshoots small budgets (brax/training/agents/ppo).
+    """
+    epochs = cfg.run.budget_epochs if cfg.run.budget == "brax" else 1
+    return epochs * _ceil_div(cfg.run.total_steps, epochs * cfg.env.num_envs * cfg.algo.num_steps)
 
 
 def horizon(cfg: Config) -> int:
@@ -93,7 +105,7 @@ def problems(cfg: Config) -> list[Problem]:
     bad = {key for p in found for key in p.keys}
     found += _ranges(cfg, bad)
     bad = {key for p in found for key in p.keys}
-    found += [p for p in _names(cfg) if not bad.intersection(p.keys)]
+    found += [p for p in (*_names(cfg), *switches.problems(cfg)) if not bad.intersection(p.keys)]
     if not bad.intersection(_SIZE_KEYS):
         found += _sizes(cfg)
     return found
@@ -101,7 +113,7 @@ def problems(cfg: Config) -> list[Problem]:
 
 def warnings(cfg: Config) -> list[Problem]:
     """What will run, but perhaps not as meant; the configuration must have no `problems`."""
-    return [*_length_warnings(cfg), *_other_warnings(cfg)]
+    return [*_length_warnings(cfg), *_other_warnings(cfg), *switches.warnings(cfg)]
 
 
 def check(cfg: Config, origins: Mapping[str, str] | None = None) -> None:
@@ -124,7 +136,7 @@ def _ranges(cfg: Config, bad: set[str]) -> Iterator[Problem]:
             continue
         value = get(cfg, key)
         values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
-        if not values:
+        if not values and FIELDS[key].default:
             yield Problem("range", (key,), "needs at least one width", f"{key}={show(FIELDS[key].default)}")
         elif not all(limit.holds(v) for v in values):
             works = tuple(v if limit.holds(v) else limit.near(v) for v in values)
@@ -205,12 +217,14 @@ def _length_warnings(cfg: Config) -> Iterator[Problem]:
     asked, real = cfg.run.total_steps, sizes.total_env_steps
     if real != asked:
         words = f"{sizes.num_updates:,} updates of {sizes.batch_size:,} steps are {real:,}: that many will run"
-        keys = ("run.total_steps",)
-        yield Problem("rounded_up", keys, words, f"run.total_steps={real} or run.total_steps={real - sizes.batch_size}")
-    if cfg.env.max_steps == 0:
+        works = f"run.total_steps={real} or run.total_steps={real - sizes.batch_size}"
+        if cfg.run.budget == "brax":
+            works = f"run.total_steps={real} or run.budget=exact"
+        yield Problem("rounded_up", ("run.total_steps",), words, works)
+    if step_limit(cfg.env) == 0:
         words = "episodes have no step limit, so one that stalls never ends"
         yield Problem("no_limit", ("env.max_steps",), words, "env.max_steps=1000")
-    if cfg.algo.gamma == 1.0 and cfg.algo.gae_lambda == 1.0 and cfg.env.max_steps == 0:
+    if cfg.algo.gamma == 1.0 and cfg.algo.gae_lambda == 1.0 and step_limit(cfg.env) == 0:
         words = "no discount, no lambda and no step limit: returns may grow without bound"
         yield Problem("unbounded", ("algo.gamma", "algo.gae_lambda"), words, "algo.gamma=0.99")
 

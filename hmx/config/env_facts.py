@@ -24,6 +24,7 @@ class EnvFacts(NamedTuple):
     num_actions: int
     state_bytes: int  # of one environment, all agents together
     board: Board | None = None  # where an observation can be read cell by cell
+    action_dim: int = 0  # numbers of a continuous action, where num_actions is 0
     decode: int = 0  # numbers computed on the way from a packed observation to its features
 
 
@@ -35,6 +36,19 @@ _SIZES = {
     "recall": (4, 4),
 }
 """Observation (float32) and actions of the small environments with one agent."""
+
+_CONTINUOUS = {"pendulum": (3, 1, 12), "cartpole": (4, 1, 20)}
+"""Observation (float32), numbers of an action and bytes of the state of the environments with continuous actions."""
+
+OWN_LIMITS = {"pendulum": 200, "cartpole": 500}
+"""Steps after which an episode of these environments ends at the latest: a part of the published task."""
+
+
+def step_limit(cfg: EnvConfig) -> int:
+    """Steps after which an episode is truncated, those of an action that lasts several counted each; 0 never."""
+    own = OWN_LIMITS.get(cfg.id, 0)
+    return min(cfg.max_steps or own, own) if own else cfg.max_steps
+
 
 _CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545
 
@@ -55,5 +69,8 @@ def env_facts(cfg: EnvConfig) -> EnvFacts:
     if cfg.id == "rendezvous":
         size = 11 + cfg.num_agents
         return EnvFacts(size, 4 * size, size, 3, 5 + 5 * cfg.num_agents)
+    if cfg.id in _CONTINUOUS:
+        size, dim, state = _CONTINUOUS[cfg.id]
+        return EnvFacts(size, 4 * size, size, 0, state, action_dim=dim)
     size, actions = _SIZES[cfg.id]
     return EnvFacts(size, 4 * size, size, actions, 12 if cfg.id == "recall" else 8)

@@ -97,9 +97,9 @@ def count_parameters(net: NetConfig, facts: EnvFacts, outputs: int = 1) -> int:
         facts: of the environment.
         outputs: of the value head.
     """
-    trunk, width = _trunk(net, facts)
-    trunks = 1 if net.shared_torso else 2
-    return trunks * trunk + (width + 1) * (facts.num_actions + outputs)
+    trunk, width = _trunk(net, facts, net.hidden)
+    own, value_width = (0, width) if net.shared_torso else _trunk(net, facts, net.value_hidden or net.hidden)
+    return trunk + own + _policy_head(net, facts, width) + (value_width + 1) * outputs
 
 
 def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
@@ -113,7 +113,7 @@ def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
     steps, rows, minibatch = derived["stored_agent_steps"], derived["segments"], derived["samples_per_update"]
     agents, envs = derived["total_agents"], derived["num_envs"]
     parameters = count_parameters(net, facts, value_width(cfg.algo.value_target))
-    step_bytes = facts.obs_bytes + facts.num_actions + _STEP_BYTES
+    step_bytes = facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
     row_bytes = step_bytes + _RESET_BYTES + _ROW_BYTES
     carry = _carry_bytes(net)
     learning, acting = _floats(net, facts), _acting_floats(net, facts)
@@ -222,13 +222,25 @@ def _reads_board(net: NetConfig, facts: EnvFacts) -> bool:
     return facts.board is not None and net.kind in ("auto", "cells")
 
 
-def _trunk(net: NetConfig, facts: EnvFacts) -> tuple[int, int]:
+def _policy_head(net: NetConfig, facts: EnvFacts, width: int) -> int:
+    """Parameters of the policy head on `width` units."""
+    if not facts.action_dim:
+        return (width + 1) * facts.num_actions
+    return (width + 1) * facts.action_dim + (1 if net.std == "param" else width + 1) * facts.action_dim
+
+
+def _action_bytes(facts: EnvFacts) -> int:
+    """Of an action beyond the four of a discrete one, and of the legal actions."""
+    return facts.num_actions + WORD * max(facts.action_dim - 1, 0)
+
+
+def _trunk(net: NetConfig, facts: EnvFacts, hidden: tuple[int, ...]) -> tuple[int, int]:
     """Parameters of one trunk, and the width of what comes out of it."""
     total, width = 0, facts.features
     if facts.board is not None and _reads_board(net, facts):
         total += (facts.board.features + 1) * net.cell_features
         width = facts.board.scalars + facts.board.cells * net.cell_features
-    for units in net.hidden:
+    for units in hidden:
         total += (width + 1) * units + (2 * units if net.layer_norm else 0)
         width = units
     if net.rnn != "none":
@@ -249,14 +261,16 @@ def _floats(net: NetConfig, facts: EnvFacts) -> int:
     The features where they are decoded, the cells and their concatenation, and every hidden layer twice: its output
     and the gradient of it. A layer norm keeps its input besides, a memory four numbers per gate and unit.
     """
-    units = sum(net.hidden) * (3 if net.layer_norm else 2)
+    kept = 3 if net.layer_norm else 2
+    units, value_units = kept * sum(net.hidden), kept * sum(net.value_hidden or net.hidden)
     memory = (4 * _GATES[net.rnn] + 4 * _STATES[net.rnn]) * net.rnn_hidden
     shared, own = (facts.features + facts.decode if facts.decode else 0), 0
     if facts.board is not None and _reads_board(net, facts):
         seen = facts.board.cells * net.cell_features
         shared = facts.board.scalars + facts.board.cells * facts.board.features
         own = 2 * seen + facts.board.scalars
-    return shared + (own + units + memory) * (1 if net.shared_torso else 2) + 2 * facts.num_actions
+    value = 0 if net.shared_torso else own + value_units + memory
+    return shared + own + units + memory + value + 2 * (facts.num_actions + 2 * facts.action_dim)
 
 
 def _acting_floats(net: NetConfig, facts: EnvFacts) -> int:
@@ -264,4 +278,4 @@ def _acting_floats(net: NetConfig, facts: EnvFacts) -> int:
     features = facts.features + facts.decode
     if facts.board is not None and _reads_board(net, facts):
         features = facts.board.scalars + facts.board.cells * (facts.board.features + net.cell_features)
-    return features + 2 * max(net.hidden) + (_GATES[net.rnn] + _STATES[net.rnn]) * net.rnn_hidden
+    return features + 2 * max((*net.hidden, *net.value_hidden)) + (_GATES[net.rnn] + _STATES[net.rnn]) * net.rnn_hidden

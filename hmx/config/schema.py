@@ -54,6 +54,13 @@ class RunConfig:
     seed: int = opt(0, "seed of every random stream")
     num_seeds: int = opt(1, "independent agents trained side by side in one program", "agents")
     total_steps: int = opt(4_194_304, "environment steps to train for, per seed", "steps")
+    budget: str = opt(
+        "exact",
+        "how total_steps becomes updates: the fewest that reach it, or as in Brax the fewest in each of budget_epochs "
+        "equal parts",
+        choices=("exact", "brax"),
+    )
+    budget_epochs: int = opt(90, "parts of the budget where run.budget = brax: evaluations x resets between them")
     updates_per_chunk: int = opt(4, "updates compiled into one call; the host acts between chunks", "updates")
     checkpoint_every: int = opt(10, "chunks between two checkpoints; the last chunk always saves", "chunks")
     keep: int = opt(3, "newest checkpoints kept", "checkpoints")
@@ -76,7 +83,19 @@ class EnvConfig:
     id: str = opt("hackmatrix", "environment to train on")
     num_envs: int = opt(512, "environments stepped side by side, per seed", "environments")
     num_agents: int = opt(1, "agents in each environment, with shared parameters; only rendezvous takes more than 1")
-    max_steps: int = opt(1000, "steps after which an episode is truncated; 0 never", "steps")
+    max_steps: int = opt(
+        1000,
+        "steps after which an episode is truncated; 0 never; at most 200 for pendulum and 500 for cartpole",
+        "steps",
+    )
+    action_repeat: int = opt(1, "steps of the environment that one action lasts, unless the episode ends", "steps")
+    reset_on_done: str = opt(
+        "fresh",
+        "where training goes on after an episode: a fresh start, the environment's first start again, or one drawn per "
+        "rollout",
+        choices=("fresh", "first", "rollout_cache"),
+    )
+    full_reset_every: int = opt(0, "updates after which every environment begins anew; 0 never", "updates")
     obs: str = opt(
         "packed",
         "observation of HackMatrix: packed words that the network decodes, or 1,545 floats",
@@ -98,10 +117,28 @@ class NetConfig:
         choices=("auto", "mlp", "cells"),
     )
     hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units")
+    value_hidden: tuple[int, ...] = opt((), "those of the value's own torso; empty takes net.hidden", "units")
     cell_features: int = opt(16, "features per board cell of the cells network", "units")
     activation: str = opt("relu", "non-linearity", choices=("relu", "tanh", "silu", "gelu"))
     shared_torso: bool = opt(True, "policy and value share all layers but their heads")
-    layer_norm: bool = opt(False, "normalise every hidden layer before its non-linearity")
+    layer_norm: bool = opt(False, "normalise every hidden layer")
+    norm_order: str = opt(
+        "pre", "where layer_norm normalises: before or after the non-linearity", choices=("pre", "post")
+    )
+    init: str = opt(
+        "orthogonal",
+        "initial weights of linear layers, times a gain; lecun_uniform has variance 1 / inputs",
+        choices=("orthogonal", "lecun_uniform"),
+    )
+    gain_hidden: float = opt(1.4142135623730951, "gain of hidden layers")
+    gain_policy: float = opt(0.01, "gain of the policy head")
+    gain_value: float = opt(1.0, "gain of the value head; that of a two_hot head is 0 whatever this says")
+    std: str = opt(
+        "softplus",
+        "deviation of continuous actions: softplus or exp of what the network says, or exp of a number of its own",
+        choices=("softplus", "exp", "param"),
+    )
+    std_min: float = opt(0.001, "added to every deviation")
     rnn: str = opt("none", "memory between torso and heads", choices=("none", "gru", "lstm"))
     rnn_hidden: int = opt(128, "units of the memory", "units")
 
@@ -122,13 +159,55 @@ class AlgoConfig:
     lr_end: float = opt(0.0, "step size at the end, as a share of the start")
     lr_warmup: float = opt(0.0, "share of the run over which the step size first rises from 0", "share")
     adam_eps: float = opt(1e-5, "epsilon of Adam")
-    max_grad_norm: float = opt(0.5, "global norm the gradient is clipped to; 0 never clips")
+    max_grad_norm: float = opt(0.5, "norm the gradient is clipped to; 0 never clips")
+    grad_clip: str = opt(
+        "joint",
+        "what max_grad_norm limits: the norm of the whole gradient, that of policy and value each, or every element",
+        choices=("joint", "per_network", "elementwise"),
+    )
+    obs_norm: str = opt(
+        "none",
+        "normalise observations by running statistics: not at all, where the network reads them, or in the "
+        "environment's step as it is taken (the first observation of an episode then stays raw)",
+        choices=("none", "network", "env"),
+    )
+    obs_norm_update: str = opt(
+        "after_sgd",
+        "when statistics of the network take in a rollout; before_sgd makes the first importance ratios differ from 1",
+        choices=("after_sgd", "before_sgd"),
+    )
+    obs_norm_ddof: int = opt(0, "1 divides by n - 1 rather than n", choices=(0, 1))
+    obs_norm_clip: float = opt(0.0, "size a normalised observation is clipped to; 0 never clips")
+    reward_scale: float = opt(1.0, "multiplies rewards for the learner; reported returns stay as they are")
     gamma: float = opt(0.99, "discount per step")
     gae_lambda: float = opt(0.95, "lambda of generalised advantage estimation")
     advantage: str = opt(
         "gae",
-        "advantage of the policy loss: as collected, or anew per minibatch with V-trace-clipped importance ratios",
-        choices=("gae", "vtrace"),
+        "advantage of the policy loss: GAE, GAE anew per minibatch with V-trace-clipped importance ratios, or Brax's, "
+        "which lacks GAE's first lambda",
+        choices=("gae", "vtrace", "brax"),
+    )
+    advantage_when: str = opt(
+        "rollout",
+        "when advantages and targets are computed: once per rollout, or per minibatch with the values of the moment",
+        choices=("rollout", "minibatch"),
+    )
+    gae_axis: str = opt(
+        "time",
+        "axis that advantages are summed along; batch sums over unrelated rows, a known bug, to reproduce it",
+        choices=("time", "batch"),
+    )
+    episode_end: str = opt(
+        "bootstrap",
+        "a step at which an episode is cut: bootstrap from its true last observation, leave the step out, take it for "
+        "a termination, add gamma V(s_t) to the reward of one, or let the sum run on into the next episode, a known "
+        "bug, to reproduce it",
+        choices=("bootstrap", "mask", "terminal", "timeout_reward", "leak"),
+    )
+    value_forward: str = opt(
+        "shift",
+        "values of next states: those of the next step, or all evaluated apart",
+        choices=("shift", "both"),
     )
     vtrace_rho_clip: float = opt(1.0, "clip of the ratio that weighs each temporal-difference error of vtrace")
     vtrace_c_clip: float = opt(1.0, "clip of the ratio that lets the trace of vtrace run on")
@@ -145,7 +224,13 @@ class AlgoConfig:
     clip_vf_schedule: str = opt("constant", "how clip_vf_eps changes over the run", choices=SCHEDULES)
     clip_vf_end: float = opt(1.0, "clip_vf_eps at the end, as a share of the start")
     vf_coef: float = opt(0.5, "weight of the value loss")
+    vf_half: bool = opt(True, "the value loss is half the squared error; without, vf_coef weighs the whole of it")
     ent_coef: float = opt(0.01, "weight of the entropy bonus")
+    entropy: str = opt(
+        "tanh_sample",
+        "entropy of continuous actions: before the squash, after it from one sample, or after it by quadrature",
+        choices=("gaussian", "tanh_sample", "tanh_quadrature"),
+    )
     ent_schedule: str = opt("constant", "how ent_coef changes over the run", choices=SCHEDULES)
     ent_end: float = opt(1.0, "ent_coef at the end, as a share of the start")
     schedule_rate: float = opt(0.1, "decay rate of logarithmic and exponential schedules")
@@ -178,4 +263,5 @@ REWARD_TERMS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RewardW
 
 ENV_IDS: tuple[str, ...] = (
     "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
+    "pendulum", "cartpole",
 )  # fmt: skip

@@ -69,12 +69,19 @@ def _walk(env: Env, reset: Any, step: Any, seed: int, num_envs: int, num_steps: 
     state, first = reset(_keys(seed, 0, num_envs))
     timestep, played = first, []
     for t in range(num_steps):
-        noise = chooser.random(timestep.legal.shape)
-        action = jnp.asarray(np.where(timestep.legal, noise, -1.0).argmax(-1), jnp.int32)
+        action = _any_action(env, timestep, chooser)
         state, timestep = step(state, action, _keys(seed, t + 1, num_envs))
         played.append((action, timestep))
     action_t, timestep_tp1 = jax.tree.map(lambda *leaves: jnp.stack(leaves), *played)
     return Walk(first, action_t, timestep_tp1, state)
+
+
+def _any_action(env: Env, timestep: Timestep, chooser: np.random.Generator) -> Array:
+    """Legal actions at random; continuous ones now and then beyond their limits."""
+    legal = timestep.legal
+    if env.spec.action_dim:
+        return jnp.asarray(chooser.uniform(-1.5, 1.5, (*legal.shape[:-1], env.spec.action_dim)), jnp.float32)
+    return jnp.asarray(np.where(legal, chooser.random(legal.shape), -1.0).argmax(-1), jnp.int32)
 
 
 def _keys(seed: int, stream: int, num_envs: int) -> Key:
@@ -101,6 +108,7 @@ def _check_shapes(env: Env, timestep: Timestep, num_envs: int) -> None:
         _expect_equal((term.shape, term.dtype), ((num_envs,), jnp.float32), f"term {name} has the wrong shape or type")
     for name, value in timestep.info.items():
         _expect(value.shape[:1] == (num_envs,), f"info {name} does not lead with the environments")
+    _expect(bool(spec.action_dim) != bool(spec.num_actions), "actions are neither discrete nor continuous, or both")
     _expect(len(spec.action_names) == spec.num_actions, "not every action has a name")
     covered = [action for _, first, end in spec.action_groups for action in range(first, end)]
     _expect_equal(sorted(covered), list(range(spec.num_actions)), "action groups do not cover each action once")
@@ -109,7 +117,8 @@ def _check_shapes(env: Env, timestep: Timestep, num_envs: int) -> None:
 def _check_values(env: Env, walk: Walk) -> None:
     first, steps = walk.first, walk.timestep_tp1
     for timestep in (first, steps):
-        _expect(bool(timestep.legal.any(-1).all()), "somewhere no action is legal")
+        continuous = bool(env.spec.action_dim)
+        _expect(continuous or bool(timestep.legal.any(-1).all()), "somewhere no action is legal")
         _expect(not bool((timestep.terminated & timestep.truncated).any()), "terminated and truncated at once")
         total = sum(np.asarray(term, np.float64) for term in timestep.terms.values())
         reward = np.asarray(timestep.reward, np.float64).sum(-1)

@@ -18,7 +18,7 @@ Core = Any
 class Game(NamedTuple):
     """One single-agent game, unbatched: pure functions over its state `core`.
 
-    `move(core, action, key) -> (core, terms, terminated)`; `action` is an int32 scalar.
+    `move(core, action, key) -> (core, terms, terminated)`; `action` is an int32 scalar, or `[D]`.
     """
 
     start: Callable[[Key], Core]

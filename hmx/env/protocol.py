@@ -18,7 +18,7 @@ class EnvSpec(NamedTuple):
     id: str
     obs_shape: tuple[int, ...]
     obs_dtype: Any
-    num_actions: int
+    num_actions: int  # 0 where actions are continuous
     num_agents: int
     max_steps: int  # 0: no limit
     reward_terms: tuple[str, ...]
@@ -27,6 +27,7 @@ class EnvSpec(NamedTuple):
     state_axis: int = 0  # the axis of E in every leaf of the state: 0 or -1
     decode: Callable[[Array], Array] | None = None  # packed observation -> float32 features [..., F]
     cells: Callable[[Array], tuple[Array, Array]] | None = None  # -> scalars [..., S] and board cells [..., C, F]
+    action_dim: int = 0  # numbers of a continuous action; 0 where actions are discrete
 
 
 class Env(NamedTuple):
@@ -34,6 +35,9 @@ class Env(NamedTuple):
 
     `reset(keys)` and `step(state, action, keys)` take one typed key per environment, `[E]`, so that a batch
     of N gives bit for bit what N single environments give. `step` resets finished environments itself.
+
+    Actions are `[E, A]` int32, or `[E, A, action_dim]` float32 in [-1, 1], which the environment scales to its own
+    limits; numbers beyond count as the nearest limit. Legal actions are then `[E, A, 0]`.
     """
 
     spec: EnvSpec

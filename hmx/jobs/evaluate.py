@@ -154,7 +154,10 @@ def make_player(session: Session, episodes: int) -> Player:
     """
     num_seeds = session.cfg.run.num_seeds
     empty = session.algorithm.initial_carry
-    choices = (random_policy(empty), *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)))
+    choices = (
+        random_policy(empty, session.env.spec.action_dim),
+        *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)),
+    )
 
     def act(agent: tuple[Array, TrainState], *seen: Any) -> tuple[Array, Any]:
         chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)

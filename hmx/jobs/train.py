@@ -14,6 +14,7 @@ import numpy as np
 from hmx.agents.types import TrainState
 from hmx.config import codec, derive
 from hmx.config.autoscale import auto_scale
+from hmx.config.meaning import Row, meaning
 from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.errors import HmxError
@@ -92,11 +93,17 @@ class Plan:
     auto_scale: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def meaning(self) -> tuple[Row, ...]:
+        """What the configuration comes to where implementations of PPO differ."""
+        return meaning(self.config)
+
     def to_json(self) -> dict[str, Any]:
         """One object with stable keys."""
         return {
             "schema": SCHEMA,
             "config": codec.to_dict(self.config),
+            "meaning": [row.to_json() for row in self.meaning],
             "origins": self.origins,
             "sizes": self.sizes._asdict(),
             "run": str(self.run),
@@ -311,8 +318,10 @@ def rollout_bytes(session: Session) -> int:
     """Bytes of the transitions of one update, over all seeds."""
     spec, cfg = session.env.spec, session.cfg
     obs = math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize
-    # legal mask; action, log-probability, value, reward and final value of 4 bytes each; two flags per environment
-    per_step = spec.num_agents * (obs + spec.num_actions + 5 * 4) + 2
+    # legal mask and further numbers of an action; action, log-probability, value, reward and final value of 4 bytes
+    # each; two flags per environment
+    actions = spec.num_actions + 4 * max(spec.action_dim - 1, 0)
+    per_step = spec.num_agents * (obs + actions + 5 * 4) + 2
     total: int = per_step * session.sizes.batch_size * cfg.run.num_seeds
     return total
 

@@ -40,6 +40,10 @@ class ObsSpec(Protocol):
         """Number of discrete actions."""
 
     @property
+    def action_dim(self) -> int:
+        """Numbers of a continuous action; 0 where actions are discrete."""
+
+    @property
     def decode(self) -> Callable[[Array], Array] | None:
         """Packed observation to float32 features, if it is packed."""
 
@@ -49,7 +53,11 @@ class ObsSpec(Protocol):
 
 
 class NetOutput(NamedTuple):
-    """`logits [..., num_actions]` before masking, and `value_raw [..., value_width]` before decoding."""
+    """What `hmx.rl.policies` makes actions of, and `value_raw [..., value_width]` before decoding.
+
+    `logits` are `[..., num_actions]` before masking, or for continuous actions `[..., 2 action_dim]`: means and raw
+    deviations.
+    """
 
     logits: Array
     value_raw: Array
@@ -81,7 +89,7 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         cfg: architecture.
         spec: shape of observations and number of actions.
         value_width: outputs of the value head.
-        value_gain: gain of its orthogonal initialisation; 0 starts at zero.
+        value_gain: multiplies `net.gain_value`; 0 starts at zero.
 
     Raises:
         HmxError: `cells` on an observation that has none.
@@ -91,11 +99,15 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         raise HmxError(f"net.kind = cells reads a board cell by cell, but {spec.id} shows none", "use net.kind = mlp")
     module = ActorCritic(
         num_actions=spec.num_actions,
+        action_dim=spec.action_dim,
         value_width=value_width,
-        value_gain=value_gain,
         hidden=tuple(cfg.hidden),
+        value_hidden=tuple(cfg.value_hidden or cfg.hidden),
         activation=cfg.activation,
-        layer_norm=cfg.layer_norm,
+        norm=cfg.norm_order if cfg.layer_norm else "none",
+        weights=cfg.init,
+        gains=(cfg.gain_hidden, cfg.gain_policy, value_gain * cfg.gain_value),
+        std=cfg.std,
         shared_torso=cfg.shared_torso,
         cell_features=cfg.cell_features if kind == "cells" else 0,
         rnn=cfg.rnn,

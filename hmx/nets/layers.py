@@ -53,27 +53,40 @@ def _one_by_one(draw: Callable[[Key], Array]) -> Callable[[Key], Array]:
     return drawn
 
 
-def dense(width: int, gain: float, name: str) -> nn.Dense:
-    """A linear layer with orthogonal weights (all zero for `gain` 0) and zero bias."""
-    init = orthogonal(gain) if gain else nn.initializers.zeros_init()
-    return nn.Dense(width, kernel_init=init, name=name)
+def dense(width: int, gain: float, name: str, init: str = "orthogonal") -> nn.Dense:
+    """A linear layer with zero bias and weights that are all zero for `gain` 0.
+
+    Args:
+        width: outputs.
+        gain: multiplies the initial weights.
+        name: of its parameters.
+        init: `orthogonal`, or `lecun_uniform`: uniform within `sqrt(3 / inputs)` (LeCun et al. 1998).
+    """
+    if not gain:
+        return nn.Dense(width, kernel_init=nn.initializers.zeros_init(), name=name)
+    uniform = nn.initializers.variance_scaling(gain**2, "fan_in", "uniform")
+    return nn.Dense(width, kernel_init=orthogonal(gain) if init == "orthogonal" else uniform, name=name)
 
 
 class Torso(nn.Module):
-    """Hidden layers `[N, F] -> [N, hidden[-1]]`."""
+    """Hidden layers `[N, F] -> [N, hidden[-1]]`; `norm` is `none`, `pre` or `post` the non-linearity."""
 
     hidden: tuple[int, ...]
     activation: str
-    layer_norm: bool
+    norm: str
+    weights: str = "orthogonal"
+    gain: float = math.sqrt(2.0)
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """Apply each layer: linear, optional layer norm, non-linearity."""
+        """Apply each layer: linear and non-linearity, with an optional layer norm before or after the latter."""
         for i, width in enumerate(self.hidden):
-            x = dense(width, math.sqrt(2.0), f"dense_{i}")(x)
-            if self.layer_norm:
+            x = dense(width, self.gain, f"dense_{i}", self.weights)(x)
+            if self.norm == "pre":
                 x = nn.LayerNorm(name=f"norm_{i}")(x)
             x = ACTIVATIONS[self.activation](x)
+            if self.norm == "post":
+                x = nn.LayerNorm(name=f"norm_{i}")(x)
         return x
 
 
@@ -82,11 +95,13 @@ class Cells(nn.Module):
 
     cell_features: int
     activation: str
+    weights: str
+    gain: float
 
     @nn.compact
     def __call__(self, x: tuple[Array, Array]) -> Array:
         """Project every cell, and put the scalars next to the result."""
         scalars, cells = x
-        seen = dense(self.cell_features, math.sqrt(2.0), "cell")(cells.reshape(-1, cells.shape[-1]))
+        seen = dense(self.cell_features, self.gain, "cell", self.weights)(cells.reshape(-1, cells.shape[-1]))
         seen = ACTIVATIONS[self.activation](seen)
         return jnp.concatenate([scalars, seen.reshape(scalars.shape[0], -1)], axis=-1)

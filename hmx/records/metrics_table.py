@@ -52,7 +52,10 @@ _TRAIN = (
     MetricInfo("train/total_loss", "", "none", "mean", "weighted sum of policy, value and entropy terms"),
     MetricInfo("train/approx_kl", "nats", "none", "mean", "estimated KL divergence from the policy that acted"),
     MetricInfo("train/clip_frac", "share", "none", "mean", "share of samples whose ratio lies outside the clip range"),
-    MetricInfo("train/entropy", "nats", "none", "mean", "entropy of the policy over the legal actions"),
+    MetricInfo(
+        "train/entropy", "nats", "none", "mean", "entropy of the policy over the legal actions, as the loss rewards it"
+    ),
+    MetricInfo("train/std", "", "none", "mean", "deviation of continuous actions before the squash"),
     MetricInfo("train/explained_variance", "share", "up", "mean", "share of the returns' variance the value explains"),
     MetricInfo("train/grad_norm", "", "none", "mean", "global norm of the gradient before clipping"),
     MetricInfo(

@@ -73,7 +73,7 @@ def gae(
     delta_t = _surprise(reward_tp1, value_t, bootstrap_tp1, gamma)
     done = _like(terminated_tp1, value_t) | _like(truncated_tp1, value_t)
     trace_t = jnp.where(done, 0.0, gamma * gae_lambda).astype(delta_t.dtype)
-    advantage_t = _accumulate(delta_t, trace_t, jnp.zeros_like(value_last))
+    advantage_t = accumulate(delta_t, trace_t, jnp.zeros_like(value_last))
     return Advantages(advantage_t, advantage_t + value_t)
 
 
@@ -113,7 +113,7 @@ def vtrace_gae(
     delta_t = jnp.minimum(ratio_t, rho_clip) * _surprise(reward_tp1, value_t, bootstrap_tp1, gamma)
     trace_t = jnp.where(_like(done_tp1, value_t), 0.0, gamma * gae_lambda * jnp.minimum(ratio_t, c_clip))
     last = jnp.broadcast_to(jnp.asarray(advantage_last, delta_t.dtype), delta_t.shape[1:])
-    advantage_t = _accumulate(*jax.lax.stop_gradient((delta_t, trace_t, last)))
+    advantage_t = accumulate(*jax.lax.stop_gradient((delta_t, trace_t, last)))
     return Advantages(advantage_t, advantage_t + jax.lax.stop_gradient(value_t))
 
 
@@ -253,7 +253,7 @@ def _surprise(reward_tp1: Array, value_t: Array, bootstrap_tp1: Array, gamma: fl
     return reward_tp1 + gamma * bootstrap_tp1 - value_t
 
 
-def _accumulate(delta_t: Array, trace_t: Array, last: Array) -> Array:
+def accumulate(delta_t: Array, trace_t: Array, last: Array) -> Array:
     """`A_t = delta_t + trace_t A_{t+1}` along the leading axis, with `last` after the end."""
 
     def backwards(advantage_tp1: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -26,6 +26,7 @@ NETS = [
     NetConfig(),
     NetConfig(kind="mlp", hidden=(7,), layer_norm=True),
     NetConfig(shared_torso=False, cell_features=3, hidden=(5, 6)),
+    NetConfig(shared_torso=False, value_hidden=(4, 3, 2), hidden=(5,), std="param"),
     NetConfig(rnn="gru", rnn_hidden=9, hidden=(11,)),
     NetConfig(rnn="lstm", rnn_hidden=8, shared_torso=False, layer_norm=True),
 ]
@@ -61,7 +62,9 @@ def test_facts_of_an_environment_are_its_own(cfg):
 
 
 @pytest.mark.parametrize("net", NETS, ids=lambda net: f"{net.kind}-{net.rnn}-{len(net.hidden)}")
-@pytest.mark.parametrize("env", [EnvConfig(), EnvConfig(obs="flat"), EnvConfig(id="rendezvous", num_agents=3)])
+@pytest.mark.parametrize(
+    "env", [EnvConfig(), EnvConfig(obs="flat"), EnvConfig(id="rendezvous", num_agents=3), EnvConfig(id="pendulum")]
+)
 @pytest.mark.parametrize("target", ["symlog", "two_hot"])
 def test_parameters_are_counted_exactly(env, net, target):
     spec, width = make_env(env, RewardWeights()).spec, value_width(target)

@@ -18,6 +18,7 @@ class Spec(NamedTuple):
     obs_shape: tuple[int, ...] = (5,)
     obs_dtype: Any = jnp.float32
     num_actions: int = 3
+    action_dim: int = 0
     decode: Any = None
     cells: Any = None
 

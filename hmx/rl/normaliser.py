@@ -1,0 +1,86 @@
+"""Running mean and variance of observations, merged exactly, batch by batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from hmx.types import Array
+
+STD_MIN, STD_MAX = 1e-6, 1e6  # as in Brax's running statistics
+
+
+class RunningStats(NamedTuple):
+    """Moments of everything seen, per element of an observation.
+
+    `count` is a 64-bit number in two words, high and low, since a float32 stops counting at 16.7 million.
+    """
+
+    count: Array  # [2] uint32
+    mean: Array  # [*obs_shape] float32; 0 before any data
+    var: Array  # [*obs_shape] float32, over n; 1 before any data
+
+
+def init_stats(shape: tuple[int, ...]) -> RunningStats:
+    """Nothing seen: mean 0, variance 1."""
+    return RunningStats(jnp.zeros(2, jnp.uint32), jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
+
+
+def merge(stats: RunningStats, batch: Array, weight: Array) -> RunningStats:
+    """The statistics with a batch taken in.
+
+    Chan, Golub & LeVeque 1979 (STAN-CS-79-773), eq. 2.1, for a mean of squares instead of their sum: nothing grows
+    with the number of samples, and the order of batches does not matter but for rounding.
+
+    Args:
+        stats: so far.
+        batch: observations `[..., *obs_shape]`.
+        weight: which of them count, `[...]` bool or 1 and 0.
+    """
+    rows = batch.reshape(-1, *stats.mean.shape)
+    counts = weight.reshape((-1,) + (1,) * stats.mean.ndim) > 0
+    new = counts.sum(dtype=jnp.uint32)
+    size = jnp.maximum(new, 1).astype(jnp.float32)
+    mean = jnp.where(counts, rows, 0.0).sum(0) / size
+    var = jnp.where(counts, jnp.square(rows - mean[None]), 0.0).sum(0) / size
+    low = stats.count[1] + new
+    count = jnp.stack([stats.count[0] + (low < new), low])
+    share = new.astype(jnp.float32) / jnp.maximum(number(count), 1.0)
+    shift = mean - stats.mean
+    spread = (1.0 - share) * stats.var + share * var + share * (1.0 - share) * jnp.square(shift)
+    merged = RunningStats(count, stats.mean + share * shift, spread)
+    return RunningStats(*(jnp.where(new > 0, a, b) for a, b in zip(merged, stats, strict=True)))
+
+
+def number(count: Array) -> Array:
+    """The count as a float32."""
+    words = count.astype(jnp.float32)
+    return words[0] * 2.0**32 + words[1]
+
+
+def deviation(stats: RunningStats, ddof: int = 0) -> Array:
+    """The standard deviation `[*obs_shape]`, at least 1e-6; 1 where fewer than two observations were seen.
+
+    Args:
+        stats: so far.
+        ddof: 1 divides by n - 1.
+    """
+    seen = number(stats.count)
+    var = stats.var * seen / jnp.maximum(seen - 1.0, 1.0) if ddof else stats.var
+    return jnp.where(seen > 1.0, jnp.clip(jnp.sqrt(var), STD_MIN, STD_MAX), 1.0)
+
+
+def normalise(stats: RunningStats, obs: Array, ddof: int = 0, clip: float = 0.0) -> Array:
+    """Observations `[..., *obs_shape]` less the mean, over the deviation; float32.
+
+    Args:
+        stats: constants for gradients.
+        obs: as the environment shows them.
+        ddof: see `deviation`.
+        clip: size that results are clipped to; 0 never clips.
+    """
+    lead = (1,) * (obs.ndim - stats.mean.ndim)
+    mean, std = (leaf.reshape(lead + leaf.shape) for leaf in (stats.mean, deviation(stats, ddof)))
+    scaled = (obs.astype(jnp.float32) - mean) / std
+    return jnp.clip(scaled, -clip, clip) if clip else scaled

@@ -1,0 +1,101 @@
+"""What a policy is to everybody who need not know whether its actions are discrete or continuous.
+
+`output [..., width]` is what the network's policy head says; `legal [..., num_actions]` are the legal actions, with
+`num_actions` 0 for continuous ones. A *raw* action is what is stored and what ratios are taken of: the action itself
+if discrete, the number before the squash if continuous.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.rl import distributions, tanh_normal
+from hmx.rl.divergences import categorical_kl
+from hmx.types import Array, Key
+
+
+class PolicyHead(NamedTuple):
+    """A family of distributions over actions.
+
+    - `sample(key, output, legal) -> raw action` and `mode(output, legal) -> raw action`.
+    - `to_action(raw) -> action` is what the environment takes: `[...]` int32, or `[..., D]` float32 in [-1, 1].
+    - `log_prob(output, legal, raw) -> [...]`.
+    - `entropy(output, legal, key) -> [...]` in nats, the one that the loss rewards; `key` is used only by an estimate
+      from samples, for which None takes the expectation.
+    - `max_entropy(legal) -> [...]`: of the uniform distribution.
+    - `probs(output, legal) -> [..., num_actions]`, 0 where illegal; empty for continuous actions.
+    - `kl(output, reference, legal) -> [...]`: KL(output || reference); the reference is a constant.
+    - `std(output) -> [..., D]`: deviations before the squash; empty for discrete actions.
+    """
+
+    sample: Callable[[Key, Array, Array], Array]
+    mode: Callable[[Array, Array], Array]
+    to_action: Callable[[Array], Array]
+    log_prob: Callable[[Array, Array, Array], Array]
+    entropy: Callable[[Array, Array, Key | None], Array]
+    max_entropy: Callable[[Array], Array]
+    probs: Callable[[Array, Array], Array]
+    kl: Callable[[Array, Array, Array], Array]
+    std: Callable[[Array], Array]
+
+
+def categorical() -> PolicyHead:
+    """Discrete actions, illegal ones masked (`hmx.rl.distributions`)."""
+    return PolicyHead(
+        sample=distributions.sample,
+        mode=distributions.mode,
+        to_action=lambda raw: raw,
+        log_prob=distributions.log_prob,
+        entropy=lambda output, legal, key: distributions.entropy(output, legal),
+        max_entropy=lambda legal: jnp.log(legal.sum(-1).astype(jnp.float32)),
+        probs=distributions.probs,
+        kl=categorical_kl,
+        std=lambda output: output[..., :0],
+    )
+
+
+def tanh_gaussian(
+    action_dim: int, std: str = "softplus", std_min: float = 1e-3, entropy: str = "tanh_sample"
+) -> PolicyHead:
+    """Continuous actions in [-1, 1] (`hmx.rl.tanh_normal`).
+
+    Args:
+        action_dim: numbers of an action, D; the head says 2D.
+        std: how deviations are made of what the head says, see `tanh_normal.split`.
+        std_min: added to every deviation.
+        entropy: `gaussian` (before the squash), `tanh_sample` (one sample per state) or `tanh_quadrature` (exact).
+    """
+
+    def moments(output: Array) -> tuple[Array, Array]:
+        return tanh_normal.split(output, std, std_min)
+
+    def sample(key: Key, output: Array, legal: Array) -> Array:
+        mean, deviation = moments(output)
+        return mean + deviation * jax.random.normal(key, mean.shape, mean.dtype)
+
+    def entropy_of(output: Array, legal: Array, key: Key | None) -> Array:
+        mean, deviation = moments(output)
+        if entropy == "gaussian":
+            return tanh_normal.gaussian_entropy(deviation)
+        if entropy == "tanh_sample" and key is not None:
+            return tanh_normal.sampled_entropy(key, mean, deviation)
+        return tanh_normal.entropy(mean, deviation)
+
+    return PolicyHead(
+        sample=sample,
+        mode=lambda output, legal: moments(output)[0],
+        to_action=jnp.tanh,
+        log_prob=lambda output, legal, raw: tanh_normal.log_prob(*moments(output), raw),
+        entropy=entropy_of,
+        max_entropy=lambda legal: jnp.full(legal.shape[:-1], action_dim * math.log(2.0), jnp.float32),
+        probs=lambda output, legal: output[..., :0],
+        kl=lambda output, reference, legal: tanh_normal.kl(
+            *moments(output), *moments(jax.lax.stop_gradient(reference))
+        ),
+        std=lambda output: moments(output)[1],
+    )

@@ -1,0 +1,119 @@
+"""The environments with continuous actions against their published equations, and actions that last."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env import cartpole, pendulum
+from hmx.env.api_test import check_env
+from hmx.env.counting import make_counting
+from hmx.env.registry import make_env
+from hmx.env.repeat import repeated
+
+
+def key():
+    return jax.random.key(0)
+
+
+def made(env_id, **values):
+    return make_env(EnvConfig(id=env_id, **values), RewardWeights())
+
+
+@pytest.mark.parametrize("env_id", ["pendulum", "cartpole"])
+def test_they_keep_the_contract(env_id):
+    walk = check_env(made(env_id, max_steps=7), num_envs=3, num_steps=16)
+    assert bool(walk.timestep_tp1.truncated.any())
+    assert walk.action_t.shape == (16, 3, 1, 1)
+    assert float(jnp.abs(walk.action_t).max()) > 1.0
+
+
+@pytest.mark.parametrize(("env_id", "own"), [("pendulum", 200), ("cartpole", 500)])
+@pytest.mark.parametrize("given", [0, 50, 1000])
+def test_the_published_limit_can_only_be_shortened(env_id, own, given):
+    assert made(env_id, max_steps=given).spec.max_steps == (50 if given == 50 else own)
+
+
+def test_pendulum_moves_by_its_equations():
+    """Gym's Pendulum-v1, worked with Python's own floats."""
+    angle, speed = 2.5, -0.4
+    swing = pendulum.Swing(jnp.float32(angle), jnp.float32(speed))
+    for action in (0.3, -0.9, 5.0, -1.0):
+        torque = 2.0 * max(-1.0, min(1.0, action))
+        wrapped = (angle + math.pi) % (2 * math.pi) - math.pi
+        swing, terms, ended = pendulum.move(swing, jnp.array([action]), key())
+        assert float(sum(terms.values())) == pytest.approx(-(wrapped**2 + 0.1 * speed**2 + 0.001 * torque**2), rel=1e-4)
+        speed = max(-8.0, min(8.0, speed + (15.0 * math.sin(angle) + 3.0 * torque) * 0.05))
+        angle += speed * 0.05
+        assert (float(swing.angle), float(swing.speed)) == pytest.approx((angle, speed), rel=1e-4)
+        assert not bool(ended)
+    np.testing.assert_allclose(pendulum.observe(swing), [math.cos(angle), math.sin(angle), speed], rtol=1e-3)
+
+
+def test_pendulum_limits_its_speed_and_wraps_its_angle():
+    swing, terms, _ = pendulum.move(pendulum.Swing(jnp.float32(7.0), jnp.float32(7.9)), jnp.array([1.0]), key())
+    assert float(swing.speed) == 8.0
+    assert float(terms["angle"]) == pytest.approx(-((7.0 - 2 * math.pi) ** 2), rel=1e-4)
+
+
+def test_cartpole_moves_by_its_equations():
+    """Barto, Sutton & Anderson 1983 as in Gym's CartPole-v1, with the force in place of its sign."""
+    x, v, a, w = 0.1, -0.2, 0.05, 0.3
+    cart = cartpole.Cart(*map(jnp.float32, (x, v, a, w)))
+    for action in (0.5, -1.0, 3.0):
+        force = 10.0 * max(-1.0, min(1.0, action))
+        temp = (force + 0.05 * w * w * math.sin(a)) / 1.1
+        alpha = (9.8 * math.sin(a) - math.cos(a) * temp) / (0.5 * (4 / 3 - 0.1 * math.cos(a) ** 2 / 1.1))
+        acceleration = temp - 0.05 * alpha * math.cos(a) / 1.1
+        x, v, a, w = x + 0.02 * v, v + 0.02 * acceleration, a + 0.02 * w, w + 0.02 * alpha
+        cart, terms, fallen = cartpole.move(cart, jnp.array([action]), key())
+        np.testing.assert_allclose([float(q) for q in cart], [x, v, a, w], rtol=1e-4)
+        assert (float(terms["upright"]), bool(fallen)) == (1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("position", "angle", "fallen"), [(2.39, 0, False), (2.41, 0, True), (0, 0.209, False), (0, -0.21, True)]
+)
+def test_cartpole_falls_at_its_limits(position, angle, fallen):
+    cart = cartpole.Cart(jnp.float32(position), jnp.float32(0), jnp.float32(angle), jnp.float32(0))
+    assert bool(cartpole.move(cart, jnp.zeros(1), key())[2]) == fallen
+
+
+def test_an_action_lasts_until_the_episode_ends():
+    """Counting: the step from n pays n; episodes of 5 steps, so the second action of each lasts two steps only."""
+    env = repeated(make_counting(5), 3)
+    assert env.spec.max_steps == 2
+    keys = jax.random.split(key(), 2)
+    state, _ = env.reset(jax.random.clone(keys))
+    seen = []
+    for _ in range(3):
+        state, timestep = env.step(state, jnp.zeros((2, 1), jnp.int32), jax.random.clone(keys))
+        seen.append([float(leaf[0].reshape(-1)[0]) for leaf in (timestep.reward, timestep.obs, timestep.final_obs)])
+        seen[-1].append(bool(timestep.truncated[0]))
+    assert seen == [[0 + 1 + 2, 3, 3, False], [3 + 4, 0, 5, True], [0 + 1 + 2, 3, 3, False]]
+    assert float(timestep.terms["count"][0]) == 3.0
+
+
+def test_sums_and_maxima_of_what_is_reported():
+    base = make_counting(0)
+
+    def told(timestep):
+        count = timestep.final_obs[:, 0, 0]
+        return timestep._replace(info={"a_sum": count, "b_max": -count, "c_mean": count})
+
+    env = base._replace(
+        reset=lambda keys: (lambda s, ts: (s, told(ts)))(*base.reset(keys)),
+        step=lambda s, a, k: (lambda s, ts: (s, told(ts)))(*base.step(s, a, k)),
+    )
+    keys = jax.random.split(key(), 1)
+    twice = repeated(env, 2)
+    _, timestep = twice.step(twice.reset(jax.random.clone(keys))[0], jnp.zeros((1, 1), jnp.int32), keys)
+    assert {name: float(value[0]) for name, value in timestep.info.items()} == {"a_sum": 3, "b_max": -1, "c_mean": 2}
+
+
+def test_repeating_keeps_the_contract():
+    walk = check_env(made("rendezvous", num_agents=2, max_steps=9, action_repeat=2), num_envs=3, num_steps=12)
+    assert bool((walk.timestep_tp1.truncated | walk.timestep_tp1.terminated).any())
