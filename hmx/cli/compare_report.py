@@ -13,6 +13,8 @@ from hmx.cli.quantities import scaled
 Found = Mapping[str, Any]
 Kind = Literal["plain", "good", "caution", "stop", "faint"]
 
+EFFECT = "in effect"
+_SAME = "the same: nothing here makes use of the difference"
 _HEADS = 40  # letters that the names of sides may take above a table
 MOST_SIDE_BY_SIDE = 12  # sides whose every pair is shown; beyond, each with the first
 
@@ -173,12 +175,14 @@ def _config(found: Found) -> Iterator[Block]:
         yield Line("They are the same, but for names and seeds.")
         return
     lines: list[tuple[str, ...]] = []
-    group = None
-    for row in rows:
-        if row["group"] != group:
-            group = row["group"]
-            lines.append((group,))
-        lines.append((row["key"], *(value or "-" for value in row["values"]), row["consequence"]))
+    for group in rows:
+        title_ = f"{group['row']} {group['title']}".strip()
+        lines.append((title_ + (", with a known bug" if group["bug"] else ""),))
+        for row in group["differences"]:
+            lines.append((row["key"], *(value or "-" for value in row["values"]), row["doc"]))
+        if group["row"]:
+            known = {effect for effect in group["effects"] if effect}
+            lines.append((EFFECT, *(effect or "-" for effect in group["effects"]), _SAME if len(known) == 1 else ""))
     yield Grid(
         ("", *(side["letter"] for side in found["sides"]), "what it means"), tuple(lines), right=False, prose=True
     )

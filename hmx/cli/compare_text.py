@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hmx.cli.compare_report import Block, Found, Grid, Heading, Line, blocks, title
+from hmx.cli.compare_report import EFFECT, Block, Found, Grid, Heading, Line, blocks, title
 from hmx.config.textfile import printable
 
 _STYLES = {"plain": "", "good": "bold", "caution": "yellow", "stop": "bold red", "faint": "dim"}
@@ -64,9 +64,22 @@ def _listing(grid: Grid, ascii_only: bool) -> Table:
         if len(row) == 1:
             table.add_row(Text(_safe(row[0], ascii_only), "bold"))
             continue
+        if row[0] == EFFECT:
+            for words in _effects(grid.columns[1:-1], row):
+                table.add_row("", Text(_safe(words, ascii_only)))
+            continue
         table.add_row(Text(_safe(f"  {row[0]}", ascii_only)), Text(_safe(" | ".join(row[1:-1]), ascii_only)))
         table.add_row("", Text(_safe(row[-1], ascii_only), "dim"))
     return table
+
+
+def _effects(letters: Sequence[str], row: Sequence[str]) -> Iterator[str]:
+    """What each side comes to, those that come to the same together."""
+    for effect in dict.fromkeys(row[1:-1]):
+        who = ", ".join(letter for letter, words in zip(letters, row[1:-1], strict=True) if words == effect)
+        yield f"{who}: {effect}"
+    if row[-1]:
+        yield row[-1]
 
 
 def markdown(found: Found) -> str:

@@ -14,7 +14,7 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.jobs import compare_expr
 from hmx.jobs.compare_checks import Notice, describe, notices, tasks_of
-from hmx.jobs.compare_config import Difference, differences
+from hmx.jobs.compare_config import Group, differences
 from hmx.jobs.compare_figures import figures
 from hmx.jobs.compare_overall import TAUS, Overall, overall
 from hmx.jobs.compare_read import Side, number, read_side
@@ -35,7 +35,7 @@ class CompareResult:
     spec: Spec
     sides: tuple[Side, ...]
     notices: tuple[Notice, ...]
-    config: tuple[Difference, ...]
+    config: tuple[Group, ...]
     tasks: tuple[Task, ...]
     overall: Overall
     speed: tuple[Speed, ...]
@@ -54,7 +54,7 @@ class CompareResult:
             "seed": self.spec.seed,
             "sides": [describe(side) for side in self.sides],
             "notices": [dataclasses.asdict(notice) for notice in self.notices],
-            "config": [dataclasses.asdict(row) for row in self.config],
+            "config": [dataclasses.asdict(group) for group in self.config],
             "tasks": [_task(task) for task in self.tasks],
             "overall": {**_fields(self.overall), "taus": list(TAUS)},
             "speed": [_fields(row) for row in self.speed],

@@ -19,7 +19,7 @@ from hmx.jobs.compare_read import Seed, Side, Source
 Level = Literal["block", "caution", "note"]
 
 # What of the environment's options is not the task but the way it is trained on.
-_NOT_THE_TASK = ("env.id", "env.num_envs", "env.obs")
+_NOT_THE_TASK = ("env.id", "env.num_envs", "env.obs", "env.reset_on_done", "env.full_reset_every")
 _ONLY_OF = {
     "env.slip": ("corridor",),
     "env.recall_delay": ("recall",),

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hmx.config.coerce import show
+from hmx.config.derive import problems
 from hmx.config.fields import FIELDS, get
+from hmx.config.meaning import ROWS, Row, meaning, row_of
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.jobs.compare_checks import sizes
@@ -16,6 +18,8 @@ from hmx.jobs.compare_read import Side
 
 # What tells runs apart but has no part in what they compute; seeds are listed with the sides.
 _NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project")
+
+_TABLES = {"algo": "learning", "net": "network", "env": "environment", "reward": "reward", "run": "run"}
 
 _SIZES = {
     "batch_size": "environment steps per update",
@@ -32,36 +36,55 @@ class Difference:
     """One key, or a size that follows from several.
 
     `values` are by side, as one would type them, "" where the side has no configuration; where runs of a side do not
-    agree, their values are joined by " or ", or named by environment. `consequence` says what it comes to.
+    agree, their values are joined by " or ", or named by environment.
     """
 
-    group: str
     key: str
     values: tuple[str, ...]
-    consequence: str
+    doc: str
 
 
-def differences(sides: Sequence[Side]) -> list[Difference]:
-    """The differences between configurations, those of the learner first."""
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Differences that belong together."""
+
+    title: str
+    row: str  # number of the documented difference between implementations of PPO; "" for everything else
+    differences: tuple[Difference, ...]
+    effects: tuple[str, ...] = ()  # of a row: what each side comes to, in words; "" where that is not known
+    bug: bool = False  # whether a side reproduces a known bug
+
+
+def differences(sides: Sequence[Side]) -> list[Group]:
+    """The differences between configurations: the documented rows first, then by table, then what follows from all."""
     known = [side for side in sides if side.configs]
     if len(known) < 2 and not any(len(side.configs) > 1 for side in known):
         return []
-    found = [
-        Difference(_group(field.section), key, values, _meaning(key))
-        for key, field in FIELDS.items()
-        if key not in _NO_PART and (values := _values(sides, key)) is not None
-    ]
-    order = ("algo", "net", "env", "reward", "run")
-    found.sort(key=lambda row: order.index(row.key.partition(".")[0]))
-    return [*found, *_sizes(sides)]
+    found: dict[str, list[Difference]] = {}
+    for key in FIELDS:
+        if key not in _NO_PART and (values := _values(sides, key)) is not None:
+            found.setdefault(row_of(key) or key.partition(".")[0], []).append(Difference(key, values, _doc(key)))
+    rows = [_row(sides, number, found.pop(number)) for number in ROWS if number in found]
+    tables = [Group(title, "", tuple(found[name])) for name, title in _TABLES.items() if name in found]
+    sizes_ = _sizes(sides)
+    return [*rows, *tables, *([Group("what follows", "", tuple(sizes_))] if sizes_ else [])]
 
 
-def _group(section: str) -> str:
-    names = {"algo": "learning", "net": "network", "env": "environment", "reward": "reward", "run": "run"}
-    return names.get(section, section)
+def _row(sides: Sequence[Side], number: str, found: Sequence[Difference]) -> Group:
+    told = [_by_task(side, partial(_effect, number=number)) for side in sides]
+    bug = any(row.bug for side in sides for config in side.configs for row in _rows(config) if row.id == number)
+    return Group(ROWS[number][0], number, tuple(found), tuple(_text(side) for side in told), bug)
 
 
-def _meaning(key: str) -> str:
+def _effect(config: Config, number: str) -> str | None:
+    return next((row.meaning for row in _rows(config) if row.id == number), None)
+
+
+def _rows(config: Config) -> tuple[Row, ...]:
+    return () if problems(config) else meaning(config)
+
+
+def _doc(key: str) -> str:
     field = FIELDS[key]
     return field.doc + (f" [{field.unit}]" if field.unit else "")
 
@@ -103,6 +126,8 @@ def _union(side: _Values) -> set[str]:
 
 
 def _text(side: _Values) -> str:
+    if not side:
+        return ""
     if len({tuple(values) for values in side.values()}) == 1:
         return " or ".join(next(iter(side.values())))
     if all(list(values) == [task] for task, values in side.items()):  # the environment itself
@@ -119,7 +144,7 @@ def _sizes(sides: Sequence[Side]) -> list[Difference]:
     for name, words in _SIZES.items():
         values = _told([_by_task(side, partial(_size, name=name)) for side in sides])
         if values is not None:
-            rows.append(Difference("what follows", name, values, words))
+            rows.append(Difference(name, values, words))
     return rows
 
 

@@ -347,23 +347,44 @@ def test_sides_without_a_common_task(tmp_path, good):
 # --- configurations
 
 
+def keys(result):
+    """Key -> values of all differences."""
+    return {row.key: row.values for group in result.config for row in group.differences}
+
+
 def test_only_differences_are_listed(good, bad):
-    rows = {row.key: row.values for row in compare(good, bad).config}
-    assert rows == {"algo.learning_rate": ("0.003", "0.001")}
+    assert keys(compare(good, bad)) == {"algo.learning_rate": ("0.003", "0.001")}
 
 
 def test_presets_can_be_compared_without_any_run():
     result = compare("tiny", "metta", "default")
-    rows = {row.key: row for row in result.config}
-    assert rows["algo.gamma"].values == ("0.99", "0.977", "0.99")
-    assert rows["algo.gamma"].consequence == "discount per step"
-    assert rows["batch_size"].values == ("256", "32,768", "32,768")
+    assert keys(result)["algo.gamma"] == ("0.99", "0.977", "0.99")
+    assert keys(result)["batch_size"] == ("256", "32,768", "32,768")
     assert not result.tasks and not result.speed
 
 
-def test_runs_of_one_side_that_differ_show_both_values(tmp_path, good, bad):
-    rows = {row.key: row.values for row in compare(f"{good},{bad}", good).config}
-    assert rows["algo.learning_rate"] == ("0.003 or 0.001", "0.003")
+def test_documented_rows_come_first_with_what_each_side_comes_to(tmp_path, good):
+    changes = {"algo.episode_end": "terminal", "algo.learning_rate": 1e-3, "net.std": "exp", "algo.gae_axis": "batch"}
+    other = make_run(tmp_path / "other", flat(0.1, 0.2), changes={**changes, "env.num_envs": 32})
+    groups = compare(good, other).config
+    assert [group.row for group in groups] == ["1.1", "1.2", "1.4", "", "", ""]
+    assert [group.title for group in groups[3:]] == ["learning", "environment", "what follows"]
+    axis, end, std = groups[:3]
+    assert axis.bug and not end.bug
+    assert end.differences[0].values == ("bootstrap", "terminal")
+    assert "bootstraps from its true last observation" in end.effects[0] and "a termination" in end.effects[1]
+    assert std.effects[0] == std.effects[1] == "none: actions are discrete"
+
+
+def test_a_row_of_a_configuration_that_cannot_run_has_no_effect(tmp_path, good):
+    broken = replace(Config(), {**TINY, "algo.gamma": 0.5, "algo.num_minibatches": 7})
+    (tmp_path / "broken.toml").write_text(codec.to_toml(broken))
+    group = compare(good, tmp_path / "broken.toml").config[0]
+    assert group.row == "1.1" and group.effects[0] and group.effects[1] == ""
+
+
+def test_runs_of_one_side_that_differ_show_both_values(good, bad):
+    assert keys(compare(f"{good},{bad}", good))["algo.learning_rate"] == ("0.003 or 0.001", "0.003")
 
 
 def test_what_differs_between_tasks_of_a_side_is_no_difference(tmp_path):
@@ -425,7 +446,7 @@ def test_a_damaged_configuration_does_not_hide_the_curves(tmp_path, good, bad):
     result = compare(good, bad)
     assert "its meta.json cannot be read" in said(result)
     # without meta.json nothing says that the configuration has changed
-    assert {row.key for row in result.config} == {"algo.learning_rate", "algo.gamma"}
+    assert set(keys(result)) == {"algo.learning_rate", "algo.gamma"}
     config.write_text("gamma = ")
     result = compare(good, bad)
     assert "its configuration is not known" in said(result)
