@@ -124,13 +124,20 @@ def _one_answer(json: bool, md: Path | None, csv: Path | None) -> None:
 
 def _write(file: Path | None, found: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> bool:
     """Whether it was printed rather than written to a file, or not asked for."""
+    from hmx.records.artefact import words
     from hmx.records.atomic import write_text
 
     if file == STDOUT:
         sys.stdout.write(text(found))
         return True
     if file is not None:
-        write_text(file, text(found))
+        try:
+            if file.is_dir():
+                raise IsADirectoryError(0, "it is a folder")
+            write_text(file, text(found))
+        except (OSError, ValueError) as problem:
+            message = f"cannot write the report {quoted(str(file))}: {words(problem)}"
+            raise HmxError(message, "name a file in a folder that is there and can be written") from None
     return False
 
 

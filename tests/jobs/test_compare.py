@@ -10,6 +10,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_runs import RETURN, STEPS, TINY, flat, make_run, record, write_metrics
 
 from hmx.config import codec
@@ -536,3 +538,36 @@ def test_it_needs_no_jax(good, bad):
         "compare(sys.argv[1:]); sys.exit(bool({'jax', 'flax', 'optax', 'wandb'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code, str(good), str(bad)]).returncode == 0
+
+
+_lines = st.lists(
+    st.one_of(
+        st.binary(max_size=40),
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "update": st.integers(-1, 5),
+                "env_steps": st.one_of(st.integers(-5, 2000), st.floats(), st.text(max_size=3), st.just(10**400)),
+                "seed": st.one_of(st.integers(-2, 2), st.none(), st.text(max_size=2)),
+                RETURN: st.one_of(st.floats(), st.none(), st.booleans(), st.just(10**400), st.just([1])),
+                "train/num_episodes": st.one_of(st.floats(), st.integers(-3, 3), st.none()),
+                "train/steps_per_sec": st.one_of(st.floats(), st.integers(-3, 3), st.none()),
+                "wall_time": st.one_of(st.floats(), st.none(), st.text(max_size=2)),
+            },
+        ).map(lambda record: json.dumps(record).encode()),
+    ),
+    max_size=8,
+)
+
+
+@given(_lines)
+@settings(max_examples=60)
+def test_any_metrics_file_is_compared_or_refused_with_words(tmp_path_factory, lines):
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "metrics.jsonl").write_bytes(b"\n".join(lines))
+    other = write_metrics(folder / "other.jsonl", flat(0.5, 0.6, updates=3))
+    try:
+        result = compare(folder / "metrics.jsonl", other, spec=Spec(samples=20))
+        json.dumps(result.to_json(), allow_nan=False)
+    except HmxError as problem:
+        assert problem.message
