@@ -138,9 +138,60 @@ def redraws(sizes: Sequence[int], samples: int, seed: int, width: int = 1) -> It
         yield [draw.integers(n, size=(size, n)) for n in sizes]
 
 
-def chance_of_separation(n: int, m: int) -> float:
-    """How likely all of n runs lie on one side of all of m others when nothing sets them apart."""
-    return 2 / math.comb(n + m, n)
+def chance(first: Strata, second: Strata, statistic: Statistic, samples: int = 10_000, seed: int = 0) -> float:
+    """How often two sides differ as much when runs are dealt out to them at random, task by task: a permutation test.
+
+    Where there are no more than `samples` ways to deal, each is counted once, and the answer is exact.
+
+    Args:
+        first: scores of one side, an array `[n]` per task.
+        second: those of the other side.
+        statistic: whose difference counts, in either direction.
+        samples: deals at most.
+        seed: of the deals.
+    """
+    pools = [np.concatenate([x, y]).astype(np.float64) for x, y in zip(first, second, strict=True)]
+    sizes = [len(x) for x in first]
+    exact, blocks = _deals(sizes, [len(pool) for pool in pools], samples, seed)
+
+    def apart(block: Sequence[Array]) -> Array:
+        dealt = [pool[index] for pool, index in zip(pools, block, strict=True)]
+        one = [scores[..., :n] for scores, n in zip(dealt, sizes, strict=True)]
+        other = [scores[..., n:] for scores, n in zip(dealt, sizes, strict=True)]
+        found: Array = np.abs(statistic(one) - statistic(other))
+        return found
+
+    seen = apart([np.arange(len(pool))[None] for pool in pools])[0]
+    room = 1e-12 * max(float(np.abs(pool).max()) for pool in pools)
+    hits = deals = 0
+    for block in blocks:
+        found = apart(block)
+        hits, deals = hits + int((found >= seen - room).sum()), deals + len(found)
+    return hits / deals if exact else (hits + 1) / (deals + 1)
+
+
+def _deals(sizes: Sequence[int], pools: Sequence[int], samples: int, seed: int) -> tuple[bool, Iterator[list[Array]]]:
+    """Whether every deal is there, and the deals in blocks: orders of each pool whose first `sizes` go to one side."""
+    counts = [math.comb(pool, n) for n, pool in zip(sizes, pools, strict=True)]
+    rows = max(1, _BLOCK // sum(pools))
+    if math.prod(counts) <= samples:
+        return True, _every_deal(sizes, pools, counts, rows)
+    draw = np.random.default_rng(seed)
+    return False, (
+        [draw.random((min(rows, samples - start), pool)).argsort(-1) for pool in pools]
+        for start in range(0, samples, rows)
+    )
+
+
+def _every_deal(sizes: Sequence[int], pools: Sequence[int], counts: Sequence[int], rows: int) -> Iterator[list[Array]]:
+    orders = []
+    for n, pool in zip(sizes, pools, strict=True):
+        chosen = [set(c) for c in itertools.combinations(range(pool), n)]
+        orders.append(np.array([[*sorted(c), *(i for i in range(pool) if i not in c)] for c in chosen], np.int64))
+    total = math.prod(counts)
+    for start in range(0, total, rows):
+        numbers = np.unravel_index(np.arange(start, min(start + rows, total)), counts)
+        yield [order[number] for order, number in zip(orders, numbers, strict=True)]
 
 
 def _every(sizes: Sequence[int], count: int, rows: int) -> Iterator[list[Array]]:

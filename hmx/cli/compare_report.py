@@ -256,10 +256,11 @@ def _pairs(pairs: Sequence[Found], name: str) -> Iterator[Block]:
             interval(pair["improvement"]),
             interval(pair["difference"], sign="+"),
             *([f"{interval(pair['paired'], sign='+')} of {pair['shared']}"] if shared else []),
+            "-" if pair["chance"] is None else f"{pair['chance']:.2g}",
         )
         for pair in pairs
     )
-    columns = ("", "P(first better)", name, *(["same seeds"] if shared else []))
+    columns = ("", "P(first better)", name, *(["same seeds"] if shared else []), "by chance")
     yield Grid(columns, rows)
     for pair in pairs:
         kind: Kind = "good" if pair["better"] else "stop" if pair["words"].startswith("no verdict") else "plain"

@@ -171,6 +171,7 @@ def _of_pairs(task: str, pairs: Sequence[Found]) -> Iterator[list[Any]]:
     for pair in pairs:
         for name in ("improvement", "difference", "paired"):
             yield [task, pair["a"], pair["b"], name, *_ends(pair[name])]
+        yield [task, pair["a"], pair["b"], "chance", pair["chance"], None, None]
 
 
 def _ends(found: Mapping[str, Any] | None) -> list[Any]:

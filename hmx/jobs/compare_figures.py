@@ -93,6 +93,7 @@ def _both_ways(pair: Pair) -> Iterator[tuple[str, str, dict[str, float | None]]]
             **_three("P", _turn(pair.improvement, 1.0) if turned else pair.improvement),
             **_three("difference", _turn(pair.difference, 0.0) if turned else pair.difference),
             **_three("paired", _turn(pair.paired, 0.0) if turned else pair.paired),
+            "chance": pair.chance,
             "better": float(pair.better == one),
         }
         yield one, other, values
@@ -119,7 +120,7 @@ def _of_overall(overall: Overall) -> dict[str, float | None]:
     for pair in overall.pairs:
         for one, other, values in _both_ways(pair):
             for name, arguments, value in _named(one, other, values):
-                if name.startswith(("P", "better")):
+                if name.startswith(("P", "better", "chance")):
                     found[f"{name}({arguments})"] = value
                 elif name.startswith("difference"):
                     found[f"score_{name}({arguments})"] = value

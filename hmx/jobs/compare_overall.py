@@ -105,13 +105,14 @@ def _pair(tasks: Sequence[Task], i: int, j: int, first: agg.Strata, second: agg.
     difference = agg.estimate(both, agg.difference(agg.interquartile_mean), spec.samples, spec.seed)
     blocks = [f"{task.name}: {block}" for task in tasks for block in task.blocks]
     # The verdict is as careful as the task with the fewest seeds asks for.
-    judged = [judge(task.sides[i], task.sides[j], difference, blocks) for task in tasks]
+    chance = agg.chance(first, second, agg.interquartile_mean, spec.samples, spec.seed)
+    judged = [judge(task.sides[i], task.sides[j], difference, chance, blocks) for task in tasks]
     least = min(range(len(tasks)), key=lambda t: (bool(judged[t][0]), _runs(tasks[t], i, j)))
     better, words = judged[least]
     return Pair(
         a=tasks[0].sides[i].letter, b=tasks[0].sides[j].letter,
         improvement=agg.estimate(both, agg.improvement, spec.samples, spec.seed),
-        difference=difference, shared=0, paired=None, better=better, words=words,
+        difference=difference, shared=0, paired=None, chance=chance, better=better, words=words,
     )  # fmt: skip
 
 

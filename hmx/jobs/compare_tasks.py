@@ -19,7 +19,7 @@ RETURN = "train/mean_episode_return"
 EVALUATION = "evaluation"
 TENTH = Window()
 _CURVE_SAMPLES = 1000
-_LIKELY = 0.05  # chance of complete separation from which on a verdict is qualified
+_LIKELY = 0.05  # chance above which a verdict is qualified
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,7 @@ class Pair:
     difference: Estimate | None  # of interquartile means
     shared: int  # seeds that both sides have
     paired: Estimate | None  # mean difference of the same seeds
+    chance: float | None  # how often sides of these runs, dealt out at random, differ as much
     better: str  # letter; "" where none can be called better
     words: str
 
@@ -226,13 +227,15 @@ def _pair(x: Scores, y: Scores, blocks: Sequence[str], spec: Spec) -> Pair:
     first, second = np.array(x.values), np.array(y.values)
     difference = _estimate([first, second], agg.difference(agg.interquartile_mean), spec)
     apart = paired_differences(x, y)
-    better, words = judge(x, y, difference, blocks, spec.up)
+    chance = agg.chance([first], [second], agg.interquartile_mean, spec.samples, spec.seed) if difference else None
+    better, words = judge(x, y, difference, chance, blocks, spec.up)
     return Pair(
         a=x.letter, b=y.letter,
         improvement=_estimate([sign * first, sign * second], agg.improvement, spec),
         difference=difference,
         shared=len(apart),
         paired=_estimate([np.array(apart)], agg.mean, spec) if len(apart) else None,
+        chance=chance,
         better=better,
         words=words,
     )  # fmt: skip
@@ -250,29 +253,27 @@ def _by_number(side: Scores) -> dict[int, float]:
     return {n: f.value for (_, n), f in pairs if n is not None and count[n] == 1 and f.value is not None}
 
 
-def judge(x: Scores, y: Scores, difference: Estimate | None, blocks: Sequence[str], up: bool = True) -> tuple[str, str]:
+def judge(
+    x: Scores, y: Scores, difference: Estimate | None, chance: float | None, blocks: Sequence[str], up: bool = True
+) -> tuple[str, str]:
     """The letter of the better side, "" where none can be called so, and the verdict in words."""
     if blocks:
         return "", f"no verdict: {blocks[0]}"
     for side in (x, y):
         missing = [found.why for found in side.finals if found.value is None]
         if missing:
-            return (
-                "",
-                f"no verdict: {side.letter} has {len(missing)} of {_seeds(len(side.finals))} whose value {missing[0]}",
-            )
+            which = f"{len(missing)} of {_seeds(len(side.finals))}"
+            return "", f"no verdict: {side.letter} has {which} whose value {missing[0]}"
     n, m = len(x.finals), len(y.finals)
-    together = f"not distinguishable with {n} and {_seeds(m)}"
     if difference is None or not difference.excludes_zero or min(n, m) < 2:
-        return "", together
+        return "", f"not distinguishable with {n} and {_seeds(m)}"
     better = x.letter if (difference.value > 0) == up else y.letter
-    words = f"{better} is better"
-    chance = agg.chance_of_separation(n, m)
-    if chance > _LIKELY:
-        words += (
-            f"; but {n} and {_seeds(m)} of equal sides lie completely apart once in {round(1 / chance)} comparisons"
-        )
-    return better, words
+    if chance is None or chance <= _LIKELY:
+        return better, f"{better} is better"
+    return better, (
+        f"{better} is better, but on little ground: with {n} and {_seeds(m)}, {chance:.0%} of all ways to deal them "
+        "out to two sides differ as much"
+    )
 
 
 def _seeds(count: int) -> str:

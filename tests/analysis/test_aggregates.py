@@ -102,10 +102,31 @@ def test_only_an_interval_on_one_side_of_zero_excludes_it():
     assert not agg.Estimate(1.0, 0.0, 2.0).excludes_zero and not agg.Estimate(1.0, -0.1, 2.0).excludes_zero
 
 
-def test_chance_of_separation_is_counted():
-    orders = list(itertools.permutations("aaabb"))
-    apart = sum("".join(order) in ("aaabb", "bbaaa") for order in orders)
-    assert agg.chance_of_separation(3, 2) == pytest.approx(apart / len(orders))
+def test_the_chance_of_a_difference_is_counted_over_all_deals():
+    first, second = [np.array([5.0, 6.0, 7.0])], [np.array([1.0, 2.0])]
+    pool = [*first[0], *second[0]]
+    deals = list(itertools.combinations(range(5), 3))
+    gaps = [
+        abs(np.mean([pool[i] for i in deal]) - np.mean([pool[i] for i in range(5) if i not in deal])) for deal in deals
+    ]
+    share = sum(gap >= gaps[0] - 1e-12 for gap in gaps) / len(deals)
+    assert agg.chance(first, second, agg.mean, samples=10) == pytest.approx(share) == 0.1
+    assert agg.chance(first, second, agg.mean, samples=9) in [hits / 10 for hits in range(1, 11)]  # dealt at random
+
+
+def test_two_tasks_are_dealt_one_by_one():
+    first, second = [np.array([3.0, 4.0]), np.array([30.0, 40.0])], [np.array([1.0, 2.0]), np.array([10.0, 20.0])]
+    assert agg.chance(first, second, agg.mean, samples=36) == pytest.approx(2 / 36)
+
+
+def test_dealing_at_random_comes_close_to_all_deals():
+    first, second = X, [scores - 0.3 for scores in Y]
+    exact = agg.chance(first, second, agg.interquartile_mean, samples=126**2)
+    assert agg.chance(first, second, agg.interquartile_mean, samples=4000) == pytest.approx(exact, abs=0.02)
+
+
+def test_equal_sides_differ_by_chance_always():
+    assert agg.chance(X, X, agg.mean) == 1.0
 
 
 _score = st.floats(-1e3, 1e3, allow_nan=False)

@@ -157,7 +157,8 @@ def test_few_seeds_are_told_how_often_chance_does_as_well(tmp_path):
     other = make_run(tmp_path / "other", flat(0.50, 0.51, 0.52))
     (pair,) = compare(one, other).tasks[0].pairs
     assert pair.better == "A"
-    assert "3 and 3 seeds of equal sides lie completely apart once in 10" in pair.words
+    assert pair.chance == pytest.approx(0.1)
+    assert pair.words.endswith("with 3 and 3 seeds, 10% of all ways to deal them out to two sides differ as much")
 
 
 def test_overlapping_sides_are_not_distinguishable(tmp_path, good):
