@@ -138,15 +138,15 @@ def redraws(sizes: Sequence[int], samples: int, seed: int, width: int = 1) -> It
         yield [draw.integers(n, size=(size, n)) for n in sizes]
 
 
-def chance(first: Strata, second: Strata, statistic: Statistic, samples: int = 10_000, seed: int = 0) -> float:
-    """How often two sides differ as much when runs are dealt out to them at random, task by task: a permutation test.
+def chance(first: Strata, second: Strata, samples: int = 10_000, seed: int = 0) -> float:
+    """How often one side beats the other as clearly when runs are dealt out to them at random, task by task.
 
-    Where there are no more than `samples` ways to deal, each is counted once, and the answer is exact.
+    The permutation test of `improvement` (of Mann and Whitney, for one task), in either direction. Where there are no
+    more than `samples` ways to deal, each is counted once, and the answer is exact.
 
     Args:
         first: scores of one side, an array `[n]` per task.
         second: those of the other side.
-        statistic: whose difference counts, in either direction.
         samples: deals at most.
         seed: of the deals.
     """
@@ -158,15 +158,14 @@ def chance(first: Strata, second: Strata, statistic: Statistic, samples: int = 1
         dealt = [pool[index] for pool, index in zip(pools, block, strict=True)]
         one = [scores[..., :n] for scores, n in zip(dealt, sizes, strict=True)]
         other = [scores[..., n:] for scores, n in zip(dealt, sizes, strict=True)]
-        found: Array = np.abs(statistic(one) - statistic(other))
+        found: Array = np.abs(improvement([*one, *other]) - 0.5)
         return found
 
     seen = apart([np.arange(len(pool))[None] for pool in pools])[0]
-    room = 1e-12 * max(float(np.abs(pool).max()) for pool in pools)
     hits = deals = 0
     for block in blocks:
         found = apart(block)
-        hits, deals = hits + int((found >= seen - room).sum()), deals + len(found)
+        hits, deals = hits + int((found >= seen - 1e-12).sum()), deals + len(found)
     return hits / deals if exact else (hits + 1) / (deals + 1)
 
 

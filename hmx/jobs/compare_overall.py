@@ -105,7 +105,7 @@ def _pair(tasks: Sequence[Task], i: int, j: int, first: agg.Strata, second: agg.
     difference = agg.estimate(both, agg.difference(agg.interquartile_mean), spec.samples, spec.seed)
     blocks = [f"{task.name}: {block}" for task in tasks for block in task.blocks]
     # The verdict is as careful as the task with the fewest seeds asks for.
-    chance = agg.chance(first, second, agg.interquartile_mean, spec.samples, spec.seed)
+    chance = agg.chance(first, second, spec.samples, spec.seed)
     judged = [judge(task.sides[i], task.sides[j], difference, chance, blocks) for task in tasks]
     least = min(range(len(tasks)), key=lambda t: (bool(judged[t][0]), _runs(tasks[t], i, j)))
     better, words = judged[least]

@@ -88,7 +88,7 @@ class Pair:
     difference: Estimate | None  # of interquartile means
     shared: int  # seeds that both sides have
     paired: Estimate | None  # mean difference of the same seeds
-    chance: float | None  # how often sides of these runs, dealt out at random, differ as much
+    chance: float | None  # how often sides of these runs, dealt out at random, differ as clearly
     better: str  # letter; "" where none can be called better
     words: str
 
@@ -227,7 +227,7 @@ def _pair(x: Scores, y: Scores, blocks: Sequence[str], spec: Spec) -> Pair:
     first, second = np.array(x.values), np.array(y.values)
     difference = _estimate([first, second], agg.difference(agg.interquartile_mean), spec)
     apart = paired_differences(x, y)
-    chance = agg.chance([first], [second], agg.interquartile_mean, spec.samples, spec.seed) if difference else None
+    chance = agg.chance([first], [second], spec.samples, spec.seed) if difference else None
     better, words = judge(x, y, difference, chance, blocks, spec.up)
     return Pair(
         a=x.letter, b=y.letter,
@@ -272,7 +272,7 @@ def judge(
         return better, f"{better} is better"
     return better, (
         f"{better} is better, but on little ground: with {n} and {_seeds(m)}, {chance:.0%} of all ways to deal them "
-        "out to two sides differ as much"
+        "out to two sides differ as clearly"
     )
 
 

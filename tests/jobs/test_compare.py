@@ -158,7 +158,7 @@ def test_few_seeds_are_told_how_often_chance_does_as_well(tmp_path):
     (pair,) = compare(one, other).tasks[0].pairs
     assert pair.better == "A"
     assert pair.chance == pytest.approx(0.1)
-    assert pair.words.endswith("with 3 and 3 seeds, 10% of all ways to deal them out to two sides differ as much")
+    assert pair.words.endswith("with 3 and 3 seeds, 10% of all ways to deal them out to two sides differ as clearly")
 
 
 def test_overlapping_sides_are_not_distinguishable(tmp_path, good):
