@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hmx.cli import compute_config, evaluate, grad_report, play, resume, runs, train, watch
+from hmx.cli import compare, compute_config, evaluate, grad_report, play, resume, runs, train, watch
 from hmx.cli.boundary import Boundary
 from hmx.cli.version import version
 
@@ -62,6 +62,7 @@ for _function in (
     evaluate.evaluate,
     watch.watch,
     play.play,
+    compare.compare,
     compute_config.compute_config,
     grad_report.grad_report,
 ):

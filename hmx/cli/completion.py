@@ -63,3 +63,16 @@ def run_names(incomplete: str) -> list[str]:
     from hmx.records.layout import list_runs
 
     return [name for name in list_runs() if name.startswith(incomplete)]
+
+
+def sides(incomplete: str) -> list[str]:
+    """Runs and presets."""
+    return [*run_names(incomplete), *(name for name in presets.names() if name.startswith(incomplete))]
+
+
+def metrics(incomplete: str) -> list[Choice]:
+    """Metrics and what they are."""
+    from hmx.records.metrics_table import METRICS
+
+    rows = [(row.name, row.help) for row in METRICS.values()]
+    return [row for row in [*rows, ("evaluation", "return of the evaluation")] if row[0].startswith(incomplete)]

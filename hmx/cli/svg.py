@@ -59,6 +59,12 @@ def line(points: Sequence[tuple[float, float]], colour: str = INK, width: float 
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashed}/>'
 
 
+def area(points: Sequence[tuple[float, float]], colour: str, opacity: float = 0.18) -> str:
+    """A filled shape without an outline, seen through."""
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polygon points="{path}" fill="{colour}" fill-opacity="{opacity}"/>'
+
+
 def dot(x: float, y: float, radius: float, colour: str, title: str = "") -> str:
     """A disc."""
     inner = f"<title>{escape(title)}</title>" if title else ""

@@ -108,7 +108,7 @@ def _row(paths: RunPaths) -> RunRow:
     return RunRow(
         name=paths.name,
         path=paths.folder,
-        state=_state(paths, known),
+        state=state_of(paths, known),
         update=update,
         env_steps=env_steps,
         last_return=_last_return(tail),
@@ -147,7 +147,8 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _state(paths: RunPaths, known: Meta | None) -> str:
+def state_of(paths: RunPaths, known: Meta | None) -> str:
+    """The state of a run, of `STATES`; `known` is what its meta.json says, None where that cannot be read."""
     if known is None:
         return "unknown"
     if known.state != "running":

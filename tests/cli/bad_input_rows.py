@@ -239,8 +239,61 @@ GRAD_REPORT = _rows(
     (["{run}", "--crossfit", "--per-group", "3"], USAGE, ["half of 3", "--per-group 8"]),
 )
 
+CHECK = "--fail-if"
+
+COMPARE = _rows(
+    "compare",
+    ([], USAGE, ["takes at least two sides", "hmx compare runs/one runs/another"]),
+    (["tiny"], USAGE, ["takes at least two sides", "hmx compare tiny runs/another"]),
+    (["tiny", "nosuch"], ARTEFACT, ["no run, file or preset nosuch", "a side is a run"]),
+    (["tiny", "metaa"], ARTEFACT, ["no run, file or preset metaa", "did you mean metta?"]),
+    (["tiny", "preset:metaa"], USAGE, ["there is no preset metaa", "--preset metta"]),
+    (["tiny", ""], USAGE, ["names an empty path"]),
+    (["tiny", "x=tiny,,metta"], USAGE, ["x=tiny,,metta names an empty path"]),
+    (["tiny", "=metta"], USAGE, ["=metta: no name before the equals sign", "hmx compare ours=metta"]),
+    (["x=tiny", "x=metta"], USAGE, ["two sides are called x"]),
+    (["B=tiny", "metta"], USAGE, ["B stands for side 2", "give side A another name"]),
+    (["\x1b[2J=tiny", "metta"], USAGE, ["\\x1b[2J cannot be the name of a side"]),
+    (["tiny", "\x1b[2J"], ARTEFACT, ["no run, file or preset \\x1b[2J"]),
+    (["tiny", "a\0b"], ARTEFACT, ["a\\x00b"]),
+    (["tiny"] * 30, USAGE, ["30 sides: at most 26"]),
+    (["tiny", "/dev/zero"], ARTEFACT, ["/dev/zero is neither a file nor a folder"]),
+    (["tiny", "/proc/self/environ"], ARTEFACT, ["neither a metrics file nor a configuration", ".jsonl"]),
+    (["tiny", "~nobody-of-that-name/x"], ARTEFACT, ["no run, file or preset ~nobody-of-that-name/x"]),
+    (["{run}", "{run}", "--metric", "train/mean_episode_retrun"], USAGE, ["--metric train/mean_episode_return"]),
+    (["{run}", "{run}", "--metric", "\x1b[2J"], USAGE, ["no run reports the metric \\x1b[2J"]),
+    (["{run}", "{run}", "--metric", ""], USAGE, ["no run reports the metric ''"]),
+    (["tiny", "metta", "--last", "0"], USAGE, ["--last 0: must be a share or a number of steps", "--last 10%"]),
+    (["tiny", "metta", "--last", "200%"], USAGE, ["--last 200%: must be a share"]),
+    (["tiny", "metta", "--last", "0.1"], USAGE, ["--last 0.1: must be a share", "--last 10%"]),
+    (["tiny", "metta", "--last", ""], USAGE, ["--last ''"]),
+    (["tiny", "metta", "--threshold", "high"], USAGE, ["--threshold high: must be numbers"]),
+    (["tiny", "metta", "--threshold", "corridor=nan"], USAGE, ["--threshold corridor=nan: must be numbers"]),
+    (["{run}", "{run}", "--threshold", "lake=1"], USAGE, ["--threshold lake", "environments: corridor"]),
+    (["{run}", "{run}", "--range", "lake=0:1"], USAGE, ["--range lake", "environments: corridor"]),
+    (["tiny", "metta", "--range", "corridor=1:1"], USAGE, ["--range corridor=1:1", "two numbers"]),
+    (["tiny", "metta", "--range", "0:1"], USAGE, ["--range 0:1: must be an environment and two numbers"]),
+    (["tiny", "metta", "--samples", "0"], USAGE, ["'--samples'", "greater than or equal to 1"]),
+    (["tiny", "metta", "--samples", "9999999999"], USAGE, ["cannot draw 9,999,999,999 samples", "--samples 10_000"]),
+    (["tiny", "metta", "--seed", "-1"], USAGE, ["'--seed'", "greater than or equal to 0"]),
+    (["tiny", "metta", CHECK, ""], USAGE, ["--fail-if '': there is nothing where a figure"]),
+    (["tiny", "metta", CHECK, "P(A>B)"], USAGE, ["a figure on its own is no condition"]),
+    (["tiny", "metta", CHECK, "P(A>B) < 0.4"], USAGE, ["there is no figure P(A>B) in this comparison"]),
+    (["{run}", "{run}", CHECK, "iqn(A) > 1"], USAGE, ["there is no figure iqn(A)", "did you mean iqm(A)?"]),
+    (["tiny", "metta", CHECK, "open('x').read() > 1"], USAGE, ["cannot read .read()"]),
+    (["tiny", "metta", CHECK, "1 < 2 < 3"], USAGE, ["a chain of comparisons; join two with and"]),
+    (["tiny", "metta", CHECK, "(" * 999], USAGE, ["nested too deeply"]),
+    (["tiny", "metta", CHECK, "1" * 2000], USAGE, ["longer than 1,000 characters"]),
+    (["tiny", "metta", "--json", "--md", "-"], USAGE, ["only one of --json, --md - and --csv -"]),
+    (["tiny", "metta", "--html", "no/such/folder/a.html"], USAGE, ["the report", "no/such/folder"]),
+    (["tiny", "metta", "--md", "/"], USAGE, ["the report", "/"]),
+    (["tiny", "metta", "--csv"], USAGE, ["'--csv' requires an argument"]),
+    (["tiny", "metta", "--failif", "1 > 2"], USAGE, ["no such option: --failif", "did you mean --fail-if?"]),
+)
+
 COMMANDS: list[Row] = [
-    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPUTE_CONFIG, *RUNS, *GRAD_REPORT,
+    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *COMPUTE_CONFIG, *RUNS,
+    *GRAD_REPORT,
 ]  # fmt: skip
 
 FILES: dict[str, tuple[str | bytes, list[str]]] = {

@@ -25,7 +25,7 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("hmx ", ["train", "resume", "evaluate", "watch", "play", "compute-config", "grad-report", "runs"]),
+        ("hmx ", ["train", "resume", "evaluate", "watch", "play", "compare", "compute-config", "grad-report", "runs"]),
         ("hmx runs ", ["list", "verify", "sync"]),
         ("hmx tr", ["train"]),
         ("hmx train --env frozen", ["frozenlake", "frozenlake-slippery"]),
@@ -37,6 +37,9 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
         ("hmx train --set net.shared_torso=", ["net.shared_torso=true", "net.shared_torso=false"]),
         ("hmx train --set algo.gamma=", ["algo.gamma=0.99"]),
         ("hmx evaluate x --policy g", ["greedy"]),
+        ("hmx compare met", ["metta"]),
+        ("hmx compare x y --metric train/mean_episode_r", ["train/mean_episode_return"]),
+        ("hmx compare x y --metric ev", ["evaluation"]),
     ],
 )
 def test_tab(shell, line, answer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,10 @@ from hmx.runs.sinks import Record, RunInfo, Sink
 
 BATCH = 32
 DATA = Path(__file__).parents[1] / "data"
+
+_tests = str(Path(__file__).parents[1])
+if _tests not in sys.path:
+    sys.path.insert(0, _tests)  # for what stands one folder up
 
 MakeConfig = Callable[..., Config]
 

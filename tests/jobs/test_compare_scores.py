@@ -1,0 +1,106 @@
+"""Figures of one curve, and curves of many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hmx.jobs.compare_read import Seed, Series
+from hmx.jobs.compare_scores import Final, Reached, Window, area, around, curve, final, median, reached
+
+
+def series(values, steps=None, weights=None):
+    values = np.array(values, float)
+    steps = np.arange(1, len(values) + 1) * 10 if steps is None else np.array(steps)
+    weights = np.ones(len(values)) if weights is None else np.array(weights, float)
+    return Series(steps, steps / 5.0, values, weights)
+
+
+def test_no_series_has_no_figures():
+    assert final(None, 10, Window()) == Final(None, "was never reported")
+    assert area(None, 10) is None and reached(None, 1.0, 10) is None and around(None, 1, 1) is None
+    assert final(series([1.0]), 5, Window()) == Final(None, "was never reported")
+
+
+def test_what_lies_after_the_end_does_not_count():
+    assert final(series([1.0, 2.0, 9.0]), 20, Window(0.5)).value == 2.0
+    assert area(series([1.0, 1.0, 9.0]), 20) == 1.0
+    assert reached(series([1.0, 1.0, 9.0]), 5.0, 20) is None
+
+
+def test_nan_at_the_end_is_no_value_and_before_it_no_matter():
+    assert final(series([np.nan, 1.0]), 20, Window(0.5)) == Final(1.0, "")
+    assert final(series([1.0, np.nan]), 20, Window(0.5)).value is None
+    assert area(series([1.0, np.nan]), 20) is None
+    assert around(series([1.0, np.nan]), 20, 200) == 1.0
+
+
+def test_a_single_lucky_value_does_not_reach_a_threshold():
+    noisy = series([0.0] * 50 + [1.0] + [0.0] * 49, steps=np.arange(1, 101))
+    assert reached(noisy, 0.9, 100) is None
+    assert reached(noisy, 0.4, 100) == Reached(51.0, 51 / 5)
+
+
+def test_a_threshold_from_above():
+    assert reached(series([3.0, 2.0, 1.0]), 2.0, 30, up=False) == Reached(20.0, 4.0)
+
+
+def test_nan_reaches_nothing():
+    assert reached(series([np.nan, np.nan]), 0.0, 20) is None
+
+
+def test_a_median_that_was_not_reached_is_none():
+    assert median([1.0, 2.0, None]) == 2.0
+    assert median([1.0, None, None]) is None
+    assert median([1.0, None]) is None
+    assert median([]) is None
+
+
+def seeds(*found):
+    return [Seed("run", i, "task", s.steps, s.time, {"m": s}) for i, s in enumerate(found)]
+
+
+def test_a_curve_of_several_is_their_middle():
+    drawn = curve(seeds(series([0.0, 0.0]), series([2.0, 4.0]), series([4.0, 8.0])), "m", "steps", 100, 0)
+    assert drawn["x"][0] == pytest.approx(10) and drawn["x"][-1] == 20
+    assert drawn["centre"][0] == pytest.approx(2.0) and drawn["centre"][-1] == pytest.approx(4.0)
+    assert 0.0 < drawn["low"][-1] < 4.0 < drawn["high"][-1] < 8.0
+
+
+def test_a_curve_over_time_and_of_one():
+    drawn = curve(seeds(series([1.0, 2.0])), "m", "time", 100, 0)
+    assert drawn["x"][-1] == 4.0 and drawn["low"] is None
+
+
+def test_no_curve_where_nothing_is_finite():
+    assert curve(seeds(series([np.nan])), "m", "steps", 10, 0) is None
+    assert curve(seeds(series([1.0])), "other", "steps", 10, 0) is None
+
+
+_values = st.lists(st.floats(-100, 100, allow_nan=False), min_size=1, max_size=30)
+
+
+@given(_values, st.integers(1, 400))
+def test_all_figures_lie_within_the_values(values, end):
+    found = series(values)
+    inside = found.until(end)
+    for figure in (final(found, end, Window()).value, area(found, end)):
+        if len(inside.steps):
+            assert min(inside.values) - 1e-9 <= figure <= max(inside.values) + 1e-9
+        else:
+            assert figure is None
+
+
+@given(_values)
+def test_a_curve_stays_within_its_values(values):
+    drawn = curve(seeds(series(values)), "m", "steps", 10, 0)
+    assert min(values) - 1e-9 <= min(drawn["centre"]) and max(drawn["centre"]) <= max(values) + 1e-9
+
+
+@given(st.floats(-100, 100), st.integers(1, 30))
+def test_a_constant_has_itself_for_every_figure(value, count):
+    found = series([value] * count, weights=range(1, count + 1))
+    assert final(found, 10 * count, Window()).value == value
+    assert area(found, 10 * count) == pytest.approx(value, rel=1e-12, abs=1e-12)
