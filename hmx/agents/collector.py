@@ -10,8 +10,10 @@ import jax.numpy as jnp
 
 from hmx.agents.metrics import Episode, over_time, step_metrics
 from hmx.agents.spread import split_along, step_apart, whole
+from hmx.agents.starts import go_back, where_env
 from hmx.agents.types import Decision
 from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.rl.normaliser import RunningStats, merge
 from hmx.types import Array, Key, Metrics, Timestep, Transition
 
 Carry = Any
@@ -27,6 +29,8 @@ class Actors(NamedTuple):
     carry: Carry  # [E, A, ...]: the network's memory before it sees `obs`; () for one without
     reset: Array  # [E] bool: `obs` is the first of an episode, so the memory is to be emptied
     agent_done: Array  # [E, A] bool: the agent's part of the episode is over already
+    obs_stats: Any = ()  # `RunningStats` of observations; () for a learner without
+    starts: Any = ()  # `Starts` that episodes are followed by; () where the environment draws fresh ones
 
 
 class Policy(NamedTuple):
@@ -45,6 +49,23 @@ class Rollout(NamedTuple):
     transitions: Transition  # [T, E, ...]
     carry: Carry  # [R, E, A, ...]: the memory before each of R rows of T / R steps
     value_last: Array  # [E, A]: value of the observation after the last step
+    obs_last: Any = ()  # [E, A, *obs_shape]: that observation
+    reset_last: Any = ()  # [E]: it is the first of an episode
+
+
+class Wanted(NamedTuple):
+    """What a learner wants of its rollouts besides the usual; static.
+
+    `see(stats, obs)` normalises observations in the environment's step: each with the statistics before that step,
+    which then take it in. The first observation of an episode is neither normalised nor counted.
+    """
+
+    see: Callable[[RunningStats, Array], Array] | None = None
+    final_obs: bool = False  # the observation that every step led to
+    final_value: bool = False  # its value, at every step rather than only where an episode was cut
+
+
+USUAL = Wanted()
 
 
 def start(env: Env, num_envs: int, carry: Carry, key: Key) -> Actors:
@@ -70,7 +91,11 @@ class Played(NamedTuple):
 
 
 def play_step(
-    env: Env, act: Callable[[Carry, Array, Array, Array, Key], tuple[Decision, Carry]], actors: Actors, key: Key
+    env: Env,
+    act: Callable[[Carry, Array, Array, Array, Key], tuple[Decision, Carry]],
+    actors: Actors,
+    key: Key,
+    see: Callable[[RunningStats, Array], Array] | None = None,
 ) -> tuple[Actors, Played]:
     """Act and step once in every environment.
 
@@ -79,22 +104,28 @@ def play_step(
         act: as of `Policy`.
         actors: where to go on.
         key: the step's own key.
+        see: as of `Wanted`.
     """
     num_envs = actors.obs.shape[0]
     k_act, k_env = jax.random.split(key)
     decision, carry = act(actors.carry, actors.obs, actors.legal, actors.reset, k_act)
     env_state, timestep = step_apart(env, actors.env_state, decision.action, jax.random.split(k_env, num_envs))
+    if actors.starts:
+        env_state, timestep = go_back(env.spec, actors.starts, env_state, timestep)
+    obs_stats = actors.obs_stats
+    if see is not None:
+        timestep, obs_stats = _seen(see, obs_stats, timestep)
     episode = Episode(actors.episode.total + timestep.reward.sum(-1), actors.episode.length + 1)
     metrics = step_metrics(env.spec, decision.action, timestep, episode)
     done = timestep.terminated | timestep.truncated
     carried = Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length))
     agent_done = timestep.agent_done & ~done[:, None]
-    after = Actors(env_state, timestep.obs, timestep.legal, carried, carry, done, agent_done)
+    after = Actors(env_state, timestep.obs, timestep.legal, carried, carry, done, agent_done, obs_stats, actors.starts)
     return after, Played(decision, timestep, metrics)
 
 
 def collect(
-    env: Env, policy: Policy, actors: Actors, key: Key, num_steps: int, num_rows: int = 1
+    env: Env, policy: Policy, actors: Actors, key: Key, num_steps: int, num_rows: int = 1, wanted: Wanted = USUAL
 ) -> tuple[Actors, Rollout, Metrics]:
     """Play `num_steps` steps in every environment.
 
@@ -105,17 +136,21 @@ def collect(
         key: the rollout's own key.
         num_steps: length of the rollout.
         num_rows: parts of equal length at whose starts the memory is kept; divides `num_steps`.
+        wanted: what else is to be stored or done.
     """
     num_envs = actors.obs.shape[0]
     per_row = num_steps // num_rows
 
     def play(actors: Actors, step: Array) -> tuple[Actors, tuple[Transition, Metrics]]:
-        after, (decision, timestep, metrics) = play_step(env, policy.act, actors, jax.random.fold_in(key, step))
+        key_t = jax.random.fold_in(key, step)
+        after, (decision, timestep, metrics) = play_step(env, policy.act, actors, key_t, wanted.see)
         going_on = jnp.zeros(num_envs, bool)
-        value_final = value_where(
-            timestep.truncated, lambda obs: policy.value(after.carry, obs, going_on), timestep.final_obs
-        )
-        return after, (_transition(actors, decision, timestep, value_final), metrics)
+        asked = jnp.ones_like(timestep.truncated) if wanted.final_value else timestep.truncated
+        value_final = value_where(asked, lambda obs: policy.value(after.carry, obs, going_on), timestep.final_obs)
+        transition = _transition(actors, decision, timestep, value_final)
+        if wanted.final_obs:
+            transition = transition._replace(final_obs_tp1=timestep.final_obs)
+        return after, (transition, metrics)
 
     def play_row(actors: Actors, row: Array) -> tuple[Actors, tuple[Transition, Metrics, Carry]]:
         after, (transitions, metrics) = jax.lax.scan(play, actors, row * per_row + jnp.arange(per_row))
@@ -124,7 +159,17 @@ def collect(
     actors, (transitions, metrics, carry) = jax.lax.scan(play_row, actors, jnp.arange(num_rows))
     transitions = jax.tree.map(lambda leaf: leaf.reshape(num_steps, *leaf.shape[2:]), transitions)
     value_last = policy.value(actors.carry, actors.obs, actors.reset)
-    return actors, Rollout(transitions, carry, value_last), over_time(metrics)
+    return actors, Rollout(transitions, carry, value_last, actors.obs, actors.reset), over_time(metrics)
+
+
+def _seen(
+    see: Callable[[RunningStats, Array], Array], stats: RunningStats, timestep: Timestep
+) -> tuple[Timestep, RunningStats]:
+    shown = see(stats, timestep.final_obs)
+    done = timestep.terminated | timestep.truncated
+    obs = where_env(done, timestep.obs, shown)
+    merged = merge(stats, timestep.final_obs, jnp.ones(timestep.reward.shape, bool))
+    return timestep._replace(obs=obs, final_obs=shown), merged
 
 
 def _transition(actors: Actors, decision: Decision, timestep: Timestep, value_final: Array) -> Transition:
@@ -144,9 +189,19 @@ def _transition(actors: Actors, decision: Decision, timestep: Timestep, value_fi
 
 
 def partitions(spec: EnvSpec, state: Any) -> Any:
-    """How a state that has the fields of `Actors` is split over several devices: these are, all else is everywhere."""
-    split = {name: split_along(0, getattr(state, name)) for name in Actors._fields}
-    return whole(state)._replace(**{**split, "env_state": split_along(spec.state_axis, state.env_state)})
+    """How a state that has the fields of `Actors` is split over several devices.
+
+    What belongs to one environment is where that environment is; all else is everywhere.
+    """
+
+    def split(held: Any) -> dict[str, Any]:
+        fields = {name: split_along(0, getattr(held, name)) for name in held._fields}
+        return {**fields, "env_state": split_along(spec.state_axis, held.env_state)}
+
+    actors = Actors(*(getattr(state, name) for name in Actors._fields))
+    fields = split(actors._replace(obs_stats=(), starts=()))
+    starts = state.starts._replace(**split(state.starts)) if state.starts else ()
+    return whole(state)._replace(**{**fields, "obs_stats": whole(state.obs_stats), "starts": starts})
 
 
 def value_where(where: Array, value: Callable[[Array], Array], obs: Array) -> Array:

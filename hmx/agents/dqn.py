@@ -56,6 +56,8 @@ class TrainState(NamedTuple):
     carry: Any  # (): these networks have no memory
     reset: Array  # [E] bool: `obs` is the first of an episode
     agent_done: Array  # [E, A] bool: the agent's part of the episode is over already
+    obs_stats: Any  # (): observations are read as they are
+    starts: Any  # (): every episode is followed by a fresh start
     gradient_steps: Array  # int32: done since the run began
     key: Key  # never advanced: every update folds its number in
     update: Array  # int32: updates done

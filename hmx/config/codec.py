@@ -42,6 +42,20 @@ SHAPE_KEYS: tuple[str, ...] = (
 DQN_SHAPE_KEYS: tuple[str, ...] = ("dqn.dueling", "replay.capacity", "replay.mixing")
 """What they depend on besides where the algorithm is dqn."""
 
+LATER_SHAPE_KEYS: tuple[str, ...] = (
+    "env.action_repeat",
+    "env.reset_on_done",
+    "net.value_hidden",
+    "net.norm_order",
+    "net.std",
+    "net.std_min",
+    "algo.obs_norm",
+    "algo.obs_norm_ddof",
+    "algo.obs_norm_clip",
+    "algo.reward_scale",
+)
+"""The same, of keys younger than some checkpoints: in a digest only where they are not at their defaults."""
+
 
 class Parsed(NamedTuple):
     """A configuration file: values by dotted key as written, and the line of each (0: not found)."""
@@ -137,7 +151,8 @@ def shape_keys(cfg: Config, keys: tuple[str, ...] = SHAPE_KEYS) -> tuple[str, ..
 def shape_digest(cfg: Config, keys: tuple[str, ...] = SHAPE_KEYS) -> str:
     """SHA-256 over the shape keys, or those of an earlier schema: equal where checkpoints fit each other."""
     data, keys = to_dict(cfg), shape_keys(cfg, keys)
-    return sha256({key: data[FIELDS[key].section][FIELDS[key].name] for key in keys})
+    later = tuple(key for key in LATER_SHAPE_KEYS if get(cfg, key) != FIELDS[key].default)
+    return sha256({key: data[FIELDS[key].section][FIELDS[key].name] for key in (*keys, *later)})
 
 
 def sha256(data: Any) -> str:

@@ -15,7 +15,10 @@ SECTIONS = ("dqn", "replay", "score")
 """The tables that only Q-learning reads."""
 
 PPO_ONLY: tuple[str, ...] = (
-    "net.shared_torso", "net.rnn", "net.rnn_hidden", "algo.bptt_horizon", "algo.update_epochs", "algo.num_minibatches",
+    "env.reset_on_done", "env.full_reset_every", "net.value_hidden", "net.gain_policy", "net.gain_value", "net.std",
+    "net.std_min", "algo.obs_norm", "algo.obs_norm_update", "algo.obs_norm_ddof", "algo.obs_norm_clip",
+    "algo.reward_scale", "algo.advantage_when", "algo.gae_axis", "algo.episode_end", "algo.value_forward",
+    "algo.vf_half", "algo.entropy", "net.shared_torso", "net.rnn", "net.rnn_hidden", "algo.bptt_horizon", "algo.update_epochs", "algo.num_minibatches",
     "algo.gae_lambda", "algo.advantage", "algo.vtrace_rho_clip", "algo.vtrace_c_clip", "algo.row_end", "algo.norm_adv",
     "algo.clip_eps", "algo.clip_schedule", "algo.clip_end", "algo.clip_vf_eps", "algo.clip_vf_schedule",
     "algo.clip_vf_end", "algo.vf_coef", "algo.ent_coef", "algo.ent_schedule", "algo.ent_end", "algo.prio_alpha",
