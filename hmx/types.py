@@ -5,7 +5,7 @@ Axes are `[T, E, A, ...]`: time, environment, agent.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,8 @@ class Transition(NamedTuple):
     reward_tp1: Array  # [..., A] float32
     terminated_tp1: Array  # [..., A] bool: the agent's part of the episode ended by the rules
     truncated_tp1: Array  # [..., A] bool: it was cut by the step limit
-    value_final_tp1: Array  # [..., A] float32: value of `final_obs` where the episode was cut, else 0
+    value_final_tp1: Array  # [..., A] float32: value of `final_obs` where the episode was cut (or asked for), else 0
+    final_obs_tp1: Any = ()  # [..., A, *obs_shape]: `final_obs`, where the learner asked for it
 
 
 class Mean(NamedTuple):

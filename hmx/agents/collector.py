@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.metrics import Episode, over_time, step_metrics
+from hmx.agents.starts import go_back, where_env
 from hmx.agents.types import Decision
 from hmx.env.protocol import Env, EnvState
+from hmx.rl.normaliser import RunningStats, merge
 from hmx.types import Array, Key, Metrics, Timestep, Transition
 
 Carry = Any
@@ -26,6 +28,8 @@ class Actors(NamedTuple):
     carry: Carry  # [E, A, ...]: the network's memory before it sees `obs`; () for one without
     reset: Array  # [E] bool: `obs` is the first of an episode, so the memory is to be emptied
     agent_done: Array  # [E, A] bool: the agent's part of the episode is over already
+    obs_stats: Any = ()  # `RunningStats` of observations; () for a learner without
+    starts: Any = ()  # `Starts` that episodes are followed by; () where the environment draws fresh ones
 
 
 class Policy(NamedTuple):
@@ -44,6 +48,23 @@ class Rollout(NamedTuple):
     transitions: Transition  # [T, E, ...]
     carry: Carry  # [R, E, A, ...]: the memory before each of R rows of T / R steps
     value_last: Array  # [E, A]: value of the observation after the last step
+    obs_last: Any = ()  # [E, A, *obs_shape]: that observation
+    reset_last: Any = ()  # [E]: it is the first of an episode
+
+
+class Wanted(NamedTuple):
+    """What a learner wants of its rollouts besides the usual; static.
+
+    `see(stats, obs)` normalises observations in the environment's step: each with the statistics before that step,
+    which then take it in. The first observation of an episode is neither normalised nor counted.
+    """
+
+    see: Callable[[RunningStats, Array], Array] | None = None
+    final_obs: bool = False  # the observation that every step led to
+    final_value: bool = False  # its value, at every step rather than only where an episode was cut
+
+
+USUAL = Wanted()
 
 
 def start(env: Env, num_envs: int, carry: Carry, key: Key) -> Actors:
@@ -61,7 +82,7 @@ def start(env: Env, num_envs: int, carry: Carry, key: Key) -> Actors:
 
 
 def collect(
-    env: Env, policy: Policy, actors: Actors, key: Key, num_steps: int, num_rows: int = 1
+    env: Env, policy: Policy, actors: Actors, key: Key, num_steps: int, num_rows: int = 1, wanted: Wanted = USUAL
 ) -> tuple[Actors, Rollout, Metrics]:
     """Play `num_steps` steps in every environment.
 
@@ -72,6 +93,7 @@ def collect(
         key: the rollout's own key.
         num_steps: length of the rollout.
         num_rows: parts of equal length at whose starts the memory is kept; divides `num_steps`.
+        wanted: what else is to be stored or done.
     """
     num_envs = actors.obs.shape[0]
     per_row = num_steps // num_rows
@@ -80,17 +102,25 @@ def collect(
         k_act, k_env = jax.random.split(jax.random.fold_in(key, step))
         decision, carry = policy.act(actors.carry, actors.obs, actors.legal, actors.reset, k_act)
         env_state, timestep = env.step(actors.env_state, decision.action, jax.random.split(k_env, num_envs))
+        if actors.starts:
+            env_state, timestep = go_back(env.spec, actors.starts, env_state, timestep)
+        obs_stats = actors.obs_stats
+        if wanted.see is not None:
+            timestep, obs_stats = _seen(wanted.see, obs_stats, timestep)
         going_on = jnp.zeros(num_envs, bool)
-        value_final = value_where(
-            timestep.truncated, lambda obs: policy.value(carry, obs, going_on), timestep.final_obs
-        )
+        asked = jnp.ones_like(timestep.truncated) if wanted.final_value else timestep.truncated
+        value_final = value_where(asked, lambda obs: policy.value(carry, obs, going_on), timestep.final_obs)
         transition = _transition(actors, decision, timestep, value_final)
+        if wanted.final_obs:
+            transition = transition._replace(final_obs_tp1=timestep.final_obs)
         episode = Episode(actors.episode.total + timestep.reward.sum(-1), actors.episode.length + 1)
         metrics = step_metrics(env.spec, decision.action, timestep, episode)
         done = timestep.terminated | timestep.truncated
         carried = Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length))
         agent_done = timestep.agent_done & ~done[:, None]
-        after = Actors(env_state, timestep.obs, timestep.legal, carried, carry, done, agent_done)
+        after = Actors(
+            env_state, timestep.obs, timestep.legal, carried, carry, done, agent_done, obs_stats, actors.starts
+        )
         return after, (transition, metrics)
 
     def play_row(actors: Actors, row: Array) -> tuple[Actors, tuple[Transition, Metrics, Carry]]:
@@ -100,7 +130,17 @@ def collect(
     actors, (transitions, metrics, carry) = jax.lax.scan(play_row, actors, jnp.arange(num_rows))
     transitions = jax.tree.map(lambda leaf: leaf.reshape(num_steps, *leaf.shape[2:]), transitions)
     value_last = policy.value(actors.carry, actors.obs, actors.reset)
-    return actors, Rollout(transitions, carry, value_last), over_time(metrics)
+    return actors, Rollout(transitions, carry, value_last, actors.obs, actors.reset), over_time(metrics)
+
+
+def _seen(
+    see: Callable[[RunningStats, Array], Array], stats: RunningStats, timestep: Timestep
+) -> tuple[Timestep, RunningStats]:
+    shown = see(stats, timestep.final_obs)
+    done = timestep.terminated | timestep.truncated
+    obs = where_env(done, timestep.obs, shown)
+    merged = merge(stats, timestep.final_obs, jnp.ones(timestep.reward.shape, bool))
+    return timestep._replace(obs=obs, final_obs=shown), merged
 
 
 def _transition(actors: Actors, decision: Decision, timestep: Timestep, value_final: Array) -> Transition:

@@ -1,4 +1,4 @@
-"""The optimiser: clip by the global norm, then Adam."""
+"""The optimiser: clip, then Adam."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ class Optimiser(NamedTuple):
 
 
 def make_optimiser(cfg: AlgoConfig) -> Optimiser:
-    """Adam (Kingma & Ba 2015, arXiv:1412.6980) behind a clip of the global gradient norm.
+    """Adam (Kingma & Ba 2015, arXiv:1412.6980) behind a clip of the gradient.
 
     The step size is an argument, so the optimiser's state knows nothing of the schedule.
     """
-    clip = optax.clip_by_global_norm(cfg.max_grad_norm) if cfg.max_grad_norm else optax.identity()
-    transform = optax.chain(clip, optax.scale_by_adam(eps=cfg.adam_eps))
+    transform = optax.chain(clip(cfg.grad_clip, cfg.max_grad_norm), optax.scale_by_adam(eps=cfg.adam_eps))
 
     def step(
         params: Params, opt_state: optax.OptState, grads: Params, learning_rate: Array
@@ -36,3 +35,29 @@ def make_optimiser(cfg: AlgoConfig) -> Optimiser:
         return optax.apply_updates(params, changes), opt_state
 
     return Optimiser(transform.init, step)
+
+
+def clip(kind: str, limit: float) -> optax.GradientTransformation:
+    """What keeps gradients small.
+
+    Args:
+        kind: `joint`: the norm over all parameters (Brax, PureJaxRL); `per_network`: that of the value's parameters
+            and that of the others, each alone (Stoix); `elementwise`: every element (what rejax calls a norm).
+        limit: the largest norm or size; 0 never clips.
+    """
+    if not limit:
+        return optax.identity()
+    if kind == "elementwise":
+        return optax.clip(limit)
+    by_norm = optax.clip_by_global_norm(limit)
+    if kind == "joint":
+        return by_norm
+
+    def each(grads: Params, state: optax.OptState, params: Params = None) -> tuple[Params, optax.OptState]:
+        clipped: dict[str, Any] = {}
+        for of_value in (False, True):
+            part = {name: leaf for name, leaf in grads.items() if name.startswith("value_") == of_value}
+            clipped |= by_norm.update(part, state)[0]
+        return {name: clipped[name] for name in grads}, state
+
+    return optax.GradientTransformation(by_norm.init, each)

@@ -9,22 +9,24 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from hmx.agents.collector import Actors, Policy, Rollout, collect, start
+from hmx.agents.collector import Actors, Policy, Rollout, Wanted, collect, start
 from hmx.agents.metrics import Episode, over_time
-from hmx.agents.ppo_loss import Parts, Terms, make_parts, policy_advantage, ppo_loss, ppo_terms
+from hmx.agents.ppo_loss import Parts, Scales, Terms, make_parts, policy_advantage, ppo_loss, ppo_terms, read_obs
 from hmx.agents.rows import Batch, Plan, make_rows, plan_minibatches, take_rows
+from hmx.agents.starts import Starts, draw, where_env
 from hmx.agents.types import Algorithm, Decision, Hypers, Params
 from hmx.config import schedules
 from hmx.config.hypers import scheduled_values
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.rl.divergences import explained_variance
+from hmx.rl.normaliser import init_stats, merge, normalise
 from hmx.rl.value_codec import Stats
 from hmx.types import Array, Key, Mean, Metrics
 
 __all__ = [
-    "Parts", "Terms", "TrainState", "fit_codec", "make_parts", "make_ppo", "policy_advantage", "policy_of", "ppo_loss",
-    "ppo_terms", "scheduled",
+    "Parts", "Scales", "Terms", "TrainState", "fit_codec", "make_parts", "make_ppo", "policy_advantage", "policy_of",
+    "ppo_loss", "ppo_terms", "scheduled",
 ]  # fmt: skip
 
 
@@ -41,6 +43,8 @@ class TrainState(NamedTuple):
     carry: Any  # [E, A, ...]: the network's memory; () for one without
     reset: Array  # [E] bool: `obs` is the first of an episode
     agent_done: Array  # [E, A] bool: the agent's part of the episode is over already
+    obs_stats: Any  # `RunningStats` of observations; () where they are not normalised
+    starts: Any  # `Starts` that every episode is followed by; () where those are drawn anew
     key: Key  # never advanced: every update folds its number in
     update: Array  # int32: updates done
 
@@ -56,7 +60,7 @@ def make_ppo(cfg: Config, env: Env) -> Algorithm:
         init=partial(_init, parts),
         update=partial(_update, parts),
         hypers=partial(scheduled, cfg),
-        act=partial(_act, parts),
+        act=partial(_act_outside, parts),
         initial_carry=parts.net.initial_carry,
         forget=_forget,
         experience=partial(_experience, parts),
@@ -75,8 +79,9 @@ def scheduled(cfg: Config, update: int) -> dict[str, float]:
 def _init(parts: Parts, key: Key) -> TrainState:
     k_params, k_env, k_run = jax.random.split(key, 3)
     params = parts.net.init(k_params)
-    carry = parts.net.initial_carry((parts.num_envs, parts.env.spec.num_agents))
-    actors = start(parts.env, parts.num_envs, carry, k_env)
+    actors = _begin(parts, k_env)
+    if parts.algo.obs_norm != "none":
+        actors = actors._replace(obs_stats=init_stats(parts.env.spec.obs_shape))
     return TrainState(
         params=params,
         opt_state=parts.optimiser.init(params),
@@ -85,6 +90,25 @@ def _init(parts: Parts, key: Key) -> TrainState:
         key=k_run,
         update=jnp.int32(0),
     )
+
+
+def _begin(parts: Parts, key: Key) -> Actors:
+    carry = parts.net.initial_carry((parts.num_envs, parts.env.spec.num_agents))
+    actors = start(parts.env, parts.num_envs, carry, key)
+    if parts.resets.on_done != "first":
+        return actors
+    return actors._replace(starts=Starts(actors.env_state, actors.obs, actors.legal))
+
+
+def _act_outside(
+    parts: Parts, state: TrainState, carry: Any, obs: Array, legal: Array, reset: Array, key: Key, greedy: bool = False
+) -> tuple[Decision, Any]:
+    """`_act` for who does not play by way of the collector, which normalises in the environment's step."""
+    algo = parts.algo
+    if algo.obs_norm == "env":
+        shown = normalise(state.obs_stats, obs, algo.obs_norm_ddof, algo.obs_norm_clip)
+        obs = where_env(reset, obs.astype(shown.dtype), shown)
+    return _act(parts, state, carry, obs, legal, reset, key, greedy)
 
 
 def _act(
@@ -97,7 +121,8 @@ def _act(
     key: Key,
     greedy: bool = False,
 ) -> tuple[Decision, Any]:
-    (logits, value_raw), carry = parts.net.apply(state.params, carry, obs, _per_agent(reset, obs))
+    read = read_obs(parts.algo, state.obs_stats, obs)
+    (logits, value_raw), carry = parts.net.apply(state.params, carry, read, _per_agent(reset, obs))
     head = parts.head
     raw = head.mode(logits, legal) if greedy else head.sample(key, logits, legal)
     decision = Decision(
@@ -111,7 +136,8 @@ def _act(
 
 
 def _value(parts: Parts, state: TrainState, carry: Any, obs: Array, reset: Array) -> Array:
-    (_, value_raw), _ = parts.net.apply(state.params, carry, obs, _per_agent(reset, obs))
+    read = read_obs(parts.algo, state.obs_stats, obs)
+    (_, value_raw), _ = parts.net.apply(state.params, carry, read, _per_agent(reset, obs))
     return parts.codec.decode(value_raw, state.value_stats)
 
 
@@ -120,7 +146,9 @@ def _per_agent(flags: Array, obs: Array) -> Array:
 
 
 def _forget(before: TrainState, after: TrainState) -> TrainState:
-    return after._replace(params=before.params, opt_state=before.opt_state, value_stats=before.value_stats)
+    return after._replace(
+        params=before.params, opt_state=before.opt_state, value_stats=before.value_stats, obs_stats=before.obs_stats
+    )
 
 
 def policy_of(parts: Parts, state: TrainState) -> Policy:
@@ -129,9 +157,35 @@ def policy_of(parts: Parts, state: TrainState) -> Policy:
 
 
 def _rollout(parts: Parts, state: TrainState, key: Key) -> tuple[Actors, Rollout, Metrics]:
+    algo = parts.algo
+    actors, key = _starting(parts, state, key)
+    num_rows = algo.num_steps // parts.horizon if jax.tree.leaves(state.carry) else 1
+    both = algo.value_forward == "both"
+    wanted = Wanted(
+        see=partial(normalise, ddof=algo.obs_norm_ddof, clip=algo.obs_norm_clip) if algo.obs_norm == "env" else None,
+        final_obs=both and algo.advantage_when == "minibatch",
+        final_value=both and algo.advantage_when == "rollout",
+    )
+    actors, rollout, metrics = collect(
+        parts.env, policy_of(parts, state), actors, key, algo.num_steps, num_rows, wanted
+    )
+    return (actors._replace(starts=()) if parts.resets.on_done == "rollout_cache" else actors), rollout, metrics
+
+
+def _starting(parts: Parts, state: TrainState, key: Key) -> tuple[Actors, Key]:
+    """Where a rollout goes on, and the key that is left for playing it."""
     actors = Actors(*(getattr(state, name) for name in Actors._fields))
-    num_rows = parts.algo.num_steps // parts.horizon if jax.tree.leaves(state.carry) else 1
-    return collect(parts.env, policy_of(parts, state), actors, key, parts.algo.num_steps, num_rows)
+    on_done, full_every = parts.resets
+    if not full_every and on_done != "rollout_cache":
+        return actors, key
+    k_play, k_full, k_cache = jax.random.split(key, 3)
+    if full_every:
+        due = (state.update > 0) & (state.update % full_every == 0)
+        anew = _begin(parts, k_full)._replace(obs_stats=actors.obs_stats)
+        actors = jax.tree.map(partial(jnp.where, due), anew, actors)
+    if on_done == "rollout_cache":
+        actors = actors._replace(starts=draw(parts.env, parts.num_envs, k_cache))
+    return actors, k_play
 
 
 def _keys(state: TrainState) -> tuple[Key, Key]:
@@ -144,7 +198,7 @@ def _experience(parts: Parts, state: TrainState, hypers: Hypers) -> dict[str, Ar
     _, rollout, _ = _rollout(parts, state, _keys(state)[0])
     batch = make_rows(rollout, parts.algo, parts.horizon)._asdict()
     batch.update({f"carry_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(batch.pop("carry")))})
-    return batch
+    return {name: leaf for name, leaf in batch.items() if not isinstance(leaf, tuple)}
 
 
 def _update(parts: Parts, state: TrainState, hypers: Hypers) -> tuple[TrainState, Metrics]:
@@ -153,25 +207,32 @@ def _update(parts: Parts, state: TrainState, hypers: Hypers) -> tuple[TrainState
     actors, rollout, metrics = _rollout(parts, state, k_rollout)
     batch = make_rows(rollout, parts.algo, parts.horizon)
     plan, plan_metrics = plan_minibatches(batch, parts.algo, hypers.get("prio_beta"), k_shuffle)
+    if parts.algo.obs_norm == "network":
+        seen = rollout.transitions
+        actors = actors._replace(obs_stats=merge(state.obs_stats, seen.obs_t, seen.alive_t))
+        if parts.algo.obs_norm_update == "before_sgd":
+            state = state._replace(obs_stats=actors.obs_stats)
     state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
     state = state._replace(**actors._asdict(), update=state.update + 1)
     metrics |= plan_metrics | gradient_metrics
     metrics["train/explained_variance"] = explained_variance(batch.value_old, batch.target, batch.weight)
+    metrics["train/max_entropy"] = Mean.of(parts.head.max_entropy(batch.legal), batch.weight > 0)
+    metrics["train/cut_frac"] = Mean.of(rollout.transitions.truncated_tp1, rollout.transitions.alive_t)
     return state, metrics
 
 
-def fit_codec(parts: Parts, state: TrainState, batch: Batch) -> tuple[Params, Stats]:
-    """Parameters and value statistics that an update begins its gradient steps with; they change no value."""
+def fit_codec(parts: Parts, state: TrainState, batch: Batch) -> tuple[Params, Scales]:
+    """Parameters and scales that an update begins its gradient steps with; they change no value."""
     stats = parts.codec.update_stats(state.value_stats, batch.target, batch.weight)
     params = parts.net.map_value_head(state.params, lambda head: parts.codec.rescale(head, state.value_stats, stats))
-    return params, stats
+    return params, Scales(stats, state.obs_stats)
 
 
 def _learn(
     parts: Parts, state: TrainState, batch: Batch, plan: Plan, hypers: Hypers, key: Key | None
 ) -> tuple[TrainState, Metrics]:
     """All gradient steps on the rows of one rollout; `key` is for continuous actions only."""
-    params, stats = fit_codec(parts, state, batch)
+    params, scales = fit_codec(parts, state, batch)
     keys = None if key is None else jax.random.split(key, plan.rows.shape[0])
     Learned = tuple[Params, optax.OptState]
 
@@ -179,7 +240,7 @@ def _learn(
         params, opt_state = carry
         rows, k_entropy = step
         minibatch = take_rows(batch, *rows)
-        grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, stats, hypers, minibatch, k_entropy)
+        grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, scales, hypers, minibatch, k_entropy)
         params, opt_state = parts.optimiser.step(params, opt_state, grads, hypers["learning_rate"])
         metrics["train/grad_norm"] = Mean.of(optax.tree.norm(grads))
         return (params, opt_state), metrics
@@ -187,4 +248,4 @@ def _learn(
     (params, opt_state), metrics = jax.lax.scan(descend, (params, state.opt_state), (plan, keys))
     first_ratio_error = jax.tree.map(lambda leaf: leaf[0], metrics["train/first_ratio_error"])
     metrics = over_time(metrics) | {"train/first_ratio_error": first_ratio_error}
-    return state._replace(params=params, opt_state=opt_state, value_stats=stats), metrics
+    return state._replace(params=params, opt_state=opt_state, value_stats=scales.value), metrics

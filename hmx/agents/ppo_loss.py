@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from hmx.agents.optim import Optimiser, make_optimiser
-from hmx.agents.rows import Batch, row_advantages
+from hmx.agents.rows import Batch, row_advantages, variant
 from hmx.agents.types import Hypers, Params
 from hmx.config import derive
 from hmx.config.schema import AlgoConfig, Config
+from hmx.config.switches import value_weight
 from hmx.env.protocol import Env
 from hmx.nets import Net, make_net
+from hmx.rl import normaliser as obs_normaliser
 from hmx.rl import policies
-from hmx.rl.advantages import normalise
+from hmx.rl.advantages import Advantages, normalise
 from hmx.rl.divergences import approx_kl, clip_frac
 from hmx.rl.losses import clipped_surrogate
 from hmx.rl.policies import PolicyHead
 from hmx.rl.value_codec import Stats, ValueCodec, make_codec
+from hmx.rl.variants import variant_gae
 from hmx.rl.weighted import mean
 from hmx.types import Array, Key, Max, Mean, Metrics
+
+
+class Resets(NamedTuple):
+    """Where training goes on: `env.reset_on_done` and `env.full_reset_every`."""
+
+    on_done: str
+    full_every: int
 
 
 class Parts(NamedTuple):
@@ -29,6 +39,7 @@ class Parts(NamedTuple):
 
     algo: AlgoConfig
     num_envs: int
+    resets: Resets
     horizon: int
     env: Env
     net: Net
@@ -48,6 +59,7 @@ def make_parts(cfg: Config, env: Env) -> Parts:
     return Parts(
         algo=cfg.algo,
         num_envs=cfg.env.num_envs,
+        resets=Resets(cfg.env.reset_on_done, cfg.env.full_reset_every),
         horizon=derive.horizon(cfg),
         env=env,
         net=make_net(cfg.net, env.spec, codec.width, codec.head_gain),
@@ -62,6 +74,13 @@ def make_head(cfg: Config, action_dim: int) -> PolicyHead:
     if not action_dim:
         return policies.categorical()
     return policies.tanh_gaussian(action_dim, cfg.net.std, cfg.net.std_min, cfg.algo.entropy)
+
+
+class Scales(NamedTuple):
+    """What numbers of the network are measured with; constants for gradients."""
+
+    value: Stats  # of the value codec
+    obs: Any = ()  # `RunningStats` of what the network reads; () where observations are read as they are
 
 
 class Terms(NamedTuple):
@@ -81,10 +100,17 @@ def policy_advantage(algo: AlgoConfig, batch: Batch, ratio: Array) -> Array:
     return batch.row_weight[None] * (normalise(advantage, batch.weight) if algo.norm_adv else advantage)
 
 
+def read_obs(algo: AlgoConfig, obs_stats: Any, obs: Array) -> Array:
+    """Observations as the network reads them: normalised where `algo.obs_norm` says that this is done there."""
+    if algo.obs_norm != "network":
+        return obs
+    return obs_normaliser.normalise(obs_stats, obs, algo.obs_norm_ddof, algo.obs_norm_clip)
+
+
 def ppo_terms(
     parts: Parts,
     params: Params,
-    stats: Stats,
+    scales: Scales,
     hypers: Hypers,
     batch: Batch,
     advantage: Array | None = None,
@@ -95,13 +121,17 @@ def ppo_terms(
     Args:
         parts: of the algorithm.
         params: of the network.
-        stats: of the value codec.
+        scales: of values and observations.
         hypers: scheduled values.
         batch: the rows.
         advantage: `[H, N]`, used as it is; None takes `policy_advantage` of these rows.
         key: for an entropy estimated from samples; None takes its expectation.
     """
-    (logits, value_raw), _ = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
+    obs = read_obs(parts.algo, scales.obs, batch.obs)
+    (logits, value_raw), carry = parts.net.unroll(params, batch.carry, obs, batch.reset)
+    if parts.algo.advantage_when == "minibatch" and not isinstance(batch.terminated, tuple):
+        anew = advantages_anew(parts, params, scales, batch, value_raw, carry)
+        batch = batch._replace(advantage=anew.advantage_t, target=anew.target_t)
     log_prob = parts.head.log_prob(logits, batch.legal, batch.action)
     if advantage is None:
         ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
@@ -109,26 +139,53 @@ def ppo_terms(
     clip_vf_eps = hypers.get("clip_vf_eps", 0.0)
     return Terms(
         policy=clipped_surrogate(log_prob, batch.log_prob_old, advantage, hypers["clip_eps"]),
-        value=parts.codec.loss(value_raw, batch.target, batch.value_old, clip_vf_eps, stats),
+        value=parts.codec.loss(value_raw, batch.target, batch.value_old, clip_vf_eps, scales.value),
         entropy=parts.head.entropy(logits, batch.legal, key),
         log_prob=log_prob,
         logits=logits,
     )
 
 
+def advantages_anew(
+    parts: Parts, params: Params, scales: Scales, batch: Batch, value_raw: Array, carry: Any
+) -> Advantages:
+    """Advantages and targets of rows with the values of the moment; constants for gradients.
+
+    Args:
+        parts: of the algorithm.
+        params: of the network.
+        scales: of values and observations.
+        batch: the rows, with what `algo.advantage_when = minibatch` needs of them.
+        value_raw: `[H, N, width]`: what the network says to the rows' observations.
+        carry: its memory after the rows.
+    """
+    algo = parts.algo
+    value_t = parts.codec.decode(value_raw, scales.value)
+    if algo.value_forward == "both":
+        obs_next = read_obs(algo, scales.obs, batch.obs_next)
+        (_, raw), _ = parts.net.unroll(params, batch.carry, obs_next, jnp.zeros_like(batch.reset))
+        value_tp1 = parts.codec.decode(raw, scales.value)
+    else:
+        obs_last = read_obs(algo, scales.obs, batch.obs_last)
+        (_, raw), _ = parts.net.apply(params, carry, obs_last, batch.reset_last)
+        value_tp1 = jnp.concatenate([value_t[1:], parts.codec.decode(raw, scales.value)[None]])
+    found = variant_gae(batch.reward, value_t, value_tp1, batch.terminated, batch.truncated, *variant(algo))
+    return jax.lax.stop_gradient(found)
+
+
 def ppo_loss(
-    parts: Parts, params: Params, stats: Stats, hypers: Hypers, batch: Batch, key: Key | None = None
+    parts: Parts, params: Params, scales: Scales, hypers: Hypers, batch: Batch, key: Key | None = None
 ) -> tuple[Array, Metrics]:
     """The loss of one minibatch, and what there is to say about it.
 
-    Clipped surrogate + `vf_coef` x value loss - `ent_coef` x entropy (Schulman et al. 2017, eq. 9), each a mean over
-    the steps that are trained on.
+    Clipped surrogate + `value_weight` x value loss - `ent_coef` x entropy (Schulman et al. 2017, eq. 9), each a mean
+    over the steps that are trained on.
     """
     weight, clip_eps = batch.weight, hypers["clip_eps"]
-    terms = ppo_terms(parts, params, stats, hypers, batch, key=key)
+    terms = ppo_terms(parts, params, scales, hypers, batch, key=key)
     log_prob = terms.log_prob
     policy_loss, value_loss, entropy = (mean(term, weight) for term in (terms.policy, terms.value, terms.entropy))
-    total = policy_loss + parts.algo.vf_coef * value_loss - hypers["ent_coef"] * entropy
+    total = policy_loss + value_weight(parts.algo) * value_loss - hypers["ent_coef"] * entropy
     reports = {
         "policy_loss": policy_loss,
         "value_loss": value_loss,

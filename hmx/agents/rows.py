@@ -15,6 +15,7 @@ from hmx.agents.collector import Rollout
 from hmx.config.schema import AlgoConfig
 from hmx.rl.advantages import Advantages, bootstraps, gae, vtrace_gae
 from hmx.rl.priorities import draw_rows, importance_weights, row_magnitude, row_probs
+from hmx.rl.variants import variant_gae
 from hmx.types import Array, Key, Max, Mean, Metrics, Sum
 
 
@@ -36,9 +37,15 @@ class Batch(NamedTuple):
     carry: Any  # [N, ...]: the memory before the row
     advantage_next: Array  # [N]: advantage of the step after the row
     row_weight: Array  # [N]: importance weight of the row
+    # for advantages computed anew per minibatch, else ():
+    terminated: Any = ()
+    truncated: Any = ()
+    obs_next: Any = ()  # that each step led to
+    obs_last: Any = ()  # [N, ...]: after the row
+    reset_last: Any = ()  # [N]: that one is the first of an episode
 
 
-ROW_LEAVES = ("carry", "advantage_next", "row_weight")
+ROW_LEAVES = ("carry", "advantage_next", "row_weight", "obs_last", "reset_last")
 
 
 def make_rows(rollout: Rollout, algo: AlgoConfig, horizon: int) -> Batch:
@@ -46,10 +53,13 @@ def make_rows(rollout: Rollout, algo: AlgoConfig, horizon: int) -> Batch:
 
     Args:
         rollout: with its memory at every row's start, if there is one.
-        algo: discount, lambda, and what becomes of a row's last step.
+        algo: how advantages are made, and what becomes of a row's last step.
         horizon: steps of a row; divides T.
     """
     seen = rollout.transitions
+    if algo.reward_scale != 1.0:
+        seen = seen._replace(reward_tp1=seen.reward_tp1 * algo.reward_scale)
+        rollout = rollout._replace(transitions=seen)
     shape = seen.reward_tp1.shape
     num_rows = math.prod(shape) // horizon
 
@@ -83,21 +93,49 @@ def make_rows(rollout: Rollout, algo: AlgoConfig, horizon: int) -> Batch:
         advantages = row_advantages(batch, jnp.ones_like(nothing), algo)
         weight = batch.weight.at[-1].set(0.0) if algo.row_end == "mask" else batch.weight
         return batch._replace(advantage=advantages.advantage_t, target=advantages.target_t, weight=weight)
-    whole = gae(
-        seen.reward_tp1,
-        seen.value_t,
-        rollout.value_last,
-        seen.value_final_tp1,
-        seen.terminated_tp1,
-        seen.truncated_tp1,
-        algo.gamma,
-        algo.gae_lambda,
-    )
+    whole = rollout_advantages(rollout, algo)
     first = whole.advantage_t[::horizon]  # of each row
     following = jnp.concatenate([first[1:], jnp.zeros_like(first[:1])])
-    return batch._replace(
+    batch = batch._replace(
         advantage=rows(whole.advantage_t), target=rows(whole.target_t), advantage_next=following.reshape(num_rows)
     )
+    if algo.advantage_when == "rollout" or isinstance(rollout.obs_last, tuple):
+        return batch
+    last = jnp.concatenate([seen.obs_t[horizon::horizon], rollout.obs_last[None]])
+    reset_last = jnp.concatenate([seen.reset_t[horizon::horizon], rollout.reset_last[None]])
+    return batch._replace(
+        terminated=rows(seen.terminated_tp1),
+        truncated=rows(seen.truncated_tp1),
+        obs_next=jax.tree.map(rows, seen.final_obs_tp1),
+        obs_last=last.reshape(num_rows, *last.shape[3:]),
+        reset_last=jnp.broadcast_to(reset_last[..., None], last.shape[:3]).reshape(num_rows),
+    )
+
+
+def rollout_advantages(rollout: Rollout, algo: AlgoConfig) -> Advantages:
+    """Advantages and targets `[T, E, A]` with the values that were said while playing."""
+    seen = rollout.transitions
+    ends = (seen.terminated_tp1, seen.truncated_tp1)
+    plain = algo.advantage != "brax" and (algo.gae_axis, algo.episode_end) == ("time", "bootstrap")
+    if plain and algo.value_forward == "shift":
+        return gae(
+            seen.reward_tp1, seen.value_t, rollout.value_last, seen.value_final_tp1, *ends, algo.gamma, algo.gae_lambda
+        )
+    value_tp1 = jnp.concatenate([seen.value_t[1:], rollout.value_last[None]])
+    if algo.value_forward == "both" and algo.advantage_when == "rollout":
+        value_tp1 = seen.value_final_tp1
+    value_tp1 = jnp.where(seen.truncated_tp1, seen.value_final_tp1, value_tp1)
+    reward, value, after, terminated, truncated = (
+        leaf.reshape(leaf.shape[0], -1) for leaf in (seen.reward_tp1, seen.value_t, value_tp1, *ends)
+    )
+    found = variant_gae(reward, value, after, terminated, truncated, *variant(algo))
+    return Advantages(*(leaf.reshape(seen.value_t.shape) for leaf in found))
+
+
+def variant(algo: AlgoConfig) -> tuple[float, float, str, str, str]:
+    """The last arguments of `variant_gae`."""
+    form = "brax" if algo.advantage == "brax" else "gae"
+    return algo.gamma, algo.gae_lambda, algo.episode_end, form, algo.gae_axis
 
 
 def row_advantages(batch: Batch, ratio: Array, algo: AlgoConfig) -> Advantages:

@@ -19,6 +19,7 @@ from hmx.analysis.gradients import gather, layers, make_group_gradients
 from hmx.analysis.measures import Measures, Sums, clip_scale, crossfit, measure
 from hmx.analysis.probe import Probe, Prober, by_group, group_index, in_parts, make_prober, part_width, play, take
 from hmx.config.schema import Config
+from hmx.config.switches import value_weight
 from hmx.env.protocol import Env
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
@@ -129,6 +130,11 @@ def make_reporter(cfg: Config, env: Env, spec: Spec) -> Reporter:
         HmxError: the request makes no sense (exit code 2).
     """
     check(spec)
+    if cfg.algo.obs_norm == "env":
+        raise HmxError(
+            "a report plays without the trainer's steps, in which algo.obs_norm = env normalises",
+            "train with algo.obs_norm = network to have reports",
+        )
     parts = make_parts(cfg, env)
     prober = partial(
         make_prober,
@@ -156,6 +162,11 @@ def _report(
     kit: _Kit, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
 ) -> GradReport:
     parts, spec = kit.parts, kit.spec
+    if reference is not None and parts.algo.obs_norm != "none":
+        raise HmxError(
+            "the reference reads observations by statistics of its own, which a report does not know",
+            "leave out --reference, or compare policies trained with algo.obs_norm = none",
+        )
     _check_memory(spec, state.params)
     again = jax.random.clone(key)
     probe = play(kit.probers[spec.keys == "common"], state, key, parts.algo, parts.horizon, reference)
@@ -167,7 +178,7 @@ def _report(
     batch = _Batch(probe, params, rest, kit.gradients[reference is not None])
     members = np.arange(spec.per_group)
     sums, checks = _sums(kit, batch, members)
-    coefs = coefficients(parts.algo.vf_coef, hypers, spec.kl_coef)
+    coefs = coefficients(value_weight(parts.algo), hypers, spec.kl_coef)
     score = _score(kit, probe, members)
     measures = measure(sums, split(score, spec.buckets, _own_zero(spec)), coefs, layers(params))
     return GradReport(

@@ -39,6 +39,20 @@ SHAPE_KEYS: tuple[str, ...] = (
 )
 """What a checkpoint's arrays, and the meaning of its parameters, depend on: fixed for the life of a run."""
 
+LATER_SHAPE_KEYS: tuple[str, ...] = (
+    "env.action_repeat",
+    "env.reset_on_done",
+    "net.value_hidden",
+    "net.norm_order",
+    "net.std",
+    "net.std_min",
+    "algo.obs_norm",
+    "algo.obs_norm_ddof",
+    "algo.obs_norm_clip",
+    "algo.reward_scale",
+)
+"""The same, of keys younger than some checkpoints: in a digest only where they are not at their defaults."""
+
 
 class Parsed(NamedTuple):
     """A configuration file: values by dotted key as written, and the line of each (0: not found)."""
@@ -129,7 +143,8 @@ def digest(cfg: Config) -> str:
 def shape_digest(cfg: Config, keys: tuple[str, ...] = SHAPE_KEYS) -> str:
     """SHA-256 over `SHAPE_KEYS`, or those of an earlier schema: equal where checkpoints fit each other."""
     data = to_dict(cfg)
-    return sha256({key: data[FIELDS[key].section][FIELDS[key].name] for key in keys})
+    later = tuple(key for key in LATER_SHAPE_KEYS if get(cfg, key) != FIELDS[key].default)
+    return sha256({key: data[FIELDS[key].section][FIELDS[key].name] for key in (*keys, *later)})
 
 
 def sha256(data: Any) -> str:

@@ -10,7 +10,7 @@ from hmx.config import derive
 from hmx.config.env_facts import env_facts
 from hmx.config.fields import get
 from hmx.config.schema import Config
-from hmx.config.switches import BUGS, value_multiplier
+from hmx.config.switches import BUGS, value_weight
 
 
 class Row(NamedTuple):
@@ -73,7 +73,7 @@ def _episode_end(cfg: Config) -> str:
 def _value_loss(cfg: Config) -> str:
     algo = cfg.algo
     loss = "cross-entropy" if algo.value_target == "two_hot" else "mean squared error"
-    factor = algo.vf_coef if algo.value_target == "two_hot" else value_multiplier(cfg)
+    factor = value_weight(algo) * (1.0 if algo.value_target == "two_hot" else 0.5)
     clip = f"clipped at {algo.clip_vf_eps:g}" if algo.clip_vf_eps else "not clipped"
     clips = algo.max_grad_norm and algo.grad_clip == "joint"
     felt = "" if cfg.net.shared_torso or clips else "; Adam cancels the factor: separate networks, no joint clip"

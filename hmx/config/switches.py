@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hmx.config.problem import Problem
-from hmx.config.schema import Config
+from hmx.config.schema import AlgoConfig, Config
 
 BUGS = {
     "algo.gae_axis": ("batch", "advantages are summed over unrelated rows"),
@@ -14,9 +14,9 @@ BUGS = {
 """Key -> the value that reproduces a known bug of an implementation, and what the bug does."""
 
 
-def value_multiplier(cfg: Config) -> float:
-    """What the mean squared error of the value is multiplied by in the loss."""
-    return cfg.algo.vf_coef * (0.5 if cfg.algo.vf_half else 1.0)
+def value_weight(algo: AlgoConfig) -> float:
+    """The weight of the value loss, which is half the mean squared error (or the cross-entropy of two_hot)."""
+    return algo.vf_coef if algo.vf_half else 2.0 * algo.vf_coef
 
 
 def is_plain(cfg: Config) -> bool:

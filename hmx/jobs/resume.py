@@ -33,7 +33,7 @@ from hmx.runs.sinks import Sink
 
 SCHEMA = 1
 
-FIXED = (*codec.SHAPE_KEYS, "algo.num_steps", "run.seed", "run.name", "run.root")
+FIXED = (*codec.SHAPE_KEYS, *codec.LATER_SHAPE_KEYS, "algo.num_steps", "run.seed", "run.name", "run.root")
 """What cannot change in the life of a run: the meaning of its state, of its counters or of its place."""
 
 

@@ -47,6 +47,7 @@ _TRAIN = (
     MetricInfo("train/mean_episode_return", "reward", "up", "mean", "undiscounted return of the episodes that ended"),
     MetricInfo("train/mean_episode_length", "steps", "none", "mean", "length of the episodes that ended"),
     MetricInfo("train/num_episodes", "episodes", "none", "sum", "episodes that ended"),
+    MetricInfo("train/cut_frac", "share", "none", "mean", "share of steps at which the step limit cut an episode"),
     MetricInfo("train/policy_loss", "", "none", "mean", "clipped surrogate loss of the policy"),
     MetricInfo("train/value_loss", "", "down", "mean", "loss of the value head, before its weight"),
     MetricInfo("train/total_loss", "", "none", "mean", "weighted sum of policy, value and entropy terms"),
@@ -54,6 +55,13 @@ _TRAIN = (
     MetricInfo("train/clip_frac", "share", "none", "mean", "share of samples whose ratio lies outside the clip range"),
     MetricInfo(
         "train/entropy", "nats", "none", "mean", "entropy of the policy over the legal actions, as the loss rewards it"
+    ),
+    MetricInfo(
+        "train/max_entropy",
+        "nats",
+        "none",
+        "mean",
+        "largest possible entropy: log of the number of legal actions, or log 2 per dimension of a continuous one",
     ),
     MetricInfo("train/std", "", "none", "mean", "deviation of continuous actions before the squash"),
     MetricInfo("train/explained_variance", "share", "up", "mean", "share of the returns' variance the value explains"),

@@ -17,7 +17,7 @@ class RunningStats(NamedTuple):
     `count` is a 64-bit number in two words, high and low, since a float32 stops counting at 16.7 million.
     """
 
-    count: Array  # [2] uint32
+    count: Array  # type: ignore[assignment] # [2] uint32
     mean: Array  # [*obs_shape] float32; 0 before any data
     var: Array  # [*obs_shape] float32, over n; 1 before any data
 
