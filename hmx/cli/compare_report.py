@@ -82,7 +82,7 @@ def interval(found: Found | None, sign: str = "") -> str:
     if width <= 0:
         shown = [f"{sign if v > 0 else ''}{figure(v)}" for v in found.values() if v is not None]
     else:
-        decimals = min(max(1 - math.floor(math.log10(width)), 0), 12)
+        decimals = min(max(1 - math.floor(math.log10(width / 2)), 0), 12)
         shown = [f"{v if round(v, decimals) else 0.0:{sign},.{decimals}f}" for v in found.values()]
     return shown[0] if len(shown) == 1 else f"{shown[0]} [{shown[1]}, {shown[2]}]"
 
@@ -235,9 +235,9 @@ def _spread(side: Found) -> str:
 
 def _reached(threshold: Found, what: str) -> str:
     value, missed = threshold[what], threshold["of"] - threshold["reached"]
-    if missed == threshold["of"]:
+    if value is None:
         return f"not reached {missed}/{threshold['of']}"
-    shown = "-" if value is None else f"{value:,.0f}" if what == "steps" else duration(value)
+    shown = f"{value:,.0f}" if what == "steps" else duration(value)
     return shown + (f" (not reached {missed}/{threshold['of']})" if missed else "")
 
 

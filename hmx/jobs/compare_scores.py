@@ -12,7 +12,8 @@ from hmx.analysis.aggregates import band
 from hmx.jobs.compare_read import Array, Seed, Series
 
 POINTS = 100  # of a drawn curve
-SMOOTHING = 0.02  # share of the compared steps that a value is averaged over before it counts as reached
+SMOOTHING = 0.05  # share of the compared steps that a value is averaged over before it counts as reached
+REPORTS = 3  # updates that at least are averaged: the first episodes to end are the short ones, and no fair sample
 
 NOT_FINITE = "is not finite at the end"
 NO_VALUE = "was never reported"
@@ -83,7 +84,10 @@ def area(series: Series | None, end: float) -> float | None:
 
 
 def reached(series: Series | None, threshold: float, end: float, up: bool = True) -> Reached | None:
-    """When the mean over the `SMOOTHING` before first was at least (`up`) or at most the threshold; None if never."""
+    """When the mean over what came before was first at least (`up`) or at most the threshold; None if never.
+
+    The mean is over the last `SMOOTHING` of the steps that are compared, and over `REPORTS` updates at least.
+    """
     if series is None:
         return None
     series = series.until(end)
@@ -94,10 +98,10 @@ def reached(series: Series | None, threshold: float, end: float, up: bool = True
     bad = np.concatenate([[0], np.cumsum(~good)])
     first = np.searchsorted(series.steps, series.steps - SMOOTHING * end, side="right")
     last = np.arange(1, len(series.steps) + 1)
-    first = np.minimum(first, last - 1)
+    first = np.maximum(np.minimum(first, last - REPORTS), 0)
     means = (totals[last] - totals[first]) / (counts[last] - counts[first])
     enough = (means >= threshold) if up else (means <= threshold)
-    enough &= bad[last] == bad[first]
+    enough &= (bad[last] == bad[first]) & (last - first >= REPORTS)
     hits = np.flatnonzero(enough)
     return Reached(float(series.steps[hits[0]]), float(series.time[hits[0]])) if len(hits) else None
 

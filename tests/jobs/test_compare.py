@@ -239,7 +239,7 @@ def test_the_area_is_that_of_straight_lines_held_level_at_the_ends(tmp_path):
 
 
 def test_thresholds_count_who_reached_them_and_when(tmp_path):
-    rise = {0: [0.0, 0.5, 1.0, 1.0], 1: [0.0, 0.0, 0.5, 1.0], 2: [0.0] * 4}
+    rise = {0: [0.0, 1.0, 1.0, 1.0], 1: [1.0, 1.0, 1.0, 0.0], 2: [0.0] * 4}
     path = write_metrics(tmp_path / "metrics.jsonl", rise, rate=STEPS * 3.0)
     (row,) = compare(path, path, spec=Spec(thresholds=(("", 0.9),))).tasks[0].sides[0].thresholds
     assert (row.reached, row.of, row.steps, row.seconds) == (2, 3, 4 * STEPS, 4.0)

@@ -39,16 +39,27 @@ def test_nan_at_the_end_is_no_value_and_before_it_no_matter():
 
 def test_a_single_lucky_value_does_not_reach_a_threshold():
     noisy = series([0.0] * 50 + [1.0] + [0.0] * 49, steps=np.arange(1, 101))
-    assert reached(noisy, 0.9, 100) is None
-    assert reached(noisy, 0.4, 100) == Reached(51.0, 51 / 5)
+    assert reached(noisy, 0.4, 100) is None
+    assert reached(noisy, 0.2, 100) == Reached(51.0, 51 / 5)  # a fifth, over five updates
+
+
+def test_the_first_updates_do_not_reach_a_threshold():
+    assert reached(series([5.0, 0.0, 0.0, 5.0]), 4.0, 40) is None
+    assert reached(series([5.0, 5.0]), 4.0, 20) is None
+    assert reached(series([5.0, 5.0, 5.0]), 4.0, 30) == Reached(30.0, 6.0)
+
+
+def test_a_threshold_counts_episodes():
+    assert reached(series([0.0, 0.0, 3.0], weights=[1, 1, 1]), 2.0, 30) is None
+    assert reached(series([0.0, 0.0, 3.0], weights=[1, 1, 4]), 2.0, 30) == Reached(30.0, 6.0)
 
 
 def test_a_threshold_from_above():
-    assert reached(series([3.0, 2.0, 1.0]), 2.0, 30, up=False) == Reached(20.0, 4.0)
+    assert reached(series([3.0, 2.0, 1.0, 1.0]), 1.5, 40, up=False) == Reached(40.0, 8.0)
 
 
 def test_nan_reaches_nothing():
-    assert reached(series([np.nan, np.nan]), 0.0, 20) is None
+    assert reached(series([np.nan, np.nan, 1.0, 1.0]), 0.0, 40) is None
 
 
 def test_a_median_that_was_not_reached_is_none():
