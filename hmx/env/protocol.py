@@ -27,6 +27,7 @@ class EnvSpec(NamedTuple):
     state_axis: int = 0  # the axis of E in every leaf of the state: 0 or -1
     decode: Callable[[Array], Array] | None = None  # packed observation -> float32 features [..., F]
     cells: Callable[[Array], tuple[Array, Array]] | None = None  # -> scalars [..., S] and board cells [..., C, F]
+    level: Callable[[Array], Array] | None = None  # observation -> how far the episode has come, int32 [...]
 
 
 class Env(NamedTuple):
