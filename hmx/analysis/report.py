@@ -19,13 +19,13 @@ from hmx.analysis.components import COMPONENTS, KL_KINDS, Checks, Group, coeffic
 from hmx.analysis.gradients import gather, layers, make_group_gradients
 from hmx.analysis.measures import Measures, Sums, clip_scale, crossfit, measure
 from hmx.analysis.probe import Probe, Prober, group_index, in_parts, make_prober, one_group, part_width, play, take
+from hmx.analysis.ranking import BY, Figure, Ranker, make_ranker, score
 from hmx.config.schema import Config
 from hmx.config.switches import value_weight
 from hmx.env.protocol import Env
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
-BY = ("reward_std", "return", "length", "td")
 ADVANTAGES = ("trainer", "group", "group-std")
 KEYS = ("independent", "common", "both")
 MAX_EPISODES = 1 << 20
@@ -118,6 +118,7 @@ class _Kit(NamedTuple):
     probers: dict[bool, Prober]  # by: whether transition keys are common
     gradients: dict[bool, Callable[..., Any]]  # by: whether there is a reference
     codec: Callable[..., Any]
+    ranker: Ranker
 
 
 class _Batch(NamedTuple):
@@ -127,6 +128,7 @@ class _Batch(NamedTuple):
     params: Params
     rest: tuple[Any, ...]  # value statistics and hyperparameters
     gradients: Callable[..., Any]
+    figure: Figure | None
 
 
 def make_reporter(cfg: Config, env: Env, spec: Spec) -> Reporter:
@@ -139,6 +141,8 @@ def make_reporter(cfg: Config, env: Env, spec: Spec) -> Reporter:
         HmxError: the request makes no sense (exit code 2).
     """
     check(spec)
+    if cfg.algo.name != "ppo":
+        raise HmxError(f"gradient reports know the loss of ppo, and this is {cfg.algo.name}", "give a run of ppo")
     if cfg.algo.obs_norm == "env":
         raise HmxError(
             "a report plays without the trainer's steps, in which algo.obs_norm = env normalises",
@@ -155,15 +159,17 @@ def make_reporter(cfg: Config, env: Env, spec: Spec) -> Reporter:
         horizon=parts.horizon,
         limit=spec.max_length,
     )
+    probers = {common: prober(common=common) for common in (False, True)}
     kit = _Kit(
         parts,
         spec,
-        probers={common: prober(common=common) for common in (False, True)},
+        probers=probers,
         gradients={
             there: make_group_gradients(at_place(ppo_sums(parts, spec.kl)), live(spec.kl, there))
             for there in (False, True)
         },
         codec=jax.jit(partial(fit_codec, parts)),
+        ranker=make_ranker(parts, probers[spec.keys == "common"], spec.by),
     )
     return partial(_report, kit)
 
@@ -206,12 +212,13 @@ def _report(
     other = play(kit.probers[True], state, again, parts.algo, parts.horizon) if both else None
     params, stats = kit.codec(state, probe.batch)
     rest = (stats, {name: jnp.float32(value) for name, value in hypers.items()})
-    batch = _Batch(probe, params, rest, kit.gradients[reference is not None])
+    figure = kit.ranker.figure(probe, state, key) if kit.ranker.figure else None
+    batch = _Batch(probe, params, rest, kit.gradients[reference is not None], figure)
     members = np.arange(spec.per_group)
     sums, checks = _sums(kit, batch, members)
     coefs = coefficients(value_weight(parts.algo), hypers, spec.kl_coef)
-    score = _score(kit, probe, members)
-    measures = measure(sums, split(score, spec.buckets, _own_zero(spec)), coefs, layers(params))
+    ranks = score(figure, probe.returns, members)
+    measures = measure(sums, split(ranks, spec.buckets, _own_zero(spec)), coefs, layers(params))
     return GradReport(
         spec=spec,
         coefs=coefs,
@@ -222,7 +229,7 @@ def _report(
         cut=probe.cut,
         reward_std=reward_std(probe.returns),
         rv_action=None if other is None else reward_std(other.returns),
-        score=score,
+        score=ranks,
         one_start=probe.one_start,
         ratio_error=float(checks.ratio_error),
         approx_kl=float(checks.approx_kl),
@@ -260,28 +267,11 @@ def _frozen_advantage(kit: _Kit, probe: Probe, members: np.ndarray[Any, Any]) ->
     return jnp.broadcast_to(per_row[None], probe.batch.advantage.shape)
 
 
-def _score(kit: _Kit, probe: Probe, members: np.ndarray[Any, Any]) -> Floats:
-    match kit.spec.by:
-        case "reward_std":
-            return reward_std(probe.returns[:, members])
-        case "return":
-            return np.asarray(probe.returns[:, members].mean(1))
-        case "length":
-            return np.asarray(probe.lengths[:, members].mean(1))
-    rows = probe.batch
-    error = np.asarray(jnp.abs(rows.reward + kit.parts.algo.gamma * rows.bootstrap - rows.value_old), np.float64)
-    weight = np.asarray(rows.weight, np.float64) * np.isin(probe.member, members)
-    total, count = (
-        np.bincount(probe.group, x.sum(0), kit.spec.groups) for x in (np.where(weight > 0, error, 0.0), weight)
-    )
-    return np.asarray(total / np.maximum(count, 1.0))
-
-
 def _crossfit(kit: _Kit, batch: _Batch, coefs: Mapping[str, float]) -> dict[str, dict[str, float]]:
     members, half = np.arange(kit.spec.per_group), kit.spec.per_group // 2
     turns = (members[:half], members[half:])
     halves = [_sums(kit, batch, turn)[0] for turn in turns]
-    scores = np.stack([_score(kit, batch.probe, turn) for turn in turns])
+    scores = np.stack([score(batch.figure, batch.probe.returns, turn) for turn in turns])
     return crossfit(halves, scores, kit.spec.buckets, coefs, _own_zero(kit.spec))
 
 

@@ -50,7 +50,9 @@ Seed = Annotated[
     int | None, ask("--seed", "N", "Seed of the probe; the run's by default.", _PROBE, min=0, max=MAX_SEED)
 ]
 Buckets = Annotated[int, ask("--buckets", "N", "Buckets of groups.", _MEASURE)]
-By = Annotated[str, ask("--by", "FIGURE", "What ranks the groups: reward_std, return, length or td.", _MEASURE)]
+By = Annotated[
+    str, ask("--by", "FIGURE", "What ranks the groups: reward_std, return, length, level, td or consequence.", _MEASURE)
+]
 RankZeros = Annotated[
     bool, switch("--rank-zeros", "Rank groups without variance too, instead of a bucket of their own.", _MEASURE)
 ]

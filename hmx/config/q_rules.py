@@ -18,11 +18,12 @@ PPO_ONLY: tuple[str, ...] = (
     "env.reset_on_done", "env.full_reset_every", "net.value_hidden", "net.gain_policy", "net.gain_value", "net.std",
     "net.std_min", "algo.obs_norm", "algo.obs_norm_update", "algo.obs_norm_ddof", "algo.obs_norm_clip",
     "algo.reward_scale", "algo.advantage_when", "algo.gae_axis", "algo.episode_end", "algo.value_forward",
-    "algo.vf_half", "algo.entropy", "net.shared_torso", "net.rnn", "net.rnn_hidden", "algo.bptt_horizon", "algo.update_epochs", "algo.num_minibatches",
-    "algo.gae_lambda", "algo.advantage", "algo.vtrace_rho_clip", "algo.vtrace_c_clip", "algo.row_end", "algo.norm_adv",
-    "algo.clip_eps", "algo.clip_schedule", "algo.clip_end", "algo.clip_vf_eps", "algo.clip_vf_schedule",
-    "algo.clip_vf_end", "algo.vf_coef", "algo.ent_coef", "algo.ent_schedule", "algo.ent_end", "algo.prio_alpha",
-    "algo.prio_beta0", "algo.prio_weights", "algo.prio_weight_clip", "algo.value_target", "algo.auto_scale",
+    "algo.vf_half", "algo.entropy", "net.shared_torso", "net.rnn", "net.rnn_hidden", "algo.bptt_horizon",
+    "algo.update_epochs", "algo.num_minibatches", "algo.gae_lambda", "algo.advantage", "algo.vtrace_rho_clip",
+    "algo.vtrace_c_clip", "algo.row_end", "algo.norm_adv", "algo.clip_eps", "algo.clip_schedule", "algo.clip_end",
+    "algo.clip_vf_eps", "algo.clip_vf_schedule", "algo.clip_vf_end", "algo.vf_coef", "algo.ent_coef",
+    "algo.ent_schedule", "algo.ent_end", "algo.prio_alpha", "algo.prio_beta0", "algo.prio_weights",
+    "algo.prio_weight_clip", "algo.value_target", "algo.auto_scale",
 )  # fmt: skip
 """Options outside these tables that Q-learning does not read."""
 
@@ -92,6 +93,12 @@ def first_learning_update(cfg: Config) -> int:
 
 def problems(cfg: Config, bad: set[str]) -> Iterator[Problem]:
     """What keeps Q-learning from running; rules of sizes only where no key in `bad` takes part."""
+    if cfg.env.id in ENV_IDS and env_facts(cfg.env).action_dim:
+        words = "its actions are continuous, and Q-learning chooses among a few"
+        yield Problem("continuous", ("env.id", "algo.name"), words, "algo.name=ppo")
+    if cfg.algo.grad_clip == "per_network":
+        words = "Q-learning has one network"
+        yield Problem("one_network", ("algo.grad_clip", "algo.name"), words, "algo.grad_clip=joint")
     yield from _score_problems(cfg)
     if bad.isdisjoint(_SIZE_KEYS):
         yield from _buffer_problems(cfg)

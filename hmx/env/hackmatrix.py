@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
-from hmx.env.observation import FLAT_SIZE, WORDS, cells_view, decode, packed
+from hmx.env.observation import FLAT_SIZE, WORDS, cells_view, decode, packed, stage_of
 from hmx.env.protocol import Env, EnvSpec
 from hmx.env.rewards import reward_terms
 from hmx.game import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
@@ -49,6 +49,7 @@ def spec(cfg: EnvConfig) -> EnvSpec:
         state_axis=-1,
         decode=decode if is_packed else None,
         cells=cells_view if is_packed else None,
+        level=stage_of,
     )
 
 

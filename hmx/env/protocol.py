@@ -28,6 +28,7 @@ class EnvSpec(NamedTuple):
     decode: Callable[[Array], Array] | None = None  # packed observation -> float32 features [..., F]
     cells: Callable[[Array], tuple[Array, Array]] | None = None  # -> scalars [..., S] and board cells [..., C, F]
     action_dim: int = 0  # numbers of a continuous action; 0 where actions are discrete
+    level: Callable[[Array], Array] | None = None  # observation -> how far the episode has come, int32 [...]
 
 
 class Env(NamedTuple):

@@ -16,6 +16,7 @@ from hmx.analysis.components import Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import gather, layers, make_group_gradients
 from hmx.analysis.measures import TOTAL, Sums, measure
 from hmx.analysis.probe import by_group, group_index, grouped, make_prober, play
+from hmx.analysis.ranking import make_ranker
 from hmx.analysis.report import Spec, check, make_reporter
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.autoreset import Game, batched
@@ -235,7 +236,8 @@ def test_members_share_their_start_and_groups_do_not():
 
 
 def coin_env(reward):
-    spec = EnvSpec("coin", (1,), jnp.float32, 2, 1, 0, ("coin",), (), ("a", "b"))
+    level = partial(jnp.round, decimals=1)
+    spec = EnvSpec("coin", (1,), jnp.float32, 2, 1, 0, ("coin",), (), ("a", "b"), level=lambda obs: level(obs[..., 0]))
 
     def move(core, action, key):
         return core, {"coin": reward(core, action)}, jnp.ones((), bool)
@@ -254,7 +256,9 @@ def coin():
 def with_spec(case, **change):
     """Another report with the programs that are compiled already."""
     kit, *_ = case.reporter.args
-    case.reporter = partial(case.reporter.func, kit._replace(spec=dataclasses.replace(SMALL, **change)))
+    spec = dataclasses.replace(SMALL, **change)
+    ranker = make_ranker(kit.parts, kit.probers[False], spec.by)
+    case.reporter = partial(case.reporter.func, kit._replace(spec=spec, ranker=ranker))
     return case.again()
 
 
@@ -279,6 +283,37 @@ def test_ranking_by_other_figures(coin):
     td = with_spec(coin, by="td")
     assert split(td.score, 2) == split(td.returns.mean(1), 2)  # an untrained critic expects about nothing
     assert (with_spec(coin, by="length").score == 1.0).all()
+
+
+def test_ranking_by_level_and_by_consequence(coin):
+    """The level is what the environment makes of what is seen; where actions do nothing they are of no consequence."""
+    level = with_spec(coin, by="level")
+    np.testing.assert_allclose(level.score, np.round(level.returns.mean(1) / 10, 1), atol=1e-6)
+    assert len(set(level.score)) > 2
+    assert (with_spec(coin, by="consequence").score == 0.0).all()
+    matters = Case(configure("corridor"), SMALL, coin_env(lambda core, action: 10.0 * core * action))
+    report = with_spec(matters, by="consequence")
+    paid = report.returns.max(1)
+    told = paid > 0.0  # groups in which somebody has chosen the action that pays
+    assert told.sum() > 3
+    np.testing.assert_allclose(report.score[told], paid[told], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cfg", "by", "words"),
+    [(configure("corridor"), "level", "corridor has no levels"), (RECALL, "consequence", "a network with memory")],
+    ids=["level", "consequence"],
+)
+def test_figures_that_are_not_to_be_had(cfg, by, words):
+    with pytest.raises(HmxError, match=words) as caught:
+        make_reporter(cfg, make_env(cfg.env, RewardWeights()), dataclasses.replace(SMALL, by=by))
+    assert caught.value.exit_code == ExitCode.USAGE and caught.value.hint
+
+
+def test_another_loss_is_refused():
+    cfg = configure("corridor", name="other")
+    with pytest.raises(HmxError, match="the loss of ppo, and this is other"):
+        make_reporter(cfg, make_env(cfg.env, RewardWeights()), SMALL)
 
 
 def test_another_policy_to_diverge_from(coin):

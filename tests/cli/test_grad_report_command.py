@@ -156,7 +156,7 @@ def test_the_command(hmx, tmp_path, trained, found):
     [
         (["corridor", "--groups", "2"], ExitCode.USAGE, ["2 groups cannot fill 4 buckets", "--groups 64"]),
         (["corridor", "--per-group", "1"], ExitCode.USAGE, ["no variance", "--per-group 8"]),
-        (["corridor", "--by", "luck"], ExitCode.USAGE, ["luck", "reward_std, return, length, td"]),
+        (["corridor", "--by", "luck"], ExitCode.USAGE, ["luck", "reward_std, return, length, level, td, consequence"]),
         (["corridor", "--checkpoint", "999"], ExitCode.ARTEFACT, ["there is no checkpoint", "checkpoints of this run"]),
         (["coridor"], ExitCode.ARTEFACT, ["did you mean corridor?"]),
         (["foreign"], ExitCode.ARTEFACT, ["foreign"]),

@@ -89,3 +89,11 @@ def test_the_rest_is_the_board_around_the_player(words, views):
         far = [window[5, :3], window[5, 8:], window[:3, 5], window[8:, 5]]
         expected = np.concatenate([window[3:8, 3:8].reshape(25, CELL_FEATURES), *far])
         np.testing.assert_array_equal(cells[n, BOARD**2 :], expected)
+
+
+def test_both_views_tell_the_stage(words):
+    stages = jnp.arange(1, 9)
+    shown = words[:8].at[:, 2 * V.PLANES + 4].set(stages.astype(jnp.uint32))
+    np.testing.assert_array_equal(observation.stage_of(shown), stages)
+    np.testing.assert_array_equal(observation.stage_of(jax.jit(observation.decode)(shown)), stages)
+    assert (observation.stage_of(words) >= 1).all()

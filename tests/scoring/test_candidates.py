@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hmx.env.corridor import make_corridor
 from hmx.env.rendezvous import make_rendezvous
 from hmx.scoring import Options, candidates, env_steps
 from hmx.scoring.candidates import joint_probs
@@ -94,3 +95,14 @@ def test_sampled_joint_actions_are_legal_and_never_twice():
 )
 def test_the_cost_is_actions_times_rollouts_times_horizon(options, expected):
     assert env_steps(Options(rollouts=4, horizon=10, **options), TWO, 7) == 7 * expected * 40
+
+
+@pytest.mark.parametrize("positions", [1, 24, 64])
+def test_compiled_they_are_the_same(positions):
+    """With a single alternative: a way of finding repeats that the compiler gets wrong has been there."""
+    taken = jax.random.bernoulli(jax.random.key(3), 0.5, (positions, 1)).astype(jnp.int32)
+    legal, keys = jnp.ones((positions, 1, 2), bool), jax.random.split(jax.random.key(0), positions)
+    spec, options = make_corridor(5, 0.0).spec, Options(actions="all")
+    got = jax.jit(lambda *given: candidates(options, spec, *given, None))(taken, legal, keys)
+    assert np.asarray(got.valid).all()
+    np.testing.assert_array_equal(got.action[:, 1], 1 - np.asarray(taken))
