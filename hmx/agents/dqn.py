@@ -185,19 +185,28 @@ def _play(parts: Parts, state: TrainState, hypers: Hypers, key: Key) -> tuple[Tr
     def act(carry: Any, obs: Array, legal: Array, reset: Array, k_act: Key) -> tuple[Decision, Any]:
         return _decide(parts, state.params, hypers["epsilon"], carry, obs, legal, k_act), carry
 
-    def play(now: tuple[Actors, ReplayState], step: Array) -> tuple[tuple[Actors, ReplayState], tuple[Metrics, Any]]:
-        actors, replay = now
-        after, played = play_step(parts.env, act, actors, jax.random.fold_in(key, step))
+    def play(now: tuple[Actors, ReplayState], step: tuple[Array, Any]) -> tuple[tuple[Actors, ReplayState], Metrics]:
+        (actors, replay), (number, old) = now, step
+        after, played = play_step(parts.env, act, actors, jax.random.fold_in(key, number))
         items = experience(actors.obs, actors.legal, actors.agent_done, played.decision.action, played.timestep)
-        # in this order, so that the buffer can be written in place
-        old, new = jax.lax.optimization_barrier((parts.replay.at(replay, replay.position), (items, actors.env_state)))
-        return (after, parts.replay.add(replay, *new)), (played.metrics, old)
+        # always the new: that they depend on the old is what lets the compiler write the buffer in place
+        new = choose(hypers["epsilon"] >= 0.0, (items, actors.env_state), old)
+        return (after, parts.replay.add(replay, *new)), played.metrics
 
     actors = Actors(*(getattr(state, name) for name in Actors._fields))
-    steps = jnp.arange(parts.cfg.algo.num_steps)
-    (actors, replay), (metrics, overwritten) = jax.lax.scan(play, (actors, state.replay), steps)
+    overwritten = _next_slots(parts, state.replay)
+    steps = jnp.arange(parts.cfg.algo.num_steps), overwritten
+    (actors, replay), metrics = jax.lax.scan(play, (actors, state.replay), steps)
     state = state._replace(**actors._asdict(), replay=replay, overwritten=overwritten)
     return state, over_time(metrics)
+
+
+def _next_slots(parts: Parts, replay: ReplayState) -> tuple[Any, Any]:
+    """What the slots hold that the next update writes to, a step after the other."""
+    steps = jnp.arange(parts.cfg.algo.num_steps)
+    places = (replay.position + steps * parts.cfg.env.num_envs) % parts.cfg.replay.capacity
+    stored: tuple[Any, Any] = jax.lax.map(lambda place: parts.replay.at(replay, place), places)
+    return stored
 
 
 def _learn(parts: Parts, state: TrainState, hypers: Hypers, key: Key) -> tuple[Learner, Metrics, Targets]:

@@ -22,6 +22,9 @@ from hmx.scoring import Policy, Positions, make_policy, q_gap, score
 from hmx.scoring.options import check
 from hmx.types import Array, Key, Max, Mean, Metrics
 
+_WITHOUT_SCORES = ("ess", "prob_ratio", "alpha_td", "nonfinite")
+"""What there is to say of a buffer in which nothing is scored; the rest takes sorting all of it."""
+
 
 def replay_options(cfg: Config, spec: EnvSpec) -> ReplayOptions:
     """How the buffer is prioritised; uniform replay is replay by TD error with exponent 0."""
@@ -134,7 +137,8 @@ def survey(parts: Parts, replay: ReplayState) -> tuple[ReplayState, Metrics]:
     if parts.replay_options.target_ess and not parts.cfg.score.every:
         replay = parts.replay.retune(replay)
     found = replay_metrics(replay, parts.replay_options)
-    return replay, {f"replay/{name}": metric for name, metric in found.items()}
+    known = found if parts.cfg.score.every else {name: found[name] for name in _WITHOUT_SCORES}
+    return replay, {f"replay/{name}": metric for name, metric in known.items()}
 
 
 def greedy_value(values: Array, legal: Array) -> Array:

@@ -15,6 +15,7 @@ from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, SECTIONS, get
 
 if TYPE_CHECKING:
+    from hmx.config.memory import Memory
     from hmx.jobs.evaluate import EvaluateResult, PolicyStats
     from hmx.jobs.train import Plan, TrainResult
 
@@ -80,7 +81,7 @@ def result(end: TrainResult) -> RenderableType:
         facts.add_row("" if number else "next", Text(command, "cyan"))
     parts: list[RenderableType] = []
     if end.evaluation:
-        parts.append(PolicyTable(end.evaluation, {"sampled": "trained"}))
+        parts.append(PolicyTable(end.evaluation, {"sampled": "trained", "greedy": "trained"}))
     return Group(*parts, facts)
 
 
@@ -129,6 +130,9 @@ def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:
     yield "run", f"{sizes.num_updates:,} updates, {sizes.total_env_steps:,} steps per seed"
     yield "chunk", f"{sizes.updates_per_chunk} updates in one compiled call"
     yield "checkpoints", f"{sizes.num_checkpoints} written, {data_size(planned.checkpoint_bytes)} kept on disk"
+    if planned.replay_ratio is not None:
+        yield "replay", f"each transition is trained on {planned.replay_ratio:g} times on average"
+        yield from replay_sizes(planned.memory)
     yield (
         "memory",
         f"{data_size(planned.state_bytes)} of state and {data_size(planned.rollout_bytes)} of rollout, "
@@ -137,6 +141,15 @@ def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:
     for change in planned.auto_scale:
         yield "scaled", change
     yield from planned.files.items()
+
+
+def replay_sizes(memory: Memory) -> Iterator[tuple[str, str]]:
+    """The parts that a buffer adds, and the total with its interval."""
+    for part in memory.parts:
+        if part.key.startswith(("replay_", "priority_", "scoring_")):
+            yield "", f"{part.label}: {data_size(part.bytes)}, {part.formula}"
+    low, high = memory.interval
+    yield "", f"about {data_size(memory.total)} in all, {data_size(low)} to {data_size(high)}"
 
 
 def data_size(count: float) -> str:

@@ -13,11 +13,14 @@ from rich.console import Console
 from hmx.cli import run_tables, tables
 from hmx.cli.boundary import print_json, say
 from hmx.cli.console import ConsoleSink, JsonSink
+from hmx.config import derive
+from hmx.config.q_memory import q_memory
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 
 if TYPE_CHECKING:
     from hmx.config.load import Loaded
+    from hmx.config.schema import Config
     from hmx.jobs.train import TrainResult
     from hmx.runs.sinks import Sink
 
@@ -27,9 +30,19 @@ def run(loaded: Loaded, *, force: bool, json: bool) -> None:
     from hmx.jobs.train import train
 
     def start(sinks: Sequence[Sink]) -> TrainResult:
+        _announce(loaded.config)
         return train(loaded.config, origins=loaded.origins, sinks=sinks, force=force, command_line=_command_line())
 
     _carry_out(start, json)
+
+
+def _announce(cfg: Config) -> None:
+    """The memory of a buffer, before it is allocated."""
+    if cfg.algo.name == "dqn" and not derive.problems(cfg):
+        memory = q_memory(cfg)
+        parts = {part.key: part for part in memory.parts}
+        stored = parts["replay_bytes"].bytes + parts["replay_states_bytes"].bytes
+        say("memory", f"{tables.data_size(memory.total)}, {tables.data_size(stored)} of it for the replay buffer")
 
 
 Changes = Mapping[str, str | None]  # dotted key -> text; None where the option was not given

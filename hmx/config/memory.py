@@ -97,7 +97,7 @@ def count_parameters(net: NetConfig, facts: EnvFacts, outputs: int = 1) -> int:
         facts: of the environment.
         outputs: of the value head.
     """
-    trunk, width = _trunk(net, facts)
+    trunk, width = trunk_parameters(net, facts)
     trunks = 1 if net.shared_torso else 2
     return trunks * trunk + (width + 1) * (facts.num_actions + outputs)
 
@@ -116,7 +116,7 @@ def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
     step_bytes = facts.obs_bytes + facts.num_actions + _STEP_BYTES
     row_bytes = step_bytes + _RESET_BYTES + _ROW_BYTES
     carry = _carry_bytes(net)
-    learning, acting = _floats(net, facts), _acting_floats(net, facts)
+    learning, acting = learning_floats(net, facts), acting_floats(net, facts)
     flags = steps // cfg.env.num_agents * _RESET_BYTES
     # what the agents see, the episode under way and who is done
     environments = envs * (facts.state_bytes + 2 * WORD + 1) + agents * (facts.obs_bytes + facts.num_actions + 1)
@@ -222,7 +222,7 @@ def _reads_board(net: NetConfig, facts: EnvFacts) -> bool:
     return facts.board is not None and net.kind in ("auto", "cells")
 
 
-def _trunk(net: NetConfig, facts: EnvFacts) -> tuple[int, int]:
+def trunk_parameters(net: NetConfig, facts: EnvFacts) -> tuple[int, int]:
     """Parameters of one trunk, and the width of what comes out of it."""
     total, width = 0, facts.features
     if facts.board is not None and _reads_board(net, facts):
@@ -243,7 +243,7 @@ def _carry_bytes(net: NetConfig) -> int:
     return _STATES[net.rnn] * net.rnn_hidden * WORD * (1 if net.shared_torso else 2)
 
 
-def _floats(net: NetConfig, facts: EnvFacts) -> int:
+def learning_floats(net: NetConfig, facts: EnvFacts) -> int:
     """Numbers that one sample keeps for its gradient.
 
     The features where they are decoded, the cells and their concatenation, and every hidden layer twice: its output
@@ -259,7 +259,7 @@ def _floats(net: NetConfig, facts: EnvFacts) -> int:
     return shared + (own + units + memory) * (1 if net.shared_torso else 2) + 2 * facts.num_actions
 
 
-def _acting_floats(net: NetConfig, facts: EnvFacts) -> int:
+def acting_floats(net: NetConfig, facts: EnvFacts) -> int:
     """Numbers that one agent needs to act: its features and the widest pair of layers."""
     features = facts.features + facts.decode
     if facts.board is not None and _reads_board(net, facts):

@@ -25,6 +25,7 @@ PPO_ONLY: tuple[str, ...] = (
 
 _MOST_JOINT_ACTIONS = 4096
 _LOW_COVERAGE = 0.1
+_LOW_RATIO = 0.05
 _SIZE_KEYS = (
     "env.id", "env.num_envs", "env.num_agents", "algo.num_steps", "dqn.n_step", "dqn.learn_starts", "replay.capacity",
     "score.every", "score.transitions", "score.coverage", "score.chunk", "run.total_steps",
@@ -152,6 +153,11 @@ def warnings(cfg: Config) -> Iterator[Problem]:
         words = "the run ends before the buffer holds that much: nothing is learned"
         works = f"dqn.learn_starts={max(cfg.run.total_steps // 20, 1)}"
         yield Problem("no_learning", ("dqn.learn_starts", "run.total_steps"), words, works)
+    if replay_ratio(cfg) < _LOW_RATIO:
+        words = f"a transition is trained on {replay_ratio(cfg):.4f} times on average"
+        wanted = math.ceil(cfg.env.num_envs * cfg.algo.num_steps / cfg.dqn.batch_size)
+        keys = ("dqn.gradient_steps", "dqn.batch_size", "env.num_envs", "algo.num_steps")
+        yield Problem("ratio_low", keys, words, f"algo.num_steps=4 or dqn.gradient_steps={wanted}")
     if not cfg.score.every:
         return
     if cfg.replay.mixing in ("uniform", "td"):

@@ -213,7 +213,7 @@ class ReplayConfig:
         choices=("max", "bound", "raw"),
     )
     survey_every: int = opt(
-        32, "updates between two looks at the whole buffer, for its metrics and target_ess", "updates"
+        128, "updates between two looks at the whole buffer, for its metrics and target_ess", "updates"
     )
 
 

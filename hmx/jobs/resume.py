@@ -27,6 +27,7 @@ from hmx.records.lock import RunLock
 from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
 from hmx.runs.compilation import enable_cache
+from hmx.runs.memory import memory_problem
 from hmx.runs.restoring import Restored, restore
 from hmx.runs.session import Session, device_name, make_sinks, open_session
 from hmx.runs.sinks import Sink
@@ -180,6 +181,8 @@ def _open(paths: RunPaths, changes: Mapping[str, Any]) -> _Opened:
     old = read_config(paths)
     cfg = apply(old, changes)
     session = open_session(cfg)
+    if problem := memory_problem(cfg):
+        raise problem
     restored = restore(session, paths)
     # A run killed between its last checkpoint and its evaluation still has the latter to do.
     if restored.update >= session.sizes.num_updates + _evaluation_missing(paths):

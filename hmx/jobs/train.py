@@ -14,7 +14,10 @@ import numpy as np
 from hmx.agents.types import TrainState
 from hmx.config import codec, derive
 from hmx.config.autoscale import auto_scale
+from hmx.config.memory import Memory
 from hmx.config.problem import line
+from hmx.config.q_memory import run_memory, stored_bytes
+from hmx.config.q_rules import replay_ratio
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import PolicyStats, make_player
@@ -27,7 +30,7 @@ from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import LoopResult, init_state
-from hmx.runs.memory import out_of_memory
+from hmx.runs.memory import memory_problem, out_of_memory
 from hmx.runs.session import (
     Diary,
     Session,
@@ -43,6 +46,9 @@ from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.sinks import Fanout, Sink
 
 SCHEMA = 1
+
+TRAINED = {"ppo": "sampled", "dqn": "greedy"}
+"""Algorithm -> the policy that its runs are judged by: a stochastic one learned to be so, an exploring one did not."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +96,8 @@ class Plan:
     checkpoint_bytes: int  # on disk, of those kept
     device: str
     auto_scale: tuple[str, ...]
+    memory: Memory  # what an update holds
+    replay_ratio: float | None  # how often a transition is trained on; None where nothing is replayed
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -107,6 +115,8 @@ class Plan:
             "checkpoint_bytes": self.checkpoint_bytes,
             "device": self.device,
             "auto_scale": list(self.auto_scale),
+            "memory": self.memory.to_json(),
+            "replay_ratio": self.replay_ratio,
             "warnings": list(self.warnings),
         }
 
@@ -137,6 +147,8 @@ def train(
     cfg, scaled = settle(cfg, origins)
     warning = enable_cache()
     session = open_session(cfg)
+    if too_large := memory_problem(cfg):
+        raise too_large
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)
     session = session._replace(cfg=with_name(cfg, paths))
 
@@ -185,8 +197,15 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         checkpoint_bytes=size * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
         device=device_name(),
         auto_scale=tuple(scaled),
-        warnings=tuple(line(problem) for problem in derive.warnings(cfg)),
+        memory=run_memory(cfg),
+        replay_ratio=replay_ratio(cfg) if cfg.algo.name == "dqn" else None,
+        warnings=(*(line(problem) for problem in derive.warnings(cfg)), *_refusal(cfg)),
     )
+
+
+def _refusal(cfg: Config) -> list[str]:
+    problem = memory_problem(cfg)
+    return [f"{problem.message}: train would refuse; {problem.hint}"] if problem else []
 
 
 def settle(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, list[str]]:
@@ -294,7 +313,7 @@ def _evaluate(
         return ()
     fanout.phase("evaluating")
     play = make_player(session, episodes)
-    for policy in ("random", "sampled"):
+    for policy in ("random", TRAINED[session.cfg.algo.name]):
         if guard.requested is None:
             rows += play(state, policy, session.cfg.run.seed)
     report = paths.reports / layout.EVALUATION
@@ -310,6 +329,8 @@ def _evaluate(
 def rollout_bytes(session: Session) -> int:
     """Bytes of the transitions of one update, over all seeds."""
     spec, cfg = session.env.spec, session.cfg
+    if cfg.algo.name == "dqn":
+        return stored_bytes(cfg) * session.sizes.batch_size * cfg.run.num_seeds
     obs = math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize
     # legal mask; action, log-probability, value, reward and final value of 4 bytes each; two flags per environment
     per_step = spec.num_agents * (obs + spec.num_actions + 5 * 4) + 2

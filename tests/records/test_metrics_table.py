@@ -91,7 +91,7 @@ def test_there_are_23_programs():
 def test_rows_are_well_formed():
     for name, row in METRICS.items():
         assert name == row.name
-        assert re.fullmatch(r"[a-z]+/[a-z_]+", name)
+        assert re.fullmatch(r"[a-z]+/[a-z][a-z0-9_]*", name)
         assert row.group in GROUPS
         assert row.direction in ("up", "down", "none")
         assert row.reduce in ("mean", "max", "sum", "last")
