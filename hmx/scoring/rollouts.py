@@ -18,12 +18,14 @@ class Returns(NamedTuple):
 
     total: Array  # float32: discounted reward, and the value of what was cut if the options say so
     ended: Array  # bool: the episode was over within the horizon
+    steps: Array  # int32: until it was, or the horizon
 
 
 class _Play(NamedTuple):
     env_state: EnvState
     action: Array  # [B, A]: the next one
     step: Array  # int32: steps played
+    steps: Array  # int32 [B]: of them, before the episode was over
     total: Array
     discount: Array  # what the next reward counts
     ended: Array
@@ -68,7 +70,7 @@ def rollouts(
         assert policy.value is not None
         value = policy.value(params, *end.last)
         total = total + jnp.where(end.terminated, 0.0, end.discount * value)
-    return Returns(total, end.ended)
+    return Returns(total, end.ended, end.steps)
 
 
 def _start(env: Env, env_state: EnvState, action: Array, keys: Key, options: Options) -> _Play:
@@ -77,7 +79,9 @@ def _start(env: Env, env_state: EnvState, action: Array, keys: Key, options: Opt
     if options.bootstrap:
         shown: Timestep = jax.eval_shape(env.step, env_state, action, keys)[1]
         last = jnp.zeros(shown.obs.shape, shown.obs.dtype), jnp.zeros(shown.legal.shape, bool)
-    return _Play(env_state, action, jnp.int32(0), zero, jnp.ones_like(zero), no, no, last)
+    return _Play(
+        env_state, action, jnp.int32(0), jnp.zeros_like(no, jnp.int32), zero, jnp.ones_like(zero), no, no, last
+    )
 
 
 def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array, options: Options) -> _Play:
@@ -90,6 +94,7 @@ def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array
         env_state,
         chosen,
         now.step + 1,
+        now.steps + going,
         total=now.total + jnp.where(going, now.discount * reward, 0.0),
         discount=jnp.where(going, now.discount * options.gamma, now.discount),
         ended=now.ended | timestep.terminated | timestep.truncated,

@@ -35,6 +35,7 @@ class Outcomes(NamedTuple):
     null: Array | None  # [S, N]: of the action taken under other random numbers, if the options ask for it
     probs: Array | None  # [S, K]: how likely the policy was to choose the actions, if the options need it
     ended: Array  # [S]: share of rollouts whose episode was over within the horizon
+    steps: Array  # int32 [S, K', N]: until the episode was over, or the horizon; K' includes the null
 
 
 class Scores(NamedTuple):
@@ -135,6 +136,7 @@ def play(
         null=returns[:, actions] if options.needs_null else None,
         probs=None if probs is None else joint_probs(probs, tried.action),
         ended=played.ended.reshape(num, -1).mean(1),
+        steps=played.steps.reshape(returns.shape),
     )
 
 

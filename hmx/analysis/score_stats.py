@@ -1,0 +1,118 @@
+"""Statistics of consequence scores: how they are spread, and what they agree with."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Host = np.ndarray[Any, Any]
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+MIDDLE = (0.05, 0.5)  # of the largest spread
+_BINS_PER_DECADE = 3
+_DECADES = 6
+_MOST_DRAWS = 2e7  # numbers drawn for a bootstrap
+_RESAMPLES = 1000
+
+
+class Bin(NamedTuple):
+    """A bin of a histogram: values from `low` up to `high`."""
+
+    low: float
+    high: float
+    count: int  # type: ignore[assignment]
+
+
+class Correlation(NamedTuple):
+    """Spearman's rank correlation with a 95 % interval; None where either side has no two different values."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def quantiles(values: Host) -> dict[str, float]:
+    """Quantiles by name, `p5` for example, interpolated between neighbours."""
+    found = np.quantile(values.astype(np.float64), QUANTILES)
+    return {f"p{100 * q:g}": float(x) for q, x in zip(QUANTILES, found, strict=True)}
+
+
+def tied_share(values: Host) -> float:
+    """Share of the values that occur more than once."""
+    _, counts = np.unique(values, return_counts=True)
+    return float(counts[counts > 1].sum() / values.size)
+
+
+def gini(values: Host) -> float | None:
+    """The Gini coefficient of values that are not negative: 0 if all are equal, near 1 if one has it all.
+
+    None where all are 0.
+    """
+    ordered = np.sort(values.astype(np.float64))
+    total = ordered.sum()
+    if not total > 0.0:
+        return None
+    rank = np.arange(1, len(ordered) + 1)
+    return float((2 * rank - len(ordered) - 1) @ ordered / (len(ordered) * total))
+
+
+def log_histogram(values: Host) -> tuple[int, list[Bin]]:
+    """How many values are 0, and bins of equal ratio for the others, three to a decade.
+
+    Values more than six decades below the largest are in the lowest bin.
+    """
+    positive = values[values > 0.0].astype(np.float64)
+    if not positive.size:
+        return int(values.size), []
+    last = int(np.floor(_BINS_PER_DECADE * np.log10(positive.max())))
+    first = max(int(np.floor(_BINS_PER_DECADE * np.log10(positive.min()))), last - _DECADES * _BINS_PER_DECADE)
+    place = np.clip(np.floor(_BINS_PER_DECADE * np.log10(positive)).astype(int), first, last) - first
+    counts = np.bincount(place, minlength=last - first + 1)
+    edges = 10.0 ** (np.arange(first, last + 2) / _BINS_PER_DECADE)
+    bins = [Bin(float(edges[i]), float(edges[i + 1]), int(count)) for i, count in enumerate(counts)]
+    return int(values.size - positive.size), bins
+
+
+def ranks(values: Host) -> Host:
+    """Ranks from 1, equal values with the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    middle: Host = (ends - counts + 1 + ends) / 2
+    return middle[inverse.reshape(-1)]
+
+
+def spearman(a: Host, b: Host) -> float | None:
+    """Spearman's rank correlation; None where either has no two different values."""
+    x, y = ranks(a) - (len(a) + 1) / 2, ranks(b) - (len(b) + 1) / 2
+    spread = np.sqrt(x @ x) * np.sqrt(y @ y)
+    return float(np.clip(x @ y / spread, -1.0, 1.0)) if spread > 0.0 else None
+
+
+def correlation(a: Host, b: Host, seed: int = 0) -> Correlation:
+    """Spearman's correlation with a percentile bootstrap interval (Efron 1979); the same seed gives the same one."""
+    value, size = spearman(a, b), len(a)
+    if value is None or size < 3:
+        return Correlation(value)
+    draw = np.random.default_rng(seed)
+    resamples = int(np.clip(_MOST_DRAWS // size, 50, _RESAMPLES))
+    found = [spearman(a[index], b[index]) for index in (draw.integers(size, size=size) for _ in range(resamples))]
+    known = [x for x in found if x is not None]
+    if not known:
+        return Correlation(value)
+    low, high = np.quantile(known, (0.025, 0.975))
+    return Correlation(value, float(low), float(high))
+
+
+def middle_share(spread: Host) -> float | None:
+    """Share of positions where some actions matter neither little nor much: 5 to 50 % of the largest spread."""
+    largest = float(spread.max())
+    if not largest > 0.0:
+        return None
+    return float(((spread >= MIDDLE[0] * largest) & (spread <= MIDDLE[1] * largest)).mean())
+
+
+def half_error(halves: Host) -> Host:
+    """Standard error of scores `[S]` from those of two halves `[2, S]` of the rollouts."""
+    error: Host = np.abs(halves[0] - halves[1]) / 2
+    return error

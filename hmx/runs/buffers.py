@@ -1,0 +1,231 @@
+"""Replay buffers on the host: to a file and back, with everything that scoring needs of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hmx.config.schema import Config
+from hmx.config.textfile import quoted
+from hmx.env.protocol import Env, EnvSpec
+from hmx.errors import ExitCode, HmxError
+from hmx.records import buffer_file, meta
+from hmx.records.buffer_header import RECORDS, Header, differences, settings_of
+from hmx.records.sealed_arrays import DTYPES, ArrayForm
+from hmx.replay import ReplayState
+from hmx.runs.checkpoint import as_data, from_host, leaf_names, to_host
+
+Host = np.ndarray[Any, Any]
+
+OBS, LEGAL, ACTION = "obs_t", "legal_t", "action_t"
+"""The items that scoring needs: `[size, A, ...]`, `[size, A, num_actions]` and int32 `[size, A]`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Buffer:
+    """A replay buffer in host memory; every array leads with the transitions `[size, ...]`, by slot.
+
+    Attributes:
+        header: what it is; `arrays` there is filled in when it is saved.
+        items: the learner's transitions by name; scoring needs `obs_t`, `legal_t` and `action_t`.
+        env_states: the environment before each step, by the path of each leaf; empty where it was not kept.
+        td_errors: float32, latest |TD error|.
+        consequence_scores: float32; of no meaning where not `scored`.
+        scored: bool.
+        scored_at: uint32, `num_added` when scored; of no meaning where not `scored`.
+        birth: uint32, transitions added before this one.
+    """
+
+    header: Header
+    items: Mapping[str, Host]
+    env_states: Mapping[str, Host]
+    td_errors: Host
+    consequence_scores: Host
+    scored: Host
+    scored_at: Host
+    birth: Host
+
+
+def from_replay(state: ReplayState, cfg: Config, spec: EnvSpec, *, run: str = "", update: int = 0) -> Buffer:
+    """The filled slots of a replay buffer (of one agent) in host memory.
+
+    Args:
+        state: the buffer; of several trained side by side, one of them.
+        cfg: what filled it: environment, reward and discount.
+        spec: of that environment.
+        run: name of the run.
+        update: updates done.
+    """
+    items, env_states = to_host(state.items), to_host(state.env_states)
+    rest = {name: np.asarray(getattr(state, name)) for name in (*RECORDS, "position", "size", "num_added", "td_max")}
+    size = int(rest["size"])
+    header = header_of(
+        cfg, spec,
+        capacity=len(rest["birth"]), size=size, position=int(rest["position"]), num_added=int(rest["num_added"]),
+        td_max=float(rest["td_max"]), run=run, update=update,
+    )  # fmt: skip
+    axes = [spec.state_axis % leaf.ndim for leaf in jax.tree.leaves(state.env_states)]
+    named_axes = zip(env_states.items(), axes, strict=True)
+    states = {name: np.moveaxis(leaf, axis, 0)[:size] for (name, leaf), axis in named_axes}
+    return Buffer(
+        header=header,
+        items={name: leaf[:size] for name, leaf in items.items()},
+        env_states=states,
+        **{name: rest[name][:size] for name in RECORDS},
+    )
+
+
+def header_of(cfg: Config, spec: EnvSpec, **ring: Any) -> Header:
+    """The header of a buffer filled under a configuration; `ring` has the fields that `cfg` does not tell."""
+    facts: dict[str, Any] = {
+        "env": cfg.env.id,
+        "settings": settings_of(cfg),
+        "num_actions": spec.num_actions,
+        "num_agents": spec.num_agents,
+        "obs_shape": tuple(spec.obs_shape),
+        "obs_dtype": np.dtype(spec.obs_dtype).name,
+        "num_envs": cfg.env.num_envs,
+        "gamma": cfg.algo.gamma,
+        "created": meta.now(),
+    }
+    return Header(**(facts | ring))
+
+
+def save(path: Path, buffer: Buffer) -> None:
+    """Writes a buffer as a whole or not at all, in place of one that is there.
+
+    Raises:
+        HmxError: it cannot be written (exit code 2).
+    """
+    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in named(buffer).items()}
+    for name, leaf in arrays.items():
+        if leaf.dtype.name not in DTYPES:
+            raise HmxError(f"{name} holds {leaf.dtype.name}, which a saved buffer cannot", "keep plain numbers")
+    forms = {name: ArrayForm(tuple(leaf.shape), leaf.dtype.name) for name, leaf in arrays.items()}
+    data = {name: leaf.astype(DTYPES[leaf.dtype.name], copy=False).reshape(-1) for name, leaf in arrays.items()}
+    views = {name: leaf.view(np.uint8).data if leaf.size else b"" for name, leaf in data.items()}
+    buffer_file.write(path, dataclasses.replace(buffer.header, arrays=forms), views)
+
+
+def load(path: Path) -> Buffer:
+    """A saved buffer.
+
+    Raises:
+        HmxError: it is missing, damaged, of a newer schema, or no buffer (exit code 3).
+    """
+    header, data = buffer_file.read(path)
+    arrays = {
+        name: np.frombuffer(data[name], DTYPES[form.dtype]).reshape(form.shape) for name, form in header.arrays.items()
+    }
+    items, env_states = (
+        {name.removeprefix(group): leaf for name, leaf in arrays.items() if name.startswith(group)}
+        for group in ("items/", "env_states/")
+    )
+    rest = {name: arrays[name] for name in RECORDS}
+    return Buffer(header=header, items=items, env_states=env_states, **rest)
+
+
+def named(buffer: Buffer) -> dict[str, Host]:
+    """All arrays by the names they have in the file."""
+    return {
+        **{f"items/{name}": leaf for name, leaf in buffer.items.items()},
+        **{f"env_states/{name}": leaf for name, leaf in buffer.env_states.items()},
+        **{name: getattr(buffer, name) for name in RECORDS},
+    }
+
+
+def check(buffer: Buffer, cfg: Config, env: Env, what: str) -> None:
+    """Refuses a buffer that was filled in another environment, or that cannot be played on.
+
+    Args:
+        buffer: to be scored.
+        cfg: of the policy.
+        env: of the policy.
+        what: the file, for messages.
+
+    Raises:
+        HmxError: it does not fit, each difference named, or lacks what scoring needs (exit code 3).
+    """
+    header, spec = buffer.header, env.spec
+    hint = "give the run that filled this buffer, or a buffer that this run filled"
+    if header.env != cfg.env.id:
+        said = f"{what} was filled in {quoted(header.env)}, and the policy plays {cfg.env.id}"
+        raise HmxError(said, hint, ExitCode.ARTEFACT)
+    if found := differences(header, cfg):
+        lines = "\n".join(f"  {line}" for line in found[:10])
+        raise HmxError(
+            f"{what} was filled under other rules than those of the policy:\n{lines}", hint, ExitCode.ARTEFACT
+        )
+    if not buffer.env_states:
+        said = f"{what} holds no environment states, and without them nothing can be played on"
+        raise HmxError(said, "save the buffer with its states", ExitCode.ARTEFACT)
+    if not header.size:
+        raise HmxError(f"{what} is empty", "save it after some steps of training", ExitCode.ARTEFACT)
+    wanted = {**_items_of(spec), **_states_of(env)}
+    problems = [_mismatch(name, form, named(buffer).get(name), header.size) for name, form in wanted.items()]
+    extra = [name for name in named(buffer) if name.startswith("env_states/") and name not in wanted]
+    problems += [f"{name}: not part of the environment's state" for name in extra]
+    if told := [problem for problem in problems if problem]:
+        lines = "\n".join(f"  {line}" for line in told[:10])
+        raise HmxError(f"{what} does not fit {cfg.env.id}:\n{lines}", hint, ExitCode.ARTEFACT)
+    _check_actions(buffer, what)
+
+
+def env_states(buffer: Buffer, env: Env, index: Host) -> Any:
+    """The environment states of some slots, as `env.step` takes them."""
+    spec, abstract = env.spec, _abstract_state(env)
+    leaves = {}
+    for name, leaf in zip(leaf_names(abstract), jax.tree.leaves(abstract), strict=True):
+        axis = spec.state_axis % leaf.ndim
+        leaves[name] = np.moveaxis(buffer.env_states[name][index], 0, axis)
+    return from_host(leaves, abstract)
+
+
+def _abstract_state(env: Env) -> Any:
+    return jax.eval_shape(lambda key: env.reset(jax.random.split(key, 1))[0], jax.random.key(0))
+
+
+def _states_of(env: Env) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Path -> shape of one state's leaf, and its numbers; a typed key is the numbers it is made of."""
+    abstract = _abstract_state(env)
+    plain = jax.eval_shape(lambda tree: [as_data(leaf) for leaf in jax.tree.leaves(tree)], abstract)
+    found = {}
+    for name, leaf, typed in zip(leaf_names(abstract), plain, jax.tree.leaves(abstract), strict=True):
+        shape = list(leaf.shape)
+        del shape[env.spec.state_axis % typed.ndim]
+        found[f"env_states/{name}"] = (tuple(shape), np.dtype(leaf.dtype).name)
+    return found
+
+
+def _items_of(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {
+        f"items/{OBS}": ((spec.num_agents, *spec.obs_shape), np.dtype(spec.obs_dtype).name),
+        f"items/{LEGAL}": ((spec.num_agents, spec.num_actions), "bool"),
+        f"items/{ACTION}": ((spec.num_agents,), "int32"),
+    }
+
+
+def _mismatch(name: str, form: tuple[tuple[int, ...], str], found: Host | None, size: int) -> str:
+    shape, dtype = (size, *form[0]), form[1]
+    if found is None:
+        return f"{name}: missing"
+    if (tuple(found.shape), found.dtype.name) != (shape, dtype):
+        return f"{name}: {found.dtype.name}{list(found.shape)}, needed as {dtype}{list(shape)}"
+    return ""
+
+
+def _check_actions(buffer: Buffer, what: str) -> None:
+    """Actions outside their range would be played as others without a word."""
+    action, legal = buffer.items[ACTION], buffer.items[LEGAL]
+    inside = (action >= 0) & (action < legal.shape[-1])
+    taken = np.take_along_axis(legal, np.where(inside, action, 0)[..., None].astype(np.int64), -1)[..., 0]
+    bad = ~(inside & taken)
+    if bad.any():
+        slot = int(np.argwhere(bad)[0, 0])
+        said = f"{what} is damaged: the action of slot {slot} was not legal there ({int(bad.sum()):,} such)"
+        raise HmxError(said, "take an intact copy", ExitCode.ARTEFACT)

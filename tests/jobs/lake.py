@@ -1,0 +1,90 @@
+"""A run on FrozenLake whose network is the table of optimal values, and a buffer of all its states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.config import codec
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.env.frozenlake import LAKE, SIDE
+from hmx.jobs.train import train
+from hmx.runs import buffers, checkpoint
+from hmx.runs.session import open_session
+
+GAMMA = np.float32(0.99)
+CELLS = np.array([i for i, letter in enumerate("".join(LAKE)) if letter in "SF"], np.int32)
+
+
+def optimal_values() -> np.ndarray:
+    """Value iteration in float32, so that sums of one reward times powers of gamma agree to the bit: `[64, 4]`."""
+    letters, values = "".join(LAKE), np.zeros((SIDE * SIDE, 4), np.float32)
+    for _ in range(200):
+        best = values.max(1)
+        for cell in CELLS:
+            for action, (down, right) in enumerate([(0, -1), (1, 0), (0, 1), (-1, 0)]):
+                row = min(max(cell // SIDE + down, 0), SIDE - 1)
+                col = min(max(cell % SIDE + right, 0), SIDE - 1)
+                there = SIDE * row + col
+                values[cell, action] = {"G": np.float32(1), "H": np.float32(0)}.get(letters[there], GAMMA * best[there])
+    return values
+
+
+def make_run(root: Path, **env: object) -> Path:
+    """A finished run whose logits and values are those of the table, exactly: each hidden unit is a cell."""
+    cfg = Config(
+        run=RunConfig(name="lake", root=str(root), total_steps=32, updates_per_chunk=1, eval_episodes=0),
+        env=EnvConfig(**{"id": "frozenlake", "num_envs": 4, "max_steps": 100, **env}),
+        net=NetConfig(kind="mlp", hidden=(64,)),
+        algo=AlgoConfig(num_steps=8, update_epochs=1, num_minibatches=2, value_target="identity", gamma=float(GAMMA)),
+    )
+    run = train(cfg).run
+    session = open_session(cfg)
+    state = checkpoint.restore(run / "checkpoints" / "1", session.abstract)
+    values = jnp.asarray(optimal_values())
+    params = {
+        "torso": {"dense_0": {"kernel": jnp.eye(64), "bias": jnp.zeros(64)}},
+        "policy_head": {"kernel": values, "bias": jnp.zeros(4)},
+        "value_head": {"kernel": values.max(1, keepdims=True), "bias": jnp.zeros(1)},
+    }
+    jax.tree.map(lambda old, new: np.testing.assert_equal(old.shape, new.shape), state.params, params)
+    about = checkpoint.About(
+        env_steps=32,
+        shape_digest=codec.shape_digest(cfg),
+        config_digest=codec.digest(cfg),
+        copies={"run.toml": codec.to_toml(cfg)},
+    )
+    checkpoint.save(run / "checkpoints", state._replace(params=params), 1, 3, about)
+    return run
+
+
+def make_buffer(path: Path, taken: np.ndarray | None = None, **env: object) -> Path:
+    """All 53 states of the lake, with the best action, or others, taken; births in an order of their own."""
+    cfg = Config(env=EnvConfig(**{"id": "frozenlake", "num_envs": 1, "max_steps": 100, **env}))
+    size = len(CELLS)
+    session_env = open_session(cfg).env
+    taken = optimal_values()[CELLS].argmax(1) if taken is None else taken
+    header = buffers.header_of(
+        cfg, session_env.spec, capacity=64, size=size, position=size, num_added=1000, run="lake", td_max=1.0
+    )
+    buffers.save(
+        path,
+        buffers.Buffer(
+            header=header,
+            items={
+                "obs_t": np.eye(64, dtype=np.float32)[CELLS][:, None],
+                "legal_t": np.ones((size, 1, 4), bool),
+                "action_t": taken.astype(np.int32)[:, None],
+            },
+            env_states={"core": CELLS, "steps": np.zeros(size, np.int32)},
+            td_errors=np.linspace(0, 1, size, dtype=np.float32),
+            consequence_scores=np.zeros(size, np.float32),
+            scored=np.zeros(size, bool),
+            scored_at=np.zeros(size, np.uint32),
+            birth=(np.arange(size, dtype=np.uint32) * 7) % 53 + 900,
+        ),
+    )
+    return path
