@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hmx.cli import compare, compute_config, evaluate, grad_report, play, resume, runs, train, watch
+from hmx.cli import compare, compute_config, evaluate, grad_report, play, resume, runs, score_buffer, train, watch
 from hmx.cli.boundary import Boundary
 from hmx.cli.version import version
 
@@ -65,6 +65,7 @@ for _function in (
     compare.compare,
     compute_config.compute_config,
     grad_report.grad_report,
+    score_buffer.score_buffer,
 ):
     app.command(_function.__name__.replace("_", "-"), help=_help_of(_function))(_function)
 app.add_typer(runs.app, name="runs")

@@ -70,7 +70,7 @@ class BoardView:
             yield from self._side(options, options.max_width, tall=False)
 
     def _side(self, options: ConsoleOptions, width: int, tall: bool) -> Iterator[RenderableType]:
-        yield from _figures(self.frame, tall, options.ascii_only)
+        yield from figures(self.frame, tall, options.ascii_only)
         if self.keys is not None:
             yield from _menu(self.frame, self.keys, width)
         yield from _last_step(self.frame, width, tall)
@@ -182,7 +182,8 @@ def _resource(item: Mapping[str, Any]) -> Text | None:
     return Text(f"e{item['energy']}", "blue") if item.get("energy") else None
 
 
-def _figures(frame: Frame, tall: bool, ascii_only: bool) -> Iterator[Text]:
+def figures(frame: Frame, tall: bool, ascii_only: bool) -> Iterator[Text]:
+    """What a position says besides its board: stage, turn, health and possessions."""
     position, player = frame.position, frame.position["player"]
     flags = [name for name, key in (("show", "showActivated"), ("calm", "scheduledTasksDisabled")) if position.get(key)]
     hp = int(player.get("hp", 3))

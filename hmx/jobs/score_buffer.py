@@ -255,7 +255,7 @@ def _write_buffer(scene: Scene, updated: Buffer, result: Result, place: Path, wr
     return [f"{gone:,} of the transitions scored are no longer in {scene.file}"] if gone else []
 
 
-def strict(result: ScoreResult) -> None:
+def judge(result: ScoreResult) -> None:
     """Refuses scores that do not pass every gate.
 
     Raises:

@@ -45,6 +45,9 @@ GROUPS: dict[str, str] = {
     "`bucket_undefined`, or `all`; `<part>` is `task`, `entropy`, `kl`, `value`, or `total`. Norms and losses are "
     "weighted as in the training loss, which has no KL term: `kl`, measured from the policy itself, is 0. "
     "[Reading a gradient report](grad-report.md) has the definitions.",
+    "replay": "The replay buffer of Q-learning. What needs a look at all of it is there every `replay.survey_every` "
+    "updates.",
+    "score": "The passes that score stored transitions, in the updates that have one.",
 }
 
 _TRAIN = (
@@ -101,6 +104,17 @@ _TRAIN = (
         "down",
         "mean",
         "what the gradient report took, the first one with compilation; only with grad_report_every",
+    ),
+    MetricInfo("train/td_error", "reward", "none", "mean", "mean absolute TD error of the transitions drawn"),
+    MetricInfo("train/q_value", "reward", "none", "mean", "value of the actions taken in the transitions drawn"),
+    MetricInfo("train/epsilon", "probability", "none", "last", "probability of a random action"),
+    MetricInfo("train/is_beta", "", "none", "last", "exponent of the importance weights of prioritised replay"),
+    MetricInfo(
+        "train/gradient_steps",
+        "gradient steps",
+        "none",
+        "last",
+        "gradient steps of the update; 0 until learning starts",
     ),
     MetricInfo("train/env_steps", "steps", "none", "last", "environment steps taken so far, per seed"),
     MetricInfo("train/steps_per_sec", "steps per second", "up", "mean", "environment steps per second, over all seeds"),
@@ -175,8 +189,37 @@ def _title(program: str) -> str:
     return special.get(program, program.upper())
 
 
+_REPLAY = (
+    MetricInfo("replay/is_weight_min", "", "none", "mean", "smallest importance weight of a batch"),
+    MetricInfo("replay/is_weight_max", "", "none", "max", "largest importance weight of a batch"),
+    MetricInfo("replay/drawn_scored", "share", "none", "mean", "share of the transitions drawn that have a score"),
+    MetricInfo(
+        "replay/ess", "share", "none", "last", "effective sample size of the probabilities, as a share of the buffer"
+    ),
+    MetricInfo("replay/prob_ratio", "", "none", "last", "largest by smallest probability of being drawn"),
+    MetricInfo("replay/coverage", "share", "up", "last", "share of the transitions that have a score"),
+    MetricInfo(
+        "replay/staleness_p50", "transitions", "down", "last", "median of the transitions added since a score was made"
+    ),
+    MetricInfo("replay/staleness_p90", "transitions", "down", "last", "its 90th percentile"),
+    MetricInfo("replay/score_zero", "share", "none", "last", "share of the scores that are 0"),
+    MetricInfo("replay/score_td_rank", "", "none", "last", "rank correlation of scores and absolute TD errors"),
+    MetricInfo("replay/alpha_td", "", "none", "last", "exponent of the TD error in force"),
+    MetricInfo("replay/alpha_c", "", "none", "last", "exponent of the score in force"),
+    MetricInfo("replay/nonfinite", "values", "down", "last", "TD errors and scores that were no numbers, so far"),
+)
+
+_SCORE = (
+    MetricInfo("score/mean", "", "none", "mean", "mean score of a pass, in the unit of the metric"),
+    MetricInfo("score/max", "", "none", "max", "largest score of a pass"),
+    MetricInfo("score/ended", "share", "none", "mean", "share of the rollouts whose episode ended within the horizon"),
+    MetricInfo(
+        "score/reliability", "", "up", "mean", "rank correlation of scores from one half of the rollouts and the other"
+    ),
+)
+
 METRICS: dict[str, MetricInfo] = {
-    row.name: row for row in (*_TRAIN, *_reward_rows(), *_ACTIONS, *_STATS, *_program_rows(), *_GRAD)
+    row.name: row for row in (*_TRAIN, *_reward_rows(), *_ACTIONS, *_STATS, *_program_rows(), *_REPLAY, *_SCORE, *_GRAD)
 }
 """By name; in that of a gradient report `<bucket>`, `<part>` and `<layer>` stand for what there is."""
 

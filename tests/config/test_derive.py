@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.config import derive
+from hmx.config import derive, q_rules
 from hmx.config.coerce import coerce
 from hmx.config.divisors import nearest_ratio, neighbours
 from hmx.config.fields import FIELDS, replace
@@ -154,12 +154,13 @@ def test_every_number_has_a_lower_end(key):
     low = int(limit.low) if field.kind != "float" else float(limit.low)
     bad = low if limit.above else low - 1
     wrap = (lambda v: (8, v)) if field.kind.startswith("tuple") else lambda v: v
-    cfg = replace(Config(), {key: wrap(bad)})
+    base = replace(Config(), {"algo.name": "dqn" if field.section in q_rules.SECTIONS else "ppo"})
+    cfg = replace(base, {key: wrap(bad)})
     (problem,) = derive.problems(cfg)
     assert (problem.code, problem.keys) == ("range", (key,))
-    assert derive.problems(applied(cfg, problem.suggestion)) == [] or key == "run.total_steps"
+    assert derive.problems(applied(cfg, problem.suggestion)) == [] or key in ("run.total_steps", "replay.capacity")
     if limit.high is not None:
-        cfg = replace(Config(), {key: type(low)(limit.high) + 1})
+        cfg = replace(base, {key: type(low)(limit.high) + 1})
         (problem,) = derive.problems(cfg)
         assert (problem.code, problem.keys) == ("range", (key,))
         assert derive.problems(applied(cfg, problem.suggestion)) == []

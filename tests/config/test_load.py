@@ -241,7 +241,7 @@ def test_unknown_keys_find_the_one_that_was_meant(typed, meant):
 
 def test_an_unknown_key_far_from_all_says_what_there_is():
     (line,) = failure(sets=["zzzz=1"])
-    assert line == "zzzz = 1 (--set): unknown key; sections are run, env, reward, net, algo"
+    assert line == "zzzz = 1 (--set): unknown key; sections are run, env, reward, net, algo, dqn, replay, score"
 
 
 def test_the_suggestion_for_an_unknown_key_holds_a_value_that_works():
@@ -352,9 +352,11 @@ def test_every_preset_runs(name):
 
 
 def test_presets_are_for_what_their_names_say():
-    assert presets.names() == ("default", "metta", "quick", "tiny")
+    assert presets.names() == ("default", "dqn", "lake", "metta", "quick", "tiny")
     assert load("tiny", environ={}).config.env.id == "corridor"
     assert load("quick", environ={}).config.env.id == "hackmatrix"
+    assert load("lake", environ={}).config.env.id == "frozenlake"
+    assert load("dqn", environ={}).config.algo.name == load("lake", environ={}).config.algo.name == "dqn"
 
 
 @pytest.mark.parametrize(("name", "hint"), [("quik", "did you mean --preset quick?"), ("x/../y", "presets are ")])

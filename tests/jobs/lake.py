@@ -61,9 +61,9 @@ def make_run(root: Path, **env: object) -> Path:
     return run
 
 
-def make_buffer(path: Path, taken: np.ndarray | None = None) -> Path:
+def make_buffer(path: Path, taken: np.ndarray | None = None, **env: object) -> Path:
     """All 53 states of the lake, with the best action, or others, taken; births in an order of their own."""
-    cfg = Config(env=EnvConfig(id="frozenlake", num_envs=1, max_steps=100))
+    cfg = Config(env=EnvConfig(**{"id": "frozenlake", "num_envs": 1, "max_steps": 100, **env}))
     size = len(CELLS)
     session_env = open_session(cfg).env
     taken = optimal_values()[CELLS].argmax(1) if taken is None else taken

@@ -1,0 +1,295 @@
+"""Q-learning as an algorithm: what it stores, when it learns and scores, and that it can be taken back."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import GAMMA, action_must_match_observation, never_ending
+
+from hmx.agents import make_algorithm
+from hmx.agents.dqn import make_parts
+from hmx.config.fields import replace
+from hmx.config.schema import Config, RewardWeights
+from hmx.env.counting import make_counting
+from hmx.env.registry import make_env
+from hmx.records.metrics_table import METRICS
+
+BASE = {
+    "algo.name": "dqn", "env.id": "corridor", "env.num_envs": 4, "env.max_steps": 20, "algo.num_steps": 4,
+    "net.kind": "mlp", "net.hidden": (8,), "run.total_steps": 1600, "replay.capacity": 64, "replay.survey_every": 2,
+    "dqn.learn_starts": 32, "dqn.batch_size": 8, "dqn.gradient_steps": 2, "algo.learning_rate": 0.01,
+}  # fmt: skip
+SCORED = {
+    "score__every": 2, "score__transitions": 12, "score__chunk": 6, "score__rollouts": 2, "score__horizon": 5,
+    "replay__mixing": "additive", "replay__mu": 0.0,
+}  # fmt: skip
+
+
+def configure(**changes):
+    return replace(Config(), {**BASE, **{key.replace("__", "."): value for key, value in changes.items()}})
+
+
+def compiled(cfg, env=None):
+    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()) if env is None else env)
+    return algorithm, jax.jit(algorithm.update)
+
+
+def hypers_of(algorithm, update, **changes):
+    return {name: jnp.float32(value) for name, value in {**algorithm.hypers(update), **changes}.items()}
+
+
+def run(algorithm, update, updates, state=None, first=0):
+    state, metrics = jax.jit(algorithm.init)(jax.random.key(3)) if state is None else state, []
+    for number in range(first, updates):
+        state, found = update(state, hypers_of(algorithm, number))
+        metrics.append(found)
+    return state, metrics
+
+
+def leaves_of(state):
+    keys = [jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(state)]
+    plain = [jax.random.key_data(x) if key else x for x, key in zip(jax.tree.leaves(state), keys, strict=True)]
+    return [np.asarray(leaf) for leaf in plain]
+
+
+def assert_same(a, b):
+    for x, y in zip(leaves_of(a), leaves_of(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture(scope="module")
+def corridor():
+    """Q-learning with scoring after six updates, and what each reported."""
+    algorithm, update = compiled(configure(**SCORED))
+    state, metrics = run(algorithm, update, 6)
+    return algorithm, update, state, metrics
+
+
+def test_a_stored_transition_belongs_together():
+    """The counting environment shows, allows and pays the number of the step; an episode is cut after six."""
+    cfg = configure(env__id="counting", env__max_steps=6, algo__num_steps=5, env__num_envs=3, replay__capacity=24)
+    algorithm, update = compiled(replace(cfg, {"dqn.learn_starts": 24}), make_counting(6))
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    for number in range(3):
+        state, _ = update(state, hypers_of(algorithm, number, gradient_steps=0.0))
+    replay, items = state.replay, jax.tree.map(np.asarray, state.replay.items)
+    assert int(replay.size) == 24 and int(replay.num_added) == 45 and int(replay.position) == 21
+    step = items.obs_t[:, 0, 0]
+    assert set(step) == set(range(6))
+    allowed = (np.arange(4)[None] - step[:, None]) % 4 < 2
+    np.testing.assert_array_equal(items.legal_t[:, 0], allowed)
+    assert allowed[np.arange(24), items.action_t[:, 0]].all()
+    np.testing.assert_array_equal(items.reward_tp1, step)
+    # also where the episode was cut: what is seen is its own last state, and so is what would be legal there
+    np.testing.assert_array_equal(items.obs_tp1[:, 0, 0], step + 1)
+    np.testing.assert_array_equal(items.legal_tp1[:, 0], (np.arange(4)[None] - step[:, None] - 1) % 4 < 2)
+    np.testing.assert_array_equal(items.truncated_tp1, step == 5)
+    assert items.alive_t.all() and not items.agent_done_tp1.any() and not items.terminated_tp1.any()
+    np.testing.assert_array_equal(np.asarray(replay.env_states.core), step)
+    births = np.asarray(replay.birth)
+    assert sorted(births) == list(range(21, 45)) and births[21] == 21
+
+
+def test_nothing_is_learned_until_the_buffer_holds_enough(corridor):
+    algorithm, update, _, _ = corridor
+    begun = jax.jit(algorithm.init)(jax.random.key(3))
+    first, found = update(begun, hypers_of(algorithm, 0))
+    assert_same(first.params, begun.params)
+    assert int(first.gradient_steps) == 0 and float(found["train/total_loss"].count) == 0
+    second, found = update(first, hypers_of(algorithm, 1))
+    assert int(second.gradient_steps) == 2 and float(found["train/total_loss"].count) == 2
+    assert any((x != y).any() for x, y in zip(leaves_of(first.params), leaves_of(second.params), strict=True))
+    # hard copies every 250 gradient steps: not yet
+    assert_same(second.target_params, begun.params)
+
+
+def test_everything_reported_is_documented(corridor):
+    reported = {name for found in corridor[3] for name in found if not name.startswith(("reward/", "actions/"))}
+    known = set(METRICS)
+    assert reported <= known
+    assert {f"train/{name}" for name in corridor[0].hypers(0) if name[0] != "_"} <= known
+    assert {"replay/coverage", "replay/staleness_p90", "score/mean", "replay/is_weight_min"} <= reported
+
+
+def test_scores_come_when_they_are_due_and_are_counted(corridor):
+    _, _, state, metrics = corridor
+    passes = [float(found["score/mean"].count) for found in metrics]
+    assert passes == [0, 12, 0, 12, 0, 12]
+    replay = state.replay
+    scored = np.asarray(replay.scored)
+    assert int(replay.num_scored) == scored.sum() > 12
+    coverage = metrics[5]["replay/coverage"]
+    assert float(coverage.total) == pytest.approx(scored.sum() / 64)
+    assert float(metrics[4]["replay/coverage"].count) == 0
+    # those written in the last update bear its mark, and there are as many as were chosen
+    newest = scored & (np.asarray(replay.scored_at) == int(replay.num_added))
+    assert newest.sum() == 12
+    mean = metrics[5]["score/mean"]
+    written = np.asarray(replay.consequence_scores)[newest]
+    np.testing.assert_allclose(float(mean.total / mean.count), written.mean(), rtol=1e-5)
+    assert 0.0 <= float(metrics[5]["score/ended"].total) <= 12.0
+
+
+def test_an_update_can_be_taken_back_to_the_bit(corridor):
+    """Seven updates go round the ring: what they overwrote is put back, to the last leaf of the state."""
+    algorithm, update, state, _ = corridor
+    assert int(state.replay.num_added) > 64
+    after, _ = update(state, hypers_of(algorithm, 7))
+    choose = jax.jit(algorithm.choose)
+    assert_same(choose(jnp.bool_(True), after, state), after)
+    back = choose(jnp.bool_(False), after, state)
+    assert_same(back, state)
+    assert_same(update(back, hypers_of(algorithm, 7))[0], after)
+
+
+def test_what_was_learned_can_be_forgotten(corridor):
+    algorithm, update, state, _ = corridor
+    after, _ = update(state, hypers_of(algorithm, 7))
+    rest = algorithm.forget(state, after)
+    assert_same((rest.params, rest.target_params, rest.opt_state), (state.params, state.target_params, state.opt_state))
+    assert_same((rest.env_state, rest.replay, rest.update), (after.env_state, after.replay, after.update))
+
+
+def test_what_an_update_learns_from_can_be_had_again(corridor):
+    algorithm, update, state, _ = corridor
+    found = jax.jit(algorithm.experience)(state, hypers_of(algorithm, 7))
+    assert found["target"].shape == (2, 8) and found["obs_t"].shape == (2, 8, 1, 8)
+    after, metrics = update(state, hypers_of(algorithm, 7))
+    np.testing.assert_array_equal(found["weights"].min(1).sum(), metrics["replay/is_weight_min"].total)
+    assert (np.asarray(after.replay.size) > np.asarray(found["index"])).all()
+
+
+def test_the_policy_is_the_one_the_run_ends_with_or_greedy(corridor):
+    algorithm, _, state, _ = corridor
+    obs, legal = jnp.tile(jnp.eye(8)[3], (2000, 1, 1)), jnp.ones((2000, 1, 2), bool)
+    begins = jnp.ones(2000, bool)
+    greedy, _ = algorithm.act(state, (), obs, legal, begins, jax.random.key(0), True)
+    best = int(greedy.action[0, 0])
+    assert (greedy.action == best).all() and (greedy.log_prob == 0.0).all() and (greedy.probs[..., best] == 1.0).all()
+    sampled, _ = algorithm.act(state, (), obs, legal, begins, jax.random.key(0), False)
+    np.testing.assert_allclose(sampled.probs[0, 0, best], 0.95 + 0.025, rtol=1e-6)
+    others = float((sampled.action != best).mean())
+    assert 0.025 - 0.012 < others < 0.025 + 0.012
+    np.testing.assert_array_equal(sampled.value, greedy.value)
+    only, _ = algorithm.act(state, (), obs[:1], legal[:1].at[..., best].set(False), begins[:1], jax.random.key(0), True)
+    assert int(only.action[0, 0]) == 1 - best
+
+
+def test_additive_replay_without_weight_on_consequence_is_prioritised_replay_to_the_bit(corridor):
+    _, _, mixed, metrics = corridor
+    plain, _ = run(*compiled(configure()), 6)
+    assert float(metrics[3]["score/mean"].count) == 12 and int(mixed.replay.num_scored) > 12
+    assert_same(
+        (plain.params, plain.target_params, plain.opt_state), (mixed.params, mixed.target_params, mixed.opt_state)
+    )
+    np.testing.assert_array_equal(plain.replay.td_errors, mixed.replay.td_errors)
+
+
+def test_the_gap_of_action_values_goes_through_the_same_door():
+    cfg = configure(**{**SCORED, "replay__mu": 0.5, "score__kind": "qgap"})
+    algorithm, update = compiled(cfg)
+    state, _ = run(algorithm, update, 2)
+    replay, items = state.replay, state.replay.items
+    scored = np.asarray(replay.scored)
+    assert scored.sum() == 12
+    values = np.asarray(make_parts(cfg, make_env(cfg.env, RewardWeights())).net.values(state.params, items.obs_t))[:, 0]
+    gap = np.where(np.asarray(items.legal_t)[:, 0].all(-1), np.abs(values[:, 0] - values[:, 1]), 0.0)
+    np.testing.assert_allclose(np.asarray(replay.consequence_scores)[scored], gap[scored], rtol=1e-5, atol=1e-7)
+    assert gap[scored].max() > 0.0
+
+
+def test_uniform_replay_is_exponent_0_and_exactly_uniform():
+    cfg, flat = configure(replay__mixing="uniform"), configure(replay__alpha_td=0.0)
+    env = make_env(cfg.env, RewardWeights())
+    assert make_parts(cfg, env).replay_options == make_parts(flat, env).replay_options
+    _, metrics = run(*compiled(cfg), 4)
+    assert float(metrics[3]["replay/is_weight_min"].total) == 2.0  # a weight of 1 in each of two gradient steps
+    ess = metrics[3]["replay/ess"]
+    assert float(ess.total / ess.count) == 1.0
+
+
+def solve(probe, updates=500):
+    cfg = configure(
+        env__id="corridor",
+        env__num_envs=16,
+        algo__gamma=GAMMA,
+        net__hidden=(16,),
+        net__activation="tanh",
+        replay__capacity=1024,
+        dqn__batch_size=64,
+        dqn__target_every=10,
+        run__total_steps=updates * 64,
+        replay__survey_every=10_000,
+    )
+    algorithm = make_algorithm(cfg, probe.env)
+    rows = [algorithm.hypers(update) for update in range(updates)]
+    hypers = {name: jnp.array([row[name] for row in rows]) for name in rows[0]}
+
+    @jax.jit
+    def train(key):
+        return jax.lax.scan(lambda state, row: (algorithm.update(state, row)[0], None), algorithm.init(key), hypers)[0]
+
+    return algorithm, train(jax.random.key(0))
+
+
+@pytest.mark.parametrize("make_probe", [action_must_match_observation, never_ending])
+def test_the_answers_of_probes(make_probe):
+    """Actions that must match what is seen, and an episode without an end."""
+    probe = make_probe()
+    algorithm, state = solve(probe)
+    for obs, value, action in probe.answers:
+        seen, legal, begins = jnp.full((1, 1, 1), obs), jnp.ones((1, 1, 2), bool), jnp.ones(1, bool)
+        decision, _ = algorithm.act(state, (), seen, legal, begins, jax.random.key(1), True)
+        if action is not None:
+            assert decision.action.tolist() == [[action]]
+        np.testing.assert_allclose(decision.value, [[value]], atol=0.05, rtol=0.05)
+
+
+def test_agents_side_by_side_are_those_that_train_alone():
+    cfg = configure(replay__survey_every=10_000)
+    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
+    keys = jax.random.split(jax.random.key(5), 2)
+    both = jax.jit(jax.vmap(algorithm.update, in_axes=(0, None)))
+    with jax.debug_key_reuse(False):
+        state = jax.jit(jax.vmap(algorithm.init))(keys)
+        for number in range(3):
+            state, _ = both(state, hypers_of(algorithm, number))
+        second = jax.tree.map(lambda leaf: leaf[1], state)
+    alone = jax.jit(algorithm.init)(keys[1])
+    update = jax.jit(algorithm.update)
+    for number in range(3):
+        alone, _ = update(alone, hypers_of(algorithm, number))
+    for x, y in zip(leaves_of(second), leaves_of(alone), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_team_of_two_learns_to_meet_and_go_home():
+    """Rendezvous by value decomposition; see hmx/env/rendezvous.py for the optimum of 3.676."""
+    cfg = configure(
+        env__id="rendezvous",
+        env__num_agents=2,
+        env__num_envs=32,
+        env__max_steps=30,
+        algo__gamma=0.95,
+        algo__learning_rate=2e-3,
+        net__hidden=(64,),
+        replay__capacity=8192,
+        dqn__batch_size=64,
+        dqn__gradient_steps=4,
+        dqn__target_every=50,
+        dqn__learn_starts=512,
+        run__total_steps=1200 * 128,
+        replay__survey_every=10_000,
+    )
+    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
+    rows = [algorithm.hypers(update) for update in range(1200)]
+    hypers = {name: jnp.array([row[name] for row in rows]) for name in rows[0]}
+
+    @jax.jit
+    def train(key):
+        return jax.lax.scan(algorithm.update, algorithm.init(key), hypers)[1]
+
+    metrics = train(jax.random.key(0))["train/mean_episode_return"]
+    last = float(metrics.total[-50:].sum() / metrics.count[-50:].sum())
+    assert last > 3.4  # with a twentieth of random actions

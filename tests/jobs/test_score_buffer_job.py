@@ -1,0 +1,258 @@
+"""The job behind `hmx score-buffer`: known answers, and scores that depend on nothing but what was asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+try:
+    import lake
+finally:
+    sys.path.pop(0)
+
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.score_buffer import ScoreResult, dry_run, judge, score_buffer
+from hmx.jobs.score_options import Ask
+from hmx.records import score_file
+from hmx.records.sealed_arrays import DTYPES
+from hmx.runs import buffers
+from hmx.runs.signals import StopNow
+
+EXACT = Ask(policy="greedy", select="all", rollouts=1, horizon="200", collect=48)
+# returns of chance, so that every key matters, and values where rollouts are cut, so that rounding would show
+NOISY = Ask(select="all", rollouts=64, horizon="6", bootstrap=True, aggregate="policy", collect=48)
+
+
+def table(folder: Path, name: str = "scores.npz") -> dict[str, np.ndarray]:
+    _, forms, data = score_file.read(folder / name)
+    return {n: np.frombuffer(data[n], DTYPES[form.dtype]).reshape(form.shape) for n, form in forms.items()}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs whose policies are the table of optimal values, and a buffer of all states for each."""
+    place = tmp_path_factory.mktemp("lake")
+    lake.make_run(place / "runs")
+    lake.make_run(place / "slippery", id="frozenlake-slippery")
+    lake.make_buffer(place / "all.npz")
+    lake.make_buffer(place / "slippery.npz", id="frozenlake-slippery")
+    return place
+
+
+@pytest.fixture(scope="module")
+def noisy(home: Path) -> Path:
+    """The slippery states scored in one uninterrupted call."""
+    out = home / "noisy"
+    score_buffer(home / "slippery.npz", checkpoint=home / "slippery" / "lake", ask=NOISY, out=out)
+    return out
+
+
+def score_noisy(home: Path, out: Path, **changes: Any) -> ScoreResult:
+    told = changes.pop("progress", lambda *args: None)
+    ask = dataclasses.replace(NOISY, **changes)
+    return score_buffer(home / "slippery.npz", checkpoint=home / "slippery" / "lake", ask=ask, out=out, progress=told)
+
+
+@pytest.mark.parametrize("horizon", ["200", "20", "auto"])
+def test_scores_are_the_gaps_of_the_optimal_values_in_all_states(home: Path, tmp_path: Path, horizon: str) -> None:
+    """V*(start) = .99^13, and so on for all 53 states and 4 actions, to the last bit."""
+    ask = dataclasses.replace(EXACT, horizon=horizon)
+    found = score_buffer(home / "all.npz", checkpoint=home / "runs" / "lake", ask=ask, out=tmp_path / "o").to_json()
+    rows, values = table(tmp_path / "o"), lake.optimal_values()[lake.CELLS]
+    assert sorted(rows["index"]) == list(range(53)) and list(rows["birth"]) == sorted(rows["birth"])
+    values = values[rows["index"]]
+    np.testing.assert_allclose(values.max(), 0.99**0, rtol=1e-6)
+    gaps = np.abs(values - values.max(1, keepdims=True))
+    by_action = np.zeros_like(values)
+    np.put_along_axis(by_action, rows["action"][..., 0], rows["divergence"], 1)
+    np.testing.assert_array_equal(by_action, gaps)
+    np.testing.assert_allclose(rows["score"], gaps.sum(1) / 3, rtol=2e-7)
+    np.testing.assert_allclose(rows["proxy"], gaps.sum(1) / 3, rtol=1e-6)  # exact values: one step tells it all
+    np.testing.assert_array_equal(rows["spread"], gaps.max(1))
+    assert found["noise"]["null"] == 0.0 and found["rollouts"]["cut_share"] == 0.0
+    assert found["proxy"]["spearman"] == pytest.approx(1.0) and found["proxy"]["kind"] == "value gap"
+    assert found["horizon"]["steps"] == (15 if horizon == "auto" else int(horizon))
+    best = found["top"][0]
+    assert (best["index"], best["taken"], best["best"]) == (45, "down", "up") and best["map"][6] == "FHFFH@HF"
+    assert json.loads((tmp_path / "o" / "report.json").read_text())["finding"] == found["finding"]
+
+
+def test_neither_chunks_nor_order_nor_company_change_a_score(home: Path, noisy: Path, tmp_path: Path) -> None:
+    whole = table(noisy)
+    assert len(np.unique(whole["score"])) > 40
+    score_noisy(home, tmp_path / "chunks", chunk=5)
+    np.testing.assert_equal(table(tmp_path / "chunks"), whole)
+    some = np.random.default_rng(0).permutation(53)[:31]
+    (tmp_path / "slots.txt").write_text("\n".join(map(str, some)))
+    score_noisy(home, tmp_path / "some", select=f"indices:{tmp_path / 'slots.txt'}", chunk=7)
+    found = table(tmp_path / "some")
+    np.testing.assert_array_equal(found["index"], some)
+    place = np.argsort(whole["index"])[some]
+    np.testing.assert_equal(found, {name: column[place] for name, column in whole.items()})
+    score_noisy(home, tmp_path / "other", seed=5)
+    assert (table(tmp_path / "other")["score"] != whole["score"]).mean() > 0.9
+
+
+def test_a_call_cut_short_goes_on_to_the_same_bits(home: Path, noisy: Path, tmp_path: Path) -> None:
+    out, heard = tmp_path / "o", []
+
+    def stop(phase: str, done: int, total: int) -> None:
+        heard.append((phase, done))
+        if phase == "scoring" and len([x for x in heard if x[0] == "scoring"]) in (3, 6):
+            signal.raise_signal(signal.SIGINT if len(heard) < 7 else signal.SIGTERM)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with pytest.raises(StopNow) as caught:
+            score_noisy(home, out, progress=stop, chunk=5)
+        assert caught.value.signum == number and "53 positions are kept" in caught.value.hint
+        assert sorted(p.name for p in out.iterdir()) == ["unfinished.npz"]
+    kept = len(table(out, "unfinished.npz")["index"])
+    assert 0 < kept < 53
+    heard.clear()
+    result = score_noisy(home, out, progress=lambda phase, done, total: heard.append((phase, done)))
+    assert ("compiling", kept) in heard
+    np.testing.assert_equal(table(out), table(noisy))
+    assert sorted(p.name for p in out.iterdir()) == ["report.json", "scores.npz"]
+    # a third call computes nothing
+    heard.clear()
+    again = score_noisy(home, out, progress=lambda phase, done, total: heard.append((phase, done)))
+    assert not [x for x in heard if x[0] in ("compiling", "scoring")]
+    assert again.to_json() == result.to_json()
+
+
+def refused(words: str, code: ExitCode, *args: Any, **kwargs: Any) -> None:
+    with pytest.raises(HmxError) as caught:
+        score_buffer(*args, **kwargs)
+    assert words in caught.value.message + caught.value.hint, caught.value.message
+    assert caught.value.exit_code == code and caught.value.hint
+
+
+def test_what_is_refused_before_anything_is_played(home: Path, tmp_path: Path) -> None:
+    run, buffer, out = home / "runs" / "lake", home / "all.npz", tmp_path / "o"
+    refused("was filled in frozenlake, and the policy plays frozenlake-slippery", ExitCode.ARTEFACT,
+            buffer, checkpoint=home / "slippery" / "lake", ask=EXACT, out=out)  # fmt: skip
+    longer = lake.make_buffer(tmp_path / "longer.npz", max_steps=90)
+    refused("env.max_steps = 90 in the buffer, 100 here", ExitCode.ARTEFACT, longer, checkpoint=run, out=out)
+    whole = buffers.load(buffer)
+    buffers.save(tmp_path / "bare.npz", dataclasses.replace(whole, env_states={}))
+    refused("no environment states", ExitCode.ARTEFACT, tmp_path / "bare.npz", checkpoint=run, out=out)
+    refused("no policy to play on with", ExitCode.USAGE, buffer, out=out)
+    refused("--checkpoint lake", ExitCode.USAGE, buffer, out=out)
+    refused("--checkpoint goes with a saved buffer", ExitCode.USAGE, run, checkpoint=run, out=out)
+    refused("there is no saved buffer", ExitCode.ARTEFACT, tmp_path / "no.npz", checkpoint=run, out=out)
+    by_policy = dataclasses.replace(EXACT, aggregate="policy")
+    refused("needs the policy's probabilities", ExitCode.USAGE, buffer, checkpoint=run, ask=by_policy, out=out)
+    refused("there is no agent 1", ExitCode.USAGE, run, ask=Ask(agent=1), out=out)
+    assert not out.exists()
+
+
+def test_a_horizon_that_ends_before_the_episodes_do(home: Path, tmp_path: Path) -> None:
+    run, short = home / "runs" / "lake", dataclasses.replace(EXACT, horizon="4")
+    refused("a horizon of 4 steps ends before most episodes do", ExitCode.USAGE, home / "all.npz", checkpoint=run,
+            ask=short, out=tmp_path / "o")  # fmt: skip
+    forced = dataclasses.replace(short, force=True)
+    found = score_buffer(home / "all.npz", checkpoint=run, ask=forced, out=tmp_path / "o").to_json()
+    assert found["horizon"]["steps"] == 4 and found["rollouts"]["cut_share"] > 0.5
+    assert any("cut by the horizon" in warning for warning in found["warnings"])
+    valued = dataclasses.replace(short, bootstrap=True)
+    score_buffer(home / "all.npz", checkpoint=run, ask=valued, out=tmp_path / "v")
+    values = lake.optimal_values()[lake.CELLS]
+    gaps = np.abs(values - values.max(1, keepdims=True)).sum(1) / 3
+    rows = table(tmp_path / "v")
+    np.testing.assert_allclose(rows["score"], gaps[rows["index"]], atol=1e-6)  # exact values make up for the horizon
+
+
+def test_results_of_something_else_are_left_alone(home: Path, noisy: Path, tmp_path: Path) -> None:
+    shutil.copytree(noisy, tmp_path / "o")
+    before = (tmp_path / "o" / "scores.npz").read_bytes()
+    with pytest.raises(HmxError, match="of another request"):
+        score_noisy(home, tmp_path / "o", seed=9)
+    (tmp_path / "o" / "scores.npz").write_bytes(before[:-300])
+    with pytest.raises(HmxError, match="damaged") as caught:
+        score_noisy(home, tmp_path / "o")
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    score_noisy(home, tmp_path / "o", force=True)
+    np.testing.assert_equal(table(tmp_path / "o"), table(noisy))
+
+
+def test_scores_are_written_only_where_the_transition_still_is(home: Path, tmp_path: Path) -> None:
+    """While it is scored the buffer goes on being filled: the first ten slots have new transitions."""
+    path = Path(shutil.copy(home / "slippery.npz", tmp_path / "b.npz"))
+    old = buffers.load(path)
+
+    def overwrite(phase: str, done: int, total: int) -> None:
+        if phase == "scoring" and done == 0:
+            birth = np.where(np.arange(53) < 10, old.birth + 1000, old.birth).astype(np.uint32)
+            header = dataclasses.replace(old.header, num_added=2000)
+            buffers.save(path, dataclasses.replace(old, birth=birth, header=header))
+
+    ask = dataclasses.replace(NOISY, write_back=True)
+    run = home / "slippery" / "lake"
+    found = score_buffer(path, checkpoint=run, ask=ask, progress=overwrite)
+    assert found.out == tmp_path / "b.scores" and "10 of the transitions scored are no longer" in found.warnings[0]
+    new, rows = buffers.load(found.out / "buffer.npz"), table(found.out)
+    assert list(np.flatnonzero(~new.scored)) == list(range(10))
+    there = rows["index"] >= 10
+    np.testing.assert_array_equal(new.consequence_scores[rows["index"][there]], rows["score"][there])
+    assert set(new.scored_at[10:]) == {2000} and set(new.scored_at[:10]) == {0}
+    np.testing.assert_array_equal(new.td_errors, old.td_errors)
+    # the newest births are not scored yet, and stale ones come first
+    ask = dataclasses.replace(NOISY, select="stale:12")
+    score_buffer(found.out / "buffer.npz", checkpoint=run, ask=ask, out=tmp_path / "stale")
+    picked = table(tmp_path / "stale")["index"]
+    assert set(range(10)) <= set(picked) and len(picked) == 12
+
+
+def test_a_run_without_a_buffer_collects_positions(home: Path, tmp_path: Path) -> None:
+    ask = dataclasses.replace(NOISY, select="uniform:20", write_back=True, target_coverage=0.5)
+    found = score_buffer(home / "slippery" / "lake", ask=ask, out=tmp_path / "o").to_json()
+    made = buffers.load(tmp_path / "o" / "buffer.npz")
+    assert found["buffer"]["collected"] and made.header.size == 48 and made.scored.sum() == 20
+    assert found["coverage"]["after"] == pytest.approx(20 / 48) and found["coverage"]["before"] == 0.0
+    assert {gate["name"]: gate["passed"] for gate in found["gates"]}["coverage"] is False
+    # the state before each step, and what came after: the next one of the same environment
+    cells = made.items["obs_t"][:, 0].argmax(-1)
+    np.testing.assert_array_equal(cells, made.env_states["core"])
+    ended = made.items["terminated_tp1"] | made.items["truncated_tp1"]
+    steps = made.env_states["steps"]
+    np.testing.assert_array_equal(steps[16:], np.where(ended[:-16], 0, steps[:-16] + 1))
+    # |r + gamma V(s') - V(s)| by the table
+    value = lake.optimal_values().max(1)
+    following = np.where(ended[:-16], 0.0, value[cells[16:]])
+    wanted = np.abs(made.items["reward_tp1"][:-16] + 0.99 * following - value[cells[:-16]])
+    np.testing.assert_allclose(made.td_errors[:-16], wanted, atol=1e-6)
+    # and once more from what was kept
+    again = score_buffer(
+        tmp_path / "o" / "buffer.npz", checkpoint=home / "slippery" / "lake", ask=ask, out=tmp_path / "again"
+    )
+    np.testing.assert_equal(table(tmp_path / "again"), table(tmp_path / "o"))
+    assert again.to_json()["coverage"]["before"] == pytest.approx(20 / 48)
+
+
+def test_gates(home: Path, noisy: Path) -> None:
+    result = score_noisy(home, noisy)
+    names = {gate.name: gate.passed for gate in result.gates}
+    assert names == {"reliability": False, "null": False, "ties": True, "coverage": True}
+    with pytest.raises(HmxError, match=r"null .* limit 0\.25") as caught:
+        judge(result)
+    assert caught.value.exit_code == ExitCode.CHECK_FAILED and "reliability 0" in caught.value.message
+    judge(dataclasses.replace(result, gates=result.gates[2:]))
+
+
+def test_the_cost_is_told_before(home: Path) -> None:
+    plan = dry_run(home / "slippery.npz", checkpoint=home / "slippery" / "lake", ask=NOISY)
+    assert plan.env_steps == 53 * 5 * 64 * 6 and plan.positions == 53 and not plan.is_bound
+    auto = dry_run(home / "runs" / "lake", ask=Ask(select="uniform:10"))
+    assert auto.horizon == 100 and auto.is_bound and auto.positions == 10 and auto.size == 4096
+    assert auto.out == home / "runs" / "lake" / "reports" / "scores" and not auto.out.exists()
+    with pytest.raises(HmxError, match="needs the policy's probabilities"):
+        dry_run(home / "runs" / "lake", ask=Ask(policy="greedy", aggregate="policy"))
