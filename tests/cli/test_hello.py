@@ -12,7 +12,7 @@ import pytest
 import hmx.cli.version
 
 COMMANDS = (
-    "train", "resume", "evaluate", "watch", "play", "compare", "compute-config", "grad-report",
+    "train", "resume", "evaluate", "watch", "play", "compare", "compute-config", "grad-report", "score-buffer",
     "runs", "runs list", "runs verify", "runs sync",
 )  # fmt: skip
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}

@@ -25,7 +25,21 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("hmx ", ["train", "resume", "evaluate", "watch", "play", "compare", "compute-config", "grad-report", "runs"]),
+        (
+            "hmx ",
+            [
+                "train",
+                "resume",
+                "evaluate",
+                "watch",
+                "play",
+                "compare",
+                "compute-config",
+                "grad-report",
+                "score-buffer",
+                "runs",
+            ],
+        ),
         ("hmx runs ", ["list", "verify", "sync"]),
         ("hmx tr", ["train"]),
         ("hmx train --env frozen", ["frozenlake", "frozenlake-slippery"]),
@@ -40,6 +54,9 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
         ("hmx compare met", ["metta"]),
         ("hmx compare x y --metric train/mean_episode_r", ["train/mean_episode_return"]),
         ("hmx compare x y --metric ev", ["evaluation"]),
+        ("hmx score-buffer x --metric t", ["tv", "tv_bins"]),
+        ("hmx score-buffer x --aggregate m", ["mean", "max"]),
+        ("hmx score-buffer x --actions s", ["single-dev", "sampled:"]),
     ],
 )
 def test_tab(shell, line, answer):
