@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.ppo import Parts
-from hmx.agents.types import Params
+from hmx.agents.ppo import Parts, policy_of
 from hmx.analysis.buckets import Floats, reward_std
 from hmx.analysis.probe import Probe, Prober
 from hmx.env.protocol import EnvSpec
 from hmx.errors import HmxError
-from hmx.scoring import Options, Positions, make_policy, make_scorer
+from hmx.rl import distributions
+from hmx.scoring import Options, Policy, Positions, make_scorer
 from hmx.types import Array, Key
 
 BY = ("reward_std", "return", "length", "level", "td", "consequence")
@@ -45,6 +45,8 @@ def check_rank(by: str, spec: EnvSpec, has_memory: bool) -> None:
     """
     if by == "level" and spec.level is None:
         raise HmxError(f"{spec.id} has no levels to rank by", "--by return")
+    if by == "consequence" and spec.num_actions < 2:
+        raise HmxError(f"{spec.id} has no other actions to compare with", "--by td")
     if by == "consequence" and has_memory:
         what = "--by consequence plays on from stored states, and a network with memory cannot"
         raise HmxError(what, "--by td")
@@ -111,16 +113,18 @@ def _consequence(parts: Parts, prober: Prober) -> Callable[..., Figure]:
     distance under common random numbers, as `hmx.scoring` has it.
     """
 
-    def preferences(params: Params, obs: Array) -> Array:
-        carry = parts.net.initial_carry(obs.shape[:2])
-        return parts.net.apply(params, carry, obs, jnp.zeros(obs.shape[:2], bool))[0].logits
+    def act(state: Any, obs: Array, legal: Array, keys: Key) -> Array:
+        carry, going_on = parts.net.initial_carry(legal.shape[:2]), jnp.zeros(legal.shape[0], bool)
+        decision, _ = policy_of(parts, state).act(carry, obs, legal, going_on, jax.random.key(0))
+        # the policy draws for a batch together, and rows that are compared draw for themselves
+        return jax.vmap(distributions.sample)(keys, jnp.log(decision.probs), legal)
 
     spec = parts.env.spec
     alternatives = min(_ALTERNATIVES, spec.num_actions - 1)
     options = Options(
         actions="sampled", num_actions=alternatives, rollouts=_ROLLOUTS, horizon=_HORIZON, gamma=parts.algo.gamma
     )
-    scorer = make_scorer(parts.env, make_policy(preferences, "softmax"), options)
+    scorer = make_scorer(parts.env, Policy(act), options)
 
     def figure(probe: Probe, state: Any, key: Key) -> Figure:
         k_start, k_score = jax.random.split(jax.random.clone(key))[0], jax.random.fold_in(jax.random.clone(key), 2)
@@ -137,7 +141,7 @@ def _consequence(parts: Parts, prober: Prober) -> Callable[..., Figure]:
             taken=begins(probe.batch.action),
             id=jnp.arange(num_envs, dtype=jnp.uint32),
         )
-        found = scorer(state.params, positions, k_score).score
+        found = scorer(state, positions, k_score).score
         return _even(np.asarray(found, np.float64).reshape(probe.returns.shape))
 
     return figure

@@ -31,7 +31,7 @@ _FIGURES = (
     ("Q", "train/q_value", "{:.2f}"),
 )
 _RETURN = "train/mean_episode_return"
-_GOING_ON = ("training", "measuring", "saving")  # phases that the time of a run is made of
+_TRAINING = ("training", "saving")  # phases that the time of a run is made of
 
 
 def clock(seconds: float) -> str:
@@ -96,7 +96,7 @@ class ConsoleSink(Sink):
         """Names what is going on, with the time it takes."""
         if name == self._phase:
             return
-        if self._phase in _GOING_ON:
+        if self._phase in _TRAINING:
             self._trained += self._now() - self._phase_since
         self._phase, self._phase_since = name, self._now()
 
@@ -133,7 +133,7 @@ class ConsoleSink(Sink):
         self._window.clear()
 
     def _seconds(self) -> float:
-        running = self._phase in _GOING_ON
+        running = self._phase in _TRAINING
         return self._trained + (self._now() - self._phase_since if running else 0.0)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -153,7 +153,7 @@ class ConsoleSink(Sink):
         assert self._info is not None
         total = max(self._info.total_steps, 1)
         label = self._phase
-        if self._phase in ("compiling", "evaluating"):
+        if self._phase in ("compiling", "measuring", "evaluating"):
             label += f" {clock(self._now() - self._phase_since)}"
         tail = f" {min(self._steps / total, 1):4.0%}" + (f" {short(self._steps)}/{short(total)}" if width >= 50 else "")
         grid = Table.grid(expand=True)
@@ -178,7 +178,7 @@ class ConsoleSink(Sink):
             return Text("")
         rate = self._latest.get("train/steps_per_sec", 0.0)
         text = Text.assemble((clock(seconds), "bold"), " gone", no_wrap=True, overflow="ellipsis")
-        if left > 0 and self._phase in _GOING_ON:
+        if left > 0 and self._phase in (*_TRAINING, "measuring"):
             text.append_text(Text.assemble(", ", (clock(seconds / done * left), "bold"), " left"))
         return text.append(f"  {short(rate)} steps/s")
 

@@ -16,7 +16,7 @@ from hmx.analysis.components import Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import gather, layers, make_group_gradients
 from hmx.analysis.measures import TOTAL, Sums, measure
 from hmx.analysis.probe import by_group, group_index, grouped, make_prober, play
-from hmx.analysis.ranking import make_ranker
+from hmx.analysis.ranking import check_rank, make_ranker
 from hmx.analysis.report import Spec, check, make_reporter
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.autoreset import Game, batched
@@ -308,6 +308,13 @@ def test_figures_that_are_not_to_be_had(cfg, by, words):
     with pytest.raises(HmxError, match=words) as caught:
         make_reporter(cfg, make_env(cfg.env, RewardWeights()), dataclasses.replace(SMALL, by=by))
     assert caught.value.exit_code == ExitCode.USAGE and caught.value.hint
+
+
+def test_a_consequence_takes_something_to_compare_with():
+    spec = make_env(configure("corridor").env, RewardWeights()).spec
+    check_rank("consequence", spec, has_memory=False)
+    with pytest.raises(HmxError, match="no other actions"):
+        check_rank("consequence", spec._replace(num_actions=0), has_memory=False)
 
 
 def test_another_loss_is_refused():

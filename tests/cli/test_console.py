@@ -84,6 +84,22 @@ def test_time_left_counts_training_only(now):
     assert "25%" in text and "1.00M/4.00M" in text and "33.3k steps/s" in text
 
 
+def test_a_gradient_report_is_named_and_timed_apart(now):
+    """The first one compiles, which says nothing about the time that is left."""
+    panel, console = sink(now)
+    panel.start(INFO)
+    panel.phase("training")
+    now.seconds += 30
+    panel.record(record(25, grad_norm__all=0.5))
+    panel.flush()
+    panel.phase("measuring")
+    now.seconds += 20
+    text = drawn(panel, console)
+    assert "measuring 0:20" in text and "0:30 gone, 1:30 left" in text and "grad_norm" not in text
+    panel.phase("training")
+    assert "0:30 gone, 1:30 left" in drawn(panel, console)
+
+
 def test_a_resumed_run_judges_its_speed_by_its_own_steps(now):
     panel, console = sink(now)
     panel.start(RunInfo(**{**INFO.__dict__, "first_update": 50}))
