@@ -533,6 +533,24 @@ def test_conditions_that_hold_are_named(good, bad):
     )
 
 
+@pytest.mark.parametrize(
+    ("sides", "words"),
+    [
+        (["tiny", "{file}"], "side B has no configuration"),
+        (["metta", "tiny"], "side A has a network with a memory"),
+        (["tiny", "{two_hot}"], "some sides have two_hot values"),
+    ],
+)
+def test_losses_that_cannot_be_compared(tmp_path, sides, words):
+    two_hot = replace(Config(), {**TINY, "algo.value_target": "two_hot"})
+    (tmp_path / "two_hot.toml").write_text(codec.to_toml(two_hot))
+    file = write_metrics(tmp_path / "metrics.jsonl", flat(1.0))
+    sides = [side.format(file=file, two_hot=tmp_path / "two_hot.toml") for side in sides]
+    with pytest.raises(HmxError, match=words) as caught:
+        compare(*sides, impl=True)
+    assert caught.value.exit_code == ExitCode.USAGE and caught.value.hint
+
+
 def test_it_needs_no_jax(good, bad):
     code = (
         "import sys; from hmx.jobs.compare import compare; "
