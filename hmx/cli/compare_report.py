@@ -180,7 +180,9 @@ def _config(found: Found) -> Iterator[Block]:
         title_ = f"{group['row']} {group['title']}".strip()
         lines.append((title_ + (", with a known bug" if group["bug"] else ""),))
         for row in group["differences"]:
-            lines.append((row["key"], *(value or "-" for value in row["values"]), row["doc"]))
+            # What a documented row comes to says more than what its keys are for.
+            doc = "" if group["row"] else row["doc"]
+            lines.append((row["key"], *(value or "-" for value in row["values"]), doc))
         if group["row"]:
             known = {effect for effect in group["effects"] if effect}
             lines.append((EFFECT, *(effect or "-" for effect in group["effects"]), _SAME if len(known) == 1 else ""))
