@@ -176,7 +176,7 @@ class AlgoConfig:
         "when statistics of the network take in a rollout; before_sgd makes the first importance ratios differ from 1",
         choices=("after_sgd", "before_sgd"),
     )
-    obs_norm_ddof: int = opt(0, "1 divides by n - 1 rather than n", choices=(0, 1))
+    obs_norm_ddof: int = opt(0, "subtracted from the number of observations that the variance divides by")
     obs_norm_clip: float = opt(0.0, "size a normalised observation is clipped to; 0 never clips")
     reward_scale: float = opt(1.0, "multiplies rewards for the learner; reported returns stay as they are")
     gamma: float = opt(0.99, "discount per step")

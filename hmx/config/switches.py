@@ -46,9 +46,6 @@ def problems(cfg: Config) -> Iterator[Problem]:
             words,
             "net.shared_torso=false or algo.grad_clip=joint",
         )
-    if net.value_hidden and net.shared_torso:
-        words = "the value has no torso of its own"
-        yield Problem("value_hidden", ("net.value_hidden", "net.shared_torso"), words, "net.shared_torso=false")
     if not algo.vf_half and algo.value_target == "two_hot":
         words = "the loss of a two_hot value is a cross-entropy, which has no half to leave out"
         yield Problem("half_two_hot", ("algo.vf_half", "algo.value_target"), words, "algo.vf_half=true")
@@ -70,7 +67,10 @@ def _anew(cfg: Config) -> Iterator[Problem]:
 
 
 def warnings(cfg: Config) -> Iterator[Problem]:
-    """Bugs that are reproduced because they were asked for."""
+    """Bugs that are reproduced because they were asked for, and what has no effect."""
+    if cfg.net.value_hidden and cfg.net.shared_torso:
+        words = "has no effect: the value has no torso of its own"
+        yield Problem("value_hidden", ("net.value_hidden", "net.shared_torso"), words, "net.shared_torso=false")
     for key, (value, what) in BUGS.items():
         if getattr(cfg.algo, key.partition(".")[2]) == value:
             yield Problem("known_bug", (key,), f"reproduces a known bug: {what}", f"{key}={_right(key)}")
