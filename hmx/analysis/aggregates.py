@@ -172,7 +172,7 @@ def chance(first: Strata, second: Strata, samples: int = 10_000, seed: int = 0) 
 def _deals(sizes: Sequence[int], pools: Sequence[int], samples: int, seed: int) -> tuple[bool, Iterator[list[Array]]]:
     """Whether every deal is there, and the deals in blocks: orders of each pool whose first `sizes` go to one side."""
     counts = [math.comb(pool, n) for n, pool in zip(sizes, pools, strict=True)]
-    rows = max(1, _BLOCK // sum(pools))
+    rows = max(1, _BLOCK // max(*pools, *(n * (pool - n) for n, pool in zip(sizes, pools, strict=True))))
     if math.prod(counts) <= samples:
         return True, _every_deal(sizes, pools, counts, rows)
     draw = np.random.default_rng(seed)

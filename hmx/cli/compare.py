@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import sys
@@ -55,6 +56,9 @@ OwnEnd = Annotated[
 ]
 Samples = Annotated[int, ask("--samples", "N", "Redraws of the bootstrap.", _MEASURE, min=1)]
 Seed = Annotated[int, ask("--seed", "N", "Seed of the redraws.", _MEASURE, min=0, max=MAX_SEED)]
+Impl = Annotated[
+    bool, switch("--impl", "Put one batch through the loss of every side, term by term; takes a minute.", _MEASURE)
+]
 FailIf = Annotated[
     list[str] | None,
     ask("--fail-if", "EXPR", 'End with exit code 4 if it holds, as "P(A>B) < 0.4"; may be repeated.', _CHECK),
@@ -73,6 +77,7 @@ def compare(
     own_end: OwnEnd = False,
     samples: Samples = 10_000,
     seed: Seed = 0,
+    impl: Impl = False,
     fail_if: FailIf = None,
     html: Html = None,
     md: Markdown = None,
@@ -84,6 +89,8 @@ def compare(
     Tells whether the sides may be compared, where their configurations differ, what each reached on every task with
     intervals over seeds, and how fast. Only reads.
     """
+    from rich.console import Console
+
     from hmx.cli import compare_html, compare_text
     from hmx.cli.boundary import print_json
     from hmx.jobs.compare import compare as job
@@ -95,7 +102,9 @@ def compare(
         ranges=tuple(ranges(ranges_ or ())), samples=samples, seed=seed,
     )  # fmt: skip
     _one_answer(json, md, csv)
-    result = job(sides or (), spec=spec, fail_if=fail_if or ())
+    eyes = Console(stderr=True)
+    with eyes.status("compiling and computing") if impl and eyes.is_terminal else contextlib.nullcontext():
+        result = job(sides or (), spec=spec, fail_if=fail_if or (), impl=impl)
     found = result.to_json()
     printed = False
     for file, text in ((html, compare_html.page), (md, compare_text.markdown), (csv, compare_text.table)):

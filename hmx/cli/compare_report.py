@@ -58,6 +58,7 @@ def blocks(found: Found) -> Iterator[Block]:
     yield from _overall(found)
     yield from _speed(found)
     yield from _diagnostics(found)
+    yield from _losses(found)
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -179,7 +180,9 @@ def _config(found: Found) -> Iterator[Block]:
         title_ = f"{group['row']} {group['title']}".strip()
         lines.append((title_ + (", with a known bug" if group["bug"] else ""),))
         for row in group["differences"]:
-            lines.append((row["key"], *(value or "-" for value in row["values"]), row["doc"]))
+            # What a documented row comes to says more than what its keys are for.
+            doc = "" if group["row"] else row["doc"]
+            lines.append((row["key"], *(value or "-" for value in row["values"]), doc))
         if group["row"]:
             known = {effect for effect in group["effects"] if effect}
             lines.append((EFFECT, *(effect or "-" for effect in group["effects"]), _SAME if len(known) == 1 else ""))
@@ -333,3 +336,44 @@ def _diagnostics(found: Found) -> Iterator[Block]:
         yield Grid((task, *_columns(found, letters)), rows)
     for line in found["findings"]:
         yield Line(line, "caution")
+
+
+def _losses(found: Found) -> Iterator[Block]:
+    impl = found["impl"]
+    if impl is None:
+        return
+    yield Heading("One batch through every loss")
+    first = next(side for side in found["sides"] if side["letter"] == impl["network"])
+    yield Line(
+        f"{impl['num_envs']} environments of {impl['env']}, {impl['num_steps']} steps each, played with the network of "
+        f"{_both(first)} as it is drawn ({impl['parameters']:,} parameters). Episodes are cut after "
+        f"{impl['cut_after']} steps: {impl['cut_frac']:.1%} of the steps are cut, {impl['ended_frac']:.1%} terminate."
+    )
+    words = (
+        "Every side has this environment and network; deviations, rewards, advantages, targets, weights and clips are "
+        "its own. Observations are not normalised."
+    )
+    yield Line(words, "faint")
+    columns = ("", *_columns(found, [side["letter"] for side in impl["sides"]]))
+    for i, steps in enumerate(impl["gradient_steps"]):
+        moments = [side["moments"][i] for side in impl["sides"]]
+        title_ = "at the first gradient step" if not steps else f"after {steps} gradient steps of {first['letter']}"
+        yield Grid((title_, *columns[1:]), tuple(_loss_rows(moments, impl["components"])))
+
+
+def _loss_rows(moments: Sequence[Found], components: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    def row(name: str, values: Sequence[float | None]) -> tuple[str, ...]:
+        return (name, *(figure(value) for value in values))
+
+    for name in ("advantage", "target"):
+        yield (f"{name}, mean ± std", *(f"{figure(m[name][0])} ± {figure(m[name][1])}" for m in moments))
+    yield row("advantages, correlation", [m["correlation"] for m in moments])
+    yield row("largest |ratio - 1|", [m["ratio_error"] for m in moments])
+    yield row("clipped share", [m["clip_frac"] for m in moments])
+    for name in components:
+        yield (name,)
+        if name in moments[0]["raw"]:
+            yield row("  loss" if name != "entropy" else "  nats", [m["raw"][name] for m in moments])
+        yield row("  in the total" if name != "total" else "  loss", [m["weighted"][name] for m in moments])
+        yield row("  norm of the gradient", [m["norm"][name] for m in moments])
+        yield row("  cosine of the gradient", [m["cosine"][name] for m in moments])

@@ -69,7 +69,8 @@ def _listing(grid: Grid, ascii_only: bool) -> Table:
                 table.add_row("", Text(_safe(words, ascii_only)))
             continue
         table.add_row(Text(_safe(f"  {row[0]}", ascii_only)), Text(_safe(" | ".join(row[1:-1]), ascii_only)))
-        table.add_row("", Text(_safe(row[-1], ascii_only), "dim"))
+        if row[-1]:
+            table.add_row("", Text(_safe(row[-1], ascii_only), "dim"))
     return table
 
 

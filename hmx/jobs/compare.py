@@ -16,6 +16,7 @@ from hmx.jobs import compare_expr
 from hmx.jobs.compare_checks import Notice, describe, notices, tasks_of
 from hmx.jobs.compare_config import Group, differences
 from hmx.jobs.compare_figures import figures
+from hmx.jobs.compare_impl import compare_impl
 from hmx.jobs.compare_overall import TAUS, Overall, overall
 from hmx.jobs.compare_read import Side, number, read_side
 from hmx.jobs.compare_sides import choose
@@ -42,6 +43,7 @@ class CompareResult:
     diagnostics: Mapping[str, Mapping[str, Mapping[str, Sequence[float | None]]]]
     findings: tuple[str, ...]
     figures: Mapping[str, float | None]
+    impl: Mapping[str, Any] | None = None  # see `hmx.jobs.compare_impl`
     failed: tuple[str, ...] = ()  # conditions that hold, or that cannot be decided
 
     def to_json(self) -> dict[str, Any]:
@@ -60,6 +62,7 @@ class CompareResult:
             "speed": [_fields(row) for row in self.speed],
             "diagnostics": {"at": list(MOMENTS), "tasks": self.diagnostics},
             "findings": list(self.findings),
+            "impl": self.impl,
             "figures": dict(self.figures),
             "failed": list(self.failed),
         }
@@ -68,7 +71,12 @@ class CompareResult:
 
 
 def compare(
-    sides: Sequence[str], *, spec: Spec | None = None, fail_if: Sequence[str] = (), root: str | Path = DEFAULT_ROOT
+    sides: Sequence[str],
+    *,
+    spec: Spec | None = None,
+    fail_if: Sequence[str] = (),
+    impl: bool = False,
+    root: str | Path = DEFAULT_ROOT,
 ) -> CompareResult:
     """Compares two sides or more; only reads.
 
@@ -76,6 +84,7 @@ def compare(
         sides: texts of the form `[NAME=]PATH[,PATH...]`; see `hmx.jobs.compare_sides.choose`.
         spec: what is measured.
         fail_if: conditions on the figures; those that hold are in `failed`.
+        impl: whether to put one batch through the losses of all sides, which needs JAX.
         root: folder of the runs, for names.
 
     Raises:
@@ -104,7 +113,7 @@ def compare(
     return CompareResult(
         spec=spec, sides=read, notices=tuple(found), config=tuple(differences(read)), tasks=tasks, overall=together,
         speed=speed, diagnostics=seen, findings=said,
-        figures=values, failed=tuple(failed),
+        figures=values, impl=compare_impl(read, spec.seed) if impl else None, failed=tuple(failed),
     )  # fmt: skip
 
 

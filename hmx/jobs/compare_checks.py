@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from hmx.config.coerce import show
 from hmx.config.derive import derive, problems
 from hmx.config.fields import FIELDS, get
@@ -162,30 +160,25 @@ def _seeds(task: str, groups: Mapping[str, Sequence[Seed]]) -> Iterator[Notice]:
             yield Notice(
                 "caution", "", f"{letter} has seed {numbers} of {task} more than once; such seeds are not paired"
             )
-    flat = [(letter, seed) for letter, group in groups.items() for seed in group if len(seed.steps) > 1]
-    copies = [
-        f"{_who(letter, seed)} and {_who(other, twin)}"
-        for i, (letter, seed) in enumerate(flat)
-        for other, twin in flat[i + 1 :]
-        if _same(seed, twin)
-    ]
+    alike: dict[object, list[str]] = {}
+    for letter, group in groups.items():
+        for seed in group:
+            if len(seed.steps) > 1:
+                alike.setdefault(_print_of(seed), []).append(_who(letter, seed))
+    copies = [who for who in alike.values() if len(who) > 1]
     if copies:
-        more = f", and {len(copies) - 1} more pairs" if len(copies) > 1 else ""
-        yield Notice("caution", "", f"the same to the last digit on {task}: {copies[0]}{more}")
+        more = f", and {len(copies) - 1} more" if len(copies) > 1 else ""
+        yield Notice("caution", "", f"the same to the last digit on {task}: {_list(copies[0])}{more}")
 
 
 def _who(letter: str, seed: Seed) -> str:
     return f"{letter}'s {seed.run}" + ("" if seed.number is None else f" seed {seed.number}")
 
 
-def _same(seed: Seed, twin: Seed) -> bool:
-    """Whether two agents have the same values at the same steps, speed aside."""
-    names = [name for name in seed.series if name in twin.series and "per_sec" not in name]
-    return bool(names) and all(
-        np.array_equal(seed.series[n].steps, twin.series[n].steps)
-        and np.array_equal(seed.series[n].values, twin.series[n].values, equal_nan=True)
-        for n in names
-    )
+def _print_of(seed: Seed) -> object:
+    """Equal where two agents have the same values at the same steps, speed aside."""
+    series = sorted((item for item in seed.series.items() if "per_sec" not in item[0]), key=lambda item: item[0])
+    return tuple((name, found.steps.tobytes(), found.values.tobytes()) for name, found in series)
 
 
 def _protocol(sides: Sequence[Side]) -> Iterator[Notice]:

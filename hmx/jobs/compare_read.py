@@ -31,6 +31,9 @@ Array = NDArray[Any]
 
 RATE = "train/steps_per_sec"
 EPISODES = "train/num_episodes"
+LARGEST = 1e100  # size of a number that counts as finite: the square of a larger one may not be
+
+_SLOWEST = 1e-9  # steps per second, below which a speed is no speed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,17 +161,22 @@ def _evaluation(paths: RunPaths) -> tuple[tuple[Mapping[str, Any], ...], list[st
     try:
         data = read_json(path, REPORT_SCHEMA, f"{path} is missing", "")
         rows = data["policies"]
-        fine = [row for row in rows if isinstance(row["policy"], str) and number(row["return_mean"]) is not None]
-    except (HmxError, TypeError, KeyError) as problem:
+        fine = [
+            {name: row.get(name) for name in ("policy", "seed", "episodes", "return_mean")}
+            for row in rows
+            if isinstance(row["policy"], str) and number(row["return_mean"]) is not None
+            if all(row.get(name) is None or type(row[name]) is int for name in ("seed", "episodes"))
+        ]
+    except (HmxError, TypeError, KeyError, AttributeError) as problem:
         said = _one_line(problem) if isinstance(problem, HmxError) else "not a report"
         return (), [f"its evaluation cannot be read: {said}"]
     return tuple(fine), []
 
 
 def number(value: Any) -> float | None:
-    """A finite number as a float; None for anything else."""
+    """A number as a float; None for anything else, and for what is not finite or larger than `LARGEST`."""
     try:
-        return float(value) if type(value) in (int, float) and math.isfinite(value) else None
+        return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None
     except OverflowError:  # a whole number of more than 308 digits
         return None
 
@@ -248,8 +256,8 @@ def _times(steps: Array, records: Sequence[Mapping[str, Any]], seeds: int) -> Ar
     """Seconds of training: the rate of a record is that of its chunk, over all seeds, without what lies between."""
     taken = np.diff(steps, prepend=0) * seeds
     rates = np.array([_value(record.get(RATE)) for record in records], np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        seconds = np.where(rates > 0, taken / rates, np.nan)
+    known = rates > _SLOWEST
+    seconds = np.where(known, taken / np.where(known, rates, 1.0), np.nan)
     return np.cumsum(seconds)
 
 

@@ -20,8 +20,9 @@ MOMENTS = (0.1, 0.5, 1.0)
 """Shares of the compared steps at which diagnostics are taken."""
 
 DIAGNOSTICS = (
-    "train/entropy", "train/std", "train/approx_kl", "train/clip_frac", "train/explained_variance", "train/grad_norm",
-    "train/first_ratio_error", "train/value_loss", "train/policy_loss", "train/mean_episode_length",
+    "train/entropy", "train/max_entropy", "train/std", "train/approx_kl", "train/clip_frac", "train/explained_variance",
+    "train/grad_norm", "train/first_ratio_error", "train/value_loss", "train/policy_loss", "train/cut_frac",
+    "train/mean_episode_length",
 )  # fmt: skip
 
 _RATIO = "train/first_ratio_error"

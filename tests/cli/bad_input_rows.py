@@ -301,6 +301,8 @@ COMPARE = _rows(
     (["tiny", "metta", "--html", "no/such/folder/a.html"], USAGE, ["the report", "no/such/folder"]),
     (["tiny", "metta", "--md", "/"], USAGE, ["the report", "/"]),
     (["tiny", "metta", "--csv"], USAGE, ["'--csv' requires an argument"]),
+    (["metta", "tiny", "--impl"], USAGE, ["side A has a network with a memory", "net.rnn = none"]),
+    (["tiny", "metta", "--impl=yes"], USAGE, ["'--impl' does not take a value"]),
     (["tiny", "metta", "--failif", "1 > 2"], USAGE, ["no such option: --failif", "did you mean --fail-if?"]),
 )
 

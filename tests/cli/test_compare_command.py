@@ -82,7 +82,7 @@ def test_the_json_is_one_object_and_the_same_again(hmx, sides):
     body = json.loads(first.stdout)
     assert list(body) == [
         "schema", "metric", "level", "samples", "seed", "sides", "notices", "config", "tasks", "overall", "speed",
-        "diagnostics", "findings", "figures", "failed",
+        "diagnostics", "findings", "impl", "figures", "failed",
     ]  # fmt: skip
     assert body["tasks"][0]["pairs"][0]["better"] == "A"
 
@@ -158,6 +158,17 @@ def test_presets_alone_are_compared(hmx):
     assert result.exit_code == 0 and "algo.gamma" in result.stdout and "Speed" not in result.stdout
 
 
+def test_losses_are_shown_term_by_term(hmx, sides, tmp_path):
+    """The runs are of the corridor with eight units: compiled in seconds."""
+    result = hmx("compare", *sides, "--impl", "--md", "a.md")
+    assert result.exit_code == 0
+    part = result.stdout.partition("One batch through every loss")[2]
+    rows = [line.split() for line in part.splitlines()]
+    assert ["cosine", "of", "the", "gradient", "1", "1"] in rows  # of the entropy, which knows no episodes
+    assert "at the first gradient step" in part and "after 10 gradient steps of A" in part
+    assert "| at the first gradient step |" in (tmp_path / "a.md").read_text()
+
+
 def test_text_of_strangers_does_nothing(hmx, tmp_path):
     bad = "<script>alert(1)</script>\x1b[2J|`x`"
     sides = [str(make_run(tmp_path / name, flat(0.1, 0.2), device=bad, state="finished")) for name in ("a", "b")]
@@ -212,7 +223,7 @@ def test_a_single_metrics_file_is_no_pair_but_two_are(hmx, tmp_path):
 @pytest.mark.parametrize(
     ("value", "low", "high", "shown"),
     [
-        (0.914623, 0.914078, 0.915163, "0.9146 [0.9141, 0.9152]"),
+        (0.914623, 0.914078, 0.915163, "0.91462 [0.91408, 0.91516]"),
         (12345.6, 12000.1, 13000.9, "12,346 [12,000, 13,001]"),
         (0.0, -1.0, 1.0, "0.0 [-1.0, 1.0]"),
         (-0.001, -1.0, 1.0, "0.0 [-1.0, 1.0]"),

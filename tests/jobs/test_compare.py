@@ -22,6 +22,7 @@ from hmx.jobs.compare import compare as job
 from hmx.jobs.compare_scores import Window
 from hmx.jobs.compare_sides import choose
 from hmx.jobs.compare_tasks import EVALUATION, Spec
+from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import encode
 
 DATA = Path(__file__).parents[1] / "data"
@@ -533,6 +534,24 @@ def test_conditions_that_hold_are_named(good, bad):
     )
 
 
+@pytest.mark.parametrize(
+    ("sides", "words"),
+    [
+        (["tiny", "{file}"], "side B has no configuration"),
+        (["metta", "tiny"], "side A has a network with a memory"),
+        (["tiny", "{two_hot}"], "some sides have two_hot values"),
+    ],
+)
+def test_losses_that_cannot_be_compared(tmp_path, sides, words):
+    two_hot = replace(Config(), {**TINY, "algo.value_target": "two_hot"})
+    (tmp_path / "two_hot.toml").write_text(codec.to_toml(two_hot))
+    file = write_metrics(tmp_path / "metrics.jsonl", flat(1.0))
+    sides = [side.format(file=file, two_hot=tmp_path / "two_hot.toml") for side in sides]
+    with pytest.raises(HmxError, match=words) as caught:
+        compare(*sides, impl=True)
+    assert caught.value.exit_code == ExitCode.USAGE and caught.value.hint
+
+
 def test_it_needs_no_jax(good, bad):
     code = (
         "import sys; from hmx.jobs.compare import compare; "
@@ -572,3 +591,18 @@ def test_any_metrics_file_is_compared_or_refused_with_words(tmp_path_factory, li
         json.dumps(result.to_json(), allow_nan=False)
     except HmxError as problem:
         assert problem.message
+
+
+def test_numbers_without_measure_are_no_numbers(tmp_path, good):
+    huge = write_metrics(tmp_path / "huge.jsonl", {0: [1e308] * 4, 1: [1.0] * 4}, rate=1e-313)
+    result = compare(good, huge)
+    assert [f.value for f in result.tasks[0].sides[1].finals] == [None, 1.0]
+    assert result.speed[1].steps_per_sec is None and result.speed[1].seconds is None
+
+
+def test_an_evaluation_with_anything_in_it_is_read_or_told(good, bad):
+    rows = [{"policy": "sampled", "seed": [1], "episodes": "many", "return_mean": 1.0}, 3]
+    write_sealed(bad / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": rows})
+    assert "its evaluation cannot be read" in said(compare(good, bad))
+    write_sealed(bad / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": rows[:1]})
+    assert compare(good, bad).tasks[0].sides[1].evaluated is None

@@ -1,0 +1,114 @@
+"""One batch through several losses: what differs is the switch that was turned, and by as much as it must."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hmx.analysis import losses
+from hmx.config.fields import replace
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig
+from hmx.env.registry import make_env
+
+BASE = Config(
+    env=EnvConfig(id="pendulum", num_envs=2, max_steps=200),
+    net=NetConfig(hidden=(8,), activation="tanh", shared_torso=False, gain_policy=1.0, std="softplus", std_min=0.001),
+    algo=AlgoConfig(
+        num_steps=8, num_minibatches=1, gamma=0.9, gae_lambda=0.9, value_target="identity", vf_coef=0.5, ent_coef=0.01,
+        entropy="tanh_quadrature", learning_rate=1e-2, lr_schedule="constant", clip_eps=0.2, max_grad_norm=0.0,
+    ),
+)  # fmt: skip
+
+TURNS = {
+    "same": {},
+    "whole": {"algo.vf_half": False},
+    "scaled": {"algo.reward_scale": 10.0},
+    "batch": {"algo.gae_axis": "batch"},
+    "terminal": {"algo.episode_end": "terminal"},
+    "exp": {"net.std": "exp", "net.std_min": 0.0, "algo.entropy": "gaussian"},
+    "anew": {"algo.advantage_when": "minibatch", "algo.value_forward": "both"},
+}
+
+
+@pytest.fixture(scope="module")
+def compared() -> dict[str, tuple[losses.Loss, losses.Loss]]:
+    """Name of a turn -> the loss at the first gradient step, and later; the base itself is `base`."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("NUM_ENVS", 4), ("NUM_STEPS", 12), ("HORIZON", 6), ("CUT", 5), ("LATER", 3)):
+            patch.setattr(losses, name, value)
+        configs = losses.on_one_scale([BASE, *(replace(BASE, turn) for turn in TURNS.values())])
+        found = losses.compare_losses(configs, make_env(configs[0].env, configs[0].reward))
+    assert found.cut_frac == pytest.approx(2 / 12) and found.ended_frac == 0.0 and found.steps == 48
+    return dict(zip(["base", *TURNS], zip(found.first, found.later, strict=True), strict=True))
+
+
+def test_the_same_configuration_has_the_same_loss(compared):
+    for one, other in zip(compared["base"], compared["same"], strict=True):
+        assert one == other
+        assert all(cosine == pytest.approx(1.0) for cosine in other.cosine.values())
+
+
+def test_weighted_terms_add_up(compared):
+    for moments in compared.values():
+        for loss in moments:
+            parts = sum(loss.weighted[name] for name in ("policy", "value", "entropy"))
+            assert loss.weighted["total"] == pytest.approx(parts, rel=1e-5)
+
+
+def test_policies_agree_before_the_first_step_and_not_later(compared):
+    for first, later in compared.values():
+        assert first.ratio_error < 1e-5 and first.clip_frac == 0.0
+        assert later.ratio_error > 1e-3
+
+
+def test_the_whole_squared_error_has_twice_the_gradient(compared):
+    for base, whole in zip(compared["base"], compared["whole"], strict=True):
+        assert whole.raw["value"] == pytest.approx(base.raw["value"])
+        assert whole.norm["value"] == pytest.approx(2 * base.norm["value"], rel=1e-5)
+        assert whole.cosine["value"] == pytest.approx(1.0) and whole.norm["policy"] == pytest.approx(
+            base.norm["policy"]
+        )
+
+
+def test_scaled_rewards_move_targets_and_leave_directions(compared):
+    base, scaled = compared["base"][0], compared["scaled"][0]
+    assert scaled.advantage[1] > 5 * base.advantage[1]
+    assert abs(scaled.target[0]) > 5 * abs(base.target[0])
+
+
+def test_summing_along_the_batch_turns_the_policy_gradient(compared):
+    base, batch = compared["base"][0], compared["batch"][0]
+    assert base.cosine["policy"] == pytest.approx(1.0)
+    assert batch.cosine["policy"] < 0.99 and batch.correlation < 0.99
+
+
+def test_a_cut_taken_for_an_end_changes_targets(compared):
+    base, terminal = compared["base"][0], compared["terminal"][0]
+    assert terminal.target != pytest.approx(base.target)
+    assert terminal.norm["entropy"] == pytest.approx(base.norm["entropy"])
+
+
+def test_deviations_and_entropies_are_a_sides_own(compared):
+    base, exp = compared["base"][0], compared["exp"][0]
+    assert exp.raw["entropy"] > base.raw["entropy"] + 0.3
+    assert exp.ratio_error < 1e-5 and exp.cosine["entropy"] < 0.99
+    assert exp.norm["value"] == pytest.approx(base.norm["value"], rel=1e-5)
+
+
+def test_advantages_anew_are_those_of_rows(compared):
+    base, anew = compared["base"], compared["anew"]
+    assert anew[0].correlation > 0.9 and anew[0].advantage != pytest.approx(base[0].advantage)
+    assert anew[1].advantage != pytest.approx(anew[0].advantage)
+
+
+def test_no_gradient_has_no_direction():
+    assert losses._cosine(np.zeros(3), np.ones(3)) is None
+    assert losses._cosine(np.array([3.0, 4.0]), np.array([-3.0, -4.0])) == pytest.approx(-1.0)
+
+
+def test_all_sides_get_the_first_ones_environment_and_network():
+    other = replace(BASE, {"env.id": "corridor", "net.hidden": (32, 32), "net.std": "exp", "algo.gamma": 0.5})
+    first, second = losses.on_one_scale([BASE, other])
+    assert second.env == first.env and second.env.id == "pendulum" and second.net.hidden == (8,)
+    assert second.net.std == "exp" and second.algo.gamma == 0.5
+    assert (second.algo.num_steps, second.algo.bptt_horizon) == (losses.NUM_STEPS, losses.HORIZON)
