@@ -73,6 +73,12 @@ def norms(report: Report) -> RenderableType:
     """A row per bucket: norms with what they may vary by, and shares of the update."""
     rows = [*report["buckets"], report["all"]]
     shown = [name for name in COMPONENTS if any(row["norm"][name] for row in rows)]
+    by, scores = report["spec"]["by"], {group["id"]: group["score"] for group in report["groups"]}
+
+    def ranked_by(row: Report) -> str:
+        known = [scores[g] for g in row["group_ids"] if scores[g] is not None]
+        return number(sum(known) / len(known)) if known else "-"
+
     raw_kl = "kl" not in shown and any(row["raw"]["kl"] for row in rows)  # of weight 0, but measured
 
     def build(level: int, ascii_only: bool) -> Table:
@@ -83,6 +89,7 @@ def norms(report: Report) -> RenderableType:
         columns: list[tuple[str, Callable[[Report], str], bool]] = [
             ("groups", lambda row: str(row["n_groups"]), level < 5),
             ("steps", lambda row: f"{row['n_tokens']:,}", level < 4),
+            (by, ranked_by, by != "reward_std"),
             ("std", lambda row: number(row["reward_std"]["mean"]), True),
             *((name, partial(norm, name=name), name != "entropy" or level < 6) for name in shown),
             ("kl, raw", lambda row: number(row["raw"]["kl"]), raw_kl),

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+import hmx.analysis.report as report_module
 from hmx.agents.ppo import fit_codec, make_parts, make_ppo, policy_advantage, policy_of, ppo_loss
 from hmx.agents.rows import Batch
 from hmx.analysis.buckets import ZERO, split
@@ -123,7 +124,8 @@ def test_it_says_what_a_recurrent_loss_says():
     parts, state, hypers, batch, _ = experience(RECALL)
     assert jax.tree.leaves(batch.carry)
     whole = measured(RECALL, parts, state, hypers, batch)
-    gradient = jax.jit(lambda params: jax.grad(lambda p: ppo_loss(parts, p, (), hypers, batch)[0])(params))
+    _, stats = fit_codec(parts, state, batch)
+    gradient = jax.jit(lambda params: jax.grad(lambda p: ppo_loss(parts, p, stats, hypers, batch)[0])(params))
     assert whole.parts[TOTAL].norm == pytest.approx(float(optax.tree.norm(gradient(state.params))), rel=2e-5)
     assert whole.parts["value"].layers["memory/input"] > 0.0
 
@@ -362,9 +364,10 @@ def test_impossible_requests(change, words, hint):
     assert caught.value.exit_code == ExitCode.USAGE
 
 
-def test_more_gradients_than_memory():
+def test_more_gradients_than_memory(monkeypatch):
+    monkeypatch.setattr(report_module, "MAX_BYTES", 4096)
     cfg = configure("corridor")
-    reporter = make_reporter(cfg, make_env(cfg.env, RewardWeights()), dataclasses.replace(SMALL, groups=10**9))
+    reporter = make_reporter(cfg, make_env(cfg.env, RewardWeights()), SMALL)
     with pytest.raises(HmxError, match="GiB") as caught:
         reporter(built(cfg)[2], {}, jax.random.key(0))
     assert "--groups" in caught.value.hint

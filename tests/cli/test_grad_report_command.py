@@ -56,6 +56,18 @@ def test_a_divergence_of_no_weight_is_shown_as_it_is(found):
     assert "kl, raw" not in text and "0.25" in text
 
 
+def test_what_ranks_the_groups_is_shown(found):
+    report = found["reports"][-1]
+    assert "level" not in drawn(found, 120)
+    report["spec"]["by"] = "level"
+    for group in report["groups"]:
+        group["score"] = 7.25 if group["id"] in report["buckets"][0]["group_ids"] else None
+    lines = drawn(found, 120).splitlines()
+    head = next(i for i, line in enumerate(lines) if " level " in line)
+    cells = [line.split() for line in lines[head + 2 :]]
+    assert cells[0][3] == "7.25" and cells[1][3] == "-"
+
+
 def test_numbers():
     numbers = [None, 0.0, 0.12345, 0.0098, 1234.5, 1.5e-7, -0.25, 2.5e6]
     assert [grad_tables.number(x) for x in numbers] == ["-", "0", "0.123", "9.8e-3", "1234", "1.5e-7", "-0.25", "2.5e6"]
