@@ -81,8 +81,8 @@ def test_the_json_is_one_object_and_the_same_again(hmx, sides):
     assert first.stdout == again.stdout and first.stdout.count("\n") == 1
     body = json.loads(first.stdout)
     assert list(body) == [
-        "schema", "metric", "level", "samples", "seed", "sides", "notices", "config", "tasks", "overall", "speed",
-        "diagnostics", "findings", "impl", "figures", "failed",
+        "schema", "metric", "direction", "level", "samples", "seed", "sides", "notices", "config", "tasks", "overall",
+        "speed", "diagnostics", "findings", "impl", "figures", "failed",
     ]  # fmt: skip
     assert body["tasks"][0]["pairs"][0]["better"] == "A"
 

@@ -25,6 +25,7 @@ from hmx.jobs.compare_sides import choose
 from hmx.jobs.compare_tasks import EVALUATION, Spec, judge
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import encode
+from hmx.records.meta import Resume
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -633,5 +634,31 @@ def test_no_interval_however_narrow_makes_one_seed_enough(tmp_path, good):
     single = make_run(tmp_path / "single", flat(0.1))
     first, second = compare(good, single).tasks[0].sides
     sure = Estimate(0.8, 0.7, 0.9)
-    assert judge(first, second, sure, 0.0, ()) == ("", "not distinguishable with 5 and 1 seed")
-    assert judge(first, first, sure, 0.0, ()) == ("A", "A is better")
+    assert judge(first, second, sure, 0.0, (), Spec()) == ("", "not distinguishable with 5 and 1 seed")
+    assert judge(first, first, sure, 0.0, (), Spec()) == ("A", "A is better")
+
+
+def test_a_metric_without_a_better_end_is_higher_or_lower(tmp_path):
+    name = "train/learning_rate"
+    high = make_run(tmp_path / "high", flat(*[0.5] * 4), **{name: 2.0})
+    low = make_run(tmp_path / "low", flat(*[0.5] * 4), **{name: 1.0})
+    result = compare(low, high, spec=Spec(metric=name))
+    assert result.tasks[0].pairs[0].words == result.overall.pairs[0].words == "B is higher"
+    assert result.to_json()["direction"] == "none"
+
+
+def test_less_is_better_over_all_tasks_too(tmp_path):
+    name = "train/value_loss"
+    high = make_run(tmp_path / "high", flat(*[0.5] * 4), **{name: 2.0})
+    low = make_run(tmp_path / "low", flat(*[0.5] * 4), **{name: 1.0})
+    overall = compare(high, low, spec=Spec(metric=name)).overall
+    assert [side.mean.value for side in overall.sides] == [0.0, 1.0]
+    assert overall.pairs[0].better == "B" and overall.pairs[0].difference.value == -1.0
+
+
+def test_presets_and_changes_on_the_way_are_told(tmp_path, good):
+    resume = Resume(at="2026-01-02", update=5, command=(), changes={"algo.gamma": [0.9, 0.99]})
+    other = make_run(tmp_path / "other", flat(0.1, 0.2), command=("hmx", "train", "--preset", "tiny"), resumes=[resume])
+    result = compare(good, other)
+    assert "went on with changes at update 5: algo.gamma" in said(result, "caution")
+    assert [side["members"][0]["preset"] for side in result.to_json()["sides"]] == ["", "tiny"]
