@@ -83,10 +83,9 @@ def words(
 
 
 def figure(width: float, height: float, parts: Sequence[str], label: str) -> str:
-    """A whole drawing, which is also a file by itself; `label` is for who cannot see it."""
+    """A whole drawing; `label` is for who cannot see it."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" height="{height:.0f}" role="img" '
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
         f'aria-label="{escape(label)}" font-family="system-ui, sans-serif">{"".join(parts)}</svg>'
     )
 
