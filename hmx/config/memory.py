@@ -113,13 +113,19 @@ def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
     steps, rows, minibatch = derived["stored_agent_steps"], derived["segments"], derived["samples_per_update"]
     agents, envs = derived["total_agents"], derived["num_envs"]
     parameters = count_parameters(net, facts, value_width(cfg.algo.value_target))
-    step_bytes = facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
+    algo = cfg.algo
+    observations = 2 if (algo.advantage_when, algo.value_forward) == ("minibatch", "both") else 1
+    step_bytes = observations * facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
     row_bytes = step_bytes + _RESET_BYTES + _ROW_BYTES
     carry = _carry_bytes(net)
     learning, acting = _floats(net, facts), _acting_floats(net, facts)
     flags = steps // cfg.env.num_agents * _RESET_BYTES
     # what the agents see, the episode under way and who is done
     environments = envs * (facts.state_bytes + 2 * WORD + 1) + agents * (facts.obs_bytes + facts.num_actions + 1)
+    if cfg.env.reset_on_done != "fresh":  # the starts that episodes are followed by
+        environments += envs * facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions)
+    if algo.obs_norm != "none":  # a count of two words, mean and variance
+        environments += 2 * WORD + 2 * WORD * facts.obs_size
     state = parameters * 3 * WORD + agents * carry + environments
     copied = row_bytes if agents < rows < steps else _ROW_BYTES  # whole rollouts and single steps lie as they are
     parts = (
