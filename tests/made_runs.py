@@ -15,7 +15,7 @@ from hmx.records import meta as metas
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.layout import EVALUATION, RunPaths
-from hmx.records.meta import Meta
+from hmx.records.meta import Meta, Resume
 
 STEPS = 256  # per update
 CREATED = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -65,6 +65,8 @@ def make_run(
     state: str = "finished",
     device: str = "cpu",
     git: str = "0123456789abcdef",
+    command: Sequence[str] = (),
+    resumes: Sequence[Resume] = (),
     **more: Any,
 ) -> Path:
     """A whole run folder.
@@ -78,6 +80,8 @@ def make_run(
         state: in meta.json.
         device: likewise.
         git: likewise.
+        command: likewise.
+        resumes: likewise.
         more: further metrics of every record.
     """
     paths = RunPaths(folder.parent, folder.name)
@@ -95,6 +99,8 @@ def make_run(
             state=state,
             device=device,
             git_revision=git,
+            command=tuple(command),
+            resumes=tuple(resumes),
             versions={"hmx": "0.1.0", "jax": "0.10.2"},
             config_digest=codec.digest(cfg),
             config_sha256=metas.sha256(text),

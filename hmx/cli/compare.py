@@ -26,7 +26,7 @@ STDOUT = Path("-")
 Sides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="SIDE...",
+        metavar="SIDE",
         help="Two or more: a run, a folder of runs, a metrics file, a configuration, a preset; NAME=PATH,PATH joins.",
         show_default=False,
         autocompletion=completion.sides,

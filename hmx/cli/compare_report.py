@@ -110,6 +110,7 @@ def _what(found: Found) -> Iterator[Block]:
     rows = [
         ("made of", *(_made_of(side) for side in sides)),
         ("environment", *(", ".join(side["tasks"]) for side in sides)),
+        ("preset", *(", ".join(dict.fromkeys(m["preset"] for m in side["members"] if m["preset"])) for side in sides)),
         ("seeds", *(_seeds(side) for side in sides)),
         ("steps run", *(_span([m["steps"] for m in _runs(side)]) for side in sides)),
         ("steps asked", *(_span([m["asked_steps"] for m in side["members"] if m["asked_steps"]]) for side in sides)),
@@ -215,7 +216,7 @@ def _task(task: Found, found: Found) -> Iterator[Block]:
             (f"time to {threshold['value']:g}", *(_reached(side["thresholds"][i], "seconds") for side in sides))
         )
     yield Grid(("", *_columns(found, [side["letter"] for side in sides])), tuple(rows), name=f"task {task['name']}")
-    yield from _pairs(_shown(task["pairs"], len(sides)), "difference of IQM")
+    yield from _pairs(_shown(task["pairs"], len(sides)), found)
 
 
 def _shown(pairs: Sequence[Found], sides: int) -> Sequence[Found]:
@@ -249,7 +250,7 @@ def duration(seconds: float) -> str:
     return f"{figure(seconds, 3)} s" if seconds < 60 else clock(seconds)
 
 
-def _pairs(pairs: Sequence[Found], name: str) -> Iterator[Block]:
+def _pairs(pairs: Sequence[Found], found: Found) -> Iterator[Block]:
     if not pairs:
         return
     shared = any(pair["paired"] for pair in pairs)
@@ -263,7 +264,8 @@ def _pairs(pairs: Sequence[Found], name: str) -> Iterator[Block]:
         )
         for pair in pairs
     )
-    columns = ("", "P(first better)", name, *(["same seeds"] if shared else []), "by chance")
+    first = "P(first higher)" if found["direction"] == "none" else "P(first better)"
+    columns = ("", first, "difference of IQM", *(["same seeds"] if shared else []), "by chance")
     yield Grid(columns, rows)
     for pair in pairs:
         kind: Kind = "good" if pair["better"] else "stop" if pair["words"].startswith("no verdict") else "plain"
@@ -289,7 +291,7 @@ def _overall(found: Found) -> Iterator[Block]:
         at = overall["taus"].index(tau)
         rows.append((f"runs above {tau:g}", *(f"{side['profile'][at]:.0%}" for side in sides)))
     yield Grid(columns, tuple(rows), name="overall")
-    yield from _pairs(_shown(overall["pairs"], len(sides)), "difference of IQM")
+    yield from _pairs(_shown(overall["pairs"], len(sides)), found)
 
 
 def _speed(found: Found) -> Iterator[Block]:

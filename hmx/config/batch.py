@@ -65,6 +65,9 @@ def inputs_of(cfg: Config) -> BatchInputs:
     """
     agents = cfg.env.num_envs * cfg.env.num_agents
     batch = agents * cfg.algo.num_steps
+    asked = cfg.run.total_steps
+    if cfg.run.budget == "brax":  # the inputs round up once only
+        asked = derive.num_updates(cfg) * cfg.env.num_envs * cfg.algo.num_steps
     return BatchInputs(
         num_agents=cfg.env.num_agents,
         num_workers=1,
@@ -74,7 +77,7 @@ def inputs_of(cfg: Config) -> BatchInputs:
         update_epochs=cfg.algo.update_epochs,
         forward_pass_minibatch_target_size=agents,
         async_factor=1,
-        total_timesteps=cfg.run.total_steps * cfg.env.num_agents,
+        total_timesteps=asked * cfg.env.num_agents,
         world_size=1,
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hmx.config.env_facts import EnvFacts, env_facts
-from hmx.config.schema import Config, NetConfig
+from hmx.config.schema import AlgoConfig, Config, NetConfig
 
 WORD = 4
 """Bytes of a float32 or an int32."""
@@ -105,11 +105,12 @@ def count_parameters(net: NetConfig, facts: EnvFacts, outputs: int = 1) -> int:
 def rollout_bytes(cfg: Config, steps: int) -> int:
     """Bytes of the transitions of `steps` agent steps, of one seed."""
     facts = env_facts(cfg.env)
-    return steps * _step_bytes(facts) + steps // cfg.env.num_agents * _RESET_BYTES
+    return steps * _step_bytes(cfg.algo, facts) + steps // cfg.env.num_agents * _RESET_BYTES
 
 
-def _step_bytes(facts: EnvFacts) -> int:
-    return facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
+def _step_bytes(algo: AlgoConfig, facts: EnvFacts) -> int:
+    observations = 2 if (algo.advantage_when, algo.value_forward) == ("minibatch", "both") else 1
+    return observations * facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
 
 
 def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
@@ -123,12 +124,16 @@ def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
     steps, rows, minibatch = derived["stored_agent_steps"], derived["segments"], derived["samples_per_update"]
     agents, envs = derived["total_agents"], derived["num_envs"]
     parameters = count_parameters(net, facts, value_width(cfg.algo.value_target))
-    step_bytes = _step_bytes(facts)
+    algo, step_bytes = cfg.algo, _step_bytes(cfg.algo, facts)
     row_bytes = step_bytes + _RESET_BYTES + _ROW_BYTES
     carry = _carry_bytes(net)
     learning, acting = learning_floats(net, facts), acting_floats(net, facts)
     # what the agents see, the episode under way and who is done
     environments = envs * (facts.state_bytes + 2 * WORD + 1) + agents * (facts.obs_bytes + facts.num_actions + 1)
+    if cfg.env.reset_on_done != "fresh":  # the starts that episodes are followed by
+        environments += envs * facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions)
+    if algo.obs_norm != "none":  # a count of two words, mean and variance
+        environments += 2 * WORD + 2 * WORD * facts.obs_size
     state = parameters * 3 * WORD + agents * carry + environments
     copied = row_bytes if agents < rows < steps else _ROW_BYTES  # whole rollouts and single steps lie as they are
     parts = (

@@ -51,6 +51,7 @@ class CompareResult:
         body = {
             "schema": SCHEMA,
             "metric": self.spec.metric,
+            "direction": self.spec.direction,
             "level": LEVEL,
             "samples": self.spec.samples,
             "seed": self.spec.seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -80,11 +81,20 @@ def _reading(sides: Sequence[Side]) -> Iterator[Notice]:
         for source in side.sources:
             for warning in source.warnings:
                 yield Notice("caution", "", f"{source.member.label}: {warning}")
+            yield from _changes(source)
             if source.state in ("running", "interrupted", "failed", "crashed"):
                 how = {"running": "is still running", "crashed": "ended without a word"}.get(
                     source.state, f"was {source.state}" if source.state == "interrupted" else "failed"
                 )
                 yield Notice("caution", "", f"{source.member.label} {how}{_progress(source)}")
+
+
+def _changes(source: Source) -> Iterator[Notice]:
+    for resume in source.meta.resumes if source.meta is not None else ():
+        if resume.changes:
+            changed = _list([quoted(str(key)) for key in resume.changes])
+            words = f"{source.member.label} went on with changes at update {resume.update:,}: {changed}"
+            yield Notice("caution", "", words)
 
 
 def _progress(source: Source) -> str:
@@ -238,6 +248,7 @@ def describe(side: Side) -> dict[str, Any]:
                 "kind": source.member.kind,
                 "path": str(source.member.path),
                 "state": source.state,
+                "preset": _preset(source),
                 "steps": min((seed.end for seed in source.seeds), default=0),
                 "asked_steps": asked_steps(source),
                 "seeds": [seed.number for seed in source.seeds],
@@ -249,6 +260,15 @@ def describe(side: Side) -> dict[str, Any]:
         "seeds": len(side.seeds),
         **machine(side),
     }
+
+
+def _preset(source: Source) -> str:
+    """The preset that a run was started with, from its command line; "" where none was named."""
+    words = source.meta.command if source.meta is not None else ()
+    for word, after in itertools.pairwise((*words, "")):
+        if word == "--preset" or str(word).startswith("--preset="):
+            return quoted(str(after if word == "--preset" else word.partition("=")[2]), 40)
+    return ""
 
 
 def _episodes(source: Source) -> int | None:

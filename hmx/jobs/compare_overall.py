@@ -102,11 +102,13 @@ def _aggregates(letter: str, strata: agg.Strata, spec: Spec) -> Aggregates:
 
 def _pair(tasks: Sequence[Task], i: int, j: int, first: agg.Strata, second: agg.Strata, spec: Spec) -> Pair:
     both = [*first, *second]
+    # On the scale more is better, whatever the metric.
     difference = agg.estimate(both, agg.difference(agg.interquartile_mean), spec.samples, spec.seed)
     blocks = [f"{task.name}: {block}" for task in tasks for block in task.blocks]
     # The verdict is as careful as the task with the fewest seeds asks for.
     chance = agg.chance(first, second, spec.samples, spec.seed)
-    judged = [judge(task.sides[i], task.sides[j], difference, chance, blocks) for task in tasks]
+    scaled = difference if spec.up else _turned(difference)
+    judged = [judge(task.sides[i], task.sides[j], scaled, chance, blocks, spec) for task in tasks]
     least = min(range(len(tasks)), key=lambda t: (bool(judged[t][0]), _runs(tasks[t], i, j)))
     better, words = judged[least]
     return Pair(
@@ -114,6 +116,10 @@ def _pair(tasks: Sequence[Task], i: int, j: int, first: agg.Strata, second: agg.
         improvement=agg.estimate(both, agg.improvement, spec.samples, spec.seed),
         difference=difference, shared=0, paired=None, chance=chance, better=better, words=words,
     )  # fmt: skip
+
+
+def _turned(found: Estimate) -> Estimate:
+    return Estimate(-found.value, *(None if end is None else -end for end in (found.high, found.low)))
 
 
 def _runs(task: Task, i: int, j: int) -> int:

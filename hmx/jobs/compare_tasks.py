@@ -42,8 +42,13 @@ class Spec:
     @property
     def up(self) -> bool:
         """Whether more is better; what has no direction counts as better when it is more."""
+        return self.direction != "down"
+
+    @property
+    def direction(self) -> str:
+        """`up` or `down`, whichever is better; `none` where neither is."""
         info = METRICS.get(self.curve)
-        return info is None or info.direction != "down"
+        return "none" if info is None else info.direction
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -228,7 +233,7 @@ def _pair(x: Scores, y: Scores, blocks: Sequence[str], spec: Spec) -> Pair:
     difference = _estimate([first, second], agg.difference(agg.interquartile_mean), spec)
     apart = paired_differences(x, y)
     chance = agg.chance([first], [second], spec.samples, spec.seed) if difference else None
-    better, words = judge(x, y, difference, chance, blocks, spec.up)
+    better, words = judge(x, y, difference, chance, blocks, spec)
     return Pair(
         a=x.letter, b=y.letter,
         improvement=_estimate([sign * first, sign * second], agg.improvement, spec),
@@ -254,7 +259,7 @@ def _by_number(side: Scores) -> dict[int, float]:
 
 
 def judge(
-    x: Scores, y: Scores, difference: Estimate | None, chance: float | None, blocks: Sequence[str], up: bool = True
+    x: Scores, y: Scores, difference: Estimate | None, chance: float | None, blocks: Sequence[str], spec: Spec
 ) -> tuple[str, str]:
     """The letter of the better side, "" where none can be called so, and the verdict in words."""
     if blocks:
@@ -267,11 +272,12 @@ def judge(
     n, m = len(x.finals), len(y.finals)
     if difference is None or not difference.excludes_zero or min(n, m) < 2:
         return "", f"not distinguishable with {n} and {_seeds(m)}"
-    better = x.letter if (difference.value > 0) == up else y.letter
+    better = x.letter if (difference.value > 0) == spec.up else y.letter
+    verdict = f"{better} is {'higher' if spec.direction == 'none' else 'better'}"
     if chance is None or chance <= _LIKELY:
-        return better, f"{better} is better"
+        return better, verdict
     return better, (
-        f"{better} is better, but on little ground: with {n} and {_seeds(m)}, {chance:.0%} of all ways to deal them "
+        f"{verdict}, but on little ground: with {n} and {_seeds(m)}, {chance:.0%} of all ways to deal them "
         "out to two sides differ as clearly"
     )
 

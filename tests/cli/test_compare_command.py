@@ -81,8 +81,8 @@ def test_the_json_is_one_object_and_the_same_again(hmx, sides):
     assert first.stdout == again.stdout and first.stdout.count("\n") == 1
     body = json.loads(first.stdout)
     assert list(body) == [
-        "schema", "metric", "level", "samples", "seed", "sides", "notices", "config", "tasks", "overall", "speed",
-        "diagnostics", "findings", "impl", "figures", "failed",
+        "schema", "metric", "direction", "level", "samples", "seed", "sides", "notices", "config", "tasks", "overall",
+        "speed", "diagnostics", "findings", "impl", "figures", "failed",
     ]  # fmt: skip
     assert body["tasks"][0]["pairs"][0]["better"] == "A"
 
@@ -101,7 +101,7 @@ def test_files_are_written_beside_what_is_printed(hmx, sides, tmp_path):
     assert len([row for row in rows if row["figure"] == "final"]) == 10
     page = (tmp_path / "a.html").read_text()
     assert read_page(page).tags.count("svg") == 3
-    assert page.count("<polygon") == 4 and "1.2 end of an episode" in page
+    assert "http" not in page and page.count("<polygon") == 4 and "1.2 end of an episode" in page
 
 
 def test_a_drawing_is_whole_by_itself(hmx, sides, tmp_path):

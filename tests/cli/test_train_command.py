@@ -59,12 +59,23 @@ def test_a_dry_run_tells_all_and_writes_nothing(hmx, tmp_path):
     assert "env.id corridor preset tiny" in text
     assert "16 updates, 4,096 steps per seed" in text
     assert "metrics.jsonl" in text
+    assert "1.3 value loss 0.25 x mean squared error" in text
 
 
 def test_a_dry_run_as_json(hmx, tmp_path):
     plan = json.loads(hmx(*QUICK, "--dry-run", "--json").stdout)
     assert plan["schema"] == 1 and plan["sizes"]["num_updates"] == 16 and list(tmp_path.iterdir()) == []
     assert plan["origins"]["run.total_steps"] == "--steps" and plan["config"]["env"]["id"] == "corridor"
+    assert [row["id"] for row in plan["meaning"]][::12] == ["1.1", "2.4"] and len(plan["meaning"]) == 13
+    (row,) = [row for row in plan["meaning"] if row["id"] == "1.6"]
+    assert row["values"]["net.gain_policy"] == 0.01 and "orthogonal" in row["meaning"] and row["bug"] is False
+
+
+def test_a_known_bug_is_marked(hmx):
+    result = hmx(*QUICK, "--dry-run", "--set", "algo.gae_axis=batch")
+    assert result.exit_code == 0
+    assert "known bug" in " ".join(result.stdout.split())
+    assert "algo.gae_axis: reproduces a known bug" in " ".join(result.stderr.split())
 
 
 def test_a_dry_run_over_a_run_says_what_would_happen(hmx, tmp_path, trained):

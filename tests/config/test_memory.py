@@ -83,7 +83,18 @@ RECURRENT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sets", [["run.total_steps=4096", "run.eval_episodes=20"], RECURRENT], ids=["mlp", "lstm"])
+CONTINUOUS = [
+    "env.id=pendulum", "env.reset_on_done=first", "env.num_envs=64", "algo.num_steps=32", "algo.bptt_horizon=8",
+    "algo.num_minibatches=8", "algo.advantage_when=minibatch", "algo.value_forward=both", "algo.obs_norm=network",
+    "net.shared_torso=false",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [["run.total_steps=4096", "run.eval_episodes=20"], RECURRENT, CONTINUOUS],
+    ids=["mlp", "lstm", "continuous"],
+)
 def test_the_total_is_what_jax_allocates(sets):
     cfg = load(preset="tiny", sets=sets, environ={}).config
     session = open_session(cfg)

@@ -3,6 +3,7 @@
 import pytest
 
 from hmx.config import derive, presets
+from hmx.config.batch import derive_batch, inputs_of
 from hmx.config.codec import shape_digest
 from hmx.config.fields import FIELDS, replace
 from hmx.config.load import load
@@ -157,6 +158,7 @@ def test_budgets():
     assert derive.derive(cfg).num_updates == 10
     brax = replace(cfg, {"run.budget": "brax", "run.budget_epochs": 3})
     assert derive.derive(brax).num_updates == 12
+    assert derive_batch(inputs_of(brax))["total_epochs_ceil"] == 12
     (warning,) = [w for w in derive.warnings(brax) if w.code == "rounded_up"]
     for text in warning.suggestion.split(" or "):
         key, _, value = text.partition("=")

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import RETURN, STEPS, TINY, flat, make_run, record, write_metrics
 
+from hmx.analysis.aggregates import Estimate
 from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.config.schema import Config
@@ -21,9 +22,10 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.compare import compare as job
 from hmx.jobs.compare_scores import Window
 from hmx.jobs.compare_sides import choose
-from hmx.jobs.compare_tasks import EVALUATION, Spec
+from hmx.jobs.compare_tasks import EVALUATION, Spec, judge
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import encode
+from hmx.records.meta import Resume
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -606,3 +608,57 @@ def test_an_evaluation_with_anything_in_it_is_read_or_told(good, bad):
     assert "its evaluation cannot be read" in said(compare(good, bad))
     write_sealed(bad / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": rows[:1]})
     assert compare(good, bad).tasks[0].sides[1].evaluated is None
+
+
+def test_values_that_are_swapped_between_tasks_differ(tmp_path):
+    sides = []
+    for name, (first, second) in {"a": (0.99, 0.9), "b": (0.9, 0.99)}.items():
+        one = make_run(tmp_path / name / "one", flat(0.1), changes={"algo.gamma": first})
+        two = make_run(tmp_path / name / "two", flat(0.2), changes={"env.id": "recall", "algo.gamma": second})
+        sides.append(f"{name}={one},{two}")
+    (group,) = compare(*sides).config
+    assert group.differences[0].values == ("0.99 (corridor), 0.9 (recall)", "0.9 (corridor), 0.99 (recall)")
+
+
+def test_a_seed_that_comes_twice_is_not_paired(tmp_path, good):
+    again = make_run(tmp_path / "again", {0: [0.3] * 10, 1: [0.4] * 10})
+    once = make_run(tmp_path / "once", {0: [0.5] * 10, 2: [0.6] * 10})
+    result = compare(good, f"{again},{once}")
+    (pair,) = result.tasks[0].pairs
+    assert len(result.tasks[0].sides[1].finals) == 4
+    assert pair.shared == 2 and pair.paired.value == pytest.approx((0.91 - 0.4 + 0.92 - 0.6) / 2)
+    assert "has seed 0 of corridor more than once" in said(result, "caution")
+
+
+def test_no_interval_however_narrow_makes_one_seed_enough(tmp_path, good):
+    single = make_run(tmp_path / "single", flat(0.1))
+    first, second = compare(good, single).tasks[0].sides
+    sure = Estimate(0.8, 0.7, 0.9)
+    assert judge(first, second, sure, 0.0, (), Spec()) == ("", "not distinguishable with 5 and 1 seed")
+    assert judge(first, first, sure, 0.0, (), Spec()) == ("A", "A is better")
+
+
+def test_a_metric_without_a_better_end_is_higher_or_lower(tmp_path):
+    name = "train/learning_rate"
+    high = make_run(tmp_path / "high", flat(*[0.5] * 4), **{name: 2.0})
+    low = make_run(tmp_path / "low", flat(*[0.5] * 4), **{name: 1.0})
+    result = compare(low, high, spec=Spec(metric=name))
+    assert result.tasks[0].pairs[0].words == result.overall.pairs[0].words == "B is higher"
+    assert result.to_json()["direction"] == "none"
+
+
+def test_less_is_better_over_all_tasks_too(tmp_path):
+    name = "train/value_loss"
+    high = make_run(tmp_path / "high", flat(*[0.5] * 4), **{name: 2.0})
+    low = make_run(tmp_path / "low", flat(*[0.5] * 4), **{name: 1.0})
+    overall = compare(high, low, spec=Spec(metric=name)).overall
+    assert [side.mean.value for side in overall.sides] == [0.0, 1.0]
+    assert overall.pairs[0].better == "B" and overall.pairs[0].difference.value == -1.0
+
+
+def test_presets_and_changes_on_the_way_are_told(tmp_path, good):
+    resume = Resume(at="2026-01-02", update=5, command=(), changes={"algo.gamma": [0.9, 0.99]})
+    other = make_run(tmp_path / "other", flat(0.1, 0.2), command=("hmx", "train", "--preset", "tiny"), resumes=[resume])
+    result = compare(good, other)
+    assert "went on with changes at update 5: algo.gamma" in said(result, "caution")
+    assert [side["members"][0]["preset"] for side in result.to_json()["sides"]] == ["", "tiny"]

@@ -45,6 +45,19 @@ REPLAY = {
     "score__rollouts": 2, "score__horizon": 3,
 }  # fmt: skip
 
+CONTINUOUS = {
+    "env__id": "pendulum",
+    "env__reset_on_done": "first",
+    "env__full_reset_every": 2,
+    "net__shared_torso": False,
+    "algo__advantage": "brax",
+    "algo__advantage_when": "minibatch",
+    "algo__episode_end": "mask",
+    "algo__bptt_horizon": 4,
+    "algo__obs_norm": "network",
+    "algo__obs_norm_update": "before_sgd",
+}
+
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "feed-forward": (1, {}),
     "feed-forward, one update a chunk": (1, {"run__updates_per_chunk": 1}),
@@ -52,6 +65,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "gru": (1, {**MEMORY, "net__rnn": "gru"}),
     "lstm, two seeds, three updates a chunk": (2, {**MEMORY, "net__rnn": "lstm", "run__updates_per_chunk": 3}),
     "schedules, priorities, statistics of the value": (1, EVERYTHING),
+    "continuous actions, statistics of observations, resets": (1, CONTINUOUS),
     "lstm with all of that and two agents": (
         1,
         {**MEMORY, **EVERYTHING, "net__rnn": "lstm", "env__id": "rendezvous", "env__num_agents": 2},
