@@ -27,6 +27,8 @@ _FIGURES = (
     ("stage", "stats/highest_stage", "{:.0f}"),
     ("entropy", "train/entropy", "{:.2f}"),
     ("KL", "train/approx_kl", "{:.4f}"),
+    ("epsilon", "train/epsilon", "{:.2f}"),
+    ("Q", "train/q_value", "{:.2f}"),
 )
 _RETURN = "train/mean_episode_return"
 

@@ -37,8 +37,12 @@ def run(loaded: Loaded, *, force: bool, json: bool) -> None:
 
 
 def _announce(cfg: Config) -> None:
-    """The memory of a buffer, before it is allocated."""
+    """The memory of a run with a buffer, before it is allocated."""
     if cfg.algo.name == "dqn" and not derive.problems(cfg):
+        from hmx.runs.memory import memory_problem
+
+        if problem := memory_problem(cfg):
+            raise problem
         memory = q_memory(cfg)
         parts = {part.key: part for part in memory.parts}
         stored = parts["replay_bytes"].bytes + parts["replay_states_bytes"].bytes

@@ -87,7 +87,7 @@ LIMITS: dict[str, Limit] = {
     "dqn.epsilon_start": _SHARE,
     "dqn.epsilon_end": _SHARE,
     "dqn.epsilon_fraction": _SHARE,
-    "replay.capacity": _COUNT,
+    "replay.capacity": Limit(1, 2**30),
     "replay.mu": _SHARE,
     "replay.alpha_td": _NOT_NEGATIVE,
     "replay.alpha_c": _NOT_NEGATIVE,

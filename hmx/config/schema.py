@@ -215,6 +215,7 @@ class ReplayConfig:
     survey_every: int = opt(
         128, "updates between two looks at the whole buffer, for its metrics and target_ess", "updates"
     )
+    save: bool = opt(False, "write the buffer that a run ends with to a file in its reports, for hmx score-buffer")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,6 +148,11 @@ def trainable(inputs: BatchInputs, base: Config) -> tuple[Config, tuple[str, ...
 
 
 def _of_trainer(name: str, cfg: Config) -> Source:
+    if cfg.algo.name == "dqn":
+        raise HmxError(
+            f"{name} is for dqn, which draws its batches from a buffer: the batch equations say nothing of it",
+            "hmx train --dry-run with the same options shows its sizes, its replay ratio and its memory",
+        )
     broken = {key for p in derive.problems(cfg) if p.code in ("value", "range") for key in p.keys}
     return Source(name, {} if SIZES & broken else dataclasses.asdict(inputs_of(cfg)), cfg, cfg)
 

@@ -123,6 +123,11 @@ def grad_report(
         raise HmxError("--checkpoint names one, --all-checkpoints means all", "leave out either")
     source = find(path, root)
     cfg = source.cfg
+    if cfg.algo.name != "ppo":
+        raise HmxError(
+            f"{source.folder.name} was trained by {cfg.algo.name}, and what is taken apart is the loss of ppo",
+            "give a run of ppo, or look at train/grad_norm and train/td_error in metrics.jsonl",
+        )
     if not 0 <= agent < cfg.run.num_seeds:
         raise HmxError(f"there is no agent {agent}", f"agents are 0 to {cfg.run.num_seeds - 1}")
     other = None if compare is None else _saved(Path(compare))  # before anything long is computed

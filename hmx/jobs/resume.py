@@ -293,10 +293,15 @@ _SCHEDULES = {
 }
 
 
+_Q_SCHEDULES = ("learning-rate", "epsilon", "importance-weight")
+
+
 def _schedule_note(cfg: Config, differences: Mapping[str, Any]) -> list[str]:
     if "run.total_steps" not in differences:
         return []
     kinds = {name: fields.get(cfg, key) for name, key in _SCHEDULES.items()}
+    if cfg.algo.name == "dqn":
+        kinds = {name: kinds["learning-rate"] if name == "learning-rate" else "linear" for name in _Q_SCHEDULES}
     return [
         f"the {kind} {name} schedule now spans {cfg.run.total_steps:,} steps"
         for name, kind in kinds.items()

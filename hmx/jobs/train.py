@@ -21,6 +21,7 @@ from hmx.config.q_rules import replay_ratio
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import PolicyStats, make_player
+from hmx.jobs.saved_buffer import places, save_buffers
 from hmx.records import atomic, layout
 from hmx.records import meta as metas
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
@@ -185,6 +186,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         "checkpoints": paths.checkpoints,
         "reports": paths.reports,
     }
+    files |= {f"buffer {i}" if i else "buffer": place for i, place in enumerate(places(cfg, paths))}
     return Plan(
         config=with_name(cfg, paths),
         origins=dict(origins or {}),
@@ -254,6 +256,9 @@ def carry_out(
                 begun = start()
             done = run_updates(session, paths, begun, first, fanout, guard, diary)
             finished = done.updates == session.sizes.num_updates
+            if finished:
+                with out_of_memory("saving the replay buffer"):
+                    save_buffers(session, paths, done.state, done.updates, fanout)
             with out_of_memory("evaluating"):
                 rows = _evaluate(session, paths, done.state, fanout, guard) if finished else ()
             diary.note(state="finished" if finished else "interrupted")

@@ -144,3 +144,39 @@ def test_a_reader_that_goes_away_ends_a_run_quietly(environ, tmp_path):
     assert len(done.stdout.splitlines()) == 2
     assert "hmx resume piped" in done.stderr and "Traceback" not in done.stderr
     assert any((tmp_path / "runs" / "piped" / "checkpoints").iterdir())
+
+
+LAKE = [
+    "train", "--preset", "lake", "--steps", "8192", "--eval-episodes", "20", "--name", "lake", "--set", "net.hidden=8",
+    "--set", "dqn.learn_starts=256", "--set", "dqn.gradient_steps=1", "--set", "run.updates_per_chunk=16",
+]  # fmt: skip
+
+
+def test_q_learning_from_the_command_line(hmx, tmp_path):
+    """Trained with its memory told first, evaluated greedily, saved, extended, scored."""
+    result = hmx(*LAKE, "--save-buffer")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"memory: [\d.]+ MiB, [\d.]+ MiB of it for the replay buffer\n", result.stderr)
+    assert "trained" in result.stdout and "random" in result.stdout
+    run = tmp_path / "runs" / "lake"
+    assert (run / "reports" / "buffer.npz").stat().st_size > 8192 * 500
+    again = hmx("resume", "lake", "--steps", "9216", "--json")
+    lines = [json.loads(line) for line in again.stdout.splitlines()]
+    assert lines[-1]["state"] == "finished" and lines[-1]["updates"] == 144
+    assert "the linear epsilon schedule now spans 9,216 steps" in again.stderr
+    measured = json.loads(hmx("evaluate", "lake", "-n", "10", "--json").stdout)
+    assert [row["policy"] for row in measured["policies"]] == ["sampled", "greedy"]
+    refused = hmx("grad-report", "lake")
+    assert refused.exit_code == 2 and "trained by dqn" in refused.stderr
+    refused = hmx("compute-config", "--preset", "lake")
+    assert refused.exit_code == 2 and "--dry-run" in refused.stderr
+
+
+def test_a_dry_run_of_q_learning_tells_ratio_and_memory(hmx, tmp_path):
+    text = " ".join(hmx(*LAKE, "--dry-run", "--save-buffer").stdout.split())
+    assert "each transition is trained on 1 times on average" in text
+    assert "replay buffer: 16.6 MiB, 32,768 transitions x 531 B" in text
+    assert "buffer.npz" in text
+    plan = json.loads(hmx(*LAKE, "--dry-run", "--json").stdout)
+    assert plan["replay_ratio"] == 1.0 and plan["memory"]["replay_bytes"] == 32768 * 531
+    assert list(tmp_path.iterdir()) == []

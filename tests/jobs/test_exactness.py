@@ -38,6 +38,13 @@ EVERYTHING = {
     "algo__value_target": "return_norm",
 }
 
+REPLAY = {
+    "algo__name": "dqn", "algo__update_epochs": 4, "algo__num_minibatches": 8, "dqn__learn_starts": 32,
+    "dqn__batch_size": 8, "dqn__n_step": 2, "replay__capacity": 48, "replay__mixing": "multiplicative",
+    "replay__target_ess": 0.7, "replay__survey_every": 2, "score__every": 2, "score__transitions": 6,
+    "score__rollouts": 2, "score__horizon": 3,
+}  # fmt: skip
+
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "feed-forward": (1, {}),
     "feed-forward, one update a chunk": (1, {"run__updates_per_chunk": 1}),
@@ -49,6 +56,8 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         1,
         {**MEMORY, **EVERYTHING, "net__rnn": "lstm", "env__id": "rendezvous", "env__num_agents": 2},
     ),
+    "replay by TD error and consequence": (1, REPLAY),
+    "replay, two seeds, three updates a chunk": (2, {**REPLAY, "run__updates_per_chunk": 3}),
 }
 
 
@@ -85,7 +94,11 @@ def differences(a: Any, b: Any) -> list[str]:
     return [name for name in x if x[name].dtype != y[name].dtype or x[name].tobytes() != y[name].tobytes()]
 
 
-SLOW = {"lstm with all of that and two agents", "feed-forward, one update a chunk"}
+SLOW = {
+    "replay, two seeds, three updates a chunk",
+    "lstm with all of that and two agents",
+    "feed-forward, one update a chunk",
+}
 
 
 @pytest.mark.parametrize(

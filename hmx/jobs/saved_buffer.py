@@ -1,0 +1,43 @@
+"""`hmx train --save-buffer`: the replay buffer that a run ends with, in files of its own."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from hmx.agents.types import TrainState
+from hmx.config.schema import Config
+from hmx.errors import HmxError
+from hmx.records.layout import RunPaths
+from hmx.runs import buffers
+from hmx.runs.loop import seed_state
+from hmx.runs.session import Session
+from hmx.runs.signals import interruptible
+from hmx.runs.sinks import Fanout
+
+
+def places(cfg: Config, paths: RunPaths) -> tuple[Path, ...]:
+    """The files, one for each agent trained side by side; none where nothing is to be saved."""
+    if not cfg.replay.save:
+        return ()
+    if cfg.run.num_seeds == 1:
+        return (paths.reports / "buffer.npz",)
+    return tuple(paths.reports / f"buffer-{cfg.run.seed + index}.npz" for index in range(cfg.run.num_seeds))
+
+
+def save_buffers(session: Session, paths: RunPaths, state: TrainState, update: int, fanout: Fanout) -> None:
+    """Writes what `places` names. Failing to is a warning: the checkpoint holds the same."""
+    cfg = session.cfg
+    for index, place in enumerate(places(cfg, paths)):
+        fanout.phase("saving")
+
+        def write(index: int = index, place: Path = place) -> None:
+            replay = seed_state(state.replay, index, cfg.run.num_seeds)
+            place.parent.mkdir(exist_ok=True)
+            buffers.save(place, buffers.from_replay(replay, cfg, session.env.spec, run=paths.name, update=update))
+
+        try:
+            interruptible(partial(write))
+        except (HmxError, OSError) as error:
+            words = error.message if isinstance(error, HmxError) else error.strerror or str(error)
+            fanout.warn(f"the replay buffer is not saved: {words}")
