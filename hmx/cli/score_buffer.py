@@ -12,6 +12,26 @@ from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, DryRun, Json, ask, switch
 
 _WHAT, _SCORE, _REPLAY = "Positions", "Scores", "Replay"
 
+CHOICES: dict[str, tuple[str, ...]] = {
+    "--select": ("all", "uniform:", "stale:", "indices:"),
+    "--actions": ("all", "single-dev", "sampled:", "topk:"),
+    "--policy": ("greedy", "softmax:", "eps:"),
+    "--metric": ("w1", "dmean", "tv", "js", "tv_bins", "js_bins"),
+    "--aggregate": ("mean", "max", "policy"),
+    "--mixing": ("td", "additive", "multiplicative"),
+    "--unscored": ("mean", "zero"),
+}
+"""What Tab offers; a test holds it against what the job takes."""
+
+
+def _choose(option: str, metavar: str, help_text: str, panel: str, **more: Any) -> Any:
+    """An option of several choices."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [name for name in CHOICES[option] if name.startswith(incomplete)]
+
+    return ask(option, metavar, help_text, panel, autocompletion=offered, **more)
+
 
 def _pair(options: str, help_text: str) -> Any:
     return typer.Option(options, help=help_text, metavar="", rich_help_panel=_SCORE)
@@ -40,7 +60,7 @@ Agent = Annotated[int, ask("--agent", "N", "Which of several agents trained side
 Collect = Annotated[int, ask("--collect", "N", "Positions to collect by playing, where a run keeps no buffer.", _WHAT)]
 Select = Annotated[
     str,
-    ask(
+    _choose(
         "--select",
         "WHICH",
         "Positions to score: all, uniform:N, stale:N (without score first, then the oldest), or indices:FILE.",
@@ -49,7 +69,7 @@ Select = Annotated[
 ]
 Actions = Annotated[
     str,
-    ask(
+    _choose(
         "--actions",
         "WHICH",
         "What the action taken is compared with: all, single-dev (one agent does something else), sampled:K or topk:K; "
@@ -65,7 +85,7 @@ Horizon = Annotated[
 Gamma = Annotated[float | None, ask("--gamma", "X", "Discount per step; the run's by default.", _SCORE)]
 Policy = Annotated[
     str,
-    ask(
+    _choose(
         "--policy",
         "KIND",
         "How play goes on: greedy, softmax:T or eps:E; by default softmax:1 for PPO, greedy for Q-learning.",
@@ -77,7 +97,7 @@ Bootstrap = Annotated[bool, _pair("--bootstrap/--no-bootstrap", "Whether rollout
 Crn = Annotated[bool, _pair("--crn/--no-crn", "Whether the actions of a position meet the same random numbers.")]
 Metric = Annotated[
     str,
-    ask(
+    _choose(
         "--metric",
         "KIND",
         "Distance of returns: w1 (Wasserstein-1), dmean (of means), tv, js, tv_bins or js_bins.",
@@ -85,13 +105,13 @@ Metric = Annotated[
     ),
 ]
 Aggregate = Annotated[
-    str, ask("--aggregate", "KIND", "Over the alternatives: mean, max, or weighed by the policy.", _SCORE)
+    str, _choose("--aggregate", "KIND", "Over the alternatives: mean, max, or weighed by the policy.", _SCORE)
 ]
 Seed = Annotated[
     int | None, ask("--seed", "N", "Seed of the rollouts; the run's by default.", _SCORE, min=0, max=MAX_SEED)
 ]
 Chunk = Annotated[int, ask("--chunk", "N", "Positions between two saves of progress; changes no score.", _SCORE)]
-Mixing = Annotated[str, ask("--mixing", "KIND", "Of TD error and score: td, additive or multiplicative.", _REPLAY)]
+Mixing = Annotated[str, _choose("--mixing", "KIND", "Of TD error and score: td, additive or multiplicative.", _REPLAY)]
 Mu = Annotated[float, ask("--mu", "X", "Share of draws by score, in additive mixing.", _REPLAY)]
 AlphaTd = Annotated[float, ask("--alpha-td", "X", "Exponent of TD errors.", _REPLAY)]
 AlphaC = Annotated[float, ask("--alpha-c", "X", "Exponent of scores.", _REPLAY)]
@@ -99,7 +119,7 @@ TargetEss = Annotated[
     float, ask("--target-ess", "SHARE", "Effective sample size that exponents are fitted to; 0 leaves them.", _REPLAY)
 ]
 Unscored = Annotated[
-    str, ask("--unscored", "KIND", "What a transition without a score counts as: the mean score, or zero.", _REPLAY)
+    str, _choose("--unscored", "KIND", "What a transition without a score counts as: the mean score, or zero.", _REPLAY)
 ]
 TargetCoverage = Annotated[
     float, ask("--target-coverage", "SHARE", "Share of transitions that should have a score, for --strict.", _REPLAY)

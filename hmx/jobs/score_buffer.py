@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hmx.analysis.score_stats import Host
+from hmx.config.env_facts import env_facts
 from hmx.config.schema import Config
 from hmx.env.registry import make_env
 from hmx.errors import ExitCode, HmxError
@@ -19,7 +20,7 @@ from hmx.jobs import score_findings, score_options, score_report
 from hmx.jobs.grad_source import find
 from hmx.jobs.score_options import Ask
 from hmx.jobs.score_run import Progress, Result, Task, compute, score_key
-from hmx.jobs.score_source import Scene, default_out, is_file, open_scene
+from hmx.jobs.score_source import Agent, Scene, default_out, is_file, open_scene
 from hmx.records import buffer_file
 from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
@@ -29,6 +30,7 @@ from hmx.runs.buffers import Buffer
 from hmx.runs.compilation import enable_cache
 from hmx.scoring import Options
 from hmx.scoring.options import check, env_steps, num_candidates
+from hmx.types import Key
 
 BUFFER, REPORT = "buffer.npz", "report.json"
 
@@ -86,14 +88,13 @@ def score_buffer(
     place = Path(out) if out is not None else default_out(path, root)
     found = [warning for warning in [enable_cache()] if warning]
     progress("collecting positions" if not is_file(path) else "reading the buffer", 0, 0)
-    scene = open_scene(
-        path,
-        None if checkpoint is None else Path(checkpoint),
-        root,
-        ask.agent,
-        ask.collect,
-        lambda cfg: score_key(_seed(ask, cfg), 1),
-    )
+
+    def ready(agent: Agent) -> Key:
+        _settled(agent, ask)
+        return score_key(_seed(ask, agent.cfg), 1)
+
+    other = None if checkpoint is None else Path(checkpoint)
+    scene = open_scene(path, other, root, ask.agent, ask.collect, ready)
     task, told = make_task(scene, ask)
     result = compute(task, place, progress)
     updated = _with_scores(scene.buffer, result.rows)
@@ -114,13 +115,18 @@ def make_task(scene: Scene, ask: Ask) -> tuple[Task, list[str]]:
     Raises:
         HmxError: the options cannot work with this environment or policy.
     """
-    cfg, env, preferences = scene.agent.cfg, scene.agent.env, scene.agent.preferences
-    policy = score_options.policy(ask.policy) or (preferences.kind, preferences.parameter)
-    options = options_of(ask, cfg, env.spec.num_agents, preferences.team_reward)
-    check(options, env.spec, policy[0] != "greedy", True)
-    seed = _seed(ask, cfg)
+    options, policy = _settled(scene.agent, ask)
+    seed = _seed(ask, scene.agent.cfg)
     slots, told = _selected(scene.buffer, ask.select, seed)
     return Task(scene, options, policy, slots, seed, score_options.horizon(ask.horizon), ask.force, ask.chunk), told
+
+
+def _settled(agent: Agent, ask: Ask) -> tuple[Options, tuple[str, float]]:
+    """How consequence is measured, and how play goes on: asked before anything is played."""
+    policy = score_options.policy(ask.policy) or (agent.preferences.kind, agent.preferences.parameter)
+    options = options_of(ask, agent.cfg, agent.env.spec.num_agents, agent.preferences.team_reward)
+    check(options, agent.env.spec, policy[0] != "greedy", True)
+    return options, policy
 
 
 def options_of(ask: Ask, cfg: Config, num_agents: int, team_reward: str) -> Options:
@@ -181,18 +187,18 @@ def dry_run(
             raise HmxError(f"{path} holds positions, and no policy to play on with", "--checkpoint RUN")
         cfg = find(checkpoint, root).cfg
     else:
-        cfg, size = find(path, root).cfg, ask.collect
+        cfg = find(path, root).cfg
+        size = cfg.replay.capacity if cfg.algo.name == "dqn" else ask.collect
     env = make_env(cfg.env, cfg.reward)
     options = options_of(ask, cfg, env.spec.num_agents, "mean")
-    has_probs = (score_options.policy(ask.policy) or ("softmax", 1.0))[0] != "greedy"
+    own = "greedy" if cfg.algo.name == "dqn" else "softmax"
+    has_probs = (score_options.policy(ask.policy) or (own, 1.0))[0] != "greedy"
     check(options, env.spec, has_probs, True)
     chosen = score_options.selection(ask.select)
     number = len(score_options.indices(Path(chosen.value), size)) if chosen.name == "indices" else size
     number = min(int(chosen.value), size) if chosen.name in ("uniform", "stale") else number
     asked = score_options.horizon(ask.horizon)
     horizon = asked or env.spec.max_steps or score_options.MAX_HORIZON
-    from hmx.config.env_facts import env_facts
-
     return ScorePlan(
         path=str(path), env=cfg.env.id, out=place, positions=number, size=size,
         actions=num_candidates(options, env.spec), rollouts=ask.rollouts, horizon=horizon, is_bound=asked is None,

@@ -92,12 +92,14 @@ def check(ask: Ask) -> None:
     """Refuses what makes no sense whatever is scored.
 
     Raises:
-        HmxError: an option is not one of its choices or out of its range; the message names it.
+        HmxError: an option is not one of its choices or out of its range, or the file it names is none.
     """
     actions(ask.actions)
     policy(ask.policy)
     horizon(ask.horizon)
-    selection(ask.select)
+    chosen = selection(ask.select)
+    if chosen.name == "indices":
+        indices(Path(chosen.value), 2**31)
     for option, value, choices in (
         ("--metric", ask.metric, METRICS),
         ("--aggregate", ask.aggregate, AGGREGATES),
@@ -192,7 +194,7 @@ def indices(path: Path, size: int) -> Host:
     Raises:
         HmxError: it cannot be read (exit code 3), or holds anything else, a slot twice, or one that is not filled (2).
     """
-    hint = f"a file for --select indices: holds slots from 0 to {size - 1}, one a line"
+    hint = "a file for --select indices: holds slots of the buffer, whole numbers from 0, one a line"
     try:
         words = read_text(path).replace(",", " ").split()
     except OSError as problem:

@@ -87,7 +87,7 @@ def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
 
 
 def open_scene(
-    path: Path, checkpoint: Path | None, root: str | Path, index: int, number: int, key: Callable[[Config], Key]
+    path: Path, checkpoint: Path | None, root: str | Path, index: int, number: int, ready: Callable[[Agent], Key]
 ) -> Scene:
     """Positions and policy.
 
@@ -97,7 +97,7 @@ def open_scene(
         root: folder of the runs, for names.
         index: which of several agents trained side by side.
         number: positions to collect where `path` keeps none.
-        key: for collecting, by the configuration of the run.
+        ready: asked before anything is played; refuses what cannot work, or gives the key for collecting.
 
     Raises:
         HmxError: what is there does not fit together, or is damaged (exit code 3); a buffer without a policy (2).
@@ -108,6 +108,7 @@ def open_scene(
             raise HmxError(f"{path} holds positions, and no policy to play on with", f"--checkpoint {run}")
         buffer = buffers.load(path)
         agent = open_agent(checkpoint, root, index)
+        ready(agent)
         buffers.check(buffer, agent.cfg, agent.env, str(path))
         return Scene(agent, buffer, str(path), path, collected=False)
     if checkpoint is not None:
@@ -115,6 +116,7 @@ def open_scene(
             "--checkpoint goes with a saved buffer", f"to score with that policy: hmx score-buffer {checkpoint}"
         )
     agent = open_agent(path, root, index)
+    k_collect = ready(agent)
     if hasattr(agent.state, "replay"):
         buffer = buffers.from_replay(agent.state.replay, agent.cfg, agent.env.spec, run=agent.run, update=agent.update)
         buffers.check(buffer, agent.cfg, agent.env, f"the buffer of {agent.run}")
@@ -125,7 +127,7 @@ def open_scene(
         agent.preferences,
         agent.params,
         number,
-        key(agent.cfg),
+        k_collect,
         run=agent.run,
         update=agent.update,
     )

@@ -13,6 +13,7 @@ import hmx.cli.version
 
 COMMANDS = (
     "train", "resume", "evaluate", "watch", "play", "compute-config", "grad-report",
+    "score-buffer",
     "runs", "runs list", "runs verify", "runs sync",
 )  # fmt: skip
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}

@@ -25,7 +25,10 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("hmx ", ["train", "resume", "evaluate", "watch", "play", "compute-config", "grad-report", "runs"]),
+        (
+            "hmx ",
+            ["train", "resume", "evaluate", "watch", "play", "compute-config", "grad-report", "score-buffer", "runs"],
+        ),
         ("hmx runs ", ["list", "verify", "sync"]),
         ("hmx tr", ["train"]),
         ("hmx train --env frozen", ["frozenlake", "frozenlake-slippery"]),
@@ -37,6 +40,9 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
         ("hmx train --set net.shared_torso=", ["net.shared_torso=true", "net.shared_torso=false"]),
         ("hmx train --set algo.gamma=", ["algo.gamma=0.99"]),
         ("hmx evaluate x --policy g", ["greedy"]),
+        ("hmx score-buffer x --metric t", ["tv", "tv_bins"]),
+        ("hmx score-buffer x --aggregate m", ["mean", "max"]),
+        ("hmx score-buffer x --actions s", ["single-dev", "sampled:"]),
     ],
 )
 def test_tab(shell, line, answer):
