@@ -44,6 +44,7 @@ class Grid:
     right: bool = True  # whether all columns but the first hold figures
     name: str = ""  # what it is, for a place to put a drawing
     prose: bool = False  # whether the last column is a sentence
+    sides: bool = False  # whether all columns but the first are sides, which a narrow place may show a few at a time
 
 
 Block = Heading | Line | Grid
@@ -119,7 +120,7 @@ def _what(found: Found) -> Iterator[Block]:
         *((what, *(", ".join(side[what]) for side in sides)) for what in ("git", "jax", "device")),
     ]
     known = tuple(tuple(cell or "-" for cell in row) for row in rows if any(row[1:]))
-    yield Grid(("", *map(_both, sides)), known, right=False)
+    yield Grid(("", *map(_both, sides)), known, right=False, sides=True)
     words = {"block": ("no verdict", "stop"), "caution": ("caution", "caution"), "note": ("note", "faint")}
     for notice in found["notices"]:
         name, kind = words[notice["level"]]
@@ -215,7 +216,9 @@ def _task(task: Found, found: Found) -> Iterator[Block]:
         rows.append(
             (f"time to {threshold['value']:g}", *(_reached(side["thresholds"][i], "seconds") for side in sides))
         )
-    yield Grid(("", *_columns(found, [side["letter"] for side in sides])), tuple(rows), name=f"task {task['name']}")
+    yield Grid(
+        ("", *_columns(found, [side["letter"] for side in sides])), tuple(rows), name=f"task {task['name']}", sides=True
+    )
     yield from _pairs(_shown(task["pairs"], len(sides)), found)
 
 
@@ -290,7 +293,7 @@ def _overall(found: Found) -> Iterator[Block]:
     for tau in (0.25, 0.5, 0.75, 0.9, 0.95):
         at = overall["taus"].index(tau)
         rows.append((f"runs above {tau:g}", *(f"{side['profile'][at]:.0%}" for side in sides)))
-    yield Grid(columns, tuple(rows), name="overall")
+    yield Grid(columns, tuple(rows), name="overall", sides=True)
     yield from _pairs(_shown(overall["pairs"], len(sides)), found)
 
 
@@ -335,7 +338,7 @@ def _diagnostics(found: Found) -> Iterator[Block]:
             (name.removeprefix("train/"), *(" → ".join(figure(v, 3) for v in values[letter]) for letter in letters))
             for name, values in metrics.items()
         )
-        yield Grid((task, *_columns(found, letters)), rows)
+        yield Grid((task, *_columns(found, letters)), rows, sides=True)
     for line in found["findings"]:
         yield Line(line, "caution")
 
@@ -360,7 +363,7 @@ def _losses(found: Found) -> Iterator[Block]:
     for i, steps in enumerate(impl["gradient_steps"]):
         moments = [side["moments"][i] for side in impl["sides"]]
         title_ = "at the first gradient step" if not steps else f"after {steps} gradient steps of {first['letter']}"
-        yield Grid((title_, *columns[1:]), tuple(_loss_rows(moments, impl["components"])))
+        yield Grid((title_, *columns[1:]), tuple(_loss_rows(moments, impl["components"])), sides=True)
 
 
 def _loss_rows(moments: Sequence[Found], components: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +30,7 @@ def render(found: Found, ascii_only: bool = False) -> RenderableType:
         elif isinstance(block, Line):
             parts.append(Text(_safe(block.text, ascii_only), _STYLES[block.kind]))
         else:
-            parts.append((_listing if block.prose else _table)(block, ascii_only))
+            parts.append(_listing(block, ascii_only) if block.prose else _Tables(block, ascii_only))
     return Group(*parts[1:])
 
 
@@ -37,6 +39,31 @@ def _safe(text: str, ascii_only: bool) -> str:
     for sign, plain in _ASCII.items() if ascii_only else ():
         text = text.replace(sign, plain)
     return text
+
+
+class _Tables:
+    """A table; where its sides do not fit beside each other, several with as many of them as do."""
+
+    def __init__(self, grid: Grid, ascii_only: bool) -> None:
+        self._grid, self._ascii = grid, ascii_only
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """One table or several."""
+        found: list[Table] = []
+        for count in range(len(self._grid.columns) - 1 if self._grid.sides else 0, 0, -1):
+            found = [_table(part, self._ascii) for part in _parts(self._grid, count)]
+            wide = options.update(width=10_000)
+            if max(Measurement.get(console, wide, table).maximum for table in found) <= options.max_width:
+                break
+        yield from found or [_table(self._grid, self._ascii)]
+
+
+def _parts(grid: Grid, count: int) -> Iterator[Grid]:
+    """The table with `count` columns at a time, each with the first."""
+    for start in range(1, len(grid.columns), count):
+        kept = [0, *range(start, min(start + count, len(grid.columns)))]
+        rows = tuple(row if len(row) == 1 else tuple(row[i] for i in kept) for row in grid.rows)
+        yield dataclasses.replace(grid, columns=tuple(grid.columns[i] for i in kept), rows=rows)
 
 
 def _table(grid: Grid, ascii_only: bool) -> Table:

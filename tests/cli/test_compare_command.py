@@ -244,3 +244,15 @@ def test_figures_have_the_digits_that_count():
         "-2e-7",
         "-",
     ]
+
+
+def test_sides_that_do_not_fit_beside_each_other_follow_each_other(hmx, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "72")
+    for i in range(6):
+        make_run(tmp_path / "runs" / f"run{i}", flat(0.1 * i, 0.1 * i + 0.01))
+    result = hmx("compare", *(f"run{i}" for i in range(6)))
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert max(map(len, lines)) <= 72
+    shown = [line for line in lines if line.startswith(" final, IQM")]
+    assert len(shown) > 1 and sum(line.count("[") for line in shown) == 6
+    assert all(line.endswith("]") for line in shown)  # no cell is broken
