@@ -11,13 +11,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from hmx.config.textfile import printable
+from hmx.config.textfile import printable, quoted
 from hmx.errors import ExitCode, HmxError
 
 # What a user can do something about although nobody foresaw the place it happened in.
@@ -106,6 +107,40 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
 def print_json(body: object) -> None:
     """One JSON value on one line of stdout."""
     sys.stdout.write(json.dumps(body) + "\n")
+
+
+def write_report(file: Path, text: str) -> None:
+    """Writes what a command was asked to leave in a file.
+
+    Raises:
+        HmxError: it cannot be written (exit code 2).
+    """
+    from hmx.records.artefact import words
+    from hmx.records.atomic import write_text
+
+    try:
+        write_text(file, text)
+    except (OSError, ValueError) as problem:
+        raise _unwritable(file, words(problem)) from None
+
+
+def check_reports(*files: Path | None) -> None:
+    """Refuses, before long work, files that `write_report` could not write after it.
+
+    Raises:
+        HmxError: one is a folder, or lies in a folder that is not there (exit code 2).
+    """
+    for file in files:
+        try:
+            if file is not None and (file.is_dir() or not file.parent.is_dir()):
+                raise _unwritable(file, "it is a folder" if file.is_dir() else "there is no such folder")
+        except ValueError:
+            raise _unwritable(file, "that is no file name") from None
+
+
+def _unwritable(file: Path | None, why: str) -> HmxError:
+    message = f"cannot write the report {quoted(str(file))}: {why}"
+    return HmxError(message, "name a file in a folder that is there and can be written")
 
 
 def say(kind: str, message: str, hint: str = "") -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hmx.cli import completion
+from hmx.cli.boundary import check_reports, print_json, write_report
 from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, ask, switch
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
@@ -92,7 +93,6 @@ def compare(
     from rich.console import Console
 
     from hmx.cli import compare_html, compare_text
-    from hmx.cli.boundary import print_json
     from hmx.jobs.compare import compare as job
     from hmx.jobs.compare_expr import failure
     from hmx.jobs.compare_tasks import Spec
@@ -102,6 +102,7 @@ def compare(
         ranges=tuple(ranges(ranges_ or ())), samples=samples, seed=seed,
     )  # fmt: skip
     _one_answer(json, md, csv)
+    check_reports(html, md, csv)
     eyes = Console(stderr=True)
     with eyes.status("compiling and computing") if impl and eyes.is_terminal else contextlib.nullcontext():
         result = job(sides or (), spec=spec, fail_if=fail_if or (), impl=impl)
@@ -133,20 +134,11 @@ def _one_answer(json: bool, md: Path | None, csv: Path | None) -> None:
 
 def _write(file: Path | None, found: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> bool:
     """Whether it was printed rather than written to a file, or not asked for."""
-    from hmx.records.artefact import words
-    from hmx.records.atomic import write_text
-
     if file == STDOUT:
         sys.stdout.write(text(found))
         return True
     if file is not None:
-        try:
-            if file.is_dir():
-                raise IsADirectoryError(0, "it is a folder")
-            write_text(file, text(found))
-        except (OSError, ValueError) as problem:
-            message = f"cannot write the report {quoted(str(file))}: {words(problem)}"
-            raise HmxError(message, "name a file in a folder that is there and can be written") from None
+        write_report(file, text(found))
     return False
 
 

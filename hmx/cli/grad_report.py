@@ -117,15 +117,15 @@ def grad_report(
 
     from hmx.analysis.report import Spec
     from hmx.cli import grad_plot, grad_tables
-    from hmx.cli.boundary import print_json, say
+    from hmx.cli.boundary import check_reports, print_json, say, write_report
     from hmx.cli.grad_csv import table
     from hmx.jobs.grad_report import grad_report as job
-    from hmx.records.atomic import write_text
 
     spec = Spec(
         groups=groups, per_group=per_group, buckets=buckets, by=by, advantage=advantage, keys=keys,
         max_length=max_length, rank_zeros=rank_zeros, crossfit=crossfit, kl=kl, kl_coef=kl_coef,
     )  # fmt: skip
+    check_reports(html, csv)
     eyes = Console(stderr=True)
     with eyes.status("compiling and playing") if eyes.is_terminal else contextlib.nullcontext():
         result = job(
@@ -137,7 +137,7 @@ def grad_report(
         say("warning", warning)
     for file, text in ((html, grad_plot.page), (csv, table)):
         if file is not None:
-            write_text(file, text(found))
+            write_report(file, text(found))
     if json:
         print_json(found)
         return

@@ -11,11 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 
 from hmx.cli import score_plot, score_tables
-from hmx.cli.boundary import print_json, say
+from hmx.cli.boundary import check_reports, print_json, say, write_report
 from hmx.jobs.score_buffer import dry_run, judge, score_buffer
 from hmx.jobs.score_options import Ask
 from hmx.jobs.score_run import Progress
-from hmx.records.atomic import write_text, writing
 
 
 def show_plan(path: Path, checkpoint: Path | None, asked: Ask, out: Path | None, *, json: bool) -> None:
@@ -35,14 +34,14 @@ def show_scores(
     Raises:
         HmxError: see the job; also scores that do not pass, if that is asked (exit code 4).
     """
+    check_reports(html)
     with _bars(Console(stderr=True)) as progress:
         result = score_buffer(path, checkpoint=checkpoint, ask=asked, out=out, progress=progress)
     found = result.to_json()
     for warning in found["warnings"]:
         say("warning", warning)
     if html is not None:
-        with writing("the page", html):
-            write_text(html, score_plot.page(found))
+        write_report(html, score_plot.page(found))
     if json:
         print_json(found)
     else:

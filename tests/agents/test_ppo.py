@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hmx.agents import make_algorithm
-from hmx.agents.ppo import ppo_loss
+from hmx.agents.ppo import Scales, ppo_loss
 from hmx.agents.rows import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
@@ -112,7 +112,7 @@ def test_metrics_have_their_names_and_agree(trained):
     names = (
         "mean_reward mean_episode_return mean_episode_length num_episodes policy_loss value_loss total_loss approx_kl"
     )
-    names += " clip_frac entropy explained_variance grad_norm first_ratio_error"
+    names += " clip_frac entropy max_entropy explained_variance grad_norm first_ratio_error cut_frac"
     actions = {f"actions/{name}_frac" for name in ("left", "down", "right", "up")}
     assert set(metrics) == {f"train/{name}" for name in names.split()} | {"reward/goal"} | actions
     assert sum(number(metrics[name]) for name in actions) == pytest.approx(1.0)
@@ -217,7 +217,7 @@ def test_the_loss_by_hand(trained):
     )
     plain = parts._replace(algo=dataclasses.replace(cfg.algo, norm_adv=False))
     hypers = {"clip_eps": jnp.float32(0.2), "ent_coef": jnp.float32(0.01)}
-    total, metrics = ppo_loss(plain, state.params, (), hypers, batch)
+    total, metrics = ppo_loss(plain, state.params, Scales(()), hypers, batch)
     value_loss = 0.5 * (float(value[0, 0, 0]) - np.log1p(target)) ** 2
     entropy = -(p * np.log(p)).sum()
     np.testing.assert_allclose(number(metrics["train/policy_loss"]), -1.2 * advantage, rtol=1e-5)

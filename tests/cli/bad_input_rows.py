@@ -254,6 +254,7 @@ GRAD_REPORT = _rows(
     (["{run}", "--checkpoint", str(10**30)], ARTEFACT, ["there is no checkpoint"]),
     (["{run}", "--checkpoint", "1", "--all-checkpoints"], USAGE, ["--all-checkpoints means all"]),
     (["{run}", "--compare", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["{run}", "--groups", "4", "--html", "no/such/folder/a.html"], USAGE, ["cannot write the report no/such/folder"]),
     (["{run}", "--crossfit", "--per-group", "3"], USAGE, ["half of 3", "--per-group 8"]),
 )
 

@@ -34,7 +34,12 @@ def test_the_base_and_the_defaults_run():
 @pytest.mark.parametrize("key", [key for key in q_rules.PPO_ONLY if key != "net.rnn"] + ["net.rnn"])
 def test_what_only_ppo_reads_is_not_silently_accepted(key):
     field = FIELDS[key]
-    other = {"int": 3, "float": 0.123, "bool": not field.default}.get(field.kind)
+    other = {
+        "int": 1 if field.name == "obs_norm_ddof" else 3,
+        "float": 0.123,
+        "bool": not field.default,
+        "tuple[int, ...]": (3,),
+    }.get(field.kind)
     other = next((c for c in field.choices if c != field.default), other)
     found = codes(replace(BASE, {key: other}))["not_read"]
     assert found.keys == (key,) and "dqn does not read it" in found.message

@@ -99,7 +99,7 @@ def test_there_are_23_programs():
 def test_rows_are_well_formed():
     for name, row in METRICS.items():
         assert name == row.name
-        assert re.fullmatch(r"[a-z_]+(/[a-z_]+|/<[a-z]+>)+", name)
+        assert re.fullmatch(r"[a-z_]+(/[a-z][a-z0-9_]*|/<[a-z]+>)+", name)
         assert row.group == "grad_norm" or re.fullmatch(r"[a-z]+/[a-z][a-z0-9_]*", name)
         assert row.group in GROUPS
         assert row.direction in ("up", "down", "none")
