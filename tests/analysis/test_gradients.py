@@ -346,7 +346,7 @@ def test_padding_changes_nothing(world):
     junk = jax.tree.map(lambda leaf: jnp.full_like(leaf, 3), junk)._replace(weight=jnp.zeros((1, pad)))
     padded = Batch(
         *(
-            () if name == "carry" else jnp.concatenate([a, b], axis=int(name not in ROW_LEAVES))
+            () if isinstance(a, tuple) else jnp.concatenate([a, b], axis=int(name not in ROW_LEAVES))
             for name, a, b in zip(Batch._fields, world.batch, junk, strict=True)
         )
     )

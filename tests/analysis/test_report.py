@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from hmx.agents.ppo import Scales, fit_codec, make_parts, make_ppo, policy_advantage, policy_of, ppo_loss
+from hmx.agents.ppo import fit_codec, make_parts, make_ppo, policy_advantage, policy_of, ppo_loss
 from hmx.agents.rows import Batch
 from hmx.analysis.buckets import ZERO, split
 from hmx.analysis.components import Group, coefficients, live, ppo_sums
@@ -122,7 +122,7 @@ def test_it_says_what_a_recurrent_loss_says():
     parts, state, hypers, batch, _ = experience(RECALL)
     assert jax.tree.leaves(batch.carry)
     whole = measured(RECALL, parts, state, hypers, batch)
-    gradient = jax.jit(lambda params: jax.grad(lambda p: ppo_loss(parts, p, Scales(()), hypers, batch)[0])(params))
+    gradient = jax.jit(lambda params: jax.grad(lambda p: ppo_loss(parts, p, (), hypers, batch)[0])(params))
     assert whole.parts[TOTAL].norm == pytest.approx(float(optax.tree.norm(gradient(state.params))), rel=2e-5)
     assert whole.parts["value"].layers["memory/input"] > 0.0
 
