@@ -11,7 +11,7 @@ import optax
 
 from hmx.agents.collector import Actors, Policy, Rollout, Wanted, collect, partitions, start
 from hmx.agents.metrics import Episode, over_time
-from hmx.agents.ppo_loss import Parts, Scales, Terms, make_parts, policy_advantage, ppo_loss, ppo_terms, read_obs
+from hmx.agents.ppo_loss import Parts, Terms, as_read, make_parts, policy_advantage, ppo_loss, ppo_terms, read_obs
 from hmx.agents.rows import Batch, Plan, make_rows, plan_minibatches, spread_rows, take_rows
 from hmx.agents.starts import Starts, draw, where_env
 from hmx.agents.types import Algorithm, Decision, Hypers, Params
@@ -25,7 +25,7 @@ from hmx.rl.value_codec import Stats
 from hmx.types import Array, Key, Mean, Metrics
 
 __all__ = [
-    "Parts", "Scales", "Terms", "TrainState", "fit_codec", "make_parts", "make_ppo", "policy_advantage", "policy_of",
+    "Parts", "Terms", "TrainState", "as_read", "fit_codec", "make_parts", "make_ppo", "policy_advantage", "policy_of",
     "ppo_loss", "ppo_terms", "scheduled",
 ]  # fmt: skip
 
@@ -222,18 +222,19 @@ def _update(parts: Parts, state: TrainState, hypers: Hypers) -> tuple[TrainState
     return state, metrics
 
 
-def fit_codec(parts: Parts, state: TrainState, batch: Batch) -> tuple[Params, Scales]:
-    """Parameters and scales that an update begins its gradient steps with; they change no value."""
+def fit_codec(parts: Parts, state: TrainState, batch: Batch) -> tuple[Params, Stats]:
+    """Parameters and value statistics that an update begins its gradient steps with; they change no value."""
     stats = parts.codec.update_stats(state.value_stats, batch.target, batch.weight)
     params = parts.net.map_value_head(state.params, lambda head: parts.codec.rescale(head, state.value_stats, stats))
-    return params, Scales(stats, state.obs_stats)
+    return params, stats
 
 
 def _learn(
     parts: Parts, state: TrainState, batch: Batch, plan: Plan, hypers: Hypers, key: Key | None
 ) -> tuple[TrainState, Metrics]:
     """All gradient steps on the rows of one rollout; `key` is for continuous actions only."""
-    params, scales = fit_codec(parts, state, batch)
+    params, stats = fit_codec(parts, state, batch)
+    batch = as_read(parts.algo, state.obs_stats, batch)
     keys = None if key is None else jax.random.split(key, plan.rows.shape[0])
     Learned = tuple[Params, optax.OptState]
 
@@ -241,7 +242,7 @@ def _learn(
         params, opt_state = carry
         rows, k_entropy = step
         minibatch = spread_rows(take_rows(batch, *rows))
-        grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, scales, hypers, minibatch, k_entropy)
+        grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, stats, hypers, minibatch, k_entropy)
         params, opt_state = parts.optimiser.step(params, opt_state, grads, hypers["learning_rate"])
         metrics["train/grad_norm"] = Mean.of(optax.tree.norm(grads))
         return (params, opt_state), metrics
@@ -249,4 +250,4 @@ def _learn(
     (params, opt_state), metrics = jax.lax.scan(descend, (params, state.opt_state), (plan, keys))
     first_ratio_error = jax.tree.map(lambda leaf: leaf[0], metrics["train/first_ratio_error"])
     metrics = over_time(metrics) | {"train/first_ratio_error": first_ratio_error}
-    return state._replace(params=params, opt_state=opt_state, value_stats=scales.value), metrics
+    return state._replace(params=params, opt_state=opt_state, value_stats=stats), metrics

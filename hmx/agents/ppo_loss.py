@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -30,8 +31,8 @@ from hmx.types import Array, Key, Max, Mean, Metrics
 class Resets(NamedTuple):
     """Where training goes on: `env.reset_on_done` and `env.full_reset_every`."""
 
-    on_done: str
-    full_every: int
+    on_done: str = "fresh"
+    full_every: int = 0
 
 
 class Parts(NamedTuple):
@@ -39,13 +40,13 @@ class Parts(NamedTuple):
 
     algo: AlgoConfig
     num_envs: int
-    resets: Resets
     horizon: int
     env: Env
     net: Net
-    head: PolicyHead
     codec: ValueCodec
     optimiser: Optimiser
+    head: PolicyHead = policies.CATEGORICAL
+    resets: Resets = Resets()
 
 
 def make_parts(cfg: Config, env: Env) -> Parts:
@@ -72,15 +73,8 @@ def make_parts(cfg: Config, env: Env) -> Parts:
 def make_head(cfg: Config, action_dim: int) -> PolicyHead:
     """The distribution over actions: masked categorical, or tanh-normal where actions are continuous."""
     if not action_dim:
-        return policies.categorical()
+        return policies.CATEGORICAL
     return policies.tanh_gaussian(action_dim, cfg.net.std, cfg.net.std_min, cfg.algo.entropy)
-
-
-class Scales(NamedTuple):
-    """What numbers of the network are measured with; constants for gradients."""
-
-    value: Stats  # of the value codec
-    obs: Any = ()  # `RunningStats` of what the network reads; () where observations are read as they are
 
 
 class Terms(NamedTuple):
@@ -107,10 +101,18 @@ def read_obs(algo: AlgoConfig, obs_stats: Any, obs: Array) -> Array:
     return obs_normaliser.normalise(obs_stats, obs, algo.obs_norm_ddof, algo.obs_norm_clip)
 
 
+def as_read(algo: AlgoConfig, obs_stats: Any, batch: Batch) -> Batch:
+    """Rows with every observation as the network reads it: what the loss is computed from."""
+    if algo.obs_norm != "network":
+        return batch
+    read = partial(jax.tree.map, partial(read_obs, algo, obs_stats))
+    return batch._replace(obs=read(batch.obs), obs_next=read(batch.obs_next), obs_last=read(batch.obs_last))
+
+
 def ppo_terms(
     parts: Parts,
     params: Params,
-    scales: Scales,
+    stats: Stats,
     hypers: Hypers,
     batch: Batch,
     advantage: Array | None = None,
@@ -121,16 +123,15 @@ def ppo_terms(
     Args:
         parts: of the algorithm.
         params: of the network.
-        scales: of values and observations.
+        stats: of the value codec.
         hypers: scheduled values.
-        batch: the rows.
+        batch: the rows, of `as_read`.
         advantage: `[H, N]`, used as it is; None takes `policy_advantage` of these rows.
         key: for an entropy estimated from samples; None takes its expectation.
     """
-    obs = read_obs(parts.algo, scales.obs, batch.obs)
-    (logits, value_raw), carry = parts.net.unroll(params, batch.carry, obs, batch.reset)
+    (logits, value_raw), carry = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
     if parts.algo.advantage_when == "minibatch" and not isinstance(batch.terminated, tuple):
-        anew = advantages_anew(parts, params, scales, batch, value_raw, carry)
+        anew = advantages_anew(parts, params, stats, batch, value_raw, carry)
         batch = batch._replace(advantage=anew.advantage_t, target=anew.target_t)
     log_prob = parts.head.log_prob(logits, batch.legal, batch.action)
     if advantage is None:
@@ -139,7 +140,7 @@ def ppo_terms(
     clip_vf_eps = hypers.get("clip_vf_eps", 0.0)
     return Terms(
         policy=clipped_surrogate(log_prob, batch.log_prob_old, advantage, hypers["clip_eps"]),
-        value=parts.codec.loss(value_raw, batch.target, batch.value_old, clip_vf_eps, scales.value),
+        value=parts.codec.loss(value_raw, batch.target, batch.value_old, clip_vf_eps, stats),
         entropy=parts.head.entropy(logits, batch.legal, key),
         log_prob=log_prob,
         logits=logits,
@@ -147,34 +148,32 @@ def ppo_terms(
 
 
 def advantages_anew(
-    parts: Parts, params: Params, scales: Scales, batch: Batch, value_raw: Array, carry: Any
+    parts: Parts, params: Params, stats: Stats, batch: Batch, value_raw: Array, carry: Any
 ) -> Advantages:
     """Advantages and targets of rows with the values of the moment; constants for gradients.
 
     Args:
         parts: of the algorithm.
         params: of the network.
-        scales: of values and observations.
+        stats: of the value codec.
         batch: the rows, with what `algo.advantage_when = minibatch` needs of them.
         value_raw: `[H, N, width]`: what the network says to the rows' observations.
         carry: its memory after the rows.
     """
     algo = parts.algo
-    value_t = parts.codec.decode(value_raw, scales.value)
+    value_t = parts.codec.decode(value_raw, stats)
     if algo.value_forward == "both":
-        obs_next = read_obs(algo, scales.obs, batch.obs_next)
-        (_, raw), _ = parts.net.unroll(params, batch.carry, obs_next, jnp.zeros_like(batch.reset))
-        value_tp1 = parts.codec.decode(raw, scales.value)
+        (_, raw), _ = parts.net.unroll(params, batch.carry, batch.obs_next, jnp.zeros_like(batch.reset))
+        value_tp1 = parts.codec.decode(raw, stats)
     else:
-        obs_last = read_obs(algo, scales.obs, batch.obs_last)
-        (_, raw), _ = parts.net.apply(params, carry, obs_last, batch.reset_last)
-        value_tp1 = jnp.concatenate([value_t[1:], parts.codec.decode(raw, scales.value)[None]])
+        (_, raw), _ = parts.net.apply(params, carry, batch.obs_last, batch.reset_last)
+        value_tp1 = jnp.concatenate([value_t[1:], parts.codec.decode(raw, stats)[None]])
     found = variant_gae(batch.reward, value_t, value_tp1, batch.terminated, batch.truncated, *variant(algo))
     return jax.lax.stop_gradient(found)
 
 
 def ppo_loss(
-    parts: Parts, params: Params, scales: Scales, hypers: Hypers, batch: Batch, key: Key | None = None
+    parts: Parts, params: Params, stats: Stats, hypers: Hypers, batch: Batch, key: Key | None = None
 ) -> tuple[Array, Metrics]:
     """The loss of one minibatch, and what there is to say about it.
 
@@ -182,7 +181,7 @@ def ppo_loss(
     over the steps that are trained on.
     """
     weight, clip_eps = batch.weight, hypers["clip_eps"]
-    terms = ppo_terms(parts, params, scales, hypers, batch, key=key)
+    terms = ppo_terms(parts, params, stats, hypers, batch, key=key)
     log_prob = terms.log_prob
     policy_loss, value_loss, entropy = (mean(term, weight) for term in (terms.policy, terms.value, terms.entropy))
     total = policy_loss + value_weight(parts.algo) * value_loss - hypers["ent_coef"] * entropy
@@ -194,8 +193,9 @@ def ppo_loss(
         "clip_frac": clip_frac(log_prob, batch.log_prob_old, clip_eps, weight),
         "entropy": entropy,
     }
-    if parts.env.spec.action_dim:
-        reports["std"] = mean(parts.head.std(terms.logits).mean(-1), weight)
+    std = parts.head.std(terms.logits)
+    if std.shape[-1]:
+        reports["std"] = mean(std.mean(-1), weight)
     metrics: Metrics = {f"train/{name}": Mean.of(value) for name, value in reports.items()}
     ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
     metrics["train/first_ratio_error"] = Max.of(jnp.abs(ratio - 1.0) * weight)

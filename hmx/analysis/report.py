@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.ppo import Parts, fit_codec, make_parts, policy_advantage, policy_of
+from hmx.agents.ppo import Parts, as_read, fit_codec, make_parts, policy_advantage, policy_of
 from hmx.agents.types import Params, TrainState
 from hmx.analysis.buckets import Floats, group_advantages, reward_std, split
 from hmx.analysis.components import COMPONENTS, KL_KINDS, Checks, Group, coefficients, live, ppo_sums
@@ -210,6 +210,7 @@ def _report(
     _check_rewards(probe)
     both = spec.keys == "both"
     other = play(kit.probers[True], state, again, parts.algo, parts.horizon) if both else None
+    probe = probe._replace(batch=as_read(parts.algo, state.obs_stats, probe.batch))
     params, stats = kit.codec(state, probe.batch)
     rest = (stats, {name: jnp.float32(value) for name, value in hypers.items()})
     figure = kit.ranker.figure(probe, state, key) if kit.ranker.figure else None

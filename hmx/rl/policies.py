@@ -59,6 +59,9 @@ def categorical() -> PolicyHead:
     )
 
 
+CATEGORICAL = categorical()
+
+
 def tanh_gaussian(
     action_dim: int, std: str = "softplus", std_min: float = 1e-3, entropy: str = "tanh_sample"
 ) -> PolicyHead:

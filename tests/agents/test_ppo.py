@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hmx.agents import make_algorithm
-from hmx.agents.ppo import Scales, ppo_loss
+from hmx.agents.ppo import ppo_loss
 from hmx.agents.rows import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
@@ -217,7 +217,7 @@ def test_the_loss_by_hand(trained):
     )
     plain = parts._replace(algo=dataclasses.replace(cfg.algo, norm_adv=False))
     hypers = {"clip_eps": jnp.float32(0.2), "ent_coef": jnp.float32(0.01)}
-    total, metrics = ppo_loss(plain, state.params, Scales(()), hypers, batch)
+    total, metrics = ppo_loss(plain, state.params, (), hypers, batch)
     value_loss = 0.5 * (float(value[0, 0, 0]) - np.log1p(target)) ** 2
     entropy = -(p * np.log(p)).sum()
     np.testing.assert_allclose(number(metrics["train/policy_loss"]), -1.2 * advantage, rtol=1e-5)

@@ -11,7 +11,7 @@ from ppo_cases import case
 
 from hmx.agents.collector import Rollout
 from hmx.agents.ppo import _init, _rollout
-from hmx.agents.ppo_loss import Scales, make_head, make_parts, ppo_loss
+from hmx.agents.ppo_loss import make_head, make_parts, ppo_loss
 from hmx.agents.rows import make_rows
 from hmx.config.load import load
 from hmx.config.schema import RewardWeights
@@ -75,7 +75,7 @@ def test_the_whole_loss_of_a_preset_from_one_batch(name):
     last = jnp.arange(2).reshape(2, 1, 1) + LAST
     batch = make_rows(Rollout(seen, (), flat[0], last, jnp.zeros(2, bool)), cfg.algo, 3)
     hypers = {"clip_eps": jnp.float32(cfg.algo.clip_eps), "ent_coef": jnp.float32(1.0)}
-    total, metrics = ppo_loss(parts, {}, Scales(()), hypers, batch)
+    total, metrics = ppo_loss(parts, {}, (), hypers, batch)
     entropy = float(metrics["train/entropy"].total)
     if expected["gaussian_entropy"] is not None:
         assert entropy == pytest.approx(expected["gaussian_entropy"], rel=1e-5)
@@ -85,10 +85,7 @@ def test_the_whole_loss_of_a_preset_from_one_batch(name):
     )
     assert float(total) + entropy == pytest.approx(expected["total_without_entropy"], rel=1e-4)
     wrong = parts._replace(algo=dataclasses.replace(cfg.algo, gae_axis="batch"))
-    assert (
-        abs(float(ppo_loss(wrong, {}, Scales(()), hypers, batch)[0]) + entropy - expected["total_without_entropy"])
-        > 0.1
-    )
+    assert abs(float(ppo_loss(wrong, {}, (), hypers, batch)[0]) + entropy - expected["total_without_entropy"]) > 0.1
 
 
 def rows_through(jaxpr, shape):
@@ -114,7 +111,7 @@ def test_2_1_value_passes(forward):
         cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, num_envs=rows))
         parts = make_parts(cfg, make_env(cfg.env, RewardWeights()))
         shapes = jax.eval_shape(lambda key, parts=parts: one_batch(parts, key), jax.random.key(0))
-        program = jax.make_jaxpr(lambda p, b, parts=parts: ppo_loss(parts, p, Scales(()), HYPERS, b)[0])(*shapes)
+        program = jax.make_jaxpr(lambda p, b, parts=parts: ppo_loss(parts, p, (), HYPERS, b)[0])(*shapes)
         assert rows_through(program.jaxpr, (3, 7)) == wanted["brax" if forward == "shift" else "scs"]
 
 

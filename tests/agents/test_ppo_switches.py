@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hmx.agents import make_algorithm
-from hmx.agents.ppo import Scales, ppo_loss
+from hmx.agents.ppo import ppo_loss
 from hmx.agents.rows import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
@@ -79,7 +79,7 @@ def made():
 def loss_of(parts, params, batch, hypers=None, **algo):
     parts = parts._replace(algo=dataclasses.replace(parts.algo, **algo))
     hypers = {name: jnp.float32(value) for name, value in {**HYPERS, **(hypers or {})}.items()}
-    total, metrics = ppo_loss(parts, params, Scales(()), hypers, batch)
+    total, metrics = ppo_loss(parts, params, (), hypers, batch)
     return float(total), {name.removeprefix("train/"): float(metric[0]) for name, metric in metrics.items()}
 
 
@@ -152,7 +152,7 @@ def test_vtrace_advantages_are_constants_for_the_gradient(made):
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), batch.action[..., None], -1)[..., 0]
     batch = batch._replace(log_prob_old=chosen)
     hypers = {name: jnp.float32(value) for name, value in HYPERS.items()}
-    got = jax.grad(lambda p: ppo_loss(parts, p, Scales(()), hypers, batch)[0])(params)
+    got = jax.grad(lambda p: ppo_loss(parts, p, (), hypers, batch)[0])(params)
     advantage = vtrace_by_hand(batch, np.ones((HORIZON, ROWS)), "bootstrap")
 
     def frozen(p):
@@ -177,7 +177,7 @@ def test_a_step_of_weight_0_has_no_say(made):
             target=batch.target.at[1, 2].set(junk),
             obs=batch.obs.at[1, 2].set(junk),
         )
-        return jax.grad(lambda p: ppo_loss(parts, p, Scales(()), hypers, spoiled)[0])(params)
+        return jax.grad(lambda p: ppo_loss(parts, p, (), hypers, spoiled)[0])(params)
 
     jax.tree.map(np.testing.assert_array_equal, grad(0.0), grad(7.0))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hmx.agents.collector import Policy, Wanted, collect, start
-from hmx.agents.ppo import Scales, _init, _rollout, make_parts, make_ppo, ppo_loss
+from hmx.agents.ppo import _init, _rollout, make_parts, make_ppo, ppo_loss
 from hmx.agents.rows import make_rows
 from hmx.agents.types import Decision
 from hmx.config.fields import replace
@@ -244,7 +244,7 @@ class Batch:
             rollout = rollout._replace(transitions=rollout.transitions._replace(final_obs_tp1=()))
         batch = make_rows(rollout, parts.algo, parts.horizon)
         hypers = {"clip_eps": 0.2, "ent_coef": 0.0}
-        metrics = ppo_loss(parts, self.params, Scales(()), hypers, batch)[1]
+        metrics = ppo_loss(parts, self.params, (), hypers, batch)[1]
         return tuple(float(metrics[f"train/{name}_loss"].total) for name in ("value", "policy"))
 
 
