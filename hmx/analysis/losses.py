@@ -17,7 +17,7 @@ import numpy as np
 
 from hmx.agents.collector import Actors, Rollout, Wanted, collect
 from hmx.agents.ppo import make_ppo, policy_of
-from hmx.agents.ppo_loss import Parts, Scales, advantages_anew, make_parts, ppo_terms
+from hmx.agents.ppo_loss import Parts, advantages_anew, make_parts, ppo_terms
 from hmx.agents.rows import Batch, make_rows
 from hmx.agents.types import Hypers, Params
 from hmx.analysis.gradients import flat
@@ -27,6 +27,7 @@ from hmx.config.schema import Config
 from hmx.config.switches import value_weight
 from hmx.env.protocol import Env
 from hmx.rl.divergences import clip_frac
+from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean
 from hmx.types import Array, Key
 
@@ -71,7 +72,7 @@ class _Data(NamedTuple):
 
     hypers: Hypers
     batch: Batch
-    scales: Scales
+    stats: Stats
 
 
 def on_one_scale(configs: Sequence[Config]) -> tuple[Config, ...]:
@@ -135,19 +136,19 @@ def _play(parts: Parts, state: Any, key: Key) -> Rollout:
 
 
 def _data(config: Config, parts: Parts, rollout: Rollout, params: Params) -> _Data:
-    scales = Scales(parts.codec.init_stats())
-    found = jax.jit(partial(_as_seen_by, parts))(params, scales, rollout)
+    stats = parts.codec.init_stats()
+    found = jax.jit(partial(_as_seen_by, parts))(params, stats, rollout)
     hypers = {name: jnp.float32(value) for name, value in scheduled_values(config.algo, 0.0).items()}
-    return _Data(hypers, make_rows(found, config.algo, parts.horizon), scales)
+    return _Data(hypers, make_rows(found, config.algo, parts.horizon), stats)
 
 
-def _as_seen_by(parts: Parts, params: Params, scales: Scales, rollout: Rollout) -> Rollout:
+def _as_seen_by(parts: Parts, params: Params, stats: Stats, rollout: Rollout) -> Rollout:
     """The rollout with the probabilities and values of these parts, whatever those were that played it."""
     seen = rollout.transitions
 
     def say(obs: Array) -> tuple[Array, Array]:
         (logits, raw), _ = parts.net.apply(params, (), obs, jnp.zeros(obs.shape[:2], bool))
-        return logits, parts.codec.decode(raw, scales.value)
+        return logits, parts.codec.decode(raw, stats.value)
 
     logits, value = jax.lax.map(say, seen.obs_t)
     _, value_final = jax.lax.map(say, seen.final_obs_tp1)
@@ -163,7 +164,7 @@ def _as_seen_by(parts: Parts, params: Params, scales: Scales, rollout: Rollout) 
 def _components(parts: Parts, params: Params, data: _Data) -> tuple[Array, dict[str, Array]]:
     """The weighted losses, by COMPONENTS, and the raw ones."""
     batch, hypers = data.batch, data.hypers
-    terms = ppo_terms(parts, params, data.scales, hypers, batch)
+    terms = ppo_terms(parts, params, data.stats, hypers, batch)
     raw = {
         name: mean(term, batch.weight)
         for name, term in (("policy", terms.policy), ("value", terms.value), ("entropy", terms.entropy))
@@ -201,7 +202,7 @@ def _gradients(parts: Parts, params: Params, data: _Data) -> _Gradients:
     advantage, target = batch.advantage, batch.target
     if parts.algo.advantage_when == "minibatch":
         (_, raw_value), carry = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
-        advantage, target = advantages_anew(parts, params, data.scales, batch, raw_value, carry)
+        advantage, target = advantages_anew(parts, params, data.stats, batch, raw_value, carry)
     return _Gradients(losses, raw, grads, advantage, target)
 
 

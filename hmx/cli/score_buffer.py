@@ -33,10 +33,6 @@ def _choose(option: str, metavar: str, help_text: str, panel: str, **more: Any) 
     return ask(option, metavar, help_text, panel, autocompletion=offered, **more)
 
 
-def _pair(options: str, help_text: str) -> Any:
-    return typer.Option(options, help=help_text, metavar="", rich_help_panel=_SCORE)
-
-
 PathArgument = Annotated[
     Path,
     typer.Argument(
@@ -93,8 +89,16 @@ Policy = Annotated[
         show_default=False,
     ),
 ]
-Bootstrap = Annotated[bool, _pair("--bootstrap/--no-bootstrap", "Whether rollouts that are cut go on in value.")]
-Crn = Annotated[bool, _pair("--crn/--no-crn", "Whether the actions of a position meet the same random numbers.")]
+Bootstrap = Annotated[bool, switch("--bootstrap", "Rollouts that are cut go on in value.", _SCORE)]
+Crn = Annotated[
+    bool,
+    typer.Option(
+        "--crn/--no-crn",
+        help="Whether the actions of a position meet the same random numbers.",
+        metavar="",
+        rich_help_panel=_SCORE,
+    ),
+]
 Metric = Annotated[
     str,
     _choose(

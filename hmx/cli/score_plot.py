@@ -160,8 +160,9 @@ def _nothing(why: str) -> str:
 
 def _position(place: int, row: Report) -> str:
     gap = f"{'+' if row['gap'] > 0 else ''}{number(row['gap'])}"
+    often = f", met {row['times']} times" if row["times"] > 1 else ""
     lines = (
-        f"<h2>{place}. score {number(row['score'])}, slot {row['index']}</h2>"
+        f"<h2>{place}. score {number(row['score'])}, slot {row['index']}{often}</h2>"
         f"<p>Taken: <b>{escape(row['taken'])}</b>. Best alternative: <b>{escape(row['best'])}</b>, {gap} in mean "
         f"return. |TD error| {number(row['td_error'])}.</p>{_returns(row['actions'])}"
     )

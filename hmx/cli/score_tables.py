@@ -123,12 +123,13 @@ def histogram(found: Report, ascii_only: bool) -> Table:
 
 def top(found: Report) -> Table:
     """The most consequential positions."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("slot", "score", "±", "|TD|", "taken", "best other", "gap"):
-        table.add_column(name, justify="left" if name in ("taken", "best other") else "right", no_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("slot", "times", "score", "±", "|TD|", "taken", "best other", "gap"):
+        table.add_column(name, justify="left" if name in ("taken", "best other") else "right", overflow="fold")
     for row in found["top"]:
         table.add_row(
             str(row["index"]),
+            str(row["times"]),
             number(row["score"]),
             number(row["error"]),
             number(row["td_error"]),

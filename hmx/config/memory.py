@@ -108,9 +108,13 @@ def rollout_bytes(cfg: Config, steps: int) -> int:
     return steps * _step_bytes(cfg.algo, facts) + steps // cfg.env.num_agents * _RESET_BYTES
 
 
+def _observations(algo: AlgoConfig) -> int:
+    """Kept per step: where next values are evaluated apart, what followed besides what was seen."""
+    return 2 if (algo.advantage_when, algo.value_forward) == ("minibatch", "both") else 1
+
+
 def _step_bytes(algo: AlgoConfig, facts: EnvFacts) -> int:
-    observations = 2 if (algo.advantage_when, algo.value_forward) == ("minibatch", "both") else 1
-    return observations * facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
+    return _observations(algo) * facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
 
 
 def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
@@ -136,7 +140,7 @@ def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
         environments += 2 * WORD + 2 * WORD * facts.obs_size
     state = parameters * 3 * WORD + agents * carry + environments
     copied = row_bytes if agents < rows < steps else _ROW_BYTES  # whole rollouts and single steps lie as they are
-    copied += observations * WORD * facts.obs_size if algo.obs_norm == "network" else 0
+    copied += _observations(algo) * WORD * facts.obs_size if algo.obs_norm == "network" else 0
     parts = (
         Part("model_bytes", "parameters, gradient, Adam", parameters * PARAMETER_BYTES, f"{parameters:,} x 16 B"),
         Part("rollout_bytes", "rollout", rollout_bytes(cfg, steps), f"{steps:,} agent steps x {step_bytes:,} B"),

@@ -66,6 +66,12 @@ def _findings(report: Mapping[str, Any]) -> Iterator[str]:
     if noise["reliability"] is not None:
         sure = "can" if noise["reliability"] >= LEAST_RELIABILITY else "cannot"
         yield f"the ranking {sure} be trusted (reliability {noise['reliability']:.2f})"
+    median = scores["quantiles"]["p50"]
+    if noise["null"] > MOST_NULL * median:
+        yield (
+            f"under other random numbers the action taken is {noise['null']:.2g} from itself, the median score is "
+            f"{median:.2g}"
+        )
     cut = report["rollouts"]["cut_share"]
     if cut > 0.05:
         yield f"{cut:.0%} of the rollouts were cut by the horizon"

@@ -18,9 +18,17 @@ _MOST_SHOWN = 64  # numbers of an observation
 
 
 def top_positions(scene: Scene, rows: dict[str, Host], number: int) -> list[dict[str, Any]]:
-    """The positions of the highest scores, highest first, the older first of two equal ones."""
-    order = np.lexsort((rows["birth"], -rows["score"].astype(np.float64)))[:number]
-    return [_described(scene, rows, int(row)) for row in order if rows["score"][row] > 0.0]
+    """The positions of the highest scores, highest first, the older first of two equal ones.
+
+    Where the same action was taken in what looks the same, only the first is told, and how many there are.
+    """
+    order = [int(row) for row in np.lexsort((rows["birth"], -rows["score"].astype(np.float64)))]
+    times: dict[bytes, list[int]] = {}
+    for row in order:
+        if rows["score"][row] > 0.0:
+            look = scene.buffer.items[OBS][rows["index"][row]].tobytes() + rows["action"][row][0].tobytes()
+            times.setdefault(look, []).append(row)
+    return [{**_described(scene, rows, same[0]), "times": len(same)} for same in [*times.values()][:number]]
 
 
 def _described(scene: Scene, rows: dict[str, Host], row: int) -> dict[str, Any]:

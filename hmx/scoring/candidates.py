@@ -48,7 +48,9 @@ def candidates(
     allowed = jnp.take_along_axis(legal, alternatives.transpose(0, 2, 1), axis=2).all(1)
     actions = jnp.concatenate([taken[:, None], alternatives], 1)
     same = (actions[:, :, None] == actions[:, None]).all(-1)
-    again = jnp.tril(same, -1).any(-1)  # XLA on CPUs gets a mask of comparisons wrong where there are two actions
+    # the first entry that is the same comes before; a mask of pairs in its place is miscompiled by XLA 0.10.2 for CPUs
+    # where there are two actions
+    again = same.argmax(-1) < jnp.arange(actions.shape[1])[None]
     valid = jnp.concatenate([jnp.ones_like(allowed[:, :1]), allowed], 1) & ~again
     if options.actions == "topk":
         # one more was looked for than is needed, in case the action taken is among them; the last valid one goes

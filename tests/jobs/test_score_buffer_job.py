@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,9 +20,16 @@ try:
 finally:
     sys.path.pop(0)
 
+from hmx.agents.preferences import make_preferences
+from hmx.config import fields
+from hmx.config.schema import Config
+from hmx.env.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.score_buffer import ScoreResult, dry_run, judge, score_buffer
 from hmx.jobs.score_options import Ask
+from hmx.jobs.score_source import Scene, open_agent
+from hmx.jobs.score_td import fresh_errors
+from hmx.jobs.train import train
 from hmx.records import score_file
 from hmx.records.sealed_arrays import DTYPES
 from hmx.runs import buffers
@@ -256,3 +264,49 @@ def test_the_cost_is_told_before(home: Path) -> None:
     assert auto.out == home / "runs" / "lake" / "reports" / "scores" and not auto.out.exists()
     with pytest.raises(HmxError, match="needs the policy's probabilities"):
         dry_run(home / "runs" / "lake", ask=Ask(policy="greedy", aggregate="policy"))
+
+
+def test_the_buffer_of_a_q_learner(tmp_path: Path) -> None:
+    """From its checkpoint, and from the file of `--save-buffer`: the same transitions, so the same scores."""
+    cfg = fields.replace(
+        Config(),
+        {
+            "run.name": "q", "run.root": str(tmp_path), "run.total_steps": 256, "run.eval_episodes": 0,
+            "run.updates_per_chunk": 4, "env.id": "corridor", "env.num_envs": 4, "env.max_steps": 20,
+            "net.hidden": (8,), "algo.name": "dqn", "algo.num_steps": 4, "replay.capacity": 128, "replay.save": True,
+            "dqn.learn_starts": 32, "dqn.batch_size": 8,
+        },
+    )  # fmt: skip
+    run = train(cfg).run
+    ask = Ask(select="all", rollouts=4)
+    found = score_buffer(run, ask=ask, out=tmp_path / "a").to_json()
+    assert found["proxy"]["kind"] == "Q-gap" and found["options"]["policy"] == "greedy"
+    assert found["options"]["team_reward"] == "sum" and not found["buffer"]["collected"]
+    assert found["buffer"]["size"] == 128 and found["buffer"]["added"] == 256
+    file = run / "reports" / "buffer.npz"
+    score_buffer(file, checkpoint=run, ask=ask, out=tmp_path / "b")
+    np.testing.assert_equal(table(tmp_path / "a"), table(tmp_path / "b"))
+    # the gap of action values and the TD errors of today, from the network itself
+    agent = open_agent(run, tmp_path, 0)
+    buffer, rows = buffers.load(file), table(tmp_path / "a")
+    slots = rows["index"]
+    values = np.asarray(agent.preferences.of(agent.params, jnp.asarray(buffer.items["obs_t"])))[:, 0]
+    taken = buffer.items["action_t"][:, 0]
+    legal = buffer.items["legal_t"][:, 0]  # the corridor has two actions, of which one may not be
+    gaps = np.where(legal, np.abs(np.take_along_axis(values, taken[:, None], 1) - values), 0.0).sum(1)
+    np.testing.assert_allclose(rows["proxy"], gaps[slots], atol=1e-6)
+    after = np.asarray(agent.preferences.of(agent.params, jnp.asarray(buffer.items["obs_tp1"])))[:, 0]
+    after = np.where(buffer.items["legal_tp1"][:, 0], after, -np.inf).max(1)
+    following = np.where(buffer.items["agent_done_tp1"][:, 0], 0.0, after)
+    wanted = np.abs(buffer.items["reward_tp1"] + 0.99 * following - values[np.arange(128), taken])
+    scene = Scene(agent, buffer, "b", file, collected=False)
+    np.testing.assert_allclose(fresh_errors(scene, slots), wanted[slots], atol=1e-6)
+    cut = {name: leaf for name, leaf in buffer.items.items() if name != "obs_tp1"}
+    assert fresh_errors(scene._replace(buffer=dataclasses.replace(buffer, items=cut)), slots) is None
+
+
+def test_a_network_with_a_memory_cannot_go_on_from_a_stored_position() -> None:
+    cfg = fields.replace(Config(), {"env.id": "corridor", "net.rnn": "gru"})
+    with pytest.raises(HmxError, match="a network with a memory") as caught:
+        make_preferences(cfg, make_env(cfg.env, cfg.reward))
+    assert "net.rnn = none" in caught.value.hint

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.env.corridor import make_corridor
 from hmx.env.rendezvous import make_rendezvous
 from hmx.scoring import Options, candidates, env_steps
 from hmx.scoring.candidates import joint_probs
@@ -97,12 +96,22 @@ def test_the_cost_is_actions_times_rollouts_times_horizon(options, expected):
     assert env_steps(Options(rollouts=4, horizon=10, **options), TWO, 7) == 7 * expected * 40
 
 
-@pytest.mark.parametrize("positions", [1, 24, 64])
-def test_compiled_they_are_the_same(positions):
-    """With a single alternative: a way of finding repeats that the compiler gets wrong has been there."""
-    taken = jax.random.bernoulli(jax.random.key(3), 0.5, (positions, 1)).astype(jnp.int32)
-    legal, keys = jnp.ones((positions, 1, 2), bool), jax.random.split(jax.random.key(0), positions)
-    spec, options = make_corridor(5, 0.0).spec, Options(actions="all")
-    got = jax.jit(lambda *given: candidates(options, spec, *given, None))(taken, legal, keys)
-    assert np.asarray(got.valid).all()
-    np.testing.assert_array_equal(got.action[:, 1], 1 - np.asarray(taken))
+@pytest.mark.parametrize("actions", ["all", "single", "sampled", "topk"])
+def test_of_two_actions_the_other_one_is_tried_whichever_was_taken(actions):
+    """Compiled, and for many positions: XLA 0.10.2 made nothing of the alternative to action 0 on a CPU."""
+    size, rng = 64, np.random.default_rng(0)
+    taken = rng.integers(0, 2, (size, 1)).astype(np.int32)
+    legal = rng.random((size, 1, 2)) < 0.7
+    np.put_along_axis(legal, taken[..., None], True, -1)
+    spec, keys, probs = (
+        ONE._replace(num_actions=2),
+        jax.random.split(jax.random.key(0), size),
+        jnp.full((size, 1, 2), 0.5),
+    )
+    options = Options(actions=actions, num_actions=1)
+    found = jax.jit(lambda *given: candidates(options, spec, *given, probs))(
+        jnp.asarray(taken), jnp.asarray(legal), keys
+    )
+    both = legal[:, 0].all(-1)
+    np.testing.assert_array_equal(np.asarray(found.valid)[:, 1], both)
+    np.testing.assert_array_equal(np.asarray(found.action)[both, 1], 1 - taken[both])

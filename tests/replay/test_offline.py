@@ -1,0 +1,38 @@
+"""Probabilities without a buffer are those that the buffer draws by."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.replay import Options, make_replay
+from hmx.replay.offline import probabilities
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(mixing="td"),
+        Options(mixing="additive", mu=0.3),
+        Options(mixing="multiplicative"),
+        Options(mixing="additive", target_ess=0.6),
+    ],
+)
+def test_as_in_a_buffer(options):
+    rng, size = np.random.default_rng(0), 24
+    errors = jnp.asarray(rng.exponential(size=size), jnp.float32)
+    scores = jnp.asarray(rng.exponential(size=size), jnp.float32)
+    slots = jnp.arange(size)
+    some = slots[::2]
+    replay = make_replay(size, size, options)
+    state = replay.add(replay.init(errors, slots), errors, slots)
+    state = replay.set_priority(state, slots, state.birth, errors)
+    state = replay.set_scores(state, some, state.birth[some], scores[some])
+    found = probabilities(errors, scores, state.scored, options)
+    np.testing.assert_allclose(found.probs, replay.probs(state), rtol=1e-5)
+    np.testing.assert_allclose(found.alphas, state.alphas, rtol=1e-6)
+    share = 1 / (size * np.square(np.asarray(found.probs, np.float64)).sum())
+    assert float(found.ess) == pytest.approx(share, rel=1e-4)
+    if options.target_ess:
+        assert share == pytest.approx(0.6, abs=1e-3)
