@@ -95,7 +95,7 @@ TRAIN = _rows(
     (["--algo", "dqn", "--auto-scale"], USAGE, ["algo.auto_scale = true", "dqn does not read it"]),
     (["--save-buffer"], USAGE, ["replay.save = true (--save-buffer)", "ppo does not read it"]),
     (["--preset", "lake", "--num-envs", "24"], USAGE, ["replay.capacity = 32768", "not a multiple of 24 environments"]),
-    (["--preset", "lake", SET, "replay.capacity=0"], USAGE, ["replay.capacity = 0", "1 or more"]),
+    (["--preset", "lake", SET, "replay.capacity=0"], USAGE, ["replay.capacity = 0", "from 1 to 1073741824"]),
     (["--preset", "lake", SET, "replay.mixing=mixed"], USAGE, ["replay.mixing = mixed", "uniform, td, additive"]),
     (["--preset", "lake", SET, "replay.mixing=additive"], USAGE, ["nothing is scored", "score.every=8"]),
     (["--preset", "lake", SET, "dqn.epsilon_end=2"], USAGE, ["dqn.epsilon_end = 2.0", "from 0 to 1"]),

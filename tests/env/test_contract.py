@@ -58,8 +58,22 @@ def broken(length=0, **changes):
         (broken(terms=lambda ts: {"other": ts.terms["count"]}), "terms are not those"),
         (broken(terminated=lambda ts: ts.truncated), "terminated and truncated at once"),
         (broken(final_obs=lambda ts: ts.obs + 1), "final_obs differs"),
-        (broken(truncated=lambda ts: ts.obs[:, 0, 0] == 2, final_obs=lambda ts: ts.obs), "truncated before max_steps"),
-        (broken(truncated=lambda ts: ts.truncated & False, final_obs=lambda ts: ts.obs), "longer than max_steps"),
+        (broken(final_legal=lambda ts: ts.legal[..., ::-1]), "final_legal differs"),
+        (broken(final_legal=lambda ts: ts.final_legal & ~ts.truncated[:, None, None]), "was cut no action is legal"),
+        (
+            broken(
+                truncated=lambda ts: ts.obs[:, 0, 0] == 2, final_obs=lambda ts: ts.obs, final_legal=lambda ts: ts.legal
+            ),
+            "truncated before max_steps",
+        ),
+        (
+            broken(
+                truncated=lambda ts: ts.truncated & False,
+                final_obs=lambda ts: ts.obs,
+                final_legal=lambda ts: ts.legal,
+            ),
+            "longer than max_steps",
+        ),
         (
             broken(obs=lambda ts: ts.obs.astype(jnp.int32), final_obs=lambda ts: ts.final_obs.astype(jnp.int32)),
             "obs has the wrong",

@@ -37,7 +37,9 @@ def test_counting_shows_allows_and_pays_the_step_number():
     assert [float(ts.final_obs[0, 0, 0]) for ts in steps[1:]] == [1, 2, 3, 1]
     assert [float(ts.reward[0, 0]) for ts in steps[1:]] == [0, 1, 2, 0]
     assert [bool(ts.truncated[0]) for ts in steps[1:]] == [False, False, True, False]
-    assert [np.flatnonzero(ts.legal[0, 0]).tolist() for ts in steps[:3]] == [[0, 1], [1, 2], [2, 3]]
+    assert [np.flatnonzero(ts.legal[0, 0]).tolist() for ts in steps] == [[0, 1], [1, 2], [2, 3], [0, 1], [1, 2]]
+    # what would be legal after the third step, were the episode not cut there
+    assert [np.flatnonzero(ts.final_legal[0, 0]).tolist() for ts in steps[1:]] == [[1, 2], [2, 3], [0, 3], [1, 2]]
 
 
 def test_a_termination_at_the_step_limit_is_no_truncation():
