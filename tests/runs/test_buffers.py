@@ -47,7 +47,7 @@ def collected(env_id: str, steps: int) -> tuple[Config, Any, Any, list[Any]]:
     return cfg, env, buffer, states
 
 
-@pytest.fixture(scope="module", params=["corridor", "hackmatrix"])
+@pytest.fixture(scope="module", params=["corridor", pytest.param("hackmatrix", marks=pytest.mark.slow)])
 def filled(request: pytest.FixtureRequest) -> Any:
     return collected(request.param, 2 if request.param == "corridor" else 5)
 
