@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.config.schema import RewardWeights
-from hmx.env.export import exported, missing
-from hmx.types import Array, Timestep
+from hmx.env.export import chosen, exported, missing
+from hmx.env.protocol import EnvState
+from hmx.types import Array, Key, Timestep
 
 try:
     import gymnasium
@@ -29,12 +30,14 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
     then `infos["final_obs"][i]`, as Gymnasium's own SAME_STEP environments give it. `infos["action_masks"]`, bool
     `[num_envs, num_actions]`, says what is legal in the state now reached, as does `action_masks()`;
     `infos["final_info"]["action_masks"]` what was legal where an episode was cut. In HackMatrix an illegal action
-    ends the episode.
+    ends the episode, unless `illegal` says otherwise.
 
     Args:
         env_id: a built-in environment with one agent.
         num_envs: side by side.
         weights: of HackMatrix's reward.
+        illegal: "as_is", or "next_legal" for policies that know no masks: an illegal action stands for the next legal
+            one, counting up and beginning anew after the last.
         settings: fields of `hmx.config.schema.EnvConfig`, such as `max_steps=200`.
 
     Raises:
@@ -42,9 +45,14 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
     """
 
     def __init__(
-        self, env_id: str = "hackmatrix", num_envs: int = 1, weights: RewardWeights | None = None, **settings: Any
+        self,
+        env_id: str = "hackmatrix",
+        num_envs: int = 1,
+        weights: RewardWeights | None = None,
+        illegal: str = "as_is",
+        **settings: Any,
     ) -> None:
-        self.env = exported(env_id, weights, {**settings, "num_envs": num_envs})
+        self.env = exported(env_id, weights, illegal, {**settings, "num_envs": num_envs})
         spec = self.env.spec
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
@@ -56,7 +64,11 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         )
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._reset, self._step = jax.jit(self.env.reset), jax.jit(self.env.step)
+
+        def step(state: EnvState, actions: Array, legal: Array, keys: Key) -> tuple[EnvState, Timestep]:
+            return self.env.step(state, chosen(self.env, illegal, actions, legal)[:, None], keys)
+
+        self._reset, self._step = jax.jit(self.env.reset), jax.jit(step)
         self._count = 0
 
     def reset(
@@ -73,8 +85,8 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
     def step(self, actions: np.ndarray) -> Stepped:
         """Observations, rewards, terminations, truncations and infos, leading with the environments."""
         dtype = jnp.float32 if self.env.spec.action_dim else jnp.int32
-        taken = jnp.asarray(np.asarray(actions), dtype)[:, None]
-        self._state, after = self._step(self._state, taken, self._next_keys())
+        taken = jnp.asarray(np.asarray(actions), dtype)
+        self._state, after = self._step(self._state, taken, self._mask, self._next_keys())
         self._mask = np.asarray(after.legal[:, 0])
         rewards = np.asarray(after.reward[:, 0], np.float64)
         ends = np.asarray(after.terminated), np.asarray(after.truncated)
@@ -84,7 +96,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         """What is legal now, bool `[num_envs, num_actions]`; `[num_envs, 0]` for continuous actions."""
         return self._mask
 
-    def _next_keys(self) -> Array:
+    def _next_keys(self) -> Key:
         self._count += 1
         return jax.random.split(jax.random.fold_in(self._key, self._count), self.num_envs)
 

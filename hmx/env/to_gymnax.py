@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.custom_batching import custom_vmap
 
 from hmx.config.schema import RewardWeights
-from hmx.env.export import exported, missing
-from hmx.env.protocol import EnvState
-from hmx.types import Array, Key
+from hmx.env.export import chosen, exported, missing
+from hmx.env.protocol import Env, EnvState
+from hmx.types import Array, Key, Timestep
 
 try:
     from gymnax.environments import environment, spaces
@@ -41,20 +43,32 @@ class GymnaxEnv(environment.Environment):
     `step` begins a new episode by itself, as in gymnax, so there is no `step_env`. What gymnax has no place for:
     `action_mask(state)`, and in `info` beside `terminated`, `truncated` and `final_observation` also `action_mask`
     (of the state returned), `final_action_mask` (of the state an episode was cut in) and `reward_terms`.
-    In HackMatrix an illegal action ends the episode.
+    In HackMatrix an illegal action ends the episode, unless `illegal` says otherwise.
+
+    `jax.vmap` of `reset` and `step` becomes one call of the batched environment, which is what makes it quick.
 
     Args:
         env_id: a built-in environment with one agent.
         weights: of HackMatrix's reward.
+        illegal: "as_is", or "next_legal" for policies that know no masks: an illegal action stands for the next legal
+            one, counting up and beginning anew after the last.
         settings: fields of `hmx.config.schema.EnvConfig`, such as `max_steps=200`.
 
     Raises:
         HmxError: there is no such environment or setting.
     """
 
-    def __init__(self, env_id: str = "hackmatrix", weights: RewardWeights | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        env_id: str = "hackmatrix",
+        weights: RewardWeights | None = None,
+        illegal: str = "as_is",
+        **settings: Any,
+    ) -> None:
         super().__init__()
-        self.env = exported(env_id, weights, settings)
+        self.env = exported(env_id, weights, illegal, settings)
+        self._illegal = illegal
+        self._reset_one, self._step_one = _single(self.env)
 
     @property
     def default_params(self) -> GymnaxParams:
@@ -65,8 +79,8 @@ class GymnaxEnv(environment.Environment):
     def reset(self, key: Key, params: GymnaxParams | None = None) -> tuple[Array, GymnaxState]:
         """The first observation `[F]` and the state."""
         self._check(params)
-        inner, timestep = self.env.reset(_typed(key)[None])
-        return timestep.obs[0, 0], GymnaxState(jnp.int32(0), inner, timestep.legal[0, 0])
+        inner, first = self._reset_one(_typed(key))
+        return first.obs[0], GymnaxState(jnp.int32(0), inner, first.legal[0])
 
     @partial(jax.jit, static_argnames=("self",))
     def step(
@@ -74,21 +88,20 @@ class GymnaxEnv(environment.Environment):
     ) -> tuple[Array, GymnaxState, Array, Array, Array, dict[str, Any]]:
         """Observation, state, reward, terminated, truncated, info; the first two of a new episode where one ended."""
         self._check(params)
-        shape = (1, 1, *self.action_space().shape)
-        taken = jnp.asarray(action, self.action_space().dtype).reshape(shape)
-        inner, after = self.env.step(state.inner, taken, _typed(key)[None])
-        terminated, truncated = after.terminated[0], after.truncated[0]
-        time = jnp.where(terminated | truncated, 0, state.time + 1)
+        given = jnp.asarray(action, self.action_space().dtype).reshape(1, *self.action_space().shape)
+        taken = chosen(self.env, self._illegal, given, state.action_mask[None])
+        inner, after = self._step_one(state.inner, taken, _typed(key))
+        time = jnp.where(after.terminated | after.truncated, 0, state.time + 1)
         info = {
-            "terminated": terminated,
-            "truncated": truncated,
-            "final_observation": after.final_obs[0, 0],
-            "action_mask": after.legal[0, 0],
-            "final_action_mask": after.final_legal[0, 0],
-            "reward_terms": {name: term[0] for name, term in after.terms.items()},
+            "terminated": after.terminated,
+            "truncated": after.truncated,
+            "final_observation": after.final_obs[0],
+            "action_mask": after.legal[0],
+            "final_action_mask": after.final_legal[0],
+            "reward_terms": after.terms,
         }
-        reached = GymnaxState(time, inner, after.legal[0, 0])
-        return after.obs[0, 0], reached, after.reward[0, 0], terminated, truncated, info
+        reached = GymnaxState(time, inner, after.legal[0])
+        return after.obs[0], reached, after.reward[0], after.terminated, after.truncated, info
 
     def reset_env(self, key: Key, params: GymnaxParams) -> tuple[Array, GymnaxState]:
         """As `reset`."""
@@ -128,3 +141,41 @@ class GymnaxEnv(environment.Environment):
 def _typed(key: Key) -> Key:
     """Gymnax's users pass raw keys as often as typed ones."""
     return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+
+
+def _single(env: Env) -> tuple[Callable[[Key], Any], Callable[[EnvState, Array, Key], Any]]:
+    """`reset` and `step` of one environment, without the axis `E`; a vmap of them is the batched function itself."""
+    axis = env.spec.state_axis
+
+    def without(batch: tuple[EnvState, Timestep]) -> tuple[EnvState, Timestep]:
+        state, timestep = batch
+        return jax.tree.map(lambda leaf: leaf.squeeze(axis), state), jax.tree.map(lambda leaf: leaf[0], timestep)
+
+    def first(batch: tuple[EnvState, Timestep]) -> Any:
+        state, timestep = batch
+        moved = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), state), timestep
+        return moved, jax.tree.map(lambda _: True, moved)
+
+    def wide(size: int, batched: Any, values: Any) -> Any:
+        return jax.tree.map(lambda x, has: x if has else jnp.broadcast_to(x, (size, *x.shape)), values, batched)
+
+    @custom_vmap
+    def reset(key: Key) -> tuple[EnvState, Timestep]:
+        return without(env.reset(key[None]))
+
+    @reset.def_vmap
+    def reset_batch(size: int, batched: Any, key: Key) -> Any:
+        return first(env.reset(key))
+
+    @custom_vmap
+    def step(state: EnvState, action: Array, key: Key) -> tuple[EnvState, Timestep]:
+        batch = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, axis), state)
+        return without(env.step(batch, action[None], key[None]))
+
+    @step.def_vmap
+    def step_batch(size: int, batched: Any, state: EnvState, action: Array, key: Key) -> Any:
+        state, action, key = wide(size, tuple(batched), (state, action, key))
+        batch = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), state)
+        return first(env.step(batch, action, key))
+
+    return reset, step

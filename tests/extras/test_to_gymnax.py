@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.export import chosen, exported
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
 
@@ -60,6 +61,36 @@ def test_masks_are_of_the_state_reached_and_of_the_one_cut(counting):
     assert info["final_action_mask"].tolist() == [True, False, False, True]
 
 
+@pytest.mark.parametrize("env_id", ["corridor", "pendulum"])
+def test_a_vmap_is_its_members_one_by_one(env_id):
+    """Also where actions or keys are shared, and where one vmap is inside another."""
+    env = GymnaxEnv(env_id, max_steps=9)
+    action = jnp.ones(env.action_space().shape, env.action_space().dtype)
+    keys = jax.random.split(jax.random.key(0), (2, 3))
+    _, state = jax.vmap(jax.vmap(env.reset))(keys)
+    many = jax.vmap(jax.vmap(env.step, (0, 0, None)), (0, 0, None))(keys, state, action)
+    shared = jax.vmap(env.step, (None, 0, None))(keys[1, 0], jax.tree.map(lambda leaf: leaf[1], state), action)
+    for i, j in ((0, 0), (1, 0), (1, 2)):
+        _, own = env.reset(keys[i, j])
+        one = env.step(keys[i, j], own, action)
+        jax.tree.map(lambda a, b, i=i, j=j: np.testing.assert_array_equal(a[i, j], b), many, one)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_array_equal(a[0], b), shared, env.step(keys[1, 0], state_of(state, 1, 0), action)
+    )
+
+
+def state_of(state, *index):
+    return jax.tree.map(lambda leaf: leaf[index], state)
+
+
+def test_an_illegal_action_may_stand_for_the_next_legal_one():
+    """In step n of counting n and n + 1 mod 4 are legal, and nothing else is."""
+    env, legal = exported("counting", None, "next_legal", {}), jnp.array([[True, False, False, True]] * 4)
+    assert chosen(env, "next_legal", jnp.arange(4), legal).tolist() == [0, 3, 3, 3]
+    assert chosen(env, "next_legal", jnp.arange(4), ~legal).tolist() == [1, 1, 2, 1]
+    assert chosen(env, "as_is", jnp.arange(4), legal).tolist() == [0, 1, 2, 3]
+
+
 def test_gymnax_s_own_wrappers_take_it(counting):
     """Its LogWrapper sums up episodes, batched by vmap."""
     from gymnax.wrappers.purerl import LogWrapper
@@ -94,6 +125,7 @@ def test_spaces_and_params(counting):
         ("corridor", {"slipp": 1}, "no setting of an environment: slipp"),
         ("rendezvous", {"num_agents": 2}, "2 agents"),
         ("hackmatrix", {"obs": "packed"}, "packed"),
+        ("hackmatrix", {"illegal": "skip"}, "no way to treat"),
     ],
 )
 def test_what_cannot_be_exported_says_so(env_id, settings, message):
