@@ -2,14 +2,16 @@
 #
 #   make train    set up .venv, install hmx at pinned versions, train an agent on HackMatrix
 #   make test     the same set-up plus the test tools, then every test
+#   make test-extras   the tests of optional extras, in .venv-extras with these installed
 #   make check    what CI runs: lint, format, types, layers, generated docs, tests
 #   make docs     write man pages, completions and the reference pages anew
-#   make clean    remove .venv and caches; runs/ stays
+#   make clean    remove .venv, .venv-extras and caches; runs/ stays
 #
-# Variables: PYTHON (interpreter to build the environment with), VENV (where it goes),
-# ARGS (more options for `make train` or `make test`).
+# Variables: PYTHON (interpreter to build the environment with), VENV and VENV_EXTRAS (where they go),
+# ARGS (more options for `make train`, `make test` or `make test-extras`).
 
 VENV ?= .venv
+VENV_EXTRAS ?= .venv-extras
 PYTHON ?= python3
 ARGS ?=
 BIN := $(VENV)/bin
@@ -19,7 +21,7 @@ INSTALLED_TEST := $(VENV)/.installed-test
 FILES := $(wildcard hmx tests tools benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check static lint format types layers docs docs-current constraints clean
+.PHONY: help install train test test-extras check static lint format types layers docs docs-current constraints clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -49,6 +51,21 @@ train: $(INSTALLED)
 test: $(INSTALLED_TEST)
 	@echo "Testing: every test, on two processes ..."
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+$(VENV_EXTRAS)/.created:
+	@PYTHON="$(PYTHON)" sh tools/make-venv.sh "$(VENV_EXTRAS)"
+	@touch $@
+
+$(VENV_EXTRAS)/.installed: $(VENV_EXTRAS)/.created pyproject.toml constraints.txt
+	@echo "Installing hmx, its extras and the test tools into $(VENV_EXTRAS) (a few minutes the first time) ..."
+	@$(VENV_EXTRAS)/bin/python -m pip -qq --disable-pip-version-check install --constraint constraints.txt hatchling editables
+	@$(VENV_EXTRAS)/bin/python -m pip -qq --disable-pip-version-check install --constraint constraints.txt \
+	  --no-build-isolation --editable '.[gymnax,test,test-extras]'
+	@touch $@
+
+test-extras: $(VENV_EXTRAS)/.installed
+	@echo "Testing: what needs an extra ..."
+	@$(VENV_EXTRAS)/bin/python -m pytest tests/extras $(ARGS)
 
 check: static test
 	@echo "All checks passed."
@@ -83,6 +100,6 @@ constraints: $(INSTALLED_TEST)
 	@$(BIN)/python tools/constraints.py
 
 clean:
-	@echo "Removing $(VENV) and caches; runs/ stays."
-	@rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@echo "Removing $(VENV), $(VENV_EXTRAS) and caches; runs/ stays."
+	@rm -rf "$(VENV)" "$(VENV_EXTRAS)" .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find hmx tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,6 +14,7 @@ from hmx.cli import run_tables, tables
 from hmx.cli.boundary import print_json, say
 from hmx.cli.console import ConsoleSink, JsonSink
 from hmx.config import derive
+from hmx.config.env_facts import facts_known
 from hmx.config.q_memory import q_memory
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
@@ -38,7 +39,7 @@ def run(loaded: Loaded, *, force: bool, json: bool) -> None:
 
 def _announce(cfg: Config) -> None:
     """The memory of a run with a buffer, before it is allocated."""
-    if cfg.algo.name == "dqn" and not derive.problems(cfg):
+    if cfg.algo.name == "dqn" and not derive.problems(cfg) and facts_known(cfg.env):
         from hmx.runs.memory import memory_problem
 
         if problem := memory_problem(cfg):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hmx.config import q_rules, switches
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.divisors import neighbours
-from hmx.config.env_facts import step_limit
+from hmx.config.env_facts import extra_of, step_limit
 from hmx.config.fields import FIELDS, get
 from hmx.config.hypers import SCHEDULED
 from hmx.config.limits import LIMITS
@@ -150,9 +150,9 @@ def _ranges(cfg: Config, bad: set[str]) -> Iterator[Problem]:
 
 
 def _names(cfg: Config) -> Iterator[Problem]:
-    if cfg.env.id not in ENV_IDS:
+    if cfg.env.id not in ENV_IDS and not extra_of(cfg.env.id):
         near = nearest(cfg.env.id, ENV_IDS)
-        words = f"no such environment; known are {', '.join(ENV_IDS)}"
+        words = f"no such environment; known are {', '.join(ENV_IDS)}, and gymnax/NAME of hmx[gymnax]"
         yield Problem("unknown_env", ("env.id",), words, f"env.id={near or ENV_IDS[0]}")
     elif cfg.net.kind == "cells" and (cfg.env.id != "hackmatrix" or cfg.env.obs != "packed"):
         yield Problem(
@@ -166,7 +166,8 @@ def _names(cfg: Config) -> Iterator[Problem]:
             words = f"an exponential schedule only falls, and {name} would end above its start"
             works = f"algo.{schedule}=linear or algo.{end}=1.0"
             yield Problem("schedule_rises", (f"algo.{end}", f"algo.{schedule}"), words, works)
-    if cfg.env.num_agents > 1 and cfg.env.id in ENV_IDS and cfg.env.id not in SEVERAL_AGENTS:
+    known = cfg.env.id in ENV_IDS or extra_of(cfg.env.id)
+    if cfg.env.num_agents > 1 and known and cfg.env.id not in SEVERAL_AGENTS:
         words = f"{cfg.env.id} has one agent; several have {', '.join(SEVERAL_AGENTS)}"
         yield Problem("num_agents", ("env.num_agents", "env.id"), words, "env.num_agents=1")
     if cfg.algo.clip_vf_eps > 0 and cfg.algo.value_target == "two_hot":

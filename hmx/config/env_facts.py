@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hmx.config.schema import EnvConfig
+from hmx.config.schema import ENV_IDS, EnvConfig
 
 
 class Board(NamedTuple):
@@ -50,6 +50,29 @@ def step_limit(cfg: EnvConfig) -> int:
     return min(cfg.max_steps or own, own) if own else cfg.max_steps
 
 
+EXTRAS = ("gymnax",)
+"""Optional extras that bring environments; an id of theirs is `EXTRA/NAME`."""
+
+_measured: dict[str, EnvFacts] = {}
+"""Of the environments of extras that this process has built; they say nothing about themselves before."""
+
+
+def extra_of(env_id: str) -> str:
+    """The extra that brings an environment; empty for those that are built in or do not exist."""
+    extra, slash, name = env_id.partition("/")
+    return extra if extra in EXTRAS and slash and name else ""
+
+
+def learn_facts(env_id: str, facts: EnvFacts) -> None:
+    """Keeps the facts of an extra's environment, for `env_facts`; they follow from the id alone."""
+    _measured[env_id] = facts
+
+
+def facts_known(cfg: EnvConfig) -> bool:
+    """Whether `env_facts` knows the environment: it is built in, or an extra's that has been built."""
+    return cfg.id in ENV_IDS or cfg.id in _measured
+
+
 _CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545
 
 
@@ -57,8 +80,10 @@ def env_facts(cfg: EnvConfig) -> EnvFacts:
     """The facts of the environment `cfg.id`.
 
     Raises:
-        KeyError: there is no such environment.
+        KeyError: there is no such environment, or it is that of an extra and has not been built; see `facts_known`.
     """
+    if cfg.id in _measured:
+        return _measured[cfg.id]
     if cfg.id == "hackmatrix":
         # a game, its steps and its legal actions; every snapshot for UNDO is another 288 bytes
         state = 363 + 288 * cfg.undo_depth

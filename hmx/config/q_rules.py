@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 
 from hmx.config.coerce import show
-from hmx.config.env_facts import env_facts
+from hmx.config.env_facts import env_facts, facts_known
 from hmx.config.fields import FIELDS, get
 from hmx.config.problem import Problem
-from hmx.config.schema import ENV_IDS, Config
+from hmx.config.schema import Config
 
 SECTIONS = ("dqn", "replay", "score")
 """The tables that only Q-learning reads."""
@@ -93,7 +93,7 @@ def first_learning_update(cfg: Config) -> int:
 
 def problems(cfg: Config, bad: set[str]) -> Iterator[Problem]:
     """What keeps Q-learning from running; rules of sizes only where no key in `bad` takes part."""
-    if cfg.env.id in ENV_IDS and env_facts(cfg.env).action_dim:
+    if facts_known(cfg.env) and env_facts(cfg.env).action_dim:
         words = "its actions are continuous, and Q-learning chooses among a few"
         yield Problem("continuous", ("env.id", "algo.name"), words, "algo.name=ppo")
     if cfg.algo.grad_clip == "per_network":
@@ -149,7 +149,7 @@ def _pass_problems(cfg: Config) -> Iterator[Problem]:
         words = f"{number:,} transitions per pass are more than the buffer holds, {cfg.replay.capacity:,}"
         works = f"{key}={0.25 if cfg.score.coverage else cfg.replay.capacity}"
         yield Problem("pass_large", (key, "replay.capacity"), words, works)
-    if cfg.score.actions == "all" and cfg.env.id in ENV_IDS:
+    if cfg.score.actions == "all" and facts_known(cfg.env):
         joint = env_facts(cfg.env).num_actions ** cfg.env.num_agents
         if joint > _MOST_JOINT_ACTIONS:
             words = f"{cfg.env.num_agents} agents have {joint:,} joint actions, too many to try all"

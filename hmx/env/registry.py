@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable
 
-from hmx.config.env_facts import step_limit
+import jax
+
+from hmx.config.env_facts import EnvFacts, extra_of, learn_facts, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
@@ -40,14 +43,42 @@ FACTORIES: dict[str, Callable[[EnvConfig, RewardWeights], Env]] = {
 }
 
 
+def _gymnax(cfg: EnvConfig) -> Env:
+    from hmx.env.gymnax import make_gymnax  # of an optional extra
+
+    return make_gymnax(cfg.id, cfg.max_steps)
+
+
+EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {"gymnax": _gymnax}
+"""By what stands before the slash of an id."""
+
+
 def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:
     """The environment `cfg.id`, each action repeated as `cfg.action_repeat` says; `weights` matter to HackMatrix only.
 
     Raises:
-        HmxError: there is no such environment.
+        HmxError: there is no such environment, or the extra that brings it is not installed.
     """
+    if extra := extra_of(cfg.id):
+        env = EXTRAS[extra](cfg)
+        learn_facts(cfg.id, _measured(env))
+        return repeated(env, cfg.action_repeat)
     if cfg.id not in FACTORIES:
         near = difflib.get_close_matches(cfg.id, FACTORIES, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise HmxError(f"unknown environment: {cfg.id}", f"{hint}known: {', '.join(FACTORIES)}")
     return repeated(FACTORIES[cfg.id](cfg, weights), cfg.action_repeat)
+
+
+def _measured(env: Env) -> EnvFacts:
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+    state, timestep = jax.eval_shape(env.reset, keys)
+    size = math.prod(env.spec.obs_shape)
+    return EnvFacts(
+        obs_size=size,
+        obs_bytes=size * timestep.obs.dtype.itemsize,
+        features=size,
+        num_actions=env.spec.num_actions,
+        state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)),
+        action_dim=env.spec.action_dim,
+    )

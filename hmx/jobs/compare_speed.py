@@ -10,6 +10,7 @@ import numpy as np
 
 from hmx.config.batch import derive_batch, inputs_of
 from hmx.config.derive import problems
+from hmx.config.env_facts import facts_known
 from hmx.config.memory import trainer_memory
 from hmx.config.schema import Config
 from hmx.jobs.compare_read import Seed, Side, Source
@@ -78,7 +79,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _memory(config: Config | None) -> int | None:
-    if config is None or problems(config):
+    if config is None or problems(config) or not facts_known(config.env):
         return None
     return trainer_memory(config, derive_batch(inputs_of(config))).total
 

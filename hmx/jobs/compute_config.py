@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from hmx.config import batch, codec, derive
 from hmx.config.batch import INPUT_FIELDS, BatchInputs, BatchProblem
+from hmx.config.env_facts import extra_of, facts_known
 from hmx.config.fields import replace
 from hmx.config.hypers import horizons, schedule_table
 from hmx.config.memory import Memory, buffer_memory, trainer_memory
 from hmx.config.names import nearest
 from hmx.config.primes import all_divisors
 from hmx.config.problem import line
-from hmx.config.schema import ENV_IDS, Config
+from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.batch_source import SIZES, Source, config_warnings, judge, read_source, trainable
 
@@ -138,7 +139,7 @@ def compute_config(source: Source, options: Mapping[str, Any] | None = None, ask
         wall_clock=_wall_clock(inputs, derived or {}, asks.sps) if inputs and asks.sps else None,
         notes=(*source.notes, *(note.message for note in batch.batch_notes(inputs)))
         if inputs and not trained
-        else source.notes,
+        else (*source.notes, *_unmeasured(source)),
     )
 
 
@@ -213,13 +214,21 @@ def _suggestions(
     return tuple(dict.fromkeys(fix for p in found for fix in p.fixes) if trained else batch.suggestions(inputs))
 
 
+def _unmeasured(source: Source) -> list[str]:
+    """Why there is no section on memory, where the environment says its sizes only once it is built."""
+    if source.trainer is None or not extra_of(source.trainer.env.id) or facts_known(source.trainer.env):
+        return []
+    name = source.trainer.env.id
+    return [f"memory is left out: the sizes of {name} are known once it is built, as by hmx train --dry-run"]
+
+
 def _memory(source: Source, inputs: BatchInputs, asks: Asks) -> Memory | None:
     derived = batch.derive_batch(inputs)
     if "samples_per_update" not in derived:
         return None
     if source.trainer is None:
         return buffer_memory(derived, PARAMETERS if asks.parameters is None else asks.parameters)
-    if source.trainer.env.id not in ENV_IDS:
+    if not facts_known(source.trainer.env):
         return None
     return trainer_memory(replace(source.trainer, {"env.num_agents": inputs.num_agents}), derived)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 
+from hmx.config.env_facts import facts_known
 from hmx.config.q_memory import largest_capacity, q_memory, stored_bytes
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
@@ -74,10 +75,11 @@ def _lines(path: Path) -> list[str]:
 def memory_problem(cfg: Config) -> HmxError | None:
     """Why a run of Q-learning does not fit into what is free, in numbers, and what would; None if it does.
 
-    A buffer is by far the largest thing a run can ask for, and its size is known before anything is allocated.
+    A buffer is by far the largest thing a run can ask for, and its size is known before anything is allocated; that
+    of an extra's environment once it has been built.
     """
     free = free_memory()
-    if cfg.algo.name != "dqn" or free is None:
+    if cfg.algo.name != "dqn" or free is None or not facts_known(cfg.env):
         return None
     memory = q_memory(cfg)
     if memory.total <= free:

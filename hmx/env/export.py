@@ -1,0 +1,66 @@
+"""What the ways out to other libraries have in common; see `hmx.env.to_gymnax` and `hmx.env.to_gymnasium`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.protocol import Env
+from hmx.env.registry import make_env
+from hmx.errors import HmxError
+from hmx.types import Array
+
+INSTALL = "pip install 'hmx[gymnax]'"
+
+ILLEGAL = ("as_is", "next_legal")
+
+
+def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings: dict[str, Any]) -> Env:
+    """A single-agent environment whose observations are float32.
+
+    Args:
+        env_id: of the environment; HackMatrix shows its 1,545 floats, unless `obs` is given.
+        weights: of HackMatrix's reward.
+        illegal: see `chosen`.
+        settings: fields of `EnvConfig`.
+
+    Raises:
+        HmxError: there is no such environment or setting, or it has several agents.
+    """
+    if illegal not in ILLEGAL:
+        raise HmxError(f"illegal={illegal!r} is no way to treat illegal actions", f"one of {', '.join(ILLEGAL)}")
+    known = [field.name for field in dataclasses.fields(EnvConfig)]
+    if wrong := [name for name in settings if name not in known]:
+        raise HmxError(f"no setting of an environment: {', '.join(wrong)}", f"settings are {', '.join(known)}")
+    env = make_env(EnvConfig(**{"id": env_id, "obs": "flat", **settings}), weights or RewardWeights())
+    if env.spec.num_agents != 1:
+        raise HmxError(f"{env_id} has {env.spec.num_agents} agents", "num_agents=1")
+    if env.spec.obs_dtype != jnp.float32:
+        raise HmxError("packed observations are of no use to other networks", "leave obs out")
+    return env
+
+
+def chosen(env: Env, illegal: str, action: Array, legal: Array) -> Array:
+    """The actions `[E, ...]` that are taken where `legal [E, num_actions]` are.
+
+    Args:
+        env: what they are taken in.
+        illegal: "as_is" leaves the rest to the environment. "next_legal" takes, for an illegal action, the next legal
+            one, counting up and beginning anew after the last.
+        action: as they were given.
+        legal: in the present states.
+    """
+    if illegal == "as_is" or env.spec.action_dim:
+        return action
+    number = env.spec.num_actions
+    order = (action[:, None] + jnp.arange(number)[None]) % number
+    further = jnp.take_along_axis(legal, order, -1).argmax(-1)
+    return (action + further.astype(action.dtype)) % number
+
+
+def missing(error: ModuleNotFoundError) -> HmxError:
+    """What a user is told who lacks the library that an environment is to be exported to."""
+    return HmxError(f"exporting environments needs a package that is not installed: {error.name}", INSTALL)

@@ -1,0 +1,117 @@
+"""Environments of gymnax (github.com/RobertTLange/gymnax), version 1.0 or newer, behind the contract of `hmx.env`."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.config.textfile import quoted
+from hmx.env.autoreset import Game, batched
+from hmx.env.protocol import Env, EnvSpec
+from hmx.errors import HmxError
+from hmx.types import Array, Key
+
+PREFIX = "gymnax/"
+"""What an id here starts with; the rest is the name in gymnax's own registry."""
+
+INSTALL = "pip install 'hmx[gymnax]'"
+
+
+class Guest(NamedTuple):
+    """One environment of gymnax: the state it keeps, and what it showed last."""
+
+    state: Any
+    obs: Array  # float32 [F]
+
+
+def make_gymnax(env_id: str, max_steps: int) -> Env:
+    """The environment `gymnax/NAME`, with gymnax's default parameters.
+
+    Observations are flattened to float32 `[F]`. Discrete actions are those of gymnax; of a box, [-1, 1] is scaled to
+    its limits. Episodes are cut and begun anew by `hmx.env.autoreset`, so the last observation of each is kept.
+
+    Args:
+        env_id: such as `gymnax/CartPole-v1`.
+        max_steps: steps after which an episode is truncated; the environment's own limit holds where that is shorter.
+
+    Raises:
+        HmxError: gymnax is missing or too old, there is no such environment, or its observations or actions are of a
+            kind that no network here takes.
+    """
+    guest, params = _made(env_id.removeprefix(PREFIX))
+    num_actions, action_dim, as_theirs = _actions(env_id, guest.action_space(params))
+    own = int(params.max_steps_in_episode)
+
+    def start(key: Key) -> Guest:
+        obs, state = guest.reset_env(key, params)
+        return _settled(state, obs)
+
+    def move(core: Guest, action: Array, key: Key) -> tuple[Guest, dict[str, Array], Array]:
+        # step_env, not step: the latter would replace a finished episode by a new one here already
+        obs, state, reward, terminated, _ = guest.step_env(key, core.state, as_theirs(action), params)
+        paid = jnp.asarray(reward, jnp.float32).reshape(())
+        return _settled(state, obs), {"reward": paid}, jnp.asarray(terminated, bool).reshape(())
+
+    shown = jax.eval_shape(start, jax.eval_shape(jax.random.key, 0)).obs
+    spec = EnvSpec(
+        id=env_id,
+        obs_shape=shown.shape,
+        obs_dtype=shown.dtype,
+        num_actions=num_actions,
+        num_agents=1,
+        max_steps=min(max_steps or own, own),
+        reward_terms=("reward",),
+        action_groups=(("action", 0, num_actions),) if num_actions else (),
+        action_names=tuple(f"action_{i}" for i in range(num_actions)),
+        action_dim=action_dim,
+    )
+    return batched(spec, Game(start, move, lambda core: core.obs, lambda core: jnp.ones(num_actions, bool)))
+
+
+def _made(name: str) -> tuple[Any, Any]:
+    try:
+        import gymnax
+    except ModuleNotFoundError as error:
+        raise HmxError(f"gymnax/... needs a package that is not installed: {error.name}", INSTALL) from error
+    # since 1.0 an environment says apart whether an episode terminated and whether it was cut
+    if not hasattr(gymnax.environments.environment.Environment, "is_truncated"):
+        raise HmxError("the gymnax that is installed is older than 1.0", INSTALL)
+    known = list(gymnax.registered_envs)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        hint = f"near: {', '.join(PREFIX + other for other in near)}" if near else f"known: {', '.join(known)}"
+        raise HmxError(f"gymnax has no environment {quoted(name)}", hint)
+    made: tuple[Any, Any] = gymnax.make(name)
+    return made
+
+
+def _settled(state: Any, obs: Any) -> Guest:
+    """State and observation in types that no step changes: gymnax starts some counters as Python numbers."""
+    if not hasattr(obs, "shape"):
+        raise HmxError("its observations are several arrays, and networks here take one", "choose another env.id")
+    fixed = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
+    return Guest(fixed, jnp.asarray(obs, jnp.float32).reshape(-1))
+
+
+def _actions(env_id: str, space: Any) -> tuple[int, int, Callable[[Array], Array]]:
+    """Number of discrete actions, dimension of a continuous one, and how gymnax takes an action of ours."""
+    if hasattr(space, "n"):
+        return int(space.n), 0, lambda action: action
+    if not (hasattr(space, "low") and hasattr(space, "high")):
+        raise HmxError(f"{env_id} takes actions that are neither one choice nor a box", "choose another env.id")
+    shape = tuple(space.shape)
+    low, high = (np.broadcast_to(np.asarray(x, np.float32), shape) for x in (space.low, space.high))
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise HmxError(f"{env_id} takes actions without limits, and policies here need some", "choose another env.id")
+
+    def scaled(action: Array) -> Array:
+        unit = 0.5 * (jnp.clip(action, -1.0, 1.0) + 1.0)
+        return jnp.asarray(low) + unit.reshape(shape) * jnp.asarray(high - low)
+
+    return 0, math.prod(shape), scaled

@@ -1,0 +1,110 @@
+"""Environments of gymnax behind the contract of ours, against gymnax itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.config.env_facts import env_facts, facts_known
+from hmx.config.fields import replace
+from hmx.config.memory import count_parameters
+from hmx.config.schema import Config, EnvConfig, RewardWeights
+from hmx.env.api_test import check_env
+from hmx.env.registry import make_env
+from hmx.errors import HmxError
+from hmx.jobs.train import plan
+
+gymnax = pytest.importorskip("gymnax")
+
+EXTENT = {"gymnax/CartPole-v1": ((4,), 2, 0, 500), "gymnax/Pendulum-v1": ((3,), 0, 1, 200)}
+
+
+def made(env_id, **values):
+    return make_env(EnvConfig(id=env_id, **values), RewardWeights())
+
+
+@pytest.mark.parametrize("env_id", EXTENT)
+def test_they_keep_the_contract(env_id):
+    env = made(env_id, max_steps=7)
+    walk = check_env(env, num_envs=2, num_steps=16)
+    assert bool(walk.timestep_tp1.truncated.any())
+    facts = env_facts(EnvConfig(id=env_id))
+    assert (facts.obs_size, facts.num_actions, facts.action_dim) == (
+        *env.spec.obs_shape,
+        env.spec.num_actions,
+        env.spec.action_dim,
+    )
+
+
+@pytest.mark.parametrize("env_id", EXTENT)
+@pytest.mark.parametrize("given", [0, 50, 1000])
+def test_the_spec_is_what_gymnax_says(env_id, given):
+    spec = made(env_id, max_steps=given).spec
+    shape, num_actions, action_dim, own = EXTENT[env_id]
+    assert (spec.id, spec.obs_shape, spec.num_actions, spec.action_dim) == (env_id, shape, num_actions, action_dim)
+    assert spec.max_steps == (50 if given == 50 else own)
+
+
+def played(env_id, actions):
+    """Our steps, and gymnax's own from the same states with the same keys."""
+    env = made(env_id, max_steps=0)
+    theirs, params = gymnax.make(env_id.removeprefix("gymnax/"))
+    state, _ = env.reset(jax.random.split(jax.random.key(3), 1))
+    step, own = jax.jit(env.step), jax.jit(theirs.step_env)
+    for t, action in enumerate(actions):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(4), t), 1)
+        before = jax.tree.map(lambda leaf: leaf[0], state.core.state)
+        state, timestep = step(state, action[None, None], keys)
+        yield timestep, lambda a, before=before, key=keys[0]: own(key, before, a, params)
+
+
+def test_cartpole_moves_as_gymnax_moves_it_and_keeps_its_last_observation():
+    ended = 0
+    for timestep, own in played("gymnax/CartPole-v1", jnp.ones(40, jnp.int32)):
+        obs, _, reward, terminated, _ = own(1)
+        np.testing.assert_allclose(timestep.final_obs[0, 0], obs, rtol=1e-5, atol=1e-6)
+        assert float(timestep.reward[0, 0]) == float(reward)
+        assert bool(timestep.terminated[0]) == bool(terminated)
+        if terminated:  # falling over, not what the next episode begins with
+            ended += 1
+            assert abs(float(timestep.final_obs[0, 0, 2])) > 0.2 > abs(float(timestep.obs[0, 0, 2]))
+    assert ended >= 2
+
+
+def test_a_box_is_scaled_to_its_limits():
+    units, torques = [0.5, -1.0, 7.0], [1.0, -2.0, 2.0]
+    steps = played("gymnax/Pendulum-v1", jnp.array(units)[:, None])
+    for (timestep, own), torque in zip(steps, torques, strict=True):
+        obs, _, reward, _, _ = own(jnp.array([torque]))
+        assert float(timestep.reward[0, 0]) == pytest.approx(float(reward), rel=1e-5)
+        np.testing.assert_allclose(timestep.obs[0, 0], obs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message", "hint"),
+    [
+        ("gymnax/CartPole-v2", "gymnax has no environment CartPole-v2", "gymnax/CartPole-v1"),
+        ("gymnax/\x1b[31m", "gymnax has no environment", "known: CartPole-v1"),
+    ],
+)
+def test_an_unknown_name_lists_near_ones(env_id, message, hint):
+    with pytest.raises(HmxError, match=message) as found:
+        made(env_id)
+    assert hint in found.value.hint and "\x1b" not in found.value.message
+
+
+def test_what_training_would_hold_is_known_once_it_is_built(tmp_path):
+    cfg = replace(Config(), {"env.id": "gymnax/Acrobot-v1", "env.num_envs": 8, "algo.num_steps": 16})
+    cfg = replace(cfg, {"run.root": str(tmp_path), "run.total_steps": 128, "algo.num_minibatches": 2})
+    assert not facts_known(cfg.env)
+    planned = plan(cfg)
+    assert planned.run.name.startswith("gymnax-Acrobot-v1-ppo-s0")
+    facts = env_facts(cfg.env)
+    assert (facts.obs_bytes, facts.num_actions) == (24, 3)
+    assert planned.memory.parameters == count_parameters(cfg.net, facts)
+
+
+def test_q_learning_refuses_continuous_actions(tmp_path):
+    cfg = replace(Config(), {"env.id": "gymnax/Pendulum-v1", "algo.name": "dqn", "run.root": str(tmp_path)})
+    with pytest.raises(HmxError, match="continuous"):
+        plan(cfg)

@@ -1,0 +1,157 @@
+"""Our environments with gymnax's interface, and another library's PPO on them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.export import chosen, exported
+from hmx.env.registry import make_env
+from hmx.errors import HmxError
+
+gymnax = pytest.importorskip("gymnax")
+
+from hmx.env.to_gymnax import GymnaxEnv  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def counting():
+    return GymnaxEnv("counting", max_steps=3)
+
+
+def test_it_is_the_same_environment():
+    """Step for step what `make_env` gives with the same keys, whichever way keys are passed."""
+    theirs, ours = (
+        GymnaxEnv("corridor", max_steps=9, slip=0.3),
+        make_env(EnvConfig(id="corridor", max_steps=9, slip=0.3), RewardWeights()),
+    )
+    key = jax.random.key(0)
+    obs, state = theirs.reset(jax.random.key_data(key))
+    inner, timestep = ours.reset(key[None])
+    np.testing.assert_array_equal(obs, timestep.obs[0, 0])
+    ended = 0
+    for t in range(30):
+        key = jax.random.fold_in(jax.random.key(1), t)
+        obs, state, reward, terminated, truncated, info = theirs.step(key, state, 1)
+        inner, timestep = ours.step(inner, jnp.ones((1, 1), jnp.int32), key[None])
+        np.testing.assert_array_equal(obs, timestep.obs[0, 0])
+        np.testing.assert_array_equal(info["final_observation"], timestep.final_obs[0, 0])
+        assert (reward, terminated, truncated) == (
+            timestep.reward[0, 0],
+            timestep.terminated[0],
+            timestep.truncated[0],
+        )
+        assert (info["terminated"], info["truncated"]) == (terminated, truncated)
+        assert sum(info["reward_terms"].values()) == reward
+        ended += bool(terminated | truncated)
+        assert bool(terminated | truncated) == (int(state.time) == 0)
+    assert ended >= 2
+
+
+def test_masks_are_of_the_state_reached_and_of_the_one_cut(counting):
+    """In step n of counting the actions n and n + 1 mod 4 are legal."""
+    obs, state = counting.reset(jax.random.key(0))
+    assert counting.action_mask(state).tolist() == [True, True, False, False]
+    for t in (1, 2, 3):
+        obs, state, _, _, truncated, info = counting.step(jax.random.key(t), state, t - 1)
+        np.testing.assert_array_equal(info["action_mask"], counting.action_mask(state))
+    assert bool(truncated) and obs.tolist() == [0.0] and info["final_observation"].tolist() == [3.0]
+    assert info["action_mask"].tolist() == [True, True, False, False]
+    assert info["final_action_mask"].tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize("env_id", ["corridor", "pendulum"])
+def test_a_vmap_is_its_members_one_by_one(env_id):
+    """Also where actions or keys are shared, and where one vmap is inside another."""
+    env = GymnaxEnv(env_id, max_steps=9)
+    action = jnp.ones(env.action_space().shape, env.action_space().dtype)
+    keys = jax.random.split(jax.random.key(0), (2, 3))
+    _, state = jax.vmap(jax.vmap(env.reset))(keys)
+    many = jax.vmap(jax.vmap(env.step, (0, 0, None)), (0, 0, None))(keys, state, action)
+    shared = jax.vmap(env.step, (None, 0, None))(keys[1, 0], jax.tree.map(lambda leaf: leaf[1], state), action)
+    for i, j in ((0, 0), (1, 0), (1, 2)):
+        _, own = env.reset(keys[i, j])
+        one = env.step(keys[i, j], own, action)
+        jax.tree.map(lambda a, b, i=i, j=j: np.testing.assert_array_equal(a[i, j], b), many, one)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_array_equal(a[0], b), shared, env.step(keys[1, 0], state_of(state, 1, 0), action)
+    )
+
+
+def state_of(state, *index):
+    return jax.tree.map(lambda leaf: leaf[index], state)
+
+
+def test_an_illegal_action_may_stand_for_the_next_legal_one():
+    """In step n of counting n and n + 1 mod 4 are legal, and nothing else is."""
+    env, legal = exported("counting", None, "next_legal", {}), jnp.array([[True, False, False, True]] * 4)
+    assert chosen(env, "next_legal", jnp.arange(4), legal).tolist() == [0, 3, 3, 3]
+    assert chosen(env, "next_legal", jnp.arange(4), ~legal).tolist() == [1, 1, 2, 1]
+    assert chosen(env, "as_is", jnp.arange(4), legal).tolist() == [0, 1, 2, 3]
+
+
+def test_gymnax_s_own_wrappers_take_it(counting):
+    """Its LogWrapper sums up episodes, batched by vmap."""
+    from gymnax.wrappers.purerl import LogWrapper
+
+    env = LogWrapper(counting)
+    keys = jax.random.split(jax.random.key(0), 2)
+    _, state = jax.vmap(env.reset, (0, None))(keys, counting.default_params)
+    for _ in range(3):
+        _, state, *_, info = jax.vmap(env.step, (0, 0, 0, None))(
+            keys, state, jnp.zeros(2, int), counting.default_params
+        )
+    assert info["returned_episode_returns"].tolist() == [3.0, 3.0]  # 0 + 1 + 2
+    assert info["returned_episode_lengths"].tolist() == [3, 3]
+
+
+def test_spaces_and_params(counting):
+    assert counting.action_space().n == counting.num_actions == 4
+    assert counting.observation_space().shape == (1,)
+    assert counting.default_params.max_steps_in_episode == 3
+    with pytest.raises(ValueError, match="make the environment with max_steps"):
+        counting.reset(jax.random.key(0), counting.default_params.replace(max_steps_in_episode=5))
+    swing = GymnaxEnv("pendulum", max_steps=5)
+    assert (swing.action_space().shape, swing.name) == ((1,), "pendulum")
+    obs, state = swing.reset(jax.random.key(0))
+    assert swing.step(jax.random.key(1), state, jnp.array([0.3]))[0].shape == obs.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "message"),
+    [
+        ("hackmatirx", {}, "unknown environment"),
+        ("corridor", {"slipp": 1}, "no setting of an environment: slipp"),
+        ("rendezvous", {"num_agents": 2}, "2 agents"),
+        ("hackmatrix", {"obs": "packed"}, "packed"),
+        ("hackmatrix", {"illegal": "skip"}, "no way to treat"),
+    ],
+)
+def test_what_cannot_be_exported_says_so(env_id, settings, message):
+    with pytest.raises(HmxError, match=message):
+        GymnaxEnv(env_id, **settings)
+
+
+class FiveValues(GymnaxEnv):
+    """The step of gymnax before 1.0, which rejax 0.1.3 calls."""
+
+    def step(self, key, state, action, params=None):
+        obs, state, reward, terminated, truncated, info = super().step(key, state, action, params)
+        return obs, state, reward, terminated | truncated, info
+
+
+def trained(env, steps, **values):
+    """Mean return and length of 128 episodes before training with rejax's PPO, and after it."""
+    rejax = pytest.importorskip("rejax")
+    algo = rejax.PPO.create(env=env, total_timesteps=steps, eval_freq=steps, **values)
+    _, (lengths, returns) = jax.jit(algo.train)(jax.random.key(0))
+    return np.asarray(returns.mean(1)), np.asarray(lengths.mean(1))
+
+
+def test_another_library_s_ppo_learns_the_corridor():
+    returns, lengths = trained(
+        FiveValues("corridor", max_steps=60), 16384, num_envs=32, num_steps=64, num_minibatches=4, learning_rate=1e-3
+    )
+    assert returns[0] < 0.5 and returns[-1] > 0.8
+    assert lengths[-1] < 0.5 * lengths[0]
