@@ -140,7 +140,8 @@ def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
         environments += 2 * WORD + 2 * WORD * facts.obs_size
     state = parameters * 3 * WORD + agents * carry + environments
     copied = row_bytes if agents < rows < steps else _ROW_BYTES  # whole rollouts and single steps lie as they are
-    copied += _observations(algo) * WORD * facts.obs_size if algo.obs_norm == "network" else 0
+    if algo.obs_norm == "network" and copied == _ROW_BYTES:  # read once, and so copied after all
+        copied += _observations(algo) * WORD * facts.obs_size
     parts = (
         Part("model_bytes", "parameters, gradient, Adam", parameters * PARAMETER_BYTES, f"{parameters:,} x 16 B"),
         Part("rollout_bytes", "rollout", rollout_bytes(cfg, steps), f"{steps:,} agent steps x {step_bytes:,} B"),

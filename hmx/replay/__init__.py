@@ -5,7 +5,7 @@ from hmx.replay.experience import Experience, blank, experience
 from hmx.replay.nstep import NStep, n_step
 from hmx.replay.priority import MIXINGS, NORMS, Options
 from hmx.replay.state import Batch, Chosen, ReplayState
-from hmx.replay.stats import expected_coverage, replay_metrics, scores_for_coverage
+from hmx.replay.stats import replay_metrics
 
 __all__ = [
     "MIXINGS",
@@ -19,10 +19,8 @@ __all__ = [
     "Replay",
     "ReplayState",
     "blank",
-    "expected_coverage",
     "experience",
     "make_replay",
     "n_step",
     "replay_metrics",
-    "scores_for_coverage",
 ]

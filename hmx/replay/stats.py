@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import jax.numpy as jnp
 
 from hmx.replay.exponents import ess_share
@@ -61,24 +59,6 @@ def spearman(a: Array, b: Array, where: Array) -> tuple[Array, Array]:
     rank_a, rank_b = _centred_ranks(a, where), _centred_ranks(b, where)
     spread = jnp.sqrt(jnp.square(rank_a).sum()) * jnp.sqrt(jnp.square(rank_b).sum())
     return (rank_a * rank_b).sum() / jnp.where(spread > 0.0, spread, 1.0), spread > 0.0
-
-
-def expected_coverage(num_scored: int, updates_between: int, steps_per_update: int) -> float:
-    """How many scores a transition gets, on average, before it is overwritten.
-
-    That is `num_scored` per `updates_between * steps_per_update` new transitions; the capacity cancels out.
-
-    Args:
-        num_scored: transitions scored per pass.
-        updates_between: updates from one pass to the next.
-        steps_per_update: transitions added per update.
-    """
-    return num_scored / (updates_between * steps_per_update)
-
-
-def scores_for_coverage(coverage: float, updates_between: int, steps_per_update: int) -> int:
-    """How many transitions to score per pass so that each gets `coverage` scores on average."""
-    return math.ceil(coverage * updates_between * steps_per_update)
 
 
 def _centred_ranks(values: Array, where: Array) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmx.replay import expected_coverage, replay_metrics, scores_for_coverage
+from hmx.replay import replay_metrics
 from hmx.replay.stats import quantile, spearman
 
 CAPACITY = 24  # of the fixture `make`
@@ -60,9 +60,3 @@ def test_metrics_of_a_known_buffer(make):
     assert empty == set(measure(replay.empty))
     unscored = {name for name, m in measure(replay.filled(2)).items() if m.count == 0}
     assert unscored == {"staleness_p50", "staleness_p90", "score_zero", "score_td_rank"}
-
-
-def test_coverage_is_scores_per_new_transition():
-    assert expected_coverage(256, 200, 4) == 0.32
-    assert scores_for_coverage(0.32, 200, 4) == 256
-    assert scores_for_coverage(1.0, 3, 7) == 21
