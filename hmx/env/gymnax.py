@@ -14,7 +14,7 @@ import numpy as np
 from hmx.config.textfile import quoted
 from hmx.env.autoreset import Game, batched
 from hmx.env.protocol import Env, EnvSpec
-from hmx.errors import HmxError
+from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
 PREFIX = "gymnax/"
@@ -47,6 +47,9 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
     guest, params = _made(env_id.removeprefix(PREFIX))
     num_actions, action_dim, as_theirs = _actions(env_id, guest.action_space(params))
     own = int(params.max_steps_in_episode)
+    key = jax.eval_shape(jax.random.key, 0)
+    if not hasattr(jax.eval_shape(guest.reset_env, key, params)[0], "shape"):
+        raise HmxError(f"{env_id} shows several arrays, and networks here take one", "choose another env.id")
 
     def start(key: Key) -> Guest:
         obs, state = guest.reset_env(key, params)
@@ -58,7 +61,7 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
         paid = jnp.asarray(reward, jnp.float32).reshape(())
         return _settled(state, obs), {"reward": paid}, jnp.asarray(terminated, bool).reshape(())
 
-    shown = jax.eval_shape(start, jax.eval_shape(jax.random.key, 0)).obs
+    shown = jax.eval_shape(start, key).obs
     spec = EnvSpec(
         id=env_id,
         obs_shape=shown.shape,
@@ -87,14 +90,16 @@ def _made(name: str) -> tuple[Any, Any]:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         hint = f"near: {', '.join(PREFIX + other for other in near)}" if near else f"known: {', '.join(known)}"
         raise HmxError(f"gymnax has no environment {quoted(name)}", hint)
-    made: tuple[Any, Any] = gymnax.make(name)
+    try:
+        made: tuple[Any, Any] = gymnax.make(name)
+    except OSError as error:  # MNISTBandit downloads its pictures
+        words = f"{PREFIX}{name} cannot be built: {quoted(str(error))}"
+        raise HmxError(words, "it needs the network the first time", ExitCode.ARTEFACT) from error
     return made
 
 
 def _settled(state: Any, obs: Any) -> Guest:
     """State and observation in types that no step changes: gymnax starts some counters as Python numbers."""
-    if not hasattr(obs, "shape"):
-        raise HmxError("its observations are several arrays, and networks here take one", "choose another env.id")
     fixed = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
     return Guest(fixed, jnp.asarray(obs, jnp.float32).reshape(-1))
 

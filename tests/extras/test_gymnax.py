@@ -93,6 +93,42 @@ def test_an_unknown_name_lists_near_ones(env_id, message, hint):
     assert hint in found.value.hint and "\x1b" not in found.value.message
 
 
+class Odd(gymnax.environments.classic_control.cartpole.CartPole):
+    """CartPole that shows or takes something else."""
+
+    def __init__(self, space=None, several=False):
+        super().__init__()
+        self._space, self._several = space, several
+
+    def action_space(self, params=None):
+        return self._space or super().action_space(params)
+
+    def reset_env(self, key, params):
+        obs, state = super().reset_env(key, params)
+        return (obs, obs) if self._several else obs, state
+
+
+def no_network(**_):
+    raise OSError("no\x1b network")
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (lambda: Odd(several=True), "gymnax/Odd shows several arrays"),
+        (lambda: Odd(gymnax.environments.spaces.Dict({})), "neither one choice nor a box"),
+        (lambda: Odd(gymnax.environments.spaces.Box(-jnp.inf, 1.0, (2,))), "gymnax/Odd takes actions without limits"),
+        (no_network, "gymnax/Odd cannot be built: .*network"),
+    ],
+)
+def test_what_cannot_be_played_says_so(monkeypatch, factory, message):
+    monkeypatch.setattr(gymnax, "registered_envs", ["Odd"])
+    monkeypatch.setattr(gymnax, "make", lambda name: (made := factory(), made.default_params))
+    with pytest.raises(HmxError, match=message) as found:
+        made("gymnax/Odd")
+    assert "\x1b" not in found.value.message
+
+
 def test_what_training_would_hold_is_known_once_it_is_built(tmp_path):
     cfg = replace(Config(), {"env.id": "gymnax/Acrobot-v1", "env.num_envs": 8, "algo.num_steps": 16})
     cfg = replace(cfg, {"run.root": str(tmp_path), "run.total_steps": 128, "algo.num_minibatches": 2})

@@ -79,6 +79,20 @@ def test_a_vmap_is_its_members_one_by_one(env_id):
     )
 
 
+@pytest.mark.slow
+def test_a_vmap_of_hackmatrix_is_too():
+    """Its state keeps the batch in the last axis."""
+    env, keys = GymnaxEnv("hackmatrix", max_steps=9), jax.random.split(jax.random.key(0), 2)
+    obs, state = jax.vmap(env.reset)(keys)
+    actions = jax.vmap(env.action_mask)(state).argmax(-1)
+    many = jax.vmap(env.step)(keys, state, actions)
+    alone, own = env.reset(keys[1])
+    np.testing.assert_array_equal(obs[1], alone)
+    one = env.step(keys[1], own, actions[1])
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[1], b), many, one)
+    assert not bool(one[3]) and bool((one[0] != alone).any())
+
+
 def state_of(state, *index):
     return jax.tree.map(lambda leaf: leaf[index], state)
 
@@ -155,3 +169,20 @@ def test_another_library_s_ppo_learns_the_corridor():
     )
     assert returns[0] < 0.5 and returns[-1] > 0.8
     assert lengths[-1] < 0.5 * lengths[0]
+
+
+@pytest.mark.slow
+def test_it_learns_hackmatrix():
+    """Illegal actions stand for legal ones: rejax knows no masks, and episodes would last one step."""
+    returns, lengths = trained(
+        FiveValues("hackmatrix", illegal="next_legal", max_steps=100),
+        131072,
+        num_envs=64,
+        num_steps=64,
+        num_minibatches=4,
+        num_epochs=4,
+        learning_rate=1e-3,
+        agent_kwargs={"activation": "tanh"},
+    )
+    assert lengths[0] > 10
+    assert returns[-1] > returns[0] + 0.5
