@@ -171,6 +171,11 @@ def _obs_norm(cfg: Config) -> str:
     return f"{where}; deviation over {divisor}{clip}"
 
 
+def _devices(cfg: Config) -> str:
+    on = {0: "all devices", 1: "one device"}.get(cfg.run.devices, f"{cfg.run.devices} devices")
+    return f"one program on {on}; minibatches are normalised as a whole"
+
+
 ROWS: dict[str, tuple[str, tuple[str, ...], Callable[[Config], str]]] = {
     "1.1": (
         "advantage",
@@ -201,7 +206,7 @@ ROWS: dict[str, tuple[str, tuple[str, ...], Callable[[Config], str]]] = {
         _resets,
     ),
     "2.1": ("value passes", ("algo.value_forward",), _value_forward),
-    "2.2": ("devices", (), lambda cfg: "one program on one device; minibatches are normalised as a whole"),
+    "2.2": ("devices", ("run.devices",), _devices),
     "2.3": ("network library", (), lambda cfg: "Flax Linen, parameters apart from functions; nothing at run time"),
     "2.4": (
         "observation normalisation",
