@@ -13,8 +13,7 @@ import jax
 from hmx.agents import make_algorithm
 from hmx.agents.types import Algorithm, TrainState
 from hmx.config import codec
-from hmx.config.derive import Derived, check, derive
-from hmx.config.env_facts import extra_of
+from hmx.config.derive import Derived, derive
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.env.registry import make_env
@@ -51,8 +50,6 @@ def open_session(cfg: Config) -> Session:
         HmxError: the environment or the algorithm refuses the configuration.
     """
     env = make_env(cfg.env, cfg.reward)
-    if extra_of(cfg.env.id):
-        check(cfg)  # what an algorithm asks of its environment could not be checked before
     algorithm = make_algorithm(cfg, env)
     return Session(cfg, derive(cfg), env, algorithm, abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds))
 

@@ -10,6 +10,7 @@ from hmx.config.fields import replace
 from hmx.config.memory import count_parameters
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.env.api_test import check_env
+from hmx.env.gymnax import _actions
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
 from hmx.jobs.train import plan
@@ -78,6 +79,14 @@ def test_a_box_is_scaled_to_its_limits():
         obs, _, reward, _, _ = own(jnp.array([torque]))
         assert float(timestep.reward[0, 0]) == pytest.approx(float(reward), rel=1e-5)
         np.testing.assert_allclose(timestep.obs[0, 0], obs, rtol=1e-5, atol=1e-6)
+
+
+def test_each_number_of_a_box_has_its_own_limits():
+    box = gymnax.environments.spaces.Box(jnp.array([[-1.0], [0.0]]), jnp.array([[3.0], [2.0]]), (2, 1))
+    num_actions, action_dim, scaled = _actions("gymnax/x", box)
+    assert (num_actions, action_dim) == (0, 2)
+    assert scaled(jnp.array([0.0, 0.5])).tolist() == [[1.0], [1.5]]
+    assert scaled(jnp.array([-7.0, 7.0])).tolist() == [[-1.0], [2.0]]
 
 
 @pytest.mark.parametrize(

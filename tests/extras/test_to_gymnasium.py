@@ -74,6 +74,8 @@ def test_the_same_seed_gives_the_same_play():
     np.testing.assert_array_equal(play(5), play(5))
     assert (play(5) != play(6)).any()
     assert (play(None) != play(None)).any()
+    moves = np.diff(play(5).argmax(-1), axis=0)
+    assert ((moves == 1).any(0) & (moves == -1).any(0)).any()  # not the same luck in every step
 
 
 def test_gymnasium_s_own_wrappers_take_it():
