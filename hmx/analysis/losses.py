@@ -148,7 +148,7 @@ def _as_seen_by(parts: Parts, params: Params, stats: Stats, rollout: Rollout) ->
 
     def say(obs: Array) -> tuple[Array, Array]:
         (logits, raw), _ = parts.net.apply(params, (), obs, jnp.zeros(obs.shape[:2], bool))
-        return logits, parts.codec.decode(raw, stats.value)
+        return logits, parts.codec.decode(raw, stats)
 
     logits, value = jax.lax.map(say, seen.obs_t)
     _, value_final = jax.lax.map(say, seen.final_obs_tp1)

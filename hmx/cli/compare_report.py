@@ -163,7 +163,8 @@ def _span(values: Sequence[int | None]) -> str:
 
 def _episodes(side: Found) -> str:
     counts = sorted({m["evaluated_episodes"] for m in side["members"] if m["evaluated_episodes"]})
-    return f"{_list(counts)} episodes, sampled" if counts else ""
+    policies = sorted({m["evaluated_policy"] for m in side["members"] if m["evaluated_policy"]})
+    return ", ".join([f"{_list(counts)} episodes", *policies]) if counts else ""
 
 
 def _config(found: Found) -> Iterator[Block]:

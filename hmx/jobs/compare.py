@@ -162,8 +162,8 @@ def _evaluated(sides: Sequence[Side]) -> dict[tuple[str, int | None], float]:
         (source.member.label, row.get("seed")): value
         for side in sides
         for source in side.sources
-        for row in source.evaluation
-        if row["policy"] == "sampled" and (value := number(row["return_mean"])) is not None
+        for row in source.trained
+        if (value := number(row["return_mean"])) is not None
     }
 
 

@@ -193,15 +193,18 @@ def _print_of(seed: Seed) -> object:
 
 def _protocol(sides: Sequence[Side]) -> Iterator[Notice]:
     played = {
-        side.letter: sorted(
-            {int(row.get("episodes") or 0) for s in side.sources for row in s.evaluation if row["policy"] == "sampled"}
-        )
+        side.letter: sorted({int(row.get("episodes") or 0) for s in side.sources for row in s.trained})
         for side in sides
     }
     played = {letter: counts for letter, counts in played.items() if counts}
     if len({tuple(counts) for counts in played.values()}) > 1:
         shown = ", ".join(f"{letter} {_list([f'{c:,}' for c in counts])}" for letter, counts in played.items())
         yield Notice("note", "", f"evaluations are over different numbers of episodes: {shown}")
+    ways = {side.letter: sorted(filter(None, {_policy(source) for source in side.sources})) for side in sides}
+    ways = {letter: policies for letter, policies in ways.items() if policies}
+    if len({tuple(policies) for policies in ways.values()}) > 1:
+        shown = ", ".join(f"{letter} {_list(policies)}" for letter, policies in ways.items())
+        yield Notice("caution", "", f"in evaluations the agents play in different ways: {shown}")
     runs = [side for side in sides if _has_runs(side)]
     without = [side.letter for side in runs if side.letter not in played]
     if played and without:
@@ -253,6 +256,7 @@ def describe(side: Side) -> dict[str, Any]:
                 "asked_steps": asked_steps(source),
                 "seeds": [seed.number for seed in source.seeds],
                 "evaluated_episodes": _episodes(source),
+                "evaluated_policy": _policy(source),
             }
             for source in side.sources
         ],
@@ -272,8 +276,14 @@ def _preset(source: Source) -> str:
 
 
 def _episodes(source: Source) -> int | None:
-    counts = {row.get("episodes") for row in source.evaluation if row["policy"] == "sampled"}
+    counts = {row.get("episodes") for row in source.trained}
     return next(iter(counts)) if len(counts) == 1 else None
+
+
+def _policy(source: Source) -> str | None:
+    """How the trained agents played in the evaluation; None where they did not, or in several ways."""
+    policies = {str(row["policy"]) for row in source.trained}
+    return quoted(policies.pop()) if len(policies) == 1 else None
 
 
 def sizes(config: Config) -> dict[str, int] | None:

@@ -81,6 +81,11 @@ class Source:
     startup: float | None = None  # seconds from making the folder to the first update, most of it compilation
     warnings: tuple[str, ...] = ()
 
+    @property
+    def trained(self) -> tuple[Mapping[str, Any], ...]:
+        """What was evaluated of the agents that were trained: PPO by sampling, Q-learning greedily."""
+        return tuple(row for row in self.evaluation if row["policy"] != "random")
+
 
 @dataclasses.dataclass(frozen=True)
 class Side:

@@ -292,6 +292,16 @@ def test_evaluations_can_be_what_is_compared(good, bad):
     assert result.tasks[0].pairs[0].better == "A"
 
 
+def test_an_evaluation_of_greedy_play_counts_and_is_told(good, bad):
+    path = bad / "reports" / "evaluation.json"
+    policies = [dict(row, policy="greedy") for row in json.loads(path.read_text())["policies"]]
+    write_sealed(path, {"schema": REPORT_SCHEMA, "policies": policies})
+    result = compare(good, bad, spec=Spec(metric=EVALUATION))
+    assert result.tasks[0].sides[1].mean == pytest.approx(0.5)
+    assert "in evaluations the agents play in different ways: A sampled, B greedy" in said(result, "caution")
+    assert [side["members"][0]["evaluated_policy"] for side in result.to_json()["sides"]] == ["sampled", "greedy"]
+
+
 def test_a_run_without_evaluation_has_no_value_then(tmp_path, good):
     other = make_run(tmp_path / "other", flat(0.1, 0.2))
     result = compare(good, other, spec=Spec(metric=EVALUATION))
