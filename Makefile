@@ -21,7 +21,7 @@ INSTALLED_TEST := $(VENV)/.installed-test
 FILES := $(wildcard hmx tests tools benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-extras check static lint format types layers docs docs-current constraints clean
+.PHONY: help install train test test-all test-extras check static lint format types layers docs docs-current constraints clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -49,6 +49,10 @@ train: $(INSTALLED)
 	@$(BIN)/hmx train $(ARGS)
 
 test: $(INSTALLED_TEST)
+	@echo "Testing: all but the long tests, on two processes ..."
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" $(ARGS)
+
+test-all: $(INSTALLED_TEST)
 	@echo "Testing: every test, on two processes ..."
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 

@@ -5,6 +5,8 @@ import pytest
 from hmx.config.load import load
 from hmx.jobs.train import train
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_the_pendulum_is_swung_up(tmp_path):

@@ -27,6 +27,8 @@ from hmx.cli import score_plot, score_tables
 from hmx.cli.score_buffer import CHOICES
 from hmx.errors import ExitCode
 
+pytestmark = pytest.mark.long
+
 GOLDEN = Path(__file__).parent / "golden"
 SMALL = ("--collect", "32", "--select", "uniform:12", "--rollouts", "2")
 
