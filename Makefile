@@ -1,7 +1,8 @@
 # Everything from a fresh clone, with nothing but Python 3.11 or newer and make.
 #
 #   make train    set up .venv, install hmx at pinned versions, train an agent on HackMatrix
-#   make test     the same set-up plus the test tools, then every test
+#   make test     the same set-up plus the test tools, then the tests
+#   make test-all      the same with those that take long
 #   make test-extras   the tests of optional extras, in .venv-extras with these installed
 #   make check    what CI runs: lint, format, types, layers, generated docs, tests
 #   make docs     write man pages, completions and the reference pages anew
