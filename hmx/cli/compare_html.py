@@ -39,7 +39,7 @@ def _parts(found: Found) -> Iterator[str]:
     for block in blocks(found):
         yield _block(block)
         if isinstance(block, Grid) and block.name in tasks:
-            yield figures(_curves(tasks[block.name], found))
+            yield figures(drawings(tasks[block.name], found))
         elif isinstance(block, Grid) and block.name == "overall":
             yield figures([Drawing("Performance profile", profile(found), "Share of runs whose score is above.")])
 
@@ -60,7 +60,8 @@ def _block(block: Block) -> str:
     return f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def _curves(task: Found, found: Found) -> list[Drawing]:
+def drawings(task: Found, found: Found) -> list[Drawing]:
+    """Learning curves of an environment, over steps and over time where that is known."""
     metric = "train/mean_episode_return" if found["metric"] == "evaluation" else found["metric"]
     words = "Interquartile mean over seeds; the shade holds 95 %. Each side as far as all its seeds go."
     end = (
