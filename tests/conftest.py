@@ -6,9 +6,11 @@ import hashlib
 import os
 import platform
 import signal
+import sys
 import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 
@@ -30,6 +32,10 @@ os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_cache_home / "hmx-tests" / f"jax-{_machine()}")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+# Compiling is what the tests spend most of their time on, and it is cheaper without optimisation. To run all of them
+# as users run hmx: JAX_DISABLE_MOST_OPTIMIZATIONS=0 make test.
+_UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+_unoptimised = os.environ.setdefault(_UNOPTIMISED, "1") != "0"
 
 # A terminal that is the same everywhere, and nothing taken from the developer's shell.
 for _name in [*os.environ]:
@@ -49,3 +55,17 @@ settings.register_profile(
     "hmx", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("hmx")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test marked `optimised`, with its fixtures and the processes that it starts, compiles as users do."""
+    unoptimised = _unoptimised and item.get_closest_marker("optimised") is None
+    os.environ[_UNOPTIMISED] = str(int(unoptimised))
+    if unoptimised and "jax" not in sys.modules:
+        return  # it reads the variable when it is imported
+    import jax
+
+    if jax.config.read("jax_disable_most_optimizations") != unoptimised:
+        jax.config.update("jax_disable_most_optimizations", unoptimised)
+        jax.clear_caches()

@@ -55,6 +55,28 @@ def environ() -> Callable[..., dict[str, str]]:
     return process_environ
 
 
+LOADED = """
+import sys
+from hmx.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
+print("loaded:", *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def loaded(shell: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., set[str]]:
+    """The packages that `hmx WORDS` has imported by its end, in a process of its own."""
+
+    def names(*words: str, first: str = "", **environ: str) -> set[str]:
+        done = shell("-c", f"{first}\n{LOADED}", *words, **environ)
+        return set(done.stderr.rpartition("loaded:")[2].split())
+
+    return names
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder `runs/` with one finished run, `corridor`."""

@@ -5,27 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 from bad_input_rows import COMMANDS, FILES
+from refusals import refused
 
 from hmx.cli.app import app
 from hmx.errors import ExitCode
 
 FINE = {"player": {"row": 0, "col": 0}}
-
-
-def refused(result: Any, code: int, *parts: str) -> None:
-    """The error says all of this, in the shape that every error has."""
-    assert result.exit_code == code, result.output
-    error, _, hint = result.stderr.rpartition("\n\n")
-    assert error.startswith("error: ") and hint.startswith("hint: ")
-    assert "Traceback" not in result.stderr and "crash" not in result.stderr
-    for part in parts:
-        assert part in result.stderr
-    assert result.stdout == ""
 
 
 def label(words: list[str]) -> str:

@@ -6,22 +6,19 @@ among the most consequential ones; the tables are drawn from it.
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from rich.console import Console
+from goldens import GOLDEN, as_committed, rendered
 
 from hmx.cli import score_plot, score_tables
 from hmx.cli.score_buffer import CHOICES
@@ -29,7 +26,6 @@ from hmx.errors import ExitCode
 
 pytestmark = pytest.mark.long
 
-GOLDEN = Path(__file__).parent / "golden"
 SMALL = ("--collect", "32", "--select", "uniform:12", "--rollouts", "2")
 
 
@@ -39,20 +35,12 @@ def found() -> dict[str, Any]:
 
 
 def drawn(found: dict[str, Any], width: int) -> str:
-    console = Console(file=io.StringIO(), width=width, height=60, highlight=False, legacy_windows=False)
-    console.print(score_tables.render(found))
-    return "".join(line.rstrip() + "\n" for line in console.file.getvalue().splitlines())
+    return rendered(score_tables.render(found), width)
 
 
 @pytest.mark.parametrize("width", [64, 100])
 def test_tables(found, width):
-    """To renew them after a change that is meant: RENEW_GOLDEN=1."""
-    golden, text = GOLDEN / f"score-buffer-{width}.txt", drawn(found, width)
-    if os.environ.get("RENEW_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
-    assert "…" not in text
-    assert max(len(line) for line in text.splitlines()) <= width
+    as_committed(drawn(found, width), f"score-buffer-{width}.txt", width)
 
 
 def test_what_is_not_known_is_said(found):

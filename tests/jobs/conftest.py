@@ -20,9 +20,9 @@ from hmx.runs.sinks import Record, RunInfo, Sink
 BATCH = 32
 DATA = Path(__file__).parents[1] / "data"
 
-_tests = str(Path(__file__).parents[1])
-if _tests not in sys.path:
-    sys.path.insert(0, _tests)  # for what stands one folder up
+for _place in (str(Path(__file__).parent), str(Path(__file__).parents[1])):
+    if _place not in sys.path:
+        sys.path.insert(0, _place)  # for what stands beside the tests, and one folder up
 
 MakeConfig = Callable[..., Config]
 

@@ -7,30 +7,13 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from lake_values import CELLS, GAMMA, optimal_values
 
 from hmx.config import codec
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
-from hmx.env.frozenlake import LAKE, SIDE
 from hmx.jobs.train import train
 from hmx.runs import buffers, checkpoint
 from hmx.runs.session import open_session
-
-GAMMA = np.float32(0.99)
-CELLS = np.array([i for i, letter in enumerate("".join(LAKE)) if letter in "SF"], np.int32)
-
-
-def optimal_values() -> np.ndarray:
-    """Value iteration in float32, so that sums of one reward times powers of gamma agree to the bit: `[64, 4]`."""
-    letters, values = "".join(LAKE), np.zeros((SIDE * SIDE, 4), np.float32)
-    for _ in range(200):
-        best = values.max(1)
-        for cell in CELLS:
-            for action, (down, right) in enumerate([(0, -1), (1, 0), (0, 1), (-1, 0)]):
-                row = min(max(cell // SIDE + down, 0), SIDE - 1)
-                col = min(max(cell % SIDE + right, 0), SIDE - 1)
-                there = SIDE * row + col
-                values[cell, action] = {"G": np.float32(1), "H": np.float32(0)}.get(letters[there], GAMMA * best[there])
-    return values
 
 
 def make_run(root: Path, **env: object) -> Path:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from damages import WAYS, delete, empty, flip_early, flip_late, folder, link_to_a_copy_outside, link_to_nothing
 
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import evaluate as evaluates
@@ -96,51 +97,6 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return Went(result.checkpoint, to_host(seen["state"]), result.warnings)
 
     return SimpleNamespace(evaluate=evaluate, resume=lambda paths: resumes.resume(paths.folder))
-
-
-def truncate(path: Path, outside: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def empty(path: Path, outside: Path) -> None:
-    os.truncate(path, 0)
-
-
-def flip_early(path: Path, outside: Path) -> None:
-    _flip(path, 0.1)
-
-
-def flip_late(path: Path, outside: Path) -> None:
-    _flip(path, 0.7)
-
-
-def _flip(path: Path, where: float) -> None:
-    data = bytearray(path.read_bytes())
-    data[int(where * len(data))] ^= 1
-    path.write_bytes(bytes(data))
-
-
-def delete(path: Path, outside: Path) -> None:
-    path.unlink()
-
-
-def folder(path: Path, outside: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def link_to_a_copy_outside(path: Path, outside: Path) -> None:
-    path.rename(outside)
-    path.symlink_to(outside)
-
-
-def link_to_nothing(path: Path, outside: Path) -> None:
-    path.unlink()
-    path.symlink_to("nothing")
-
-
-DAMAGES = (truncate, empty, flip_early, flip_late, delete, folder, link_to_a_copy_outside, link_to_nothing)
-WAYS = pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 
 
 def files_of_checkpoint() -> list[str]:

@@ -6,19 +6,14 @@ import dataclasses
 import json
 import shutil
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import lake
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-try:
-    import lake
-finally:
-    sys.path.pop(0)
+from lake_values import CELLS, optimal_values
 
 from hmx.agents.preferences import make_preferences
 from hmx.config import fields
@@ -77,7 +72,7 @@ def test_scores_are_the_gaps_of_the_optimal_values_in_all_states(home: Path, tmp
     """V*(start) = .99^13, and so on for all 53 states and 4 actions, to the last bit."""
     ask = dataclasses.replace(EXACT, horizon=horizon)
     found = score_buffer(home / "all.npz", checkpoint=home / "runs" / "lake", ask=ask, out=tmp_path / "o").to_json()
-    rows, values = table(tmp_path / "o"), lake.optimal_values()[lake.CELLS]
+    rows, values = table(tmp_path / "o"), optimal_values()[CELLS]
     assert sorted(rows["index"]) == list(range(53)) and list(rows["birth"]) == sorted(rows["birth"])
     values = values[rows["index"]]
     np.testing.assert_allclose(values.max(), 0.99**0, rtol=1e-6)
@@ -175,7 +170,7 @@ def test_a_horizon_that_ends_before_the_episodes_do(home: Path, tmp_path: Path) 
     assert any("cut by the horizon" in warning for warning in found["warnings"])
     valued = dataclasses.replace(short, bootstrap=True)
     score_buffer(home / "all.npz", checkpoint=run, ask=valued, out=tmp_path / "v")
-    values = lake.optimal_values()[lake.CELLS]
+    values = optimal_values()[CELLS]
     gaps = np.abs(values - values.max(1, keepdims=True)).sum(1) / 3
     rows = table(tmp_path / "v")
     np.testing.assert_allclose(rows["score"], gaps[rows["index"]], atol=1e-6)  # exact values make up for the horizon
@@ -236,7 +231,7 @@ def test_a_run_without_a_buffer_collects_positions(home: Path, tmp_path: Path) -
     steps = made.env_states["steps"]
     np.testing.assert_array_equal(steps[16:], np.where(ended[:-16], 0, steps[:-16] + 1))
     # |r + gamma V(s') - V(s)| by the table
-    value = lake.optimal_values().max(1)
+    value = optimal_values().max(1)
     following = np.where(ended[:-16], 0.0, value[cells[16:]])
     wanted = np.abs(made.items["reward_tp1"][:-16] + 0.99 * following - value[cells[:-16]])
     np.testing.assert_allclose(made.td_errors[:-16], wanted, atol=1e-6)

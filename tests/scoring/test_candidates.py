@@ -96,6 +96,7 @@ def test_the_cost_is_actions_times_rollouts_times_horizon(options, expected):
     assert env_steps(Options(rollouts=4, horizon=10, **options), TWO, 7) == 7 * expected * 40
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("actions", ["all", "single", "sampled", "topk"])
 def test_of_two_actions_the_other_one_is_tried_whichever_was_taken(actions):
     """Compiled, and for many positions: XLA 0.10.2 made nothing of the alternative to action 0 on a CPU."""

@@ -6,27 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lake_values import CELLS, GAMMA, optimal_values
 
-from hmx.env.frozenlake import LAKE, SIDE, make_frozenlake
+from hmx.env.frozenlake import SIDE, make_frozenlake
 from hmx.scoring import Options, Positions, compare, make_policy, play, q_gap
-
-GAMMA = np.float32(0.99)
-CELLS = np.array([i for i, letter in enumerate("".join(LAKE)) if letter in "SF"], np.int32)
-
-
-@cache
-def optimal_values():
-    """Value iteration in float32, so that sums of one reward times powers of gamma agree to the bit: `[64, 4]`."""
-    letters, values = "".join(LAKE), np.zeros((SIDE * SIDE, 4), np.float32)
-    for _ in range(200):
-        best = values.max(1)
-        for cell in CELLS:
-            for action, (down, right) in enumerate([(0, -1), (1, 0), (0, 1), (-1, 0)]):
-                row = min(max(cell // SIDE + down, 0), SIDE - 1)
-                col = min(max(cell % SIDE + right, 0), SIDE - 1)
-                there = SIDE * row + col
-                values[cell, action] = {"G": np.float32(1), "H": np.float32(0)}.get(letters[there], GAMMA * best[there])
-    return values
 
 
 def everywhere(env, taken):
