@@ -49,7 +49,13 @@ def _gymnax(cfg: EnvConfig) -> Env:
     return make_gymnax(cfg.id, cfg.max_steps)
 
 
-EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {"gymnax": _gymnax}
+def _smax(cfg: EnvConfig) -> Env:
+    from hmx.env.smax import make_smax  # of an optional extra
+
+    return make_smax(cfg.id, step_limit(cfg))
+
+
+EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {"gymnax": _gymnax, "smax": _smax}
 """By what stands before the slash of an id."""
 
 
