@@ -76,7 +76,7 @@ def learn_facts(env_id: str, facts: EnvFacts) -> None:
 
 
 def facts_known(cfg: EnvConfig) -> bool:
-    """Whether `env_facts` knows the environment: it is built in, a battle of SMAX, or an extra's that has been built."""
+    """Whether `env_facts` knows the environment: built in, of SMAX, or an extra's that has been built."""
     return cfg.id in ENV_IDS or cfg.id in _measured or smax_facts.scenario(cfg.id) is not None
 
 

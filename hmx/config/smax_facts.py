@@ -31,7 +31,7 @@ LIMIT = 100
 
 _OTHER_UNIT, _OWN_UNIT = 13, 10  # numbers that a unit sees of another, and of itself
 _ACTIONS = 5  # four directions and standing still; one more for each enemy that may be attacked
-# State, of the battle: a unit's position, alive, team, health, type, cooldown, movement and attack; steps (twice) and the end.
+# State: of a unit its position, life, team, health, type, cooldown, movement and attack; steps (twice) and the end.
 _UNIT_BYTES, _BATTLE_BYTES = 34, 9
 _ENEMY_BYTES = 12  # where an enemy is headed, and whom it attacked last
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import jax
 
-from hmx.config.env_facts import EnvFacts, extra_of, learn_facts, step_limit
+from hmx.config.env_facts import EnvFacts, extra_of, facts_known, learn_facts, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
@@ -67,7 +67,8 @@ def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:
     """
     if extra := extra_of(cfg.id):
         env = EXTRAS[extra](cfg)
-        learn_facts(cfg.id, _measured(env))
+        if not facts_known(cfg):
+            learn_facts(cfg.id, _measured(env))
         return repeated(env, cfg.action_repeat)
     if cfg.id not in FACTORIES:
         near = difflib.get_close_matches(cfg.id, FACTORIES, n=1)

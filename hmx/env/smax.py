@@ -1,4 +1,4 @@
-"""SMAX of JaxMARL (github.com/FLAIROx/JaxMARL, Rutherford et al. 2024), version 0.2, behind the contract of `hmx.env`."""
+"""SMAX of JaxMARL (github.com/FLAIROx/JaxMARL, Rutherford et al. 2024), version 0.2, behind our contract."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.config.smax_facts import LIMIT, PREFIX, SCENARIOS, unknown
+from hmx.config.textfile import quoted
 from hmx.env.autoreset import TeamGame, batched
 from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import HmxError
@@ -41,7 +42,7 @@ def make_smax(env_id: str, max_steps: int) -> Env:
         HmxError: JaxMARL is missing or not of version 0.2, or there is no such scenario.
     """
     if problem := unknown(env_id):
-        raise HmxError(f"{env_id}: {problem.message}", f"try {problem.suggestion}")
+        raise HmxError(f"{quoted(env_id)}: {problem.message}", problem.suggestion)
     allies, enemies = SCENARIOS[env_id.removeprefix(PREFIX)]
     smax = _made(env_id.removeprefix(PREFIX))
     spec = EnvSpec(
