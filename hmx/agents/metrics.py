@@ -10,6 +10,7 @@ from hmx.env.protocol import EnvSpec
 from hmx.types import Array, Max, Mean, Metric, Metrics, Sum, Timestep
 
 KINDS: dict[str, type[Mean] | type[Max] | type[Sum]] = {"mean": Mean, "max": Max, "sum": Sum}
+EPISODE = "episode"
 
 
 class Episode(NamedTuple):
@@ -27,10 +28,11 @@ class Episode(NamedTuple):
 def info_name(key: str) -> tuple[str, str]:
     """Name and kind of a key in `Timestep.info`: `wins_sum` is (`wins`, `sum`).
 
-    Kinds are `mean`, `max` and `sum`; a key without one has an empty kind and keeps its name.
+    Kinds are `mean`, `max`, `sum`, and `episode`, a mean over the episodes that end with the step; a key without one
+    has an empty kind and keeps its name.
     """
     name, _, kind = key.rpartition("_")
-    return (name, kind) if kind in KINDS else (key, "")
+    return (name, kind) if kind in (*KINDS, EPISODE) else (key, "")
 
 
 def step_metrics(spec: EnvSpec, action_t: Array, timestep: Timestep, episode: Episode) -> Metrics:
@@ -42,7 +44,8 @@ def step_metrics(spec: EnvSpec, action_t: Array, timestep: Timestep, episode: Ep
     for key, value in timestep.info.items():
         name, kind = info_name(key)
         if kind:
-            metrics[name if "/" in name else f"stats/{name}"] = KINDS[kind].of(value)
+            metric = Mean.of(value, where=done) if kind == EPISODE else KINDS[kind].of(value)
+            metrics[name if "/" in name else f"stats/{name}"] = metric
     metrics["train/mean_reward"] = Mean.of(timestep.reward.sum(-1))
     metrics["train/mean_episode_return"] = Mean.of(episode.total, where=done)
     metrics["train/mean_episode_length"] = Mean.of(episode.length, where=done)

@@ -31,6 +31,7 @@ class PolicyTable:
         """A table as wide as it needs to be."""
         wide = options.max_width >= 72
         staged = any(row.stage_mean is not None for row in self._rows)
+        winnable = any(row.wins is not None for row in self._rows)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0))
         table.add_column("agent", no_wrap=True)
         columns = [
@@ -38,13 +39,13 @@ class PolicyTable:
             *(["95 %"] if wide else []),
             *(["stage", *(["median", "best"] if wide else [])] if staged else []),
         ]
-        for name in [*columns, "length", *(["wins"] if staged else [])]:
+        for name in [*columns, "length", *(["wins"] if winnable else [])]:
             table.add_column(name, justify="right", no_wrap=True)
         for row in self._rows:
-            table.add_row(*self._cells(row, wide, staged), style="" if row.policy == "random" else "bold")
+            table.add_row(*self._cells(row, wide, staged, winnable), style="" if row.policy == "random" else "bold")
         yield table
 
-    def _cells(self, row: PolicyStats, wide: bool, staged: bool) -> Iterator[str]:
+    def _cells(self, row: PolicyStats, wide: bool, staged: bool, winnable: bool) -> Iterator[str]:
         name = self._names.get(row.policy, row.policy)
         seeds = {other.seed for other in self._rows if other.seed is not None}
         yield f"{name} {row.seed}" if row.seed is not None and len(seeds) > 1 else name
@@ -57,7 +58,7 @@ class PolicyTable:
                 yield _number(row.stage_median, ".0f")
                 yield _number(row.stage_max, "d")
         yield f"{row.length_mean:.0f}"
-        if staged:
+        if winnable:
             yield "" if row.wins is None else f"{row.wins}/{row.episodes}" if wide else str(row.wins)
 
 

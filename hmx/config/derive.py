@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hmx.config import q_rules, switches
+from hmx.config import q_rules, smax_facts, switches
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.divisors import neighbours
-from hmx.config.env_facts import extra_of, step_limit
+from hmx.config.env_facts import extra_of, own_agents, step_limit
 from hmx.config.fields import FIELDS, get
 from hmx.config.hypers import SCHEDULED
 from hmx.config.limits import LIMITS
@@ -18,7 +18,7 @@ from hmx.config.problem import Problem, error
 from hmx.config.schema import ENV_IDS, Config
 
 SEVERAL_AGENTS = ("rendezvous",)
-"""The environments that take more than one agent."""
+"""The environments with as many agents as the configuration says."""
 
 
 class Derived(NamedTuple):
@@ -152,8 +152,10 @@ def _ranges(cfg: Config, bad: set[str]) -> Iterator[Problem]:
 def _names(cfg: Config) -> Iterator[Problem]:
     if cfg.env.id not in ENV_IDS and not extra_of(cfg.env.id):
         near = nearest(cfg.env.id, ENV_IDS)
-        words = f"no such environment; known are {', '.join(ENV_IDS)}, and gymnax/NAME of hmx[gymnax]"
-        yield Problem("unknown_env", ("env.id",), words, f"env.id={near or ENV_IDS[0]}")
+        words = f"no such environment; known are {', '.join(ENV_IDS)}, gymnax/NAME of hmx[gymnax], and smax/SCENARIO "
+        yield Problem("unknown_env", ("env.id",), f"{words}of hmx[smax]", f"env.id={near or ENV_IDS[0]}")
+    elif unknown := smax_facts.unknown(cfg.env.id):
+        yield unknown
     elif cfg.net.kind == "cells" and (cfg.env.id != "hackmatrix" or cfg.env.obs != "packed"):
         yield Problem(
             "net_kind",
@@ -166,10 +168,7 @@ def _names(cfg: Config) -> Iterator[Problem]:
             words = f"an exponential schedule only falls, and {name} would end above its start"
             works = f"algo.{schedule}=linear or algo.{end}=1.0"
             yield Problem("schedule_rises", (f"algo.{end}", f"algo.{schedule}"), words, works)
-    known = cfg.env.id in ENV_IDS or extra_of(cfg.env.id)
-    if cfg.env.num_agents > 1 and known and cfg.env.id not in SEVERAL_AGENTS:
-        words = f"{cfg.env.id} has one agent; several have {', '.join(SEVERAL_AGENTS)}"
-        yield Problem("num_agents", ("env.num_agents", "env.id"), words, "env.num_agents=1")
+    yield from _agents(cfg)
     if cfg.algo.clip_vf_eps > 0 and cfg.algo.value_target == "two_hot":
         keys = ("algo.clip_vf_eps", "algo.value_target")
         yield Problem("clip_two_hot", keys, "a two_hot value cannot be clipped", "algo.clip_vf_eps=0")
@@ -181,6 +180,16 @@ def _names(cfg: Config) -> Iterator[Problem]:
         yield Problem("run_name", ("run.name",), words, f"run.name={clean_run_name(cfg.run.name)}")
     if not cfg.run.root:
         yield Problem("run_root", ("run.root",), "must name a folder", "run.root=runs")
+
+
+def _agents(cfg: Config) -> Iterator[Problem]:
+    keys, fixed = ("env.num_agents", "env.id"), own_agents(cfg.env.id)
+    if fixed and cfg.env.num_agents != fixed:
+        yield Problem("num_agents", keys, f"{cfg.env.id} has {fixed} agents", f"env.num_agents={fixed}")
+    known = cfg.env.id in ENV_IDS or (extra_of(cfg.env.id) and not cfg.env.id.startswith(smax_facts.PREFIX))
+    if cfg.env.num_agents > 1 and known and cfg.env.id not in SEVERAL_AGENTS:
+        words = f"{cfg.env.id} has one agent; several have {', '.join(SEVERAL_AGENTS)}, and those of smax"
+        yield Problem("num_agents", keys, words, "env.num_agents=1")
 
 
 def _sizes(cfg: Config) -> Iterator[Problem]:

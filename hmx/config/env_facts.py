@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hmx.config import smax_facts
 from hmx.config.schema import ENV_IDS, EnvConfig
 
 
@@ -46,11 +47,11 @@ OWN_LIMITS = {"pendulum": 200, "cartpole": 500}
 
 def step_limit(cfg: EnvConfig) -> int:
     """Steps after which an episode is truncated, those of an action that lasts several counted each; 0 never."""
-    own = OWN_LIMITS.get(cfg.id, 0)
+    own = smax_facts.LIMIT if smax_facts.scenario(cfg.id) else OWN_LIMITS.get(cfg.id, 0)
     return min(cfg.max_steps or own, own) if own else cfg.max_steps
 
 
-EXTRAS = ("gymnax",)
+EXTRAS = ("gymnax", "smax")
 """Optional extras that bring environments; an id of theirs is `EXTRA/NAME`."""
 
 _measured: dict[str, EnvFacts] = {}
@@ -63,14 +64,20 @@ def extra_of(env_id: str) -> str:
     return extra if extra in EXTRAS and slash and name else ""
 
 
+def own_agents(env_id: str) -> int:
+    """The number of agents that the environment itself fixes; 0 where the configuration chooses, or there is one."""
+    found = smax_facts.scenario(env_id)
+    return found[0] if found else 0
+
+
 def learn_facts(env_id: str, facts: EnvFacts) -> None:
     """Keeps the facts of an extra's environment, for `env_facts`; they follow from the id alone."""
     _measured[env_id] = facts
 
 
 def facts_known(cfg: EnvConfig) -> bool:
-    """Whether `env_facts` knows the environment: it is built in, or an extra's that has been built."""
-    return cfg.id in ENV_IDS or cfg.id in _measured
+    """Whether `env_facts` knows the environment: built in, of SMAX, or an extra's that has been built."""
+    return cfg.id in ENV_IDS or cfg.id in _measured or smax_facts.scenario(cfg.id) is not None
 
 
 _CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545
@@ -91,6 +98,9 @@ def env_facts(cfg: EnvConfig) -> EnvFacts:
             return EnvFacts(_FLAT, 4 * _FLAT, _FLAT, 28, state)
         board = Board(scalars=33, cells=2 * _CELLS + 1, features=_CELL_FEATURES)
         return EnvFacts(67, 4 * 67, _FLAT, 28, state, board, decode=_CELLS * _CELL_FEATURES)
+    if units := smax_facts.scenario(cfg.id):
+        size, actions, state = smax_facts.sizes(*units)
+        return EnvFacts(size, 4 * size, size, actions, state)
     if cfg.id == "rendezvous":
         size = 11 + cfg.num_agents
         return EnvFacts(size, 4 * size, size, 3, 5 + 5 * cfg.num_agents)

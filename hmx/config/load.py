@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hmx.config import codec, derive, presets
 from hmx.config.autoscale import auto_scale
 from hmx.config.coerce import show
+from hmx.config.env_facts import own_agents
 from hmx.config.fields import FIELDS, SECTIONS, get, replace
 from hmx.config.names import nearest
 from hmx.config.problem import UNKNOWN, Problem, error
@@ -28,7 +29,8 @@ _CHECK = "check the path and its permissions"
 class Loaded(NamedTuple):
     """A configuration and, for every dotted key, where its value came from.
 
-    Origins read `default`, `preset quick`, `run.toml:12`, `HMX_ALGO_GAMMA`, `--set` or the flag, as `--num-envs`.
+    Origins read `default`, `preset quick`, `run.toml:12`, `HMX_ALGO_GAMMA`, `--set` or the flag, as `--num-envs`; that
+    of a value which the environment fixes reads `env.id`.
     """
 
     config: Config
@@ -93,7 +95,7 @@ def load(
     _add_environ(layers, os.environ if environ is None else environ)
     _add_sets(layers, sets)
     _add_flags(layers, flags or {})
-    cfg = replace(Config(), layers.values)
+    cfg = _with_own_agents(replace(Config(), layers.values), layers)
     problems = layers.problems
     if check:
         scaled = auto_scale(cfg, layers.origins)[0] if cfg.algo.auto_scale else cfg
@@ -102,6 +104,15 @@ def load(
     if problems:
         raise error(problems, {key: show(get(cfg, key)) for key in FIELDS}, layers.origins)
     return Loaded(cfg, layers.origins)
+
+
+def _with_own_agents(cfg: Config, layers: _Layers) -> Config:
+    """The number of agents where the environment fixes it and nobody has said another."""
+    fixed = own_agents(cfg.env.id)
+    if not fixed or layers.origins["env.num_agents"] != DEFAULT:
+        return cfg
+    layers.origins["env.num_agents"] = "env.id"
+    return replace(cfg, {"env.num_agents": fixed})
 
 
 def read_file(file: Path) -> codec.Parsed:

@@ -31,13 +31,15 @@ class TeamGame(NamedTuple):
     """One game of several agents, unbatched: everything but `core` leads with the agents, `[A, ...]`.
 
     `move(core, action, key) -> (core, terms, agent_done)`. The episode terminates when all agents are done; one that
-    is done stays so, is paid nothing more, and its actions have no effect.
+    is done stays so, is paid nothing more, and its actions have no effect. `info(core)` is what else there is to report
+    of the state that a step led to, without the axis of agents; see `hmx.agents.metrics` for its keys.
     """
 
     start: Callable[[Key], Core]
     move: Callable[[Core, Array, Key], tuple[Core, dict[str, Array], Array]]
     observe: Callable[[Core], Array]
     legal: Callable[[Core], Array]
+    info: Callable[[Core], dict[str, Array]] = lambda core: {}
 
 
 class BatchState(NamedTuple):
@@ -61,7 +63,8 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         obs = jax.vmap(team.observe)(core)
         terms = dict.fromkeys(spec.reward_terms, nothing)
         legal = jax.vmap(team.legal)(core)
-        timestep = _timestep(obs, legal, obs, legal, terms, ended, ended, nothing > 0)
+        info = jax.vmap(team.info)(core)
+        timestep = _timestep(obs, legal, obs, legal, terms, ended, ended, nothing > 0, info)
         return BatchState(core, jnp.zeros(keys.shape, jnp.int32)), timestep
 
     def step(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
@@ -74,7 +77,8 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         obs, legal = jax.vmap(team.observe)(core), jax.vmap(team.legal)(core)
         final_obs = jax.vmap(team.observe)(moved)
         final_legal = select(truncated, jax.vmap(team.legal)(moved), legal)
-        timestep = _timestep(obs, legal, final_obs, final_legal, terms, terminated, truncated, agent_done)
+        info = jax.vmap(team.info)(moved)
+        timestep = _timestep(obs, legal, final_obs, final_legal, terms, terminated, truncated, agent_done, info)
         return BatchState(core, jnp.where(done, 0, steps)), timestep
 
     return Env(spec, reset, step)
@@ -102,6 +106,7 @@ def _timestep(
     terminated: Array,
     truncated: Array,
     agent_done: Array,
+    info: dict[str, Array],
 ) -> Timestep:
     terms = {name: value.astype(jnp.float32) for name, value in terms.items()}
     return Timestep(
@@ -114,5 +119,5 @@ def _timestep(
         truncated=truncated,
         agent_done=agent_done,
         terms={name: value.sum(-1) for name, value in terms.items()},
-        info={},
+        info=info,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import jax
 
-from hmx.config.env_facts import EnvFacts, extra_of, learn_facts, step_limit
+from hmx.config.env_facts import EnvFacts, extra_of, facts_known, learn_facts, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
@@ -49,7 +49,13 @@ def _gymnax(cfg: EnvConfig) -> Env:
     return make_gymnax(cfg.id, cfg.max_steps)
 
 
-EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {"gymnax": _gymnax}
+def _smax(cfg: EnvConfig) -> Env:
+    from hmx.env.smax import make_smax  # of an optional extra
+
+    return make_smax(cfg.id, step_limit(cfg))
+
+
+EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {"gymnax": _gymnax, "smax": _smax}
 """By what stands before the slash of an id."""
 
 
@@ -61,7 +67,8 @@ def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:
     """
     if extra := extra_of(cfg.id):
         env = EXTRAS[extra](cfg)
-        learn_facts(cfg.id, _measured(env))
+        if not facts_known(cfg):
+            learn_facts(cfg.id, _measured(env))
         return repeated(env, cfg.action_repeat)
     if cfg.id not in FACTORIES:
         near = difflib.get_close_matches(cfg.id, FACTORIES, n=1)

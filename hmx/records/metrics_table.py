@@ -129,7 +129,8 @@ _ACTIONS = (
 _STATS = (
     MetricInfo("stats/highest_stage", "stage", "up", "max", "highest stage reached in any environment"),
     MetricInfo("stats/stages_completed", "stages", "up", "sum", "stages completed"),
-    MetricInfo("stats/wins", "games", "up", "sum", "games won, by completing stage 8"),
+    MetricInfo("stats/wins", "games", "up", "sum", "games won: by completing stage 8, in SMAX by killing every enemy"),
+    MetricInfo("stats/win_rate", "share", "up", "mean", "share of the episodes that ended which were won; SMAX only"),
     MetricInfo("stats/undo_stages", "stages", "none", "sum", "stages completed by way of UNDO, a loophole"),
     MetricInfo("stats/deaths", "games", "down", "sum", "games lost"),
     MetricInfo("stats/overflow", "entities", "down", "sum", "enemies and transmissions that found no free slot"),

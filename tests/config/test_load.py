@@ -191,8 +191,8 @@ def test_all_problems_of_all_layers_come_at_once(tmp_path):
         "env.max_steps = -1 (HMX_ENV_MAX_STEPS): must be 0 or more; try env.max_steps=0",
         "algo.clip_eps = 0.0 (--set): must be above 0; try algo.clip_eps=1.0",
         "env.id = hackmatirx (my.toml:6): no such environment; known are hackmatrix, counting, corridor, frozenlake, "
-        "frozenlake-slippery, recall, rendezvous, pendulum, cartpole, and gymnax/NAME of hmx[gymnax]; "
-        "try env.id=hackmatrix",
+        "frozenlake-slippery, recall, rendezvous, pendulum, cartpole, gymnax/NAME of hmx[gymnax], and smax/SCENARIO of "
+        "hmx[smax]; try env.id=hackmatrix",
     ]
 
 
@@ -349,17 +349,19 @@ def test_every_preset_runs(name):
     assert [w.code for w in derive.warnings(loaded.config)] == meant.get(name, []) or name == presets.DEFAULT
     assert presets.summary(name)
     assert codec.resolve(presets.values(name))[1] == []
-    changed = {key for key, origin in loaded.origins.items() if origin != "default"}
+    changed = {key for key, origin in loaded.origins.items() if origin not in ("default", "env.id")}
     assert changed == set(presets.values(name))
 
 
 def test_presets_are_for_what_their_names_say():
     assert presets.names() == (
-        "default", "brax", "dqn", "lake", "metta", "quick", "scs", "scs-doc", "sound", "tiny",
+        "default", "brax", "dqn", "lake", "metta", "quick", "scs", "scs-doc", "smax", "smax-vdn", "sound", "tiny",
     )  # fmt: skip
     assert load("tiny", environ={}).config.env.id == "corridor"
     assert load("quick", environ={}).config.env.id == "hackmatrix"
     assert load("lake", environ={}).config.env.id == "frozenlake"
+    for battle in ("smax", "smax-vdn"):
+        assert load(battle, environ={}, flags={"env.id": "smax/8m"}).config.env.num_agents == 8
     assert load("dqn", environ={}).config.algo.name == load("lake", environ={}).config.algo.name == "dqn"
 
 

@@ -5,9 +5,11 @@ import sys
 import pytest
 
 from hmx.config import derive
-from hmx.config.env_facts import extra_of, facts_known
+from hmx.config.env_facts import env_facts, extra_of, facts_known, step_limit
 from hmx.config.fields import replace
+from hmx.config.load import load
 from hmx.config.schema import Config, EnvConfig, RewardWeights
+from hmx.config.smax_facts import SCENARIOS
 from hmx.env.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.batch_source import read_source
@@ -15,6 +17,7 @@ from hmx.jobs.compute_config import compute_config
 from hmx.records.layout import stem_of
 
 NAME = "gymnax/CartPole-v1"
+BATTLE = "smax/3m"
 
 
 @pytest.fixture
@@ -27,8 +30,8 @@ def no_gymnax(monkeypatch):
 
 
 def test_an_id_is_that_of_an_extra_by_what_stands_before_the_slash():
-    assert [extra_of(name) for name in (NAME, "gymnax/", "gymnax", "hackmatrix", "gym/CartPole-v1")] == [
-        "gymnax", "", "", "", "",
+    assert [extra_of(name) for name in (NAME, BATTLE, "gymnax/", "gymnax", "hackmatrix", "gym/CartPole-v1")] == [
+        "gymnax", "smax", "", "", "", "",
     ]  # fmt: skip
     assert EXTRAS.keys() == {extra_of(f"{extra}/x") for extra in EXTRAS}
 
@@ -37,6 +40,51 @@ def test_a_missing_extra_gives_the_command_that_installs_it(no_gymnax):
     with pytest.raises(HmxError, match="package that is not installed: gymnax") as found:
         make_env(EnvConfig(id=NAME), RewardWeights())
     assert found.value.hint == "pip install 'hmx[gymnax]'" and found.value.exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("package", ["jaxmarl", "six"])
+def test_so_does_a_battle_of_smax(monkeypatch, capsys, package):
+    """Also where JaxMARL is there and one of the packages it needs is not."""
+    brax = "jaxmarl.environments.mabrax"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "jaxmarl"]:
+        monkeypatch.delitem(sys.modules, name)
+
+    class Found:
+        def find_spec(self, name, path, target=None):
+            if not name.startswith("jaxmarl"):
+                return None
+            assert sys.modules[brax] is None  # which would put other streams in the place of sys.stdout
+            print("Importing ...")
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    monkeypatch.setattr(sys, "meta_path", [Found(), *sys.meta_path])
+    with pytest.raises(HmxError, match=f"smax/... needs a package that is not installed: {package}") as found:
+        make_env(EnvConfig(id=BATTLE, num_agents=3), RewardWeights())
+    assert found.value.hint == "pip install 'hmx[smax]'" and found.value.exit_code == ExitCode.USAGE
+    assert brax not in sys.modules and capsys.readouterr().out == ""
+
+
+def test_a_battle_of_smax_is_known_without_having_it():
+    """Its sizes follow from who fights whom; how many agents there are is taken from there unless somebody says."""
+    cfg = load(environ={}, flags={"env.id": BATTLE}).config
+    assert cfg.env.num_agents == 3 and facts_known(cfg.env)
+    assert (env_facts(cfg.env).obs_size, env_facts(cfg.env).num_actions, step_limit(cfg.env)) == (75, 8, 100)
+    assert step_limit(EnvConfig(id=BATTLE, max_steps=30)) == 30
+    (problem,) = derive.problems(replace(cfg, {"env.num_agents": 2}))
+    assert (problem.code, problem.suggestion) == ("num_agents", "env.num_agents=3")
+    with pytest.raises(HmxError, match="smax/8m has 8 agents"):
+        load(environ={}, flags={"env.id": "smax/8m"}, sets=["env.num_agents=3"])
+
+
+@pytest.mark.parametrize(("scenario", "near"), [("3M", "3m"), ("2s3", "2s3z"), ("\x1b[31m", "3m")])
+def test_an_unknown_scenario_is_refused_with_all_there_are(scenario, near):
+    cfg = replace(Config(), {"env.id": f"smax/{scenario}"})
+    (problem,) = derive.problems(cfg)
+    assert problem.code == "unknown_env" and all(name in problem.message for name in SCENARIOS)
+    assert problem.suggestion == f"env.id=smax/{near}"
+    with pytest.raises(HmxError, match="27m_vs_30m, 3s5z_vs_3s6z") as found:
+        make_env(cfg.env, RewardWeights())
+    assert "\x1b" not in found.value.message
 
 
 @pytest.mark.parametrize(("module", "package"), [("to_gymnax", "gymnax"), ("to_gymnasium", "gymnasium")])

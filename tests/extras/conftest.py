@@ -4,8 +4,13 @@ import jax
 import pytest
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def as_other_libraries_expect():
-    """Their code promotes ranks and reads keys twice, which is refused elsewhere."""
-    with jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
-        yield
+    """Their code promotes ranks and reads keys twice, which is refused elsewhere; in every thread, so no context."""
+    changes = {"jax_numpy_rank_promotion": "allow", "jax_debug_key_reuse": False}
+    before = {name: getattr(jax.config, name) for name in changes}
+    for name, value in changes.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)

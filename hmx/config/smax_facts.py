@@ -1,0 +1,57 @@
+"""The scenarios of SMAX and the sizes that follow from them, known without JaxMARL (and so without JAX)."""
+
+from __future__ import annotations
+
+from hmx.config.names import nearest
+from hmx.config.problem import Problem
+
+PREFIX = "smax/"
+"""What an id begins with; the rest is a scenario."""
+
+SCENARIOS: dict[str, tuple[int, int]] = {
+    "3m": (3, 3),
+    "2s3z": (5, 5),
+    "25m": (25, 25),
+    "3s5z": (8, 8),
+    "8m": (8, 8),
+    "5m_vs_6m": (5, 6),
+    "10m_vs_11m": (10, 11),
+    "27m_vs_30m": (27, 30),
+    "3s5z_vs_3s6z": (8, 9),
+    "3s_vs_5z": (3, 5),
+    "6h_vs_8z": (6, 8),
+    "smacv2_5_units": (5, 5),
+    "smacv2_10_units": (10, 10),
+    "smacv2_20_units": (20, 20),
+}
+"""Allies and enemies in each of JaxMARL 0.2; a test holds them, and the sizes, against JaxMARL itself."""
+
+LIMIT = 100
+"""Steps after which a battle is cut: a part of the published task."""
+
+_OTHER_UNIT, _OWN_UNIT = 13, 10  # numbers that a unit sees of another, and of itself
+_ACTIONS = 5  # four directions and standing still; one more for each enemy that may be attacked
+# State: of a unit its position, life, team, health, type, cooldown, movement and attack; steps (twice) and the end.
+_UNIT_BYTES, _BATTLE_BYTES = 34, 9
+_ENEMY_BYTES = 12  # where an enemy is headed, and whom it attacked last
+
+
+def scenario(env_id: str) -> tuple[int, int] | None:
+    """Allies and enemies of `smax/NAME`; None for any other id, and for a scenario that there is not."""
+    return SCENARIOS.get(env_id.removeprefix(PREFIX)) if env_id.startswith(PREFIX) else None
+
+
+def sizes(allies: int, enemies: int) -> tuple[int, int, int]:
+    """Numbers in one ally's observation (float32), its actions, and bytes of the state of one battle."""
+    observation = _OTHER_UNIT * (allies - 1 + enemies) + _OWN_UNIT
+    state = _UNIT_BYTES * (allies + enemies) + _ENEMY_BYTES * enemies + _BATTLE_BYTES
+    return observation, _ACTIONS + enemies, state
+
+
+def unknown(env_id: str) -> Problem | None:
+    """The problem of an id `smax/NAME` whose scenario there is not; None for every other id."""
+    if not env_id.startswith(PREFIX) or scenario(env_id):
+        return None
+    near = nearest(env_id.removeprefix(PREFIX), SCENARIOS)
+    words = f"no such scenario; those of SMAX are {', '.join(SCENARIOS)}"
+    return Problem("unknown_env", ("env.id",), words, f"env.id={PREFIX}{near or '3m'}")

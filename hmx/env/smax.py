@@ -1,0 +1,130 @@
+"""SMAX of JaxMARL (github.com/FLAIROx/JaxMARL, Rutherford et al. 2024), version 0.2, behind our contract."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hmx.config.smax_facts import LIMIT, PREFIX, SCENARIOS, unknown
+from hmx.config.textfile import quoted
+from hmx.env.autoreset import TeamGame, batched
+from hmx.env.protocol import Env, EnvSpec
+from hmx.errors import HmxError
+from hmx.types import Array, Key
+
+INSTALL = "pip install 'hmx[smax]'"
+
+_BRAX = "jaxmarl.environments.mabrax"
+
+MOVES = ("north", "east", "south", "west", "stop")
+"""What every unit can do; a dead one can only stop. The rest is an attack on one enemy each, while it is in reach."""
+
+
+def make_smax(env_id: str, max_steps: int) -> Env:
+    """The battle `smax/SCENARIO` against JaxMARL's heuristic enemy, with its default rules.
+
+    Every ally is paid the reward of the team, also when it is dead: the share of the enemy's health that a step took,
+    and 1 for a victory. So the return of an episode, summed over agents, is at most two per ally. The battle terminates
+    when one side is dead; what its step limit ends is truncated. `info` says which episodes were won: all enemies are
+    dead and an ally is not.
+
+    Args:
+        env_id: such as `smax/3m`.
+        max_steps: steps after which an episode is truncated, at most the 100 of the published task; 0 for these.
+
+    Raises:
+        HmxError: JaxMARL is missing or not of version 0.2, or there is no such scenario.
+    """
+    if problem := unknown(env_id):
+        raise HmxError(f"{quoted(env_id)}: {problem.message}", problem.suggestion)
+    allies, enemies = SCENARIOS[env_id.removeprefix(PREFIX)]
+    smax = _made(env_id.removeprefix(PREFIX))
+    spec = EnvSpec(
+        id=env_id,
+        obs_shape=(int(smax.obs_size),),
+        obs_dtype=jnp.float32,
+        num_actions=len(MOVES) + enemies,
+        num_agents=allies,
+        max_steps=min(max_steps or LIMIT, LIMIT),
+        reward_terms=("damage", "win"),
+        action_groups=(("move", 0, 4), ("stop", 4, 5), ("attack", 5, 5 + enemies)),
+        action_names=(*MOVES, *(f"attack_{i}" for i in range(enemies))),
+    )
+    return batched(spec, _game(smax, allies))
+
+
+def _game(smax: Any, num_allies: int) -> TeamGame:
+    def start(key: Key) -> Any:
+        return _settled(smax.reset(key)[1])
+
+    def standing(core: Any) -> tuple[Array, Array]:
+        alive = core.state.unit_alive
+        return alive[:num_allies].any(), alive[num_allies:].any()
+
+    def move(core: Any, action: Array, key: Key) -> tuple[Any, dict[str, Array], Array]:
+        # step_env, not step: the latter would replace a finished battle by a new one here already
+        _, after, rewards, _, _ = smax.step_env(key, core, dict(zip(smax.agents, action, strict=True)))
+        ours, theirs = standing(after)
+        won = jnp.where(ours & ~theirs, smax.won_battle_bonus, 0.0)
+        everyone = jnp.ones(num_allies, jnp.float32)
+        terms = {"damage": (rewards[smax.agents[0]] - won) * everyone, "win": won * everyone}
+        return _settled(after), terms, jnp.full(num_allies, ~(ours & theirs))
+
+    def observe(core: Any) -> Array:
+        return _by_agent(smax, smax.get_obs(core)).astype(jnp.float32)
+
+    def legal(core: Any) -> Array:
+        return _by_agent(smax, smax.get_avail_actions(core)).astype(bool)
+
+    def info(core: Any) -> dict[str, Array]:
+        ours, theirs = standing(core)
+        won = (ours & ~theirs).astype(jnp.int32)
+        return {"wins_sum": won, "win_rate_episode": won}
+
+    return TeamGame(start, move, observe, legal, info)
+
+
+def _made(name: str) -> Any:
+    try:
+        with _quietly():
+            import jaxmarl
+            from jaxmarl.environments.smax import HeuristicEnemySMAX, map_name_to_scenario
+    except ModuleNotFoundError as error:
+        raise HmxError(f"smax/... needs a package that is not installed: {error.name}", INSTALL) from error
+    # before 0.2 the dead moved on and observations were scaled otherwise
+    if not jaxmarl.__version__.startswith("0.2."):
+        raise HmxError(f"the jaxmarl that is installed is {jaxmarl.__version__}, not 0.2", INSTALL)
+    return HeuristicEnemySMAX(scenario=map_name_to_scenario(name), max_steps=LIMIT)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keeps what JaxMARL says while it is imported from standard output, which is for data.
+
+    It prints which of its environments it finds, and its adapter of Brax replaces `sys.stdout` and `sys.stderr` for
+    good. So that one is not imported: nothing here needs it.
+    """
+    first = _BRAX not in sys.modules
+    if first:
+        sys.modules[_BRAX] = None  # type: ignore[assignment]  # what is None here is not found
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        if first:
+            del sys.modules[_BRAX]
+
+
+def _by_agent(smax: Any, of: dict[str, Array]) -> Array:
+    return jnp.stack([of[agent] for agent in smax.agents])
+
+
+def _settled(state: Any) -> Any:
+    """A state in types that no step changes: JaxMARL starts some fields as Python numbers."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), state)
