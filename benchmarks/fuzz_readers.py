@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+import fuzz_archives
 from fuzz_inputs import make_input
 
 from hmx.config.codec import to_toml
@@ -34,8 +35,9 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.game import scenario
 from hmx.jobs.scenario import read_scenario
-from hmx.records import artefact, checkpoints, jsonl, lock, meta
+from hmx.records import artefact, buffer_file, buffer_header, checkpoints, jsonl, lock, meta, score_file
 from hmx.records.layout import RunPaths
+from hmx.runs import buffers
 
 MAX_MESSAGE = 10_000  # characters
 
@@ -84,6 +86,20 @@ def read_metrics(path: Path) -> Any:
 def read_lock(path: Path) -> Any:
     """Who holds a run."""
     return lock.holding(RunPaths(path.parent.parent, path.parent.name))
+
+
+def read_buffer(path: Path) -> Any:
+    """A saved buffer as arrays, and how it differs from what a policy plays."""
+    if buffer_file.is_buffer(path):
+        buffer_file.read_header(path)
+    buffer = buffers.load(path)
+    return buffers.named(buffer), buffer_header.differences(buffer.header, Config())
+
+
+def read_scores(path: Path) -> Any:
+    """Scores, with their arrays and without."""
+    score_file.read(path, whole=False)
+    return score_file.read(path)
 
 
 def sealed(tree: Any) -> bytes:
@@ -180,8 +196,23 @@ def make_readers(folder: Path) -> dict[str, Reader]:
         Reader("metrics.jsonl", read_metrics, [as_lines(rows), as_lines(rows[:1])], from_lines, as_lines),
         Reader("meta.json", meta.read, [meta.to_text(about).encode()], json.loads, sealed),
         Reader("lock.json", read_lock, [sealed(owner)], json.loads, sealed),
+        Reader(
+            "buffer.npz",
+            read_buffer,
+            fuzz_archives.good_buffers(folder / "good"),
+            fuzz_archives.parse,
+            fuzz_archives.rebuild,
+        ),
+        Reader(
+            "scores.npz",
+            read_scores,
+            fuzz_archives.good_scores(folder / "good"),
+            fuzz_archives.parse,
+            fuzz_archives.rebuild,
+        ),
     ]
-    return dict(zip(("config", "scenario", "manifest", "metrics", "meta", "lock"), readers, strict=True))
+    names = ("config", "scenario", "manifest", "metrics", "meta", "lock", "buffer", "scores")
+    return dict(zip(names, readers, strict=True))
 
 
 class Tally:

@@ -35,13 +35,17 @@ _SIZES = {
     "frozenlake": (64, 4),
     "frozenlake-slippery": (64, 4),
     "recall": (4, 4),
+    "cartpole-discrete": (4, 2),
 }
 """Observation (float32) and actions of the small environments with one agent."""
+
+_STATE_BYTES = {"recall": 12, "cartpole-discrete": 20}
+"""Of those whose state is more than a number and the steps of the episode."""
 
 _CONTINUOUS = {"pendulum": (3, 1, 12), "cartpole": (4, 1, 20)}
 """Observation (float32), numbers of an action and bytes of the state of the environments with continuous actions."""
 
-OWN_LIMITS = {"pendulum": 200, "cartpole": 500}
+OWN_LIMITS = {"pendulum": 200, "cartpole": 500, "cartpole-discrete": 500}
 """Steps after which an episode of these environments ends at the latest: a part of the published task."""
 
 
@@ -108,4 +112,4 @@ def env_facts(cfg: EnvConfig) -> EnvFacts:
         size, dim, state = _CONTINUOUS[cfg.id]
         return EnvFacts(size, 4 * size, size, 0, state, action_dim=dim)
     size, actions = _SIZES[cfg.id]
-    return EnvFacts(size, 4 * size, size, actions, 12 if cfg.id == "recall" else 8)
+    return EnvFacts(size, 4 * size, size, actions, _STATE_BYTES.get(cfg.id, 8))

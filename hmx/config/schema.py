@@ -92,7 +92,7 @@ class EnvConfig:
     num_agents: int = opt(1, "agents in each environment, with shared parameters; only rendezvous takes more than 1")
     max_steps: int = opt(
         1000,
-        "steps after which an episode is truncated; 0 never; at most 200 for pendulum and 500 for cartpole",
+        "steps after which an episode is truncated; 0 never; at most 200 for pendulum and 500 for cart-poles",
         "steps",
     )
     action_repeat: int = opt(1, "steps of the environment that one action lasts, unless the episode ends", "steps")
@@ -368,5 +368,5 @@ REWARD_TERMS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RewardW
 
 ENV_IDS: tuple[str, ...] = (
     "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
-    "pendulum", "cartpole",
+    "pendulum", "cartpole", "cartpole-discrete",
 )  # fmt: skip

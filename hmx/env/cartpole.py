@@ -1,4 +1,4 @@
-"""Balancing a pole on a cart that is pushed with any force up to 10 N."""
+"""Balancing a pole on a cart that is pushed: with 10 N to the left or to the right, or with any force in between."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hmx.types import Array, Key
 GRAVITY, CART, POLE, HALF_LENGTH = 9.8, 1.0, 0.1, 0.5  # m/s^2, kg, kg, m
 MAX_FORCE, DT = 10.0, 0.02
 MAX_POSITION, MAX_ANGLE = 2.4, math.radians(12.0)
+ACTIONS = ("left", "right")
 
 
 class Cart(NamedTuple):
@@ -26,38 +27,51 @@ class Cart(NamedTuple):
     spin: Array
 
 
-def make_cartpole(max_steps: int) -> Env:
-    """The cart-pole of Barto, Sutton & Anderson (1983, IEEE Trans. SMC 13) with a continuous force.
+def make_cartpole(max_steps: int, discrete: bool) -> Env:
+    """The cart-pole of Barto, Sutton & Anderson (1983, IEEE Trans. SMC 13).
 
-    Constants, starts, Euler step and limits are those of Gym's CartPole-v1; there the force is 10 N to the left or to
-    the right, here it is the action, in [-1, 1], times 10 N. Every step pays 1. The episode terminates where the cart
-    leaves 2.4 m or the pole 12 degrees; the published task cuts it after 500 steps.
+    Constants, starts, Euler step and limits are those of Gym's CartPole-v1. There the force is 10 N to the left
+    (action 0) or to the right (1), and so it is here with `discrete`; otherwise it is the action, in [-1, 1], times
+    10 N. Every step pays 1. The episode terminates where the cart leaves 2.4 m or the pole 12 degrees; the published
+    task cuts it after 500 steps.
 
     Args:
         max_steps: steps after which an episode is truncated; 0 never.
+        discrete: whether there are two actions, and not a continuous one.
     """
+    names = ACTIONS if discrete else ()
     spec = EnvSpec(
-        id="cartpole",
+        id="cartpole-discrete" if discrete else "cartpole",
         obs_shape=(4,),
         obs_dtype=jnp.float32,
-        num_actions=0,
+        num_actions=len(names),
         num_agents=1,
         max_steps=max_steps,
         reward_terms=("upright",),
-        action_groups=(),
-        action_names=(),
-        action_dim=1,
+        action_groups=tuple((name, i, i + 1) for i, name in enumerate(names)),
+        action_names=names,
+        action_dim=0 if discrete else 1,
     )
 
     def start(key: Key) -> Cart:
         return Cart(*jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05))
 
-    return batched(spec, Game(start, move, lambda cart: jnp.stack(cart), lambda cart: jnp.ones(0, bool)))
+    move = move_left_or_right if discrete else move_by_force
+    return batched(spec, Game(start, move, lambda cart: jnp.stack(cart), lambda cart: jnp.ones(len(names), bool)))
 
 
-def move(cart: Cart, action: Array, key: Key) -> tuple[Cart, dict[str, Array], Array]:
-    """One Euler step of 0.02 s; `action [1]` in units of 10 N."""
-    force = MAX_FORCE * jnp.clip(action[0], -1.0, 1.0)
+def move_by_force(cart: Cart, action: Array, key: Key) -> tuple[Cart, dict[str, Array], Array]:
+    """One step; `action [1]` in units of 10 N."""
+    return _pushed(cart, MAX_FORCE * jnp.clip(action[0], -1.0, 1.0))
+
+
+def move_left_or_right(cart: Cart, action: Array, key: Key) -> tuple[Cart, dict[str, Array], Array]:
+    """One step; `action` 0 pushes with 10 N to the left, 1 to the right."""
+    return _pushed(cart, jnp.where(action == 1, MAX_FORCE, -MAX_FORCE))
+
+
+def _pushed(cart: Cart, force: Array) -> tuple[Cart, dict[str, Array], Array]:
+    """One Euler step of 0.02 s under a force in newtons."""
     sine, cosine = jnp.sin(cart.angle), jnp.cos(cart.angle)
     mass = CART + POLE
     push = (force + POLE * HALF_LENGTH * jnp.square(cart.spin) * sine) / mass

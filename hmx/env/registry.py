@@ -39,7 +39,8 @@ FACTORIES: dict[str, Callable[[EnvConfig, RewardWeights], Env]] = {
     "recall": lambda cfg, weights: make_recall(cfg.max_steps, cfg.recall_delay),
     "rendezvous": lambda cfg, weights: make_rendezvous(cfg.max_steps, cfg.num_agents),
     "pendulum": lambda cfg, weights: make_pendulum(step_limit(cfg)),
-    "cartpole": lambda cfg, weights: make_cartpole(step_limit(cfg)),
+    "cartpole": lambda cfg, weights: make_cartpole(step_limit(cfg), discrete=False),
+    "cartpole-discrete": lambda cfg, weights: make_cartpole(step_limit(cfg), discrete=True),
 }
 
 

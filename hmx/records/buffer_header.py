@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -143,7 +143,7 @@ def _count(value: Any) -> int:
 
 
 def _real(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:  # an integer may be beyond any float
         raise TypeError
     return float(value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hmx.records.sealed_arrays import ArrayForm, Bytes, Kind
 
 SCHEMA = 1
 KIND = Kind("hmx consequence scores", SCHEMA, "file of scores", "delete it, and score anew with the same command")
+_MAX_STEPS = 2**31 - 1
 FIELDS = ("request", "size", "total", "horizon", "lengths", "seconds", "compile_seconds")
 
 
@@ -44,9 +46,12 @@ def _judged(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> tuple[dict[
     kinds = {"request": str, "size": int, "total": int, "horizon": int, "lengths": list}
     if any(type(found[name]) is not kind for name, kind in kinds.items()) or not 0 <= found["size"] <= found["total"]:
         raise TypeError
-    if any(type(x) is not int for x in found["lengths"]):
+    if not found["lengths"] or any(type(x) is not int or not 0 <= x <= _MAX_STEPS for x in found["lengths"]):
         raise TypeError
-    if any(type(found[name]) not in (int, float) for name in ("seconds", "compile_seconds")):
+    if not 0 < found["horizon"] <= _MAX_STEPS:
+        raise TypeError
+    spent = [found[name] for name in ("seconds", "compile_seconds")]
+    if any(type(x) not in (int, float) or not 0 <= x <= sys.float_info.max for x in spent):
         raise TypeError
     if any(form.shape[:1] != (found["size"],) for form in forms.values()):
         raise ValueError(f"an array of it is not of {found['size']:,} rows")

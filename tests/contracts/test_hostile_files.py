@@ -24,7 +24,7 @@ try:
 finally:
     sys.path.pop(0)
 
-NAMES = ("config", "scenario", "manifest", "metrics", "meta", "lock")
+NAMES = ("config", "scenario", "manifest", "metrics", "meta", "lock", "buffer", "scores")
 DIGITS = "9" * 5000
 
 

@@ -1,4 +1,4 @@
-"""The environments with continuous actions against their published equations, and actions that last."""
+"""The control tasks against their published equations, and actions that last."""
 
 import math
 
@@ -31,7 +31,7 @@ def test_they_keep_the_contract(env_id):
     assert float(jnp.abs(walk.action_t).max()) > 1.0
 
 
-@pytest.mark.parametrize(("env_id", "own"), [("pendulum", 200), ("cartpole", 500)])
+@pytest.mark.parametrize(("env_id", "own"), [("pendulum", 200), ("cartpole", 500), ("cartpole-discrete", 500)])
 @pytest.mark.parametrize("given", [0, 50, 1000])
 def test_the_published_limit_can_only_be_shortened(env_id, own, given):
     assert made(env_id, max_steps=given).spec.max_steps == (50 if given == 50 else own)
@@ -69,7 +69,7 @@ def test_cartpole_moves_by_its_equations():
         alpha = (9.8 * math.sin(a) - math.cos(a) * temp) / (0.5 * (4 / 3 - 0.1 * math.cos(a) ** 2 / 1.1))
         acceleration = temp - 0.05 * alpha * math.cos(a) / 1.1
         x, v, a, w = x + 0.02 * v, v + 0.02 * acceleration, a + 0.02 * w, w + 0.02 * alpha
-        cart, terms, fallen = cartpole.move(cart, jnp.array([action]), key())
+        cart, terms, fallen = cartpole.move_by_force(cart, jnp.array([action]), key())
         np.testing.assert_allclose([float(q) for q in cart], [x, v, a, w], rtol=1e-4)
         assert (float(terms["upright"]), bool(fallen)) == (1.0, False)
 
@@ -79,7 +79,59 @@ def test_cartpole_moves_by_its_equations():
 )
 def test_cartpole_falls_at_its_limits(position, angle, fallen):
     cart = cartpole.Cart(jnp.float32(position), jnp.float32(0), jnp.float32(angle), jnp.float32(0))
-    assert bool(cartpole.move(cart, jnp.zeros(1), key())[2]) == fallen
+    assert bool(cartpole.move_by_force(cart, jnp.zeros(1), key())[2]) == fallen
+    for action in (0, 1):
+        assert bool(cartpole.move_left_or_right(cart, jnp.int32(action), key())[2]) == fallen
+
+
+def gymnasium_cartpole(state, action):
+    """The step of Gymnasium's CartPole-v1 (Euler), from its published source, in float64: state and terminated."""
+    x, x_dot, theta, theta_dot = state
+    gravity, masscart, masspole, length, force_mag, tau = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
+    force = force_mag if action == 1 else -force_mag
+    temp = (force + masspole * length * theta_dot**2 * np.sin(theta)) / (masscart + masspole)
+    theta_acc = (gravity * np.sin(theta) - np.cos(theta) * temp) / (
+        length * (4.0 / 3.0 - masspole * np.cos(theta) ** 2 / (masscart + masspole))
+    )
+    x_acc = temp - masspole * length * theta_acc * np.cos(theta) / (masscart + masspole)
+    state = np.array([x + tau * x_dot, x_dot + tau * x_acc, theta + tau * theta_dot, theta_dot + tau * theta_acc])
+    return state, bool(abs(state[0]) > 2.4 or abs(state[2]) > 12 * 2 * np.pi / 360)
+
+
+def steered(obs, num_envs):
+    """Pushes that keep the pole of the last environment up, and let that of all others fall."""
+    x, v, angle, spin = np.asarray(obs)[:, 0].T
+    wanted = 0.5 * x + v + 15.0 * angle + 3.0 * spin > 0
+    return np.where(np.arange(num_envs) == num_envs - 1, wanted, np.arange(num_envs) % 2)
+
+
+def test_discrete_cartpole_is_that_of_gymnasium():
+    """Whole episodes of three environments: two that fall to either side, and one that is cut standing."""
+    env, num_envs, limit = made("cartpole-discrete", max_steps=120), 3, 120
+    assert env.spec.action_names == ("left", "right") and env.spec.action_dim == 0
+    step = jax.jit(env.step)
+    state, timestep = env.reset(jax.random.split(key(), num_envs))
+    assert float(jnp.abs(timestep.obs).max()) <= 0.05
+    age, ends = np.zeros(num_envs, int), []
+    for t in range(limit):
+        # from float32 at every step: the pole is unstable, and rounding grows
+        before, action = np.asarray(timestep.obs, np.float64)[:, 0], steered(timestep.obs, num_envs)
+        state, timestep = step(
+            state, jnp.asarray(action, jnp.int32)[:, None], jax.random.split(jax.random.key(t), num_envs)
+        )
+        age += 1
+        for e in range(num_envs):
+            after, fallen = gymnasium_cartpole(before[e], action[e])
+            np.testing.assert_allclose(timestep.final_obs[e, 0], after, rtol=1e-5, atol=1e-6)
+            assert bool(timestep.terminated[e]) == fallen
+            assert bool(timestep.truncated[e]) == (age[e] == limit and not fallen)
+            assert float(timestep.reward[e, 0]) == 1.0
+            assert timestep.legal[e, 0].tolist() == [True, True]
+            if fallen or age[e] == limit:
+                ends.append((e, int(age[e]), fallen))
+                age[e] = 0
+    assert {e for e, _, fallen in ends if fallen} == {0, 1} and (2, limit, False) in ends
+    assert all(8 <= length <= 11 for _, length, fallen in ends if fallen)  # pushed one way only
 
 
 def test_an_action_lasts_until_the_episode_ends():

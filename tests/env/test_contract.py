@@ -10,7 +10,7 @@ from hmx.env.autoreset import TeamGame, batched
 from hmx.env.counting import make_counting
 from hmx.env.registry import make_env
 
-TINY = ("counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous")
+TINY = ("counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous", "cartpole-discrete")
 
 
 @pytest.mark.parametrize("max_steps", [7, 0])
