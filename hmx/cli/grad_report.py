@@ -150,7 +150,8 @@ def grad_report(
 
     spec = Spec(
         groups=groups, per_group=per_group, buckets=buckets, by=by or ("td" if replay else "reward_std"),
-        advantage=advantage, keys=keys, replay=replay, max_length=max_length, rank_zeros=rank_zeros, crossfit=crossfit, kl=kl, kl_coef=kl_coef,
+        advantage=advantage, keys=keys, replay=replay, max_length=max_length, rank_zeros=rank_zeros,
+        crossfit=crossfit, kl=kl, kl_coef=kl_coef,
     )  # fmt: skip
     check_reports(html, csv)
     eyes = Console(stderr=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from hmx.analysis.buckets import UNDEFINED, ZERO
-from hmx.analysis.measures import TOTAL
+from hmx.analysis.measures import TOTAL, Measures
 from hmx.analysis.spec import GradReport, Replayed
 
 CUT_SHARE = 0.05  # of episodes longer than the probe, above which their returns are not what the ranking means
@@ -45,11 +45,11 @@ def _findings(report: GradReport) -> Iterator[str]:
         yield from _about_components(report, names)
     main = next(iter(report.coefs))
     word, noise = _SHORT.get(main, main), whole.parts[main].noise
-    groups = f"{noise.groups} groups" + (f" of {report.spec.per_group} transitions" if report.replay else "")
+    unit = f"groups of {report.spec.per_group} transitions" if report.replay else "groups"
     if noise.scale is not None:
-        yield f"noise equals signal in the {word} gradient of {noise.scale:.3g} groups, and there are {groups}"
+        yield f"noise equals signal in the {word} gradient of {noise.scale:.3g} {unit}, and there are {noise.groups}"
     elif main in names:
-        yield f"the {word} gradient cannot be told from noise by {groups}"
+        yield f"the {word} gradient cannot be told from noise by {noise.groups} {unit}"
     yield from _about_buckets(report)
 
 
@@ -79,6 +79,18 @@ def _about_buckets(report: GradReport) -> Iterator[str]:
     else:
         draws = report.replay.draws[top.name]
         yield f"{top.name} has {top.weight:.0%} of the transitions, {draws:.0%} of the draws and {share}"
+    if len(report.coefs) == 1:
+        yield from _opposed_buckets(report.measures, next(iter(report.coefs)))
+
+
+def _opposed_buckets(measures: Measures, name: str) -> Iterator[str]:
+    """Of all pairs the one that costs most."""
+    pull = {b.name: b.weight * b.parts[name].norm for b in measures.buckets}
+    pairs = [
+        (cos * pull[a] * pull[b], cos, a, b) for a, b in combinations(pull, 2) if (cos := measures.cos[name][a][b])
+    ]
+    if pairs and (least := min(pairs))[1] < OPPOSED:
+        yield f"{least[2]} and {least[3]} oppose, cosine {least[1]:+.2f}"
 
 
 def warnings(report: GradReport) -> list[str]:

@@ -24,6 +24,7 @@ from hmx.jobs.evaluate import damage
 from hmx.jobs.grad_buffer import open_buffer
 from hmx.jobs.grad_source import Source, find
 from hmx.jobs.grad_training import STREAM
+from hmx.records.buffer_file import is_buffer
 from hmx.records.layout import DEFAULT_ROOT
 from hmx.runs.checkpoint import to_host
 from hmx.runs.compilation import enable_cache
@@ -131,6 +132,9 @@ def grad_report(
     check(spec)
     if all_checkpoints and checkpoint is not None:
         raise HmxError("--checkpoint names one, --all-checkpoints means all", "leave out either")
+    if Path(path).is_file() and is_buffer(Path(path)):
+        said = f"{path} is a saved buffer, and the network that would learn from it is in a run"
+        raise HmxError(said, f"hmx grad-report RUN --from-buffer {path}")
     source = find(path, root)
     cfg = source.cfg
     if not 0 <= agent < cfg.run.num_seeds:

@@ -320,10 +320,11 @@ def test_a_consequence_takes_something_to_compare_with():
         check_rank("consequence", spec._replace(num_actions=0), has_memory=False)
 
 
-def test_another_loss_is_refused():
-    cfg = configure("corridor", name="other")
-    with pytest.raises(HmxError, match="the loss of ppo, and this is other"):
-        make_reporter(cfg, make_env(cfg.env, RewardWeights()), SMALL)
+def test_nothing_is_replayed_by_ppo():
+    cfg = configure("corridor")
+    with pytest.raises(HmxError, match="ppo learns from what it has just played") as caught:
+        make_reporter(cfg, make_env(cfg.env, RewardWeights()), dataclasses.replace(SMALL, replay=True, by="td"))
+    assert caught.value.exit_code == ExitCode.USAGE and "--from-buffer" in caught.value.hint
 
 
 def test_another_policy_to_diverge_from(coin):
