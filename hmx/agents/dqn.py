@@ -139,12 +139,13 @@ def _act(
     """The best action, or the policy that the run ends with: a random one with probability `dqn.epsilon_end`."""
     del reset
     epsilon = 0.0 if greedy else parts.cfg.dqn.epsilon_end
-    return _decide(parts, state.params, epsilon, carry, obs, legal, key), carry
+    return decide(parts, state.params, epsilon, carry, obs, legal, key), carry
 
 
-def _decide(
+def decide(
     parts: Parts, params: Params, epsilon: float | Array, carry: Any, obs: Array, legal: Array, key: Key
 ) -> Decision:
+    """The best action or, with probability `epsilon`, a random one; arguments as of `Algorithm.act`."""
     del carry
     values = parts.net.values(params, obs)
     action = distributions.epsilon_greedy(key, values, legal, epsilon)
@@ -186,7 +187,7 @@ def _play(parts: Parts, state: TrainState, hypers: Hypers, key: Key) -> tuple[Tr
     """Act in every environment, and add what happens to the buffer."""
 
     def act(carry: Any, obs: Array, legal: Array, reset: Array, k_act: Key) -> tuple[Decision, Any]:
-        return _decide(parts, state.params, hypers["epsilon"], carry, obs, legal, k_act), carry
+        return decide(parts, state.params, hypers["epsilon"], carry, obs, legal, k_act), carry
 
     def play(now: tuple[Actors, ReplayState], step: tuple[Array, Any]) -> tuple[tuple[Actors, ReplayState], Metrics]:
         (actors, replay), (number, old) = now, step

@@ -157,9 +157,15 @@ def without_stored(replay: ReplayState) -> ReplayState:
 
 def _loss(parts: Parts, params: Params, batch: Batch, target: Array) -> tuple[Array, Array]:
     """The mean of the weighted losses, and the values `[B]` they are of."""
-    value = taken_value(parts, params, batch.items)
-    losses: Any = LOSSES[parts.cfg.dqn.loss](value, target)
+    losses, value = td_losses(parts, params, batch.items, target)
     return (batch.weights * losses).mean(), value
+
+
+def td_losses(parts: Parts, params: Params, items: Experience, target: Array) -> tuple[Array, Array]:
+    """The loss of each transition before its importance weight, and the value it is of, both `[B]`."""
+    value = taken_value(parts, params, items)
+    losses: Any = LOSSES[parts.cfg.dqn.loss](value, target)
+    return losses, value
 
 
 def _follow(parts: Parts, target: Params, params: Params, gradient_steps: Array) -> Params:

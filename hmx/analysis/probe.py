@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,13 +14,15 @@ from hmx.agents.collector import Actors, Policy, Rollout, collect, start
 from hmx.agents.rows import ROW_LEAVES, Batch, make_rows
 from hmx.agents.types import Params
 from hmx.analysis.buckets import Floats
+from hmx.analysis.stored import Stored, seed_of, start_at
 from hmx.config.schema import AlgoConfig
 from hmx.env.protocol import Env, EnvState
+from hmx.errors import HmxError
 from hmx.nets import Net
 from hmx.types import Array, Key, Timestep, Transition
 
 NO_LIMIT = 1024  # steps of a probe in an environment that sets no limit
-_AT_ONCE = 64  # steps played between two looks at who is still playing
+AT_ONCE = 64  # steps played between two looks at who is still playing
 
 
 class Probe(NamedTuple):
@@ -45,9 +47,10 @@ class Prober(NamedTuple):
 
     begin: Callable[[Any, Key], Actors]
     go_on: Callable[[Any, Actors, Key], tuple[Actors, Rollout]]
-    look: Callable[[Params, Any, Transition], tuple[Array, Any]]
+    look: Callable[[Params, Any, Transition], tuple[Array, Any]] | None  # where there may be another network
     num_steps: int
     limit: int  # steps at most
+    memory: Any  # empty: what the other network remembers at the start
     num_groups: int
     per_group: int
 
@@ -82,6 +85,7 @@ def make_prober(
     horizon: int,
     limit: int = 0,
     common: bool = False,
+    stored: Stored | None = None,
 ) -> Prober:
     """Compiles nothing yet.
 
@@ -94,16 +98,15 @@ def make_prober(
         horizon: steps of a training row, see `make_rows`.
         limit: steps of an episode at most; 0 takes the environment's own limit.
         common: see `grouped`.
+        stored: whose states are started from; None starts afresh.
+
+    Raises:
+        HmxError: the network has a memory, which stored states know nothing of.
     """
     together = grouped(env, per_group, common)
-    num_envs = num_groups * per_group
-    limit = limit or env.spec.max_steps or NO_LIMIT
-    limit = min(limit, env.spec.max_steps or limit)
-    num_rows = -(-min(limit, _AT_ONCE) // horizon)
+    limit = steps_at_most(env, limit)
+    num_rows = -(-min(limit, AT_ONCE) // horizon)
     num_steps = num_rows * horizon
-
-    def begin(state: Any, key: Key) -> Actors:
-        return start(together, num_envs, net.initial_carry((num_envs, env.spec.num_agents)), key)
 
     def go_on(state: Any, actors: Actors, key: Key) -> tuple[Actors, Rollout]:
         rows = num_rows if jax.tree.leaves(actors.carry) else 1
@@ -115,7 +118,27 @@ def make_prober(
         output, carry = net.unroll(params, carry, seen.obs_t, reset)
         return output.logits, carry
 
-    return Prober(jax.jit(begin), jax.jit(go_on), jax.jit(look), num_steps, limit, num_groups, per_group)
+    empty = net.initial_carry((num_groups * per_group, env.spec.num_agents))
+    if stored is not None and jax.tree.leaves(empty):
+        what = "episodes cannot begin in stored states: what a network with memory remembered there is lost"
+        raise HmxError(what, "leave out --from-buffer")
+    begin = make_begin(together, num_groups, per_group, empty, stored)
+    return Prober(begin, jax.jit(go_on), jax.jit(look), num_steps, limit, empty, num_groups, per_group)
+
+
+def steps_at_most(env: Env, limit: int) -> int:
+    """Steps that a probe plays at most; a `limit` of 0 takes the environment's own."""
+    limit = limit or env.spec.max_steps or NO_LIMIT
+    return min(limit, env.spec.max_steps or limit)
+
+
+def make_begin(
+    together: Env, num_groups: int, per_group: int, carry: Any, stored: Stored | None
+) -> Callable[[Any, Key], Actors]:
+    """How a probe starts: with resets of an environment of `grouped`, or in stored states, which its key chooses."""
+    if stored is None:
+        return jax.jit(lambda state, key: start(together, num_groups * per_group, carry, key))
+    return lambda state, key: start_at(stored, num_groups, per_group, carry, seed_of(key))
 
 
 def play(
@@ -131,27 +154,49 @@ def play(
         horizon: steps of a training row.
         reference: parameters of another policy whose logits are wanted.
     """
+    said: list[Array] = []
+    memory = prober.memory
+
+    def look(rollout: Rollout) -> None:
+        nonlocal memory
+        assert prober.look is not None
+        logits, memory = prober.look(reference, memory, rollout.transitions)
+        said.append(logits)
+
+    seen, ended = rollouts(prober, state, key, look if reference is not None else None)
+    said += said[-1:] * (len(seen) - len(said))
+    probe = _probe(prober, _joined(seen), ended, algo, horizon)
+    return probe._replace(reference=_as_rows(jnp.concatenate(said), horizon)) if said else probe
+
+
+def rollouts(
+    prober: Prober, state: Any, key: Key, watch: Callable[[Any], None] | None = None
+) -> tuple[list[Any], np.ndarray[Any, Any]]:
+    """Rollouts one after another until each environment has ended an episode, and which have, bool `[E]`.
+
+    The last is repeated, with no steps that count, so that few lengths are ever compiled for.
+
+    Args:
+        prober: whose `go_on` returns something with `transitions`, which have `reset_t [T, E]`.
+        state: the train state whose policy plays; only read.
+        key: of this probe alone.
+        watch: sees every rollout that is played.
+    """
     k_start, k_play = jax.random.split(key)
     actors = prober.begin(state, k_start)
     ended = np.zeros(prober.num_groups * prober.per_group, bool)
-    seen: list[Rollout] = []
-    said: list[Array] = []
-    memory = actors.carry
+    seen: list[Any] = []
     while not ended.all() and len(seen) * prober.num_steps < prober.limit:
         actors, rollout = prober.go_on(state, actors, jax.random.fold_in(k_play, len(seen)))
         seen.append(rollout)
-        if reference is not None:
-            logits, memory = prober.look(reference, memory, rollout.transitions)
-            said.append(logits)
+        if watch is not None:
+            watch(rollout)
         resets = np.array(rollout.transitions.reset_t)
         resets[0] &= len(seen) > 1  # the very first observation ends nothing
         ended |= resets.any(0) | np.asarray(actors.reset)
     most = -(-prober.limit // prober.num_steps)
     missing = min(_round_up(len(seen), 0), most) - len(seen)
-    seen += [_after_the_end(seen[-1])] * missing
-    said += said[-1:] * missing
-    probe = _probe(prober, _joined(seen), ended, algo, horizon)
-    return probe._replace(reference=_as_rows(jnp.concatenate(said), horizon)) if said else probe
+    return seen + [_after_the_end(seen[-1])] * missing, ended
 
 
 def _as_rows(leaf: Array, horizon: int) -> Array:
@@ -170,7 +215,7 @@ def _joined(seen: list[Rollout]) -> Rollout:
     return Rollout(_first_episode(transitions), carry, seen[-1].value_last)
 
 
-def _after_the_end(rollout: Rollout) -> Rollout:
+def _after_the_end(rollout: Any) -> Any:
     """Steps that fill up a probe in which every episode has ended, so that few lengths are ever compiled for."""
     seen = rollout.transitions
     return rollout._replace(transitions=seen._replace(reset_t=jnp.ones_like(seen.reset_t)))
@@ -219,7 +264,11 @@ def group_index(batch: Batch, group: np.ndarray[Any, Any], num_groups: int) -> t
         num_groups: groups.
     """
     counts = np.asarray(batch.weight).max(0) > 0
-    rows = [np.flatnonzero(counts & (group == g)) for g in range(num_groups)]
+    return padded([np.flatnonzero(counts & (group == g)) for g in range(num_groups)])
+
+
+def padded(rows: Sequence[np.ndarray[Any, Any]]) -> tuple[Any, Any]:
+    """The rows of each group, filled up: `index [G, R]` and `real [G, R]`, see `group_index`."""
     width = _round_up(max(len(ids) for ids in rows))
     index = np.stack([np.concatenate([ids, np.zeros(width - len(ids), int)]) for ids in rows])
     return index, np.arange(width)[None] < np.array([len(ids) for ids in rows])[:, None]
@@ -227,8 +276,12 @@ def group_index(batch: Batch, group: np.ndarray[Any, Any], num_groups: int) -> t
 
 def part_width(batch: Batch, num_groups: int) -> int:
     """A size for the parts of `in_parts`: the power of two from a third of the mean size of a group on."""
-    alive = int((np.asarray(batch.weight).max(0) > 0).sum())
-    return _round_up(max(-(-alive // (3 * num_groups)), 1), 0)
+    return third(int((np.asarray(batch.weight).max(0) > 0).sum()), num_groups)
+
+
+def third(rows: int, num_groups: int) -> int:
+    """The power of two from a third of the mean size of `num_groups` groups of so many rows on."""
+    return _round_up(max(-(-rows // (3 * num_groups)), 1), 0)
 
 
 def in_parts(index: np.ndarray[Any, Any], real: np.ndarray[Any, Any], width: int) -> tuple[Any, Any, Any]:

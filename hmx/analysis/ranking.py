@@ -13,7 +13,7 @@ import numpy as np
 from hmx.agents.ppo import Parts, policy_of
 from hmx.analysis.buckets import Floats, reward_std
 from hmx.analysis.probe import Probe, Prober
-from hmx.env.protocol import EnvSpec
+from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import HmxError
 from hmx.rl import distributions
 from hmx.scoring import Options, Policy, Positions, make_scorer
@@ -60,8 +60,8 @@ def make_ranker(parts: Parts, prober: Prober, by: str) -> Ranker:
     """
     check_rank(by, parts.env.spec, bool(jax.tree.leaves(parts.net.initial_carry((1,)))))
     figures: dict[str, Callable[..., Figure] | None] = {
-        "return": lambda probe, *_: _even(probe.returns),
-        "length": lambda probe, *_: _even(probe.lengths),
+        "return": lambda probe, *_: even(probe.returns),
+        "length": lambda probe, *_: even(probe.lengths),
         "level": partial(_level, parts),
         "td": partial(_td, parts),
         "consequence": _consequence(parts, prober) if by == "consequence" else None,
@@ -77,7 +77,8 @@ def score(figure: Figure | None, returns: Floats, members: np.ndarray[Any, Any])
     return np.asarray((value * weight).sum(1) / np.maximum(weight.sum(1), 1e-9))
 
 
-def _even(value: Floats) -> Figure:
+def even(value: Floats) -> Figure:
+    """A figure in whose mean all episodes count alike."""
     return Figure(value, np.ones_like(value))
 
 
@@ -103,15 +104,11 @@ def _level(parts: Parts, probe: Probe, *_: Any) -> Figure:
     assert parts.env.spec.level is not None
     level = np.asarray(parts.env.spec.level(probe.batch.obs), np.float64)
     seen = np.where(np.asarray(probe.batch.weight) > 0, level, -np.inf).max(0)
-    return _even(_per_episode(probe, np.maximum, seen, -np.inf))
+    return even(_per_episode(probe, np.maximum, seen, -np.inf))
 
 
 def _consequence(parts: Parts, prober: Prober) -> Callable[..., Figure]:
-    """How far the returns after an episode's first action are from those after other actions in its start state.
-
-    Of up to 8 random legal alternatives, each played 8 times for 20 steps with the policy that acted; Wasserstein-1
-    distance under common random numbers, as `hmx.scoring` has it.
-    """
+    """`consequence` of the policy that acted."""
 
     def act(state: Any, obs: Array, legal: Array, keys: Key) -> Array:
         carry, going_on = parts.net.initial_carry(legal.shape[:2]), jnp.zeros(legal.shape[0], bool)
@@ -119,29 +116,47 @@ def _consequence(parts: Parts, prober: Prober) -> Callable[..., Figure]:
         # the policy draws for a batch together, and rows that are compared draw for themselves
         return jax.vmap(distributions.sample)(keys, jnp.log(decision.probs), legal)
 
-    spec = parts.env.spec
-    alternatives = min(_ALTERNATIVES, spec.num_actions - 1)
-    options = Options(
-        actions="sampled", num_actions=alternatives, rollouts=_ROLLOUTS, horizon=_HORIZON, gamma=parts.algo.gamma
+    num_envs, num_agents = prober.num_groups * prober.per_group, parts.env.spec.num_agents
+
+    def begins(leaf: Array) -> Array:
+        """`[H, N, ...]` -> what the first step of every episode has, `[E, A, ...]`."""
+        return leaf[0, : num_envs * num_agents].reshape(num_envs, num_agents, *leaf.shape[2:])
+
+    figure = consequence(parts.env, act, prober, parts.algo.gamma)
+    return lambda probe, state, key: figure(
+        state, key, begins(probe.batch.obs), begins(probe.batch.legal), begins(probe.batch.action)
     )
-    scorer = make_scorer(parts.env, Policy(act), options)
 
-    def figure(probe: Probe, state: Any, key: Key) -> Figure:
+
+def consequence(env: Env, act: Callable[..., Array], prober: Prober, gamma: float) -> Callable[..., Figure]:
+    """How far the returns after an episode's first action are from those after other actions in its start state.
+
+    Of up to 8 random legal alternatives, each played 8 times for 20 steps with the policy that acted; Wasserstein-1
+    distance under common random numbers, as `hmx.scoring` has it.
+
+    Args:
+        env: the environment.
+        act: as of `hmx.scoring.Policy`.
+        prober: whose starts, with the key of the probe, are those of the episodes.
+        gamma: discount per step.
+
+    Returns:
+        `(state, key of the probe, obs, legal, action) -> Figure`, of the first step of every episode, `[E, A, ...]`.
+    """
+    alternatives = min(_ALTERNATIVES, env.spec.num_actions - 1)
+    options = Options(actions="sampled", num_actions=alternatives, rollouts=_ROLLOUTS, horizon=_HORIZON, gamma=gamma)
+    scorer = make_scorer(env, Policy(act), options)
+
+    def figure(state: Any, key: Key, obs: Array, legal: Array, action: Array) -> Figure:
         k_start, k_score = jax.random.split(jax.random.clone(key))[0], jax.random.fold_in(jax.random.clone(key), 2)
-        num_envs, num_agents = probe.returns.size, spec.num_agents
-
-        def begins(leaf: Array) -> Array:
-            """`[H, N, ...]` -> what the first step of every episode has, `[E, A, ...]`."""
-            return leaf[0, : num_envs * num_agents].reshape(num_envs, num_agents, *leaf.shape[2:])
-
         positions = Positions(
             env_state=prober.begin(state, k_start).env_state,
-            obs=begins(probe.batch.obs),
-            legal=begins(probe.batch.legal),
-            taken=begins(probe.batch.action),
-            id=jnp.arange(num_envs, dtype=jnp.uint32),
+            obs=obs,
+            legal=legal,
+            taken=action,
+            id=jnp.arange(len(obs), dtype=jnp.uint32),
         )
         found = scorer(state, positions, k_score).score
-        return _even(np.asarray(found, np.float64).reshape(probe.returns.shape))
+        return even(np.asarray(found, np.float64).reshape(prober.num_groups, prober.per_group))
 
     return figure

@@ -1,9 +1,7 @@
-"""The gradient report of one train state: probe, buckets, gradients, measures."""
+"""The gradient report of one train state of PPO: probe, buckets, gradients, measures."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,100 +12,21 @@ import numpy as np
 
 from hmx.agents.ppo import Parts, as_read, fit_codec, make_parts, policy_advantage, policy_of
 from hmx.agents.types import Params, TrainState
-from hmx.analysis.buckets import Floats, group_advantages, reward_std, split
-from hmx.analysis.components import COMPONENTS, KL_KINDS, Checks, Group, coefficients, live, ppo_sums
+from hmx.analysis.buckets import group_advantages, reward_std, split
+from hmx.analysis.components import COMPONENTS, Checks, Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import gather, layers, make_group_gradients
-from hmx.analysis.measures import Measures, Sums, clip_scale, crossfit, measure
+from hmx.analysis.measures import Sums, clip_scale, crossfit, measure
 from hmx.analysis.probe import Probe, Prober, group_index, in_parts, make_prober, one_group, part_width, play, take
-from hmx.analysis.ranking import BY, Figure, Ranker, make_ranker, score
+from hmx.analysis.q_replay import make_replay_reporter
+from hmx.analysis.q_report import make_q_reporter
+from hmx.analysis.ranking import Figure, Ranker, make_ranker, score
+from hmx.analysis.spec import GradReport, Reporter, Spec, check, check_finite, check_memory, check_rewards, own_zero
+from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
 from hmx.config.switches import value_weight
 from hmx.env.protocol import Env
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import HmxError
 from hmx.types import Array, Key
-
-ADVANTAGES = ("trainer", "group", "group-std")
-KEYS = ("independent", "common", "both")
-MAX_EPISODES = 1 << 20
-MAX_BYTES = 8 << 30  # of the gradients of all groups, which are held in host memory
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Spec:
-    """What is asked of a report."""
-
-    groups: int = 64  # start states
-    per_group: int = 8  # episodes from each
-    buckets: int = 4
-    by: str = "reward_std"  # what ranks the groups: one of `BY`
-    advantage: str = "trainer"  # the trainer's own, or returns against those of the group: one of `ADVANTAGES`
-    keys: str = "independent"  # of the transitions within a group, or common ones, or a probe of either: `KEYS`
-    max_length: int = 0  # steps of an episode at most, rounded up; 0 takes the environment's limit
-    rank_zeros: bool = False  # rank groups of equal returns with the others, instead of a bucket of their own
-    crossfit: bool = False
-    kl: str = "analytic"  # one of `components.KL_KINDS`
-    kl_coef: float = 0.0
-    chunk: int = 8  # parts of groups whose gradients are computed at once
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GradReport:
-    """What a report found; arrays are on the host, one row per group."""
-
-    spec: Spec
-    coefs: Mapping[str, float]
-    measures: Measures
-    clip_scale: float  # what training would multiply the gradient of the whole batch by
-    returns: Floats  # [G, K]
-    lengths: Floats  # [G, K]
-    cut: np.ndarray[Any, Any]  # [G, K] bool: longer than the probe
-    reward_std: Floats  # [G]
-    rv_action: Floats | None  # [G]: the same under common transition keys, so what actions alone decide
-    score: Floats  # [G]: what the groups were ranked by
-    one_start: bool
-    ratio_error: float  # largest |ratio - 1| of recomputed against stored log-probabilities
-    approx_kl: float
-    clip_frac: float
-    crossfit: Mapping[str, Mapping[str, float]] | None  # bucket -> component -> norm
-
-
-Reporter = Callable[..., GradReport]
-
-
-def check(spec: Spec) -> None:
-    """Refuses what cannot be measured.
-
-    Raises:
-        HmxError: with exit code 2.
-    """
-    if spec.groups < 1:
-        raise HmxError(f"cannot probe {spec.groups} start states", "--groups 64")
-    if spec.buckets < 1:
-        raise HmxError(f"cannot make {spec.buckets} buckets", "--buckets 4")
-    if spec.per_group < 2:
-        hint = "--per-group 8"
-        raise HmxError(f"a group of {spec.per_group} has no variance; it takes at least 2 episodes", hint)
-    if spec.buckets > spec.groups:
-        hint = f"--groups {16 * spec.buckets} gives each bucket 16; or --buckets {max(spec.groups // 16, 1)}"
-        raise HmxError(f"{spec.groups} groups cannot fill {spec.buckets} buckets", hint)
-    if spec.groups * spec.per_group > MAX_EPISODES:
-        hint = f"{MAX_EPISODES:,} at most: --groups 64 --per-group 8"
-        raise HmxError(f"cannot play {spec.groups} x {spec.per_group} episodes side by side", hint)
-    if spec.max_length < 0:
-        raise HmxError(f"episodes cannot be cut at {spec.max_length} steps", "--max-length 256; 0 for no limit")
-    if not 0.0 <= spec.kl_coef < math.inf:
-        raise HmxError(f"KL cannot weigh {spec.kl_coef}", "--kl-coef 0.1")
-    if spec.crossfit and spec.per_group < 4:
-        raise HmxError(f"--crossfit halves the groups, and half of {spec.per_group} has no variance", "--per-group 8")
-    choices = {
-        "by": (spec.by, BY),
-        "advantage": (spec.advantage, ADVANTAGES),
-        "keys": (spec.keys, KEYS),
-        "kl": (spec.kl, KL_KINDS),
-    }
-    for name, (value, known) in choices.items():
-        if value not in known:
-            raise HmxError(f"unknown --{name} {value}", f"known: {', '.join(known)}")
 
 
 class _Kit(NamedTuple):
@@ -119,6 +38,7 @@ class _Kit(NamedTuple):
     gradients: dict[bool, Callable[..., Any]]  # by: whether there is a reference
     codec: Callable[..., Any]
     ranker: Ranker
+    stored: Stored | None
 
 
 class _Batch(NamedTuple):
@@ -131,18 +51,31 @@ class _Batch(NamedTuple):
     figure: Figure | None
 
 
-def make_reporter(cfg: Config, env: Env, spec: Spec) -> Reporter:
+def make_reporter(cfg: Config, env: Env, spec: Spec, stored: Stored | None = None) -> Reporter:
     """A function `(state, hypers, key, reference=None) -> GradReport` that keeps its compiled programs.
 
     The state is of one agent and only read; `hypers` are the scheduled values of the update that comes; `reference`
-    are the parameters of the policy that the KL component measures from, by default the policy itself.
+    are the parameters of the policy that the KL component measures from, by default the policy itself, and only for
+    PPO.
+
+    Args:
+        cfg: of the run.
+        env: its environment.
+        spec: what to measure.
+        stored: a saved buffer whose states episodes start from, or with `spec.replay` whose transitions are
+            measured; None starts afresh, or takes the buffer of the state.
 
     Raises:
         HmxError: the request makes no sense (exit code 2).
     """
     check(spec)
-    if cfg.algo.name != "ppo":
-        raise HmxError(f"gradient reports know the loss of ppo, and this is {cfg.algo.name}", "give a run of ppo")
+    if cfg.algo.name == "dqn":
+        return (make_replay_reporter if spec.replay else make_q_reporter)(cfg, env, spec, stored)
+    if spec.replay:
+        raise HmxError(
+            f"{cfg.algo.name} learns from what it has just played and replays nothing",
+            "leave out --replay; --from-buffer FILE starts episodes in stored states",
+        )
     if cfg.algo.obs_norm == "env":
         raise HmxError(
             "a report plays without the trainer's steps, in which algo.obs_norm = env normalises",
@@ -158,6 +91,7 @@ def make_reporter(cfg: Config, env: Env, spec: Spec) -> Reporter:
         per_group=spec.per_group,
         horizon=parts.horizon,
         limit=spec.max_length,
+        stored=stored,
     )
     probers = {common: prober(common=common) for common in (False, True)}
     kit = _Kit(
@@ -170,6 +104,7 @@ def make_reporter(cfg: Config, env: Env, spec: Spec) -> Reporter:
         },
         codec=jax.jit(partial(fit_codec, parts)),
         ranker=make_ranker(parts, probers[spec.keys == "common"], spec.by),
+        stored=stored,
     )
     return partial(_report, kit)
 
@@ -204,10 +139,10 @@ def _report(
             "the reference reads observations by statistics of its own, which a report does not know",
             "leave out --reference, or compare policies trained with algo.obs_norm = none",
         )
-    _check_memory(spec, state.params)
+    check_memory(spec, state.params, len(COMPONENTS))
     again = jax.random.clone(key)
     probe = play(kit.probers[spec.keys == "common"], state, key, parts.algo, parts.horizon, reference)
-    _check_rewards(probe)
+    check_rewards(probe.returns)
     both = spec.keys == "both"
     other = play(kit.probers[True], state, again, parts.algo, parts.horizon) if both else None
     probe = probe._replace(batch=as_read(parts.algo, state.obs_stats, probe.batch))
@@ -219,7 +154,7 @@ def _report(
     sums, checks = _sums(kit, batch, members)
     coefs = coefficients(value_weight(parts.algo), hypers, spec.kl_coef)
     ranks = score(figure, probe.returns, members)
-    measures = measure(sums, split(ranks, spec.buckets, _own_zero(spec)), coefs, layers(params))
+    measures = measure(sums, split(ranks, spec.buckets, own_zero(spec)), coefs, layers(params))
     return GradReport(
         spec=spec,
         coefs=coefs,
@@ -235,6 +170,7 @@ def _report(
         ratio_error=float(checks.ratio_error),
         approx_kl=float(checks.approx_kl),
         clip_frac=float(checks.clip_frac),
+        stored=None if kit.stored is None else kit.stored.size,
         crossfit=_crossfit(kit, batch, coefs) if spec.crossfit else None,
     )
 
@@ -248,9 +184,7 @@ def _sums(kit: _Kit, batch: _Batch, members: np.ndarray[Any, Any]) -> tuple[Sums
     index, real, owner = in_parts(*group_index(frozen, group, spec.groups), part_width(frozen, spec.groups))
     whole = Group(frozen, probe.reference)
     found = gather(batch.gradients, batch.params, Place(index, real), whole, *batch.rest, chunk=spec.chunk, owner=owner)
-    if not np.isfinite(found.grads).all():
-        hint = "its parameters may not be finite: try an earlier checkpoint with --checkpoint"
-        raise HmxError("the gradient of this checkpoint is not finite", hint, ExitCode.CHECK_FAILED)
+    check_finite(found.grads)
     each = (np.asarray(frozen.weight, np.float64).sum(0)[index] * real).sum(1)
     steps = np.bincount(owner, weights=each, minlength=spec.groups).astype(np.float64)
     mean = partial(np.average, weights=np.maximum(each, 1e-9))
@@ -273,23 +207,4 @@ def _crossfit(kit: _Kit, batch: _Batch, coefs: Mapping[str, float]) -> dict[str,
     turns = (members[:half], members[half:])
     halves = [_sums(kit, batch, turn)[0] for turn in turns]
     scores = np.stack([score(batch.figure, batch.probe.returns, turn) for turn in turns])
-    return crossfit(halves, scores, kit.spec.buckets, coefs, _own_zero(kit.spec))
-
-
-def _own_zero(spec: Spec) -> bool:
-    return spec.by == "reward_std" and not spec.rank_zeros
-
-
-def _check_rewards(probe: Probe) -> None:
-    bad = int((~np.isfinite(probe.returns)).sum())
-    if bad:
-        what = f"{bad} of {probe.returns.size} episodes have a return that is not finite"
-        raise HmxError(what, "the environment's rewards must be finite numbers", ExitCode.CHECK_FAILED)
-
-
-def _check_memory(spec: Spec, params: Params) -> None:
-    each = len(COMPONENTS) * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
-    if each * spec.groups > MAX_BYTES:
-        fits = MAX_BYTES // each
-        what = f"the gradients of {spec.groups} groups would take {each * spec.groups / 2**30:.1f} GiB"
-        raise HmxError(what, f"--groups {fits}" if fits else "the network is too large for a report")
+    return crossfit(halves, scores, kit.spec.buckets, coefs, own_zero(kit.spec))

@@ -46,12 +46,37 @@ MaxLength = Annotated[
         show_default=False,
     ),
 ]
+FromBuffer = Annotated[
+    Path | None,
+    ask(
+        "--from-buffer",
+        "FILE",
+        "Start episodes in the states of a saved buffer; with --replay, measure its transitions.",
+        _PROBE,
+    ),
+]
+Replay = Annotated[
+    bool,
+    switch(
+        "--replay",
+        "Measure stored transitions instead of episodes: those of the checkpoint's replay buffer, or of a saved one.",
+        _PROBE,
+    ),
+]
 Seed = Annotated[
     int | None, ask("--seed", "N", "Seed of the probe; the run's by default.", _PROBE, min=0, max=MAX_SEED)
 ]
 Buckets = Annotated[int, ask("--buckets", "N", "Buckets of groups.", _MEASURE)]
 By = Annotated[
-    str, ask("--by", "FIGURE", "What ranks the groups: reward_std, return, length, level, td or consequence.", _MEASURE)
+    str | None,
+    ask(
+        "--by",
+        "FIGURE",
+        "What ranks the groups: reward_std, return, length, level, td or consequence; with --replay also priority and "
+        "age. By default reward_std, with --replay td.",
+        _MEASURE,
+        show_default=False,
+    ),
 ]
 RankZeros = Annotated[
     bool, switch("--rank-zeros", "Rank groups without variance too, instead of a bucket of their own.", _MEASURE)
@@ -94,9 +119,11 @@ def grad_report(
     per_group: PerGroup = 8,
     keys: Keys = "independent",
     max_length: MaxLength = 0,
+    from_buffer: FromBuffer = None,
+    replay: Replay = False,
     seed: Seed = None,
     buckets: Buckets = 4,
-    by: By = "reward_std",
+    by: By = None,
     rank_zeros: RankZeros = False,
     crossfit: Crossfit = False,
     advantage: Advantage = "trainer",
@@ -115,22 +142,23 @@ def grad_report(
     """
     from rich.console import Console
 
-    from hmx.analysis.report import Spec
+    from hmx.analysis.spec import Spec
     from hmx.cli import grad_plot, grad_tables
     from hmx.cli.boundary import check_reports, print_json, say, write_report
     from hmx.cli.grad_csv import table
     from hmx.jobs.grad_report import grad_report as job
 
     spec = Spec(
-        groups=groups, per_group=per_group, buckets=buckets, by=by, advantage=advantage, keys=keys,
-        max_length=max_length, rank_zeros=rank_zeros, crossfit=crossfit, kl=kl, kl_coef=kl_coef,
+        groups=groups, per_group=per_group, buckets=buckets, by=by or ("td" if replay else "reward_std"),
+        advantage=advantage, keys=keys, replay=replay, max_length=max_length, rank_zeros=rank_zeros,
+        crossfit=crossfit, kl=kl, kl_coef=kl_coef,
     )  # fmt: skip
     check_reports(html, csv)
     eyes = Console(stderr=True)
     with eyes.status("compiling and playing") if eyes.is_terminal else contextlib.nullcontext():
         result = job(
             path, spec=spec, checkpoint=checkpoint, all_checkpoints=all_checkpoints, reference=reference,
-            agent=agent, seed=seed, compare=compare,
+            from_buffer=from_buffer, agent=agent, seed=seed, compare=compare,
         )  # fmt: skip
     found = result.to_json()
     for warning in (*found["warnings"], *found["reports"][-1]["warnings"]):

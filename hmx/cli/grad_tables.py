@@ -17,7 +17,7 @@ from hmx.cli.spark import sparkline
 
 Report = Mapping[str, Any]  # one of the `reports` of `hmx grad-report --json`
 
-COMPONENTS = ("task", "entropy", "kl", "value", "total")
+COMPONENTS = ("task", "td", "entropy", "kl", "value", "total")
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _BAR = 12
 _FLAGS = {"no signal": "no signal", "fewer than 8 groups": "few groups"}
@@ -69,21 +69,34 @@ class Fitting:
         yield table
 
 
+def main(report: Report) -> str:
+    """The component that learns: `task`, or of Q-learning `td`."""
+    first: str = next(iter(report["coefs"]))
+    return first
+
+
+def shown_components(report: Report) -> list[str]:
+    """Components that have a gradient, and their total where it is another thing than the only one."""
+    rows, only = [*report["buckets"], report["all"]], len(report["coefs"]) == 1
+    names = [name for name in COMPONENTS if name in report["all"]["norm"] and not (only and name == "total")]
+    return [name for name in names if only or any(row["norm"][name] for row in rows)]
+
+
 def norms(report: Report) -> RenderableType:
     """A row per bucket: norms with what they may vary by, and shares of the update."""
     rows = [*report["buckets"], report["all"]]
-    shown = [name for name in COMPONENTS if any(row["norm"][name] for row in rows)]
+    shown = shown_components(report)
     by, scores = report["spec"]["by"], {group["id"]: group["score"] for group in report["groups"]}
 
     def ranked_by(row: Report) -> str:
         known = [scores[g] for g in row["group_ids"] if scores[g] is not None]
         return number(sum(known) / len(known)) if known else "-"
 
-    raw_kl = "kl" not in shown and any(row["raw"]["kl"] for row in rows)  # of weight 0, but measured
+    raw_kl = "kl" not in shown and any(row["raw"].get("kl") for row in rows)  # of weight 0, but measured
 
     def build(level: int, ascii_only: bool) -> Table:
         def norm(row: Report, name: str) -> str:
-            interval = row["interval"][name] if level < 1 and name in ("task", "total") else None
+            interval = row["interval"][name] if level < 1 and name in (main(report), "total") else None
             return number(row["norm"][name]) + (f" ± {number(interval[1] - row['norm'][name])}" if interval else "")
 
         columns: list[tuple[str, Callable[[Report], str], bool]] = [
@@ -101,24 +114,50 @@ def norms(report: Report) -> RenderableType:
     return Fitting(build, 7)
 
 
+def replayed(report: Report) -> RenderableType:
+    """A row per bucket of stored transitions: how many, how often they are drawn, and what they make of the update."""
+    rows, by = [*report["buckets"], report["all"]], report["spec"]["by"]
+
+    def norm(row: Report, level: int) -> str:
+        interval = row["interval"]["td"] if level < 1 else None
+        return number(row["norm"]["td"]) + (f" ± {number(interval[1] - row['norm']['td'])}" if interval else "")
+
+    def build(level: int, ascii_only: bool) -> Table:
+        columns: list[tuple[str, Callable[[Report], str], bool]] = [
+            ("transitions", lambda row: f"{row['n_tokens']:,}", level < 4),
+            (by, lambda row: number(row["score"]["mean"]), by != "td"),
+            ("TD error", lambda row: number(row["replay"]["td_error"]), True),
+            ("td", lambda row: norm(row, level), True),
+            ("share", lambda row: percent(row["share"]), True),
+            ("draws", lambda row: percent(row["replay"]["draws"]), True),
+            ("replayed", lambda row: percent(row["replay"]["share"]), True),
+            ("", lambda row: bar(row["replay"]["share"], ascii_only=ascii_only), level < 2),
+        ]
+        return _table("bucket", rows, columns, wide=level < 3)
+
+    return Fitting(build, 5)
+
+
 def angles(report: Report) -> RenderableType:
     """A row per bucket: what opposes what, and what stands out from noise."""
     rows = [*report["buckets"], report["all"]]
     crossed = any(row["crossfit"] for row in rows)
     acted = any(row["rv_action"] is not None for row in rows)
+    learns = main(report)
+    several = len(report["coefs"]) > 1
 
     def scale(row: Report) -> str:
-        noise = row["gns"]["task"]
+        noise = row["gns"][learns]
         return number(noise["scale"]) if noise["scale"] is not None else _FLAGS.get(noise["flag"], "-")
 
     def build(level: int, ascii_only: bool) -> Table:
         columns: list[tuple[str, Callable[[Report], str], bool]] = [
-            ("task·value", lambda row: cosine(row["cos"]["task"]["value"]), True),
-            ("task·ent", lambda row: cosine(row["cos"]["task"]["entropy"]), level < 2),
-            ("task·all", lambda row: cosine(row["cos_all"]["task"]), level < 3),
+            ("task·value", lambda row: cosine(row["cos"][learns].get("value")), several),
+            ("task·ent", lambda row: cosine(row["cos"][learns].get("entropy")), several and level < 2),
+            (f"{learns}·all", lambda row: cosine(row["cos_all"][learns]), level < 3),
             ("noise scale", scale, True),
-            ("SNR", lambda row: number(row["gns"]["task"]["snr"]), True),
-            ("cross-fit", lambda row: number((row["crossfit"] or {}).get("task")), crossed),
+            ("SNR", lambda row: number(row["gns"][learns]["snr"]), True),
+            ("cross-fit", lambda row: number((row["crossfit"] or {}).get(learns)), crossed),
             ("acted std", lambda row: number(row["rv_action"]), acted),
         ]
         return _table("bucket", rows, columns, wide=level < 1)
@@ -135,18 +174,26 @@ def shares(report: Report, ascii_only: bool = False) -> RenderableType:
     return grid
 
 
+Figure = tuple[str, Callable[[Report], float | None], Callable[[float | None], str], int]
+
+
 def trend(reports: Sequence[Report]) -> RenderableType:
     """A row per checkpoint, and a curve of each figure."""
-    figures: list[tuple[str, Callable[[Report], float | None], Callable[[float | None], str], int]] = [
-        ("return", lambda row: row["return_mean"], number, 9),
-        ("std", lambda row: row["reward_std"]["mean"], number, 3),
-        ("task", lambda row: row["norm"]["task"], number, 9),
-        ("entropy", lambda row: row["norm"]["entropy"], number, 4),
-        ("value", lambda row: row["norm"]["value"], number, 9),
-        ("total", lambda row: row["norm"]["total"], number, 9),
-        ("task·value", lambda row: row["cos"]["task"]["value"], cosine, 5),
-        ("value share", lambda row: row["component_share"]["value"], percent, 2),
+    learns, of_episodes = main(reports[-1]), not reports[-1]["spec"]["replay"]
+    several = len(reports[-1]["coefs"]) > 1
+    known: list[tuple[bool, Figure]] = [
+        (of_episodes, ("return", lambda row: row["return_mean"], number, 9)),
+        (of_episodes, ("std", lambda row: row["reward_std"]["mean"], number, 3)),
+        (not of_episodes, ("TD error", lambda row: row["replay"]["td_error"], number, 9)),
+        (True, (learns, lambda row: row["norm"][learns], number, 9)),
+        (several, ("entropy", lambda row: row["norm"]["entropy"], number, 4)),
+        (several, ("value", lambda row: row["norm"]["value"], number, 9)),
+        (several, ("total", lambda row: row["norm"]["total"], number, 9)),
+        (several, ("task·value", lambda row: row["cos"]["task"]["value"], cosine, 5)),
+        (several, ("value share", lambda row: row["component_share"]["value"], percent, 2)),
+        (not several, ("noise scale", lambda row: row["gns"][learns]["scale"], number, 5)),
     ]
+    figures = [figure for there, figure in known if there]
 
     def build(level: int, ascii_only: bool) -> Table:
         chosen = [figure for figure in figures if level < figure[3]]
@@ -166,9 +213,10 @@ def trend(reports: Sequence[Report]) -> RenderableType:
 
 def ratios(compared: Mapping[str, Any]) -> RenderableType:
     """Norms by those of another report."""
-    table = _empty("bucket", COMPONENTS, wide=False)
+    names = [name for name in COMPONENTS if any(name in row for row in compared["norm_ratio"].values())]
+    table = _empty("bucket", names, wide=False)
     for bucket, row in compared["norm_ratio"].items():
-        table.add_row(bucket, *("-" if row.get(c) is None else f"× {number(row[c])}" for c in COMPONENTS))
+        table.add_row(bucket, *("-" if row.get(c) is None else f"× {number(row[c])}" for c in names))
     return table
 
 
@@ -176,20 +224,33 @@ def render(found: Mapping[str, Any], ascii_only: bool = False) -> RenderableType
     """The whole answer: the newest checkpoint in full, and the way there if several were asked for."""
     reports = found["reports"]
     report = reports[-1]
-    point, spec = report["checkpoint"], report["spec"]
-    head = (
-        f"{found['path']}, checkpoint {point['update']} ({point['env_steps']:,} steps): {spec['groups']} start states, "
-        f"{spec['per_group']} episodes each, mean return {report['all']['return_mean']:+.2f}"
-    )
+    point = report["checkpoint"]
+    head = f"{found['path']}, checkpoint {point['update']} ({point['env_steps']:,} steps): {about(report)}"
     parts: list[RenderableType] = [Text(head)]
     if len(reports) > 1:
         parts.append(trend(reports))
-    parts += [norms(report), angles(report), Text("parts of the update"), shares(report, ascii_only)]
+    parts += [replayed(report) if report["spec"]["replay"] else norms(report), angles(report)]
+    if len(report["coefs"]) > 1:
+        parts += [Text("parts of the update"), shares(report, ascii_only)]
     if found["compare"]:
         parts += [Text(f"\nnorms by those of {found['compare']['other']}"), ratios(found["compare"])]
     parts += [Text(note, "dim") for note in report["notes"]]
     parts += [Text(report["finding"][:1].upper() + report["finding"][1:], "bold")]
     return Group(*parts)
+
+
+def about(report: Report) -> str:
+    """What was measured, in a few words."""
+    spec, source, whole = report["spec"], report["source"], report["all"]
+    if source["kind"] == "replay":
+        error = number(whole["replay"]["td_error"])
+        return f"{whole['n_tokens']:,} of {source['transitions']:,} stored transitions, mean TD error {error}"
+    stored = source["kind"] == "buffer"
+    starts = (
+        f"{spec['groups']} of {source['transitions']:,} stored states" if stored else f"{spec['groups']} start states"
+    )
+    explores = "" if source["epsilon"] is None else f" with epsilon {number(source['epsilon'])}"
+    return f"{starts}, {spec['per_group']} episodes each{explores}, mean return {whole['return_mean']:+.2f}"
 
 
 def _table(

@@ -172,9 +172,6 @@ def _names(cfg: Config) -> Iterator[Problem]:
     if cfg.algo.clip_vf_eps > 0 and cfg.algo.value_target == "two_hot":
         keys = ("algo.clip_vf_eps", "algo.value_target")
         yield Problem("clip_two_hot", keys, "a two_hot value cannot be clipped", "algo.clip_vf_eps=0")
-    if cfg.run.grad_report_every and cfg.algo.name != "ppo":
-        keys = ("run.grad_report_every", "algo.name")
-        yield Problem("grad_report", keys, "gradient reports know the loss of ppo only", "run.grad_report_every=0")
     if cfg.run.name and not is_run_name(cfg.run.name):
         words = "must be 1 to 100 letters, digits, dots, dashes or underscores, the first a letter or digit"
         yield Problem("run_name", ("run.name",), words, f"run.name={clean_run_name(cfg.run.name)}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from hmx.analysis.buckets import UNDEFINED, ZERO
 from hmx.analysis.measures import TOTAL, Measured, Part
-from hmx.analysis.report import GradReport
+from hmx.analysis.spec import GradReport
 from hmx.records.jsonl import finite
 from hmx.records.stats import Interval, t_quantile
 
@@ -36,11 +36,16 @@ def to_json(report: GradReport) -> dict[str, Any]:
         "coefs": dict(report.coefs),
         "clip_scale": report.clip_scale,
         "one_start": report.one_start,
+        "algo": report.algo,
+        "source": {"kind": kind(report), "transitions": report.stored, "epsilon": report.epsilon},
         "consistency": {
             "ratio_error": report.ratio_error,
             "approx_kl": report.approx_kl,
             "clip_frac": report.clip_frac,
+            "value_error": report.value_error,
+            "td_rank": None if report.replay is None else report.replay.td_rank,
         },
+        "is_beta": None if report.replay is None else report.replay.beta,
         "buckets": [_bucket(report, bucket) for bucket in measures.buckets],
         "all": _bucket(report, measures.whole),
         "cos": {name: {a: dict(row) for a, row in rows.items()} for name, rows in measures.cos.items()},
@@ -54,6 +59,7 @@ def to_json(report: GradReport) -> dict[str, Any]:
                 "returns": list(report.returns[g]),
                 "lengths": list(report.lengths[g]),
                 "truncated": int(report.cut[g].sum()),
+                "slots": None if report.replay is None else list(report.replay.slots[g]),
             }
             for g in range(len(report.score))
         ],
@@ -62,10 +68,37 @@ def to_json(report: GradReport) -> dict[str, Any]:
     return plain
 
 
+def kind(report: GradReport) -> str:
+    """What the groups are: episodes from fresh `starts` or from states of a `buffer`, or transitions: `replay`."""
+    return "replay" if report.replay is not None else "starts" if report.stored is None else "buffer"
+
+
+def _range(values: Any) -> dict[str, float | None]:
+    """Mean, lowest and highest of what is known."""
+    known = values[np.isfinite(values)]
+    reduces = (("mean", np.mean), ("min", np.min), ("max", np.max))
+    return {how: float(reduce(known)) if len(known) else None for how, reduce in reduces}
+
+
+def _replayed(report: GradReport, bucket: Measured) -> dict[str, Any] | None:
+    """A bucket as replay draws and weighs it."""
+    replay = report.replay
+    if replay is None:
+        return None
+    measures = replay.measures
+    found = next(other for other in (*measures.buckets, measures.whole) if other.name == bucket.name)
+    ids = list(bucket.groups)
+    counts = [len(replay.slots[g]) for g in ids]
+    return {
+        "draws": replay.draws.get(bucket.name, 1.0),
+        "share": found.share,
+        "norm": {name: part.norm for name, part in found.parts.items()},
+        "td_error": float(np.average(replay.td_error[ids], weights=counts)),
+    }
+
+
 def _bucket(report: GradReport, bucket: Measured) -> dict[str, Any]:
     ids, parts = list(bucket.groups), bucket.parts
-    std = report.reward_std[ids]
-    known = std[np.isfinite(std)]
     crossed = None if report.crossfit is None else report.crossfit.get(bucket.name)
     raw = {name: part.raw for name, part in parts.items() if name != TOTAL}
     return {
@@ -76,13 +109,11 @@ def _bucket(report: GradReport, bucket: Measured) -> dict[str, Any]:
         "n_tokens": bucket.steps,
         "weight": bucket.weight,
         "share": bucket.share,
-        "reward_std": {
-            how: float(reduce(known)) if len(known) else None
-            for how, reduce in (("mean", np.mean), ("min", np.min), ("max", np.max))
-        },
+        "score": _range(report.score[ids]),
+        "reward_std": _range(report.reward_std[ids]),
         "rv_action": None if report.rv_action is None else float(report.rv_action[ids].mean()),
         "return_mean": float(report.returns[ids].mean()),
-        "truncated_frac": float(report.cut[ids].mean()),
+        "truncated_frac": None if report.replay is not None else float(report.cut[ids].mean()),
         "norm": {name: part.norm for name, part in parts.items()},
         "interval": {name: interval(part) for name, part in parts.items()},
         "raw": raw,
@@ -96,6 +127,7 @@ def _bucket(report: GradReport, bucket: Measured) -> dict[str, Any]:
         "gns": {name: dataclasses.asdict(part.noise) for name, part in parts.items()},
         "layers": {layer: {name: part.layers[layer] for name, part in parts.items()} for layer in parts[TOTAL].layers},
         "crossfit": crossed,
+        "replay": _replayed(report, bucket),
     }
 
 

@@ -15,13 +15,16 @@ import jax
 import numpy as np
 
 from hmx.agents.types import Params, TrainState
-from hmx.analysis.report import GradReport, Reporter, Spec, check, make_reporter
+from hmx.analysis.report import make_reporter
+from hmx.analysis.spec import GradReport, Reporter, Spec, check
 from hmx.config.textfile import read_text
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_findings, grad_json
 from hmx.jobs.evaluate import damage
+from hmx.jobs.grad_buffer import open_buffer
 from hmx.jobs.grad_source import Source, find
 from hmx.jobs.grad_training import STREAM
+from hmx.records.buffer_file import is_buffer
 from hmx.records.layout import DEFAULT_ROOT
 from hmx.runs.checkpoint import to_host
 from hmx.runs.compilation import enable_cache
@@ -72,6 +75,7 @@ class GradReportResult:
     seed: int
     reference: int | None  # checkpoint that KL is measured from; None for the policy itself
     points: tuple[Point, ...]
+    buffer: Path | None = None  # a saved one, that the groups are from
     compared_with: str | None = None
     ratios: Mapping[str, Mapping[str, float | None]] | None = None  # newest point by the other report
     warnings: tuple[str, ...] = ()
@@ -85,6 +89,7 @@ class GradReportResult:
             "agent": self.agent,
             "seed": self.seed,
             "reference": self.reference,
+            "buffer": None if self.buffer is None else str(self.buffer),
             "reports": [point.to_json() for point in self.points],
             "compare": None if self.ratios is None else {"other": self.compared_with, "norm_ratio": self.ratios},
             "warnings": list(self.warnings),
@@ -98,6 +103,7 @@ def grad_report(
     checkpoint: int | None = None,
     all_checkpoints: bool = False,
     reference: int | None = None,
+    from_buffer: str | Path | None = None,
     agent: int = 0,
     seed: int | None = None,
     compare: str | Path | None = None,
@@ -111,6 +117,8 @@ def grad_report(
         checkpoint: update of the checkpoint; None takes the one at `path`, or the newest intact one.
         all_checkpoints: report on every complete checkpoint. All of them meet the same start states.
         reference: update of the checkpoint that KL is measured from.
+        from_buffer: a saved buffer whose states episodes start from or, with `spec.replay`, whose transitions are
+            measured.
         agent: which of several agents trained side by side.
         seed: of the probe; None takes that of the run.
         compare: another run or checkpoint, or a report saved as JSON.
@@ -124,22 +132,20 @@ def grad_report(
     check(spec)
     if all_checkpoints and checkpoint is not None:
         raise HmxError("--checkpoint names one, --all-checkpoints means all", "leave out either")
+    if Path(path).is_file() and is_buffer(Path(path)):
+        said = f"{path} is a saved buffer, and the network that would learn from it is in a run"
+        raise HmxError(said, f"hmx grad-report RUN --from-buffer {path}")
     source = find(path, root)
     cfg = source.cfg
-    if cfg.algo.name != "ppo":
-        raise HmxError(
-            f"{source.folder.name} was trained by {cfg.algo.name}, and what is taken apart is the loss of ppo",
-            "give a run of ppo, or look at train/grad_norm and train/td_error in metrics.jsonl",
-        )
     if not 0 <= agent < cfg.run.num_seeds:
         raise HmxError(f"there is no agent {agent}", f"agents are 0 to {cfg.run.num_seeds - 1}")
     other = None if compare is None else _saved(Path(compare))  # before anything long is computed
     found = [warning for warning in [enable_cache()] if warning]
     seed = cfg.run.seed if seed is None else seed
-    maker = _Maker(source, spec, agent, seed, reference)
+    maker = _Maker(source, spec, agent, seed, reference, from_buffer)
     points = tuple(maker.points([checkpoint] if not all_checkpoints else _all(source)))
     if compare is not None and other is None:
-        second = _Maker(find(compare, root), spec, 0, seed, None)
+        second = _Maker(find(compare, root), spec, 0, seed, None, from_buffer)
         other = next(second.points([None])).to_json()
     return GradReportResult(
         path=source.folder,
@@ -148,6 +154,7 @@ def grad_report(
         seed=seed,
         reference=reference,
         points=points,
+        buffer=None if from_buffer is None else Path(from_buffer),
         compared_with=None if compare is None else str(compare),
         ratios=None if other is None else grad_json.compare(points[-1].to_json(), other),
         warnings=(*found, *maker.warnings),
@@ -157,10 +164,20 @@ def grad_report(
 class _Maker:
     """Reports on checkpoints of one source with one set of compiled programs."""
 
-    def __init__(self, source: Source, spec: Spec, agent: int, seed: int, reference: int | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        spec: Spec,
+        agent: int,
+        seed: int,
+        reference: int | None,
+        from_buffer: str | Path | None,
+    ) -> None:
         self._source, self._agent, self._seed = source, agent, seed
         self._session = open_session(source.cfg)
-        self._reporter: Reporter = make_reporter(source.cfg, self._session.env, spec)
+        env = self._session.env
+        stored = None if from_buffer is None else open_buffer(Path(from_buffer), source.cfg, env, spec)
+        self._reporter: Reporter = make_reporter(source.cfg, env, spec, stored)
         self._reference: Params | None = None
         self.warnings: list[str] = []
         if reference is not None:

@@ -11,7 +11,8 @@ import jax
 from hmx.agents.types import TrainState
 from hmx.analysis.buckets import ALL
 from hmx.analysis.measures import TOTAL, Measured
-from hmx.analysis.report import GradReport, Spec, make_reporter
+from hmx.analysis.report import make_reporter
+from hmx.analysis.spec import GradReport, Spec
 from hmx.config.schema import Config
 from hmx.runs.loop import Record, Reports, seed_state
 from hmx.runs.session import Session
@@ -21,7 +22,6 @@ PER_GROUP = 4
 MAX_LENGTH = 256  # steps of an episode that a report plays
 
 _LOSS_NAMES = {"task": "policy"}
-_NOISE = ("task", TOTAL)
 
 
 def spec_of(cfg: Config) -> Spec:
@@ -84,11 +84,12 @@ def _of_bucket(report: GradReport, bucket: Measured) -> Iterator[tuple[str, floa
         yield f"cos_all/{name}", part.cos_all
         if name != TOTAL:
             yield f"component_share/{name}", part.share
-    for name in _NOISE:
+    for name in (next(iter(parts)), TOTAL):
         noise = parts[name].noise
         yield f"noise/{name}/signal", noise.signal
         yield f"noise/{name}/trace", noise.trace
         yield f"noise/{name}/scale", noise.scale
         yield f"noise/{name}/snr", noise.snr
-    yield "cos/task_value", bucket.cos["task"]["value"]
-    yield "cos/task_entropy", bucket.cos["task"]["entropy"]
+    for name in ("value", "entropy"):
+        if name in parts:
+            yield f"cos/task_{name}", bucket.cos["task"][name]

@@ -1,8 +1,8 @@
-"""Probabilities of replay from what is known of its transitions, without a buffer."""
+"""What a buffer would say of transitions that are in none: probabilities of replay, and what followed what."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -52,3 +52,14 @@ def probabilities(td_errors: Array, scores: Array, scored: Array, options: Optio
     state = fitted(with_scale(state, options), options) if options.target_ess > 0.0 else with_scale(state, options)
     densities = all_densities(state, options, all_leaves(state, options))
     return Probabilities(densities / size, ess_share(densities, state.size), state.alphas)
+
+
+def history(items: Any, birth: Array) -> ReplayState:
+    """A buffer that knows what followed what and nothing else, as `Replay.window` asks for.
+
+    Args:
+        items: transitions, leaves `[N, ...]`.
+        birth: uint32 `[N]`, how many transitions were added before each.
+    """
+    nothing: Any = ()
+    return ReplayState(**{**dict.fromkeys(ReplayState._fields, nothing), "items": items, "birth": birth})

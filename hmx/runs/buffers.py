@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records import buffer_file, meta
 from hmx.records.buffer_header import RECORDS, Header, differences, settings_of
 from hmx.records.sealed_arrays import DTYPES, ArrayForm
-from hmx.replay import ReplayState
+from hmx.replay import ReplayState, blank
 from hmx.runs.checkpoint import as_data, from_host, leaf_names, to_host
 
 Host = np.ndarray[Any, Any]
@@ -139,7 +140,7 @@ def named(buffer: Buffer) -> dict[str, Host]:
     }
 
 
-def check(buffer: Buffer, cfg: Config, env: Env, what: str) -> None:
+def check(buffer: Buffer, cfg: Config, env: Env, what: str, learned: bool = False) -> None:
     """Refuses a buffer that was filled in another environment, or that cannot be played on.
 
     Args:
@@ -147,6 +148,8 @@ def check(buffer: Buffer, cfg: Config, env: Env, what: str) -> None:
         cfg: of the policy.
         env: of the policy.
         what: the file, for messages.
+        learned: whether Q-learning is to learn from it rather than somebody play on, which needs all of `Experience`
+            and no environment states.
 
     Raises:
         HmxError: it does not fit, each difference named, or lacks what scoring needs (exit code 3).
@@ -161,19 +164,22 @@ def check(buffer: Buffer, cfg: Config, env: Env, what: str) -> None:
         raise HmxError(
             f"{what} was filled under other rules than those of the policy:\n{lines}", hint, ExitCode.ARTEFACT
         )
-    if not buffer.env_states:
+    if not buffer.env_states and not learned:
         said = f"{what} holds no environment states, and without them nothing can be played on"
         raise HmxError(said, "save the buffer with its states", ExitCode.ARTEFACT)
     if not header.size:
         raise HmxError(f"{what} is empty", "save it after some steps of training", ExitCode.ARTEFACT)
-    wanted = {**_items_of(spec), **_states_of(env)}
+    wanted = _learned_of(spec) if learned else {**_items_of(spec), **_states_of(env)}
     problems = [_mismatch(name, form, named(buffer).get(name), header.size) for name, form in wanted.items()]
-    extra = [name for name in named(buffer) if name.startswith("env_states/") and name not in wanted]
+    extra = [name for name in named(buffer) if name.startswith("env_states/") and name not in wanted and not learned]
     problems += [f"{name}: not part of the environment's state" for name in extra]
     if told := [problem for problem in problems if problem]:
         lines = "\n".join(f"  {line}" for line in told[:10])
         raise HmxError(f"{what} does not fit {cfg.env.id}:\n{lines}", hint, ExitCode.ARTEFACT)
     _check_actions(buffer, what)
+    if learned and not np.isfinite(buffer.items["reward_tp1"]).all():
+        said = f"{what} is damaged: it holds rewards that are not finite"
+        raise HmxError(said, "take an intact copy", ExitCode.ARTEFACT)
 
 
 def env_states(buffer: Buffer, env: Env, index: Host) -> Any:
@@ -207,6 +213,13 @@ def _items_of(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], str]]:
         f"items/{OBS}": ((spec.num_agents, *spec.obs_shape), np.dtype(spec.obs_dtype).name),
         f"items/{LEGAL}": ((spec.num_agents, spec.num_actions), "bool"),
         f"items/{ACTION}": ((spec.num_agents,), "int32"),
+    }
+
+
+def _learned_of(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], str]]:
+    items = jax.eval_shape(partial(blank, 1, spec.num_agents, spec.obs_shape, spec.obs_dtype, spec.num_actions))
+    return {
+        f"items/{name}": (tuple(leaf.shape[1:]), np.dtype(leaf.dtype).name) for name, leaf in items._asdict().items()
     }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-import hmx.analysis.report as report_module
+import hmx.analysis.spec as spec_module
 from hmx.agents.ppo import fit_codec, make_parts, make_ppo, policy_advantage, policy_of, ppo_loss
 from hmx.agents.rows import Batch
 from hmx.analysis.buckets import ZERO, split
@@ -18,7 +18,8 @@ from hmx.analysis.gradients import gather, layers, make_group_gradients
 from hmx.analysis.measures import TOTAL, Sums, measure
 from hmx.analysis.probe import by_group, group_index, grouped, make_prober, play
 from hmx.analysis.ranking import check_rank, make_ranker
-from hmx.analysis.report import Spec, check, make_reporter
+from hmx.analysis.report import make_reporter
+from hmx.analysis.spec import Spec, check
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.autoreset import Game, batched
 from hmx.env.counting import make_counting
@@ -319,10 +320,11 @@ def test_a_consequence_takes_something_to_compare_with():
         check_rank("consequence", spec._replace(num_actions=0), has_memory=False)
 
 
-def test_another_loss_is_refused():
-    cfg = configure("corridor", name="other")
-    with pytest.raises(HmxError, match="the loss of ppo, and this is other"):
-        make_reporter(cfg, make_env(cfg.env, RewardWeights()), SMALL)
+def test_nothing_is_replayed_by_ppo():
+    cfg = configure("corridor")
+    with pytest.raises(HmxError, match="ppo learns from what it has just played") as caught:
+        make_reporter(cfg, make_env(cfg.env, RewardWeights()), dataclasses.replace(SMALL, replay=True, by="td"))
+    assert caught.value.exit_code == ExitCode.USAGE and "--from-buffer" in caught.value.hint
 
 
 def test_another_policy_to_diverge_from(coin):
@@ -365,7 +367,7 @@ def test_impossible_requests(change, words, hint):
 
 
 def test_more_gradients_than_memory(monkeypatch):
-    monkeypatch.setattr(report_module, "MAX_BYTES", 4096)
+    monkeypatch.setattr(spec_module, "MAX_BYTES", 4096)
     cfg = configure("corridor")
     reporter = make_reporter(cfg, make_env(cfg.env, RewardWeights()), SMALL)
     with pytest.raises(HmxError, match="GiB") as caught:

@@ -295,12 +295,3 @@ def test_divisors_of_absurd_numbers_end():
     big = (10**9 + 7) * (10**9 + 9)
     assert list(all_divisors(big)) == [1, 10**9 + 7, 10**9 + 9, big]
     assert neighbours(big, 10**9 + 8) == [10**9 + 7, 10**9 + 9]
-
-
-def test_gradient_reports_are_of_ppo_only(monkeypatch):
-    """Whatever other algorithms there are."""
-    monkeypatch.setitem(FIELDS, "algo.name", FIELDS["algo.name"]._replace(choices=("ppo", "another")))
-    cfg = replace(Config(), {"algo.name": "another", "run.grad_report_every": 50})
-    (problem,) = [p for p in derive.problems(cfg) if p.code == "grad_report"]
-    assert problem.suggestion == "run.grad_report_every=0"
-    assert "grad_report" not in [p.code for p in derive.problems(replace(cfg, {"run.grad_report_every": 0}))]

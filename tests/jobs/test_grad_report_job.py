@@ -12,7 +12,7 @@ import pytest
 from hmx.analysis.buckets import split
 from hmx.analysis.gradients import Layer
 from hmx.analysis.measures import Sums, measure
-from hmx.analysis.report import GradReport, Spec
+from hmx.analysis.spec import GradReport, Spec
 from hmx.config import fields
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
