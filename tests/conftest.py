@@ -33,7 +33,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_cache_home / "hmx-tests" / f"jax-{_machine()}")
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 # Compiling is what the tests spend most of their time on: it takes a fifth without LLVM's optimisation and without the
 # newer way to emit fusions. `XLA_FLAGS= make test` compiles everything as users do.
 _QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
