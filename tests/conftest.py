@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -9,6 +10,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,11 +33,12 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_cache_home / "hmx-tests" / f"jax-{_machine()}")
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
-# Compiling is what the tests spend most of their time on, and it is cheaper without optimisation. To run all of them
-# as users run hmx: JAX_DISABLE_MOST_OPTIMIZATIONS=0 make test.
-_UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
-_unoptimised = os.environ.setdefault(_UNOPTIMISED, "1") != "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+# Compiling is what the tests spend most of their time on: it takes a fifth without LLVM's optimisation and without the
+# newer way to emit fusions. `XLA_FLAGS= make test` compiles everything as users do.
+_QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+_AS_USERS = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
+os.environ.setdefault("XLA_FLAGS", _QUICK)
 
 # A terminal that is the same everywhere, and nothing taken from the developer's shell.
 for _name in [*os.environ]:
@@ -57,15 +60,25 @@ settings.register_profile(
 settings.load_profile("hmx")
 
 
+def _compile(as_users: bool) -> None:
+    """Sets how this process compiles from now on, and forgets what it compiled otherwise."""
+    from jax._src import compiler  # options of one `jax.jit` are public, those of all are not
+
+    plain = getattr(compiler.get_compile_options, "__wrapped__", compiler.get_compile_options)
+    if as_users == (compiler.get_compile_options is not plain):
+        return
+
+    @functools.wraps(plain)
+    def optimising(*args: Any, env_options_overrides: Any = None, **more: Any) -> Any:
+        return plain(*args, env_options_overrides={**_AS_USERS, **(env_options_overrides or {})}, **more)
+
+    compiler.get_compile_options = optimising if as_users else plain
+    sys.modules["jax"].clear_caches()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test marked `optimised`, with its fixtures and the processes that it starts, compiles as users do."""
-    unoptimised = _unoptimised and item.get_closest_marker("optimised") is None
-    os.environ[_UNOPTIMISED] = str(int(unoptimised))
-    if unoptimised and "jax" not in sys.modules:
-        return  # it reads the variable when it is imported
-    import jax
-
-    if jax.config.read("jax_disable_most_optimizations") != unoptimised:
-        jax.config.update("jax_disable_most_optimizations", unoptimised)
-        jax.clear_caches()
+    """A test marked `optimised` and its fixtures compile as users do, in this process."""
+    as_users = item.get_closest_marker("optimised") is not None
+    if os.environ["XLA_FLAGS"] == _QUICK and (as_users or "jax" in sys.modules):
+        _compile(as_users)

@@ -21,7 +21,11 @@ PROBE = Path(__file__).with_name("devices_probe.py")
 
 def probe(case: str, *counts: int) -> dict[int, dict[str, Any]]:
     flags = f"--xla_force_host_platform_device_count={max(counts)}"
-    env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {
+        **os.environ,
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flags}",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     command = [sys.executable, str(PROBE), case, *map(str, counts)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
