@@ -45,6 +45,7 @@ DQN_SHAPE_KEYS: tuple[str, ...] = ("dqn.dueling", "replay.capacity", "replay.mix
 LATER_SHAPE_KEYS: tuple[str, ...] = (
     "env.action_repeat",
     "env.reset_on_done",
+    "env.world_state",
     "net.value_hidden",
     "net.norm_order",
     "net.std",

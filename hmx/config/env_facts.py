@@ -26,6 +26,7 @@ class EnvFacts(NamedTuple):
     state_bytes: int  # of one environment, all agents together
     board: Board | None = None  # where an observation can be read cell by cell
     action_dim: int = 0  # numbers of a continuous action, where num_actions is 0
+    value_only: int = 0  # of the features, the last ones, which the policy does not read
     decode: int = 0  # numbers computed on the way from a packed observation to its features
 
 
@@ -103,8 +104,9 @@ def env_facts(cfg: EnvConfig) -> EnvFacts:
         board = Board(scalars=33, cells=2 * _CELLS + 1, features=_CELL_FEATURES)
         return EnvFacts(67, 4 * 67, _FLAT, 28, state, board, decode=_CELLS * _CELL_FEATURES)
     if units := smax_facts.scenario(cfg.id):
-        size, actions, state = smax_facts.sizes(*units)
-        return EnvFacts(size, 4 * size, size, actions, state)
+        own, actions, state = smax_facts.sizes(*units)
+        world = smax_facts.world_size(*units) if cfg.world_state else 0
+        return EnvFacts(own + world, 4 * (own + world), own + world, actions, state, value_only=world)
     if cfg.id == "rendezvous":
         size = 11 + cfg.num_agents
         return EnvFacts(size, 4 * size, size, 3, 5 + 5 * cfg.num_agents)

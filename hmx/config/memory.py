@@ -97,7 +97,8 @@ def count_parameters(net: NetConfig, facts: EnvFacts, outputs: int = 1) -> int:
         facts: of the environment.
         outputs: of the value head.
     """
-    trunk, width = trunk_parameters(net, facts, net.hidden)
+    seen = facts._replace(features=facts.features - facts.value_only)
+    trunk, width = trunk_parameters(net, seen, net.hidden)
     own, value_width = (0, width) if net.shared_torso else trunk_parameters(net, facts, net.value_hidden or net.hidden)
     return trunk + own + _policy_head(net, facts, width) + (value_width + 1) * outputs
 

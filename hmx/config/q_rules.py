@@ -15,8 +15,9 @@ SECTIONS = ("dqn", "replay", "score")
 """The tables that only Q-learning reads."""
 
 PPO_ONLY: tuple[str, ...] = (
-    "env.reset_on_done", "env.full_reset_every", "net.value_hidden", "net.gain_policy", "net.gain_value", "net.std",
-    "net.std_min", "algo.obs_norm", "algo.obs_norm_update", "algo.obs_norm_ddof", "algo.obs_norm_clip",
+    "env.reset_on_done", "env.full_reset_every", "env.world_state", "net.value_hidden", "net.gain_policy",
+    "net.gain_value", "net.std", "net.std_min", "algo.obs_norm", "algo.obs_norm_update", "algo.obs_norm_ddof",
+    "algo.obs_norm_clip",
     "algo.reward_scale", "algo.advantage_when", "algo.gae_axis", "algo.episode_end", "algo.value_forward",
     "algo.vf_half", "algo.entropy", "net.shared_torso", "net.rnn", "net.rnn_hidden", "algo.bptt_horizon",
     "algo.update_epochs", "algo.num_minibatches", "algo.gae_lambda", "algo.advantage", "algo.vtrace_rho_clip",

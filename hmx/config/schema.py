@@ -89,7 +89,9 @@ class EnvConfig:
 
     id: str = opt("hackmatrix", "environment to train on")
     num_envs: int = opt(512, "environments stepped side by side, per seed", "environments")
-    num_agents: int = opt(1, "agents in each environment, with shared parameters; only rendezvous takes more than 1")
+    num_agents: int = opt(
+        1, "agents in each environment, with shared parameters; rendezvous takes any number; smax has its own"
+    )
     max_steps: int = opt(
         1000,
         "steps after which an episode is truncated; 0 never; at most 200 for pendulum and 500 for cart-poles",
@@ -110,6 +112,9 @@ class EnvConfig:
     )
     undo_depth: int = opt(4, "turn-end snapshots that UNDO can go back to", "snapshots")
     loopholes: bool = opt(True, "keep the reference game's exploitable behaviour (docs/adr/0003-rules.md)")
+    world_state: bool = opt(
+        False, "the value network, apart from the policy's, also sees where every unit of a battle of SMAX stands"
+    )
     slip: float = opt(0.1, "probability that the corridor moves against the action", "probability")
     recall_delay: int = opt(8, "steps between the cue of recall and the moment it is asked for", "steps")
 

@@ -48,6 +48,11 @@ def sizes(allies: int, enemies: int) -> tuple[int, int, int]:
     return observation, _ACTIONS + enemies, state
 
 
+def world_size(allies: int, enemies: int) -> int:
+    """Numbers in the state of the whole battle: of each unit what it sees of itself, its team and its type."""
+    return (_OWN_UNIT + 2) * (allies + enemies)
+
+
 def unknown(env_id: str) -> Problem | None:
     """The problem of an id `smax/NAME` whose scenario there is not; None for every other id."""
     if not env_id.startswith(PREFIX) or scenario(env_id):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hmx.config import smax_facts
 from hmx.config.problem import Problem
 from hmx.config.schema import AlgoConfig, Config
 
@@ -49,6 +50,12 @@ def problems(cfg: Config) -> Iterator[Problem]:
     if not algo.vf_half and algo.value_target == "two_hot":
         words = "the loss of a two_hot value is a cross-entropy, which has no half to leave out"
         yield Problem("half_two_hot", ("algo.vf_half", "algo.value_target"), words, "algo.vf_half=true")
+    if cfg.env.world_state and not smax_facts.scenario(cfg.env.id):
+        words = "only battles of SMAX have a world state"
+        yield Problem("world_state", ("env.world_state", "env.id"), words, "env.world_state=false")
+    elif cfg.env.world_state and net.shared_torso:
+        words = "what only the value may see needs a value with layers of its own"
+        yield Problem("world_shared", ("env.world_state", "net.shared_torso"), words, "net.shared_torso=false")
     if algo.obs_norm != "none" and cfg.env.id == "hackmatrix" and cfg.env.obs == "packed":
         words = "packed observations are words of bits, which have no mean"
         yield Problem("norm_packed", ("algo.obs_norm", "env.obs"), words, "algo.obs_norm=none or env.obs=flat")

@@ -30,6 +30,7 @@ class EnvSpec(NamedTuple):
     cells: Callable[[Array], tuple[Array, Array]] | None = None  # -> scalars [..., S] and board cells [..., C, F]
     action_dim: int = 0  # numbers of a continuous action; 0 where actions are discrete
     level: Callable[[Array], Array] | None = None  # observation -> how far the episode has come, int32 [...]
+    value_only: int = 0  # the last numbers of an observation, which no policy reads: for a value in training alone
 
 
 class Env(NamedTuple):

@@ -53,7 +53,7 @@ def _gymnax(cfg: EnvConfig) -> Env:
 def _smax(cfg: EnvConfig) -> Env:
     from hmx.env.smax import make_smax  # of an optional extra
 
-    return make_smax(cfg.id, step_limit(cfg))
+    return make_smax(cfg.id, step_limit(cfg), cfg.world_state)
 
 
 EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {"gymnax": _gymnax, "smax": _smax}
@@ -89,4 +89,5 @@ def _measured(env: Env) -> EnvFacts:
         num_actions=env.spec.num_actions,
         state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)),
         action_dim=env.spec.action_dim,
+        value_only=env.spec.value_only,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hmx.config.smax_facts import LIMIT, PREFIX, SCENARIOS, unknown
 from hmx.config.textfile import quoted
@@ -26,7 +27,7 @@ MOVES = ("north", "east", "south", "west", "stop")
 """What every unit can do; a dead one can only stop. The rest is an attack on one enemy each, while it is in reach."""
 
 
-def make_smax(env_id: str, max_steps: int) -> Env:
+def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
     """The battle `smax/SCENARIO` against JaxMARL's heuristic enemy, with its default rules.
 
     Every ally is paid the reward of the team, also when it is dead: the share of the enemy's health that a step took,
@@ -38,6 +39,9 @@ def make_smax(env_id: str, max_steps: int) -> Env:
         env_id: such as `smax/3m`.
         max_steps: steps after which an episode is truncated, at most the 100 of the published task; 0 for these.
 
+        world_state: whether each observation ends with the state of the whole battle, for the value alone: that of
+            JaxMARL, positions as shares of the map.
+
     Raises:
         HmxError: JaxMARL is missing or not of version 0.2, or there is no such scenario.
     """
@@ -45,9 +49,10 @@ def make_smax(env_id: str, max_steps: int) -> Env:
         raise HmxError(f"{quoted(env_id)}: {problem.message}", problem.suggestion)
     allies, enemies = SCENARIOS[env_id.removeprefix(PREFIX)]
     smax = _made(env_id.removeprefix(PREFIX))
+    world = int(smax.state_size) if world_state else 0
     spec = EnvSpec(
         id=env_id,
-        obs_shape=(int(smax.obs_size),),
+        obs_shape=(int(smax.obs_size) + world,),
         obs_dtype=jnp.float32,
         num_actions=len(MOVES) + enemies,
         num_agents=allies,
@@ -55,11 +60,12 @@ def make_smax(env_id: str, max_steps: int) -> Env:
         reward_terms=("damage", "win"),
         action_groups=(("move", 0, 4), ("stop", 4, 5), ("attack", 5, 5 + enemies)),
         action_names=(*MOVES, *(f"attack_{i}" for i in range(enemies))),
+        value_only=world,
     )
-    return batched(spec, _game(smax, allies))
+    return batched(spec, _game(smax, allies, world_state))
 
 
-def _game(smax: Any, num_allies: int) -> TeamGame:
+def _game(smax: Any, num_allies: int, world_state: bool) -> TeamGame:
     def start(key: Key) -> Any:
         return _settled(smax.reset(key)[1])
 
@@ -77,7 +83,11 @@ def _game(smax: Any, num_allies: int) -> TeamGame:
         return _settled(after), terms, jnp.full(num_allies, ~(ours & theirs))
 
     def observe(core: Any) -> Array:
-        return _by_agent(smax, smax.get_obs(core)).astype(jnp.float32)
+        seen = _by_agent(smax, smax.get_obs(core)).astype(jnp.float32)
+        if not world_state:
+            return seen
+        world = smax.get_world_state(core).astype(jnp.float32) / _world_scale(smax)
+        return jnp.concatenate([seen, jnp.broadcast_to(world, (num_allies, *world.shape))], axis=-1)
 
     def legal(core: Any) -> Array:
         return _by_agent(smax, smax.get_avail_actions(core)).astype(bool)
@@ -123,6 +133,14 @@ def _quietly() -> Iterator[None]:
 
 def _by_agent(smax: Any, of: dict[str, Array]) -> Array:
     return jnp.stack([of[agent] for agent in smax.agents])
+
+
+def _world_scale(smax: Any) -> np.ndarray[Any, Any]:
+    """What each number of the world state is divided by: the size of the map for positions, else 1."""
+    unit = np.ones(len(smax.own_features), np.float32)
+    unit[1:3] = smax.map_width, smax.map_height
+    num_units = smax.num_allies + smax.num_enemies
+    return np.concatenate([np.tile(unit, num_units), np.ones(2 * num_units, np.float32)])
 
 
 def _settled(state: Any) -> Any:

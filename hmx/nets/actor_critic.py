@@ -30,6 +30,7 @@ class ActorCritic(nn.Module):
     std: str
     shared_torso: bool
     cell_features: int  # 0: flat features
+    value_only: int  # the last features, which the policy does not read
     rnn: str
     rnn_hidden: int
 
@@ -68,7 +69,8 @@ class ActorCritic(nn.Module):
             reset: `[T, N]` bool; memories are emptied where it holds, before they are used.
         """
         before = carry or ((), ())
-        policy, hidden = self._trunk(x, before[0], reset, "torso", self.hidden)
+        seen = x[..., : -self.value_only] if self.value_only else x
+        policy, hidden = self._trunk(seen, before[0], reset, "torso", self.hidden)
         value, after = policy, [hidden]
         if not self.shared_torso:
             value, value_hidden = self._trunk(x, before[1], reset, "value_torso", self.value_hidden)

@@ -44,6 +44,10 @@ class ObsSpec(Protocol):
         """Numbers of a continuous action; 0 where actions are discrete."""
 
     @property
+    def value_only(self) -> int:
+        """The last numbers of an observation, which only the value reads."""
+
+    @property
     def decode(self) -> Callable[[Array], Array] | None:
         """Packed observation to float32 features, if it is packed."""
 
@@ -136,6 +140,7 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         std=cfg.std,
         shared_torso=cfg.shared_torso,
         cell_features=cfg.cell_features if kind == "cells" else 0,
+        value_only=spec.value_only,
         rnn=cfg.rnn,
         rnn_hidden=cfg.rnn_hidden,
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hmx.config.env_facts import env_facts
+from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import (
     AlgoConfig,
@@ -209,6 +210,22 @@ def test_so_has_its_state(scenario):
     assert (facts.obs_size, facts.num_actions, facts.state_bytes) == sizes(*SCENARIOS[scenario])
 
 
+def test_the_world_state_is_jaxmarl_s_and_for_the_value_alone():
+    """Of each unit health, place as shares of a map of 32 by 32, cooldown and type; then all teams and all types."""
+    cfg = EnvConfig(id="smax/3m", num_agents=ALLIES, world_state=True)
+    env = make_env(cfg, RewardWeights())
+    state, shown = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 2))
+    plain = jax.jit(made().reset)(jax.random.split(jax.random.key(0), 2))[1]
+    assert (env.spec.obs_shape, env.spec.value_only) == ((75 + 72,), 72) and env_facts(cfg) == _measured(env)
+    np.testing.assert_array_equal(shown.obs[..., :75], plain.obs)
+    world = np.asarray(shown.obs[..., 75:])
+    np.testing.assert_array_equal(world, np.repeat(world[:, :1], ALLIES, 1))
+    units = world[:, 0, :60].reshape(2, 6, 10)
+    np.testing.assert_allclose(units[..., 1:3] * 32, state.core.state.unit_positions, rtol=1e-6)
+    np.testing.assert_array_equal(np.delete(units, [1, 2], -1), np.tile([1.0, 0, 1, 0, 0, 0, 0, 0], (2, 6, 1)))
+    np.testing.assert_array_equal(world[:, 0, 60:], np.tile([0.0] * 3 + [1] * 3 + [0] * 6, (2, 1)))
+
+
 def test_a_shorter_limit_holds_and_a_longer_one_does_not():
     assert [make_smax("smax/3m", given).spec.max_steps for given in (0, 30, 1000)] == [LIMIT, 30, LIMIT]
 
@@ -311,8 +328,15 @@ def test_a_buffer_is_scored_by_what_each_unit_could_have_done_instead(learned, t
 
 
 def test_ppo_with_shared_parameters_updates(tmp_path):
-    algo = AlgoConfig(num_steps=16, num_minibatches=2, update_epochs=1)
+    """And with a value that sees the whole battle."""
+    algo = AlgoConfig(num_steps=16, num_minibatches=2, update_epochs=1, value_target="identity")
     cfg = small(tmp_path, "ppo", algo=algo)
-    rows = lines(train(cfg).run)
+    cfg = replace(cfg, {"env.world_state": True, "net.shared_torso": False})
+    run = train(cfg).run
+    rows = lines(run)
     assert "stats/win_rate" in rows[-1] and np.isfinite([row["train/total_loss"] for row in rows]).all()
-    assert plan(cfg).memory.parameters == (75 + 1) * 16 + 17 * 8 + 17
+    params = saved(run)
+    assert params["params/torso/dense_0/kernel"].shape == (75, 16)
+    assert params["params/value_torso/dense_0/kernel"].shape == (75 + 72, 16)
+    counted = sum(leaf.size for name, leaf in params.items() if name.startswith("params/"))
+    assert plan(replace(cfg, {"run.name": "other"})).memory.parameters == counted

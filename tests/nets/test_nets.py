@@ -21,6 +21,7 @@ class Spec(NamedTuple):
     action_dim: int = 0
     decode: Any = None
     cells: Any = None
+    value_only: int = 0
 
 
 SCALARS, CELLS, FEATURES = 3, 4, 5
@@ -69,6 +70,16 @@ def test_separate_torsos_share_nothing():
     gradient = jax.grad(lambda p: apply(net, p, jnp.ones((1, 5))).value_raw.sum())(params)
     moved = {name for name, leaves in gradient.items() if any(bool(x.any()) for x in jax.tree.leaves(leaves))}
     assert moved == {"value_torso", "value_head"}
+
+
+def test_what_only_the_value_may_read_moves_no_policy():
+    net = make_net(NetConfig(hidden=(8,), shared_torso=False), Spec(value_only=2))
+    params = net.init(jax.random.key(0))
+    assert params["torso"]["dense_0"]["kernel"].shape == (3, 8)
+    assert params["value_torso"]["dense_0"]["kernel"].shape == (5, 8)
+    said = jax.jacobian(lambda obs: apply(net, params, obs))(jnp.ones((5,)))
+    assert said.logits[:, :3].any() and not said.logits[:, 3:].any()
+    assert said.value_raw[:, 3:].all()
 
 
 def test_initialisation_is_orthogonal_with_the_usual_gains():
