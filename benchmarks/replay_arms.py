@@ -53,7 +53,7 @@ def configure(arm: str, args: argparse.Namespace) -> Config:
     """The configuration of an arm; one rollout per action, since nothing is random in it."""
     sets = [
         f"run.total_steps={args.steps}", f"run.num_seeds={args.seeds}", "replay.capacity=16384", *ARMS[arm],
-        f"replay.target_ess={args.ess}", f"replay.survey_every={EVERY}",
+        f"replay.target_ess={args.ess}", f"replay.survey_every={EVERY}", *args.set,
     ]  # fmt: skip
     return load(preset="lake", sets=sets, environ={}).config
 
@@ -160,7 +160,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--steps", type=int, default=102_400)
-    parser.add_argument("--ess", type=float, default=0.6)
+    parser.add_argument("--ess", type=float, default=0.6, help="0 leaves the exponents as they are")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any option, of all arms")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--json", action="store_true", help="one object per arm")
     parser.add_argument(
