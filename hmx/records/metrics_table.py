@@ -42,8 +42,9 @@ GROUPS: dict[str, str] = {
     "programs": "How often each program was used.",
     "grad_norm": "With `run.grad_report_every`, in the records of the updates whose number it divides: a gradient "
     "report, measured before the update. `<bucket>` is `bucket_1` and on, of rising return deviation, `bucket_zero`, "
-    "`bucket_undefined`, or `all`; `<part>` is `task`, `entropy`, `kl`, `value`, or `total`. Norms and losses are "
-    "weighted as in the training loss, which has no KL term: `kl`, measured from the policy itself, is 0. "
+    "`bucket_undefined`, or `all`; `<part>` is `task`, `entropy`, `kl`, `value`, or `total`, and of Q-learning `td` or "
+    "`total`. Norms and losses are weighted as in the training loss, which has no KL term: `kl`, measured from the "
+    "policy itself, is 0. "
     "[Reading a gradient report](grad-report.md) has the definitions.",
     "replay": "The replay buffer of Q-learning. What needs a look at all of it is there every `replay.survey_every` "
     "updates.",
@@ -144,7 +145,8 @@ _BUCKET = (
     ("loss/entropy", "", "entropy, weighted and with the sign it has in the loss: negative"),
     ("loss/kl", "nats", "divergence from the policy that acted, weighted"),
     ("loss/value", "", "loss of the value head, weighted"),
-    ("loss/total", "", "sum of the four"),
+    ("loss/td", "", "TD loss of Q-learning, before importance weights"),
+    ("loss/total", "", "sum of these"),
     ("reward_std_mean", "reward", "standard deviation of a group's returns, mean over groups"),
     ("reward_std_min", "reward", "the lowest of them"),
     ("reward_std_max", "reward", "the highest of them"),
@@ -159,7 +161,7 @@ _BUCKET = (
     ("cos/task_value", "cosine", "between the gradients of the policy and of the value loss"),
     ("cos/task_entropy", "cosine", "between the gradients of the policy loss and of the entropy bonus"),
     ("cos_all/<part>", "cosine", "between the bucket's gradient and that of all"),
-    ("noise/<part>/signal", "", "unbiased square of the true norm, of `task` and `total`; may be negative"),
+    ("noise/<part>/signal", "", "unbiased square of the true norm, of `task` or `td`, and of `total`; may be negative"),
     ("noise/<part>/trace", "", "trace of the covariance between groups"),
     ("noise/<part>/scale", "groups", "trace by signal: groups at which they are equal"),
     ("noise/<part>/snr", "", "groups x signal by trace"),
