@@ -231,7 +231,7 @@ def _orbax() -> Any:
 
 
 def _alone(ocp: Any) -> Any:
-    """What reads and writes arrays, in this process only: orbax would have all processes of a run wait for each other."""
+    """What reads and writes arrays in this process only: orbax would have all of a run wait for each other."""
     if jax.process_count() == 1:
         return ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
     me = jax.process_index()
