@@ -66,7 +66,9 @@ class Boundary(TyperGroup):
             _flush()
         except Exception as error:
             code = report(error, given, debug)
-        sys.exit(int(code) if isinstance(code, int) else 0)
+        code = int(code) if isinstance(code, int) else 0
+        _end_apart(code)
+        sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the command; an interruption keeps the signal that caused it, and a closed pipe is no failure."""
@@ -202,6 +204,14 @@ def _interrupted(error: BaseException) -> int:
         _flush()
         os._exit(128 + signum)
     return 128 + signum
+
+
+def _end_apart(code: int) -> None:
+    """Ends a process of several that has not left the others in order: JAX would wait for them at its end."""
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        _flush()
+        os._exit(code)
 
 
 def _crash_report(error: Exception, words: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
+from hmx.cli.hosts import Coordinator, Distributed, Hosts, JoinTimeout, NumProcesses, ProcessId
 from hmx.cli.options import RUN_PANEL, DryRun, Json, RunArgument, Sets, ask
 
 
@@ -38,6 +39,11 @@ def resume(
         ask("--grad-report-every", "N", "From here on, updates between two gradient reports; 0 for none.", RUN_PANEL),
     ] = None,
     sets: Sets = None,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: NumProcesses = None,
+    process_id: ProcessId = None,
+    join_timeout: JoinTimeout = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -48,10 +54,15 @@ def resume(
     """
     from hmx.cli.training import dry_resume, go_on
 
+    hosts = Hosts(distributed, coordinator, num_processes, process_id, join_timeout)
+    hosts.check(devices)
     changes = {
         "run.total_steps": steps,
         "run.on_nonfinite": on_nonfinite,
-        "run.devices": "0" if devices == "all" else devices,
+        "run.devices": hosts.devices(devices),
         "run.grad_report_every": grad_report_every,
     }
-    (dry_resume if dry_run else go_on)(run, changes=changes, sets=sets or (), json=json)
+    if dry_run:
+        dry_resume(run, changes=changes, sets=sets or (), json=json)
+    else:
+        go_on(run, hosts, changes=changes, sets=sets or (), json=json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
+from hmx.cli.hosts import Coordinator, Distributed, Hosts, JoinTimeout, NumProcesses, ProcessId
 from hmx.cli.options import (
     CONFIG_PANEL,
     OUTPUT_PANEL,
@@ -56,6 +57,11 @@ def train(
     wandb: Annotated[
         Text, flag("--wandb", "run.wandb", "MODE", panel=OUTPUT_PANEL, autocompletion=completion.wandb_modes)
     ] = None,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: NumProcesses = None,
+    process_id: ProcessId = None,
+    join_timeout: JoinTimeout = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -64,6 +70,8 @@ def train(
     Without options it trains on HackMatrix, about five minutes on a laptop, and ends with a table of the trained agent
     beside a random one. Ctrl-C stops after a checkpoint; hmx resume goes on from there.
     """
+    hosts = Hosts(distributed, coordinator, num_processes, process_id, join_timeout)
+    hosts.check(devices)
     loaded = configure(
         {
             "run.name": ("--name", name),
@@ -72,7 +80,7 @@ def train(
             "run.num_seeds": ("--seeds", seeds),
             "run.eval_episodes": ("--eval-episodes", eval_episodes),
             "run.on_nonfinite": ("--on-nonfinite", on_nonfinite),
-            "run.devices": ("--devices", "0" if devices == "all" else devices),
+            "run.devices": ("--distributed" if distributed else "--devices", hosts.devices(devices)),
             "algo.name": ("--algo", algo),
             "run.grad_report_every": ("--grad-report-every", grad_report_every),
             "replay.save": ("--save-buffer", save_buffer or None),
@@ -91,4 +99,4 @@ def train(
     if dry_run:
         dry(loaded, force=force, json=json)
     else:
-        run(loaded, force=force, json=json)
+        run(loaded, hosts, force=force, json=json)

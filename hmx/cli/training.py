@@ -13,6 +13,7 @@ from rich.console import Console
 from hmx.cli import run_tables, tables
 from hmx.cli.boundary import print_json, say
 from hmx.cli.console import ConsoleSink, JsonSink
+from hmx.cli.hosts import Hosts, joined
 from hmx.config import derive
 from hmx.config.env_facts import facts_known
 from hmx.config.q_memory import q_memory
@@ -23,18 +24,27 @@ if TYPE_CHECKING:
     from hmx.config.load import Loaded
     from hmx.config.schema import Config
     from hmx.jobs.train import TrainResult
+    from hmx.runs.group import Group
     from hmx.runs.sinks import Sink
 
 
-def run(loaded: Loaded, *, force: bool, json: bool) -> None:
+def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool) -> None:
     """Trains, tells, and ends with the exit code of the signal that stopped it, if one did."""
     from hmx.jobs.train import train
 
-    def start(sinks: Sequence[Sink]) -> TrainResult:
-        _announce(loaded.config)
-        return train(loaded.config, origins=loaded.origins, sinks=sinks, force=force, command_line=_command_line())
+    def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
+        if group.leads:
+            _announce(loaded.config)
+        return train(
+            loaded.config,
+            origins=loaded.origins,
+            sinks=sinks,
+            force=force,
+            command_line=_command_line(),
+            group=group,
+        )
 
-    _carry_out(start, json)
+    _carry_out(start, hosts, json)
 
 
 def _announce(cfg: Config) -> None:
@@ -53,16 +63,16 @@ def _announce(cfg: Config) -> None:
 Changes = Mapping[str, str | None]  # dotted key -> text; None where the option was not given
 
 
-def go_on(run_name: Path, *, changes: Changes, sets: Iterable[str], json: bool) -> None:
+def go_on(run_name: Path, hosts: Hosts, *, changes: Changes, sets: Iterable[str], json: bool) -> None:
     """Resumes, tells, and ends likewise."""
     from hmx.jobs.resume import resume
 
     wanted = _together(changes, sets)
 
-    def start(sinks: Sequence[Sink]) -> TrainResult:
-        return resume(run_name, changes=wanted, sinks=sinks, command_line=_command_line())
+    def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
+        return resume(run_name, changes=wanted, sinks=sinks, command_line=_command_line(), group=group)
 
-    _carry_out(start, json)
+    _carry_out(start, hosts, json)
 
 
 def dry_resume(run_name: Path, *, changes: Changes, sets: Iterable[str], json: bool) -> None:
@@ -109,18 +119,20 @@ def dry(loaded: Loaded, *, force: bool, json: bool) -> None:
         )
 
 
-def _carry_out(start: Callable[[Sequence[Sink]], TrainResult], json: bool) -> None:
+def _carry_out(start: Callable[[Sequence[Sink], Group], TrainResult], hosts: Hosts, json: bool) -> None:
     eyes = Console(stderr=True, highlight=False)
-    # A sink for eyes shows warnings as they come; without one they are told at the end.
-    stream = JsonSink() if json else None
-    sinks: list[Sink] = [*([ConsoleSink(eyes)] if eyes.is_terminal else []), *([stream] if stream else [])]
-    result = start(sinks)
-    if not eyes.is_terminal:
-        for warning in result.warnings:
-            say("warning", warning)
-    if stream is not None:
-        stream.emit("result", result.to_json())
-    _tell(result, Console(stderr=json, highlight=False))
+    with joined(hosts) as group:
+        # A sink for eyes shows warnings as they come; without one they are told at the end.
+        stream = JsonSink() if json else None
+        sinks: list[Sink] = [*([ConsoleSink(eyes)] if eyes.is_terminal else []), *([stream] if stream else [])]
+        result = start(sinks if group.leads else [], group)
+        if group.leads:
+            if not eyes.is_terminal:
+                for warning in result.warnings:
+                    say("warning", warning)
+            if stream is not None:
+                stream.emit("result", result.to_json())
+            _tell(result, Console(stderr=json, highlight=False))
     if result.signum is not None:
         raise typer.Exit(128 + result.signum)
 

@@ -16,7 +16,8 @@ from hmx.config.problem import error
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import damage
-from hmx.jobs.train import TrainResult, carry_out
+from hmx.jobs.following import agree
+from hmx.jobs.train import TrainResult, carry_out, followed
 from hmx.records import atomic, jsonl, layout
 from hmx.records import meta as metas
 from hmx.records.artefact import NewerSchema
@@ -28,6 +29,7 @@ from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
 from hmx.runs.compilation import enable_cache
 from hmx.runs.devices import num_devices
+from hmx.runs.group import ALONE, Group
 from hmx.runs.memory import memory_problem
 from hmx.runs.restoring import Restored, restore
 from hmx.runs.session import Session, device_name, make_sinks, open_session
@@ -78,6 +80,7 @@ def resume(
     sinks: Sequence[Sink] = (),
     command_line: Sequence[str] = (),
     root: str | Path = DEFAULT_ROOT,
+    group: Group = ALONE,
 ) -> TrainResult:
     """Goes on with a run up to its `run.total_steps`.
 
@@ -91,12 +94,17 @@ def resume(
         sinks: receivers of records besides the local file.
         command_line: kept in meta.json.
         root: folder of the runs, for a name.
+        group: the processes that go on with it, however many there were before. Number 0 alone reads the run folder.
 
     Raises:
         HmxError: a change that the state forbids, or a run that is finished (exit code 2); no such run, no
-            intact checkpoint, or one that does not fit (3).
+            intact checkpoint, or one that does not fit (3); a process of the group is gone (1).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
+    agree(group, {"command": "resume", "run": Path(run).name, **(changes or {})})
+    if not group.leads:
+        enable_cache()
+        return followed(group)
     paths = find_run(run, root)
     with RunLock(paths) as lock:
         opened = _open(paths, changes or {})
@@ -108,7 +116,9 @@ def resume(
             if text:
                 fanout.warn(text)
         restored = opened.restored
-        return carry_out(opened.session, paths, meta, fanout, lambda: restored.state, first=restored.update)
+        return carry_out(
+            opened.session, paths, meta, fanout, lambda: restored.state, first=restored.update, group=group
+        )
 
 
 def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> tuple[Meta, list[str]]:

@@ -19,6 +19,7 @@ from hmx.config.q_rules import replay_ratio
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import PolicyStats, make_player
+from hmx.jobs.following import agree, follow, lead
 from hmx.jobs.grad_training import make_reports
 from hmx.jobs.saved_buffer import places, save_buffers
 from hmx.records import atomic, layout
@@ -30,6 +31,7 @@ from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.runs.compilation import enable_cache
 from hmx.runs.devices import num_devices
+from hmx.runs.group import ALONE, Group
 from hmx.runs.loop import LoopResult, init_state
 from hmx.runs.memory import memory_problem, out_of_memory
 from hmx.runs.session import (
@@ -37,6 +39,7 @@ from hmx.runs.session import (
     Session,
     device_name,
     info_of,
+    make_saver,
     make_sinks,
     open_session,
     run_updates,
@@ -135,6 +138,7 @@ def train(
     sinks: Sequence[Sink] = (),
     force: bool = False,
     command_line: Sequence[str] = (),
+    group: Group = ALONE,
 ) -> TrainResult:
     """Trains a new run in a folder of its own.
 
@@ -144,15 +148,19 @@ def train(
         sinks: receivers of records besides the local file, such as the console.
         force: whether a run of that name is deleted first.
         command_line: kept in meta.json.
+        group: the processes of the run, each of which calls this with the same configuration.
 
     Raises:
         HmxError: the configuration cannot run or the run exists (exit code 2); nothing has been written then.
-            Or there is not enough memory (2), the run folder cannot be written any more (3), or an update brought
-            numbers that are not finite (4).
+            Or there is not enough memory (2), the run folder cannot be written any more (3), an update brought
+            numbers that are not finite (4), or a process of the group is gone (1).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
     cfg, scaled = settle(cfg, origins)
     warning = enable_cache()
+    agree(group, {"command": "train", **codec.flatten(codec.to_dict(cfg))})
+    if not group.leads:
+        return followed(group)
     session = open_session(cfg)
     num_devices(cfg)  # refuses before anything is written
     if too_large := memory_problem(cfg):
@@ -172,7 +180,7 @@ def train(
         for problem in derive.warnings(cfg):
             if problem.code != "rounded_up":  # the numbers shown are the real ones anyway
                 fanout.warn(line(problem))
-        return carry_out(session, paths, meta, fanout, start, first=0, scaled=tuple(scaled))
+        return carry_out(session, paths, meta, fanout, start, first=0, scaled=tuple(scaled), group=group)
 
 
 def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
@@ -248,10 +256,11 @@ def carry_out(
     *,
     first: int,
     scaled: tuple[str, ...] = (),
+    group: Group = ALONE,
 ) -> TrainResult:
     """Runs a session from update `first` to its end, evaluates, and closes everything it opened.
 
-    The caller holds the run's lock.
+    The caller holds the run's lock, and leads the group.
     """
     diary = Diary(paths, meta, fanout)
     finished = False
@@ -259,15 +268,17 @@ def carry_out(
         try:
             fanout.start(info_of(session, paths, meta, first))
             fanout.phase("compiling")
+            lead(group, session.cfg, paths, first)
             with out_of_memory("making the first state"):
                 begun = start()
-            done = run_updates(session, paths, begun, first, fanout, guard, diary, make_reports(session))
+            saver = make_saver(session, paths, diary, fanout)
+            done = run_updates(session, paths, begun, first, fanout, guard, saver, make_reports(session), group)
             finished = done.updates == session.sizes.num_updates
             if finished:
                 with out_of_memory("saving the replay buffer"):
                     save_buffers(session, paths, done.state, done.updates, fanout)
             with out_of_memory("evaluating"):
-                rows = _evaluate(session, paths, done.state, fanout, guard) if finished else ()
+                rows = _evaluate(session, paths, done, fanout, guard) if finished else ()
             diary.note(state="finished" if finished else "interrupted")
             fanout.close("finished" if finished else "interrupted")
         except StopNow as stop:
@@ -282,7 +293,17 @@ def carry_out(
             with contextlib.suppress(HmxError):
                 fanout.close("failed")
             raise
-    return _result(session, paths, done, fanout, rows, first, guard.requested, scaled)
+    return _result(session, paths, done, fanout, rows, first, done.signum or guard.requested, scaled)
+
+
+def followed(group: Group) -> TrainResult:
+    """What a process that follows knows of the run in the end.
+
+    Raises:
+        HmxError: the run failed, or a process is gone.
+    """
+    session, paths, done, first = follow(group)
+    return _result(session, paths, done, Fanout([]), (), first, done.signum, ())
 
 
 def _result(
@@ -316,7 +337,7 @@ def _result(
 
 
 def _evaluate(
-    session: Session, paths: RunPaths, state: TrainState, fanout: Fanout, guard: SignalGuard
+    session: Session, paths: RunPaths, done: LoopResult, fanout: Fanout, guard: SignalGuard
 ) -> tuple[PolicyStats, ...]:
     """Random against trained; a signal skips what has not been played, since the run itself is complete."""
     episodes = session.cfg.run.eval_episodes
@@ -326,8 +347,8 @@ def _evaluate(
     fanout.phase("evaluating")
     play = make_player(session, episodes)
     for policy in ("random", TRAINED[session.cfg.algo.name]):
-        if guard.requested is None:
-            rows += play(state, policy, session.cfg.run.seed)
+        if done.signum is None and guard.requested is None:
+            rows += play(done.state, policy, session.cfg.run.seed)
     report = paths.reports / layout.EVALUATION
     data = {"schema": REPORT_SCHEMA, "policies": [row.to_json() for row in rows]}
     try:

@@ -94,12 +94,13 @@ def to_host(state: TrainState) -> Leaves:
 def from_host(leaves: Leaves, abstract: TrainState) -> TrainState:
     """The inverse of `to_host`, for a state of the shapes of `abstract`."""
     named = zip(leaf_names(abstract), jax.tree.leaves(abstract), strict=True)
-    return jax.tree.unflatten(jax.tree.structure(abstract), [_revive(leaves[name], leaf) for name, leaf in named])
-
-
-def _revive(value: np.ndarray[Any, Any], like: Any) -> Array:
     # A copy, since a device array may otherwise borrow memory that donation would then overwrite.
-    array = jax.numpy.array(value)
+    revived = [from_data(jax.numpy.array(leaves[name]), leaf) for name, leaf in named]
+    return jax.tree.unflatten(jax.tree.structure(abstract), revived)
+
+
+def from_data(array: Array, like: Any) -> Array:
+    """The inverse of `as_data`, for a leaf of the kind of `like`."""
     return jax.random.wrap_key_data(array, impl=_impl(like)) if _is_key(like) else array
 
 
@@ -201,7 +202,7 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
         message = "\n".join([f"checkpoint {path} does not fit this configuration:", *(f"  {line}" for line in shown)])
         hint = "use the run's own run.toml, and the version of hmx that its meta.json names"
         raise HmxError(message, hint, ExitCode.ARTEFACT)
-    forms = _host_forms(abstract)
+    forms = host_forms(abstract)
     zeros = {leaf.path: np.zeros(*forms[leaf.path]) for leaf in migrated.zeros}
     saved = {leaf.path: forms[leaf.path] for leaf in migrated.read}
     try:
@@ -212,8 +213,8 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
         raise HmxError(f"checkpoint {path} cannot be read: {_reason(error)}", hint, ExitCode.ARTEFACT) from error
 
 
-def _host_forms(abstract: TrainState) -> dict[str, Form]:
-    """Shape and dtype of every leaf as `to_host` gives it: keys as their data."""
+def host_forms(abstract: TrainState) -> dict[str, Form]:
+    """Shape and dtype of every leaf as `to_host` gives it, in its order: keys as their data."""
     plain = jax.eval_shape(lambda tree: [as_data(leaf) for leaf in jax.tree.leaves(tree)], abstract)
     named = zip(leaf_names(abstract), plain, strict=True)
     return {name: Form(tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in named}
@@ -227,6 +228,16 @@ def _orbax() -> Any:
     if _of_others not in log.filters:
         log.addFilter(_of_others)
     return orbax.checkpoint
+
+
+def _alone(ocp: Any) -> Any:
+    """What reads and writes arrays in this process only: orbax would have all of a run wait for each other."""
+    if jax.process_count() == 1:
+        return ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
+    me = jax.process_index()
+    only = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=only)
+    return ocp.Checkpointer(handler, multiprocessing_options=only)
 
 
 def _of_others(record: logging.LogRecord) -> bool:
@@ -258,7 +269,7 @@ def _reserve(folder: Path, saved: Snapshot) -> None:
 def _write_arrays(path: Path, leaves: Leaves) -> None:
     ocp = _orbax()
     # Tensorstore has no arrays of size 0; their shape in the manifest is all there is to them.
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as writer:
+    with _alone(ocp) as writer:
         writer.save(path.absolute(), {name: leaf for name, leaf in leaves.items() if leaf.size})
 
 
@@ -271,7 +282,7 @@ def _read_arrays(path: Path, saved: dict[str, Form]) -> Leaves:
     ocp = _orbax()
     empty = {name: np.zeros(*form) for name, form in saved.items() if 0 in form.shape}
     names = [name for name in saved if name not in empty]
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+    with _alone(ocp) as reader:
         # What the manifest says has been compared with what is needed; now the headers of the arrays themselves.
         told = reader.metadata(path.absolute()).item_metadata
         if told is None:

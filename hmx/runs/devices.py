@@ -6,12 +6,17 @@ import contextlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from hmx.agents.spread import ENV_AXIS
 from hmx.agents.types import Algorithm, TrainState
 from hmx.config.schema import Config
 from hmx.errors import HmxError
+from hmx.runs import checkpoint
+from hmx.runs.group import Group
+from hmx.types import Array
 
 
 def num_devices(cfg: Config) -> int:
@@ -21,6 +26,9 @@ def num_devices(cfg: Config) -> int:
         HmxError: there are not as many, or they do not divide the environments.
     """
     there = jax.device_count()
+    if cfg.run.devices and jax.process_count() > 1:
+        message = f"run.devices = {cfg.run.devices}: a run of several processes takes all devices of each"
+        raise HmxError(message, "--devices all")
     wanted = cfg.run.devices or there
     if wanted > there:
         forced = f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted}"
@@ -76,6 +84,64 @@ def place(mesh: Mesh | None, algorithm: Algorithm, state: TrainState, num_seeds:
     return state if mesh is None else jax.device_put(state, shardings(mesh, algorithm, state, num_seeds))
 
 
+def hand_out(
+    mesh: Mesh, algorithm: Algorithm, state: TrainState | None, abstract: TrainState, num_seeds: int, group: Group
+) -> TrainState:
+    """`place` over several processes: each receives the state of process 0, and keeps its part.
+
+    Args:
+        mesh: of the run, over the devices of all processes.
+        algorithm: which knows the partitions.
+        state: on process 0; None elsewhere.
+        abstract: its shapes and dtypes.
+        num_seeds: agents side by side.
+        group: the processes.
+    """
+    leaves = {} if state is None else checkpoint.to_host(state)
+    where = shardings(mesh, algorithm, abstract, num_seeds)
+    arrays = []
+    for (name, form), sharding in zip(checkpoint.host_forms(abstract).items(), jax.tree.leaves(where), strict=True):
+        own = np.ascontiguousarray(leaves[name]).reshape(-1).view(np.uint8).data if leaves else b""
+        whole = np.frombuffer(group.share(own), form.dtype).reshape(form.shape)
+        arrays.append(jax.make_array_from_callback(form.shape, sharding, whole.__getitem__))
+    # `device_put` takes no keys over several processes: they are made from their data where they lie.
+
+    def revive(data: list[Array]) -> TrainState:
+        kinds = jax.tree.leaves(abstract)
+        # Copies, since donation must not meet memory that is borrowed from numpy.
+        found = [jnp.copy(checkpoint.from_data(leaf, kind)) for leaf, kind in zip(data, kinds, strict=True)]
+        return jax.tree.unflatten(jax.tree.structure(abstract), found)
+
+    placed: TrainState = jax.jit(revive, out_shardings=where)(arrays)
+    return placed
+
+
 def gather(mesh: Mesh | None, state: TrainState) -> TrainState:
-    """All of a state on the first device."""
-    return state if mesh is None else jax.device_put(state, jax.devices()[0])
+    """All of a state on the first device of this process."""
+    if mesh is None:
+        return state
+    if not mesh.is_multi_process:
+        return jax.device_put(state, jax.devices()[0])
+    return checkpoint.from_host(checkpoint.to_host(bring_together(mesh, state)), state)
+
+
+def bring_together(mesh: Mesh | None, state: TrainState) -> TrainState:
+    """A state of which each process has all on its first device; where there is one process, just `state`.
+
+    It may share memory with `state`, and is of use until that is donated.
+    """
+    if mesh is None or not mesh.is_multi_process:
+        return state
+    leaves, structure = jax.tree.flatten(state)
+    split = [place for place, leaf in enumerate(leaves) if not leaf.is_fully_replicated]
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    # Two programs at a time would get each other's messages.
+    found = jax.block_until_ready(jax.jit(_same, out_shardings=everywhere)([leaves[place] for place in split]))
+    for place, leaf in zip(split, found, strict=True):
+        leaves[place] = leaf
+    return jax.tree.unflatten(structure, [leaf.addressable_data(0) for leaf in leaves])
+
+
+def _same(tree: Any) -> Any:
+    # On module level: a function of its own for every call would be compiled for every call.
+    return tree

@@ -16,6 +16,7 @@ import numpy as np
 from hmx.agents.types import Algorithm, TrainState
 from hmx.errors import HmxError
 from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
+from hmx.runs.group import ALONE, Group
 from hmx.runs.memory import out_of_memory
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
@@ -116,6 +117,7 @@ class Loop:
         skips: whether the chunk goes on after an update whose numbers are not finite.
         reports: what is measured between updates. A chunk is cut before an update that is reported on; checkpoints
             are where they would be without.
+        group: the processes of the run. What only one of them knows, and all must do, is agreed on through it.
     """
 
     chunk: Chunk
@@ -129,6 +131,8 @@ class Loop:
     checkpoint_every: int
     skips: bool = False
     reports: Reports | None = None
+    group: Group = ALONE
+    _stop: int = 0  # the signal that all processes stop for
     _warned: bool = False
     _saved: int = -1  # update of the newest checkpoint
     _again: bool = False  # whether the last write failed, so that the next one has to succeed
@@ -179,10 +183,12 @@ class Loop:
                 self.fanout.phase("training")
         self._save(state, done, last=True)
         steps = (done - first) * self.steps_per_update * self.chunk.num_seeds
-        return LoopResult(state, done, self.guard.requested, seconds, steps)
+        return LoopResult(state, done, self.guard.requested or self._stop or None, seconds, steps)
 
     def _is_stopping(self) -> bool:
-        return self.guard.requested is not None
+        """Whether this process, or another of the run, was asked to stop."""
+        self._stop = self.group.highest(self._stop or self.guard.requested or 0)
+        return self._stop != 0
 
     def _until_report(self, done: int, end: int) -> int:
         """How many updates can be done, of `end`, before the one after the next that is reported on."""
@@ -211,20 +217,29 @@ class Loop:
         hypers = [self.hypers(done + min(i, n - 1)) for i in range(self.chunk.length)]
         rows = {name: np.array([row[name] for row in hypers], np.float32) for name in hypers[0]}
         with out_of_memory("training"):
-            played = self.chunk.call(state, rows, np.int32(n))
-            packed, good = interruptible(lambda: jax.device_get((played.packed, played.done)))
-        return played.state, packed.reshape(self.chunk.length, self.chunk.num_seeds, -1), int(good)
+            played, packed, good = interruptible(lambda: self._play(state, rows, n))
+        return played, packed.reshape(self.chunk.length, self.chunk.num_seeds, -1), int(good)
+
+    def _play(self, state: TrainState, rows: dict[str, Values], n: int) -> tuple[TrainState, Values, int]:
+        played = self.chunk.call(state, rows, np.int32(n))
+        packed, good = jax.device_get((played.packed, played.done))
+        return played.state, packed, good
 
     def _hand_over(self, records: list[Record], state: TrainState, done: int) -> None:
         returns = [record.get(_RETURN, math.nan) for record in records]
         self._returns += [value for value in returns if math.isfinite(value)]
+        problem: HmxError | None = None
         try:
             self.fanout.records(records)
-        except HmxError:
+        except HmxError as error:
+            problem = error
+        if self.group.highest(problem is not None):
             # A full disk fails both; what is to be told is what failed first.
             with contextlib.suppress(HmxError):
                 self._save(state, done, last=True)
-            raise
+            if problem is not None:
+                raise problem
+            self.group.wait_for_end()
 
     def _end_before(self, state: TrainState, done: int, values: Values) -> NoReturn:
         """Saves the state before an update that was refused, and leaves the rest to `refuse`."""
@@ -238,10 +253,13 @@ class Loop:
 
     def _failed(self, wait: bool) -> bool:
         """Whether the write before has failed; it is then tried once more, with the state as it is now."""
+        failed = False
         try:
             self.saver.wait() if wait else self.saver.collect()
         except HmxError as error:
             self.fanout.warn(f"{error.message}; trying once more")
+            failed = True
+        if self.group.highest(failed):
             self._saved, self._again = -1, True
         return self._again
 

@@ -40,7 +40,7 @@ def free_memory() -> int | None:
 
     On a CPU that is what the kernel says is available, or what is left to the control group of this process.
     """
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     if device.platform == "cpu":
         found = [size for size in (_available(), _left_to_group()) if size is not None]
         return min(found, default=None)

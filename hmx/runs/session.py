@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import jax
+from jax.sharding import Mesh
 
 from hmx.agents import make_algorithm
 from hmx.agents.types import Algorithm, TrainState
@@ -25,10 +26,11 @@ from hmx.records.meta import Meta
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.diagnosis import Kept, refuse
-from hmx.runs.loop import Loop, LoopResult, Reports, abstract_state
+from hmx.runs.group import ALONE, Group
+from hmx.runs.loop import Loop, LoopResult, Record, Refused, Reports, abstract_state
 from hmx.runs.memory import out_of_memory
 from hmx.runs.saving import Saver
-from hmx.runs.signals import SignalGuard
+from hmx.runs.signals import SignalGuard, interruptible
 from hmx.runs.sinks import Fanout, JsonlSink, RunInfo, Sink
 from hmx.runs.wandb_sink import WandbSink
 
@@ -61,10 +63,10 @@ def device_name(cfg: Config | None = None) -> str:
         HmxError: there are not as many devices as `cfg` asks for, or they do not divide the environments.
     """
     used = 1 if cfg is None else devices.num_devices(cfg)
-    device, there = jax.devices()[0], jax.device_count()
-    return (
-        device.device_kind if device.platform == "cpu" and there == 1 else f"{device.device_kind} ({used} of {there})"
-    )
+    device, there, processes = jax.devices()[0], jax.device_count(), jax.process_count()
+    apart = f", {processes} processes" if processes > 1 else ""
+    alone = device.platform == "cpu" and there == 1
+    return str(device.device_kind) if alone else f"{device.device_kind} ({used} of {there}{apart})"
 
 
 def make_sinks(cfg: Config, paths: RunPaths, more: Sequence[Sink]) -> Fanout:
@@ -110,17 +112,21 @@ class Diary:
 def run_updates(
     session: Session,
     paths: RunPaths,
-    state: TrainState,
+    state: TrainState | None,
     first: int,
     fanout: Fanout,
     guard: SignalGuard,
-    diary: Diary,
+    saver: Saver,
     reports: Reports | None = None,
+    group: Group = ALONE,
 ) -> LoopResult:
     """Compiles the chunk and runs the updates from `first` to the end, saving as the configuration says.
 
+    Of several processes all take part, and end with the whole state. Those that follow have no `state` to begin with,
+    no sinks, and a saver from `follower`.
+
     Raises:
-        HmxError: see `Loop.run`; also an update whose numbers are not finite (exit code 4).
+        HmxError: see `Loop.run`; also an update whose numbers are not finite (exit code 4), or a process that is gone.
         StopNow: a second signal.
     """
     cfg, sizes, algorithm = session.cfg, session.sizes, session.algorithm
@@ -130,30 +136,58 @@ def run_updates(
             algorithm, session.abstract, sizes.updates_per_chunk, cfg.run.num_seeds, cfg.run.on_nonfinite, mesh
         )
     if reports is not None:
-        measure = reports.measure
-        reports = reports._replace(measure=lambda now, update: measure(devices.gather(mesh, now), update))
+        reports = reports._replace(measure=partial(_measure, reports.measure, mesh, group))
     kept = Kept(algorithm, paths, cfg.run.num_seeds, sizes.batch_size, *digests, fanout)
     loop = Loop(
         chunk=chunk,
         hypers=algorithm.hypers,
         fanout=fanout,
         guard=guard,
-        saver=_saver(session, paths, diary, fanout),
-        refuse=lambda before, refused: refuse(kept, devices.gather(mesh, before), refused),
+        saver=saver,
+        refuse=partial(_refuse, kept, mesh, group),
         seed=cfg.run.seed,
         steps_per_update=sizes.batch_size,
         checkpoint_every=cfg.run.checkpoint_every,
         skips=cfg.run.on_nonfinite == "skip",
         reports=reports,
+        group=group,
     )
-    state = devices.place(mesh, algorithm, state, cfg.run.num_seeds)
-    done = loop.run(state, first, sizes.num_updates)
-    return done._replace(state=devices.gather(mesh, done.state))
+    with group.explaining():
+        if mesh is not None and mesh.is_multi_process:
+            state = devices.hand_out(mesh, algorithm, state, session.abstract, cfg.run.num_seeds, group)
+        else:
+            state = devices.place(mesh, algorithm, state, cfg.run.num_seeds)
+        done = loop.run(state, first, sizes.num_updates)
+        return done._replace(state=interruptible(lambda: devices.gather(mesh, done.state)))
 
 
-def _saver(session: Session, paths: RunPaths, diary: Diary, fanout: Fanout) -> Saver:
+def _measure(
+    measure: Callable[[TrainState, int], list[Record]], mesh: Mesh | None, group: Group, now: TrainState, update: int
+) -> list[Record]:
+    whole = devices.gather(mesh, now)
+    return measure(whole, update) if group.leads else []
+
+
+def _refuse(kept: Kept, mesh: Mesh | None, group: Group, before: TrainState, refused: Refused) -> NoReturn:
+    whole = devices.gather(mesh, before)
+    if not group.leads:
+        group.wait_for_end()
+    refuse(kept, whole, refused)
+
+
+def follower(mesh: Mesh | None) -> Saver:
+    """The saver of a process that follows: it hands over its part of the state, and writes nothing."""
+
+    def prepare(state: TrainState, update: int, score: float | None) -> Callable[[], None]:
+        devices.bring_together(mesh, state)
+        return lambda: None
+
+    return Saver(prepare)
+
+
+def make_saver(session: Session, paths: RunPaths, diary: Diary, fanout: Fanout) -> Saver:
     """Writes the checkpoints of a run, and notes in meta.json how far they have come."""
-    cfg, batch = session.cfg, session.sizes.batch_size
+    cfg, batch, mesh = session.cfg, session.sizes.batch_size, devices.make_mesh(session.cfg)
     marker, config = Marker(paths.metrics), codec.to_toml(cfg)
 
     def prepare(state: TrainState, update: int, score: float | None) -> Callable[[], Path]:
@@ -173,7 +207,8 @@ def _saver(session: Session, paths: RunPaths, diary: Diary, fanout: Fanout) -> S
             copies={layout.CONFIG: config, layout.META: metas.to_text(meta)},
             keep_best=cfg.run.keep_best,
         )
-        return partial(checkpoint.write, paths.checkpoints, checkpoint.snapshot(state), update, cfg.run.keep, about)
+        saved = checkpoint.snapshot(devices.bring_together(mesh, state))
+        return partial(checkpoint.write, paths.checkpoints, saved, update, cfg.run.keep, about)
 
     return Saver(prepare, lambda update: diary.note(update=update, env_steps=update * batch))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -69,6 +70,19 @@ class SignalGuard:
         raise StopNow(signum)
 
 
+_watched: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def watching(check: Callable[[], None]) -> Iterator[None]:
+    """Within the block, whoever waits in the main thread calls `check` now and then; what it raises ends the wait."""
+    _watched.append(check)
+    try:
+        yield
+    finally:
+        _watched.remove(check)
+
+
 def interruptible(work: Callable[[], T]) -> T:
     """Runs `work` in another thread and waits for it, so that a signal is handled while it blocks.
 
@@ -98,9 +112,12 @@ def wait_for(thread: threading.Thread, seconds: float = math.inf) -> bool:
     """Waits for a thread to end, no longer than `seconds`, and handles signals meanwhile; False if it has not.
 
     It looks up now and then: of two signals that come at once, the system may give the second to another thread,
-    and that does not wake the main one.
+    and that does not wake the main one. What `watching` was given is asked then, too.
     """
     end = time.monotonic() + seconds
     while thread.is_alive() and (left := end - time.monotonic()) > 0:
         thread.join(min(left, _LOOK_UP))
+        if threading.current_thread() is threading.main_thread():
+            for check in _watched:
+                check()
     return not thread.is_alive()
