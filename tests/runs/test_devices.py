@@ -14,8 +14,6 @@ from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.errors import HmxError
 from hmx.runs.devices import make_mesh
 
-pytestmark = pytest.mark.long
-
 PROBE = Path(__file__).with_name("devices_probe.py")
 
 
