@@ -2,7 +2,6 @@
 #
 #   make train    set up .venv, install hmx at pinned versions, train an agent on HackMatrix
 #   make test     the same set-up plus the test tools, then the tests
-#   make test-all      the same with those that take long
 #   make test-extras   the tests of optional extras, in .venv-extras with these installed
 #   make check    what CI runs: lint, format, types, layers, generated docs, tests
 #   make docs     write man pages, completions and the reference pages anew
@@ -22,7 +21,7 @@ INSTALLED_TEST := $(VENV)/.installed-test
 FILES := $(wildcard hmx tests tools benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all test-extras check static lint format types layers docs docs-current constraints clean
+.PHONY: help install train test test-extras check static lint format types layers docs docs-current constraints clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -50,11 +49,7 @@ train: $(INSTALLED)
 	@$(BIN)/hmx train $(ARGS)
 
 test: $(INSTALLED_TEST)
-	@echo "Testing: all but the long tests, on two processes ..."
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" $(ARGS)
-
-test-all: $(INSTALLED_TEST)
-	@echo "Testing: every test, on two processes ..."
+	@echo "Testing, on two processes ..."
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 $(VENV_EXTRAS)/.created:

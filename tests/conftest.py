@@ -36,7 +36,9 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_cache_home / "hmx-tests" / f"jax-
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 # Compiling is what the tests spend most of their time on: it takes a fifth without LLVM's optimisation and without the
 # newer way to emit fusions. `XLA_FLAGS= make test` compiles everything as users do.
-_QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+_QUICK = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
 _AS_USERS = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
 os.environ.setdefault("XLA_FLAGS", _QUICK)
 

@@ -14,8 +14,6 @@ from hmx.env.counting import make_counting
 from hmx.env.registry import make_env
 from hmx.records.metrics_table import METRICS
 
-pytestmark = pytest.mark.long
-
 BASE = {
     "algo.name": "dqn", "env.id": "corridor", "env.num_envs": 4, "env.max_steps": 20, "algo.num_steps": 4,
     "net.kind": "mlp", "net.hidden": (8,), "run.total_steps": 1600, "replay.capacity": 64, "replay.survey_every": 2,

@@ -5,10 +5,9 @@ import pytest
 from hmx.config.load import load
 from hmx.jobs.train import train
 
-pytestmark = pytest.mark.long
-
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_the_pendulum_is_swung_up(tmp_path):
     """Gym calls -200 a good return; random play scores about -1250, and hanging still the same."""
     sets = [f"run.root={tmp_path}", "run.total_steps=131072", "run.seed=3"]

@@ -20,8 +20,6 @@ from hmx.env.registry import make_env
 from hmx.nets.build import Net, NetOutput
 from hmx.types import Transition
 
-pytestmark = pytest.mark.long
-
 
 def preset(name, **algo):
     cfg = load(preset=name, sets=[f"algo.{key}={value}" for key, value in algo.items()], environ={}, check=False).config

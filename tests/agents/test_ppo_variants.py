@@ -20,8 +20,6 @@ from hmx.env.protocol import EnvSpec
 from hmx.env.registry import make_env
 from hmx.rl import normaliser
 
-pytestmark = pytest.mark.long
-
 BASE = {
     "run.total_steps": 10_000,
     "env.id": "pendulum",

@@ -13,8 +13,6 @@ from hmx.env.counting import make_counting
 from hmx.nets import QNet
 from hmx.replay import Batch, blank
 
-pytestmark = pytest.mark.long
-
 GAMMA = 0.5
 ACTIONS = 4
 TABLE = jnp.array([[1.0, 2.0, 3.0, 9.0], [4.0, 8.0, 6.0, 5.0], [0.0, -1.0, -2.0, 7.0]])

@@ -147,13 +147,12 @@ def test_a_policy_diverges_from_itself_by_exactly_nothing(x64):
         logits = jnp.asarray(np.random.default_rng(0).normal(size=(50, 7)) * 3)
         legal = jnp.asarray(np.random.default_rng(1).random((50, 7)) < 0.6).at[:, 0].set(True)
 
-        def total(z):
-            return categorical_kl(z, logits, legal).sum()
-
-        assert total(logits) == 0.0
-        assert (jax.grad(total)(logits) == 0.0).all()
-        other = logits + 0.1 * jnp.arange(7.0)[None]
-        value, gradient = jax.value_and_grad(total)(other)
+        total = jax.jit(jax.value_and_grad(lambda z, other: categorical_kl(z, other, legal).sum()))
+        value, gradient = total(logits, logits)
+        assert value == 0.0
+        assert (gradient == 0.0).all()
+        other = logits + 0.1 * np.arange(7.0)[None]
+        value, gradient = total(other, logits)
         p, q = (np.where(legal, np.exp(x - np.asarray(x).max()), 0.0) for x in (other, logits))
         p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
         log_ratio = np.where(legal, np.log(np.where(legal, p, 1.0)) - np.log(np.where(legal, q, 1.0)), 0.0)
@@ -167,7 +166,7 @@ def test_a_policy_diverges_from_itself_by_exactly_nothing(x64):
 def test_an_estimate_at_agreement_is_exactly_nothing(kind, x64):
     with jax.enable_x64(x64):
         log_prob = jnp.log(jnp.linspace(0.01, 0.99, 99))
-        gradient = jax.grad(lambda x: kl_estimate(x, log_prob, kind).sum())(log_prob)
+        gradient = jax.jit(jax.grad(lambda x: kl_estimate(x, log_prob, kind).sum()))(log_prob)
         assert (gradient == 0.0).all()
 
 
@@ -197,7 +196,9 @@ NORMED = dataclasses.replace(ALGO, norm_adv=True)
 
 def frozen(batch):
     """Advantages normalised over these very rows."""
-    return batch._replace(advantage=policy_advantage(NORMED, batch, jnp.ones_like(batch.advantage)))
+    return jax.jit(lambda rows: rows._replace(advantage=policy_advantage(NORMED, rows, jnp.ones_like(rows.advantage))))(
+        batch
+    )
 
 
 class World:
@@ -208,20 +209,21 @@ class World:
         n = 40
         net = make_net(NetConfig(kind="mlp", hidden=(8, 8), activation="tanh"), SPEC)
         init = jax.jit(net.init)
-        self.params = jax.tree.map(lambda leaf: (leaf + 0.1).astype(dtype), init(jax.random.key(0)))
-        other = jax.tree.map(lambda leaf: leaf.astype(dtype), init(jax.random.key(1)))
+        first, other = (jax.tree.map(np.asarray, init(jax.random.key(seed))) for seed in (0, 1))
+        self.params = jax.tree.map(lambda leaf: jnp.asarray(leaf.astype(dtype) + dtype(0.1)), first)
+        other = jax.tree.map(lambda leaf: jnp.asarray(leaf.astype(dtype)), other)
         self.parts = parts_of(NORMED, net)
         self.group = np.sort(random.integers(0, 6, n))
         obs = jnp.asarray(random.normal(size=(n, 3)), jnp.float32)
-        reset = jnp.ones((1, n), bool)
-        log_probs = jax.nn.log_softmax(net.unroll(self.params, (), obs[None], reset)[0].logits[0])
+        unroll = jax.jit(lambda params: net.unroll(params, (), obs[None], jnp.ones((1, n), bool))[0].logits)
+        log_probs = jax.jit(jax.nn.log_softmax)(unroll(self.params)[0])
         action = random.integers(0, 3, n)
         self.raw: Batch = rows(
             action, random.normal(size=n) + 0.5, np.asarray(log_probs)[np.arange(n), action],
             target=random.normal(size=n), num_actions=3, obs=obs,
         )  # fmt: skip
         self.batch = frozen(self.raw)
-        self.reference = net.unroll(other, (), obs[None], reset)[0].logits
+        self.reference = unroll(other)
         self.several = make_group_gradients(ppo_sums(self.parts, "analytic"))
 
     def groups(self, batch, group):
@@ -253,7 +255,8 @@ def test_groups_add_up_to_the_gradient_of_the_training_loss(world):
     assert found.grads.dtype == jax.tree.leaves(world.params)[0].dtype
     n = weight.sum()
     assert n == 40
-    grads, metrics = jax.grad(partial(ppo_loss, world.parts), has_aux=True)(world.params, (), HYPERS, world.raw)
+    loss = partial(ppo_loss, world.parts)
+    grads, metrics = jax.jit(jax.grad(loss, has_aux=True))(world.params, (), HYPERS, world.raw)
     trained = {**COEFS, "kl": 0.0}
     total = sum(coef * found.grads[:, c].sum(0) for c, coef in enumerate(trained.values())) / n
     close(total, np.asarray(flat(grads)), tolerance(world))
@@ -314,7 +317,8 @@ def test_before_an_update_it_is_the_plain_policy_gradient(world):
         chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), world.batch.action[..., None], axis=-1)[..., 0]
         return -(chosen * world.batch.advantage).sum()
 
-    close(found.grads[:, 0].sum(0), np.asarray(flat(jax.grad(plain)(world.params))), max(tolerance(world), 1e-6))
+    wanted = np.asarray(flat(jax.jit(jax.grad(plain))(world.params)))
+    close(found.grads[:, 0].sum(0), wanted, max(tolerance(world), 1e-6))
 
 
 @pytest.mark.parametrize("chunk", [1, 4])

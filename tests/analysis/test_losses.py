@@ -10,8 +10,6 @@ from hmx.config.fields import replace
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig
 from hmx.env.registry import make_env
 
-pytestmark = pytest.mark.long
-
 BASE = Config(
     env=EnvConfig(id="pendulum", num_envs=2, max_steps=200),
     net=NetConfig(hidden=(8,), activation="tanh", shared_torso=False, gain_policy=1.0, std="softplus", std_min=0.001),

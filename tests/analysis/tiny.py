@@ -31,17 +31,17 @@ def softmax(z=(0.0, 0.0), v=0.0):
 
 def rows(action, advantage, log_prob_old, target=0.0, value_old=0.0, weight=1.0, num_actions=2, obs=None):
     """One step per row: `[1, N]`."""
-    n = len(action)
+    n, dtype = len(action), jnp.result_type(float)  # made by numpy: each operation of JAX would be compiled
 
     def line(values):
-        return jnp.broadcast_to(jnp.asarray(values, jnp.asarray(0.0).dtype), (n,))[None]
+        return jnp.asarray(np.broadcast_to(np.asarray(values, dtype), (1, n)))
 
     nothing = line(0.0)
     return Batch(
-        obs=jnp.zeros((1, n, 1)) if obs is None else jnp.asarray(obs)[None],
-        legal=jnp.ones((1, n, num_actions), bool),
-        reset=jnp.ones((1, n), bool),
-        action=jnp.asarray(action)[None],
+        obs=jnp.asarray(np.zeros((1, n, 1), dtype) if obs is None else np.asarray(obs)[None]),
+        legal=jnp.asarray(np.ones((1, n, num_actions), bool)),
+        reset=jnp.asarray(np.ones((1, n), bool)),
+        action=jnp.asarray(np.asarray(action)[None]),
         log_prob_old=line(log_prob_old),
         value_old=line(value_old),
         advantage=line(advantage),
@@ -49,10 +49,10 @@ def rows(action, advantage, log_prob_old, target=0.0, value_old=0.0, weight=1.0,
         weight=line(weight),
         reward=nothing,
         bootstrap=nothing,
-        done=jnp.ones((1, n), bool),
+        done=jnp.asarray(np.ones((1, n), bool)),
         carry=(),
-        advantage_next=nothing[0],
-        row_weight=jnp.ones(n, nothing.dtype),
+        advantage_next=jnp.asarray(np.zeros(n, dtype)),
+        row_weight=jnp.asarray(np.ones(n, dtype)),
     )
 
 

@@ -24,8 +24,6 @@ from hmx.cli import score_plot, score_tables
 from hmx.cli.score_buffer import CHOICES
 from hmx.errors import ExitCode
 
-pytestmark = pytest.mark.long
-
 SMALL = ("--collect", "32", "--select", "uniform:12", "--rollouts", "2")
 
 

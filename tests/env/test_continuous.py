@@ -23,6 +23,7 @@ def made(env_id, **values):
     return make_env(EnvConfig(id=env_id, **values), RewardWeights())
 
 
+@pytest.mark.optimised  # so that a batch is its members to the last bit
 @pytest.mark.parametrize("env_id", ["pendulum", "cartpole"])
 def test_they_keep_the_contract(env_id):
     walk = check_env(made(env_id, max_steps=7), num_envs=3, num_steps=16)

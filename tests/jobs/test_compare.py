@@ -27,8 +27,6 @@ from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import encode
 from hmx.records.meta import Resume
 
-pytestmark = pytest.mark.long
-
 DATA = Path(__file__).parents[1] / "data"
 
 

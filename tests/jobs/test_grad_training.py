@@ -25,8 +25,6 @@ from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
 from hmx.runs.session import open_session
 
-pytestmark = pytest.mark.long
-
 PER_BUCKET = {
     "task", "entropy", "kl", "loss/policy", "loss/entropy", "loss/kl", "loss/total", "reward_std_mean",
     *(f"{per}/{part}" for per in ("per_sample", "per_token") for part in ("task", "entropy", "kl")),

@@ -30,8 +30,6 @@ from hmx.records.sealed_arrays import DTYPES
 from hmx.runs import buffers
 from hmx.runs.signals import StopNow
 
-pytestmark = pytest.mark.long
-
 EXACT = Ask(policy="greedy", select="all", rollouts=1, horizon="200", collect=48)
 # returns of chance, so that every key matters, and values where rollouts are cut, so that rounding would show
 NOISY = Ask(select="all", rollouts=64, horizon="6", bootstrap=True, aggregate="policy", collect=48)

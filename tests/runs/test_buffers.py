@@ -18,8 +18,6 @@ from hmx.errors import ExitCode, HmxError
 from hmx.replay import Options, make_replay
 from hmx.runs import buffers
 
-pytestmark = pytest.mark.long
-
 
 class Item(NamedTuple):
     obs_t: Any

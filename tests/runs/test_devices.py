@@ -14,8 +14,6 @@ from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.errors import HmxError
 from hmx.runs.devices import make_mesh
 
-pytestmark = pytest.mark.long
-
 PROBE = Path(__file__).with_name("devices_probe.py")
 
 
@@ -35,7 +33,7 @@ def probe(case: str, *counts: int) -> dict[int, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("case", "counts"),
     [
-        ("plain", (1, 2, 4, 8)),
+        ("plain", (1, 2, 8)),
         ("memory", (1, 4)),
         pytest.param("hackmatrix", (1, 2), marks=pytest.mark.slow),
     ],
