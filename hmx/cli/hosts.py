@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from hmx.cli.boundary import say
 from hmx.cli.options import ask, switch
+from hmx.config.textfile import printable
 from hmx.errors import HmxError
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ def _clean_stdout() -> Iterator[None]:
 
 
 def _end(problem: HmxError) -> None:
-    """Process 0 is gone: what there is to say must be said before JAX ends this process."""
-    say("error", problem.message, problem.hint)
+    """Process 0 is gone: what there is to say must be said before JAX ends this process, so it is said plainly."""
+    text = f"error: {printable(problem.message)}\n\nhint: {printable(problem.hint)}\n"
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode(errors="replace"))
     os._exit(int(problem.exit_code))

@@ -56,8 +56,8 @@ def agree(group: Group, asked: Mapping[str, Any]) -> None:
 def lead(group: Group, cfg: Config, paths: RunPaths, first: int) -> None:
     """Tells the processes that follow which run it is, and from which update it goes."""
     group.hint = (
-        f"hmx resume {paths.argument} --distributed goes on from the last checkpoint, on these machines or on others, "
-        f"and without --distributed on one"
+        f"hmx resume {paths.argument} --distributed goes on from the last checkpoint, with any number of processes "
+        "whose devices divide env.num_envs; without --distributed, on this machine alone"
     )
     told = {
         "config": codec.to_dict(cfg),

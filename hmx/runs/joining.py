@@ -99,8 +99,8 @@ def locate(wanted: Wanted) -> Place | None:
     if count < 1:
         raise HmxError(f"--num-processes {count}: there is at least one", "--num-processes 2")
     if not 0 <= index < count:
-        message = f"--process-id {index}: of {count} processes the last is number {count - 1}"
-        raise HmxError(message, f"give each process a number of its own, from 0 to {count - 1}")
+        message = f"--process-id {index}: with --num-processes {count} they are numbered from 0 to {count - 1}"
+        raise HmxError(message, "give each process a number of its own")
     if count == 1:
         return None
     host, port = parse_address(coordinator)
@@ -167,9 +167,8 @@ def _lead(place: Place, group: Group, timeout: float) -> str:
                 connection.close()
                 continue
             if problem := _misfit(place, hello, versions, left):
-                line = Line(connection)
-                line.start()
-                line.say_farewell(Farewell(problem.message, problem.hint, int(problem.exit_code)))
+                with connection:
+                    Line(connection).say_farewell(Farewell(problem.message, problem.hint, int(problem.exit_code)))
                 raise problem
             index = int(str(hello["index"]))
             left.remove(index)

@@ -116,7 +116,7 @@ class Line:
         if kind == _DATA:
             self._frames.put(data)
         elif kind == _END:
-            self.farewell = Farewell(*json.loads(data))
+            self.farewell = _farewell(json.loads(data))
 
     def _live(self, every: float) -> None:
         while not self.ended.wait(every):
@@ -128,6 +128,13 @@ class Line:
                     return
                 finally:
                     self._sending.release()
+
+
+def _farewell(said: object) -> Farewell:
+    match said:
+        case [str(message), str(hint), int(code)] if code in set(ExitCode):
+            return Farewell(message, hint, code)
+    raise ValueError("it left with words that mean nothing")
 
 
 def read_exactly(connection: socket.socket, size: int) -> bytes:

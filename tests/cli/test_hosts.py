@@ -1,0 +1,179 @@
+"""Runs of several processes, as they are on several hosts: here all on one, connected over loopback."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmx.errors import ExitCode
+
+CLOCK = {"wall_time", "train/steps_per_sec"}
+STEPS = 64  # of an update
+SMALL = [
+    *("--env", "corridor", "--num-envs", "8", "--eval-episodes", "0", "--seed", "3"),
+    *("--set", "algo.num_steps=8", "--set", "algo.num_minibatches=2", "--set", "algo.update_epochs=2"),
+    *("--set", "net.hidden=[8]", "--set", "run.updates_per_chunk=2", "--set", "algo.lr_schedule=constant"),
+    *("--set", "run.checkpoint_every=1", "--set", "run.keep=3"),
+]
+
+
+class Processes:
+    """All processes of a run; what they print lies in files of `folder`."""
+
+    def __init__(self, folder: Path, count: int, *words: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        place = ["--distributed", "--coordinator", f"127.0.0.1:{port}", "--num-processes", str(count)]
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+        self.files = [(folder / f"out{index}", folder / f"err{index}") for index in range(count)]
+        self.all = []
+        for index, (out, err) in enumerate(self.files):
+            command = [sys.executable, "-m", "hmx", *words, *place, "--process-id", str(index)]
+            with out.open("w") as stdout, err.open("w") as stderr:
+                self.all.append(subprocess.Popen(command, cwd=folder, env=env, stdout=stdout, stderr=stderr))
+
+    def wait(self) -> list[int]:
+        return [process.wait() for process in self.all]
+
+    def out(self, index: int) -> str:
+        return self.files[index][0].read_text()
+
+    def err(self, index: int) -> str:
+        lines = self.files[index][1].read_text().splitlines()
+        return "\n".join(line for line in lines if not line.startswith("[Gloo]"))
+
+
+@contextlib.contextmanager
+def started(folder: Path, count: int, *words: str) -> Iterator[Processes]:
+    processes = Processes(folder, count, *words)
+    try:
+        yield processes
+    finally:
+        for process in processes.all:
+            process.kill()
+            process.wait()
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key not in CLOCK} for line in lines]
+
+
+def assert_same(run: Path, reference: Path) -> None:
+    ours, theirs = records(run), records(reference)
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.keys() == other.keys()
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
+
+
+def test_two_processes_train_as_one(hmx, tmp_path):
+    words = [*SMALL, "--steps", str(4 * STEPS), "--json"]
+    with started(tmp_path, 2, "train", "--name", "both", *words) as processes:
+        assert processes.wait() == [0, 0], processes.err(0) + processes.err(1)
+    lines = [json.loads(line) for line in processes.out(0).splitlines()]  # nothing else on stdout
+    assert [line["event"] for line in lines] == ["start", *["update"] * 4, "result"]
+    assert lines[-1]["state"] == "finished" and lines[-1]["device"] == "cpu (2 of 2, 2 processes)"
+    assert processes.out(1) == processes.err(1) == "", "one process writes"
+    assert hmx("train", "--name", "alone", *words).exit_code == 0
+    assert_same(tmp_path / "runs" / "both", tmp_path / "runs" / "alone")
+    # the folder is one that a single process goes on with
+    more = ["--steps", str(6 * STEPS)]
+    for run in ("both", "alone"):
+        assert hmx("resume", run, *more).exit_code == 0
+    assert_same(tmp_path / "runs" / "both", tmp_path / "runs" / "alone")
+
+
+def until_saved(run: Path) -> None:
+    while not list((run / "checkpoints").glob("[1-9]*")):
+        time.sleep(0.1)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_run_that_lost_a_process_goes_on_with_four_and_then_with_one(hmx, tmp_path):
+    run = tmp_path / "runs" / "hurt"
+    with started(tmp_path, 2, "train", "--name", "hurt", *SMALL, "--steps", str(1000 * STEPS)) as processes:
+        until_saved(run)
+        processes.all[1].kill()
+        assert processes.wait() == [ExitCode.UNEXPECTED, -signal.SIGKILL]
+    said = processes.err(0)
+    assert "error: process 1 on " in said and "is gone: " in said and "Traceback" not in said
+    assert "hint: hmx resume hurt --distributed" in said
+    assert json.loads((run / "meta.json").read_text())["state"] == "failed"
+    updates = max(int(path.name) for path in (run / "checkpoints").iterdir()) + 2
+    with started(tmp_path, 4, "resume", "hurt", "--steps", str(updates * STEPS)) as processes:
+        assert processes.wait() == [0] * 4, processes.err(0)
+    assert hmx("resume", "hurt", "--steps", str((updates + 2) * STEPS)).exit_code == 0
+    assert hmx("train", "--name", "whole", *SMALL, "--steps", str((updates + 2) * STEPS)).exit_code == 0
+    assert_same(run, tmp_path / "runs" / "whole")
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_signal_to_one_stops_all_after_a_checkpoint(tmp_path):
+    run = tmp_path / "runs" / "told"
+    with started(tmp_path, 2, "train", "--name", "told", *SMALL, "--steps", str(1000 * STEPS)) as processes:
+        until_saved(run)
+        processes.all[1].send_signal(signal.SIGTERM)
+        assert processes.wait() == [ExitCode.SIGTERM, ExitCode.SIGTERM]
+    assert "stopped: after update" in processes.err(0) + processes.out(0)
+    meta = json.loads((run / "meta.json").read_text())
+    assert meta["state"] == "interrupted"
+    assert len(records(run)) == meta["update"]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_without_process_0_the_others_say_so_and_end(tmp_path):
+    run = tmp_path / "runs" / "headless"
+    with started(tmp_path, 2, "train", "--name", "headless", *SMALL, "--steps", str(1000 * STEPS)) as processes:
+        until_saved(run)
+        processes.all[0].kill()
+        assert processes.wait() == [-signal.SIGKILL, ExitCode.UNEXPECTED]
+    assert "error: process 0 on " in processes.err(1)
+    assert "hint: hmx resume headless --distributed" in processes.err(1)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_processes_that_were_asked_for_different_things_are_told_what(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "JAX_PLATFORMS": "cpu"}
+    place = ["--distributed", "--coordinator", f"127.0.0.1:{port}", "--num-processes", "2"]
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "hmx", "train", "--seed", str(index), *place, "--process-id", str(index)],
+            cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    for process in both:
+        said = process.communicate()[1]
+        assert process.returncode == ExitCode.USAGE, said
+        assert "was started with other options than process 0:" in said
+        assert "run.seed: 1 there, 0 here" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_one_process_of_a_distributed_run_computes_what_a_plain_one_does(hmx, tmp_path):
+    words = [*SMALL, "--steps", str(2 * STEPS)]
+    assert hmx("train", "--name", "plain", *words).exit_code == 0
+    assert hmx("train", "--name", "one", *words, "--distributed", "--num-processes", "1").exit_code == 0
+    assert records(tmp_path / "runs" / "plain") == records(tmp_path / "runs" / "one")
+
+
+def test_a_dry_run_joins_nobody(hmx):
+    result = hmx("train", "--dry-run", "--json", "--distributed", "--coordinator", "nowhere:1", "--process-id", "1")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["config"]["run"]["devices"] == 0
