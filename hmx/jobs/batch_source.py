@@ -18,6 +18,7 @@ from hmx.config.batch import (
     nearest_valid,
 )
 from hmx.config.coerce import show
+from hmx.config.env_facts import own_agents
 from hmx.config.fields import get, replace
 from hmx.config.load import load, read_file
 from hmx.config.problem import Problem
@@ -140,7 +141,7 @@ def _fixes(found: list[BatchProblem], inputs: BatchInputs, trainer: Config) -> t
 def trainable(inputs: BatchInputs, base: Config) -> tuple[Config, tuple[str, ...]]:
     """A configuration of `hmx train` with sizes that fit exactly, and what besides them had to change, a line each."""
     cfg = config_of(inputs, base)
-    if inputs.num_agents == 1 or cfg.env.id in derive.SEVERAL_AGENTS:
+    if inputs.num_agents == 1 or cfg.env.id in derive.SEVERAL_AGENTS or own_agents(cfg.env.id):
         return cfg, ()
     name = derive.SEVERAL_AGENTS[0]
     changes = {"env.id": name, "net.kind": "auto"} if cfg.net.kind == "cells" else {"env.id": name}

@@ -194,6 +194,15 @@ def test_the_nearest_configuration_trains(tmp_path):
     assert alone.config.env.id == "hackmatrix" and alone.changes == ("No size had to change.",)
 
 
+def test_a_battle_of_smax_keeps_its_agents_and_is_sized_without_being_built():
+    source = read_source(preset="smax")
+    found = compute_config(source)
+    assert found.valid and found.memory is not None and found.derived["total_agents"] == 3 * 128
+    assert (fix(source).config.env.id, fix(source).config.env.num_agents) == ("smax/3m", 3)
+    with pytest.raises(HmxError, match="smax/3m has 3 agents"):
+        fix(source, {"num_agents": 4, "batch_size": 4 * 128 * 64})
+
+
 def test_a_fix_needs_whole_numbers():
     with pytest.raises(HmxError, match="E_NOT_INT: num_agents"):
         fix(DEFAULTS, {"num_agents": "many"})
