@@ -1,4 +1,4 @@
-"""The picture of docs/grad-report.md: gradient reports side by side.
+"""The pictures of docs/grad-report.md: gradient reports side by side.
 
 hmx grad-report RUN --checkpoint 4 --crossfit --json > at-4.json    (and so on)
 python tools/grad_picture.py at-4.json at-32.json at-60.json > docs/img/grad-report.svg
@@ -21,14 +21,16 @@ _WIDTH, _TOP, _GAP = 540, 40, 24
 
 
 def picture(reports: list[dict[str, Any]]) -> str:
-    """A column per report: norms by bucket, shares of the components, and the task norm against the deviation."""
+    """A column per report: norms by bucket, shares in the update, and norms against what the buckets were ranked by."""
     parts, bottom = [], 0.0
     for i, report in enumerate(reports):
         point, left, top = report["checkpoint"], i * _WIDTH + 10, float(_TOP)
-        mean = report["all"]["return_mean"]
-        title = f"update {point['update']}, {short(point['env_steps'])} steps, mean return {mean:+.2f}"
+        replay = report["all"]["replay"]
+        mean = f"TD error {replay['td_error']:.2g}" if replay else f"return {report['all']['return_mean']:+.2f}"
+        title = f"update {point['update']}, {short(point['env_steps'])} steps, mean {mean}"
         parts.append(svg.words(left + 64, 24, title, size=15))
-        for drawing in (grad_plot.norms(report), grad_plot.stacked(report), grad_plot.slopes(report)):
+        shares = grad_plot.stacked if len(report["coefs"]) > 1 else grad_plot.origins
+        for drawing in (grad_plot.norms(report), shares(report), grad_plot.slopes(report)):
             parts.append(drawing.replace("<svg ", f'<svg x="{left}" y="{top:.0f}" ', 1))
             size = re.search(r'height="(\d+)"', drawing)
             top += float(size[1] if size else 0) + _GAP

@@ -264,6 +264,16 @@ GRAD_REPORT = _rows(
     (["{run}", "--compare", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
     (["{run}", "--groups", "4", "--html", "no/such/folder/a.html"], USAGE, ["cannot write the report no/such/folder"]),
     (["{run}", "--crossfit", "--per-group", "3"], USAGE, ["half of 3", "--per-group 8"]),
+    (["{run}", "--replay"], USAGE, ["ppo learns from what it has just played", "--from-buffer FILE"]),
+    (["{run}", "--replay", "--crossfit"], USAGE, ["--crossfit", "a stored transition has none"]),
+    (["{run}", "--replay", "--keys", "both"], USAGE, ["--keys is about episodes", "leave out --replay"]),
+    (["{run}", "--replay", "--max-length", "9"], USAGE, ["--max-length is about episodes"]),
+    (["{run}", "--replay", "--by", "luck"], USAGE, ["unknown --by luck", "priority, age"]),
+    (["{run}", "--by", "priority"], USAGE, ["unknown --by priority"]),
+    (["{run}", "--replay=1"], USAGE, ["'--replay' does not take a value"]),
+    (["{run}", "--from-buffer"], USAGE, ["'--from-buffer' requires an argument"]),
+    (["{run}", "--from-buffer", "nosuch.npz"], ARTEFACT, ["nosuch.npz"]),
+    (["{run}", "--from-buffer", "{run}"], ARTEFACT, ["saved buffer"]),
 )
 
 CHECK = "--fail-if"

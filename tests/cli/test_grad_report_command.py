@@ -1,7 +1,8 @@
 """`hmx grad-report` from the outside: tables, page, table for programs, JSON with stable keys, and bad requests.
 
 `golden/grad-report.json` is what the command printed for two checkpoints of a corridor, rounded; the tables are drawn
-from it.
+from it. `grad-report-td.json` and `grad-report-replay.json` are of Q-learning on FrozenLake: episodes from the states
+of a saved buffer, and the transitions of the checkpoints' own.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ def drawn(found: dict[str, Any], width: int) -> str:
 
 
 @pytest.mark.parametrize("width", [64, 80, 120])
-def test_tables(found, width):
-    as_committed(drawn(found, width), f"grad-report-{width}.txt", width)
+@pytest.mark.parametrize("of", ["", "-td", "-replay"])
+def test_tables(of, width):
+    found = json.loads((GOLDEN / f"grad-report{of}.json").read_text())
+    as_committed(drawn(found, width), f"grad-report{of}-{width}.txt", width)
 
 
 def test_a_divergence_of_no_weight_is_shown_as_it_is(found):
@@ -64,10 +67,12 @@ def test_numbers():
     assert grad_tables.bar(0.5, 4, ascii_only=True) == "##"
 
 
-def test_the_page_is_whole_and_fetches_nothing(found):
+@pytest.mark.parametrize(("of", "over_time", "in_all"), [("", 4, 10), ("-td", 2, 7), ("-replay", 2, 7)])
+def test_the_page_is_whole_and_fetches_nothing(of, over_time, in_all):
+    found = json.loads((GOLDEN / f"grad-report{of}.json").read_text())
     text = grad_plot.page(found)
     drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert len(drawings) == 10 and len(re.findall("<figcaption>", text)) == 10
+    assert len(drawings) == in_all and len(re.findall("<figcaption>", text)) == in_all
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
         numbers = [v for node in root.iter() for k, v in node.attrib.items() if k in ("x", "y", "width", "height")]
@@ -75,7 +80,7 @@ def test_the_page_is_whole_and_fetches_nothing(found):
     assert "nan" not in text and "<script" not in text and "http" not in text
     finding = found["reports"][-1]["finding"]
     assert finding[1:] in text
-    assert len(re.findall("<svg", grad_plot.page({**found, "reports": found["reports"][-1:]}))) == 6
+    assert len(re.findall("<svg", grad_plot.page({**found, "reports": found["reports"][-1:]}))) == in_all - over_time
 
 
 def test_a_page_about_nothing(found):
@@ -110,6 +115,16 @@ def test_the_table_for_programs(found):
     assert float(row["loss"]) == last["all"]["loss"]["policy"]
     total = next(r for r in rows if r["component"] == "total")
     assert total["raw"] == "" and total["component_share"] == ""
+
+
+def test_stored_transitions_as_a_table_for_programs():
+    found = json.loads((GOLDEN / "grad-report-replay.json").read_text())
+    rows = list(csv.DictReader(io.StringIO(grad_csv.table(found))))
+    assert {row["component"] for row in rows} == {"td", "total"}
+    row, bucket = rows[0], found["reports"][0]["buckets"][0]
+    assert float(row["score_mean"]) == bucket["score"]["mean"] and row["reward_std_mean"] == row["return_mean"] == ""
+    assert float(row["draws"]) == bucket["replay"]["draws"] and float(row["replay_share"]) == bucket["replay"]["share"]
+    assert float(row["replay_norm"]) == bucket["replay"]["norm"]["td"]
 
 
 def shape(value: Any) -> Any:
@@ -149,6 +164,21 @@ def test_the_command(hmx, tmp_path, trained, found):
     assert "norms by those of saved.json" in result.stdout and "× 1" in result.stdout
     said = printed["reports"][-1]["finding"]
     assert " ".join(result.stdout.split()).endswith(said[1:])
+
+
+def test_the_command_on_stored_transitions(hmx, tmp_path):
+    golden = json.loads((GOLDEN / "grad-report-replay.json").read_text())
+    words = ["--set", "replay.capacity=512", "--set", "dqn.learn_starts=256", "--num-envs", "4"]
+    result = hmx("train", "--preset", "lake", "--name", "q", "--steps", "2048", "--eval-episodes", "0", *words)
+    assert result.exit_code == 0, result.stderr
+    small = ("--groups", "20", "--per-group", "4", "--buckets", "2", "--seed", "1")
+    result = hmx("grad-report", "q", "--replay", *small, "--json", "--html", "r.html", "--csv", "r.csv")
+    assert result.exit_code == 0, result.stderr
+    printed = json.loads(result.stdout)
+    assert shape(printed) == shape(golden)
+    assert printed["reports"][0]["spec"]["by"] == "td"
+    assert (tmp_path / "r.html").read_text() == grad_plot.page(printed)
+    assert (tmp_path / "r.csv").read_text() == grad_csv.table(printed)
 
 
 @pytest.mark.parametrize(
