@@ -49,7 +49,19 @@ def _gymnax(cfg: EnvConfig) -> Env:
     return make_gymnax(cfg.id, cfg.max_steps)
 
 
-EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {"gymnax": _gymnax}
+def _brax(cfg: EnvConfig) -> Env:
+    from hmx.env.brax import make_brax
+
+    return make_brax(cfg.id, cfg.max_steps)
+
+
+def _playground(cfg: EnvConfig) -> Env:
+    from hmx.env.playground import make_playground
+
+    return make_playground(cfg.id, cfg.max_steps)
+
+
+EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {"gymnax": _gymnax, "brax": _brax, "playground": _playground}
 """By what stands before the slash of an id."""
 
 
