@@ -60,7 +60,7 @@ $(VENV_EXTRAS)/.installed: $(VENV_EXTRAS)/.created pyproject.toml constraints.tx
 	@echo "Installing hmx, its extras and the test tools into $(VENV_EXTRAS) (a few minutes the first time) ..."
 	@$(VENV_EXTRAS)/bin/python -m pip -qq --disable-pip-version-check install --constraint constraints.txt hatchling editables
 	@$(VENV_EXTRAS)/bin/python -m pip -qq --disable-pip-version-check install --constraint constraints.txt \
-	  --no-build-isolation --editable '.[gymnax,smax,test,test-extras]'
+	  --no-build-isolation --editable '.[gymnax,brax,playground,smax,test,test-extras]'
 	@touch $@
 
 test-extras: $(VENV_EXTRAS)/.installed

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hmx.config import q_rules, smax_facts, switches
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.divisors import neighbours
-from hmx.config.env_facts import extra_of, own_agents, step_limit
+from hmx.config.env_facts import EXTRAS, extra_of, own_agents, step_limit
 from hmx.config.fields import FIELDS, get
 from hmx.config.hypers import SCHEDULED
 from hmx.config.limits import LIMITS
@@ -152,8 +152,9 @@ def _ranges(cfg: Config, bad: set[str]) -> Iterator[Problem]:
 def _names(cfg: Config) -> Iterator[Problem]:
     if cfg.env.id not in ENV_IDS and not extra_of(cfg.env.id):
         near = nearest(cfg.env.id, ENV_IDS)
-        words = f"no such environment; known are {', '.join(ENV_IDS)}, gymnax/NAME of hmx[gymnax], and smax/SCENARIO "
-        yield Problem("unknown_env", ("env.id",), f"{words}of hmx[smax]", f"env.id={near or ENV_IDS[0]}")
+        others = ", ".join(f"{extra}/NAME" for extra in EXTRAS)
+        words = f"no such environment; known are {', '.join(ENV_IDS)}, and with optional extras {others}"
+        yield Problem("unknown_env", ("env.id",), words, f"env.id={near or ENV_IDS[0]}")
     elif unknown := smax_facts.unknown(cfg.env.id):
         yield unknown
     elif cfg.net.kind == "cells" and (cfg.env.id != "hackmatrix" or cfg.env.obs != "packed"):

@@ -56,7 +56,7 @@ def step_limit(cfg: EnvConfig) -> int:
     return min(cfg.max_steps or own, own) if own else cfg.max_steps
 
 
-EXTRAS = ("gymnax", "smax")
+EXTRAS = ("gymnax", "brax", "playground", "smax")
 """Optional extras that bring environments; an id of theirs is `EXTRA/NAME`."""
 
 _measured: dict[str, EnvFacts] = {}

@@ -50,13 +50,30 @@ def _gymnax(cfg: EnvConfig) -> Env:
     return make_gymnax(cfg.id, cfg.max_steps)
 
 
+def _brax(cfg: EnvConfig) -> Env:
+    from hmx.env.brax import make_brax
+
+    return make_brax(cfg.id, cfg.max_steps)
+
+
+def _playground(cfg: EnvConfig) -> Env:
+    from hmx.env.playground import make_playground
+
+    return make_playground(cfg.id, cfg.max_steps)
+
+
 def _smax(cfg: EnvConfig) -> Env:
     from hmx.env.smax import make_smax  # of an optional extra
 
     return make_smax(cfg.id, step_limit(cfg), cfg.world_state)
 
 
-EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {"gymnax": _gymnax, "smax": _smax}
+EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {
+    "gymnax": _gymnax,
+    "brax": _brax,
+    "playground": _playground,
+    "smax": _smax,
+}
 """By what stands before the slash of an id."""
 
 

@@ -191,8 +191,8 @@ def test_all_problems_of_all_layers_come_at_once(tmp_path):
         "env.max_steps = -1 (HMX_ENV_MAX_STEPS): must be 0 or more; try env.max_steps=0",
         "algo.clip_eps = 0.0 (--set): must be above 0; try algo.clip_eps=1.0",
         "env.id = hackmatirx (my.toml:6): no such environment; known are hackmatrix, counting, corridor, frozenlake, "
-        "frozenlake-slippery, recall, rendezvous, pendulum, cartpole, cartpole-discrete, gymnax/NAME of hmx[gymnax], "
-        "and smax/SCENARIO of hmx[smax]; try env.id=hackmatrix",
+        "frozenlake-slippery, recall, rendezvous, pendulum, cartpole, cartpole-discrete, and with optional extras "
+        "gymnax/NAME, brax/NAME, playground/NAME, smax/NAME; try env.id=hackmatrix",
     ]
 
 

@@ -18,15 +18,18 @@ from hmx.records.layout import stem_of
 
 NAME = "gymnax/CartPole-v1"
 BATTLE = "smax/3m"
+PACKAGES = {"gymnax": "gymnax", "brax": "brax", "playground": "mujoco_playground"}
+"""Extra -> the package it brings; smax has tests of its own."""
 
 
 @pytest.fixture
-def no_gymnax(monkeypatch):
+def no_extras(monkeypatch):
+    missing = (*PACKAGES.values(), "gymnasium")
     for name in [*sys.modules]:
-        if name.partition(".")[0] in ("gymnax", "gymnasium") or name.startswith("hmx.env.to_"):
+        if name.partition(".")[0] in missing or name.startswith("hmx.env.to_"):
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "gymnax", None)
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 def test_an_id_is_that_of_an_extra_by_what_stands_before_the_slash():
@@ -36,10 +39,18 @@ def test_an_id_is_that_of_an_extra_by_what_stands_before_the_slash():
     assert EXTRAS.keys() == {extra_of(f"{extra}/x") for extra in EXTRAS}
 
 
-def test_a_missing_extra_gives_the_command_that_installs_it(no_gymnax):
-    with pytest.raises(HmxError, match="package that is not installed: gymnax") as found:
-        make_env(EnvConfig(id=NAME), RewardWeights())
-    assert found.value.hint == "pip install 'hmx[gymnax]'" and found.value.exit_code == ExitCode.USAGE
+def test_an_unknown_backend_of_brax_is_named_before_anything_is_imported(no_extras):
+    with pytest.raises(HmxError, match="Brax has no backend warp") as found:
+        make_env(EnvConfig(id="brax/ant@warp"), RewardWeights())
+    assert found.value.hint == "known: generalized, mjx, positional, spring"
+
+
+@pytest.mark.parametrize(("extra", "package"), PACKAGES.items())
+def test_a_missing_extra_gives_the_command_that_installs_it(no_extras, extra, package):
+    with pytest.raises(HmxError, match=rf"{extra}/... needs a package that is not installed: {package}\b") as found:
+        make_env(EnvConfig(id=f"{extra}/x"), RewardWeights())
+    assert found.value.hint == f"pip install 'hmx[{extra}]'" and found.value.exit_code == ExitCode.USAGE
+    assert EXTRAS.keys() == {*PACKAGES, "smax"}
 
 
 @pytest.mark.parametrize("package", ["jaxmarl", "six"])
@@ -88,7 +99,7 @@ def test_an_unknown_scenario_is_refused_with_all_there_are(scenario, near):
 
 
 @pytest.mark.parametrize(("module", "package"), [("to_gymnax", "gymnax"), ("to_gymnasium", "gymnasium")])
-def test_so_does_exporting_without_it(no_gymnax, module, package):
+def test_so_does_exporting_without_it(no_extras, module, package):
     with pytest.raises(HmxError, match=f"not installed: {package}") as found:
         __import__(f"hmx.env.{module}")
     assert found.value.hint == "pip install 'hmx[gymnax]'"
@@ -106,7 +117,7 @@ def test_a_gymnax_of_the_old_interface_is_refused(monkeypatch):
         make_env(EnvConfig(id=NAME), RewardWeights())
 
 
-def test_a_configuration_may_name_it_without_having_it(no_gymnax):
+def test_a_configuration_may_name_it_without_having_it(no_extras):
     cfg = replace(Config(), {"env.id": NAME})
     assert not derive.problems(cfg)
     (problem,) = derive.problems(replace(cfg, {"env.num_agents": 2}))

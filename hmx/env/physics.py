@@ -1,0 +1,134 @@
+"""What environments of Brax and of MuJoCo Playground have in common: both move a `State` of the same five parts."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.config.textfile import quoted
+from hmx.env.autoreset import Game, batched
+from hmx.env.protocol import Env, EnvSpec
+from hmx.errors import HmxError
+from hmx.types import Array, Key
+
+STATE = "state"
+"""Of an observation in several parts, the one for the policy; the others are pictures, or for value networks alone."""
+
+
+class Body(NamedTuple):
+    """One environment: the state it keeps, and the last finite observation of it."""
+
+    state: Any
+    obs: Array  # float32 [F]
+
+
+def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
+    """The contract of `hmx.env` around one unwrapped environment of theirs.
+
+    Their wrappers that count steps, repeat actions and reset are left out: those replace the last observation of an
+    episode by the first of the next. Here episodes are cut and begun anew, each from a start of its own, by
+    `hmx.env.autoreset`. Actions are cut to [-1, 1], which their environments take.
+
+    A simulation that leaves the finite numbers has terminated: the step pays nothing if its reward is not finite,
+    and the last observation is that before it.
+
+    Args:
+        env_id: as the user wrote it.
+        theirs: with `reset(key)`, `step(state, action)` and `action_size`; a state has `obs`, `reward` and `done`.
+        max_steps: steps after which an episode is truncated; 0 never, since their environments have no limit.
+
+    Raises:
+        HmxError: its observations are pictures.
+    """
+    key = jax.eval_shape(jax.random.key, 0)
+    with quiet():
+        seen = jax.eval_shape(lambda key: theirs.reset(jax.random.key_data(key)), key).obs
+    if isinstance(seen, Mapping) and STATE not in seen:
+        words = f"{env_id} shows {', '.join(map(quoted, seen))}, and networks here take one vector"
+        raise HmxError(words, "choose another env.id")
+
+    def start(key: Key) -> Body:
+        with quiet():
+            # as numbers, since some keep it in their state, and read it more than once
+            state = jax.tree.map(_strong, theirs.reset(jax.random.key_data(key)))
+        return Body(state, _vector(state.obs))
+
+    def move(core: Body, action: Array, key: Key) -> tuple[Body, dict[str, Array], Array]:
+        with quiet():
+            after = theirs.step(core.state, jnp.clip(action, -1.0, 1.0))
+        state = jax.tree.map(lambda now, before: jnp.asarray(now).astype(before.dtype), after, core.state)
+        obs, reward = _vector(state.obs), jnp.asarray(state.reward, jnp.float32)
+        finite = jnp.isfinite(obs).all() & jnp.isfinite(reward)
+        paid = {"reward": jnp.where(jnp.isfinite(reward), reward, 0.0)}
+        return Body(state, jnp.where(finite, obs, core.obs)), paid, (state.done > 0) | ~finite
+
+    shown = jax.eval_shape(start, key).obs
+    spec = EnvSpec(
+        id=env_id,
+        obs_shape=shown.shape,
+        obs_dtype=shown.dtype,
+        num_actions=0,
+        num_agents=1,
+        max_steps=max_steps,
+        reward_terms=("reward",),
+        action_groups=(),
+        action_names=(),
+        action_dim=int(theirs.action_size),
+    )
+    return batched(spec, Game(start, move, lambda core: core.obs, lambda core: jnp.ones(0, bool)))
+
+
+def imported(extra: str, module: str) -> Any:
+    """A module of an optional extra.
+
+    Raises:
+        HmxError: it is not installed, or does not work with the JAX that is; the hint installs it.
+    """
+    install = f"pip install 'hmx[{extra}]'"
+    try:
+        with quiet():
+            return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise HmxError(f"{extra}/... needs a package that is not installed: {error.name}", install) from error
+    except (ImportError, AttributeError) as error:
+        words = f"the {module} that is installed does not work with JAX {jax.__version__}: {quoted(str(error))}"
+        raise HmxError(words, install) from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Leaves out what importing, building and tracing warns of: deprecations within Brax, JAXopt, MJX and models.
+
+    None of it is anything a user can act on, and MuJoCo would write it into MUJOCO_LOG.TXT of the current folder.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        mujoco = sys.modules.get("mujoco")
+        if mujoco is None:  # nothing is imported yet, and so no model built
+            yield
+            return
+        before = mujoco.get_mju_user_warning()
+        mujoco.set_mju_user_warning(lambda message: None)
+        try:
+            yield
+        finally:
+            mujoco.set_mju_user_warning(before)
+
+
+def _strong(leaf: Any) -> Array:
+    """An array whose type is its own: a Python number's would change with the first step."""
+    array = jnp.asarray(leaf)
+    return array.astype(array.dtype)
+
+
+def _vector(obs: Any) -> Array:
+    vector = obs[STATE] if isinstance(obs, Mapping) else obs
+    return jnp.asarray(vector, jnp.float32).reshape(-1)

@@ -1,0 +1,114 @@
+"""The control suite of MuJoCo Playground behind the contract of ours, against Playground itself."""
+
+import subprocess
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.config.env_facts import env_facts
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.physics import imported, quiet
+from hmx.env.playground import OVERRIDES
+from hmx.env.registry import make_env
+from hmx.errors import HmxError
+from hmx.runs import checkpoint
+
+pytest.importorskip("mujoco_playground")
+
+LIMIT = 5
+
+
+def made(env_id, **values):
+    return make_env(EnvConfig(id=env_id, **values), RewardWeights())
+
+
+@pytest.fixture(scope="module")
+def pole():
+    """CartpoleBalance, its functions compiled once for two environments."""
+    with jax.numpy_rank_promotion("allow"):
+        env = made("playground/CartpoleBalance", max_steps=LIMIT)
+    return env, jax.jit(env.reset), jax.jit(env.step)
+
+
+def keys_of(stream):
+    return jax.random.split(jax.random.key(stream), 2)
+
+
+def played(pole, state, actions, first=0):
+    env, _, step = pole
+    for t, action in enumerate(actions, first):
+        state, timestep = step(state, jnp.full((2, 1, 1), action), keys_of(10 + t))
+        yield state, timestep
+
+
+def test_the_pole_moves_as_playground_moves_it(pole):
+    suite = imported("playground", "mujoco_playground").dm_control_suite
+    with quiet():
+        theirs = suite.load("CartpoleBalance", config_overrides=OVERRIDES)
+    own = jax.jit(jax.vmap(theirs.step))
+    state, timestep = pole[1](keys_of(0))
+    assert float(jnp.abs(timestep.obs[0] - timestep.obs[1]).max()) > 1e-4  # each begins elsewhere
+    for action, limited in ((0.5, 0.5), (-7.0, -1.0)):
+        with quiet():
+            after = own(state.core.state, jnp.full((2, 1), limited))
+        state, timestep = next(played(pole, state, [action]))
+        np.testing.assert_allclose(timestep.obs[:, 0], after.obs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(timestep.reward[:, 0], after.reward, rtol=1e-5)
+        assert not bool(timestep.terminated.any())
+
+
+def test_an_episode_is_cut_at_the_limit_and_its_last_observation_kept(pole):
+    state, _ = pole[1](keys_of(0))
+    *_, (before, earlier), (_, last) = played(pole, state, [1.0] * LIMIT)
+    assert last.truncated.tolist() == [True, True] and not bool((last.terminated | earlier.truncated).any())
+    # pushed all the while, the cart goes on moving one way; the next episode begins at rest, elsewhere
+    speed = [float(jnp.abs(obs[:, 0, 3]).min()) for obs in (earlier.obs, last.final_obs, last.obs)]
+    assert speed[1] > speed[0] > speed[2]
+
+
+def test_a_simulation_that_diverges_has_terminated(pole):
+    state, first = pole[1](keys_of(0))
+    broken = state.core.state.data.replace(qvel=state.core.state.data.qvel.at[1].set(jnp.nan))
+    core = state.core._replace(state=state.core.state.replace(data=broken))
+    _, timestep = next(played(pole, state._replace(core=core), [0.0]))
+    assert timestep.terminated.tolist() == [False, True]
+    assert timestep.final_obs[1].tolist() == first.obs[1].tolist() and float(timestep.reward[1, 0]) == 0.0
+    assert bool(jnp.isfinite(timestep.obs).all())
+
+
+def test_its_state_goes_on_from_a_checkpoint_with_the_same_bits(pole, tmp_path):
+    env, reset, _ = pole
+    state, _ = next(played(pole, reset(keys_of(0))[0], [1.0]))
+    folder = checkpoint.save(tmp_path, state, 1, 1)
+    back = checkpoint.restore(folder, jax.eval_shape(env.reset, keys_of(0))[0])
+    ends = [list(played(pole, start, [-1.0, 0.5]))[-1] for start in (state, back)]
+    for a, b in zip(*map(jax.tree.leaves, ends), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+@pytest.mark.parametrize(("name", "obs", "actions"), [("WalkerWalk", 24, 6), ("HopperHop", 15, 4)])
+def test_the_others_are_built_and_their_sizes_known(name, obs, actions):
+    spec = made(f"playground/{name}", max_steps=1000).spec
+    assert (spec.obs_shape, spec.action_dim, spec.max_steps) == ((obs,), actions, 1000)
+    facts = env_facts(EnvConfig(id=f"playground/{name}"))
+    assert (facts.obs_size, facts.action_dim) == (obs, actions) and facts.state_bytes > 4000
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message", "hint"),
+    [
+        ("playground/WalkerWalking", "control suite has no environment WalkerWalking", "playground/WalkerWalk"),
+        ("playground/\x1b[31m", "control suite has no environment", "known: AcrobotSwingup"),
+        ("playground/Go1JoystickFlatTerrain", "needs robots that Playground downloads", "known: AcrobotSwingup"),
+    ],
+)
+def test_what_is_not_taken_says_so_and_downloads_nothing(env_id, message, hint, monkeypatch):
+    def clone(*command, **_):
+        raise AssertionError(f"{command} was called")
+
+    monkeypatch.setattr(subprocess, "Popen", clone)
+    with pytest.raises(HmxError, match=message) as found:
+        made(env_id)
+    assert hint in found.value.hint and "\x1b" not in found.value.message
