@@ -94,7 +94,7 @@ class EnvConfig:
     )
     max_steps: int = opt(
         1000,
-        "steps after which an episode is truncated; 0 never; at most 200 for pendulum, 500 for cart-poles, 100 for smax",
+        "steps after which an episode is truncated; 0 never; at most 200 for pendulum, 500 for cartpole, 100 for smax",
         "steps",
     )
     action_repeat: int = opt(1, "steps of the environment that one action lasts, unless the episode ends", "steps")

@@ -355,7 +355,8 @@ def test_every_preset_runs(name):
 
 def test_presets_are_for_what_their_names_say():
     assert presets.names() == (
-        "default", "brax", "dqn", "lake", "metta", "pole", "quick", "scs", "scs-doc", "smax", "smax-vdn", "sound", "tiny",
+        "default", "brax", "dqn", "lake", "metta", "pole", "quick", "scs", "scs-doc", "smax",
+        "smax-vdn", "sound", "tiny",
     )  # fmt: skip
     assert load("tiny", environ={}).config.env.id == "corridor"
     assert load("quick", environ={}).config.env.id == "hackmatrix"
