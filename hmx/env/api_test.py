@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -68,24 +69,27 @@ def check_env(env: Env, seed: int = 0, num_envs: int = 5, num_steps: int = 40, t
 
 def _walk(env: Env, reset: Any, step: Any, seed: int, num_envs: int, num_steps: int) -> Walk:
     chooser = np.random.default_rng(seed)
-    state, first = reset(_keys(seed, 0, num_envs))
-    timestep, played = first, []
+    state, timestep = reset(_keys(seed, 0, num_envs))
+    first = timestep = jax.device_get(timestep)
+    played = []
     for t in range(num_steps):
         action = _any_action(env, timestep, chooser)
         state, timestep = step(state, action, _keys(seed, t + 1, num_envs))
+        timestep = jax.device_get(timestep)  # numpy's operations are not compiled, one by one, before they are done
         played.append((action, timestep))
-    action_t, timestep_tp1 = jax.tree.map(lambda *leaves: jnp.stack(leaves), *played)
+    action_t, timestep_tp1 = jax.tree.map(lambda *leaves: np.stack(leaves), *played)
     return Walk(first, action_t, timestep_tp1, state)
 
 
-def _any_action(env: Env, timestep: Timestep, chooser: np.random.Generator) -> Array:
+def _any_action(env: Env, timestep: Timestep, chooser: np.random.Generator) -> np.ndarray[Any, Any]:
     """Legal actions at random; continuous ones now and then beyond their limits."""
     legal = timestep.legal
     if env.spec.action_dim:
-        return jnp.asarray(chooser.uniform(-1.5, 1.5, (*legal.shape[:-1], env.spec.action_dim)), jnp.float32)
-    return jnp.asarray(np.where(legal, chooser.random(legal.shape), -1.0).argmax(-1), jnp.int32)
+        return chooser.uniform(-1.5, 1.5, (*legal.shape[:-1], env.spec.action_dim)).astype(np.float32)
+    return np.where(legal, chooser.random(legal.shape), -1.0).argmax(-1).astype(np.int32)
 
 
+@partial(jax.jit, static_argnums=2)
 def _keys(seed: int, stream: int, num_envs: int) -> Key:
     return jax.random.split(jax.random.fold_in(jax.random.key(seed), stream), num_envs)
 
@@ -172,12 +176,13 @@ def _check_agents(walk: Walk) -> None:
 def _check_members(env: Env, walk: Walk, seed: int, num_envs: int, tolerance: float) -> None:
     """Replay each environment alone, with its own keys and actions."""
     reset, step = jax.jit(env.reset), jax.jit(env.step)
+    only = jax.jit(lambda keys, i: jax.lax.dynamic_slice_in_dim(keys, i, 1))
     for i in range(min(num_envs, 3)):
-        state, timestep = reset(_keys(seed, 0, num_envs)[i : i + 1])
+        state, timestep = reset(only(_keys(seed, 0, num_envs), i))
         first = _member(walk.first, i)
         _expect_equal(timestep, first, f"environment {i} resets otherwise alone than in a batch", tolerance)
         for t in range(walk.action_t.shape[0]):
-            state, timestep = step(state, walk.action_t[t, i : i + 1], _keys(seed, t + 1, num_envs)[i : i + 1])
+            state, timestep = step(state, walk.action_t[t, i : i + 1], only(_keys(seed, t + 1, num_envs), i))
             expected = _member(jax.tree.map(lambda leaf, t=t: leaf[t], walk.timestep_tp1), i)
             _expect_equal(timestep, expected, f"environment {i}, step {t}: alone otherwise than in a batch", tolerance)
         kept = take(env.spec, walk.state, jnp.array([i]))
