@@ -28,6 +28,8 @@ ROOT: list[Row] = [
     (["\x1b[2Jtrain"], USAGE, ["\\x1b[2Jtrain", "hmx --help"]),
 ]
 
+_OF_TWO = ["--distributed", "--num-processes", "2", "--coordinator", "a:1"]
+
 TRAIN = _rows(
     "train",
     (["surplus"], USAGE, ["unexpected extra argument", "hmx train --help"]),
@@ -65,6 +67,16 @@ TRAIN = _rows(
     (["--lr", "1e999"], USAGE, ["algo.learning_rate = 1e999", "finite"]),
     (["--lr", "-1"], USAGE, ["algo.learning_rate = -1.0", "must be 0 or more"]),
     (["--eval-episodes", "-5"], USAGE, ["run.eval_episodes = -5", "--eval-episodes 0"]),
+    (["--process-id", "1"], USAGE, ["--process-id is for a run of several processes", "--distributed --process-id 1"]),
+    (["--coordinator", "a:1"], USAGE, ["--coordinator is for a run", "--distributed --coordinator a:1"]),
+    (["--distributed", "--devices", "4"], USAGE, ["--devices 4 cannot go with --distributed", "leave --devices out"]),
+    (["--distributed", "--join-timeout", "0"], USAGE, ["--join-timeout 0", "--join-timeout 300"]),
+    (["--distributed", "--join-timeout", "nan"], USAGE, ["--join-timeout nan", "seconds above 0"]),
+    (["--distributed", "--num-processes", "two"], USAGE, ["--num-processes", "two"]),
+    (["--distributed"], USAGE, ["JAX sees no cluster here", "--coordinator HOST:PORT --num-processes N"]),
+    (["--distributed", "--num-processes", "2"], USAGE, ["--coordinator and --process-id must be given"]),
+    ([*_OF_TWO, "--process-id", "2"], USAGE, ["--process-id 2", "numbered from 0 to 1"]),
+    ([*_OF_TWO, "--process-id", "0", "--coordinator", "here"], USAGE, ["--coordinator here: must be HOST:PORT"]),
     (["--grad-report-every", "-1"], USAGE, ["run.grad_report_every = -1", "--grad-report-every 0"]),
     (["--grad-report-every", "often"], USAGE, ["run.grad_report_every = often", "whole number"]),
     ([SET, "run.grad_report_groups=2"], USAGE, ["run.grad_report_groups = 2", "from 4 to 4096"]),

@@ -17,6 +17,7 @@ import pytest
 from hmx.errors import ExitCode
 
 CLOCK = {"wall_time", "train/steps_per_sec"}
+DOCS = Path(__file__).parents[2] / "docs" / "hosts"
 STEPS = 64  # of an update
 SMALL = [
     *("--env", "corridor", "--num-envs", "8", "--eval-episodes", "0", "--seed", "3"),
@@ -84,12 +85,9 @@ def test_two_processes_train_as_one(hmx, tmp_path):
     assert [line["event"] for line in lines] == ["start", *["update"] * 4, "result"]
     assert lines[-1]["state"] == "finished" and lines[-1]["device"] == "cpu (2 of 2, 2 processes)"
     assert processes.out(1) == processes.err(1) == "", "one process writes"
-    assert hmx("train", "--name", "alone", *words).exit_code == 0
-    assert_same(tmp_path / "runs" / "both", tmp_path / "runs" / "alone")
     # the folder is one that a single process goes on with
-    more = ["--steps", str(6 * STEPS)]
-    for run in ("both", "alone"):
-        assert hmx("resume", run, *more).exit_code == 0
+    assert hmx("resume", "both", "--steps", str(6 * STEPS)).exit_code == 0
+    assert hmx("train", "--name", "alone", *SMALL, "--steps", str(6 * STEPS)).exit_code == 0
     assert_same(tmp_path / "runs" / "both", tmp_path / "runs" / "alone")
 
 
@@ -171,6 +169,33 @@ def test_one_process_of_a_distributed_run_computes_what_a_plain_one_does(hmx, tm
     assert hmx("train", "--name", "plain", *words).exit_code == 0
     assert hmx("train", "--name", "one", *words, "--distributed", "--num-processes", "1").exit_code == 0
     assert records(tmp_path / "runs" / "plain") == records(tmp_path / "runs" / "one")
+
+
+def test_the_job_of_kubernetes_fits_together():
+    yaml = pytest.importorskip("yaml")
+    service, job, claim = yaml.safe_load_all((DOCS / "kubernetes.yaml").read_text())
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    name = job["metadata"]["name"]
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["selector"] == {"job-name": name}
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert spec["completionMode"] == "Indexed" and spec["completions"] == spec["parallelism"]
+    script = pod["containers"][0]["command"][-1]
+    assert f"--coordinator {name}-0.{pod['subdomain']}:29400 --num-processes {spec['completions']} " in script
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("saved", "said"), [(False, "train --name walk --force"), (True, "resume walk --distributed")])
+def test_the_script_of_slurm_trains_or_resumes(tmp_path, saved, said):
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    if saved:
+        (tmp_path / "runs" / "walk" / "checkpoints" / "40").mkdir(parents=True)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", DOCS / "slurm.sh"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"hmx {said}") and "--distributed" in done.stdout
 
 
 def test_a_dry_run_joins_nobody(hmx):
