@@ -96,8 +96,8 @@ docs-current: $(INSTALLED_TEST)
 	@echo "Generated docs ..."
 	@$(BIN)/python tools/docs.py --check
 
-constraints: $(INSTALLED_TEST)
-	@$(BIN)/python tools/constraints.py
+constraints: $(VENV_EXTRAS)/.installed
+	@$(VENV_EXTRAS)/bin/python tools/constraints.py
 
 clean:
 	@echo "Removing $(VENV), $(VENV_EXTRAS) and caches; runs/ stays."

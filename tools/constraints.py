@@ -1,4 +1,4 @@
-"""Writes constraints.txt anew: the installed version of everything that hmx and its test tools depend on."""
+"""Writes constraints.txt anew: the installed version of all that hmx, its extras and its test tools depend on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> None:
     """Keeps the comment at the top of the file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    roots = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    roots = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     path = ROOT / "constraints.txt"
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]
     path.write_text("\n".join([*head, *pins(roots)]) + "\n")

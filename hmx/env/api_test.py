@@ -200,11 +200,9 @@ def _expect(holds: bool, message: str) -> None:
 
 
 def _expect_equal(got: Any, wanted: Any, message: str, tolerance: float = 0.0) -> None:
-    leaves, structure = jax.tree.flatten(got)
-    wanted_leaves, wanted_structure = jax.tree.flatten(wanted)
-    equal = structure == wanted_structure and all(
-        _same(a, b, tolerance) for a, b in zip(leaves, wanted_leaves, strict=True)
-    )
+    structure: Any = jax.tree.structure(got)
+    pairs = zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=False)
+    equal = structure == jax.tree.structure(wanted) and all(_same(a, b, tolerance) for a, b in pairs)
     if not equal:
         raise AssertionError(f"{message}: {got} is not {wanted}" if len(str(got)) < 200 else message)
 

@@ -132,7 +132,7 @@ def planned_name(root: str | Path, name: str, stem: str) -> str:
 
 def stem_of(env_id: str, algo: str, seed: int) -> str:
     """The start of a made-up run name, such as `hackmatrix-ppo-s0`."""
-    return f"{env_id.replace('/', '-')}-{algo}-s{seed}"
+    return f"{clean_run_name(env_id)}-{algo}-s{seed}"
 
 
 def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:

@@ -6,6 +6,8 @@ file, given to `hmx train --config`.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from hmx.errors import ExitCode
 
 USAGE, ARTEFACT = ExitCode.USAGE, ExitCode.ARTEFACT
@@ -14,6 +16,17 @@ DIGITS = "9" * 5000
 SET = "--set"
 
 Row = tuple[list[str], int, list[str]]
+
+
+def _absent(extra: str, package: str, otherwise: list[str]) -> list[str]:
+    """What is said of an unknown name of an extra: that the extra is missing, unless it is installed."""
+    return otherwise if find_spec(package) else [f"not installed: {package}", f"pip install 'hmx[{extra}]'"]
+
+
+NO_GYMNAX = _absent("gymnax", "gymnax", ["gymnax has no environment Cart"])
+NO_BRAX = _absent("brax", "brax", ["Brax has no environment inverted", "brax/inverted_pendulum"])
+NO_SUITE = _absent("playground", "mujoco_playground", ["no environment WalkerWlak", "playground/WalkerWalk"])
+NO_ROBOTS = _absent("playground", "mujoco_playground", ["robots that Playground downloads from GitHub"])
 
 
 def _rows(command: str, *rows: tuple[list[str], int, list[str]]) -> list[Row]:
@@ -48,6 +61,17 @@ TRAIN = _rows(
     (["--env", "smax/3m", SET, "env.world_state=true"], USAGE, ["layers of its own", "net.shared_torso=false"]),
     ([SET, "env.world_state=true", SET, "net.shared_torso=false"], USAGE, ["only battles of SMAX have a world state"]),
     (["--preset", "smax-vdn", SET, "env.world_state=true"], USAGE, ["env.world_state = true", "dqn does not read it"]),
+    (["--env", "brax"], USAGE, ["env.id = brax", "no such environment", "brax/NAME"]),
+    (["--env", "playground/"], USAGE, ["env.id = playground/", "playground/NAME"]),
+    (["--env", "gymnax/Cart"], USAGE, NO_GYMNAX),
+    (["--env", "brax/inverted", "--dry-run"], USAGE, NO_BRAX),
+    (["--preset", "sound", "--env", "brax/inverted"], USAGE, NO_BRAX),
+    (["--env", "brax/ant@warp"], USAGE, ["Brax has no backend warp", "generalized, mjx, positional, spring"]),
+    (["--env", "brax/ant@"], USAGE, ["Brax has no backend", "spring"]),
+    (["--env", "playground/WalkerWlak"], USAGE, NO_SUITE),
+    (["--env", "playground/Go1JoystickFlatTerrain"], USAGE, NO_ROBOTS),
+    ([SET, "net.kind=cells", "--env", "brax/fast"], USAGE, ["net.kind = cells", "net.kind=mlp"]),
+    (["--env", "playground/WalkerWalk", SET, "env.num_agents=2"], USAGE, ["has one agent", "env.num_agents=1"]),
     (["--seed", "-1"], USAGE, ["run.seed = -1 (--seed)", "--seed 0"]),
     (["--seed", "1.5"], USAGE, ["run.seed = 1.5", "must be a whole number"]),
     (["--seed", "0x10"], USAGE, ["run.seed = 0x10", "must be a whole number"]),

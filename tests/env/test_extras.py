@@ -137,3 +137,4 @@ def test_compute_config_says_that_its_sizes_are_not_known(tmp_path):
 
 def test_the_run_of_such_an_environment_is_one_folder():
     assert stem_of(NAME, "ppo", 3) == "gymnax-CartPole-v1-ppo-s3"
+    assert stem_of("brax/ant@spring", "ppo", 0) == "brax-ant-spring-ppo-s0"

@@ -21,7 +21,7 @@ from hmx.runs.session import open_session
 
 pytest.importorskip("brax")
 
-LIMIT = 40
+LIMIT = 10
 FALLEN = 0.2  # radians
 
 
@@ -50,7 +50,7 @@ def pole(envs):
 
 def played(pole, action, steps):
     """Our timesteps, and what Brax makes of the same states and actions."""
-    env, reset, step, own = pole
+    _, reset, step, own = pole
     state, timestep = reset(jax.random.split(jax.random.key(3), 2))
     actions = jnp.broadcast_to(jnp.asarray(action, jnp.float32), (2,))
     for t in range(steps):

@@ -9,6 +9,7 @@ import pytest
 
 from hmx.config.env_facts import env_facts
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.api_test import check_env
 from hmx.env.physics import imported, quiet
 from hmx.env.playground import OVERRIDES
 from hmx.env.registry import make_env
@@ -37,10 +38,16 @@ def keys_of(stream):
 
 
 def played(pole, state, actions, first=0):
-    env, _, step = pole
+    _, _, step = pole
     for t, action in enumerate(actions, first):
         state, timestep = step(state, jnp.full((2, 1, 1), action), keys_of(10 + t))
         yield state, timestep
+
+
+def test_it_keeps_the_contract():
+    # its linear algebra depends on the size of the batch
+    walk = check_env(made("playground/CartpoleBalance", max_steps=LIMIT), num_envs=2, num_steps=8, tolerance=1e-3)
+    assert walk.timestep_tp1.truncated.sum() == 2
 
 
 def test_the_pole_moves_as_playground_moves_it(pole):
@@ -61,7 +68,7 @@ def test_the_pole_moves_as_playground_moves_it(pole):
 
 def test_an_episode_is_cut_at_the_limit_and_its_last_observation_kept(pole):
     state, _ = pole[1](keys_of(0))
-    *_, (before, earlier), (_, last) = played(pole, state, [1.0] * LIMIT)
+    *_, (_, earlier), (_, last) = played(pole, state, [1.0] * LIMIT)
     assert last.truncated.tolist() == [True, True] and not bool((last.terminated | earlier.truncated).any())
     # pushed all the while, the cart goes on moving one way; the next episode begins at rest, elsewhere
     speed = [float(jnp.abs(obs[:, 0, 3]).min()) for obs in (earlier.obs, last.final_obs, last.obs)]
