@@ -101,7 +101,7 @@ def joined(hosts: Hosts) -> Iterator[Group]:
         return
     from hmx.runs.joining import join
 
-    with _clean_stdout(), join(hosts.wanted, on_lost=_end) as group:
+    with join(hosts.wanted, on_lost=_end) as group, _clean_stdout() if group.count > 1 else contextlib.nullcontext():
         yield group
 
 

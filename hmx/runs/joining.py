@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 
+from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import meta as metas
 from hmx.runs.group import ALONE, Group, Lost
@@ -119,10 +120,10 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16 or host.split() != [host]:
-        shown = text if text.isprintable() else repr(text)
-        raise HmxError(f"--coordinator {shown}: must be HOST:PORT", "--coordinator node001:29400")
-    return host, int(port)
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    if host.split() != [host] or not 0 < number < 1 << 16:
+        raise HmxError(f"--coordinator {quoted(text)}: must be HOST:PORT", "--coordinator node001:29400")
+    return host, number
 
 
 def _detect(wanted: Wanted) -> tuple[str | None, int | None, int | None, tuple[int, ...] | None]:

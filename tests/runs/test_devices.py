@@ -77,3 +77,10 @@ def test_environments_that_the_devices_do_not_divide_are_refused(monkeypatch: py
     with pytest.raises(HmxError, match=r"do not divide env\.num_envs = 3") as caught:
         make_mesh(config(4, num_envs=3))
     assert caught.value.hint == "--num-envs 4"
+
+
+def test_several_processes_take_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    with pytest.raises(HmxError, match=r"run\.devices = 1: a run of several processes takes all") as caught:
+        make_mesh(config(1))
+    assert caught.value.hint == "--devices all"
