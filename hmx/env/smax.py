@@ -38,7 +38,6 @@ def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
     Args:
         env_id: such as `smax/3m`.
         max_steps: steps after which an episode is truncated, at most the 100 of the published task; 0 for these.
-
         world_state: whether each observation ends with the state of the whole battle, for the value alone: that of
             JaxMARL, positions as shares of the map.
 

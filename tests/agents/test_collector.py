@@ -41,6 +41,7 @@ def make_env(length=0):
             state, timestep = function(*args)
             shown = timestep.final_obs[:, 0, 0]
             info = {"top_max": shown, "all_sum": shown, "avg_mean": shown, "uses/zero_sum": shown, "note": shown}
+            info["last_episode"] = shown
             return state, timestep._replace(info=info)
 
         return wrapped
@@ -115,6 +116,7 @@ def test_metrics_of_the_second_rollout(played):
     assert isinstance(metrics["stats/all"], Sum)
     assert float(metrics["stats/all"].total) == float(metrics["uses/zero"].total) == ENVS * per_env["final"]
     assert mean("stats/avg") == per_env["final"] / STEPS
+    assert mean("stats/last") == LIMIT  # of the steps that end an episode alone
     assert not any("note" in name for name in metrics)
 
 

@@ -12,7 +12,9 @@ import pytest
 from rich.console import Console
 
 from hmx.cli.console import ConsoleSink, JsonSink, clock, short
+from hmx.cli.tables import PolicyTable
 from hmx.config.schema import Config
+from hmx.jobs.evaluate import PolicyStats
 from hmx.runs.sinks import RunInfo
 
 INFO = RunInfo(
@@ -209,3 +211,15 @@ def test_clock(seconds, text):
 )
 def test_short(count, text):
     assert short(count) == text
+
+
+def test_wins_are_counted_also_where_there_are_no_stages():
+    facts = {"return_mean": 1.0, "return_interval": None, "return_median": 1.0, "length_interval": None}
+    rows = [
+        PolicyStats(policy=name, seed=None, episodes=8, unfinished=0, length_mean=9.0, wins=wins, **facts)
+        for name, wins in (("random", 0), ("greedy", 5))
+    ]
+    shown = Console(file=io.StringIO(), width=80)
+    shown.print(PolicyTable(rows, {}))
+    text = shown.file.getvalue()
+    assert "wins" in text and "5/8" in text and "0/8" in text and "stage" not in text

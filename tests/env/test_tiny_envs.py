@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.autoreset import TeamGame, batched
 from hmx.env.corridor import LENGTH, make_corridor
 from hmx.env.counting import make_counting
 from hmx.env.frozenlake import make_frozenlake
@@ -100,3 +101,26 @@ def test_registry_names_the_nearest():
         make_env(EnvConfig(id="frozenlak"), RewardWeights())
     assert "frozenlak" in error.value.message
     assert "did you mean frozenlake?" in error.value.hint
+
+
+def test_what_a_game_reports_is_of_the_state_its_step_led_to():
+    """Not of the one that the next episode begins with."""
+    spec = make_counting(0, 4).spec._replace(num_agents=2, reward_terms=("none",))
+
+    def move(core, action, key):
+        return core + 1, {"none": jnp.zeros(2)}, jnp.full(2, core + 1 == 3)
+
+    game = TeamGame(
+        start=lambda key: jnp.int32(0),
+        move=move,
+        observe=lambda core: jnp.full((2, 1), core, jnp.float32),
+        legal=lambda core: jnp.ones((2, spec.num_actions), bool),
+        info=lambda core: {"steps_max": core},
+    )
+    env = batched(spec, game)
+    keys = jax.random.split(jax.random.key(0), 2)
+    state, timestep = env.reset(keys)
+    assert timestep.info["steps_max"].tolist() == [0, 0]
+    for step in (1, 2, 3, 1):
+        state, timestep = env.step(state, jnp.zeros((2, 2), jnp.int32), keys)
+        assert timestep.info["steps_max"].tolist() == [step, step]
