@@ -19,8 +19,8 @@ def test_the_pendulum_is_swung_up(tmp_path):
 
 @pytest.mark.slow
 def test_the_pole_is_balanced_by_pushes_to_either_side(tmp_path):
-    """Random pushes keep it up for about 22 steps; the whole preset reaches 500."""
-    sets = [f"run.root={tmp_path}", "run.total_steps=245760", "run.seed=3"]
+    """Random pushes keep it up for about 22 steps; the whole preset, longer than this, reaches 500."""
+    sets = [f"run.root={tmp_path}", "run.total_steps=240000", "run.seed=3"]
     result = train(load("pole", sets=sets, environ={}).config)
     random, trained = (row.return_mean for row in result.evaluation)
     assert random < 40.0
