@@ -94,9 +94,14 @@ def td_sums(parts: Parts, replayed: bool) -> Callable[[Params, Place, Experience
 
 
 def judged(terms: Terms, networks: Networks, history: ReplayState, index: Host) -> Judged:
-    """Targets and TD errors of some slots."""
-    found = in_blocks(partial(terms.judge, networks, history), index)
-    return Judged(*found)
+    """Targets and TD errors of some slots.
+
+    Raises:
+        HmxError: one is not finite (exit code 4).
+    """
+    found = Judged(*in_blocks(partial(terms.judge, networks, history), index))
+    check_finite(found.td_error)
+    return found
 
 
 def in_blocks(function: Callable[[Array], Any], index: Host) -> tuple[Host, ...]:

@@ -13,10 +13,7 @@ CUT_SHARE = 0.05  # of episodes longer than the probe, above which their returns
 OFF_POLICY = 1e-3  # |ratio - 1| that rounding does not explain
 OPPOSED = -0.1  # cosine
 
-_WORDS = {
-    "task": "the policy loss", "entropy": "the entropy bonus", "kl": "the KL term", "value": "the value loss",
-    "td": "the TD loss",
-}  # fmt: skip
+_WORDS = {"task": "the policy loss", "entropy": "the entropy bonus", "kl": "the KL term", "value": "the value loss"}
 _SHORT = {"td": "TD"}
 _ZERO_NOTES = {
     "task": f"{ZERO} has a task gradient since the critic, not the group, is the baseline of the trainer's advantages",

@@ -42,6 +42,9 @@ def make_reports(session: Session) -> Reports | None:
 
     def measure(state: TrainState, update: int) -> list[Record]:
         hypers, found = session.algorithm.hypers(update - 1), []
+        if cfg.algo.name == "dqn":
+            # episodes need no buffer, of which each agent's would be copied
+            state = state._replace(replay=(), overwritten=())
         for agent in range(cfg.run.num_seeds):
             start = time.perf_counter()
             key = jax.random.fold_in(jax.random.key(cfg.run.seed), STREAM)

@@ -297,6 +297,16 @@ def test_episodes_from_stored_states(learned):
     assert (report.lengths.reshape(-1) <= 9 - taken).all()
 
 
+def test_networks_that_are_no_numbers_are_refused(learned):
+    broken = learned.state._replace(
+        target_params=jax.tree.map(lambda leaf: leaf * jnp.nan, learned.state.target_params)
+    )
+    for spec in (SMALL, STORED):
+        with pytest.raises(HmxError, match="not finite") as caught:
+            make_reporter(CFG, learned.env, spec)(broken, learned.hypers, jax.random.key(7))
+        assert caught.value.exit_code == ExitCode.CHECK_FAILED
+
+
 def test_too_few_transitions(learned):
     stored = of_state(learned.parts, learned.state.replay)
     with pytest.raises(HmxError, match="holds 96 transitions, and 97 are asked for") as caught:
