@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from hmx.agents.metrics import Episode, over_time, step_metrics
 from hmx.agents.spread import split_along, step_apart, whole
-from hmx.agents.starts import go_back, where_env
+from hmx.agents.starts import go_back
 from hmx.agents.types import Decision
-from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.env.protocol import Env, EnvSpec, EnvState, select
 from hmx.rl.normaliser import RunningStats, merge
 from hmx.types import Array, Key, Metrics, Timestep, Transition
 
@@ -31,6 +31,11 @@ class Actors(NamedTuple):
     agent_done: Array  # [E, A] bool: the agent's part of the episode is over already
     obs_stats: Any = ()  # `RunningStats` of observations; () for a learner without
     starts: Any = ()  # `Starts` that episodes are followed by; () where the environment draws fresh ones
+
+
+def actors_of(state: Any) -> Actors:
+    """The part of a learner's state that has the fields of `Actors`."""
+    return Actors(*(getattr(state, name) for name in Actors._fields))
 
 
 class Policy(NamedTuple):
@@ -167,7 +172,7 @@ def _seen(
 ) -> tuple[Timestep, RunningStats]:
     shown = see(stats, timestep.final_obs)
     done = timestep.terminated | timestep.truncated
-    obs = where_env(done, timestep.obs, shown)
+    obs = select(done, timestep.obs, shown)
     merged = merge(stats, timestep.final_obs, jnp.ones(timestep.reward.shape, bool))
     return timestep._replace(obs=obs, final_obs=shown), merged
 
@@ -198,7 +203,7 @@ def partitions(spec: EnvSpec, state: Any) -> Any:
         fields = {name: split_along(0, getattr(held, name)) for name in held._fields}
         return {**fields, "env_state": split_along(spec.state_axis, held.env_state)}
 
-    actors = Actors(*(getattr(state, name) for name in Actors._fields))
+    actors = actors_of(state)
     fields = split(actors._replace(obs_stats=(), starts=()))
     starts = state.starts._replace(**split(state.starts)) if state.starts else ()
     return whole(state)._replace(**{**fields, "obs_stats": whole(state.obs_stats), "starts": starts})

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import optax
 
 from hmx.agents.choosing import choose
-from hmx.agents.collector import Actors, partitions, play_step, start
+from hmx.agents.collector import Actors, actors_of, partitions, play_step, start
 from hmx.agents.metrics import Episode, over_time
 from hmx.agents.optim import make_optimiser
-from hmx.agents.q_learning import Learner, Parts, Targets, learn, without_stored
+from hmx.agents.q_learning import Learner, Parts, learn, without_stored
 from hmx.agents.q_scoring import (
     check_scoring,
     continuation,
@@ -196,7 +196,7 @@ def _play(parts: Parts, state: TrainState, hypers: Hypers, key: Key) -> tuple[Tr
         new = choose(hypers["epsilon"] >= 0.0, (items, actors.env_state), old)
         return (after, parts.replay.add(replay, *new)), played.metrics
 
-    actors = Actors(*(getattr(state, name) for name in Actors._fields))
+    actors = actors_of(state)
     overwritten = _next_slots(parts, state.replay)
     steps = jnp.arange(parts.cfg.algo.num_steps), overwritten
     (actors, replay), metrics = jax.lax.scan(play, (actors, state.replay), steps)
@@ -212,10 +212,9 @@ def _next_slots(parts: Parts, replay: ReplayState) -> tuple[Any, Any]:
     return stored
 
 
-def _learn(parts: Parts, state: TrainState, hypers: Hypers, key: Key) -> tuple[Learner, Metrics, Targets]:
+def _learner_of(state: TrainState) -> Learner:
     light = without_stored(state.replay)
-    learner = Learner(state.params, state.target_params, state.opt_state, light, state.gradient_steps)
-    return learn(parts, learner, state.replay, hypers, key)
+    return Learner(state.params, state.target_params, state.opt_state, light, state.gradient_steps)
 
 
 def _update(parts: Parts, state: TrainState, hypers: Hypers) -> tuple[TrainState, Metrics]:
@@ -236,9 +235,7 @@ def _update(parts: Parts, state: TrainState, hypers: Hypers) -> tuple[TrainState
     def look(light: ReplayState) -> tuple[ReplayState, Metrics]:
         return survey(parts, light)
 
-    light = without_stored(stored)
-    learner = Learner(state.params, state.target_params, state.opt_state, light, state.gradient_steps)
-    learner, found = _where(hypers["gradient_steps"] > 0, gradient_steps, learner)
+    learner, found = _where(hypers["gradient_steps"] > 0, gradient_steps, _learner_of(state))
     light, metrics = learner.replay, metrics | found
     if parts.cfg.score.every:
         light, found = _where(hypers["_score"] > 0, scores, light)
@@ -271,7 +268,7 @@ def _experience(parts: Parts, state: TrainState, hypers: Hypers) -> dict[str, Ar
     """What the gradient steps learn from: `[G, B, ...]` transitions, targets and weights."""
     k_play, k_learn, _ = _keys(state)
     state, _ = _play(parts, state, hypers, k_play)
-    _, _, drawn = _learn(parts, state, hypers, k_learn)
+    _, _, drawn = learn(parts, _learner_of(state), state.replay, hypers, k_learn)
     batch = drawn.batch
     found: dict[str, Array] = batch.items._asdict()
     return found | {"target": drawn.target, "index": batch.index, "probs": batch.probs, "weights": batch.weights}

@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from hmx.agents.collector import Actors, Policy, Rollout, Wanted, collect, partitions, start
+from hmx.agents.collector import Actors, Policy, Rollout, Wanted, actors_of, collect, partitions, start
 from hmx.agents.metrics import Episode, over_time
 from hmx.agents.ppo_loss import Parts, Terms, as_read, make_parts, policy_advantage, ppo_loss, ppo_terms, read_obs
 from hmx.agents.rows import Batch, Plan, make_rows, plan_minibatches, spread_rows, take_rows
-from hmx.agents.starts import Starts, draw, where_env
+from hmx.agents.starts import Starts, draw
 from hmx.agents.types import Algorithm, Decision, Hypers, Params
 from hmx.config import schedules
 from hmx.config.hypers import scheduled_values
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.env.protocol import Env, select
 from hmx.rl.divergences import explained_variance
 from hmx.rl.normaliser import init_stats, merge, normalise
 from hmx.rl.value_codec import Stats
@@ -108,7 +108,7 @@ def _act_outside(
     algo = parts.algo
     if algo.obs_norm == "env":
         shown = normalise(state.obs_stats, obs, algo.obs_norm_ddof, algo.obs_norm_clip)
-        obs = where_env(reset, obs.astype(shown.dtype), shown)
+        obs = select(reset, obs.astype(shown.dtype), shown)
     return _act(parts, state, carry, obs, legal, reset, key, greedy)
 
 
@@ -175,7 +175,7 @@ def _rollout(parts: Parts, state: TrainState, key: Key) -> tuple[Actors, Rollout
 
 def _starting(parts: Parts, state: TrainState, key: Key) -> tuple[Actors, Key]:
     """Where a rollout goes on, and the key that is left for playing it."""
-    actors = Actors(*(getattr(state, name) for name in Actors._fields))
+    actors = actors_of(state)
     on_done, full_every = parts.resets
     if not full_every and on_done != "rollout_cache":
         return actors, key

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.env.protocol import Env, EnvSpec, EnvState, select
 from hmx.types import Array, Key, Timestep
 
 
@@ -32,17 +31,6 @@ def go_back(spec: EnvSpec, starts: Starts, env_state: EnvState, timestep: Timest
     how the episode ended and its last observation stay.
     """
     done = timestep.terminated | timestep.truncated
-    env_state = where_env(done, starts.env_state, env_state, spec.state_axis)
-    obs, legal = where_env(done, (starts.obs, starts.legal), (timestep.obs, timestep.legal))
+    env_state = select(done, starts.env_state, env_state, spec.state_axis)
+    obs, legal = select(done, (starts.obs, starts.legal), (timestep.obs, timestep.legal))
     return env_state, timestep._replace(obs=obs, legal=legal)
-
-
-def where_env(where: Array, then: Any, other: Any, axis: int = 0) -> Any:
-    """Per environment, the leaves of one pytree or the other; `where [E]` lies along `axis` of every leaf."""
-
-    def pick(a: Array, b: Array) -> Array:
-        shape = [1] * a.ndim
-        shape[axis] = -1
-        return jnp.where(where.reshape(shape), a, b)
-
-    return jax.tree.map(pick, then, other)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.collector import Actors, Rollout, Wanted, collect
+from hmx.agents.collector import Rollout, Wanted, actors_of, collect
 from hmx.agents.ppo import make_ppo, policy_of
 from hmx.agents.ppo_loss import Parts, advantages_anew, make_parts, ppo_terms
 from hmx.agents.rows import Batch, make_rows
@@ -130,7 +130,7 @@ def compare_losses(configs: Sequence[Config], env: Env, seed: int = 0) -> Compar
 
 
 def _play(parts: Parts, state: Any, key: Key) -> Rollout:
-    actors = Actors(*(getattr(state, name) for name in Actors._fields))
+    actors = actors_of(state)
     wanted = Wanted(final_obs=True, final_value=True)
     return collect(parts.env, policy_of(parts, state), actors, key, NUM_STEPS, 1, wanted)[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +75,7 @@ def log_histogram(values: Host) -> tuple[int, list[Bin]]:
     return int(values.size - positive.size), bins
 
 
-def ranks(values: Host) -> Host:
+def ranks(values: Sequence[float] | Host) -> Host:
     """Ranks from 1, equal values with the mean of theirs."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)

@@ -9,17 +9,14 @@ from typing import Any
 from hmx.cli import svg
 from hmx.cli.compare_report import Block, Found, Grid, Heading, Line, blocks, duration, figure, title
 from hmx.cli.console import short
+from hmx.cli.html import Drawing, document, figures
 from hmx.config.textfile import printable
 
 COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#66a61e", "#a6761d", "#444444")
 _DASHES = ("", "6 3", "2 2", "8 3 2 3")
-_WIDTH, _HEIGHT = 520.0, 320.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 34.0, 46.0
+_PLOT = svg.Frame(height=320.0, top=34.0)
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1120px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.3em; } h2 { font-size: 1.1em; margin: 1.6em 0 .4em; } h3 { font-size: 1em; margin: 0 0 .3em; }
-.plots { display: flex; flex-wrap: wrap; gap: 24px; } figure { margin: 0; max-width: 520px; }
-figcaption { color: #555; font-size: 13px; } svg { max-width: 100%; height: auto; } p { margin: .3em 0; }
+p { margin: .3em 0; }
 table { border-collapse: collapse; margin: .6em 0; font-size: 14px; } .scroll { overflow-x: auto; }
 th, td { padding: .2em .9em .2em 0; text-align: left; vertical-align: top; } th { border-bottom: 1px solid #999; }
 .right td + td, .right th + th { text-align: right; font-variant-numeric: tabular-nums; }
@@ -30,12 +27,7 @@ td.group { font-weight: 600; padding-top: .5em; } .good { font-weight: 600; } .f
 
 def page(found: Found) -> str:
     """The whole page, from what `hmx compare --json` prints."""
-    name = _safe(title(found))
-    body = "".join(_parts(found))
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{name}</h1>{body}</body></html>\n"
-    )
+    return document(printable(title(found), ""), "".join(_parts(found)), _STYLE)
 
 
 def _safe(text: str) -> str:
@@ -47,9 +39,9 @@ def _parts(found: Found) -> Iterator[str]:
     for block in blocks(found):
         yield _block(block)
         if isinstance(block, Grid) and block.name in tasks:
-            yield _figures(_curves(tasks[block.name], found))
+            yield figures(drawings(tasks[block.name], found))
         elif isinstance(block, Grid) and block.name == "overall":
-            yield _figures([("Performance profile", profile(found), "Share of runs whose score is above.")])
+            yield figures([Drawing("Performance profile", profile(found), "Share of runs whose score is above.")])
 
 
 def _block(block: Block) -> str:
@@ -68,15 +60,8 @@ def _block(block: Block) -> str:
     return f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def _figures(drawings: Sequence[tuple[str, str, str]]) -> str:
-    shown = "".join(
-        f"<figure><h3>{_safe(name)}</h3>{drawing}<figcaption>{_safe(caption)}</figcaption></figure>"
-        for name, drawing, caption in drawings
-    )
-    return f'<div class="plots">{shown}</div>'
-
-
-def _curves(task: Found, found: Found) -> list[tuple[str, str, str]]:
+def drawings(task: Found, found: Found) -> list[Drawing]:
+    """Learning curves of an environment, over steps and over time where that is known."""
     metric = "train/mean_episode_return" if found["metric"] == "evaluation" else found["metric"]
     words = "Interquartile mean over seeds; the shade holds 95 %. Each side as far as all its seeds go."
     end = (
@@ -89,7 +74,7 @@ def _curves(task: Found, found: Found) -> list[tuple[str, str, str]]:
         if series:
             mark = task["end"] if over == "steps" and task["limited_by"] else None
             drawing = curves(series, _names(found), label, metric, mark, thresholds)
-            drawn.append((f"{task['name']} over {over}", drawing, words + more))
+            drawn.append(Drawing(printable(f"{task['name']} over {over}", ""), drawing, words + more))
     return drawn
 
 
@@ -122,15 +107,21 @@ def curves(
     values = [v for s in series.values() for key in ("centre", "low", "high") for v in s[key] or () if v is not None]
     places = [v for s in series.values() for v in s["x"]]
     room = 0.04 * (max(values) - min(values)) or 0.5
-    x = svg.linear(0.0, max(places), _LEFT, _WIDTH - _RIGHT)
-    y = svg.linear(min(values) - room, max(values) + room, _HEIGHT - _BOTTOM, _TOP)
+    x = svg.linear(0.0, max(places), *_PLOT.across)
+    y = svg.linear(min(values) - room, max(values) + room, *_PLOT.upward)
     show = short if x_label.startswith("environment") else (lambda value: figure(value))
-    parts = _axes(x, y, x_label, y_label, show)
+    parts = _PLOT.axes(x_label, printable(y_label, ""), x, y, show, figure)
     for level in levels:
         if min(values) <= level <= max(values):
-            parts.append(svg.line([(_LEFT, y.place(level)), (_WIDTH - _RIGHT, y.place(level))], svg.FAINT, 0.8, "2 4"))
+            parts.append(
+                svg.line(
+                    [(_PLOT.left, y.place(level)), (_PLOT.width - _PLOT.right, y.place(level))], svg.FAINT, 0.8, "2 4"
+                )
+            )
     if mark is not None and mark <= max(places):
-        parts.append(svg.line([(x.place(mark), _TOP), (x.place(mark), _HEIGHT - _BOTTOM)], svg.FAINT, 1, "4 4"))
+        parts.append(
+            svg.line([(x.place(mark), _PLOT.top), (x.place(mark), _PLOT.height - _PLOT.bottom)], svg.FAINT, 1, "4 4")
+        )
     for letter, found in series.items():
         if found["low"] is not None:
             low = [(x.place(a), y.place(b)) for a, b in zip(found["x"], found["low"], strict=True)]
@@ -144,27 +135,13 @@ def curves(
         at = figure(found["x"][-1]) if x_label.startswith("environment") else duration(found["x"][-1])
         parts.append(svg.dot(*line[-1], 3, colour, f"{names[letter]}: {figure(last)} at {at}"))
     parts += _legend(names, list(series))
-    return svg.figure(_WIDTH, _HEIGHT, parts, f"{y_label} over {x_label}")
-
-
-def _axes(x: svg.Scale, y: svg.Scale, x_label: str, y_label: str, show: Any) -> list[str]:
-    parts = []
-    for tick in y.ticks:
-        place = y.place(tick)
-        parts.append(svg.line([(_LEFT, place), (_WIDTH - _RIGHT, place)], svg.GRID))
-        parts.append(svg.words(_LEFT - 6, place + 4, figure(tick), "end"))
-    bottom = _HEIGHT - _BOTTOM
-    parts += [svg.words(x.place(tick), bottom + 16, show(tick), "middle") for tick in x.ticks]
-    parts.append(svg.line([(_LEFT, _TOP), (_LEFT, bottom), (_WIDTH - _RIGHT, bottom)]))
-    parts.append(svg.words((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, x_label, "middle", colour=svg.FAINT))
-    parts.append(svg.words(14, (_TOP + bottom) / 2, printable(y_label, ""), "middle", colour=svg.FAINT, turn=-90))
-    return parts
+    return _PLOT.whole(parts, f"{y_label} over {x_label}")
 
 
 def _legend(names: Mapping[str, str], letters: Sequence[str]) -> list[str]:
     """Names from left to right, cut where they would run out of the drawing."""
     parts: list[str] = []
-    x, room = _LEFT, (_WIDTH - _LEFT - _RIGHT) / max(len(letters), 1)
+    x, room = _PLOT.left, (_PLOT.width - _PLOT.left - _PLOT.right) / max(len(letters), 1)
     most = max(int((room - 30) / 6.5), 1)
     for letter in letters:
         name = (
@@ -180,12 +157,12 @@ def profile(found: Found) -> str:
     """The share of runs above each score, side by side."""
     overall = found["overall"]
     names, taus = _names(found), overall["taus"]
-    x = svg.linear(0.0, taus[-1], _LEFT, _WIDTH - _RIGHT)
-    y = svg.linear(0.0, 1.02, _HEIGHT - _BOTTOM, _TOP)
-    parts = _axes(x, y, "score", "share of runs above", figure)
+    x = svg.linear(0.0, taus[-1], *_PLOT.across)
+    y = svg.linear(0.0, 1.02, *_PLOT.upward)
+    parts = _PLOT.axes("score", "share of runs above", x, y, figure, figure)
     for side in overall["sides"]:
         colour, dash = _look(names, side["letter"])
         steps = list(zip(taus, side["profile"], strict=True))
         parts.append(svg.line([(x.place(a), y.place(b)) for a, b in steps], colour, 2, dash))
     parts += _legend(names, [side["letter"] for side in overall["sides"]])
-    return svg.figure(_WIDTH, _HEIGHT, parts, "performance profile")
+    return _PLOT.whole(parts, "performance profile")

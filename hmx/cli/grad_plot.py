@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from hmx.cli import svg
 from hmx.cli.console import short
 from hmx.cli.grad_tables import Report, cosine, number, percent
+from hmx.cli.html import Drawing, document, figures, paragraph, sentence
 
 COLOURS = {"task": "#1f77b4", "value": "#d95f02", "entropy": "#1b9e77", "kl": "#7570b3", "total": "#444444"}
-_WIDTH, _HEIGHT = 520.0, 300.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 30.0, 46.0
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1120px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.3em; } h2 { font-size: 1em; margin: 0 0 .3em; }
-.plots { display: flex; flex-wrap: wrap; gap: 24px; } figure { margin: 0; max-width: 520px; }
-figcaption { color: #555; font-size: 13px; } svg { max-width: 100%; height: auto; }
-.finding { font-weight: 600; } .warning { color: #8a4b00; }
-"""
+_PLOT = svg.Frame()
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -30,28 +22,19 @@ def page(found: Mapping[str, Any]) -> str:
     point, spec = report["checkpoint"], report["spec"]
     title = f"Gradient report: {found['path']}, checkpoint {point['update']}"
     drawings = [*(_over_time(reports) if len(reports) > 1 else ()), *_drawings(report)]
-    figures = "".join(
-        f"<figure><h2>{escape(name)}</h2>{drawing}<figcaption>{escape(caption)}</figcaption></figure>"
-        for name, drawing, caption in drawings
-    )
     lines = [
-        f'<p class="finding">{escape(report["finding"][:1].upper() + report["finding"][1:])}</p>',
-        f"<p>{found['env']}, agent {found['agent']}, {point['env_steps']:,} steps of training; {spec['groups']} start "
-        f"states, {spec['per_group']} episodes each, seed {found['seed']}.</p>",
-        *(f'<p class="warning">{escape(warning)}</p>' for warning in report["warnings"]),
-        *(f"<p>{escape(note)}</p>" for note in report["notes"]),
+        paragraph(sentence(report["finding"]), "finding"),
+        paragraph(
+            f"{found['env']}, agent {found['agent']}, {point['env_steps']:,} steps of training; {spec['groups']} start "
+            f"states, {spec['per_group']} episodes each, seed {found['seed']}."
+        ),
+        *(paragraph(warning, "warning") for warning in report["warnings"]),
+        *(paragraph(note) for note in report["notes"]),
     ]
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(lines)}"
-        f'<div class="plots">{figures}</div></body></html>\n'
-    )
+    return document(title, "".join(lines) + figures(Drawing(*drawing) for drawing in drawings))
 
 
-Drawing = tuple[str, str, str]  # heading, svg, caption
-
-
-def _drawings(report: Report) -> Iterator[Drawing]:
+def _drawings(report: Report) -> Iterator[tuple[str, str, str]]:
     yield "Norms by bucket", norms(report), "Weighted, mean over steps, before clipping. Whiskers hold 95 %."
     caption = (
         "One disc per bucket, the mean over its groups. Dashed: slopes 1 and 2 through the last bucket. "
@@ -76,26 +59,8 @@ def _short(name: str) -> str:
     return name.removeprefix("bucket_")
 
 
-def _axes(
-    x_label: str, y_label: str, y: svg.Scale, x: svg.Scale | None = None, show: Callable[[float], str] = number
-) -> list[str]:
-    width, height = _WIDTH, _HEIGHT
-    parts = []
-    for tick in y.ticks:
-        place = y.place(tick)
-        parts.append(svg.line([(_LEFT, place), (width - _RIGHT, place)], svg.GRID))
-        parts.append(svg.words(_LEFT - 6, place + 4, number(tick), "end"))
-    if x is not None:
-        bottom = height - _BOTTOM + 16
-        parts += [svg.words(x.place(tick), bottom, show(tick), "middle") for tick in x.ticks]
-    parts.append(svg.line([(_LEFT, _TOP), (_LEFT, height - _BOTTOM), (width - _RIGHT, height - _BOTTOM)]))
-    parts.append(svg.words((_LEFT + width - _RIGHT) / 2, height - 8, x_label, "middle", colour=svg.FAINT))
-    parts.append(svg.words(14, (_TOP + height - _BOTTOM) / 2, y_label, "middle", colour=svg.FAINT, turn=-90))
-    return parts
-
-
 def _legend(names: Sequence[str], hollow: str = "") -> list[str]:
-    parts, x = [], _LEFT
+    parts, x = [], _PLOT.left
     for name in names:
         parts += [svg.rect(x, 8, 10, 10, COLOURS[name]), svg.words(x + 14, 17, name)]
         x += 30 + 7 * len(name)
@@ -106,13 +71,13 @@ def norms(report: Report) -> str:
     """Bars of every component in every bucket."""
     rows, names = _rows(report), _components(report)
     tops = [(row["interval"][c] or (0, row["norm"][c]))[1] for row in rows for c in names]
-    y = svg.linear(0.0, max(tops, default=1.0) * 1.02, _HEIGHT - _BOTTOM, _TOP)
-    parts = [*_axes("bucket", "gradient norm", y), *_legend(names)]
-    slot = (_WIDTH - _LEFT - _RIGHT) / len(rows)
+    y = svg.linear(0.0, max(tops, default=1.0) * 1.02, *_PLOT.upward)
+    parts = [*_PLOT.axes("bucket", "gradient norm", y=y, show_y=number), *_legend(names)]
+    slot = (_PLOT.width - _PLOT.left - _PLOT.right) / len(rows)
     each = slot * 0.8 / max(len(names), 1)
     for i, row in enumerate(rows):
-        left = _LEFT + i * slot + slot * 0.1
-        parts.append(svg.words(left + slot * 0.4, _HEIGHT - _BOTTOM + 16, _short(row["name"]), "middle"))
+        left = _PLOT.left + i * slot + slot * 0.1
+        parts.append(svg.words(left + slot * 0.4, _PLOT.height - _PLOT.bottom + 16, _short(row["name"]), "middle"))
         for j, name in enumerate(names):
             x, value, around = left + j * each, row["norm"][name], row["interval"][name]
             top = y.place(value)
@@ -121,7 +86,7 @@ def norms(report: Report) -> str:
             if around:
                 middle = x + each * 0.45
                 parts.append(svg.line([(middle, y.place(around[0])), (middle, y.place(around[1]))], svg.INK, 1.2))
-    return svg.figure(_WIDTH, _HEIGHT, parts, "gradient norms by bucket and component")
+    return _PLOT.whole(parts, "gradient norms by bucket and component")
 
 
 def slopes(report: Report) -> str:
@@ -132,16 +97,16 @@ def slopes(report: Report) -> str:
         if deviation and norm:
             points.append((row["name"], deviation, norm, (row["crossfit"] or {}).get("task")))
     if not points:
-        return svg.figure(_WIDTH, 60, [svg.words(10, 34, "no bucket has both variance and a gradient")], "nothing")
+        return svg.nothing("no bucket has both variance and a gradient")
     values = [v for _, _, norm, crossed in points for v in (norm, crossed) if v]
-    x = svg.logarithmic(min(p[1] for p in points) / 1.3, max(p[1] for p in points) * 1.3, _LEFT, _WIDTH - _RIGHT)
-    y = svg.logarithmic(min(values) / 1.5, max(values) * 1.5, _HEIGHT - _BOTTOM, _TOP)
-    parts = _axes("mean deviation of returns", "task norm", y, x)
+    x = svg.logarithmic(min(p[1] for p in points) / 1.3, max(p[1] for p in points) * 1.3, *_PLOT.across)
+    y = svg.logarithmic(min(values) / 1.5, max(values) * 1.5, *_PLOT.upward)
+    parts = _PLOT.axes("mean deviation of returns", "task norm", x, y, number, number)
     _, last, top, _ = points[-1]
     for power in (1, 2):
         line = [(last * 10**e, top * 10 ** (e * power)) for e in (-0.01 * k for k in range(300))]
         inside = [(x.place(a), y.place(b)) for a, b in line]
-        inside = [(a, b) for a, b in inside if a >= _LEFT and b <= _HEIGHT - _BOTTOM]
+        inside = [(a, b) for a, b in inside if a >= _PLOT.left and b <= _PLOT.height - _PLOT.bottom]
         parts.append(svg.line(inside, svg.FAINT, 1, "4 4"))
     for name, deviation, norm, crossed in points:
         place = x.place(deviation)
@@ -150,7 +115,7 @@ def slopes(report: Report) -> str:
         if crossed:
             parts.append(svg.dot(place, y.place(crossed), 5, COLOURS["task"]))
             parts.append(svg.dot(place, y.place(crossed), 3.2, "#fff", f"{name}, cross-fitted: {number(crossed)}"))
-    return svg.figure(_WIDTH, _HEIGHT, parts, "task norm against deviation of returns")
+    return _PLOT.whole(parts, "task norm against deviation of returns")
 
 
 def stacked(report: Report) -> str:
@@ -159,15 +124,15 @@ def stacked(report: Report) -> str:
     shares = [[row["component_share"][c] or 0.0 for c in names] for row in rows]
     low = min(0.0, *(sum(s for s in row if s < 0) for row in shares))
     high = max(1.0, *(sum(s for s in row if s > 0) for row in shares))
-    height = _TOP + _BOTTOM + 28 * len(rows)
-    x = svg.linear(low, high, _LEFT + 30, _WIDTH - _RIGHT)
+    height = _PLOT.top + _PLOT.bottom + 28 * len(rows)
+    x = svg.linear(low, high, _PLOT.left + 30, _PLOT.width - _PLOT.right)
     parts = _legend(names)
     for tick in x.ticks:
-        parts.append(svg.line([(x.place(tick), _TOP), (x.place(tick), height - _BOTTOM)], svg.GRID))
-        parts.append(svg.words(x.place(tick), height - _BOTTOM + 16, percent(tick), "middle"))
+        parts.append(svg.line([(x.place(tick), _PLOT.top), (x.place(tick), height - _PLOT.bottom)], svg.GRID))
+        parts.append(svg.words(x.place(tick), height - _PLOT.bottom + 16, percent(tick), "middle"))
     for i, (row, values) in enumerate(zip(rows, shares, strict=True)):
-        top = _TOP + 28 * i + 4
-        parts.append(svg.words(_LEFT + 22, top + 14, _short(row["name"]), "end"))
+        top = _PLOT.top + 28 * i + 4
+        parts.append(svg.words(_PLOT.left + 22, top + 14, _short(row["name"]), "end"))
         ends = {True: 0.0, False: 0.0}
         for name, share in zip(names, values, strict=True):
             start, ends[share > 0] = ends[share > 0], ends[share > 0] + share
@@ -175,8 +140,8 @@ def stacked(report: Report) -> str:
             parts.append(
                 svg.rect(left, top, right - left, 20, COLOURS[name], f"{row['name']} {name}: {percent(share)}")
             )
-    parts.append(svg.line([(x.place(0), _TOP), (x.place(0), height - _BOTTOM)]))
-    return svg.figure(_WIDTH, height, parts, "shares of the components in each bucket's update")
+    parts.append(svg.line([(x.place(0), _PLOT.top), (x.place(0), height - _PLOT.bottom)]))
+    return svg.figure(_PLOT.width, height, parts, "shares of the components in each bucket's update")
 
 
 def component_cosines(report: Report) -> str:
@@ -212,22 +177,22 @@ def heat_map(
 ) -> str:
     """Coloured cells with their numbers."""
     left = 20.0 + 7.0 * max((len(name) for name in rows), default=0)
-    wide, tall = min(72.0, (_WIDTH - left - _RIGHT) / max(len(columns), 1)), 28.0
+    wide, tall = min(72.0, (_PLOT.width - left - _PLOT.right) / max(len(columns), 1)), 28.0
     parts = []
     for j, name in enumerate(columns):
         parts.append(svg.words(left + (j + 0.5) * wide, 18, name, "middle"))
     for i, (name, row) in enumerate(zip(rows, cells, strict=True)):
-        top = _TOP + i * tall
+        top = _PLOT.top + i * tall
         parts.append(svg.words(left - 8, top + tall / 2 + 4, name, "end"))
         for j, value in enumerate(row):
             fill = "#f2f2f2" if value is None else colour(value)
             parts.append(svg.rect(left + j * wide, top, wide - 2, tall - 2, fill))
             ink = "#fff" if value is not None and abs(value) > 0.6 else svg.INK
             parts.append(svg.words(left + (j + 0.5) * wide - 1, top + tall / 2 + 4, show(value), "middle", colour=ink))
-    return svg.figure(_WIDTH, _TOP + tall * len(rows) + 10, parts, label)
+    return svg.figure(_PLOT.width, _PLOT.top + tall * len(rows) + 10, parts, label)
 
 
-def _over_time(reports: Sequence[Report]) -> Iterator[Drawing]:
+def _over_time(reports: Sequence[Report]) -> Iterator[tuple[str, str, str]]:
     names = [c for c in COLOURS if any(report["all"]["norm"].get(c) for report in reports)]
 
     def series(pick: Callable[[Report], float | None]) -> list[tuple[float, float]]:
@@ -249,11 +214,14 @@ def curves(series: Mapping[str, Sequence[tuple[float, float]]], label: str) -> s
     """Lines against steps."""
     points = list(itertools.chain(*series.values()))
     if not points:
-        return svg.figure(_WIDTH, 60, [svg.words(10, 34, "not known at any checkpoint")], "nothing")
-    x = svg.linear(min(p[0] for p in points), max(p[0] for p in points), _LEFT, _WIDTH - _RIGHT)
+        return svg.nothing("not known at any checkpoint")
+    x = svg.linear(min(p[0] for p in points), max(p[0] for p in points), *_PLOT.across)
     low, high = min(0.0, *(p[1] for p in points)), max(0.0, *(p[1] for p in points))
-    y = svg.linear(low, high * 1.05 if high > 0 else 0.05, _HEIGHT - _BOTTOM, _TOP)
-    parts = [*_axes("environment steps", label, y, x, short), *(_legend(list(series)) if len(series) > 1 else [])]
+    y = svg.linear(low, high * 1.05 if high > 0 else 0.05, *_PLOT.upward)
+    parts = [
+        *_PLOT.axes("environment steps", label, x, y, short, number),
+        *(_legend(list(series)) if len(series) > 1 else []),
+    ]
     for name, found in series.items():
         places = [(x.place(a), y.place(b)) for a, b in found]
         parts.append(svg.line(places, COLOURS[name], 2))
@@ -261,4 +229,4 @@ def curves(series: Mapping[str, Sequence[tuple[float, float]]], label: str) -> s
             svg.dot(a, b, 3, COLOURS[name], f"{name}: {number(v)}")
             for (a, b), (_, v) in zip(places, found, strict=True)
         ]
-    return svg.figure(_WIDTH, _HEIGHT, parts, f"{label} over training")
+    return _PLOT.whole(parts, f"{label} over training")

@@ -4,50 +4,38 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from hmx.cli import completion
-from hmx.cli.options import RUN_PANEL, DryRun, Json, RunArgument, Sets
+from hmx.cli.options import RUN_PANEL, DryRun, Json, RunArgument, Sets, ask
 
 
 def resume(
     run: RunArgument,
     steps: Annotated[
         str | None,
-        typer.Option(
-            "--steps",
-            metavar="N",
-            help="Environment steps per seed at which the run ends, in place of its own figure.",
-            rich_help_panel=RUN_PANEL,
-        ),
+        ask("--steps", "N", "Environment steps per seed at which the run ends, in place of its own figure.", RUN_PANEL),
     ] = None,
     on_nonfinite: Annotated[
         str | None,
-        typer.Option(
+        ask(
             "--on-nonfinite",
-            metavar="MODE",
-            help="From here on, stop at an update whose numbers are not finite, or skip what it would teach.",
+            "MODE",
+            "From here on, stop at an update whose numbers are not finite, or skip what it would teach.",
+            RUN_PANEL,
             autocompletion=completion.nonfinite_modes,
-            rich_help_panel=RUN_PANEL,
         ),
     ] = None,
     devices: Annotated[
         str | None,
-        typer.Option(
+        ask(
             "--devices",
-            metavar="N|all",
-            help="Devices to spread the environments over from here on, whatever number they were on before.",
-            rich_help_panel=RUN_PANEL,
+            "N|all",
+            "Devices to spread the environments over from here on, whatever number they were on before.",
+            RUN_PANEL,
         ),
     ] = None,
     grad_report_every: Annotated[
         str | None,
-        typer.Option(
-            "--grad-report-every",
-            metavar="N",
-            help="From here on, updates between two gradient reports; 0 for none.",
-            rich_help_panel=RUN_PANEL,
-        ),
+        ask("--grad-report-every", "N", "From here on, updates between two gradient reports; 0 for none.", RUN_PANEL),
     ] = None,
     sets: Sets = None,
     dry_run: DryRun = False,

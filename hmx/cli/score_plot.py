@@ -7,24 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from hmx.analysis.score_stats import ranks
 from hmx.cli import svg
 from hmx.cli.grad_tables import number, percent
+from hmx.cli.html import Drawing, document, figures, paragraph, sentence
 from hmx.cli.score_tables import agreement, head
 
 Report = Mapping[str, Any]  # what `hmx score-buffer --json` prints
 
-_WIDTH, _HEIGHT = 520.0, 300.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 16.0, 46.0
+_PLOT = svg.Frame(top=16.0)
 _BLUE, _ORANGE, _GREEN = "#1f77b4", "#d95f02", "#1b9e77"
 _CELL = 24.0
 _LAKE = {"H": "#23415f", "G": "#1b9e77", "S": "#dbe9f4", "F": "#eef5fa"}
 _MOST_BARS, _ROOMY = 8, 80.0
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1120px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.3em; } h2 { font-size: 1em; margin: 0 0 .3em; } h3 { font-size: 1.1em; margin-top: 2em; }
-.plots { display: flex; flex-wrap: wrap; gap: 24px; } figure { margin: 0; max-width: 520px; }
-figcaption { color: #555; font-size: 13px; } svg { max-width: 100%; height: auto; }
-.finding { font-weight: 600; } .warning { color: #8a4b00; } .failed { color: #b2182b; }
 .position { display: flex; flex-wrap: wrap; gap: 24px; border-top: 1px solid #ddd; padding: 16px 0; }
 .board { background: #1d1f21; color: #d5d8d6; padding: 10px; border-radius: 4px; overflow-x: auto; margin: 0;
   font: 13px/1.2 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
@@ -35,28 +31,20 @@ table { border-collapse: collapse; } td { padding: 1px 12px 1px 0; } td.figure {
 def page(found: Report) -> str:
     """The whole page."""
     title = f"Consequence scores: {found['path']}"
-    drawings = "".join(
-        f"<figure><h2>{escape(name)}</h2>{drawing}<figcaption>{escape(caption)}</figcaption></figure>"
-        for name, drawing, caption in _drawings(found)
-    )
     lines = [
-        f'<p class="finding">{escape(found["finding"][:1].upper() + found["finding"][1:])}</p>',
-        f"<p>{escape(head(found))}</p>",
-        *(f'<p class="warning">{escape(warning)}</p>' for warning in found["warnings"]),
+        paragraph(sentence(found["finding"]), "finding"),
+        paragraph(head(found)),
+        *(paragraph(warning, "warning") for warning in found["warnings"]),
         *(
-            f'<p class="failed">Gate {escape(gate["name"])} not passed: {escape(gate["what"])}.</p>'
+            paragraph(f"Gate {gate['name']} not passed: {gate['what']}.", "failed")
             for gate in found["gates"]
             if gate["passed"] is False
         ),
     ]
-    positions = "".join(_position(number_, row) for number_, row in enumerate(found["top"], 1))
+    positions = "".join(_position(place, row) for place, row in enumerate(found["top"], 1))
     if positions:
-        positions = f"<h3>The most consequential positions</h3>{positions}"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(lines)}"
-        f'<div class="plots">{drawings}</div>{positions}</body></html>\n'
-    )
+        positions = f"<h2>The most consequential positions</h2>{positions}"
+    return document(title, "".join(lines) + figures(Drawing(*each) for each in _drawings(found)) + positions, _STYLE)
 
 
 def _drawings(found: Report) -> Iterator[tuple[str, str, str]]:
@@ -66,103 +54,68 @@ def _drawings(found: Report) -> Iterator[tuple[str, str, str]]:
         by_rank(found),
         f"From the largest; a tenth of the positions has {percent(found['scores']['top_tenth_share'])} of the sum.",
     )
-    yield "Against TD errors", ranks(found, 1, "rank of |TD error|", _ORANGE), f"Ranks; {agreement(found['td'])}."
+    yield "Against TD errors", against(found, 1, "rank of |TD error|", _ORANGE), f"Ranks; {agreement(found['td'])}."
     kind = found["proxy"]["kind"]
-    yield f"Against the {kind}", ranks(found, 2, f"rank of {kind}", _GREEN), f"Ranks; {agreement(found['proxy'])}."
-
-
-def _frame(x_label: str, y_label: str) -> list[str]:
-    bottom = _HEIGHT - _BOTTOM
-    return [
-        svg.line([(_LEFT, _TOP), (_LEFT, bottom), (_WIDTH - _RIGHT, bottom)]),
-        svg.words((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, x_label, "middle", colour=svg.FAINT),
-        svg.words(14, (_TOP + bottom) / 2, y_label, "middle", colour=svg.FAINT, turn=-90),
-    ]
+    yield f"Against the {kind}", against(found, 2, f"rank of {kind}", _GREEN), f"Ranks; {agreement(found['proxy'])}."
 
 
 def histogram(found: Report) -> str:
     """Bars over bins of equal ratio."""
     counted = found["scores"]["histogram"]
     rows = [(0.0, 0.0, counted["zero"]), *((row["low"], row["high"], row["count"]) for row in counted["bins"])]
-    y = svg.linear(0.0, max(count for *_, count in rows) or 1, _HEIGHT - _BOTTOM, _TOP)
-    parts = _frame("score", "positions")
-    for tick in y.ticks:
-        parts.append(svg.line([(_LEFT, y.place(tick)), (_WIDTH - _RIGHT, y.place(tick))], svg.GRID))
-        parts.append(svg.words(_LEFT - 6, y.place(tick) + 4, number(tick), "end"))
-    slot = (_WIDTH - _LEFT - _RIGHT) / len(rows)
+    y = svg.linear(0.0, max(count for *_, count in rows) or 1, *_PLOT.upward)
+    parts = _PLOT.axes("score", "positions", y=y, show_y=number)
+    slot = (_PLOT.width - _PLOT.left - _PLOT.right) / len(rows)
     every = -(-len(rows) // _MOST_BARS)
     for i, (low, high, count) in enumerate(rows):
-        left, top = _LEFT + i * slot, y.place(count)
+        left, top = _PLOT.left + i * slot, y.place(count)
         name = "0" if high == 0.0 else f"{number(low)} to {number(high)}"
         parts.append(
             svg.rect(left + 1, top, slot - 2, y.place(0) - top, svg.FAINT if i == 0 else _BLUE, f"{name}: {count}")
         )
         if i == 0:
-            parts.append(svg.words(left + slot / 2, _HEIGHT - _BOTTOM + 16, "0", "middle"))
+            parts.append(svg.words(left + slot / 2, _PLOT.height - _PLOT.bottom + 16, "0", "middle"))
         elif (i - 1) % every == 0 and (i > 1 or slot > _ROOMY):  # the first stands close to the 0
-            parts.append(svg.words(left, _HEIGHT - _BOTTOM + 16, number(low), "middle"))
-    return svg.figure(_WIDTH, _HEIGHT, parts, "histogram of scores")
+            parts.append(svg.words(left, _PLOT.height - _PLOT.bottom + 16, number(low), "middle"))
+    return _PLOT.whole(parts, "histogram of scores")
 
 
 def by_rank(found: Report) -> str:
     """Scores from the largest to the smallest that is not 0, on a logarithmic scale."""
     values = sorted((point[0] for point in found["points"] if point[0] > 0.0), reverse=True)
     if not values:
-        return _nothing("no score is above 0")
-    x = svg.linear(0.0, 1.0, _LEFT, _WIDTH - _RIGHT)
-    y = svg.logarithmic(values[-1], values[0], _HEIGHT - _BOTTOM, _TOP)
-    parts = _frame("share of the positions", "score")
-    for tick in y.ticks:
-        parts.append(svg.line([(_LEFT, y.place(tick)), (_WIDTH - _RIGHT, y.place(tick))], svg.GRID))
-        parts.append(svg.words(_LEFT - 6, y.place(tick) + 4, number(tick), "end"))
-    parts += [svg.words(x.place(t), _HEIGHT - _BOTTOM + 16, percent(t), "middle") for t in x.ticks]
+        return svg.nothing("no score is above 0")
+    x = svg.linear(0.0, 1.0, *_PLOT.across)
+    y = svg.logarithmic(values[-1], values[0], *_PLOT.upward)
+    parts = _PLOT.axes("share of the positions", "score", x, y, percent, number)
     places = [(x.place((i + 0.5) / len(found["points"])), y.place(value)) for i, value in enumerate(values)]
     parts.append(svg.line(places, _BLUE, 1.5))
     parts += [svg.dot(a, b, 2, _BLUE) for a, b in places]
-    return svg.figure(_WIDTH, _HEIGHT, parts, "scores by rank")
+    return _PLOT.whole(parts, "scores by rank")
 
 
-def ranks(found: Report, column: int, label: str, colour: str) -> str:
+def against(found: Report, column: int, label: str, colour: str) -> str:
     """Ranks of the scores against those of something else."""
     points = found["points"]
-    others, scores = _ranks([p[column] for p in points]), _ranks([p[0] for p in points])
+    others, scores = ([rank - 0.5 for rank in ranks([p[i] for p in points])] for i in (column, 0))
     if len(set(others)) < 2 or len(set(scores)) < 2:
-        return _nothing("all values are equal")
-    x = svg.linear(0.0, len(points), _LEFT, _WIDTH - _RIGHT)
-    y = svg.linear(0.0, len(points), _HEIGHT - _BOTTOM, _TOP)
-    parts = _frame(label, "rank of score")
+        return svg.nothing("all values are equal")
+    x = svg.linear(0.0, len(points), *_PLOT.across)
+    y = svg.linear(0.0, len(points), *_PLOT.upward)
+    parts = _PLOT.axes(label, "rank of score")
     parts.append(svg.line([(x.place(0), y.place(0)), (x.place(len(points)), y.place(len(points)))], svg.GRID, 1, "4 4"))
     parts += [
         svg.dot(x.place(a), y.place(b), 2.5, colour, f"score {number(p[0])}, {label[8:]} {number(p[column])}")
         for a, b, p in zip(others, scores, points, strict=True)
     ]
-    return svg.figure(_WIDTH, _HEIGHT, parts, f"ranks of scores against {label[8:]}")
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from one half, equal values with the mean of theirs."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    found = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end < len(order) and values[order[end]] == values[order[start]]:
-            end += 1
-        for place in order[start:end]:
-            found[place] = (start + end) / 2
-        start = end
-    return found
-
-
-def _nothing(why: str) -> str:
-    return svg.figure(_WIDTH, 60, [svg.words(10, 34, why)], "nothing")
+    return _PLOT.whole(parts, f"ranks of scores against {label[8:]}")
 
 
 def _position(place: int, row: Report) -> str:
     gap = f"{'+' if row['gap'] > 0 else ''}{number(row['gap'])}"
     often = f", met {row['times']} times" if row["times"] > 1 else ""
     lines = (
-        f"<h2>{place}. score {number(row['score'])}, slot {row['index']}{often}</h2>"
+        f"<h3>{place}. score {number(row['score'])}, slot {row['index']}{often}</h3>"
         f"<p>Taken: <b>{escape(row['taken'])}</b>. Best alternative: <b>{escape(row['best'])}</b>, {gap} in mean "
         f"return. |TD error| {number(row['td_error'])}.</p>{_returns(row['actions'])}"
     )

@@ -17,6 +17,55 @@ class Scale(NamedTuple):
     ticks: tuple[float, ...]
 
 
+class Frame(NamedTuple):
+    """The size of a drawing and the room around what it plots, in pixels."""
+
+    width: float = 520.0
+    height: float = 300.0
+    left: float = 64.0
+    right: float = 16.0
+    top: float = 30.0
+    bottom: float = 46.0
+
+    @property
+    def across(self) -> tuple[float, float]:
+        """From the left to the right end of what is plotted."""
+        return self.left, self.width - self.right
+
+    @property
+    def upward(self) -> tuple[float, float]:
+        """From its bottom to its top."""
+        return self.height - self.bottom, self.top
+
+    def axes(
+        self, x_label: str, y_label: str,
+        x: Scale | None = None, y: Scale | None = None,
+        show_x: Callable[[float], str] = str, show_y: Callable[[float], str] = str,
+    ) -> list[str]:  # fmt: skip
+        """Both axes with their names; a scale gets its ticks in words, that of `y` lines as well."""
+        (left, right), (bottom, top) = self.across, self.upward
+        parts = []
+        if y:
+            for tick in y.ticks:
+                parts.append(line([(left, y.place(tick)), (right, y.place(tick))], GRID))
+                parts.append(words(left - 6, y.place(tick) + 4, show_y(tick), "end"))
+        if x:
+            parts += [words(x.place(tick), bottom + 16, show_x(tick), "middle") for tick in x.ticks]
+        parts.append(line([(left, top), (left, bottom), (right, bottom)]))
+        parts.append(words((left + right) / 2, self.height - 8, x_label, "middle", colour=FAINT))
+        parts.append(words(14, (top + bottom) / 2, y_label, "middle", colour=FAINT, turn=-90))
+        return parts
+
+    def whole(self, parts: Sequence[str], label: str) -> str:
+        """The drawing of this size; `label` is for who cannot see it."""
+        return figure(self.width, self.height, parts, label)
+
+
+def nothing(why: str) -> str:
+    """What stands where there is nothing to draw."""
+    return figure(Frame().width, 60, [words(10, 34, why)], "nothing")
+
+
 def linear(low: float, high: float, start: float, end: float, count: int = 5) -> Scale:
     """A linear scale from `low` to `high`, with ticks at round numbers within."""
     if not high > low:

@@ -117,6 +117,19 @@ def _step_bytes(algo: AlgoConfig, facts: EnvFacts) -> int:
     return _observations(algo) * facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
 
 
+def environment_bytes(cfg: Config, envs: int) -> int:
+    """Of `envs` environments: their states, what their agents see, the episode under way and who is done."""
+    facts, agents = env_facts(cfg.env), envs * cfg.env.num_agents
+    return envs * (facts.state_bytes + 2 * WORD + 1) + agents * (facts.obs_bytes + facts.num_actions + 1)
+
+
+def environments_part(cfg: Config, envs: int, count: int) -> Part:
+    """The line that tells the bytes of environments."""
+    state, agents = env_facts(cfg.env).state_bytes, envs * cfg.env.num_agents
+    words = f"{envs:,} environments x {state:,} B, and what {agents:,} agents see"
+    return Part("environment_bytes", "environments", count, words)
+
+
 def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
     """What `hmx train` holds during an update.
 
@@ -132,8 +145,7 @@ def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
     row_bytes = step_bytes + _RESET_BYTES + _ROW_BYTES
     carry = _carry_bytes(net)
     learning, acting = learning_floats(net, facts), acting_floats(net, facts)
-    # what the agents see, the episode under way and who is done
-    environments = envs * (facts.state_bytes + 2 * WORD + 1) + agents * (facts.obs_bytes + facts.num_actions + 1)
+    environments = environment_bytes(cfg, envs)
     if cfg.env.reset_on_done != "fresh":  # the starts that episodes are followed by
         environments += envs * facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions)
     if algo.obs_norm != "none":  # a count of two words, mean and variance
@@ -152,12 +164,7 @@ def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
             f"{steps:,} agent steps x {copied:,} B, {rows:,} rows x {carry:,} B",
         ),
         Part("carry_bytes", "recurrent state", agents * carry, f"{agents:,} agents x {carry:,} B"),
-        Part(
-            "environment_bytes",
-            "environments",
-            environments,
-            f"{envs:,} environments x {facts.state_bytes:,} B, and what {agents:,} agents see",
-        ),
+        environments_part(cfg, envs, environments),
         Part(
             "previous_state_bytes",
             "state before the update",

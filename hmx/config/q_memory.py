@@ -13,6 +13,8 @@ from hmx.config.memory import (
     Memory,
     Part,
     acting_floats,
+    environment_bytes,
+    environments_part,
     learning_floats,
     trainer_memory,
     trunk_parameters,
@@ -79,7 +81,7 @@ def q_memory(cfg: Config) -> Memory:
     transition, records = transition_bytes(cfg), priority_bytes(cfg)
     slot = transition + facts.state_bytes
     steps = envs * cfg.algo.num_steps
-    environments = envs * (facts.state_bytes + 2 * WORD + 1) + agents * (facts.obs_bytes + facts.num_actions + 1)
+    environments = environment_bytes(cfg, envs)
     learning, acting = learning_floats(cfg.net, facts), acting_floats(cfg.net, facts)
     # one pass with a gradient, two without
     samples = batch * cfg.env.num_agents
@@ -100,12 +102,7 @@ def q_memory(cfg: Config) -> Memory:
         ),
         Part("priority_bytes", "its priorities", records, f"{capacity:,} records x {_RECORD_BYTES} B, and trees"),
         Part("overwritten_bytes", "what an update overwrites", steps * slot, f"{steps:,} transitions x {slot:,} B"),
-        Part(
-            "environment_bytes",
-            "environments",
-            environments,
-            f"{envs:,} environments x {facts.state_bytes:,} B, and what {agents:,} agents see",
-        ),
+        environments_part(cfg, envs, environments),
         Part(
             "previous_state_bytes",
             "state before the update",

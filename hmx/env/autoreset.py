@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvSpec
+from hmx.env.protocol import Env, EnvSpec, select
 from hmx.types import Array, Key, Timestep
 
 Core = Any
@@ -78,15 +78,6 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         return BatchState(core, jnp.where(done, 0, steps)), timestep
 
     return Env(spec, reset, step)
-
-
-def select(where: Array, then: Any, other: Any) -> Any:
-    """Per environment, the leaves of one pytree or the other; `where [E]` is the leading axis of every leaf."""
-
-    def pick(a: Array, b: Array) -> Array:
-        return jnp.where(where.reshape(where.shape + (1,) * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(pick, then, other)
 
 
 def _team_of_one(game: Game) -> TeamGame:

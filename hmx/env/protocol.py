@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from hmx.types import Array, Key, Timestep
 
@@ -44,6 +45,17 @@ class Env(NamedTuple):
     spec: EnvSpec
     reset: Callable[[Key], tuple[EnvState, Timestep]]
     step: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]]
+
+
+def select(where: Array, then: Any, other: Any, axis: int = 0) -> Any:
+    """Per environment, the leaves of one pytree or the other; `where [E]` lies along `axis` of every leaf."""
+
+    def pick(a: Array, b: Array) -> Array:
+        shape = [1] * a.ndim
+        shape[axis] = -1
+        return jnp.where(where.reshape(shape), a, b)
+
+    return jax.tree.map(pick, then, other)
 
 
 def take(spec: EnvSpec, state: EnvState, index: Array) -> EnvState:

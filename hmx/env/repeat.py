@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvState
+from hmx.env.protocol import Env, EnvState, select
 from hmx.types import Array, Key, Timestep
 
 
@@ -27,8 +25,8 @@ def repeated(env: Env, times: int) -> Env:
             over = so_far.terminated | so_far.truncated
             k_step = jax.vmap(lambda key: jax.random.fold_in(key, i))(keys)
             after, timestep = env.step(state, action, k_step)
-            state = _choose(over, state, after, spec.state_axis)
-            return (state, _choose(over, so_far, _joined(so_far, timestep), 0)), None
+            state = select(over, state, after, spec.state_axis)
+            return (state, select(over, so_far, _joined(so_far, timestep))), None
 
         first = env.step(state, action, jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys))
         (state, timestep), _ = jax.lax.scan(again, first, jnp.arange(1, times))
@@ -47,12 +45,3 @@ def _joined(before: Timestep, now: Timestep) -> Timestep:
         info[name] = value
     terms = {name: before.terms[name] + value for name, value in now.terms.items()}
     return now._replace(reward=before.reward + now.reward, terms=terms, info=info)
-
-
-def _choose(where: Array, then: Any, other: Any, axis: int) -> Any:
-    def pick(a: Array, b: Array) -> Array:
-        shape = [1] * a.ndim
-        shape[axis] = -1
-        return jnp.where(where.reshape(shape), a, b)
-
-    return jax.tree.map(pick, then, other)

@@ -22,6 +22,7 @@ from hmx.jobs.compare_read import Side, number, read_side
 from hmx.jobs.compare_sides import choose
 from hmx.jobs.compare_speed import DIAGNOSTICS, MOMENTS, Speed, diagnostics, findings, speeds
 from hmx.jobs.compare_tasks import EVALUATION, Spec, Task, measure, seeds_by_task
+from hmx.records.jsonl import finite
 from hmx.records.layout import DEFAULT_ROOT
 from hmx.records.metrics_table import METRICS
 
@@ -67,7 +68,7 @@ class CompareResult:
             "figures": dict(self.figures),
             "failed": list(self.failed),
         }
-        plain: dict[str, Any] = _plain(body)
+        plain: dict[str, Any] = finite(body)
         return plain
 
 
@@ -197,14 +198,3 @@ def _fields(record: Any) -> Any:
     if isinstance(record, (list, tuple)):
         return [_fields(value) for value in record]
     return record
-
-
-def _plain(value: Any) -> Any:
-    """As JSON takes it: what is not finite is None."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value

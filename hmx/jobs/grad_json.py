@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from hmx.analysis.buckets import UNDEFINED, ZERO
 from hmx.analysis.measures import TOTAL, Measured, Part
 from hmx.analysis.report import GradReport
+from hmx.records.jsonl import finite
 from hmx.records.stats import Interval, t_quantile
 
 _LEVEL = 0.975  # of the t distribution, for an interval of 95 %
@@ -58,7 +58,7 @@ def to_json(report: GradReport) -> dict[str, Any]:
             for g in range(len(report.score))
         ],
     }
-    plain: dict[str, Any] = _plain(body)
+    plain: dict[str, Any] = finite(body)
     return plain
 
 
@@ -110,14 +110,3 @@ def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, dict[
         for bucket in (*one["buckets"], one["all"])
         if bucket["name"] in rows
     }
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case float():
-            return float(value) if math.isfinite(value) else None
-    return value

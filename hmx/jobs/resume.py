@@ -27,6 +27,7 @@ from hmx.records.lock import RunLock
 from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
 from hmx.runs.compilation import enable_cache
+from hmx.runs.devices import num_devices
 from hmx.runs.memory import memory_problem
 from hmx.runs.restoring import Restored, restore
 from hmx.runs.session import Session, device_name, make_sinks, open_session
@@ -181,7 +182,7 @@ def _open(paths: RunPaths, changes: Mapping[str, Any]) -> _Opened:
     old = read_config(paths)
     cfg = apply(old, changes)
     session = open_session(cfg)
-    device_name(cfg)  # refuses before anything is changed
+    num_devices(cfg)  # refuses before anything is changed
     if problem := memory_problem(cfg):
         raise problem
     restored = restore(session, paths)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from hmx.jobs.score_source import Agent, Scene, default_out, is_file, open_scene
 from hmx.records import buffer_file
 from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
+from hmx.records.jsonl import finite
 from hmx.records.layout import DEFAULT_ROOT
 from hmx.runs import buffers
 from hmx.runs.buffers import Buffer
@@ -52,7 +52,7 @@ class ScoreResult:
     def to_json(self) -> dict[str, Any]:
         """One object with stable keys."""
         rows = [gate._asdict() for gate in self.gates]
-        found: dict[str, Any] = _plain({**self.body, "gates": rows, "warnings": list(self.warnings)})
+        found: dict[str, Any] = finite({**self.body, "gates": rows, "warnings": list(self.warnings)})
         return found
 
 
@@ -275,14 +275,3 @@ def judge(result: ScoreResult) -> None:
 
 def _shown(value: float | None) -> str:
     return "not defined" if value is None else f"{value:.2f}"
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case float():
-            return value if math.isfinite(value) else None
-    return value

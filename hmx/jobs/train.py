@@ -29,6 +29,7 @@ from hmx.records.layout import RunPaths
 from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.runs.compilation import enable_cache
+from hmx.runs.devices import num_devices
 from hmx.runs.loop import LoopResult, init_state
 from hmx.runs.memory import memory_problem, out_of_memory
 from hmx.runs.session import (
@@ -153,7 +154,7 @@ def train(
     cfg, scaled = settle(cfg, origins)
     warning = enable_cache()
     session = open_session(cfg)
-    device_name(cfg)  # refuses before anything is written
+    num_devices(cfg)  # refuses before anything is written
     if too_large := memory_problem(cfg):
         raise too_large
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)

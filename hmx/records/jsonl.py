@@ -43,6 +43,18 @@ def encode(record: Record) -> str:
     return json.dumps(record, separators=(",", ":"), allow_nan=False)
 
 
+def finite(value: Any) -> Any:
+    """As JSON takes it, all the way down: numbers that are not finite are None, and tuples lists."""
+    match value:
+        case dict():
+            return {key: finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [finite(item) for item in value]
+        case float():
+            return float(value) if math.isfinite(value) else None
+    return value
+
+
 class MetricsWriter:
     """Appends records to a file, each with a single write, so that a kill leaves at most one torn line.
 

@@ -202,37 +202,6 @@ def vtrace_targets(
     return Advantages(jax.lax.stop_gradient(advantage_t), target_t)
 
 
-def brax_gae(
-    reward_tp1: Array,
-    value_t: Array,
-    value_last: Array,
-    terminated_tp1: Array,
-    truncated_tp1: Array,
-    gamma: float,
-    gae_lambda: float,
-) -> Advantages:
-    """The estimate of Brax's PPO (`compute_gae`; Freeman et al. 2021, arXiv:2106.13281), to compare results with it.
-
-    A truncated step is left out: its advantage is 0 and its target its own value. The others have the advantage
-    `r_{t+1} + gamma target_{t+1} - V_t`, which is GAE's only where lambda is 1; their targets are GAE's. All of it is
-    V-trace with ratio 0 for the truncated steps and 1 for the others.
-
-    Args:
-        reward_tp1: `[T, ...]` reward that followed the action of step t.
-        value_t: `[T, ...]` value of the observation that was acted upon.
-        value_last: `[...]` value of the observation after the last step.
-        terminated_tp1: the episode ended by its own rules.
-        truncated_tp1: the episode was cut; wins over termination, since the step is left out.
-        gamma: discount per step.
-        gae_lambda: 0 is the one-step error, 1 the discounted return less the value.
-    """
-    ratio_t = jnp.where(_like(truncated_tp1, value_t), jnp.zeros_like(value_t), 1.0)
-    uncut = jnp.zeros_like(terminated_tp1)
-    return vtrace_targets(
-        ratio_t, reward_tp1, value_t, value_last, value_t, terminated_tp1, uncut, gamma, gae_lambda, 1.0, 1.0
-    )
-
-
 def normalise(advantage: Array, weight: Array | None = None, eps: float = 1e-8) -> Array:
     """Zero mean and unit (population) standard deviation over all elements; constant input gives 0.
 

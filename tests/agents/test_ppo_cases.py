@@ -17,7 +17,7 @@ from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig
 from hmx.config.switches import value_weight
 from hmx.nets.layers import Torso, dense
 from hmx.rl import normaliser, policies, tanh_normal
-from hmx.rl.advantages import brax_gae, gae, normalise
+from hmx.rl.advantages import gae, normalise
 from hmx.rl.value_codec import make_codec
 from hmx.rl.variants import variant_gae
 
@@ -91,10 +91,6 @@ def test_1_2_end_of_an_episode(pattern):
             for got, name in zip(found, names, strict=True):
                 same(got, expected[name])
     last = jnp.asarray(given["bootstrap_B"], jnp.float32)
-    same(
-        brax_gae(reward, value, last, *ends, given["gamma"], given["lambda_"]).advantage_t,
-        expected["brax_advantages_TB"],
-    )
     plain = gae(reward, value, last, true_next, *ends, given["gamma"], given["lambda_"])
     same(plain.advantage_t, expected["bootstrap_advantages_TB"])
 

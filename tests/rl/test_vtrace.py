@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.rl.advantages import bootstraps, brax_gae, gae, normalise, segment_vtrace, vtrace_gae, vtrace_targets
+from hmx.rl.advantages import bootstraps, gae, normalise, segment_vtrace, vtrace_gae, vtrace_targets
+from hmx.rl.variants import variant_gae
 
 CASES = json.loads((Path(__file__).parent / "advantage_cases.json").read_text())
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
@@ -70,7 +71,11 @@ def test_truncation(case):
 def test_brax(case):
     reward, value, last = arrays(case, "rewards", "values", "bootstrap_value")
     terminated, truncated = arrays(case, "termination", "truncation")
-    got = brax_gae(reward, value, last, terminated, truncated, **numbers(case, "gamma", "gae_lambda"))
+    following = jnp.concatenate([value[1:], last[None]])
+    ends = (terminated, truncated)
+    got = variant_gae(
+        reward, value, following, *ends, **numbers(case, "gamma", "gae_lambda"), episode_end="mask", form="brax"
+    )
     check(got, case, targets="vs")
     np.testing.assert_allclose(got.target_t - value, case["expected"]["vs_minus_values"], rtol=1e-5, atol=1e-6)
 
