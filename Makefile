@@ -50,7 +50,7 @@ train: $(INSTALLED)
 
 test: $(INSTALLED_TEST)
 	@echo "Testing, on two processes ..."
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 $(VENV_EXTRAS)/.created:
 	@PYTHON="$(PYTHON)" sh tools/make-venv.sh "$(VENV_EXTRAS)"

@@ -86,7 +86,8 @@ def _any_action(env: Env, timestep: Timestep, chooser: np.random.Generator) -> n
     legal = timestep.legal
     if env.spec.action_dim:
         return chooser.uniform(-1.5, 1.5, (*legal.shape[:-1], env.spec.action_dim)).astype(np.float32)
-    return np.where(legal, chooser.random(legal.shape), -1.0).argmax(-1).astype(np.int32)
+    action: np.ndarray[Any, Any] = np.where(legal, chooser.random(legal.shape), -1.0).argmax(-1).astype(np.int32)
+    return action
 
 
 @partial(jax.jit, static_argnums=2)

@@ -1,6 +1,7 @@
 """The whole loss of each preset from one batch, and the passes of the value network that it takes."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +63,7 @@ def test_the_whole_loss_of_a_preset_from_one_batch(name):
     parts = make_parts(cfg, make_env(cfg.env, RewardWeights()))._replace(net=speaking(given, cfg))
     place = jnp.arange(6).reshape(3, 2, 1, 1)
     raw = jnp.asarray(given["raw_action_TBA"], jnp.float32)[:, :, None]
-    logits = speaking(given, cfg).unroll((), (), place, None)[0].logits
+    logits = jax.jit(lambda: speaking(given, cfg).unroll((), (), place, None)[0].logits)()
     log_prob = make_head(cfg, 2).log_prob(logits, jnp.ones((3, 2, 1, 0), bool), raw)
     tb = [jnp.asarray(given[key], jnp.float32)[..., None] for key in ("rewards_TB", "old_minus_new_log_prob_TB")]
     ends = [jnp.asarray(given[key], bool)[..., None] for key in ("termination_TB", "truncation_TB")]
@@ -73,9 +74,10 @@ def test_the_whole_loss_of_a_preset_from_one_batch(name):
         value_final_tp1=flat, final_obs_tp1=place + NEXT,
     )  # fmt: skip
     last = jnp.arange(2).reshape(2, 1, 1) + LAST
-    batch = make_rows(Rollout(seen, (), flat[0], last, jnp.zeros(2, bool)), cfg.algo, 3)
+    rows = jax.jit(lambda rollout: make_rows(rollout, cfg.algo, 3))
+    batch = rows(Rollout(seen, (), flat[0], last, jnp.zeros(2, bool)))
     hypers = {"clip_eps": jnp.float32(cfg.algo.clip_eps), "ent_coef": jnp.float32(1.0)}
-    total, metrics = ppo_loss(parts, {}, (), hypers, batch)
+    total, metrics = jax.jit(partial(ppo_loss, parts))({}, (), hypers, batch)
     entropy = float(metrics["train/entropy"].total)
     if expected["gaussian_entropy"] is not None:
         assert entropy == pytest.approx(expected["gaussian_entropy"], rel=1e-5)
@@ -85,7 +87,8 @@ def test_the_whole_loss_of_a_preset_from_one_batch(name):
     )
     assert float(total) + entropy == pytest.approx(expected["total_without_entropy"], rel=1e-4)
     wrong = parts._replace(algo=dataclasses.replace(cfg.algo, gae_axis="batch"))
-    assert abs(float(ppo_loss(wrong, {}, (), hypers, batch)[0]) + entropy - expected["total_without_entropy"]) > 0.1
+    otherwise = float(jax.jit(partial(ppo_loss, wrong))({}, (), hypers, batch)[0])
+    assert abs(otherwise + entropy - expected["total_without_entropy"]) > 0.1
 
 
 def rows_through(jaxpr, shape):

@@ -1,7 +1,7 @@
 """Switches of the rollout and of the update, seen in what is really played and learned."""
 
 import dataclasses
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -238,14 +238,22 @@ class Batch:
 
     def losses(self, **values):
         """The value and policy loss of all rows, before any gradient step."""
-        parts = self.parts(**values)
-        rollout = self.rollout
-        if parts.algo.value_forward == "shift":
-            rollout = rollout._replace(transitions=rollout.transitions._replace(final_obs_tp1=()))
-        batch = make_rows(rollout, parts.algo, parts.horizon)
-        hypers = {"clip_eps": 0.2, "ent_coef": 0.0}
-        metrics = ppo_loss(parts, self.params, (), hypers, batch)[1]
-        return tuple(float(metrics[f"train/{name}_loss"].total) for name in ("value", "policy"))
+        found = self._loss(tuple(values.items()))(self.params, self.rollout)
+        return tuple(float(loss) for loss in found)
+
+    @cache  # noqa: B019 - it lives as long as the tests
+    def _loss(self, values):
+        parts = self.parts(**dict(values))
+
+        @jax.jit
+        def loss(params, rollout):
+            if parts.algo.value_forward == "shift":
+                rollout = rollout._replace(transitions=rollout.transitions._replace(final_obs_tp1=()))
+            batch = make_rows(rollout, parts.algo, parts.horizon)
+            metrics = ppo_loss(parts, params, (), {"clip_eps": 0.2, "ent_coef": 0.0}, batch)[1]
+            return [metrics[f"train/{name}_loss"].total for name in ("value", "policy")]
+
+        return loss
 
 
 @pytest.fixture(scope="module")

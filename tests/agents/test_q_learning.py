@@ -52,7 +52,7 @@ def learner_of(parts, replay=None, params=TABLE, target=TARGET):
 
 
 def target_of(parts, items):
-    return float(targets(parts, learner_of(parts), None, one_batch(items))[0])
+    return float(jax.jit(lambda items: targets(parts, learner_of(parts), None, one_batch(items))[0])(items))
 
 
 def test_the_target_network_judges_its_own_choice_or_that_of_the_network():
@@ -88,19 +88,21 @@ def test_a_team_is_worth_the_sum_of_those_who_take_part():
 
 def filled(parts, steps):
     """A buffer of one environment with these transitions, oldest first."""
-    state = jnp.zeros(1)
-    replay = parts.replay.init(item(), state)
+    state, add = jnp.zeros(1), jax.jit(parts.replay.add)
+    replay = jax.jit(parts.replay.init)(item(), state)
     for step in steps:
-        replay = parts.replay.add(replay, step, state)
+        replay = add(replay, step, state)
     return replay
 
 
 def n_step_targets(parts, steps, index):
-    replay = filled(parts, steps)
-    slots = jnp.array(index)
-    batch = parts.replay.sample(replay, jax.random.key(0), len(index), 0.0)
-    batch = batch._replace(index=slots, items=jax.tree.map(lambda leaf: leaf[slots], replay.items))
-    return np.asarray(targets(parts, learner_of(parts, replay), replay, batch)).tolist()
+    @jax.jit
+    def find(replay, slots):
+        batch = parts.replay.sample(replay, jax.random.key(0), len(index), 0.0)
+        batch = batch._replace(index=slots, items=jax.tree.map(lambda leaf: leaf[slots], replay.items))
+        return targets(parts, learner_of(parts, replay), replay, batch)
+
+    return np.asarray(find(filled(parts, steps), jnp.array(index))).tolist()
 
 
 def test_returns_over_three_steps_stop_with_the_episode_and_with_what_is_known():

@@ -21,6 +21,16 @@ GAMMA, LAMBDA = 0.9, 0.8
 T, ROWS = 5, 3
 
 
+# As one program for each shape: operation by operation, each would be compiled for itself.
+ANY = {
+    function: jax.jit(function, static_argnames=names)
+    for function, names in {
+        segment_vtrace: ("time_axis",), vtrace_gae: (), gae: (), vtrace_targets: (), normalise: (),
+        variant_gae: ("episode_end", "form"),
+    }.items()
+}  # fmt: skip
+
+
 def reference(kind):
     return pytest.mark.parametrize("case", CASES[kind], ids=lambda case: case["id"])
 
@@ -41,7 +51,7 @@ def check(got, case, advantages="advantages", targets="returns"):
 @reference("segment_vtrace")
 def test_segments(case):
     rows = arrays(case, "values", "rewards", "dones", "ratio")
-    check(segment_vtrace(*rows, **numbers(case, "gamma", "gae_lambda", "rho_clip", "c_clip"), time_axis=1), case)
+    check(ANY[segment_vtrace](*rows, **numbers(case, "gamma", "gae_lambda", "rho_clip", "c_clip"), time_axis=1), case)
 
 
 @reference("one_more_slot")
@@ -49,14 +59,14 @@ def test_with_the_value_after_the_segment_every_slot_has_an_advantage(case):
     values, rewards, dones, ratio = arrays(case, "values", "rewards", "dones", "ratio")
     bootstrap = jnp.where(dones[1:], 0.0, values[1:])
     hyper = numbers(case, "gamma", "gae_lambda", "rho_clip", "c_clip")
-    check(vtrace_gae(ratio, rewards[1:], values[:-1], bootstrap, dones[1:], 0.0, **hyper), case)
+    check(ANY[vtrace_gae](ratio, rewards[1:], values[:-1], bootstrap, dones[1:], 0.0, **hyper), case)
 
 
 @reference("usual_gae")
 def test_usual_convention(case):
     reward, value, last, terminated = arrays(case, "rewards", "values", "bootstrap_value", "terminations")
     hyper = numbers(case, "gamma", "gae_lambda")
-    check(gae(reward, value, last, value, terminated, jnp.zeros_like(terminated), **hyper), case)
+    check(ANY[gae](reward, value, last, value, terminated, jnp.zeros_like(terminated), **hyper), case)
 
 
 @reference("trunc_bootstrap_gae")
@@ -64,7 +74,8 @@ def test_truncation(case):
     reward, value, following = arrays(case, "rewards", "values", "next_values")
     terminated, truncated = arrays(case, "terminations", "truncations")
     final = jnp.where(truncated, following, jnp.nan)  # not to be read elsewhere
-    check(gae(reward, value, following[-1], final, terminated, truncated, **numbers(case, "gamma", "gae_lambda")), case)
+    hyper = numbers(case, "gamma", "gae_lambda")
+    check(ANY[gae](reward, value, following[-1], final, terminated, truncated, **hyper), case)
 
 
 @reference("brax_gae")
@@ -73,7 +84,7 @@ def test_brax(case):
     terminated, truncated = arrays(case, "termination", "truncation")
     following = jnp.concatenate([value[1:], last[None]])
     ends = (terminated, truncated)
-    got = variant_gae(
+    got = ANY[variant_gae](
         reward, value, following, *ends, **numbers(case, "gamma", "gae_lambda"), episode_end="mask", form="brax"
     )
     check(got, case, targets="vs")
@@ -86,17 +97,19 @@ def test_impala(case):
     (terminated,) = arrays(case, "terminations")
     hyper = numbers(case, "gamma", "gae_lambda", "rho_clip", "c_clip", "pg_rho_clip")
     uncut = jnp.zeros_like(terminated)
-    check(vtrace_targets(ratio, reward, value, last, value, terminated, uncut, **hyper), case, "pg_advantages", "vs")
+    check(
+        ANY[vtrace_targets](ratio, reward, value, last, value, terminated, uncut, **hyper), case, "pg_advantages", "vs"
+    )
 
 
 @reference("normalise")
 def test_normalise(case):
     (advantage,) = arrays(case, "advantages")
     eps = case["inputs"]["eps"]
-    np.testing.assert_allclose(normalise(advantage, eps=eps), case["expected"]["ddof0_all"], **CLOSE)
+    np.testing.assert_allclose(ANY[normalise](advantage, eps=eps), case["expected"]["ddof0_all"], **CLOSE)
     counts = jnp.ones_like(advantage).at[:, -1].set(0.0)
     np.testing.assert_allclose(
-        normalise(advantage, counts, eps), case["expected"]["ddof0_stats_without_last_slot"], **CLOSE
+        ANY[normalise](advantage, counts, eps), case["expected"]["ddof0_stats_without_last_slot"], **CLOSE
     )
 
 
