@@ -21,7 +21,7 @@ def probe(case: str, *counts: int) -> dict[int, dict[str, Any]]:
     flags = f"--xla_force_host_platform_device_count={max(counts)}"
     env = {
         **os.environ,
-        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flags}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     command = [sys.executable, str(PROBE), case, *map(str, counts)]
