@@ -25,8 +25,6 @@ from hmx.nets import QNet
 from hmx.replay import blank
 from hmx.replay.offline import history
 
-pytestmark = pytest.mark.long
-
 CFG = replace(
     Config(),
     {

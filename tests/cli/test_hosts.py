@@ -34,7 +34,7 @@ class Processes:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         place = ["--distributed", "--coordinator", f"127.0.0.1:{port}", "--num-processes", str(count)]
-        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "JAX_PLATFORMS": "cpu"}
         self.files = [(folder / f"out{index}", folder / f"err{index}") for index in range(count)]
         self.all = []
         for index, (out, err) in enumerate(self.files):
@@ -96,7 +96,6 @@ def until_saved(run: Path) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_lost_a_process_goes_on_with_four_and_then_with_one(hmx, tmp_path):
     run = tmp_path / "runs" / "hurt"
@@ -116,7 +115,6 @@ def test_a_run_that_lost_a_process_goes_on_with_four_and_then_with_one(hmx, tmp_
     assert_same(run, tmp_path / "runs" / "whole")
 
 
-@pytest.mark.long
 @pytest.mark.slow
 def test_a_signal_to_one_stops_all_after_a_checkpoint(tmp_path):
     run = tmp_path / "runs" / "told"
@@ -130,7 +128,6 @@ def test_a_signal_to_one_stops_all_after_a_checkpoint(tmp_path):
     assert len(records(run)) == meta["update"]
 
 
-@pytest.mark.long
 @pytest.mark.slow
 def test_without_process_0_the_others_say_so_and_end(tmp_path):
     run = tmp_path / "runs" / "headless"
@@ -142,7 +139,6 @@ def test_without_process_0_the_others_say_so_and_end(tmp_path):
     assert "hint: hmx resume headless --distributed" in processes.err(1)
 
 
-@pytest.mark.long
 @pytest.mark.slow
 def test_processes_that_were_asked_for_different_things_are_told_what(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:

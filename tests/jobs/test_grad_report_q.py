@@ -26,8 +26,6 @@ from hmx.records.metrics_table import METRICS
 from hmx.runs import buffers, checkpoint
 from hmx.runs.session import open_session
 
-pytestmark = pytest.mark.long
-
 SPEC = Spec(groups=4, per_group=4, buckets=2)
 STORED = dataclasses.replace(SPEC, replay=True, by="td")
 BASE = {
