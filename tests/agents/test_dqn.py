@@ -264,6 +264,7 @@ def test_agents_side_by_side_are_those_that_train_alone():
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_a_team_of_two_learns_to_meet_and_go_home():
     """Rendezvous by value decomposition; see hmx/env/rendezvous.py for the optimum of 3.676."""
     cfg = configure(

@@ -15,6 +15,8 @@ from hmx.env.registry import make_env
 from hmx.env.rendezvous import make_rendezvous
 from hmx.rl import distributions
 
+pytestmark = pytest.mark.optimised
+
 ENVS, AGENTS, STEPS, LIMIT = 16, 2, 40, 9
 STAY = 1
 OPTIMUM = 3.676  # mean over all starts, see hmx/env/rendezvous.py
