@@ -118,9 +118,9 @@ def test_what_a_game_reports_is_of_the_state_its_step_led_to():
         info=lambda core: {"steps_max": core},
     )
     env = batched(spec, game)
-    keys = jax.random.split(jax.random.key(0), 2)
-    state, timestep = env.reset(keys)
+    state, timestep = env.reset(jax.random.split(jax.random.key(0), 2))
     assert timestep.info["steps_max"].tolist() == [0, 0]
-    for step in (1, 2, 3, 1):
+    for t, step in enumerate((1, 2, 3, 1)):
+        keys = jax.random.split(jax.random.key(t + 1), 2)
         state, timestep = env.step(state, jnp.zeros((2, 2), jnp.int32), keys)
         assert timestep.info["steps_max"].tolist() == [step, step]
