@@ -312,7 +312,7 @@ GRAD_REPORT = _rows(
     (["{run}", "--replay=1"], USAGE, ["'--replay' does not take a value"]),
     (["{run}", "--from-buffer"], USAGE, ["'--from-buffer' requires an argument"]),
     (["{run}", "--from-buffer", "nosuch.npz"], ARTEFACT, ["nosuch.npz"]),
-    (["{run}", "--from-buffer", "{run}"], ARTEFACT, ["saved buffer"]),
+    (["{run}", "--from-buffer", "{run}"], ARTEFACT, ["a folder in place of a file"]),
 )
 
 CHECK = "--fail-if"
