@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+from typing import Any
+
+import jax.numpy as jnp
 
 from hmx.config.textfile import quoted
 from hmx.env.physics import imported, make_physics, quiet
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
+from hmx.types import Array
 
 PREFIX = "brax/"
 """What an id here starts with; the rest is `NAME`, or `NAME@BACKEND`, of Brax's own registry."""
@@ -16,11 +20,24 @@ BACKENDS = ("generalized", "mjx", "positional", "spring")
 """Brax's own names of its physics."""
 
 
+class OldNumpy:
+    """`jax.numpy` for one module of Brax, whose `clip` takes its bounds by their former names too."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(jnp, name)
+
+    @staticmethod
+    def clip(array: Array, a_min: Any = None, a_max: Any = None) -> Array:
+        """`jax.numpy.clip`."""
+        return jnp.clip(array, a_min, a_max)
+
+
 def make_brax(env_id: str, max_steps: int) -> Env:
     """The environment `brax/NAME` on the physics that is its default in Brax, or on that of `brax/NAME@BACKEND`.
 
-    Only `brax.envs` is imported. The trainers in the wheel of Brax 0.14.2 call `jax.device_put_replicated`, which
-    JAX 0.10 no longer has; its environments do not.
+    Two things in the wheel of Brax 0.14.2 are older than JAX 0.10. The drag of fluids, in swimmer alone, names the
+    bounds of `clip` as it no longer does; see `OldNumpy`. The trainers call `jax.device_put_replicated`, which is
+    gone; the environments do not, and nothing else of Brax is imported.
 
     Args:
         env_id: such as `brax/inverted_pendulum`.
@@ -33,6 +50,7 @@ def make_brax(env_id: str, max_steps: int) -> Env:
     if at and backend not in BACKENDS:
         raise HmxError(f"Brax has no backend {quoted(backend)}", f"known: {', '.join(BACKENDS)}")
     envs = imported("brax", "brax.envs")
+    imported("brax", "brax.fluid").jp = OldNumpy()
     known = list(envs._envs)  # the only list of them there is
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)

@@ -61,8 +61,9 @@ def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
         return Body(state, _vector(state.obs))
 
     def move(core: Body, action: Array, key: Key) -> tuple[Body, dict[str, Array], Array]:
+        own = jax.tree.map(lambda leaf: leaf, core.state)  # some write into the dicts of the state they are given
         with quiet():
-            after = theirs.step(core.state, jnp.clip(action, -1.0, 1.0))
+            after = theirs.step(own, jnp.clip(action, -1.0, 1.0))
         state = jax.tree.map(lambda now, before: jnp.asarray(now).astype(before.dtype), after, core.state)
         obs, reward = _vector(state.obs), jnp.asarray(state.reward, jnp.float32)
         finite = jnp.isfinite(obs).all() & jnp.isfinite(reward)

@@ -13,8 +13,7 @@ PREFIX = "playground/"
 """What an id here starts with; the rest is the name in Playground's own registry."""
 
 OVERRIDES = {"impl": "jax"}
-"""MJX itself, on any device and in a state that checkpoints hold. Playground's own default is Warp, whose kernels are
-compiled for minutes at first and whose contacts are stored for all environments together."""
+"""MJX in JAX, on any device. Playground's own default is Warp, which compiles kernels of its own at first use."""
 
 
 def make_playground(env_id: str, max_steps: int) -> Env:

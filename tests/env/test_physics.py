@@ -37,12 +37,13 @@ class Drift:
 
     def reset(self, key):
         place = jax.random.uniform(key, minval=-0.1, maxval=0.1)
-        return State(place, self.observed(place), 0, 0, {"rng": key})
+        return State(place, self.observed(place), 0, 0, {"rng": key, "paid": 0.0})
 
     def step(self, state, action):
         place = state.place + action[0]
         obs = self.observed(place)
         ended = jnp.where(place > EDGE, 1.0, 0.0)
+        state.info["paid"] = 1.0  # as Brax writes its metrics, into the state it was given
         return state._replace(place=place, obs=obs, reward=1 if self.parts else obs[1], done=ended)
 
 

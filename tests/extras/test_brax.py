@@ -1,5 +1,7 @@
 """Environments of Brax behind the contract of ours, against Brax itself."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,8 @@ from hmx.env.api_test import check_env
 from hmx.env.physics import imported, make_physics, quiet
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
+from hmx.jobs.compare import compare
+from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records.layout import RunPaths
@@ -92,13 +96,24 @@ def test_of_several_parts_the_state_is_shown(envs):
 
 @pytest.mark.parametrize(
     ("env_id", "obs", "actions"),
-    [("brax/hopper@positional", 11, 3), ("brax/reacher@spring", 11, 2), ("brax/swimmer", 8, 2)],
+    [("brax/halfcheetah@positional", 17, 6), ("brax/reacher@spring", 11, 2), ("brax/swimmer", 8, 2)],
 )
 def test_other_environments_and_backends_are_built(env_id, obs, actions, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spec = made(env_id, max_steps=1000).spec
     assert (spec.obs_shape, spec.action_dim, spec.max_steps) == ((obs,), actions, 1000)
-    assert list(tmp_path.iterdir()) == []  # of MuJoCo's log
+    assert list(tmp_path.iterdir()) == []  # its model makes MuJoCo write a log
+
+
+def test_swimmer_moves_though_its_drag_names_bounds_of_clip_as_jax_no_longer_does():
+    env = made("brax/swimmer", max_steps=0)
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2))
+    state, _ = jax.eval_shape(env.reset, keys)
+    after, _ = jax.eval_shape(env.step, state, jax.ShapeDtypeStruct((2, 1, 2), jnp.float32), keys)
+    assert jax.tree.map(lambda leaf: leaf.shape, after) == jax.tree.map(lambda leaf: leaf.shape, state)
+    fluid = imported("brax", "brax.fluid")
+    assert fluid.jp.clip(jnp.array([-1.0, 2.0]), a_min=0.5).tolist() == [0.5, 2.0]
+    assert fluid.jp.clip(jnp.array([-1.0, 2.0]), a_max=0.5).tolist() == [-1.0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +138,7 @@ def config(root, total_steps, **values):
     return load("sound", sets=[*sets, *(f"{key}={value}" for key, value in values.items())], environ={}).config
 
 
-def test_a_resumed_run_ends_in_the_same_bits(tmp_path):
+def test_a_resumed_run_ends_in_the_same_bits_and_without_brax_says_what_to_install(tmp_path, monkeypatch):
     whole = train(config(tmp_path / "whole", 128)).run
     part = train(config(tmp_path / "part", 64)).run
     assert resume(part, changes={"run.total_steps": "128"}).updates == 4
@@ -132,6 +147,17 @@ def test_a_resumed_run_ends_in_the_same_bits(tmp_path):
     ends = [checkpoint.to_host(checkpoint.restore(path, abstract)) for path in saved]
     assert ends[0].keys() == ends[1].keys()
     assert [name for name in ends[0] if ends[0][name].tobytes() != ends[1][name].tobytes()] == []
+    monkeypatch.setitem(sys.modules, "brax.envs", None)
+    sides = [str(whole), str(part)]
+    for command in (
+        lambda: resume(part, changes={"run.total_steps": "192"}),
+        lambda: evaluate(part),
+        lambda: compare(sides, impl=True),
+    ):
+        with pytest.raises(HmxError, match="package that is not installed: brax") as found:
+            command()
+        assert found.value.hint == "pip install 'hmx[brax]'"
+    assert compare(sides).to_json()["tasks"]  # which builds no environment
 
 
 def test_what_training_would_hold_is_known_once_it_is_built(tmp_path):
