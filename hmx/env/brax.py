@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from hmx.config.textfile import quoted
-from hmx.env.physics import imported, make_physics, quiet
+from hmx.env.physics import importing, make_physics, quiet
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.types import Array
@@ -49,8 +49,9 @@ def make_brax(env_id: str, max_steps: int) -> Env:
     name, at, backend = env_id.removeprefix(PREFIX).partition("@")
     if at and backend not in BACKENDS:
         raise HmxError(f"Brax has no backend {quoted(backend)}", f"known: {', '.join(BACKENDS)}")
-    envs = imported("brax", "brax.envs")
-    imported("brax", "brax.fluid").jp = OldNumpy()
+    with importing("brax"):
+        from brax import envs, fluid
+    fluid.jp = OldNumpy()
     known = list(envs._envs)  # the only list of them there is
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -86,8 +85,9 @@ def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
     return batched(spec, Game(start, move, lambda core: core.obs, lambda core: jnp.ones(0, bool)))
 
 
-def imported(extra: str, module: str) -> Any:
-    """A module of an optional extra.
+@contextlib.contextmanager
+def importing(extra: str) -> Iterator[None]:
+    """For the import of a package of an optional extra.
 
     Raises:
         HmxError: it is not installed, or does not work with the JAX that is; the hint installs it.
@@ -95,11 +95,11 @@ def imported(extra: str, module: str) -> Any:
     install = f"pip install 'hmx[{extra}]'"
     try:
         with quiet():
-            return importlib.import_module(module)
+            yield
     except ModuleNotFoundError as error:
         raise HmxError(f"{extra}/... needs a package that is not installed: {error.name}", install) from error
     except (ImportError, AttributeError) as error:
-        words = f"the {module} that is installed does not work with JAX {jax.__version__}: {quoted(str(error))}"
+        words = f"the {extra} that is installed does not work with JAX {jax.__version__}: {quoted(str(error))}"
         raise HmxError(words, install) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from hmx.config.textfile import quoted
-from hmx.env.physics import imported, make_physics, quiet
+from hmx.env.physics import importing, make_physics, quiet
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 
@@ -30,7 +30,8 @@ def make_playground(env_id: str, max_steps: int) -> Env:
         HmxError: Playground is missing, or its control suite has no such environment.
     """
     name = env_id.removeprefix(PREFIX)
-    playground = imported("playground", "mujoco_playground")
+    with importing("playground"):
+        import mujoco_playground as playground
     suite = playground.dm_control_suite
     known = list(suite.ALL_ENVS)
     if name not in known:

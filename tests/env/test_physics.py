@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from hmx.env.api_test import check_env
-from hmx.env.physics import imported, make_physics, quiet
+from hmx.env.physics import importing, make_physics, quiet
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array
 
@@ -106,8 +106,8 @@ def test_what_shows_pictures_only_is_refused():
 def test_a_module_that_does_not_work_with_this_jax_says_so(tmp_path, monkeypatch):
     (tmp_path / "too_old_for_jax.py").write_text("import jax\njax.function_that_is_gone\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(HmxError, match="too_old_for_jax that is installed does not work with JAX") as found:
-        imported("brax", "too_old_for_jax")
+    with pytest.raises(HmxError, match="the brax that is installed does not work with JAX") as found, importing("brax"):
+        __import__("too_old_for_jax")
     assert found.value.hint == "pip install 'hmx[brax]'" and found.value.exit_code == ExitCode.USAGE
 
 

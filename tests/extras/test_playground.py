@@ -10,7 +10,7 @@ import pytest
 from hmx.config.env_facts import env_facts
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.api_test import check_env
-from hmx.env.physics import imported, quiet
+from hmx.env.physics import importing, quiet
 from hmx.env.playground import OVERRIDES
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
@@ -51,7 +51,8 @@ def test_it_keeps_the_contract():
 
 
 def test_the_pole_moves_as_playground_moves_it(pole):
-    suite = imported("playground", "mujoco_playground").dm_control_suite
+    with importing("playground"):
+        from mujoco_playground import dm_control_suite as suite
     with quiet():
         theirs = suite.load("CartpoleBalance", config_overrides=OVERRIDES)
     own = jax.jit(jax.vmap(theirs.step))
