@@ -209,8 +209,6 @@ def _expect_equal(got: Any, wanted: Any, message: str, tolerance: float = 0.0) -
 
 
 def _same(a: Any, b: Any, tolerance: float) -> bool:
-    if not isinstance(a, jax.Array):
-        return bool(a == b)
-    if tolerance and jnp.issubdtype(a.dtype, jnp.floating):
+    if tolerance and jnp.issubdtype(jnp.result_type(a), jnp.floating):
         return np.allclose(a, b, rtol=tolerance, atol=tolerance)
     return np.array_equal(a, b)
