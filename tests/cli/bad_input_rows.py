@@ -8,14 +8,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from hmx.errors import ExitCode
-
-USAGE, ARTEFACT = ExitCode.USAGE, ExitCode.ARTEFACT
-BIG = str(10**400)
-DIGITS = "9" * 5000
-SET = "--set"
-
-Row = tuple[list[str], int, list[str]]
+from bad_input_parts import ARTEFACT, BIG, DIGITS, SET, USAGE, Row, rows
+from bad_input_reports import COMPARE, GRAD_REPORT, SCORE_BUFFER
 
 
 def _absent(extra: str, package: str, otherwise: list[str]) -> list[str]:
@@ -29,10 +23,6 @@ NO_SUITE = _absent("playground", "mujoco_playground", ["no environment WalkerWla
 NO_ROBOTS = _absent("playground", "mujoco_playground", ["robots that Playground downloads from GitHub"])
 
 
-def _rows(command: str, *rows: tuple[list[str], int, list[str]]) -> list[Row]:
-    return [([*command.split(), *words], code, parts) for words, code, parts in rows]
-
-
 ROOT: list[Row] = [
     (["trian"], USAGE, ["no such command: trian", "did you mean hmx train?"]),
     (["TRAIN"], USAGE, ["no such command: TRAIN", "hmx --help"]),
@@ -43,7 +33,7 @@ ROOT: list[Row] = [
 
 _OF_TWO = ["--distributed", "--num-processes", "2", "--coordinator", "a:1"]
 
-TRAIN = _rows(
+TRAIN = rows(
     "train",
     (["surplus"], USAGE, ["unexpected extra argument", "hmx train --help"]),
     (["--", "--seed"], USAGE, ["unexpected extra argument", "--seed"]),
@@ -172,7 +162,7 @@ TRAIN = _rows(
     (["--preset", "tiny", SET, "run.root=/dev/null/x"], USAGE, ["cannot write the run folder /dev/null/x"]),
 )
 
-RESUME = _rows(
+RESUME = rows(
     "resume",
     ([], USAGE, ["missing argument 'RUN'"]),
     (["a", "b"], USAGE, ["unexpected extra argument"]),
@@ -198,7 +188,7 @@ RESUME = _rows(
     (["{run}", SET, "x"], USAGE, ["--set x: must read section.key=value"]),
 )
 
-EVALUATE = _rows(
+EVALUATE = rows(
     "evaluate",
     ([], USAGE, ["missing argument 'RUN'"]),
     (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
@@ -215,7 +205,7 @@ EVALUATE = _rows(
     (["{run}", "--checkpoint", "x"], USAGE, ["'--checkpoint'", "valid integer"]),
 )
 
-WATCH = _rows(
+WATCH = rows(
     "watch",
     ([], USAGE, ["no run to watch", "--random"]),
     (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
@@ -230,7 +220,7 @@ WATCH = _rows(
     (["--random", "--scenario", "/dev/null"], USAGE, ["/dev/null is not JSON", "line 1"]),
 )
 
-PLAY = _rows(
+PLAY = rows(
     "play",
     ([], USAGE, ["standard input is not a terminal"]),
     (["x"], USAGE, ["unexpected extra argument"]),
@@ -238,7 +228,7 @@ PLAY = _rows(
     (["--seed", "-1"], USAGE, ["'--seed'", "greater than or equal to 0"]),
 )
 
-COMPUTE_CONFIG = _rows(
+COMPUTE_CONFIG = rows(
     "compute-config",
     (["a", "b"], USAGE, ["unexpected extra argument"]),
     (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
@@ -260,7 +250,7 @@ COMPUTE_CONFIG = _rows(
     (["--preset", "nope"], USAGE, ["there is no preset nope"]),
 )
 
-RUNS = _rows(
+RUNS = rows(
     "runs",
     (["lst"], USAGE, ["no such command: lst", "did you mean hmx runs list?"]),
     (["list", "x"], USAGE, ["unexpected extra argument"]),
@@ -272,157 +262,6 @@ RUNS = _rows(
     (["sync"], USAGE, ["missing argument 'RUN'"]),
     (["sync", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
     (["sync", "{run}", "--project"], USAGE, ["'--project' requires an argument"]),
-)
-
-GRAD_REPORT = _rows(
-    "grad-report",
-    ([], USAGE, ["missing argument 'RUN'"]),
-    (["nosuch"], ARTEFACT, ["nosuch"]),
-    (["{run}", "--checkpiont", "3"], USAGE, ["no such option: --checkpiont", "did you mean --checkpoint?"]),
-    (["{run}", "--checkpoint", "newest"], USAGE, ["'--checkpoint'", "valid integer"]),
-    (["{run}", "--groups", "many"], USAGE, ["'--groups'", "valid integer"]),
-    (["{run}", "--groups", "0"], USAGE, ["cannot probe 0 start states", "--groups 64"]),
-    (["{run}", "--groups", "9" * 30], USAGE, ["cannot play 999", "--groups 64 --per-group 8"]),
-    (["{run}", "--per-group", "1"], USAGE, ["has no variance", "--per-group 8"]),
-    (["{run}", "--per-group", str(10**9)], USAGE, ["64 x 1000000000 episodes"]),
-    (["{run}", "--buckets", "65"], USAGE, ["64 groups cannot fill 65 buckets", "--groups 1040"]),
-    (["{run}", "--buckets", "-1"], USAGE, ["cannot make -1 buckets"]),
-    (["{run}", "--max-length", "-5"], USAGE, ["cut at -5 steps", "--max-length"]),
-    (["{run}", "--seed", str(2**63)], USAGE, ["'--seed'", "less than or equal to 2147483647"]),
-    (["{run}", "--seed", "-1"], USAGE, ["'--seed'", "greater than or equal to 0"]),
-    (["{run}", "--seed", DIGITS], USAGE, ["'--seed'"]),
-    (["{run}", "--agent", "1"], USAGE, ["there is no agent 1", "agents are 0 to 0"]),
-    (["{run}", "--by", "luck"], USAGE, ["unknown --by luck", "reward_std"]),
-    (["{run}", "--keys", "none"], USAGE, ["unknown --keys none", "independent"]),
-    (["{run}", "--advantage", "best"], USAGE, ["unknown --advantage best", "group-std"]),
-    (["{run}", "--kl", "k9"], USAGE, ["unknown --kl k9", "analytic"]),
-    (["{run}", "--kl-coef", "nan"], USAGE, ["KL cannot weigh nan"]),
-    (["{run}", "--kl-coef", "-1"], USAGE, ["KL cannot weigh -1.0"]),
-    (["{run}", "--checkpoint", str(10**30)], ARTEFACT, ["there is no checkpoint"]),
-    (["{run}", "--checkpoint", "1", "--all-checkpoints"], USAGE, ["--all-checkpoints means all"]),
-    (["{run}", "--compare", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
-    (["{run}", "--groups", "4", "--html", "no/such/folder/a.html"], USAGE, ["cannot write the report no/such/folder"]),
-    (["{run}", "--crossfit", "--per-group", "3"], USAGE, ["half of 3", "--per-group 8"]),
-    (["{run}", "--replay"], USAGE, ["ppo learns from what it has just played", "--from-buffer FILE"]),
-    (["{run}", "--replay", "--crossfit"], USAGE, ["--crossfit", "a stored transition has none"]),
-    (["{run}", "--replay", "--keys", "both"], USAGE, ["--keys is about episodes", "leave out --replay"]),
-    (["{run}", "--replay", "--max-length", "9"], USAGE, ["--max-length is about episodes"]),
-    (["{run}", "--replay", "--by", "luck"], USAGE, ["unknown --by luck", "priority, age"]),
-    (["{run}", "--by", "priority"], USAGE, ["unknown --by priority"]),
-    (["{run}", "--replay=1"], USAGE, ["'--replay' does not take a value"]),
-    (["{run}", "--from-buffer"], USAGE, ["'--from-buffer' requires an argument"]),
-    (["{run}", "--from-buffer", "nosuch.npz"], ARTEFACT, ["nosuch.npz"]),
-    (["{run}", "--from-buffer", "{run}"], ARTEFACT, ["a folder in place of a file"]),
-)
-
-CHECK = "--fail-if"
-
-COMPARE = _rows(
-    "compare",
-    ([], USAGE, ["takes at least two sides", "hmx compare runs/one runs/another"]),
-    (["tiny"], USAGE, ["takes at least two sides", "hmx compare tiny runs/another"]),
-    (["tiny", "nosuch"], ARTEFACT, ["no run, file or preset nosuch", "a side is a run"]),
-    (["tiny", "metaa"], ARTEFACT, ["no run, file or preset metaa", "did you mean metta?"]),
-    (["tiny", "preset:metaa"], USAGE, ["there is no preset metaa", "--preset metta"]),
-    (["tiny", ""], USAGE, ["names an empty path"]),
-    (["tiny", "x=tiny,,metta"], USAGE, ["x=tiny,,metta names an empty path"]),
-    (["tiny", "=metta"], USAGE, ["=metta: no name before the equals sign", "hmx compare ours=metta"]),
-    (["x=tiny", "x=metta"], USAGE, ["two sides are called x"]),
-    (["B=tiny", "metta"], USAGE, ["B stands for side 2", "give side A another name"]),
-    (["\x1b[2J=tiny", "metta"], USAGE, ["\\x1b[2J cannot be the name of a side"]),
-    (["tiny", "\x1b[2J"], ARTEFACT, ["no run, file or preset \\x1b[2J"]),
-    (["tiny", "a\0b"], ARTEFACT, ["a\\x00b"]),
-    (["tiny"] * 30, USAGE, ["30 sides: at most 26"]),
-    (["tiny", "/dev/zero"], ARTEFACT, ["/dev/zero is neither a file nor a folder"]),
-    (["tiny", "/proc/self/environ"], ARTEFACT, ["neither a metrics file nor a configuration", ".jsonl"]),
-    (["tiny", "~nobody-of-that-name/x"], ARTEFACT, ["no run, file or preset ~nobody-of-that-name/x"]),
-    (["{run}", "{run}", "--metric", "train/mean_episode_retrun"], USAGE, ["--metric train/mean_episode_return"]),
-    (["{run}", "{run}", "--metric", "\x1b[2J"], USAGE, ["no run reports the metric \\x1b[2J"]),
-    (["{run}", "{run}", "--metric", ""], USAGE, ["no run reports the metric ''"]),
-    (["tiny", "metta", "--last", "0"], USAGE, ["--last 0: must be a share or a number of steps", "--last 10%"]),
-    (["tiny", "metta", "--last", "200%"], USAGE, ["--last 200%: must be a share"]),
-    (["tiny", "metta", "--last", "0.1"], USAGE, ["--last 0.1: must be a share", "--last 10%"]),
-    (["tiny", "metta", "--last", ""], USAGE, ["--last ''"]),
-    (["tiny", "metta", "--threshold", "high"], USAGE, ["--threshold high: must be numbers"]),
-    (["tiny", "metta", "--threshold", "corridor=nan"], USAGE, ["--threshold corridor=nan: must be numbers"]),
-    (["{run}", "{run}", "--threshold", "lake=1"], USAGE, ["--threshold lake", "environments: corridor"]),
-    (["{run}", "{run}", "--range", "lake=0:1"], USAGE, ["--range lake", "environments: corridor"]),
-    (["tiny", "metta", "--range", "corridor=1:1"], USAGE, ["--range corridor=1:1", "two numbers"]),
-    (["tiny", "metta", "--range", "0:1"], USAGE, ["--range 0:1: must be an environment and two numbers"]),
-    (["tiny", "metta", "--samples", "0"], USAGE, ["'--samples'", "greater than or equal to 1"]),
-    (["tiny", "metta", "--samples", "9999999999"], USAGE, ["cannot draw 9,999,999,999 samples", "--samples 10_000"]),
-    (["tiny", "metta", "--seed", "-1"], USAGE, ["'--seed'", "greater than or equal to 0"]),
-    (["tiny", "metta", CHECK, ""], USAGE, ["--fail-if '': there is nothing where a figure"]),
-    (["tiny", "metta", CHECK, "P(A>B)"], USAGE, ["a figure on its own is no condition"]),
-    (["tiny", "metta", CHECK, "P(A>B) < 0.4"], USAGE, ["there is no figure P(A>B) in this comparison"]),
-    (["{run}", "{run}", CHECK, "iqn(A) > 1"], USAGE, ["there is no figure iqn(A)", "did you mean iqm(A)?"]),
-    (["tiny", "metta", CHECK, "open('x').read() > 1"], USAGE, ["cannot read .read()"]),
-    (["tiny", "metta", CHECK, "1 < 2 < 3"], USAGE, ["a chain of comparisons; join two with and"]),
-    (["tiny", "metta", CHECK, "(" * 999], USAGE, ["nested too deeply"]),
-    (["tiny", "metta", CHECK, "1" * 2000], USAGE, ["longer than 1,000 characters"]),
-    (["tiny", "metta", "--json", "--md", "-"], USAGE, ["only one of --json, --md - and --csv -"]),
-    (["tiny", "metta", "--html", "no/such/folder/a.html"], USAGE, ["the report", "no/such/folder"]),
-    (["tiny", "metta", "--md", "/"], USAGE, ["the report", "/"]),
-    (["tiny", "metta", "--csv"], USAGE, ["'--csv' requires an argument"]),
-    (["metta", "tiny", "--impl"], USAGE, ["side A has a network with a memory", "net.rnn = none"]),
-    (["tiny", "metta", "--impl=yes"], USAGE, ["'--impl' does not take a value"]),
-    (["tiny", "metta", "--failif", "1 > 2"], USAGE, ["no such option: --failif", "did you mean --fail-if?"]),
-)
-
-SCORE_BUFFER = _rows(
-    "score-buffer",
-    ([], USAGE, ["missing argument 'PATH'"]),
-    (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
-    (["nosuch.npz"], ARTEFACT, ["there is no saved buffer nosuch.npz"]),
-    (["\x1b[2J.npz"], ARTEFACT, ["there is no saved buffer \\x1b[2J.npz"]),
-    (["/"], ARTEFACT, ["/ is not a run folder"]),
-    (["nosuch.npz", "--checkpoint", "{run}"], ARTEFACT, ["there is no saved buffer nosuch.npz"]),
-    (["{run}", "--checkpoint", "{run}"], USAGE, ["--checkpoint goes with a saved buffer"]),
-    (["{run}", "--rolouts", "3"], USAGE, ["no such option: --rolouts", "did you mean --rollouts?"]),
-    (["{run}", "--rollouts", "many"], USAGE, ["'--rollouts'", "valid integer"]),
-    (["{run}", "--rollouts", "0"], USAGE, ["--rollouts 0: must be from 1 to 100,000", "--rollouts 1"]),
-    (["{run}", "--collect", "-5"], USAGE, ["--collect -5: must be from 1", "--collect 1"]),
-    (["{run}", "--collect", "99999999"], USAGE, ["must be from 1 to 10,000,000"]),
-    (["{run}", "--agent", "3"], USAGE, ["there is no agent 3", "agents are 0 to 0"]),
-    (["{run}", "--actions", "some"], USAGE, ["--actions some: no such choice", "sampled:K or topk:K"]),
-    (
-        ["{run}", "--actions", "sampled"],
-        USAGE,
-        ['--actions sampled "": must be a whole number', "--actions sampled:16"],
-    ),
-    (["{run}", "--actions", "topk:0"], USAGE, ["--actions topk 0: must be a whole number from 1 to 4,096"]),
-    (["{run}", "--actions", "all:3"], USAGE, ["--actions all:3: all takes no number"]),
-    (["{run}", "--policy", "soft"], USAGE, ["--policy soft: no such choice", "greedy, softmax:T or eps:E"]),
-    (["{run}", "--policy", "softmax"], USAGE, ["softmax takes a number", "--policy softmax:1"]),
-    (["{run}", "--policy", "softmax:0"], USAGE, ["softmax takes a number from 1e-06"]),
-    (["{run}", "--policy", "eps:2"], USAGE, ["eps takes a number from 0 to 1", "--policy eps:0.1"]),
-    (["{run}", "--policy", "eps:nan"], USAGE, ["eps takes a number from 0 to 1"]),
-    (["{run}", "--policy", "greedy:1"], USAGE, ["greedy takes no number"]),
-    (["{run}", "--policy", "greedy", "--aggregate", "policy"], USAGE, ["needs the policy's probabilities"]),
-    (["{run}", "--horizon", "soon"], USAGE, ["--horizon soon: must be a whole number from 1 to 1,000,000, or auto"]),
-    (["{run}", "--horizon", "0"], USAGE, ["--horizon 0: must be", "--horizon 16"]),
-    (["{run}", "--horizon", DIGITS], USAGE, ["--horizon 9999", "...", "must be a whole number"]),
-    (["{run}", "--gamma", "1.5"], USAGE, ["--gamma 1.5: must be from 0.0 to 1.0", "--gamma 1"]),
-    (["{run}", "--gamma", "nan"], USAGE, ["--gamma nan: must be from 0.0 to 1.0"]),
-    (["{run}", "--metric", "wasserstein"], USAGE, ["--metric wasserstein: no such choice", "w1, dmean, tv, js"]),
-    (["{run}", "--aggregate", "median"], USAGE, ["--aggregate median: no such choice", "mean, max, policy"]),
-    (["{run}", "--select", "some"], USAGE, ["--select some: no such choice", "indices:FILE"]),
-    (["{run}", "--select", "uniform"], USAGE, ['--select uniform "": must be a whole number', "--select uniform:16"]),
-    (["{run}", "--select", "stale:-1"], USAGE, ["--select stale -1: must be a whole number"]),
-    (["{run}", "--select", "indices:"], USAGE, ["--select indices: names no file"]),
-    (["{run}", "--select", "indices:missing.txt"], ARTEFACT, ["cannot read missing.txt"]),
-    (["{run}", "--select", "indices:/dev/zero"], ARTEFACT, ["cannot read /dev/zero"]),
-    (["{run}", "--mixing", "uniform"], USAGE, ["--mixing uniform: no such choice", "td, additive, multiplicative"]),
-    (["{run}", "--unscored", "worst"], USAGE, ["--unscored worst: no such choice", "mean, zero"]),
-    (["{run}", "--mu", "-1"], USAGE, ["--mu -1.0: must be from 0.0 to 1.0", "--mu 0"]),
-    (["{run}", "--alpha-c", "9"], USAGE, ["--alpha-c 9.0: must be from 0.0 to 8.0", "--alpha-c 8"]),
-    (["{run}", "--target-ess", "2"], USAGE, ["--target-ess 2.0", "--target-ess 1"]),
-    (["{run}", "--target-coverage", "2"], USAGE, ["--target-coverage 2.0"]),
-    (["{run}", "--chunk", "0"], USAGE, ["--chunk 0: must be from 1", "--chunk 1"]),
-    (["{run}", "--top", "1000"], USAGE, ["--top 1000: must be from 0 to 100", "--top 100"]),
-    (["{run}", "--seed", "-1"], USAGE, ["--seed"]),
-    (["{run}", "--dry-run", "--actions", "nine"], USAGE, ["--actions nine: no such choice"]),
-    (["nosuch.npz", "--dry-run"], ARTEFACT, ["there is no saved buffer nosuch.npz"]),
 )
 
 COMMANDS: list[Row] = [

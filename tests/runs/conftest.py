@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +12,13 @@ import pytest
 
 from hmx.agents.spread import whole
 from hmx.agents.types import Algorithm
+from hmx.runs import loop as loops
+from hmx.runs.chunk import Chunk, compile_chunk
 from hmx.types import Array, Key, Max, Mean, Metrics, Sum
+
+_here = str(Path(__file__).parent)
+if _here not in sys.path:
+    sys.path.insert(0, _here)  # for what stands beside the tests
 
 # What `fault` makes of an update, by number: nothing, or a number that is not finite in that place.
 FAULTS = ("none", "reward", "loss", "gradient", "parameter")
@@ -114,3 +122,18 @@ def learner() -> Algorithm:
         partitions=_partitions,
         experience=_experience,
     )
+
+
+@pytest.fixture(scope="session")
+def chunk(learner: Algorithm) -> Chunk:
+    return compile_chunk(learner, loops.abstract_state(learner, 0, 1), length=3)
+
+
+@pytest.fixture(scope="session")
+def chunk_of_two(learner: Algorithm) -> Chunk:
+    return compile_chunk(learner, loops.abstract_state(learner, 0, 2), length=3, num_seeds=2)
+
+
+@pytest.fixture(scope="session")
+def skipping(learner: Algorithm) -> Chunk:
+    return compile_chunk(learner, loops.abstract_state(learner, 0, 2), length=3, num_seeds=2, on_nonfinite="skip")

@@ -3,162 +3,20 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from driving import FAULTS, Disk, Memory, Refusal, bits, drive, faulty, refuse, same, two_agents, without_clock
 
 from hmx.agents.types import Algorithm
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import HmxError
 from hmx.runs import loop as loops
-from hmx.runs.chunk import Chunk, compile_chunk
-from hmx.runs.loop import Loop, LoopResult, Refused, Reports, init_state
-from hmx.runs.saving import Saver
+from hmx.runs.chunk import Chunk
+from hmx.runs.loop import Loop, init_state
 from hmx.runs.signals import SignalGuard
-from hmx.runs.sinks import Fanout, Record, Sink, SinkError
+from hmx.runs.sinks import Fanout, Sink, SinkError
 from hmx.types import Mean
-
-FAULTS = ("none", "reward", "loss", "gradient", "parameter")  # as the learner counts them
-CLOCK = {"wall_time", "train/steps_per_sec"}
-
-
-class Memory(Sink):
-    name = "memory"
-
-    def __init__(self, stop_at: int = 0, fail_at: int = 0, required: bool = False) -> None:
-        self.records: list[dict[str, Any]] = []
-        self.phases: list[str] = []
-        self.warnings: list[str] = []
-        self.stop_at, self.fail_at, self.required = stop_at, fail_at, required
-
-    def phase(self, name: str) -> None:
-        self.phases.append(name)
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-    def record(self, record: Record) -> None:
-        if record["update"] == self.fail_at:
-            raise OSError("no space left on device")
-        self.records.append(dict(record))
-        if record["update"] == self.stop_at:
-            signal.raise_signal(signal.SIGINT)
-
-
-class Disk:
-    """Stands in for the disk: remembers what was saved, and can be full at chosen updates."""
-
-    def __init__(self, full_at: tuple[int, ...] = (), hold: Callable[[], Any] = lambda: None) -> None:
-        self.saved: list[int] = []
-        self.scores: list[float | None] = []
-        self.noted: list[int] = []
-        self.states: dict[int, Any] = {}
-        self.full_at, self.hold = full_at, hold
-
-    def saver(self) -> Saver:
-        return Saver(self.prepare, self.noted.append)
-
-    def prepare(self, state: Any, update: int, score: float | None) -> Callable[[], None]:
-        copy = bits(state)
-
-        def write() -> None:
-            self.hold()
-            if update in self.full_at:
-                raise HmxError(f"checkpoint {update} cannot be written", "", ExitCode.ARTEFACT)
-            self.saved.append(update)
-            self.scores.append(score)
-            self.states[update] = copy
-
-        return write
-
-
-class Refusal(HmxError):
-    def __init__(self, state: Any, refused: Refused) -> None:
-        super().__init__("refused", "", ExitCode.CHECK_FAILED)
-        self.state, self.refused = bits(state), refused
-
-
-def refuse(state: Any, refused: Refused) -> Any:
-    raise Refusal(state, refused)
-
-
-@pytest.fixture(scope="session")
-def chunk(learner: Algorithm) -> Chunk:
-    return compile_chunk(learner, loops.abstract_state(learner, 0, 1), length=3)
-
-
-@pytest.fixture(scope="session")
-def chunk_of_two(learner: Algorithm) -> Chunk:
-    return compile_chunk(learner, loops.abstract_state(learner, 0, 2), length=3, num_seeds=2)
-
-
-@pytest.fixture(scope="session")
-def skipping(learner: Algorithm) -> Chunk:
-    return compile_chunk(learner, loops.abstract_state(learner, 0, 2), length=3, num_seeds=2, on_nonfinite="skip")
-
-
-def drive(
-    chunk: Chunk,
-    learner: Algorithm,
-    *sinks: Sink,
-    total: int,
-    state: Any = None,
-    first: int = 0,
-    every: int = 2,
-    disk: Disk | None = None,
-    hypers: Any = None,
-    skips: bool = False,
-    reports: Reports | None = None,
-) -> tuple[LoopResult, Disk]:
-    disk = disk or Disk()
-    state = init_state(learner, 7, chunk.num_seeds) if state is None else state
-    with SignalGuard() as guard:
-        loop = Loop(
-            chunk=chunk,
-            hypers=hypers or learner.hypers,
-            fanout=Fanout(sinks),
-            guard=guard,
-            saver=disk.saver(),
-            refuse=refuse,
-            seed=7,
-            steps_per_update=8,
-            checkpoint_every=every,
-            skips=skips,
-            reports=reports,
-        )
-        return loop.run(state, first, total), disk
-
-
-def faulty(learner: Algorithm, updates: tuple[int, ...], fault: str, agent: int = -1) -> Callable[[int], Any]:
-    """Hyperparameters that make updates (counted from 1) go wrong."""
-
-    def hypers(update: int) -> dict[str, float]:
-        bad = {"fault": float(FAULTS.index(fault)), "fault_agent": float(agent)} if update + 1 in updates else {}
-        return {**learner.hypers(update), **bad}
-
-    return hypers
-
-
-def two_agents(learner: Algorithm) -> Any:
-    return init_state(learner, 7, 2)._replace(agent=jax.numpy.arange(2, dtype="int32"))
-
-
-def bits(state: Any) -> list[np.ndarray[Any, Any]]:
-    plain = jax.tree.map(
-        lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x, state
-    )
-    return [np.array(leaf) for leaf in jax.tree.leaves(plain)]
-
-
-def same(a: Any, b: Any) -> bool:
-    x, y = (t if isinstance(t, list) else bits(t) for t in (a, b))
-    return all(p.dtype == q.dtype and p.tobytes() == q.tobytes() for p, q in zip(x, y, strict=True))
-
-
-def without_clock(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in record.items() if k not in CLOCK} for record in records]
 
 
 def test_one_trace_serves_full_chunks_and_the_rest(chunk: Chunk, learner: Algorithm) -> None:
@@ -371,71 +229,3 @@ def test_the_checkpoint_before_a_refused_update_may_fail(chunk: Chunk, learner: 
     with pytest.raises(Refusal):
         drive(chunk, learner, memory, total=9, disk=Disk(full_at=(1,)), hypers=faulty(learner, (2,), "loss"))
     assert memory.warnings == ["checkpoint 1 cannot be written"]
-
-
-class Measuring:
-    """Reports that note what they see, and may fail or meet a signal."""
-
-    def __init__(self, every: int, meet: Callable[[int], None] = lambda update: None) -> None:
-        self.seen: list[tuple[int, list[np.ndarray[Any, Any]]]] = []
-        self.meet, self.reports = meet, Reports(every, self.measure)
-
-    def measure(self, state: Any, update: int) -> list[dict[str, float]]:
-        self.seen.append((update, bits(state)))
-        self.meet(update)
-        return [{"grad_norm/all/task": float(update)}]
-
-
-@pytest.mark.parametrize(("every", "updates"), [(1, [1, 2, 3, 4, 5, 6, 7, 8]), (3, [3, 6]), (5, [5]), (9, [])])
-def test_reports_come_before_their_updates_and_change_nothing(
-    every: int, updates: list[int], chunk: Chunk, learner: Algorithm
-) -> None:
-    plain, memory, measuring = Memory(), Memory(), Measuring(every)
-    before, disk = drive(chunk, learner, plain, total=8, every=1)
-    after, other = drive(chunk, learner, memory, total=8, every=1, reports=measuring.reports)
-    assert same(before.state, after.state)
-    assert other.saved == disk.saved == [3, 6, 8]
-    assert other.scores == disk.scores
-    assert [update for update, _ in measuring.seen] == updates
-    for update, state in measuring.seen:
-        if update in (4, 7):
-            assert same(state, disk.states[update - 1])
-    records = without_clock(memory.records)
-    found = {record["update"]: record.pop("grad_norm/all/task", None) for record in records}
-    assert found == {update: float(update) if update in updates else None for update in range(1, 9)}
-    assert records == without_clock(plain.records)
-    assert chunk.traces == 1
-
-
-def test_a_signal_during_a_report_ends_the_run_before_its_update(chunk: Chunk, learner: Algorithm) -> None:
-    """And the resumed run measures it again."""
-
-    class Interrupted(Memory):
-        def phase(self, name: str) -> None:
-            super().phase(name)
-            if name == "measuring":
-                signal.raise_signal(signal.SIGINT)
-
-    memory, measuring = Interrupted(), Measuring(5)
-    result, disk = drive(chunk, learner, memory, total=8, reports=measuring.reports)
-    assert (result.updates, result.signum, disk.saved) == (4, signal.SIGINT, [4])
-    assert memory.phases == ["training", "measuring", "training", "saving"]
-    rest, again = Memory(), Measuring(5)
-    drive(chunk, learner, rest, total=8, state=result.state, first=4, reports=again.reports)
-    assert [update for update, _ in again.seen] == [5]
-    assert same(again.seen[0][1], measuring.seen[0][1])
-    assert rest.records[0]["grad_norm/all/task"] == 5.0
-
-
-def test_a_report_that_fails_is_left_out(chunk: Chunk, learner: Algorithm) -> None:
-    def meet(update: int) -> None:
-        raise MemoryError if update < 7 else ValueError("no such thing")
-
-    memory = Memory()
-    result, _ = drive(chunk, learner, memory, total=8, reports=Measuring(2, meet).reports)
-    assert result.updates == 8
-    assert not any("grad_norm/all/task" in record for record in memory.records)
-    assert memory.warnings == [
-        "a gradient report is missing: not enough memory while measuring the gradient",
-        "a gradient report is missing: no such thing",
-    ]
