@@ -149,7 +149,7 @@ def test_a_resumed_run_ends_in_the_same_bits_and_without_brax_says_what_to_insta
     ends = [checkpoint.to_host(checkpoint.restore(path, abstract)) for path in saved]
     assert ends[0].keys() == ends[1].keys()
     assert [name for name in ends[0] if ends[0][name].tobytes() != ends[1][name].tobytes()] == []
-    monkeypatch.setitem(sys.modules, "brax.envs", None)
+    monkeypatch.setitem(sys.modules, "brax", None)
     sides = [str(whole), str(part)]
     for command in (
         lambda: resume(part, changes={"run.total_steps": "192"}),

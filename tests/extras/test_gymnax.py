@@ -24,6 +24,7 @@ def made(env_id, **values):
     return make_env(EnvConfig(id=env_id, **values), RewardWeights())
 
 
+@pytest.mark.optimised  # so that a batch is its members to the last bit
 @pytest.mark.parametrize("env_id", EXTENT)
 def test_they_keep_the_contract(env_id):
     env = made(env_id, max_steps=7)
@@ -37,6 +38,7 @@ def test_they_keep_the_contract(env_id):
     )
 
 
+@pytest.mark.optimised  # so that a batch is its members to the last bit
 @pytest.mark.parametrize("env_id", EXTENT)
 @pytest.mark.parametrize("given", [0, 50, 1000])
 def test_the_spec_is_what_gymnax_says(env_id, given):
