@@ -15,7 +15,7 @@ import numpy as np
 
 from hmx.agents.types import Algorithm, TrainState
 from hmx.errors import HmxError
-from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
+from hmx.runs.chunk import Chunk, Played, Values, key_checks, not_finite, reduce_row
 from hmx.runs.group import ALONE, Group
 from hmx.runs.memory import out_of_memory
 from hmx.runs.saving import Saver
@@ -217,13 +217,14 @@ class Loop:
         hypers = [self.hypers(done + min(i, n - 1)) for i in range(self.chunk.length)]
         rows = {name: np.array([row[name] for row in hypers], np.float32) for name in hypers[0]}
         with out_of_memory("training"):
-            played, packed, good = interruptible(lambda: self._play(state, rows, n))
-        return played, packed.reshape(self.chunk.length, self.chunk.num_seeds, -1), int(good)
+            # With several processes the call itself may wait for the others. A new thread takes a file handle for its
+            # first call, and a run that can have none is to end as one that cannot write.
+            played = self._over_all(lambda: self.chunk.call(state, rows, np.int32(n)))
+            packed, good = interruptible(lambda: jax.device_get((played.packed, played.done)))
+        return played.state, packed.reshape(self.chunk.length, self.chunk.num_seeds, -1), int(good)
 
-    def _play(self, state: TrainState, rows: dict[str, Values], n: int) -> tuple[TrainState, Values, int]:
-        played = self.chunk.call(state, rows, np.int32(n))
-        packed, good = jax.device_get((played.packed, played.done))
-        return played.state, packed, good
+    def _over_all(self, play: Callable[[], Played]) -> Played:
+        return play() if self.group.count == 1 else interruptible(play)
 
     def _hand_over(self, records: list[Record], state: TrainState, done: int) -> None:
         returns = [record.get(_RETURN, math.nan) for record in records]

@@ -177,8 +177,8 @@ def test_q_learning_from_the_command_line(hmx, tmp_path):
     assert "the linear epsilon schedule now spans 9,216 steps" in again.stderr
     measured = json.loads(hmx("evaluate", "lake", "-n", "10", "--json").stdout)
     assert [row["policy"] for row in measured["policies"]] == ["sampled", "greedy"]
-    refused = hmx("grad-report", "lake")
-    assert refused.exit_code == 2 and "trained by dqn" in refused.stderr
+    refused = hmx("grad-report", "lake", "--advantage", "group")
+    assert refused.exit_code == 2 and "Q-learning has no advantages" in refused.stderr
     refused = hmx("compute-config", "--preset", "lake")
     assert refused.exit_code == 2 and "--dry-run" in refused.stderr
 

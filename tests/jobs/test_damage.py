@@ -83,7 +83,9 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
         return one
 
-    def carry_out(session: Session, paths: RunPaths, meta: Any, fanout: Any, start: Any, *, first: int) -> Went:
+    def carry_out(
+        session: Session, paths: RunPaths, meta: Any, fanout: Any, start: Any, *, first: int, group: Any
+    ) -> Went:
         return Went(first, to_host(start()), tuple(fanout.warnings))
 
     monkeypatch.setattr(evaluates, "make_player", play)
