@@ -18,10 +18,12 @@ Report = Mapping[str, Any]  # what `hmx score-buffer --json` prints
 _PLOT = svg.Frame(top=16.0)
 _BLUE, _ORANGE, _GREEN = "#1f77b4", "#d95f02", "#1b9e77"
 _CELL = 24.0
+_FIELD, _NEAREST = 280.0, 8.0  # of a battle: pixels, and the least part of its map that is shown
 _LAKE = {"H": "#23415f", "G": "#1b9e77", "S": "#dbe9f4", "F": "#eef5fa"}
 _MOST_BARS, _ROOMY = 8, 80.0
 _STYLE = """
 .position { display: flex; flex-wrap: wrap; gap: 24px; border-top: 1px solid #ddd; padding: 16px 0; }
+.position > div { min-width: 0; max-width: 100%; } .position > div + div { flex: 1 1 420px; }
 .board { background: #1d1f21; color: #d5d8d6; padding: 10px; border-radius: 4px; overflow-x: auto; margin: 0;
   font: 13px/1.2 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 table { border-collapse: collapse; } td { padding: 1px 12px 1px 0; } td.figure { text-align: right; }
@@ -137,6 +139,8 @@ def _board(row: Report) -> str:
         return hackmatrix(row["position"])
     if "map" in row:
         return lake(row["map"])
+    if "battle" in row:
+        return battle(row["battle"])
     agents = "\n".join(" ".join(number(x) for x in agent) for agent in row["observation"])
     return f'<pre class="board">{escape(agents)}</pre>'
 
@@ -154,6 +158,24 @@ def lake(rows: Sequence[str]) -> str:
                 ink = "#fff" if letter in "GH" else svg.INK
                 parts.append(svg.words(left + _CELL / 2, top + _CELL / 2 + 4, letter, "middle", colour=ink))
     return svg.figure(_CELL * len(rows[0]), _CELL * len(rows), parts, "the lake and the agent on it")
+
+
+def battle(units: Sequence[Report]) -> str:
+    """The units of a battle from above, north up, each with its number and its health; as near as all can be seen."""
+    xs, ys = [unit["x"] for unit in units], [unit["y"] for unit in units]
+    wide = max(max(xs) - min(xs), max(ys) - min(ys), _NEAREST) * 1.2
+    left, low = (max(xs) + min(xs) - wide) / 2, (max(ys) + min(ys) - wide) / 2
+    parts = [svg.rect(0, 0, _FIELD, _FIELD, "#f4f2ea")]
+    for unit in units:
+        x, y = (unit["x"] - left) / wide * _FIELD, (1 - (unit["y"] - low) / wide) * _FIELD
+        colour = _BLUE if unit["side"] == "ally" else _ORANGE
+        hover = f"{unit['side']} {unit['number']}, {unit['kind']}, health {number(unit['health'])}"
+        parts += [
+            svg.dot(x, y, 8, colour, hover),
+            svg.words(x, y + 4, str(unit["number"]), "middle", colour="#fff"),
+            svg.words(x, y + 19, number(unit["health"]), "middle", size=9, colour=svg.FAINT),
+        ]
+    return svg.figure(_FIELD, _FIELD, parts, "allies in blue, enemies in orange")
 
 
 def hackmatrix(position: Mapping[str, Any]) -> str:

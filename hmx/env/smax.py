@@ -27,6 +27,10 @@ MOVES = ("north", "east", "south", "west", "stop")
 """What every unit can do; a dead one can only stop. The rest is an attack on one enemy each, while it is in reach."""
 
 
+KINDS = ("marine", "marauder", "stalker", "zealot", "zergling", "hydralisk")
+"""Units by JaxMARL's number of their kind."""
+
+
 def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
     """The battle `smax/SCENARIO` against JaxMARL's heuristic enemy, with its default rules.
 
@@ -62,6 +66,27 @@ def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
         value_only=world,
     )
     return batched(spec, _game(smax, allies, world_state))
+
+
+def units(battle: Any, num_allies: int) -> list[dict[str, Any]]:
+    """The living units of one battle: side and number, kind, health, and place on the map of 32 by 32.
+
+    Args:
+        battle: JaxMARL's state of the units, unbatched, on the host.
+        num_allies: units of the first side; the number of an enemy is that of the attack on it.
+    """
+    return [
+        {
+            "side": "ally" if i < num_allies else "enemy",
+            "number": i if i < num_allies else i - num_allies,
+            "kind": KINDS[int(battle.unit_types[i])],
+            "health": float(battle.unit_health[i]),
+            "x": float(battle.unit_positions[i][0]),
+            "y": float(battle.unit_positions[i][1]),
+        }
+        for i in range(len(battle.unit_alive))
+        if battle.unit_alive[i]
+    ]
 
 
 def _game(smax: Any, num_allies: int, world_state: bool) -> TeamGame:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from hmx.analysis.score_stats import Host
+from hmx.config.smax_facts import PREFIX
 from hmx.env.frozenlake import LAKE, SIDE
 from hmx.env.protocol import EnvSpec
 from hmx.jobs.score_source import Scene
@@ -68,7 +69,7 @@ def action_name(spec: EnvSpec, action: Host) -> str:
 
 
 def drawn(scene: Scene, slot: int) -> dict[str, Any]:
-    """A position: `position` for HackMatrix, `map` where there is one, else the numbers of the `observation`."""
+    """A position: `position` for HackMatrix, `map` or `battle` where there is one, else the `observation`."""
     env, buffer = scene.agent.env, scene.buffer
     if env.spec.id == "hackmatrix":
         from hmx.game.scenario import to_dict
@@ -80,5 +81,10 @@ def drawn(scene: Scene, slot: int) -> dict[str, Any]:
         text = "".join(LAKE)
         marked = text[:cell] + "@" + text[cell + 1 :]
         return {"map": [marked[i : i + SIDE] for i in range(0, SIDE * SIDE, SIDE)]}
+    if env.spec.id.startswith(PREFIX):
+        from hmx.env.smax import units  # of an optional extra
+
+        battle = buffers.env_states(buffer, env, np.array([slot])).core.state
+        return {"battle": units(jax.tree.map(lambda leaf: np.asarray(leaf)[0], battle), env.spec.num_agents)}
     obs = buffer.items[OBS][slot]
     return {"observation": [[float(x) for x in agent.reshape(-1)[:_MOST_SHOWN]] for agent in obs]}

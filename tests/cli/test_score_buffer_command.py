@@ -69,6 +69,19 @@ def test_the_page_is_whole_and_fetches_nothing(found):
     assert f"<b>{first['taken']}</b>" in text and all(f">{a['action']}<" in text for a in first["actions"])
 
 
+def test_a_battle_is_drawn_from_above_with_all_its_units():
+    units = [
+        {"side": "ally", "number": 0, "kind": "marine", "health": 45.0, "x": 10.0, "y": 10.0},
+        {"side": "enemy", "number": 2, "kind": "stalker", "health": 12.5, "x": 20.0, "y": 14.0},
+    ]
+    root = ElementTree.fromstring(score_plot.battle(units))
+    ours, theirs = (dot.attrib for dot in root.iter("circle"))
+    size = float(root.attrib["width"])
+    assert 0 < float(ours["cx"]) < float(theirs["cx"]) < size and 0 < float(theirs["cy"]) < float(ours["cy"]) < size
+    assert float(theirs["cx"]) - float(ours["cx"]) == pytest.approx(10 / 12 * size, abs=0.2)
+    assert ours["fill"] != theirs["fill"] and "enemy 2, stalker, health 12.5" in [t.text for t in root.iter("title")]
+
+
 def test_a_page_about_nothing(found):
     """No score is above 0."""
     found["points"] = [[0.0, 0.0, 0.0]] * 5

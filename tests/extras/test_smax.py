@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hmx.cli import score_plot
 from hmx.config.env_facts import env_facts
 from hmx.config.fields import replace
 from hmx.config.load import load
@@ -324,7 +325,12 @@ def test_a_buffer_is_scored_by_what_each_unit_could_have_done_instead(learned, t
     buffer = whole / "reports" / "buffer.npz"
     assert dry_run(buffer, checkpoint=whole, ask=ask).actions == 1 + ALLIES * 7
     found = score_buffer(buffer, checkpoint=whole, ask=ask, out=tmp_path / "o").to_json()
-    assert found
+    for row in found["top"]:
+        units = row["battle"]
+        assert 1 <= len([unit for unit in units if unit["side"] == "ally"]) <= ALLIES < len(units) + ALLIES
+        assert all(unit["kind"] == "marine" and 0 < unit["health"] <= 45 and 0 <= unit["x"] <= 32 for unit in units)
+        assert "allies in blue" in score_plot.battle(units)
+    assert found["top"]
 
 
 def test_ppo_with_shared_parameters_updates(tmp_path):
