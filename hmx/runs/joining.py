@@ -173,7 +173,7 @@ def _lead(place: Place, group: Group, timeout: float) -> str:
                 raise problem
             index = int(str(hello["index"]))
             left.remove(index)
-            group.add(index, str(hello["host"]), connection)
+            group.add(index, quoted(str(hello.get("host")), 100), connection)
     address = f"{_bracketed(place.host)}:{_free_port(place)}"
     names = "\n".join([address, *group.names])
     group.share(names.encode())
@@ -251,15 +251,19 @@ def _missing(place: Place, left: set[int], timeout: float) -> HmxError:
 def _misfit(place: Place, hello: dict[str, object], versions: dict[str, str], left: set[int]) -> HmxError | None:
     """Why a process that has come cannot be part of this run."""
     index, count, theirs = hello.get("index"), hello.get("count"), hello.get("versions")
-    who = f"process {index} on {str(hello.get('host'))[:100]}"
+    who = f"process {quoted(str(index))} on {quoted(str(hello.get('host')), 100)}"
     if count != place.count:
-        message = f"{who} says that there are {count} processes, and process 0 that there are {place.count}"
+        message = (
+            f"{who} says that there are {quoted(str(count))} processes, and process 0 that there are {place.count}"
+        )
         return HmxError(message, f"--num-processes {place.count} for every process")
-    if index not in left:
+    if type(index) is not int or index not in left:
         return HmxError(f"{who} has come, and that number is taken", "give each process a --process-id of its own")
     there = theirs if isinstance(theirs, dict) else {}
     unlike = [
-        f"{name} {there.get(name)} there and {mine} here" for name, mine in versions.items() if there.get(name) != mine
+        f"{name} {quoted(str(there.get(name)))} there and {mine} here"
+        for name, mine in versions.items()
+        if there.get(name) != mine
     ]
     if unlike:
         message = f"{who} has other versions than process 0: {', '.join(unlike)}"

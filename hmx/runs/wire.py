@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from hmx.config.textfile import printable
 from hmx.errors import ExitCode
 
 BEAT_EVERY = 2.0  # seconds between two signs of life
@@ -133,7 +134,7 @@ class Line:
 def _farewell(said: object) -> Farewell:
     match said:
         case [str(message), str(hint), int(code)] if code in set(ExitCode):
-            return Farewell(message, hint, code)
+            return Farewell(printable(message), printable(hint), code)
     raise ValueError("it left with words that mean nothing")
 
 

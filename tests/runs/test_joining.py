@@ -182,17 +182,27 @@ def test_a_number_cannot_be_taken_twice() -> None:
     assert all("has come, and that number is taken" in error.message for error in errors)
 
 
+@pytest.mark.parametrize("index", [2, 0, -1, "1", [1], None, True])
+def test_a_number_that_is_none_is_refused(index: object) -> None:
+    hello = {"index": index, "count": 2, "host": "node1", "versions": joining._versions()}
+    problem = joining._misfit(place(0, 2, 1024), hello, joining._versions(), {1})
+    assert problem is not None and "that number is taken" in problem.message
+    assert joining._misfit(place(0, 2, 1024), {**hello, "index": 1}, joining._versions(), {1}) is None
+
+
 def test_other_versions_are_named() -> None:
     port, group = free_port(), Group(0, 2)
 
     def odd() -> None:
         connection = joining._reach(place(1, 2, port), 60.0)
         with connection:
-            send_hello(connection, {"index": 1, "count": 2, "host": "node1", "versions": {"jax": "0.0.1"}})
+            send_hello(connection, {"index": 1, "count": 2, "host": "\x1b[2Jnode1", "versions": {"jax": "0.0.1"}})
             connection.recv(1)
 
     coming = threading.Thread(target=odd)
     coming.start()
-    with pytest.raises(HmxError, match=r"process 1 on node1 has other versions than process 0: .*jax 0\.0\.1 there"):
+    with pytest.raises(
+        HmxError, match=r"process 1 on \\x1b\[2Jnode1 has other versions than process 0: .*jax 0\.0\.1 there"
+    ):
         joining._lead(place(0, 2, port), group, 60.0)
     coming.join()
