@@ -128,8 +128,11 @@ def test_a_network_that_hangs_at_the_end_is_left(tmp_path: Path, monkeypatch: py
     release = threading.Event()
     monkeypatch.setattr("hmx.runs.wandb_sink._FINISH_SECONDS", 0.01)
     fake = Fake(wait_for=release.wait)
+    others = threading.enumerate()
     (warning,) = drive(fake, tmp_path, monkeypatch).warnings
     release.set()
+    for thread in set(threading.enumerate()) - set(others):
+        thread.join()  # or it would import the real wandb while the next test puts a fake in its place
     assert "wandb sync" in warning
 
 
