@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import jax.numpy as jnp
 
 from hmx.config.textfile import quoted
+from hmx.env.extras import near_or_known
 from hmx.env.physics import importing, make_physics, quiet
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
@@ -54,9 +54,7 @@ def make_brax(env_id: str, max_steps: int) -> Env:
     fluid.jp = OldNumpy()
     known = list(envs._envs)  # the only list of them there is
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        hint = f"near: {', '.join(PREFIX + other for other in near)}" if near else f"known: {', '.join(known)}"
-        raise HmxError(f"Brax has no environment {quoted(name)}", hint)
+        raise HmxError(f"Brax has no environment {quoted(name)}", near_or_known(name, known, PREFIX))
     try:
         with quiet():
             theirs = envs.get_environment(name, **({"backend": backend} if at else {}))

@@ -8,12 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.extras import install
 from hmx.env.protocol import Env
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
 from hmx.types import Array
-
-INSTALL = "pip install 'hmx[gymnax]'"
 
 ILLEGAL = ("as_is", "next_legal")
 
@@ -63,4 +62,4 @@ def chosen(env: Env, illegal: str, action: Array, legal: Array) -> Array:
 
 def missing(error: ModuleNotFoundError) -> HmxError:
     """What a user is told who lacks the library that an environment is to be exported to."""
-    return HmxError(f"exporting environments needs a package that is not installed: {error.name}", INSTALL)
+    return HmxError(f"exporting environments needs a package that is not installed: {error.name}", install("gymnax"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,14 +12,13 @@ import numpy as np
 
 from hmx.config.textfile import quoted
 from hmx.env.autoreset import Game, batched
+from hmx.env.extras import install, near_or_known, needed, settled
 from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
 PREFIX = "gymnax/"
 """What an id here starts with; the rest is the name in gymnax's own registry."""
-
-INSTALL = "pip install 'hmx[gymnax]'"
 
 
 class Guest(NamedTuple):
@@ -78,18 +76,14 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
 
 
 def _made(name: str) -> tuple[Any, Any]:
-    try:
+    with needed("gymnax"):
         import gymnax
-    except ModuleNotFoundError as error:
-        raise HmxError(f"gymnax/... needs a package that is not installed: {error.name}", INSTALL) from error
     # since 1.0 an environment says apart whether an episode terminated and whether it was cut
     if not hasattr(gymnax.environments.environment.Environment, "is_truncated"):
-        raise HmxError("the gymnax that is installed is older than 1.0", INSTALL)
+        raise HmxError("the gymnax that is installed is older than 1.0", install("gymnax"))
     known = list(gymnax.registered_envs)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        hint = f"near: {', '.join(PREFIX + other for other in near)}" if near else f"known: {', '.join(known)}"
-        raise HmxError(f"gymnax has no environment {quoted(name)}", hint)
+        raise HmxError(f"gymnax has no environment {quoted(name)}", near_or_known(name, known, PREFIX))
     try:
         made: tuple[Any, Any] = gymnax.make(name)
     except OSError as error:  # MNISTBandit downloads its pictures
@@ -99,9 +93,8 @@ def _made(name: str) -> tuple[Any, Any]:
 
 
 def _settled(state: Any, obs: Any) -> Guest:
-    """State and observation in types that no step changes: gymnax starts some counters as Python numbers."""
-    fixed = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
-    return Guest(fixed, jnp.asarray(obs, jnp.float32).reshape(-1))
+    """State and observation in types that no step changes."""
+    return Guest(settled(state), jnp.asarray(obs, jnp.float32).reshape(-1))
 
 
 def _actions(env_id: str, space: Any) -> tuple[int, int, Callable[[Array], Array]]:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from hmx.config.textfile import quoted
 from hmx.env.autoreset import Game, batched
+from hmx.env.extras import install, needed, settled
 from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import HmxError
 from hmx.types import Array, Key
@@ -56,7 +57,7 @@ def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
     def start(key: Key) -> Body:
         with quiet():
             # as numbers, since some keep it in their state, and read it more than once
-            state = jax.tree.map(_strong, theirs.reset(jax.random.key_data(key)))
+            state = settled(theirs.reset(jax.random.key_data(key)))
         return Body(state, _vector(state.obs))
 
     def move(core: Body, action: Array, key: Key) -> tuple[Body, dict[str, Array], Array]:
@@ -92,15 +93,12 @@ def importing(extra: str) -> Iterator[None]:
     Raises:
         HmxError: it is not installed, or does not work with the JAX that is; the hint installs it.
     """
-    install = f"pip install 'hmx[{extra}]'"
     try:
-        with quiet():
+        with needed(extra), quiet():
             yield
-    except ModuleNotFoundError as error:
-        raise HmxError(f"{extra}/... needs a package that is not installed: {error.name}", install) from error
     except (ImportError, AttributeError) as error:
         words = f"the {extra} that is installed does not work with JAX {jax.__version__}: {quoted(str(error))}"
-        raise HmxError(words, install) from error
+        raise HmxError(words, install(extra)) from error
 
 
 @contextlib.contextmanager
@@ -122,12 +120,6 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             mujoco.set_mju_user_warning(before)
-
-
-def _strong(leaf: Any) -> Array:
-    """An array whose type is its own: a Python number's would change with the first step."""
-    array = jnp.asarray(leaf)
-    return array.astype(array.dtype)
 
 
 def _vector(obs: Any) -> Array:

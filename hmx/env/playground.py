@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-
 from hmx.config.textfile import quoted
+from hmx.env.extras import near_or_known
 from hmx.env.physics import importing, make_physics, quiet
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
@@ -35,12 +34,12 @@ def make_playground(env_id: str, max_steps: int) -> Env:
     suite = playground.dm_control_suite
     known = list(suite.ALL_ENVS)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        hint = f"near: {', '.join(PREFIX + other for other in near)}" if near else f"known: {', '.join(known)}"
         if name in playground.registry.ALL_ENVS:
             words = f"{PREFIX}{name} needs robots that Playground downloads from GitHub when it is built"
             raise HmxError(f"{words}; taken are the environments of its control suite", f"known: {', '.join(known)}")
-        raise HmxError(f"Playground's control suite has no environment {quoted(name)}", hint)
+        raise HmxError(
+            f"Playground's control suite has no environment {quoted(name)}", near_or_known(name, known, PREFIX)
+        )
     with quiet():
         theirs = suite.load(name, config_overrides=OVERRIDES)
     return make_physics(env_id, theirs, max_steps)

@@ -8,18 +8,16 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hmx.config.smax_facts import LIMIT, PREFIX, SCENARIOS, unknown
 from hmx.config.textfile import quoted
 from hmx.env.autoreset import TeamGame, batched
+from hmx.env.extras import install, needed, settled
 from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import HmxError
 from hmx.types import Array, Key
-
-INSTALL = "pip install 'hmx[smax]'"
 
 _BRAX = "jaxmarl.environments.mabrax"
 
@@ -91,7 +89,7 @@ def units(battle: Any, num_allies: int) -> list[dict[str, Any]]:
 
 def _game(smax: Any, num_allies: int, world_state: bool) -> TeamGame:
     def start(key: Key) -> Any:
-        return _settled(smax.reset(key)[1])
+        return settled(smax.reset(key)[1])
 
     def standing(core: Any) -> tuple[Array, Array]:
         alive = core.state.unit_alive
@@ -104,7 +102,7 @@ def _game(smax: Any, num_allies: int, world_state: bool) -> TeamGame:
         won = jnp.where(ours & ~theirs, smax.won_battle_bonus, 0.0)
         everyone = jnp.ones(num_allies, jnp.float32)
         terms = {"damage": (rewards[smax.agents[0]] - won) * everyone, "win": won * everyone}
-        return _settled(after), terms, jnp.full(num_allies, ~(ours & theirs))
+        return settled(after), terms, jnp.full(num_allies, ~(ours & theirs))
 
     def observe(core: Any) -> Array:
         seen = _by_agent(smax, smax.get_obs(core)).astype(jnp.float32)
@@ -125,15 +123,12 @@ def _game(smax: Any, num_allies: int, world_state: bool) -> TeamGame:
 
 
 def _made(name: str) -> Any:
-    try:
-        with _quietly():
-            import jaxmarl
-            from jaxmarl.environments.smax import HeuristicEnemySMAX, map_name_to_scenario
-    except ModuleNotFoundError as error:
-        raise HmxError(f"smax/... needs a package that is not installed: {error.name}", INSTALL) from error
+    with needed("smax"), _quietly():
+        import jaxmarl
+        from jaxmarl.environments.smax import HeuristicEnemySMAX, map_name_to_scenario
     # before 0.2 the dead moved on and observations were scaled otherwise
     if not jaxmarl.__version__.startswith("0.2."):
-        raise HmxError(f"the jaxmarl that is installed is {jaxmarl.__version__}, not 0.2", INSTALL)
+        raise HmxError(f"the jaxmarl that is installed is {jaxmarl.__version__}, not 0.2", install("smax"))
     return HeuristicEnemySMAX(scenario=map_name_to_scenario(name), max_steps=LIMIT)
 
 
@@ -165,8 +160,3 @@ def _world_scale(smax: Any) -> np.ndarray[Any, Any]:
     unit[1:3] = smax.map_width, smax.map_height
     num_units = smax.num_allies + smax.num_enemies
     return np.concatenate([np.tile(unit, num_units), np.ones(2 * num_units, np.float32)])
-
-
-def _settled(state: Any) -> Any:
-    """A state in types that no step changes: JaxMARL starts some fields as Python numbers."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), state)
