@@ -18,7 +18,7 @@ from hmx.analysis.measures import Sums, clip_scale, measure
 from hmx.analysis.q_terms import COEFS, Networks, Terms, at, group_gradients, judged, make_terms
 from hmx.analysis.ranking import check_rank
 from hmx.analysis.score_stats import spearman
-from hmx.analysis.spec import GradReport, Replayed, Reporter, Spec, check_memory, check_q
+from hmx.analysis.spec import GradReport, Replayed, Reporter, Spec, check_memory, check_q, no_reference
 from hmx.analysis.stored import Stored, drawn, episodes, seed_of
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
@@ -82,8 +82,7 @@ def of_state(parts: Parts, replay: ReplayState) -> Stored:
 
 def _report(kit: _Kit, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Any = None) -> GradReport:
     spec, algo = kit.spec, kit.parts.cfg.algo
-    if reference is not None:
-        raise HmxError("Q-learning has no policy that KL could be measured from", "leave out --reference")
+    no_reference(reference)
     check_memory(spec, state.params, 2)
     stored = kit.stored or of_state(kit.parts, state.replay)
     seed = seed_of(key)

@@ -14,16 +14,25 @@ from hmx.agents.dqn import TrainState, decide, make_parts
 from hmx.agents.q_learning import Parts
 from hmx.analysis.buckets import reward_std, split
 from hmx.analysis.gradients import layers
-from hmx.analysis.measures import Sums, clip_scale, crossfit, measure
+from hmx.analysis.measures import Sums, clip_scale, measure
 from hmx.analysis.probe import Prober, third
 from hmx.analysis.q_probe import Player, QProbe, make_q_prober, play_q
 from hmx.analysis.q_terms import COEFS, Judged, Networks, Terms, at, group_gradients, in_blocks, judged, make_terms
 from hmx.analysis.ranking import Figure, check_rank, consequence, even, score
-from hmx.analysis.spec import GradReport, Reporter, Spec, check_memory, check_q, check_rewards, own_zero
+from hmx.analysis.spec import (
+    GradReport,
+    Reporter,
+    Spec,
+    check_memory,
+    check_q,
+    check_rewards,
+    crossfitted,
+    no_reference,
+    own_zero,
+)
 from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
-from hmx.errors import HmxError
 from hmx.rl import distributions
 from hmx.types import Array, Key
 
@@ -48,7 +57,6 @@ class _Batch(NamedTuple):
     probe: QProbe
     networks: Networks
     target: Host
-    figure: Figure | None
 
 
 def make_q_reporter(cfg: Config, env: Env, spec: Spec, stored: Stored | None = None) -> Reporter:
@@ -91,8 +99,7 @@ def _recheck(parts: Parts, player: Player, probe: tuple[Any, Array, Array], inde
 
 def _report(kit: _Kit, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Any = None) -> GradReport:
     spec, algo = kit.spec, kit.parts.cfg.algo
-    if reference is not None:
-        raise HmxError("Q-learning has no policy that KL could be measured from", "leave out --reference")
+    no_reference(reference)
     check_memory(spec, state.params, len(COEFS))
     player = Player(state.params, jnp.float32(hypers["epsilon"]))
     again = jax.random.clone(key)
@@ -105,7 +112,7 @@ def _report(kit: _Kit, state: TrainState, hypers: Mapping[str, float], key: Key,
     target = np.zeros(probe.counts.size, np.float32)
     target[slots] = found.target
     figure = _figure(kit, probe, player, found, slots, again)
-    batch = _Batch(probe, networks, target, figure)
+    batch = _Batch(probe, networks, target)
     members = np.arange(spec.per_group)
     ranks = score(figure, probe.returns, members)
     measures = measure(
@@ -130,7 +137,7 @@ def _report(kit: _Kit, state: TrainState, hypers: Mapping[str, float], key: Key,
         value_error=float(value_error.max()),
         epsilon=float(player.epsilon),
         stored=None if kit.stored is None else kit.stored.size,
-        crossfit=_crossfit(kit, batch) if spec.crossfit else None,
+        crossfit=crossfitted(spec, figure, probe.returns, partial(_sums, kit, batch), COEFS) if spec.crossfit else None,
     )
 
 
@@ -155,14 +162,6 @@ def _sums(kit: _Kit, batch: _Batch, members: Host) -> Sums:
     )
     steps = np.array([len(slots) for slots in groups], np.float64)
     return Sums(found.losses, found.grads, steps, np.full(spec.groups, float(len(members))))
-
-
-def _crossfit(kit: _Kit, batch: _Batch) -> dict[str, dict[str, float]]:
-    members, half = np.arange(kit.spec.per_group), kit.spec.per_group // 2
-    turns = (members[:half], members[half:])
-    halves = [_sums(kit, batch, turn) for turn in turns]
-    scores = np.stack([score(batch.figure, batch.probe.returns, turn) for turn in turns])
-    return crossfit(halves, scores, kit.spec.buckets, COEFS, own_zero(kit.spec))
 
 
 def _figure(kit: _Kit, probe: QProbe, player: Player, found: Judged, slots: Host, key: Key) -> Figure | None:

@@ -15,12 +15,22 @@ from hmx.agents.types import Params, TrainState
 from hmx.analysis.buckets import group_advantages, reward_std, split
 from hmx.analysis.components import COMPONENTS, Checks, Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import gather, layers, make_group_gradients
-from hmx.analysis.measures import Sums, clip_scale, crossfit, measure
+from hmx.analysis.measures import Sums, clip_scale, measure
 from hmx.analysis.probe import Probe, Prober, group_index, in_parts, make_prober, one_group, part_width, play, take
 from hmx.analysis.q_replay import make_replay_reporter
 from hmx.analysis.q_report import make_q_reporter
-from hmx.analysis.ranking import Figure, Ranker, make_ranker, score
-from hmx.analysis.spec import GradReport, Reporter, Spec, check, check_finite, check_memory, check_rewards, own_zero
+from hmx.analysis.ranking import Ranker, make_ranker, score
+from hmx.analysis.spec import (
+    GradReport,
+    Reporter,
+    Spec,
+    check,
+    check_finite,
+    check_memory,
+    check_rewards,
+    crossfitted,
+    own_zero,
+)
 from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
 from hmx.config.switches import value_weight
@@ -48,7 +58,6 @@ class _Batch(NamedTuple):
     params: Params
     rest: tuple[Any, ...]  # value statistics and hyperparameters
     gradients: Callable[..., Any]
-    figure: Figure | None
 
 
 def make_reporter(cfg: Config, env: Env, spec: Spec, stored: Stored | None = None) -> Reporter:
@@ -149,7 +158,7 @@ def _report(
     params, stats = kit.codec(state, probe.batch)
     rest = (stats, {name: jnp.float32(value) for name, value in hypers.items()})
     figure = kit.ranker.figure(probe, state, key) if kit.ranker.figure else None
-    batch = _Batch(probe, params, rest, kit.gradients[reference is not None], figure)
+    batch = _Batch(probe, params, rest, kit.gradients[reference is not None])
     members = np.arange(spec.per_group)
     sums, checks = _sums(kit, batch, members)
     coefs = coefficients(value_weight(parts.algo), hypers, spec.kl_coef)
@@ -171,7 +180,9 @@ def _report(
         approx_kl=float(checks.approx_kl),
         clip_frac=float(checks.clip_frac),
         stored=None if kit.stored is None else kit.stored.size,
-        crossfit=_crossfit(kit, batch, coefs) if spec.crossfit else None,
+        crossfit=crossfitted(spec, figure, probe.returns, lambda half: _sums(kit, batch, half)[0], coefs)
+        if spec.crossfit
+        else None,
     )
 
 
@@ -200,11 +211,3 @@ def _frozen_advantage(kit: _Kit, probe: Probe, members: np.ndarray[Any, Any]) ->
     per_episode[:, members] = group_advantages(probe.returns[:, members], kit.spec.advantage == "group-std")
     per_row = jnp.asarray(per_episode[probe.group, probe.member], jnp.float32)
     return jnp.broadcast_to(per_row[None], probe.batch.advantage.shape)
-
-
-def _crossfit(kit: _Kit, batch: _Batch, coefs: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    members, half = np.arange(kit.spec.per_group), kit.spec.per_group // 2
-    turns = (members[:half], members[half:])
-    halves = [_sums(kit, batch, turn)[0] for turn in turns]
-    scores = np.stack([score(batch.figure, batch.probe.returns, turn) for turn in turns])
-    return crossfit(halves, scores, kit.spec.buckets, coefs, own_zero(kit.spec))

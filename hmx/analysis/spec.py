@@ -13,8 +13,8 @@ import numpy as np
 from hmx.agents.types import Params
 from hmx.analysis.buckets import Floats
 from hmx.analysis.components import KL_KINDS
-from hmx.analysis.measures import Measures
-from hmx.analysis.ranking import BY
+from hmx.analysis.measures import Measures, Sums, crossfit
+from hmx.analysis.ranking import BY, Figure, score
 from hmx.errors import ExitCode, HmxError
 
 ADVANTAGES = ("trainer", "group", "group-std")
@@ -23,6 +23,7 @@ KEYS = ("independent", "common", "both")
 MAX_EPISODES = 1 << 20
 MAX_BYTES = 8 << 30  # of the gradients of all groups, which are held in host memory
 
+_NO_KL = "Q-learning has no policy that KL could be measured from"
 _EPISODES = "leave it out, or leave out --replay to play episodes"
 
 
@@ -149,7 +150,17 @@ def check_q(spec: Spec) -> None:
     if spec.advantage != "trainer":
         raise HmxError("Q-learning has no advantages: it learns from TD errors", "leave out --advantage")
     if spec.kl != "analytic" or spec.kl_coef:
-        raise HmxError("Q-learning has no policy that KL could be measured from", "leave out --kl and --kl-coef")
+        raise HmxError(_NO_KL, "leave out --kl and --kl-coef")
+
+
+def no_reference(reference: Any) -> None:
+    """Refuses a policy that Q-learning was to be measured from.
+
+    Raises:
+        HmxError: with exit code 2.
+    """
+    if reference is not None:
+        raise HmxError(_NO_KL, "leave out --reference")
 
 
 def check_memory(spec: Spec, params: Params, components: int) -> None:
@@ -191,3 +202,25 @@ def check_finite(grads: np.ndarray[Any, Any]) -> None:
 def own_zero(spec: Spec) -> bool:
     """Whether groups that score 0 have a bucket of their own."""
     return spec.by == "reward_std" and not spec.rank_zeros
+
+
+def crossfitted(
+    spec: Spec,
+    figure: Figure | None,
+    returns: Floats,
+    sums: Callable[[np.ndarray[Any, Any]], Sums],
+    coefs: Mapping[str, float],
+) -> dict[str, dict[str, float]]:
+    """Norms where one half of the episodes of each group ranks it and the other is measured; see `crossfit`.
+
+    Args:
+        spec: of the report.
+        figure: what groups are ranked by; see `score`.
+        returns: `[G, K]`.
+        sums: the gradients of all groups, of some members of each.
+        coefs: weights of the components.
+    """
+    members, half = np.arange(spec.per_group), spec.per_group // 2
+    turns = (members[:half], members[half:])
+    scores = np.stack([score(figure, returns, turn) for turn in turns])
+    return crossfit([sums(turn) for turn in turns], scores, spec.buckets, coefs, own_zero(spec))
