@@ -23,8 +23,6 @@ from hmx.runs.group import ALONE, Group, Lost
 from hmx.runs.signals import interruptible, watching
 from hmx.runs.wire import Farewell, Line, read_hello, send_hello
 
-JOIN_TIMEOUT = 300.0  # seconds
-
 _LOOK_UP = 0.2  # seconds
 _ALL_THREE = "--coordinator HOST:PORT --num-processes N --process-id I"
 _MUST_AGREE = ("hmx", "jax", "jaxlib")
@@ -37,7 +35,7 @@ class Wanted:
     coordinator: str | None = None  # HOST:PORT of process 0
     count: int | None = None  # processes
     index: int | None = None  # of this process, from 0
-    timeout: float = JOIN_TIMEOUT  # seconds to wait for the others
+    timeout: float  # seconds to wait for the others
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

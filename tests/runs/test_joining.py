@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from hmx.runs import joining
 from hmx.runs.group import ALONE, Group
 from hmx.runs.joining import Place, Wanted, join, locate, parse_address
 from hmx.runs.wire import send_hello
+
+wanted = partial(Wanted, timeout=300.0)
 
 SLURM = {
     "SLURM_JOB_ID": "4097",
@@ -45,23 +48,23 @@ def place(index: int, count: int, port: int) -> Place:
 
 
 def test_the_options_say_it_all() -> None:
-    found = locate(Wanted(coordinator="[fe80::1]:29400", count=2, index=1))
+    found = locate(wanted(coordinator="[fe80::1]:29400", count=2, index=1))
     assert found == Place(host="fe80::1", port=29400, count=2, index=1, local_devices=None)
 
 
 def test_one_process_is_alone_and_starts_nothing() -> None:
-    assert locate(Wanted(count=1)) is None
-    assert locate(Wanted(coordinator="node1:29400", count=1, index=0)) is None
-    with join(Wanted(count=1)) as group:
+    assert locate(wanted(count=1)) is None
+    assert locate(wanted(coordinator="node1:29400", count=1, index=0)) is None
+    with join(wanted(count=1)) as group:
         assert group is ALONE
 
 
 def test_slurm_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
-    assert locate(Wanted()) == Place(host="node007", port=61441, count=12, index=5, local_devices=(1,))
+    assert locate(wanted()) == Place(host="node007", port=61441, count=12, index=5, local_devices=(1,))
     # an option wins over what is found
-    assert locate(Wanted(coordinator="node008:29400")) == Place(
+    assert locate(wanted(coordinator="node008:29400")) == Place(
         host="node008", port=29400, count=12, index=5, local_devices=(1,)
     )
 
@@ -69,7 +72,7 @@ def test_slurm_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_open_mpi_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in OPEN_MPI.items():
         monkeypatch.setenv(name, value)
-    found = locate(Wanted())
+    found = locate(wanted())
     assert found is not None
     assert (found.host, found.count, found.index, found.local_devices) == ("10.96.0.1", 3, 2, (0,))
 
@@ -78,21 +81,21 @@ def test_kubernetes_without_its_package_is_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setitem(__import__("sys").modules, "kubernetes", None)
     with pytest.raises(HmxError, match="`kubernetes` package") as caught:
-        locate(Wanted())
+        locate(wanted())
     assert "--process-id" in caught.value.hint
-    assert locate(Wanted(coordinator="hmx-0.hmx:29400", count=2, index=0)) is not None
+    assert locate(wanted(coordinator="hmx-0.hmx:29400", count=2, index=0)) is not None
 
 
 @pytest.mark.parametrize(
     ("wanted", "said", "hint"),
     [
-        (Wanted(), "--coordinator, --num-processes and --process-id must be given", "--coordinator HOST:PORT"),
-        (Wanted(coordinator="a:1", count=2), "so that --process-id must be given", "--process-id I"),
-        (Wanted(count=2, index=0), "so that --coordinator must be given", "--coordinator HOST:PORT"),
-        (Wanted(coordinator="a:1", count=2, index=2), "numbered from 0 to 1", "of its own"),
-        (Wanted(coordinator="a:1", count=2, index=-1), "--process-id -1", "of its own"),
-        (Wanted(coordinator="a:1", count=1, index=1), "--process-id 1: with --num-processes 1", "of its own"),
-        (Wanted(coordinator="a:1", count=0, index=0), "there is at least one", "--num-processes 2"),
+        (wanted(), "--coordinator, --num-processes and --process-id must be given", "--coordinator HOST:PORT"),
+        (wanted(coordinator="a:1", count=2), "so that --process-id must be given", "--process-id I"),
+        (wanted(count=2, index=0), "so that --coordinator must be given", "--coordinator HOST:PORT"),
+        (wanted(coordinator="a:1", count=2, index=2), "numbered from 0 to 1", "of its own"),
+        (wanted(coordinator="a:1", count=2, index=-1), "--process-id -1", "of its own"),
+        (wanted(coordinator="a:1", count=1, index=1), "--process-id 1: with --num-processes 1", "of its own"),
+        (wanted(coordinator="a:1", count=0, index=0), "there is at least one", "--num-processes 2"),
     ],
 )
 def test_parts_that_are_missing_or_out_of_range_are_named(wanted: Wanted, said: str, hint: str) -> None:
