@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.ppo import fit_codec, make_parts, make_ppo, policy_advantage, policy_of, ppo_loss
-from hmx.agents.rows import take_rows
+from hmx.agents.sequences import take_rows
 from hmx.analysis.buckets import reward_std, split
 from hmx.analysis.components import Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import GroupGradients, gather, layers, make_group_gradients
@@ -34,10 +34,10 @@ from hmx.analysis.probe import Probe, group_index, in_parts, make_prober, part_w
 from hmx.analysis.report import Place, at_place, make_reporter
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.env.registry import make_env
-from hmx.jobs.grad_source import find
 from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, spec_of
 from hmx.runs.loop import seed_state
 from hmx.runs.session import open_session
+from hmx.runs.sources import find
 
 EVERY = 50
 CHUNKS = (1, 2, 4, 8, 16)

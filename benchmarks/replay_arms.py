@@ -31,9 +31,9 @@ import numpy as np
 from hmx.agents.evaluate import algorithm_policy, make_evaluator
 from hmx.config.load import load
 from hmx.config.schema import Config
-from hmx.records.stats import bootstrap, mean
 from hmx.runs.loop import eval_keys, init_state
 from hmx.runs.session import open_session
+from hmx.stats.intervals import bootstrap, mean
 
 EVERY = 16  # updates between two scoring passes
 SCORED = [f"score.every={EVERY}", "score.coverage=0.25", "score.rollouts=1", "score.horizon=50"]

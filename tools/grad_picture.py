@@ -14,8 +14,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hmx.cli import grad_plot, svg
+from hmx.cli import grad_plot
 from hmx.cli.console import short
+from hmx.cli.render import svg
 
 _WIDTH, _TOP, _GAP = 540, 40, 24
 

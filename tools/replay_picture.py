@@ -14,8 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hmx.cli import svg
-from hmx.records.stats import bootstrap, mean
+from hmx.cli.render import svg
+from hmx.stats.intervals import bootstrap, mean
 
 Row = dict[str, Any]  # what benchmarks/replay_arms.py --json prints of an arm
 

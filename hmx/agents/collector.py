@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.metrics import Episode, over_time, step_metrics
-from hmx.agents.spread import split_along, step_apart, whole
-from hmx.agents.starts import go_back
+from hmx.agents.reset_cache import go_back
+from hmx.agents.sharding import split_along, step_apart, whole
 from hmx.agents.types import Decision
 from hmx.env.protocol import Env, EnvSpec, EnvState, select
 from hmx.rl.normaliser import RunningStats, merge

@@ -12,8 +12,8 @@ import optax
 from hmx.agents.collector import Actors, Policy, Rollout, Wanted, actors_of, collect, partitions, start
 from hmx.agents.metrics import Episode, over_time
 from hmx.agents.ppo_loss import Parts, Terms, as_read, make_parts, policy_advantage, ppo_loss, ppo_terms, read_obs
-from hmx.agents.rows import Batch, Plan, make_rows, plan_minibatches, spread_rows, take_rows
-from hmx.agents.starts import Starts, draw
+from hmx.agents.reset_cache import Starts, draw
+from hmx.agents.sequences import Batch, Plan, make_rows, plan_minibatches, spread_rows, take_rows
 from hmx.agents.types import Algorithm, Decision, Hypers, Params
 from hmx.config import schedules
 from hmx.config.hypers import scheduled_values

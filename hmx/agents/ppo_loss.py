@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.optim import Optimiser, make_optimiser
-from hmx.agents.rows import Batch, row_advantages, variant
+from hmx.agents.sequences import Batch, row_advantages, variant
 from hmx.agents.types import Hypers, Params
 from hmx.config import derive
 from hmx.config.schema import AlgoConfig, Config

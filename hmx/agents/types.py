@@ -32,7 +32,7 @@ class Algorithm(NamedTuple):
       decision and the new memory. `initial_carry((E, A))` is an empty one.
     - `forget(before, after)` is `after` without what was learned since `before`: the environments have moved on, the
       parameters have not.
-    - `partitions(state)` says for every leaf how it is split over several devices; see `hmx.agents.spread`.
+    - `partitions(state)` says for every leaf how it is split over several devices; see `hmx.agents.sharding`.
     - `experience(state, hypers)` is what `update` would learn from, as arrays by name: for diagnosis.
     - `choose(sound, after, before)` is `after` where the flag holds, else `before`: for states too large to be held
       twice, which know how to take an update back. None where the one or the other can simply be selected.

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.ppo import Parts, ppo_terms
-from hmx.agents.rows import Batch
+from hmx.agents.sequences import Batch
 from hmx.agents.types import Hypers, Params
 from hmx.rl.divergences import approx_kl, clip_frac, kl_estimate
 from hmx.types import Array

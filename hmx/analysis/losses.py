@@ -18,7 +18,7 @@ import numpy as np
 from hmx.agents.collector import Rollout, Wanted, actors_of, collect
 from hmx.agents.ppo import make_ppo, policy_of
 from hmx.agents.ppo_loss import Parts, advantages_anew, make_parts, ppo_terms
-from hmx.agents.rows import Batch, make_rows
+from hmx.agents.sequences import Batch, make_rows
 from hmx.agents.types import Hypers, Params
 from hmx.analysis.gradients import flat
 from hmx.config.fields import get, replace

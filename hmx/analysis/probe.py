@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.collector import Actors, Policy, Rollout, collect, start
-from hmx.agents.rows import ROW_LEAVES, Batch, make_rows
+from hmx.agents.sequences import ROW_LEAVES, Batch, make_rows
 from hmx.agents.types import Params
 from hmx.analysis.buckets import Floats
 from hmx.analysis.stored import Stored, seed_of, start_at

@@ -17,7 +17,6 @@ from hmx.analysis.gradients import GroupGradients, layers
 from hmx.analysis.measures import Sums, clip_scale, measure
 from hmx.analysis.q_terms import COEFS, Networks, Terms, at, group_gradients, judged, make_terms
 from hmx.analysis.ranking import check_rank
-from hmx.analysis.score_stats import spearman
 from hmx.analysis.spec import GradReport, Replayed, Reporter, Spec, check_memory, check_q, no_reference
 from hmx.analysis.stored import Stored, drawn, episodes, seed_of
 from hmx.config.schema import Config
@@ -25,6 +24,7 @@ from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.replay import ReplayState
 from hmx.replay.offline import history
+from hmx.stats.ranks import spearman
 from hmx.types import Key
 
 Host = np.ndarray[Any, Any]

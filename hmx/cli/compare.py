@@ -19,7 +19,7 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 
 if TYPE_CHECKING:
-    from hmx.jobs.compare_scores import Window
+    from hmx.reports.compare.scores import Window
 
 _MEASURE, _CHECK = "Measure", "Check"
 STDOUT = Path("-")
@@ -93,9 +93,9 @@ def compare(
     from rich.console import Console
 
     from hmx.cli import compare_html, compare_text
-    from hmx.jobs.compare import compare as job
-    from hmx.jobs.compare_expr import failure
-    from hmx.jobs.compare_tasks import Spec
+    from hmx.reports.compare.conditions import failure
+    from hmx.reports.compare.job import compare as job
+    from hmx.reports.compare.tasks import Spec
 
     spec = Spec(
         metric=metric, last=window(last), thresholds=tuple(thresholds(threshold or ())), own_end=own_end,
@@ -148,7 +148,7 @@ def window(text: str) -> Window:
     Raises:
         HmxError: neither, or nothing.
     """
-    from hmx.jobs.compare_scores import Window
+    from hmx.reports.compare.scores import Window
 
     value = _number(text.strip().removesuffix("%"))
     if text.strip().endswith("%") and value is not None and 0 < value <= 100:

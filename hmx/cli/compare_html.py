@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from hmx.cli import svg
 from hmx.cli.compare_report import Block, Found, Grid, Heading, Line, blocks, duration, figure, title
 from hmx.cli.console import short
-from hmx.cli.html import Drawing, document, figures
+from hmx.cli.render import svg
+from hmx.cli.render.html import Drawing, document, figures
 from hmx.config.textfile import printable
 
 COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#66a61e", "#a6761d", "#444444")

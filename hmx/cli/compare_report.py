@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from hmx.cli.console import clock
-from hmx.cli.quantities import scaled
+from hmx.reports.quantities import scaled
 
 Found = Mapping[str, Any]
 Kind = Literal["plain", "good", "caution", "stop", "faint"]

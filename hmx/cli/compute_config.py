@@ -9,7 +9,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.options import CONFIG_PANEL, OUTPUT_PANEL, ask, switch
-from hmx.config.batch_inputs import INPUT_FIELDS
+from hmx.sizing.inputs import INPUT_FIELDS
 
 SIZES_PANEL = "Sizes"
 QUESTIONS_PANEL = "Questions"

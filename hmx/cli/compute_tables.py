@@ -12,10 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hmx.cli.quantities import count, duration, scaled
-from hmx.config.batch import FORMULAS, INPUT_FIELDS
-from hmx.config.memory import Memory
-from hmx.jobs.compute_config import ComputeResult
+from hmx.reports.quantities import count, duration, scaled
+from hmx.reports.sizes.job import ComputeResult
+from hmx.sizing.batch import FORMULAS, INPUT_FIELDS
+from hmx.sizing.memory import Memory
 
 ACCOUNTS: tuple[tuple[str, str, str], ...] = (
     ("steps per environment | per agent", "steps_per_env_seed", "agent_steps_per_agent"),

@@ -10,11 +10,11 @@ from typing import Any
 
 from hmx.cli import compute_tables
 from hmx.cli.boundary import print_json, say
-from hmx.cli.quantities import memory_size, speeds, whole
-from hmx.config.batch import FORMULAS, INPUT_FIELDS, BatchProblem
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs import compute_config as job
-from hmx.jobs.compute_config import Asks, ComputeResult, Source
+from hmx.reports.quantities import memory_size, speeds, whole
+from hmx.reports.sizes import job
+from hmx.reports.sizes.job import Asks, ComputeResult, Source
+from hmx.sizing.batch import FORMULAS, INPUT_FIELDS, BatchProblem
 
 _APART = {
     "--fix": ("--sweep", "--json", "--csv", "--explain"),
@@ -66,7 +66,7 @@ def asks(sps: Iterable[str], gpu_mem: str | None, parameters: str | None) -> Ask
 
 
 def source(preset: str | None, config: Path | None, run: Path | None) -> Source:
-    """Where the inputs start from; see `hmx.jobs.batch_source.read_source`."""
+    """Where the inputs start from; see `hmx.reports.sizes.source.read_source`."""
     return job.read_source(preset, config, run)
 
 

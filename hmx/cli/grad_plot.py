@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hmx.cli import svg
 from hmx.cli.console import short
 from hmx.cli.grad_tables import Report, about, cosine, main, number, percent, shown_components
-from hmx.cli.html import Drawing, document, figures, paragraph, sentence
+from hmx.cli.render import svg
+from hmx.cli.render.html import Drawing, document, figures, paragraph, sentence
 
 COLOURS = {
     "task": "#1f77b4",

@@ -146,7 +146,7 @@ def grad_report(
     from hmx.cli import grad_plot, grad_tables
     from hmx.cli.boundary import check_reports, print_json, say, write_report
     from hmx.cli.grad_csv import table
-    from hmx.jobs.grad_report import grad_report as job
+    from hmx.reports.gradients.job import grad_report as job
 
     spec = Spec(
         groups=groups, per_group=per_group, buckets=buckets, by=by or ("td" if replay else "reward_std"),

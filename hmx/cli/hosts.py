@@ -14,8 +14,8 @@ from hmx.config.textfile import printable
 from hmx.errors import HmxError
 
 if TYPE_CHECKING:
-    from hmx.runs.group import Group
-    from hmx.runs.joining import Wanted
+    from hmx.runs.cluster.group import Group
+    from hmx.runs.cluster.rendezvous import Wanted
 
 PANEL = "Several hosts"
 JOIN_TIMEOUT = 300.0
@@ -80,8 +80,8 @@ class Hosts(NamedTuple):
 
     @property
     def wanted(self) -> Wanted:
-        """As `hmx.runs.joining` takes it."""
-        from hmx.runs.joining import Wanted
+        """As `hmx.runs.cluster.rendezvous` takes it."""
+        from hmx.runs.cluster.rendezvous import Wanted
 
         timeout = JOIN_TIMEOUT if self.join_timeout is None else self.join_timeout
         return Wanted(coordinator=self.coordinator, count=self.num_processes, index=self.process_id, timeout=timeout)
@@ -92,14 +92,14 @@ def joined(hosts: Hosts) -> Iterator[Group]:
     """The processes of the run, for as long as it lasts; one that is alone joins nobody.
 
     Raises:
-        HmxError: see `hmx.runs.joining.join`.
+        HmxError: see `hmx.runs.cluster.rendezvous.join`.
     """
     if not hosts.distributed:
-        from hmx.runs.group import ALONE
+        from hmx.runs.cluster.group import ALONE
 
         yield ALONE
         return
-    from hmx.runs.joining import join
+    from hmx.runs.cluster.rendezvous import join
 
     with join(hosts.wanted, on_lost=_end) as group, _clean_stdout() if group.count > 1 else contextlib.nullcontext():
         yield group

@@ -185,7 +185,7 @@ def score_buffer(
     command goes on.
     """
     from hmx.cli import scoring
-    from hmx.jobs.score_options import Ask
+    from hmx.reports.consequence.options import Ask
 
     asked = Ask(
         actions=actions, rollouts=rollouts, horizon=horizon, gamma=gamma, policy=policy, bootstrap=bootstrap, crn=crn,

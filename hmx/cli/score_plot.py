@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from hmx.analysis.score_stats import ranks
-from hmx.cli import svg
 from hmx.cli.grad_tables import number, percent
-from hmx.cli.html import Drawing, document, figures, paragraph, sentence
+from hmx.cli.render import svg
+from hmx.cli.render.html import Drawing, document, figures, paragraph, sentence
 from hmx.cli.score_tables import agreement, head
+from hmx.stats.ranks import ranks
 
 Report = Mapping[str, Any]  # what `hmx score-buffer --json` prints
 

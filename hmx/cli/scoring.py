@@ -12,9 +12,9 @@ from rich.progress import Progress as Bars
 
 from hmx.cli import score_plot, score_tables
 from hmx.cli.boundary import check_reports, print_json, say, write_report
-from hmx.jobs.score_buffer import dry_run, judge, score_buffer
-from hmx.jobs.score_options import Ask
-from hmx.jobs.score_run import Progress
+from hmx.reports.consequence.job import dry_run, judge, score_buffer
+from hmx.reports.consequence.options import Ask
+from hmx.reports.consequence.run import Progress
 
 
 def show_plan(path: Path, checkpoint: Path | None, asked: Ask, out: Path | None, *, json: bool) -> None:

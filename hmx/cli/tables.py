@@ -16,9 +16,9 @@ from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, SECTIONS, get
 
 if TYPE_CHECKING:
-    from hmx.config.memory import Memory
     from hmx.jobs.evaluate import EvaluateResult, PolicyStats
     from hmx.jobs.train import Plan, TrainResult
+    from hmx.sizing.memory import Memory
 
 
 class PolicyTable:

@@ -16,15 +16,15 @@ from hmx.cli.console import ConsoleSink, JsonSink
 from hmx.cli.hosts import Hosts, joined
 from hmx.config import derive
 from hmx.config.env_facts import facts_known
-from hmx.config.q_memory import q_memory
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
+from hmx.sizing.q_memory import q_memory
 
 if TYPE_CHECKING:
     from hmx.config.load import Loaded
     from hmx.config.schema import Config
     from hmx.jobs.train import TrainResult
-    from hmx.runs.group import Group
+    from hmx.runs.cluster.group import Group
     from hmx.runs.sinks import Sink
 
 
@@ -50,7 +50,7 @@ def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool) -> None:
 def _announce(cfg: Config) -> None:
     """The memory of a run with a buffer, before it is allocated."""
     if cfg.algo.name == "dqn" and not derive.problems(cfg) and facts_known(cfg.env):
-        from hmx.runs.memory import memory_problem
+        from hmx.runs.device_memory import memory_problem
 
         if problem := memory_problem(cfg):
             raise problem

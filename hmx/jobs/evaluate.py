@@ -15,15 +15,15 @@ import numpy as np
 from hmx.agents.evaluate import Episodes, Policy, algorithm_policy, make_evaluator, random_policy
 from hmx.agents.types import TrainState
 from hmx.errors import HmxError
-from hmx.records import stats
 from hmx.records.frozen import read_config
 from hmx.records.layout import DEFAULT_ROOT, find_run
-from hmx.records.stats import Interval
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
+from hmx.stats import intervals as stats
+from hmx.stats.intervals import Interval
 from hmx.types import Array, Key
 
 SCHEMA = 1

@@ -13,7 +13,7 @@ from hmx.errors import HmxError
 from hmx.jobs.grad_training import make_reports
 from hmx.records.layout import RunPaths
 from hmx.runs import devices
-from hmx.runs.group import Group
+from hmx.runs.cluster.group import Group
 from hmx.runs.loop import LoopResult
 from hmx.runs.session import Session, follower, open_session, run_updates
 from hmx.runs.signals import SignalGuard

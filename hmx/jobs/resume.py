@@ -27,10 +27,10 @@ from hmx.records.layout import DEFAULT_ROOT, RunPaths, find_run
 from hmx.records.lock import RunLock
 from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
+from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
+from hmx.runs.device_memory import memory_problem
 from hmx.runs.devices import num_devices
-from hmx.runs.group import ALONE, Group
-from hmx.runs.memory import memory_problem
 from hmx.runs.restoring import Restored, restore
 from hmx.runs.session import Session, device_name, make_sinks, open_session
 from hmx.runs.sinks import Sink

@@ -12,9 +12,7 @@ from hmx.agents.types import TrainState
 from hmx.config import codec, derive
 from hmx.config.autoscale import auto_scale
 from hmx.config.meaning import Row, meaning
-from hmx.config.memory import Memory, rollout_bytes
 from hmx.config.problem import line
-from hmx.config.q_memory import run_memory, stored_bytes
 from hmx.config.q_rules import replay_ratio
 from hmx.config.schema import Config
 from hmx.errors import HmxError
@@ -29,11 +27,11 @@ from hmx.records.atomic import writing
 from hmx.records.layout import RunPaths
 from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
+from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
+from hmx.runs.device_memory import memory_problem, out_of_memory
 from hmx.runs.devices import num_devices
-from hmx.runs.group import ALONE, Group
 from hmx.runs.loop import LoopResult, init_state
-from hmx.runs.memory import memory_problem, out_of_memory
 from hmx.runs.session import (
     Diary,
     Session,
@@ -48,6 +46,8 @@ from hmx.runs.session import (
 )
 from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.sinks import Fanout, Sink
+from hmx.sizing.memory import Memory, rollout_bytes
+from hmx.sizing.q_memory import run_memory, stored_bytes
 
 SCHEMA = 1
 

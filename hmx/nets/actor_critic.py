@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from hmx.nets.layers import Cells, Torso, dense
-from hmx.nets.memory import Hidden, Memory
+from hmx.nets.recurrent import Hidden, Memory
 from hmx.types import Array
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from hmx.config.schema import NetConfig
 from hmx.errors import HmxError
 from hmx.nets.actor_critic import ActorCritic
-from hmx.nets.memory import no_hidden
+from hmx.nets.recurrent import no_hidden
 from hmx.types import Array, Key
 
 Params = Any

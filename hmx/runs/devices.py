@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from hmx.agents.spread import ENV_AXIS
+from hmx.agents.sharding import ENV_AXIS
 from hmx.agents.types import Algorithm, TrainState
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.runs import checkpoint
-from hmx.runs.group import Group
+from hmx.runs.cluster.group import Group
 from hmx.types import Array
 
 

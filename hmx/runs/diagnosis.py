@@ -18,8 +18,8 @@ from hmx.records.layout import RunPaths
 from hmx.runs import checkpoint
 from hmx.runs.checkpoint import About
 from hmx.runs.chunk import key_checks
+from hmx.runs.device_memory import out_of_memory
 from hmx.runs.loop import Refused
-from hmx.runs.memory import out_of_memory
 from hmx.runs.signals import interruptible
 from hmx.runs.sinks import Fanout
 

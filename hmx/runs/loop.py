@@ -16,8 +16,8 @@ import numpy as np
 from hmx.agents.types import Algorithm, TrainState
 from hmx.errors import HmxError
 from hmx.runs.chunk import Chunk, Played, Values, key_checks, not_finite, reduce_row
-from hmx.runs.group import ALONE, Group
-from hmx.runs.memory import out_of_memory
+from hmx.runs.cluster.group import ALONE, Group
+from hmx.runs.device_memory import out_of_memory
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Fanout

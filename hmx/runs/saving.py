@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hmx.agents.types import TrainState
-from hmx.runs.memory import out_of_memory
+from hmx.runs.device_memory import out_of_memory
 from hmx.runs.signals import interruptible, wait_for
 
 Prepare = Callable[[TrainState, int, float | None], Callable[[], Any]]

@@ -25,10 +25,10 @@ from hmx.records.layout import RunPaths
 from hmx.records.meta import Meta
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import compile_chunk
+from hmx.runs.cluster.group import ALONE, Group
+from hmx.runs.device_memory import out_of_memory
 from hmx.runs.diagnosis import Kept, refuse
-from hmx.runs.group import ALONE, Group
 from hmx.runs.loop import Loop, LoopResult, Record, Refused, Reports, abstract_state
-from hmx.runs.memory import out_of_memory
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, interruptible
 from hmx.runs.sinks import Fanout, JsonlSink, RunInfo, Sink

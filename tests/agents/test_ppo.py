@@ -9,7 +9,7 @@ import pytest
 
 from hmx.agents import make_algorithm
 from hmx.agents.ppo import ppo_loss
-from hmx.agents.rows import Batch
+from hmx.agents.sequences import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
 from hmx.errors import HmxError

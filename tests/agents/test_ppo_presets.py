@@ -13,7 +13,7 @@ from ppo_cases import case
 from hmx.agents.collector import Rollout
 from hmx.agents.ppo import _init, _rollout
 from hmx.agents.ppo_loss import make_head, make_parts, ppo_loss
-from hmx.agents.rows import make_rows
+from hmx.agents.sequences import make_rows
 from hmx.config.load import load
 from hmx.config.schema import RewardWeights
 from hmx.config.switches import value_weight

@@ -10,7 +10,7 @@ import pytest
 
 from hmx.agents.collector import Policy, Wanted, collect, start
 from hmx.agents.ppo import _init, _rollout, make_parts, make_ppo, ppo_loss
-from hmx.agents.rows import make_rows
+from hmx.agents.sequences import make_rows
 from hmx.agents.types import Decision
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hmx.agents.collector import Rollout
-from hmx.agents.rows import Plan, make_rows, plan_minibatches, row_advantages, take_rows
+from hmx.agents.sequences import Plan, make_rows, plan_minibatches, row_advantages, take_rows
 from hmx.config.schema import AlgoConfig
 from hmx.rl.advantages import gae
 from hmx.types import Transition

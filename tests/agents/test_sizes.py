@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hmx.agents import make_algorithm
-from hmx.config import batch, derive
+from hmx.config import derive
 from hmx.config.primes import all_divisors
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
+from hmx.sizing import batch
 
 
 @st.composite

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.analysis import aggregates as agg
+from hmx.stats import aggregates as agg
 
 # Five and four runs on two tasks.
 X = [np.array([0.1, 0.4, 0.9, 0.6, 0.3]), np.array([0.5, 0.7, 0.2, 0.8, 1.1])]
@@ -167,5 +167,5 @@ def test_redraws_keep_within_their_run_counts_however_many():
 
 
 def test_it_needs_no_jax():
-    code = "import sys, hmx.analysis.aggregates; sys.exit('jax' in sys.modules)"
+    code = "import sys, hmx.stats.aggregates; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

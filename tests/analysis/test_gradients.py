@@ -10,7 +10,7 @@ import pytest
 from tiny import ALGO, log_half, parts_of, rows, softmax
 
 from hmx.agents.ppo import policy_advantage, ppo_loss
-from hmx.agents.rows import ROW_LEAVES, Batch, take_rows
+from hmx.agents.sequences import ROW_LEAVES, Batch, take_rows
 from hmx.analysis.buckets import split
 from hmx.analysis.components import COMPONENTS, Group, live, ppo_sums
 from hmx.analysis.gradients import flat, gather, layers, make_group_gradients

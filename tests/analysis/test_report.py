@@ -11,7 +11,7 @@ import pytest
 
 import hmx.analysis.spec as spec_module
 from hmx.agents.ppo import fit_codec, make_parts, make_ppo, policy_advantage, policy_of, ppo_loss
-from hmx.agents.rows import Batch
+from hmx.agents.sequences import Batch
 from hmx.analysis.buckets import ZERO, split
 from hmx.analysis.components import Group, coefficients, live, ppo_sums
 from hmx.analysis.gradients import gather, layers, make_group_gradients

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from hmx.analysis import score_stats as stats
+from hmx.stats import ranks as stats
 
 
 def test_quantiles_ties_and_gini():

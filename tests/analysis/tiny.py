@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.ppo import Parts
-from hmx.agents.rows import Batch
+from hmx.agents.sequences import Batch
 from hmx.config.schema import AlgoConfig
 from hmx.nets import Net, NetOutput
 from hmx.rl.value_codec import make_codec

@@ -148,8 +148,8 @@ def test_a_dry_run_plays_and_writes_nothing(hmx, tmp_path, trained):
 
 
 def test_what_tab_offers_is_what_the_job_takes():
-    from hmx.jobs import score_options
     from hmx.replay import MIXINGS
+    from hmx.reports.consequence import options as score_options
     from hmx.scoring import AGGREGATES, METRICS
 
     names = {option: tuple(name.rstrip(":") for name in names) for option, names in CHOICES.items()}

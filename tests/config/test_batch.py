@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hmx.config.batch import (
+from hmx.config.derive import derive, problems
+from hmx.config.fields import replace as configure
+from hmx.config.schema import Config
+from hmx.errors import HmxError
+from hmx.sizing.batch import (
     FORMULAS,
     INPUT_FIELDS,
     LIMIT,
@@ -28,11 +32,7 @@ from hmx.config.batch import (
     read_inputs,
     suggestions,
 )
-from hmx.config.batch_rules import holds
-from hmx.config.derive import derive, problems
-from hmx.config.fields import replace as configure
-from hmx.config.schema import Config
-from hmx.errors import HmxError
+from hmx.sizing.rules import holds
 
 FILE = json.loads(gzip.decompress((Path(__file__).parent / "batch_cases.json.gz").read_bytes()))
 CASES = {case["name"]: case for case in FILE["cases"]}
@@ -328,7 +328,7 @@ def test_a_run_is_never_shorter_than_one_update():
 
 
 def test_neither_jax_nor_numpy_is_imported():
-    code = "import sys, hmx.config.batch, hmx.config.schedules; print(*{'jax', 'numpy'} & set(sys.modules))"
+    code = "import sys, hmx.sizing.batch, hmx.config.schedules; print(*{'jax', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
     with_numpy = code.replace("import sys,", "import sys, numpy,")

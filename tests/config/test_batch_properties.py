@@ -6,7 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hmx.config.batch import (
+from hmx.config.derive import problems
+from hmx.config.fields import replace as configure
+from hmx.config.primes import all_divisors, divisor_above, divisor_below, is_prime, prime_factors
+from hmx.config.schema import Config
+from hmx.sizing.batch import (
     INPUT_FIELDS,
     LIMIT,
     BatchInputs,
@@ -21,13 +25,9 @@ from hmx.config.batch import (
     nearest_valid,
     suggestions,
 )
-from hmx.config.batch_derived import rollout_recvs, total_agents
-from hmx.config.batch_repairs import fewer_workers, more_workers, repairs
-from hmx.config.batch_rules import holds
-from hmx.config.derive import problems
-from hmx.config.fields import replace as configure
-from hmx.config.primes import all_divisors, divisor_above, divisor_below, is_prime, prime_factors
-from hmx.config.schema import Config
+from hmx.sizing.derived import rollout_recvs, total_agents
+from hmx.sizing.repairs import fewer_workers, more_workers, repairs
+from hmx.sizing.rules import holds
 
 
 @st.composite

@@ -376,7 +376,7 @@ def test_an_unknown_preset(name, hint):
 def test_loading_needs_nothing_but_python():
     code = (
         "import sys; before = set(sys.modules); import hmx.config.load, hmx.config.codec, hmx.records.layout;"
-        "hmx.config.load.load('tiny', environ={}); import hmx.records.stats, hmx.records.meta, hmx.records.checkpoints;"
+        "hmx.config.load.load('tiny', environ={}); import hmx.records.meta, hmx.records.checkpoints;"
         "import hmx.records.jsonl, hmx.records.metrics_table;"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
         "print(*sorted(new - set(sys.stdlib_module_names)))"

@@ -5,16 +5,16 @@ import math
 import jax
 import pytest
 
-from hmx.config.batch import BatchInputs, derive_batch, inputs_of
 from hmx.config.env_facts import env_facts
 from hmx.config.load import load
-from hmx.config.memory import buffer_memory, count_parameters, trainer_memory, value_width
 from hmx.config.schema import ENV_IDS, EnvConfig, NetConfig, RewardWeights
 from hmx.env.registry import make_env
 from hmx.nets import make_net
 from hmx.rl.value_codec import make_codec
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.session import open_session
+from hmx.sizing.batch import BatchInputs, derive_batch, inputs_of
+from hmx.sizing.memory import buffer_memory, count_parameters, trainer_memory, value_width
 
 ENVS = [EnvConfig(id=name) for name in ENV_IDS] + [
     EnvConfig(obs="flat"),

@@ -6,12 +6,12 @@ import pytest
 from hmx.config.env_facts import env_facts
 from hmx.config.fields import replace
 from hmx.config.load import load
-from hmx.config.q_memory import count_q_parameters, largest_capacity, priority_bytes, q_memory, stored_bytes
 from hmx.config.schema import EnvConfig, NetConfig, RewardWeights
 from hmx.env.registry import make_env
 from hmx.nets import make_q_net
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.session import open_session, state_bytes
+from hmx.sizing.q_memory import count_q_parameters, largest_capacity, priority_bytes, q_memory, stored_bytes
 
 SETS = ["algo.name=dqn", "env.num_envs=8", "algo.num_steps=4", "net.hidden=16", "run.total_steps=3200"]
 SCORED = ["score.every=2", "score.transitions=8", "score.actions=single"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.config.batch import expected_coverage
 from hmx.config.schedules import prio_beta, progress, value
 from hmx.config.schema import SCHEDULES
+from hmx.sizing.batch import expected_coverage
 
 CASES = json.loads((Path(__file__).parent / "schedule_cases.json").read_text())
 

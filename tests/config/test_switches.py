@@ -3,13 +3,13 @@
 import pytest
 
 from hmx.config import derive, presets
-from hmx.config.batch import derive_batch, inputs_of
 from hmx.config.codec import shape_digest
 from hmx.config.fields import FIELDS, replace
 from hmx.config.load import load
 from hmx.config.meaning import ROWS, meaning, row_of
 from hmx.config.schema import Config
 from hmx.config.switches import BUGS, value_weight
+from hmx.sizing.batch import derive_batch, inputs_of
 
 BASE = {"env.id": "pendulum", "algo.bptt_horizon": 16, "algo.num_minibatches": 4}
 

@@ -12,9 +12,9 @@ from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.config.smax_facts import SCENARIOS
 from hmx.env.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.batch_source import read_source
-from hmx.jobs.compute_config import compute_config
 from hmx.records.layout import stem_of
+from hmx.reports.sizes.job import compute_config
+from hmx.reports.sizes.source import read_source
 
 NAME = "gymnax/CartPole-v1"
 BATTLE = "smax/3m"

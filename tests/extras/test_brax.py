@@ -15,11 +15,11 @@ from hmx.env.api_test import check_env
 from hmx.env.physics import importing, make_physics, quiet
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
-from hmx.jobs.compare import compare
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records.layout import RunPaths
+from hmx.reports.compare.job import compare
 from hmx.runs import checkpoint
 from hmx.runs.session import open_session
 

@@ -7,13 +7,13 @@ import pytest
 
 from hmx.config.env_facts import env_facts, facts_known
 from hmx.config.fields import replace
-from hmx.config.memory import count_parameters
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.env.api_test import check_env
 from hmx.env.gymnax import _actions
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
 from hmx.jobs.train import plan
+from hmx.sizing.memory import count_parameters
 
 gymnax = pytest.importorskip("gymnax")
 

@@ -31,10 +31,10 @@ from hmx.env.registry import _measured, make_env
 from hmx.env.smax import make_smax
 from hmx.errors import HmxError
 from hmx.jobs.resume import resume
-from hmx.jobs.score_buffer import dry_run, score_buffer
-from hmx.jobs.score_options import Ask
 from hmx.jobs.train import plan, train
 from hmx.records.layout import find_run
+from hmx.reports.consequence.job import dry_run, score_buffer
+from hmx.reports.consequence.options import Ask
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hmx.jobs.compare import compare as job
+from hmx.reports.compare.job import compare as job
 
 
 def compare(*sides, **more):

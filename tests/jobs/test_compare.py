@@ -14,11 +14,11 @@ from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.compare_scores import Window
-from hmx.jobs.compare_sides import choose
-from hmx.jobs.compare_tasks import EVALUATION, Spec
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import encode
+from hmx.reports.compare.scores import Window
+from hmx.reports.compare.sides import choose
+from hmx.reports.compare.tasks import EVALUATION, Spec
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import RETURN, TINY, flat, make_run, write_metrics
 
-from hmx.analysis.aggregates import Estimate
 from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.compare_tasks import Spec, judge
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.meta import Resume
+from hmx.reports.compare.tasks import Spec, judge
+from hmx.stats.aggregates import Estimate
 
 
 def test_the_same_seed_gives_the_same_numbers(tmp_path):
@@ -76,7 +76,7 @@ def test_losses_that_cannot_be_compared(tmp_path, sides, words):
 
 def test_it_needs_no_jax(good, bad):
     code = (
-        "import sys; from hmx.jobs.compare import compare; "
+        "import sys; from hmx.reports.compare.job import compare; "
         "compare(sys.argv[1:]); sys.exit(bool({'jax', 'flax', 'optax', 'wandb'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code, str(good), str(bad)]).returncode == 0

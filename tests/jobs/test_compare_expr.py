@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs import compare_expr as expr
+from hmx.reports.compare import conditions as expr
 
 FIGURES = {
     "P(A>B)": 0.3,

@@ -14,9 +14,9 @@ from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.compare_scores import Window
-from hmx.jobs.compare_tasks import Spec
 from hmx.records.jsonl import encode
+from hmx.reports.compare.scores import Window
+from hmx.reports.compare.tasks import Spec
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.jobs.compare_read import Seed, Series
-from hmx.jobs.compare_scores import Final, Reached, Window, area, around, curve, final, median, reached
+from hmx.reports.compare.read import Seed, Series
+from hmx.reports.compare.scores import Final, Reached, Window, area, around, curve, final, median, reached
 
 
 def series(values, steps=None, weights=None):

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmx.config import batch, codec, derive
+from hmx.config import codec, derive
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.compute_config import Asks, Source, compute_config, fix, read_source, sweep
+from hmx.reports.sizes.job import Asks, Source, compute_config, fix, read_source, sweep
+from hmx.sizing import batch
 
 FILE = json.loads(gzip.decompress((Path(__file__).parents[1] / "config" / "batch_cases.json.gz").read_bytes()))
 DEFAULTS = read_source()

@@ -16,10 +16,10 @@ from hmx.analysis.spec import GradReport, Spec
 from hmx.config import fields
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.grad_findings import finding, notes, warnings
-from hmx.jobs.grad_json import compare, interval, to_json
-from hmx.jobs.grad_report import grad_report, state_hash
 from hmx.jobs.train import train
+from hmx.reports.gradients.findings import finding, notes, warnings
+from hmx.reports.gradients.job import grad_report, state_hash
+from hmx.reports.gradients.to_json import compare, interval, to_json
 
 SPEC = Spec(groups=4, per_group=4, buckets=2)
 

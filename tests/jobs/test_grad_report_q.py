@@ -17,12 +17,12 @@ from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.env.registry import make_env
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.grad_buffer import open_buffer
-from hmx.jobs.grad_findings import finding, notes, warnings
-from hmx.jobs.grad_report import GradReportResult, grad_report
 from hmx.jobs.grad_training import metrics
 from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
+from hmx.reports.gradients.buffer import open_buffer
+from hmx.reports.gradients.findings import finding, notes, warnings
+from hmx.reports.gradients.job import GradReportResult, grad_report
 from hmx.runs import buffers, checkpoint
 from hmx.runs.session import open_session
 

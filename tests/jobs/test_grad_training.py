@@ -17,12 +17,12 @@ from hmx.config.load import load
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_training
-from hmx.jobs.grad_json import to_json
-from hmx.jobs.grad_report import grad_report
 from hmx.jobs.grad_training import make_reports, spec_of
 from hmx.jobs.resume import apply, resume
 from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
+from hmx.reports.gradients.job import grad_report
+from hmx.reports.gradients.to_json import to_json
 from hmx.runs.session import open_session
 
 PER_BUCKET = {

@@ -20,13 +20,13 @@ from hmx.config import fields
 from hmx.config.schema import Config
 from hmx.env.registry import make_env
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.score_buffer import ScoreResult, dry_run, judge, score_buffer
-from hmx.jobs.score_options import Ask
-from hmx.jobs.score_source import Scene, open_agent
-from hmx.jobs.score_td import fresh_errors
 from hmx.jobs.train import train
 from hmx.records import score_file
 from hmx.records.sealed_arrays import DTYPES
+from hmx.reports.consequence.job import ScoreResult, dry_run, judge, score_buffer
+from hmx.reports.consequence.options import Ask
+from hmx.reports.consequence.source import Scene, open_agent
+from hmx.reports.consequence.td import fresh_errors
 from hmx.runs import buffers
 from hmx.runs.signals import StopNow
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hmx.agents.spread import whole
+from hmx.agents.sharding import whole
 from hmx.agents.types import Algorithm
 from hmx.runs import loop as loops
 from hmx.runs.chunk import Chunk, compile_chunk

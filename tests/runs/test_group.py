@@ -13,8 +13,8 @@ import jax
 import pytest
 
 from hmx.errors import ExitCode, HmxError
-from hmx.runs.group import ALONE, Group
-from hmx.runs.wire import Farewell, Line
+from hmx.runs.cluster.group import ALONE, Group
+from hmx.runs.cluster.transport import Farewell, Line
 
 opened: list[Group | Line] = []
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from hmx.errors import HmxError
-from hmx.runs import joining
-from hmx.runs.group import ALONE, Group
-from hmx.runs.joining import Place, Wanted, join, locate, parse_address
-from hmx.runs.wire import send_hello
+from hmx.runs.cluster import rendezvous as joining
+from hmx.runs.cluster.group import ALONE, Group
+from hmx.runs.cluster.rendezvous import Place, Wanted, join, locate, parse_address
+from hmx.runs.cluster.transport import send_hello
 
 wanted = partial(Wanted, timeout=300.0)
 

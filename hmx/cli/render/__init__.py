@@ -1,0 +1,1 @@
+"""Renderers: a document in, text out."""

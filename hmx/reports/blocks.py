@@ -1,0 +1,194 @@
+"""The document model of reports: a job builds blocks, and each renderer draws every kind of block.
+
+Blocks hold text and plain numbers. They know nothing of terminals, Markdown or HTML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Tone = Literal["plain", "strong", "good", "warning", "bad", "faint"]
+NumberFormat = Literal["number", "percent", "count"]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The title of a section; level 1 is the largest."""
+
+    text: str
+    level: Literal[1, 2] = 1
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """One or more sentences."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        name: header text; a table whose columns all lack a name is drawn without a header.
+        align: `right` for figures, `left` for text.
+        rank: 0 is always shown; in a narrow terminal, columns of the highest rank are left out first.
+        unit: unit of the values, if any.
+    """
+
+    name: str
+    align: Literal["left", "right"] = "right"
+    rank: int = 0
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell with more than text.
+
+    Args:
+        text: what is shown.
+        value: the exact value, for CSV; None takes the text.
+        tone: emphasis.
+        bar: share of 1 that is drawn as a bar after the text.
+        shade: -1 to 1, a background from blue to red in HTML.
+        detail: longer text shown on hover in HTML.
+    """
+
+    text: str
+    value: float | int | str | bool | None = None
+    tone: Tone = "plain"
+    bar: float | None = None
+    shade: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Cells in the order of the columns; a `Row` with a single cell is a heading within the table."""
+
+    cells: tuple[Cell | str, ...]
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows, with an optional title above and a note below."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    title: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis; ends that are None follow from the data."""
+
+    label: str
+    scale: Literal["linear", "log"] = "linear"
+    format: NumberFormat = "number"
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """Named values of a plot; None in `y` breaks a line.
+
+    Args:
+        name: legend text; series of one name share an entry.
+        x: positions; for `bars` in a plot with `categories`, indices of categories.
+        y: heights, as many as `x`.
+        kind: how the values are drawn. Bars that share an `x` are stacked in the order of the series.
+        low: lower ends of a band or of error bars, as many as `x`.
+        high: upper ends.
+        colour: index into the palette, so that one side keeps its colour over a page.
+        labels: hover text per value; empty shows the numbers.
+    """
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float | None, ...]
+    kind: Literal["line", "steps", "dots", "bars"] = "line"
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+    colour: int = 0
+    dashed: bool = False
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A straight line across a plot, such as a threshold, with its label; "diagonal" joins the corners."""
+
+    axis: Literal["x", "y", "diagonal"]
+    at: float = 0.0
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure with one pair of axes.
+
+    Args:
+        title: heading of the figure.
+        x: horizontal axis.
+        y: vertical axis.
+        series: what is drawn; none leaves `caption` alone, which then says why.
+        caption: what the figure shows and how to read it.
+        references: reference lines.
+        categories: names along the x axis instead of numbers.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    caption: str = ""
+    references: tuple[Reference, ...] = ()
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A shape in pixels; x and y are the upper left corner of a rectangle, else the centre; width is a diameter."""
+
+    kind: Literal["rect", "circle", "text"]
+    x: float
+    y: float
+    width: float = 0.0
+    height: float = 0.0
+    fill: str = "#000000"
+    text: str = ""  # content of a text; hover text of the other kinds
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing of a state: shapes where they can be drawn, else `text`, which may have several lines."""
+
+    alt: str
+    text: str
+    width: float = 0.0
+    height: float = 0.0
+    shapes: tuple[Shape, ...] = ()
+
+
+Block = Heading | Paragraph | Table | Plot | Picture
+
+
+@dataclass(frozen=True)
+class Document:
+    """A report, in reading order; the verdict comes first."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+def facts(pairs: tuple[tuple[str, str], ...]) -> Table:
+    """Build a table of names and values without a header."""
+    columns = (Column("", "left"), Column("", "left"))
+    return Table(columns, tuple(Row((Cell(name, tone="faint"), value)) for name, value in pairs))

@@ -1,0 +1,1 @@
+"""The sizes that follow from a configuration."""
