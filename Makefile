@@ -2,26 +2,29 @@
 #
 #   make train    set up .venv, install hmx at pinned versions, train an agent on HackMatrix
 #   make test     the same set-up plus the test tools, then the tests
+#   make test-optimised   all tests, compiled as users compile; before a release and with a new version of JAX
 #   make test-extras   the tests of optional extras, in .venv-extras with these installed
 #   make check    what CI runs: lint, format, types, layers, generated docs, tests
-#   make docs     write man pages, completions and the reference pages anew
+#   make docs     regenerate man pages, completions and the reference pages
 #   make clean    remove .venv, .venv-extras and caches; runs/ stays
 #
 # Variables: PYTHON (interpreter to build the environment with), VENV and VENV_EXTRAS (where they go),
-# ARGS (more options for `make train`, `make test` or `make test-extras`).
+# ARGS (more options for `make train`, `make test` or `make test-extras`), PINS (the file of pinned versions;
+# empty for the newest versions, as in `make test PINS= VENV=.venv-newest`).
 
 VENV ?= .venv
 VENV_EXTRAS ?= .venv-extras
 PYTHON ?= python3
 ARGS ?=
+PINS ?= constraints.txt
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+INSTALL := -m pip -qq --disable-pip-version-check install $(if $(PINS),--constraint $(PINS))
 INSTALLED := $(VENV)/.installed
 INSTALLED_TEST := $(VENV)/.installed-test
 FILES := $(wildcard hmx tests tools benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-extras check static lint format types layers docs docs-current constraints clean
+.PHONY: help install train test test-optimised test-extras check static lint format types layers docs docs-current constraints clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -30,16 +33,16 @@ $(VENV)/.created:
 	@PYTHON="$(PYTHON)" sh tools/make-venv.sh "$(VENV)"
 	@touch $@
 
-$(INSTALLED): $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing hmx and its pinned dependencies into $(VENV) (a few minutes the first time) ..."
-	@$(PIP) install --constraint constraints.txt hatchling editables
-	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable .
+$(INSTALLED): $(VENV)/.created pyproject.toml $(PINS)
+	@echo "Installing hmx and its dependencies into $(VENV) (a few minutes the first time) ..."
+	@$(BIN)/python $(INSTALL) hatchling editables
+	@$(BIN)/python $(INSTALL) --no-build-isolation --editable .
 	@touch $@
 	@echo "Installed. The command is $(BIN)/hmx"
 
 $(INSTALLED_TEST): $(INSTALLED)
 	@echo "Installing the test tools into $(VENV) ..."
-	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[test]'
+	@$(BIN)/python $(INSTALL) --no-build-isolation --editable '.[test]'
 	@touch $@
 
 install: $(INSTALLED)
@@ -51,21 +54,27 @@ train: $(INSTALLED)
 test: $(INSTALLED_TEST)
 	@echo "Testing, on two processes ..."
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@echo "Testing what must be compiled as users compile ..."
+	@XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist worksteal --only-optimised $(ARGS) || test $$? -eq 5
+
+test-optimised: $(INSTALLED_TEST)
+	@echo "Testing, compiled as users compile ..."
+	@XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 $(VENV_EXTRAS)/.created:
 	@PYTHON="$(PYTHON)" sh tools/make-venv.sh "$(VENV_EXTRAS)"
 	@touch $@
 
-$(VENV_EXTRAS)/.installed: $(VENV_EXTRAS)/.created pyproject.toml constraints.txt
+$(VENV_EXTRAS)/.installed: $(VENV_EXTRAS)/.created pyproject.toml $(PINS)
 	@echo "Installing hmx, its extras and the test tools into $(VENV_EXTRAS) (a few minutes the first time) ..."
-	@$(VENV_EXTRAS)/bin/python -m pip -qq --disable-pip-version-check install --constraint constraints.txt hatchling editables
-	@$(VENV_EXTRAS)/bin/python -m pip -qq --disable-pip-version-check install --constraint constraints.txt \
-	  --no-build-isolation --editable '.[gymnax,brax,playground,smax,test,test-extras]'
+	@$(VENV_EXTRAS)/bin/python $(INSTALL) hatchling editables
+	@$(VENV_EXTRAS)/bin/python $(INSTALL) --no-build-isolation --editable '.[gymnax,brax,playground,smax,test,test-extras]'
 	@touch $@
 
 test-extras: $(VENV_EXTRAS)/.installed
 	@echo "Testing: what needs an extra ..."
 	@$(VENV_EXTRAS)/bin/python -m pytest tests/extras $(ARGS)
+	@XLA_FLAGS= $(VENV_EXTRAS)/bin/python -m pytest tests/extras --only-optimised $(ARGS)
 
 check: static test
 	@echo "All checks passed."

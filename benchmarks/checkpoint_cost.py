@@ -24,7 +24,6 @@ import numpy as np
 
 from hmx.config.load import load
 from hmx.runs import checkpoint
-from hmx.runs.checkpoint import About
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.loop import init_state
 from hmx.runs.saving import Saver
@@ -53,7 +52,7 @@ def measure(cfg: Any, updates: int, rounds: int, folder: Path) -> tuple[Times, i
 
         def write() -> None:
             start = time.perf_counter()
-            checkpoint.write(folder, copy, update, cfg.run.keep, About(keep_best=cfg.run.keep_best))
+            checkpoint.write(folder, copy, update, cfg.run.keep, keep_best=cfg.run.keep_best)
             times.write.append(time.perf_counter() - start)
 
         return write

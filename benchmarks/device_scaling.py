@@ -92,7 +92,7 @@ def measure(num_devices: int, rounds: int, sets: list[str]) -> dict[str, Any]:
     start = time.perf_counter()
     chunk = chunks.compile_chunk(session.algorithm, session.abstract, 1, seeds, mesh=mesh)
     compile_s = time.perf_counter() - start
-    state = devices.place(mesh, session.algorithm, init_state(session.algorithm, 0, seeds), seeds)
+    state = devices.put(mesh, session.algorithm, init_state(session.algorithm, 0, seeds), seeds)
     hypers = {name: np.full(1, value, np.float32) for name, value in session.algorithm.hypers(0).items()}
     seconds = []
     for _ in range(rounds + 1):
@@ -110,7 +110,7 @@ def measure(num_devices: int, rounds: int, sets: list[str]) -> dict[str, Any]:
             kind: sum(received(k, size, num_devices) * times for k, size, times in found if k == kind)
             for kind in sorted({kind for kind, _, _ in found})
         },
-        "flops": 2 * weights * session.sizes.batch_size * (1 + 3 * cfg.algo.update_epochs),
+        "flops": 2 * weights * session.sizes.batch_size * (1 + 3 * cfg.ppo.update_epochs),
         "device": jax.devices()[0].device_kind,
     }
 

@@ -1,6 +1,6 @@
 """Sealed archives of arrays for `fuzz_readers.py`: good ones, and their trees put together again with right checksums.
 
-The tree of an archive is `{"header": ..., "members": {name: bytes as Latin-1 text}, "compress": 0}`. Whoever writes a
+The tree of an archive is `{"header": ..., "members": {name: bytes as Latin-1 text}, "compress": 0}`. One who writes a
 hostile file can also seal it, so what a reader meets here has the right seal, CRCs and SHA-256 wherever it can.
 """
 
@@ -16,8 +16,9 @@ from typing import Any
 
 from hmx.config.schema import Config
 from hmx.records import artefact, buffer_file, score_file
-from hmx.records.buffer_header import RECORDS, Header, settings_of
-from hmx.records.sealed_arrays import DTYPES, HEADER, ArrayForm
+from hmx.records.buffer_file import RECORDS, BufferHeader, settings_of
+from hmx.records.score_file import COLUMNS, ScoreHeader
+from hmx.records.sealed_arrays import DTYPES, HEADER, ArrayForm, StoredArray
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LONGEST = 10_000  # characters of a member's name; the format ends at 65,535 bytes
@@ -30,13 +31,13 @@ def good_buffers(folder: Path) -> list[bytes]:
         forms = {name: ArrayForm((size,), dtype) for name, dtype in RECORDS.items()}
         forms["items/obs_t"] = ArrayForm((size, 1, 4), "float32")
         forms["env_states/core"] = ArrayForm((size, 2), "int32")
-        header = Header(
+        header = BufferHeader(
             env="hackmatrix", settings=settings_of(Config()), num_actions=28, num_agents=1, obs_shape=(4,),
             obs_dtype="float32", capacity=8, size=size, position=size, num_added=size, num_envs=1, td_max=2.5,
-            gamma=0.9, run="a-run", update=7, created="2026-01-01T00:00:00Z", arrays=forms,
+            gamma=0.9, run="a-run", update=7, created="2026-01-01T00:00:00Z",
         )  # fmt: skip
         path = folder / "buffer.npz"
-        buffer_file.write(path, header, {name: bytes(range(form.nbytes)) for name, form in forms.items()})
+        buffer_file.write(path, header, _filled(forms))
         found.append(path.read_bytes())
     return found
 
@@ -45,13 +46,21 @@ def good_scores(folder: Path) -> list[bytes]:
     """Finished and unfinished scores."""
     found = []
     for size in (4, 2):
-        body = {"request": "ab" * 32, "size": size, "total": 4, "horizon": 20, "lengths": [3, 9], "seconds": 1.5}
-        forms = {"index": ArrayForm((size,), "int32"), "scores": ArrayForm((size, 2), "float32")}
-        arrays = {name: (form, bytes(range(form.nbytes))) for name, form in forms.items()}
+        header = ScoreHeader(
+            request="ab" * 32, size=size, total=4, horizon=20, lengths=(3, 9), seconds=1.5, compile_seconds=2.0
+        )
+        sizes = {"2": 2, "K": 3, "A": 1}
+        forms = {
+            name: ArrayForm((size, *(sizes[axis] for axis in axes)), dtype) for name, (dtype, axes) in COLUMNS.items()
+        }
         path = folder / "scores.npz"
-        score_file.write(path, body | {"compile_seconds": 2.0}, arrays)
+        score_file.write(path, header, _filled(forms))
         found.append(path.read_bytes())
     return found
+
+
+def _filled(forms: dict[str, ArrayForm]) -> dict[str, StoredArray]:
+    return {name: StoredArray(form, bytes(i % 256 for i in range(form.nbytes))) for name, form in forms.items()}
 
 
 def parse(data: bytes) -> Any:

@@ -109,7 +109,7 @@ def change_tree(draw: random.Random, tree: Any) -> Any:
 
 
 def hostile(draw: random.Random, depth: int = 0) -> Any:
-    """A value nobody asked for."""
+    """Draw an unexpected value."""
     how = draw.randrange(12)
     if how < 5:
         return draw.choice(NUMBERS)

@@ -35,8 +35,8 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.game import scenario
 from hmx.jobs.scenario import read_scenario
-from hmx.records import artefact, buffer_file, buffer_header, checkpoints, jsonl, lock, meta, score_file
-from hmx.records.layout import RunPaths
+from hmx.records import artefact, buffer_file, checkpoints, jsonl, lock, meta, score_file
+from hmx.records.paths import RunPaths
 from hmx.runs import buffers
 
 MAX_MESSAGE = 10_000  # characters
@@ -93,7 +93,7 @@ def read_buffer(path: Path) -> Any:
     if buffer_file.is_buffer(path):
         buffer_file.read_header(path)
     buffer = buffers.load(path)
-    return buffers.named(buffer), buffer_header.differences(buffer.header, Config())
+    return buffers.named(buffer), buffer_file.differences(buffer.header, Config())
 
 
 def read_scores(path: Path) -> Any:
@@ -168,7 +168,9 @@ def make_readers(folder: Path) -> dict[str, Reader]:
     (checkpoint / "arrays.bin").write_bytes(b"arrays")
     leaves = [checkpoints.Leaf("params/w", (3, 4), "float32"), checkpoints.Leaf("key", (), "key<fry>")]
     mark = jsonl.Mark(3, "ab" * 32)
-    checkpoints.write_manifest(checkpoint, 3, 96, "12", "34", leaves, score=1.5, metrics=mark, copies={"run.toml": ""})
+    (checkpoint / "run.toml").write_text("")
+    info = checkpoints.CheckpointInfo(env_steps=96, shape_digest="12", config_digest="34", score=1.5, metrics=mark)
+    checkpoints.write_manifest(checkpoint, 3, leaves, info)
     about = meta.collect("cpu", ["hmx", "train"], "12", "34", "schema = 1\n")
     about = meta.resumed(about, 3, ["hmx", "resume"], {"run.total_steps": (1, 2)}, {"4": "damaged"}, ["a note"])
     rows = [{"schema": 1, "update": n, "seed": 0, "env_steps": 32 * n, "train/x": 0.5, "y": None} for n in range(6)]
@@ -287,9 +289,7 @@ def main() -> int:
     parser.add_argument("--reader", help="only this one")
     parser.add_argument("--keep", type=Path, help="folder for the inputs that were findings")
     parser.add_argument("--seconds", type=float, default=2.0, help="of processor time that one input may take")
-    parser.add_argument(
-        "--mebibytes", type=int, default=2048, help="that all of it may take besides what it starts with"
-    )
+    parser.add_argument("--mebibytes", type=int, default=2048, help="memory that the readers may add")
     args = parser.parse_args()
     signal.signal(signal.SIGALRM, _give_up)
     count = 0

@@ -5,7 +5,7 @@
 Prints the median times of an update and of a report as training makes it, taken turn by turn, and the share of a run
 that reports every 50 updates spends on reporting; then the floating-point operations of one update's gradient steps
 and of one report, the times of its parts, the scratch memory of the compiled gradients by chunk size, and the same
-gradients as one program and backward pass per component, which computes the forward pass anew for each. Operations are
+gradients as one program and backward pass per component, which computes the forward pass again for each. Operations are
 XLA's own count. What a report costs grows with the length of the episodes: with --run the policy is that of a run's
 newest checkpoint, else one that has learned nothing.
 """
@@ -24,17 +24,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.ppo import fit_codec, make_parts, make_ppo, policy_advantage, policy_of, ppo_loss
-from hmx.agents.sequences import take_rows
-from hmx.analysis.buckets import reward_std, split
-from hmx.analysis.components import Group, coefficients, live, ppo_sums
+from hmx.agents.ppo import fit_codec, make_components, make_ppo, policy_advantage, policy_of, ppo_loss
+from hmx.agents.sequences import take_sequences
+from hmx.analysis.buckets import split
+from hmx.analysis.components import GroupBatch, coefficients, live, ppo_sums
 from hmx.analysis.gradients import GroupGradients, gather, layers, make_group_gradients
 from hmx.analysis.measures import Sums, measure
 from hmx.analysis.probe import Probe, group_index, in_parts, make_prober, part_width, play
-from hmx.analysis.report import Place, at_place, make_reporter
+from hmx.analysis.report import GroupRows, at_rows, make_reporter
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.env.registry import make_env
-from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, spec_of
+from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, request_of
 from hmx.runs.loop import seed_state
 from hmx.runs.session import open_session
 from hmx.runs.sources import find
@@ -83,14 +83,14 @@ class Costs:
     def __init__(self, cfg: Config, args: argparse.Namespace, state: Any) -> None:
         env = make_env(cfg.env, cfg.reward)
         self.cfg, self.args = cfg, args
-        self.parts, self.algorithm = make_parts(cfg, env), make_ppo(cfg, env)
+        self.parts, self.algorithm = make_components(cfg, env), make_ppo(cfg, env)
         self.state = jax.jit(self.algorithm.init)(jax.random.key(0)) if state is None else state
         # not donated, so that the state can be used again
         self.update = jax.jit(self.algorithm.update)
-        spec = dataclasses.replace(
-            spec_of(cfg), groups=args.groups, per_group=args.per_group, max_length=args.max_length
+        request = dataclasses.replace(
+            request_of(cfg), groups=args.groups, per_group=args.per_group, max_length=args.max_length
         )
-        self.reporter = make_reporter(cfg, env, spec)
+        self.reporter = make_reporter(cfg, env, request)
         self.hypers = {name: jnp.float32(value) for name, value in self.algorithm.hypers(0).items()}
         self.prober = make_prober(
             env, partial(policy_of, self.parts), self.parts.net, num_groups=args.groups, per_group=args.per_group,
@@ -98,21 +98,24 @@ class Costs:
         )  # fmt: skip
         self.probe = self.play()
         self.params, self.stats = jax.jit(partial(fit_codec, self.parts))(self.state, self.probe.batch)
-        advantage = policy_advantage(cfg.algo, self.probe.batch, jnp.ones_like(self.probe.batch.advantage))
+        advantage = policy_advantage(cfg, self.probe.batch, jnp.ones_like(self.probe.batch.advantage))
         width = part_width(self.probe.batch, args.groups)
         index, real, self.owner = in_parts(*group_index(self.probe.batch, self.probe.group, args.groups), width)
-        self.places, self.whole = Place(index, real), Group(self.probe.batch._replace(advantage=advantage), None)
+        self.places, self.whole = (
+            GroupRows(index, real),
+            GroupBatch(self.probe.batch._replace(advantage=advantage), None),
+        )
         each = (np.asarray(self.probe.batch.weight, np.float64).sum(0)[index] * real).sum(1)
         self.steps = np.bincount(self.owner, each, args.groups)
         self.num_places = index.size * self.parts.horizon
         self.num_params = sum(leaf.size for leaf in jax.tree.leaves(self.params))
-        sums, there = at_place(ppo_sums(self.parts, "analytic")), live("analytic", False)
+        sums, there = at_rows(ppo_sums(self.parts, "analytic")), live("analytic", False)
         self.several = make_group_gradients(sums, there)
         self.apart = [make_group_gradients(only(sums, c)) for c, alive in enumerate(there) if alive]
 
     def play(self) -> Probe:
         """The probe rollout."""
-        return play(self.prober, self.state, jax.random.key(1), self.cfg.algo, self.parts.horizon)
+        return play(self.prober, self.state, jax.random.key(1), self.cfg, self.parts.horizon)
 
     def gradients(self, several: Callable[..., Any]) -> GroupGradients:
         """The gradients of all groups."""
@@ -138,8 +141,8 @@ class Costs:
         """Median seconds of each part of a report, and of a program per component."""
         found = self.gradients(self.several)
         sums = Sums(found.losses, found.grads, self.steps, np.full(self.args.groups, float(self.args.per_group)))
-        coefs = coefficients(self.cfg.algo.vf_coef, self.algorithm.hypers(0), 0.0)
-        buckets = split(reward_std(self.probe.returns), 4)
+        coefs = coefficients(self.cfg.ppo.vf_coef, self.algorithm.hypers(0), 0.0)
+        buckets = split(self.probe.episodes.reward_std, 4)
         work: dict[str, Callable[[], Any]] = {
             "probe": lambda: self.play().batch,
             "gradients": lambda: self.gradients(self.several).grads,
@@ -155,15 +158,15 @@ class Costs:
 
     def operations(self) -> tuple[float, float, float]:
         """Of an update's gradient steps, of a report, and of one with a program per component."""
-        algo = self.cfg.algo
-        num_rows = self.cfg.env.num_envs * algo.num_steps // self.parts.horizon // algo.num_minibatches
-        rows = jax.eval_shape(lambda: take_rows(self.probe.batch, jnp.arange(num_rows), jnp.ones(num_rows)))
+        algo, ppo = self.cfg.algo, self.cfg.ppo
+        num_rows = self.cfg.env.num_envs * algo.num_steps // self.parts.horizon // ppo.num_minibatches
+        rows = jax.eval_shape(lambda: take_sequences(self.probe.batch, jnp.arange(num_rows), jnp.ones(num_rows)))
         gradient = jax.jit(jax.grad(partial(ppo_loss, self.parts), has_aux=True))
         step = gradient.lower(self.params, self.stats, self.hypers, rows).compile()
         calls = -(-len(self.owner) // self.args.chunk)
         together = flops(self.compiled(self.several, self.args.chunk)) * calls
         apart = sum(flops(self.compiled(one, self.args.chunk)) for one in self.apart) * calls
-        return flops(step) * algo.update_epochs * algo.num_minibatches, together, apart
+        return flops(step) * self.cfg.ppo.update_epochs * self.cfg.ppo.num_minibatches, together, apart
 
 
 def main() -> None:

@@ -25,13 +25,13 @@ from typing import Any
 
 from hmx.config.codec import to_toml
 from hmx.config.load import load
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import ExitCode
 from hmx.records import checkpoints as records
-from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 
 BATCH = 16  # environment steps of an update
-CLOCK = {"wall_time", "train/steps_per_sec"}
+CLOCK = {"run", "elapsed", "wall_time", "train/steps_per_sec"}
 _LIFE = 600.0  # seconds a process may take before the harness calls it hung
 
 
@@ -45,7 +45,7 @@ class Tally:
 
     kills: int = 0
     while_saving: int = 0  # a checkpoint was half-written
-    before_checkpoint: int = 0  # there was none yet, and the run began anew
+    before_checkpoint: int = 0  # there was none yet, and the run started again
     torn_lines: int = 0  # metrics.jsonl ended in the middle of a line
     replayed: int = 0  # updates that had to be done again
     runs: int = 0  # that ended like the reference
@@ -68,7 +68,8 @@ def config(root: Path, name: str, updates: int) -> Config:
         ),
         env=EnvConfig(id="corridor", num_envs=4, max_steps=20),
         net=NetConfig(kind="mlp", hidden=(8,)),
-        algo=AlgoConfig(num_steps=4, update_epochs=1, num_minibatches=2),
+        algo=AlgoConfig(num_steps=4),
+        ppo=PpoConfig(update_epochs=1, num_minibatches=2),
     )
 
 

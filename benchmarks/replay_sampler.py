@@ -19,7 +19,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hmx.replay import Options, forest, make_replay
+from hmx.config.schema import ReplayConfig
+from hmx.replay import forest, make_replay
 
 Array = jax.Array
 Step = Callable[[Any, Array], tuple[Any, Array]]
@@ -44,7 +45,7 @@ def ours(leaves: Array, batch: int) -> tuple[Any, Step]:
 
 
 def binary(leaves: Array, batch: int) -> tuple[Any, Step]:
-    """Two children to a node, one float32 number per draw, sums computed anew on the way up."""
+    """Build a binary tree that draws with one float32 number and recomputes sums on the way up."""
     depth = (leaves.shape[0] - 1).bit_length()
     levels = [jnp.pad(leaves, (0, 2**depth - leaves.shape[0]))]
     while levels[0].shape[0] > 1:
@@ -95,7 +96,7 @@ def whole(mixing: str) -> Callable[[Array, int], tuple[Any, Step]]:
 
     def make(leaves: Array, batch: int) -> tuple[Any, Step]:
         capacity = leaves.shape[0]
-        replay = make_replay(capacity, capacity, Options(mixing=mixing))
+        replay = make_replay(capacity, capacity, ReplayConfig(mixing=mixing))
 
         @jax.jit
         def fill(leaves: Array) -> Any:

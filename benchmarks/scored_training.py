@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.q_scoring import score_options
+from hmx.config.derive import first_learning_update, scored_per_pass
 from hmx.config.load import load
-from hmx.config.q_rules import first_learning_update, scored_per_pass
 from hmx.config.schema import Config
 from hmx.runs.loop import init_state
 from hmx.runs.session import Session, open_session

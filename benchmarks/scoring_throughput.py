@@ -6,7 +6,7 @@ Both play at random, with one random word per environment and step for the choic
 environments: positions x actions x rollouts. `stepping` is a compiled loop over steps from freshly reset games.
 `scoring` tries the actions in those games and plays on for as many steps, with keys of its own for each rollout,
 returns, and distances. Printed are steps a second (median, lowest and highest of the rounds, which take turns), and the
-ratio of the medians. Steps of rollouts whose episode is over count like any other: so long as one goes on, all do.
+ratio of the medians. Steps of rollouts whose episode is over count like any other: so long as one continues, all do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.hackmatrix import make_hackmatrix
 from hmx.env.protocol import Env
-from hmx.scoring import Options, Policy, Positions, env_steps, make_scorer
+from hmx.scoring import Continuation, Positions, ScoreOptions, env_steps, make_scorer
 
 Array = jax.Array
 
@@ -64,10 +64,11 @@ def main() -> None:
 
     env = make_hackmatrix(EnvConfig(), RewardWeights())
     num_envs = args.positions * args.actions * args.rollouts
-    options = Options(
-        actions="sampled", num_actions=args.actions - 1, rollouts=args.rollouts, horizon=args.steps, gamma=1.0
-    )
-    score = make_scorer(env, Policy(random_legal), options)
+    options = ScoreOptions(
+        actions="sampled", num_actions=args.actions - 1, rollouts=args.rollouts, horizon=args.steps, bootstrap=False,
+        gamma=1.0, team_reward="mean",
+    )  # fmt: skip
+    score = make_scorer(env, Continuation(random_legal), options)
     loop = stepping(env, num_envs, args.steps)
     reset = jax.jit(env.reset)
     carry = reset(jax.random.split(jax.random.key(0), num_envs))

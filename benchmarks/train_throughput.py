@@ -71,9 +71,9 @@ def main() -> None:
     seconds = timed(update, state, hypers, rounds=args.rounds)
     acting = jax.jit(lambda s, key: algorithm.act(s, s.carry, s.obs, s.legal, s.reset, key))
     act = timed(acting, state, jax.random.key(1), rounds=args.rounds)
-    cells = jax.eval_shape(env.spec.cells, state.obs)[1].shape[-2] if env.spec.cells else 1
+    cells = jax.eval_shape(env.spec.cells, state.actors.obs)[1].shape[-2] if env.spec.cells else 1
     forward = layer_work(state.params, cells)
-    work = samples * forward * (1 + 3 * cfg.algo.update_epochs)  # a backward pass is two forward ones
+    work = samples * forward * (1 + 3 * cfg.ppo.update_epochs)  # a backward pass is two forward ones
     ceiling = matrix_speed(args.rounds)
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {args.num_envs} x {args.num_steps} steps an update")
     print(f"update             {samples / seconds:>12,.0f} steps/s   (compiled in {compile_s:.1f} s)")

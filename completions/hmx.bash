@@ -7,9 +7,9 @@ _hmx_completion() {
     COMPREPLY=( $( env COMP_WORDS="${words[*]}" \
                    COMP_CWORD=$(( ${#words[@]} - 1 )) \
                    _HMX_COMPLETE=complete_bash "$1" ) )
-    # What is offered replaces the part behind the equals sign only.
+    # A candidate replaces only the part behind the equals sign.
     [[ $current == *=* && $COMP_WORDBREAKS == *=* ]] && COMPREPLY=( "${COMPREPLY[@]#*=}" )
-    # `--set algo.gamma=` goes on without a space.
+    # The value of `--set algo.gamma=` follows without a space.
     [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2> /dev/null
     return 0
 }

@@ -1,4 +1,4 @@
-"""What a user is told when something cannot be done, and the exit code that goes with it."""
+"""Errors of the user: a message, a hint, and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records that travel between floors: what an environment returns, what a rollout stores, how metrics add up.
+"""Records that travel between layers: steps of environments, transitions of rollouts, and metrics.
 
 Axes are `[T, E, A, ...]`: time, environment, agent.
 """
@@ -9,17 +9,19 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
+Scalar = float | np.floating[Any] | Array
 Key = jax.Array
 
 
 class Timestep(NamedTuple):
-    """What the agents see after a step (or a reset) of `E` environments.
+    """The result of a step (or a reset) of `E` environments.
 
     `obs` and `legal` belong to the state the next action is taken in: after an episode's end they are
     the first of the next episode. `final_obs` is the true last observation of the step's own episode,
-    and equals `obs` where the episode goes on. `final_legal` is what would be legal in the state of `final_obs`
+    and equals `obs` where the episode continues. `final_legal` are the legal actions in the state of `final_obs`
     where the episode was truncated, and equals `legal` everywhere else.
     """
 
@@ -29,7 +31,7 @@ class Timestep(NamedTuple):
     final_legal: Array  # [E, A, num_actions] bool, at least one true
     reward: Array  # [E, A] float32
     terminated: Array  # [E] bool: the episode ended by its own rules
-    truncated: Array  # [E] bool: cut by the step limit, never together with terminated
+    truncated: Array  # [E] bool: ended by the step limit, never together with terminated
     agent_done: Array  # [E, A] bool: the agent's part ended by the rules; all true exactly where terminated
     terms: dict[str, Array]  # reward term -> [E] float32; they sum to the reward summed over agents
     info: dict[str, Array]  # what else the environment reports, [E, ...]
@@ -47,9 +49,9 @@ class Transition(NamedTuple):
     value_t: Array  # [..., A] float32, in reward units
     reward_tp1: Array  # [..., A] float32
     terminated_tp1: Array  # [..., A] bool: the agent's part of the episode ended by the rules
-    truncated_tp1: Array  # [..., A] bool: it was cut by the step limit
-    value_final_tp1: Array  # [..., A] float32: value of `final_obs` where the episode was cut (or asked for), else 0
-    final_obs_tp1: Any = ()  # [..., A, *obs_shape]: `final_obs`, where the learner asked for it
+    truncated_tp1: Array  # [..., A] bool: the step limit truncated it
+    value_final_tp1: Array  # [..., A] float32: value of `final_obs` where truncated (or requested), else 0
+    final_obs_tp1: Array | None = None  # [..., A, *obs_shape]: `final_obs`, where the learner asked for it
 
 
 class Mean(NamedTuple):

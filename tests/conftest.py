@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,12 +34,11 @@ os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_cache_home / "hmx-tests" / f"jax-{_machine()}")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-# Compiling is what the tests spend most of their time on: it takes a fifth without LLVM's optimisation and without the
-# newer way to emit fusions. `XLA_FLAGS= make test` compiles everything as users do.
+# Tests spend most of their time on compiling: it takes a fifth without LLVM's optimisation and without the newer way to
+# emit fusions. With `XLA_FLAGS=` in the environment everything is compiled as users do.
 _QUICK = (
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
-_AS_USERS = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
 if importlib.metadata.version("jaxlib").startswith("0.10."):  # XLA ends the process over a flag that it does not know
     os.environ.setdefault("XLA_FLAGS", _QUICK)
 
@@ -63,26 +61,31 @@ settings.register_profile(
 )
 settings.load_profile("hmx")
 
-
-def _compile(as_users: bool) -> None:
-    """Sets how this process compiles from now on, and forgets what it compiled otherwise."""
-    from jax._src import compiler  # options of one `jax.jit` are public, those of all are not
-
-    plain = getattr(compiler.get_compile_options, "__wrapped__", compiler.get_compile_options)
-    if as_users == (compiler.get_compile_options is not plain):
-        return
-
-    @functools.wraps(plain)
-    def optimising(*args: Any, env_options_overrides: Any = None, **more: Any) -> Any:
-        return plain(*args, env_options_overrides={**_AS_USERS, **(env_options_overrides or {})}, **more)
-
-    compiler.get_compile_options = optimising if as_users else plain
-    sys.modules["jax"].clear_caches()
+# Functions of the numeric packages check the types and shapes of their arguments. Before anything imports them.
+_tests = str(Path(__file__).parent)
+if _tests not in sys.path:
+    sys.path.insert(0, _tests)
+importlib.import_module("shape_checks").install()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test marked `optimised` and its fixtures compile as users do, in this process."""
-    as_users = item.get_closest_marker("optimised") is not None
-    if os.environ.get("XLA_FLAGS") == _QUICK and (as_users or "jax" in sys.modules):
-        _compile(as_users)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--only-optimised`, which `make test` runs in a process of its own with `XLA_FLAGS` empty."""
+    parser.addoption("--only-optimised", action="store_true", help="Run only the tests marked `optimised`.")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests marked `optimised` in a process that compiles with less optimisation."""
+    optimised = [item for item in items if item.get_closest_marker("optimised") is not None]
+    if config.getoption("only_optimised"):
+        config.hook.pytest_deselected(items=[item for item in items if item not in optimised])
+        items[:] = optimised
+    if os.environ.get("XLA_FLAGS") == _QUICK:
+        for item in optimised:
+            item.add_marker(pytest.mark.skip(reason="needs XLA_FLAGS= (`make test` runs it separately)"))
+
+
+@pytest.fixture(scope="session")
+def fingerprint() -> dict[str, str]:
+    """What the bits of a result depend on besides the code: the processor, the compiler and its flags."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    return {"machine": _machine(), "jaxlib": importlib.metadata.version("jaxlib"), "xla_flags": flags}

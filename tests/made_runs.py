@@ -14,8 +14,8 @@ from hmx.records import atomic
 from hmx.records import meta as metas
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import MetricsWriter
-from hmx.records.layout import EVALUATION, RunPaths
 from hmx.records.meta import Meta, Resume
+from hmx.records.paths import EVALUATION, RunPaths
 
 STEPS = 256  # per update
 CREATED = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -23,7 +23,7 @@ RETURN = "train/mean_episode_return"
 
 TINY = {
     "env.id": "corridor", "env.num_envs": 16, "env.max_steps": 100, "net.hidden": (8,), "algo.num_steps": 16,
-    "algo.num_minibatches": 4, "algo.learning_rate": 3e-3, "algo.gamma": 0.99, "run.eval_episodes": 100,
+    "ppo.num_minibatches": 4, "algo.learning_rate": 3e-3, "algo.gamma": 0.99, "run.eval_episodes": 100,
 }  # fmt: skip
 
 

@@ -1,28 +1,41 @@
-"""The picture of docs/compare.md: learning curves over steps, from what `hmx compare --json` prints.
+"""Draw the picture of docs/compare.md: the learning curves of the first environment.
 
-hmx compare A B --json > found.json
-python tools/compare_picture.py found.json > docs/img/compare.svg
+python tools/compare_picture.py SIDE SIDE ... > docs/img/compare.svg
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hmx.cli import compare_html
+from hmx.cli.render import plots, svg
+from hmx.cli.render.html import _LIGHT as COLOURS
+from hmx.reports.blocks import Aside, Document, Plot
+from hmx.reports.compare.document import document
+from hmx.reports.compare.job import compare
+from hmx.reports.compare.request import CompareRequest
+
+_LEGEND, _SPACE = 24.0, 110.0  # pixels: height, and width of a name
 
 
-def picture(found: dict[str, Any]) -> str:
-    """The curves of the first environment, as a file of their own."""
-    drawing = compare_html.drawings(found["tasks"][0], found)[0].svg
-    head, _, rest = drawing.partition(">")
+def picture(report: Document) -> str:
+    """Return the first plot as an SVG file with its legend."""
+    asides = [block for block in report.blocks if isinstance(block, Aside)]
+    plot = next(block for aside in asides for block in aside.blocks if isinstance(block, Plot))
+    names = [
+        svg.words(20 + i * _SPACE, 16, series.name, size=13, colour=plots.colour(series))
+        for i, series in enumerate(plot.series)
+    ]
+    drawn = plots.drawing(plot).replace("<svg ", f'<svg y="{_LEGEND:.0f}" ', 1)
+    size = [float(part) for part in drawn.partition('viewBox="')[2].partition('"')[0].split()[2:]]
     ground = '<rect width="100%" height="100%" fill="#fff"/>'
-    return f'{head} xmlns="http://www.w3.org/2000/svg">{ground}{rest}\n'
+    whole = svg.figure(
+        size[0], size[1] + _LEGEND, [f"<style>:root {{{COLOURS}}}</style>", ground, *names, drawn], plot.title
+    )
+    return whole.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(picture(json.loads(Path(sys.argv[1]).read_text("utf-8"))))
+    sys.stdout.write(picture(document(compare(CompareRequest(sides=tuple(sys.argv[1:]))))))

@@ -1,10 +1,8 @@
-"""Completion scripts for bash, zsh and fish."""
+"""Generate completion scripts for bash, zsh and fish; each calls the program as typed, such as `.venv/bin/hmx`."""
 
 from __future__ import annotations
 
-from typer.completion import get_completion_script
-
-# Bash cuts words at equals signs, so that the values of `--set key=value` need the line itself.
+# Bash splits words at equals signs, so the values of `--set key=value` need the line itself.
 BASH = r"""_hmx_completion() {
     local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} words current
     read -ra words <<< "$line"
@@ -14,9 +12,9 @@ BASH = r"""_hmx_completion() {
     COMPREPLY=( $( env COMP_WORDS="${words[*]}" \
                    COMP_CWORD=$(( ${#words[@]} - 1 )) \
                    _HMX_COMPLETE=complete_bash "$1" ) )
-    # What is offered replaces the part behind the equals sign only.
+    # A candidate replaces only the part behind the equals sign.
     [[ $current == *=* && $COMP_WORDBREAKS == *=* ]] && COMPREPLY=( "${COMPREPLY[@]#*=}" )
-    # `--set algo.gamma=` goes on without a space.
+    # The value of `--set algo.gamma=` follows without a space.
     [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2> /dev/null
     return 0
 }
@@ -24,15 +22,32 @@ BASH = r"""_hmx_completion() {
 complete -o default -F _hmx_completion hmx
 """
 
-# The file is sourced by the first Tab: without this line that Tab would only define the function.
-FIRST_TAB = '\n[[ "$funcstack[1]" == _hmx ]] && _hmx_completion "$@"\n'
+# The program prints a candidate a line as it does for fish: the value, a tab, and what it means.
+ZSH = r"""#compdef hmx
+local -a found
+local suffix=" "
+found=( ${(f)"$(_TYPER_COMPLETE_ARGS="${words[1,CURRENT]}" _TYPER_COMPLETE_FISH_ACTION=get-args \
+    _HMX_COMPLETE=complete_fish ${~words[1]})"} )
+(( $#found )) || { _files; return }
+# The value of `--set algo.gamma=` follows without a space.
+[[ ${found[1]%%$'\t'*} == *= ]] && suffix=""
+found=( "${(@)found//:/\\:}" )
+found=( "${(@)found/$'\t'/:}" )
+_describe value found -S "$suffix"
+"""
+
+FISH = r"""function __hmx_completion
+    set -lx _HMX_COMPLETE complete_fish
+    set -lx _TYPER_COMPLETE_FISH_ACTION $argv[1]
+    set -lx _TYPER_COMPLETE_ARGS (commandline -cp)
+    set -l words (commandline -opc)
+    $words[1]
+end
+
+complete --command hmx --no-files --arguments '(__hmx_completion get-args)' --condition '__hmx_completion is-args'
+"""
 
 
 def scripts() -> dict[str, str]:
-    """File name -> script."""
-    return {"hmx.bash": BASH, "_hmx": _typer("zsh") + FIRST_TAB, "hmx.fish": _typer("fish")}
-
-
-def _typer(shell: str) -> str:
-    script = get_completion_script(prog_name="hmx", complete_var="_HMX_COMPLETE", shell=shell)
-    return script.strip() + "\n"
+    """Return the script of each file name."""
+    return {"hmx.bash": BASH, "_hmx": ZSH, "hmx.fish": FISH}

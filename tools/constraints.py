@@ -1,4 +1,4 @@
-"""Writes constraints.txt anew: the installed version of all that hmx, its extras and its test tools depend on."""
+"""Rewrite constraints.txt: the installed version of everything hmx, its extras and its test tools depend on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
-    """Keeps the comment at the top of the file."""
+    """Write the pins, below the comment at the top of the file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     roots = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     path = ROOT / "constraints.txt"
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def pins(roots: list[str]) -> list[str]:
-    """`name==version` of the closure of these requirements, sorted by name."""
+    """Return `name==version` for these requirements and all that they require, sorted by name."""
     found: dict[str, str] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     todo = [Requirement(line) for line in roots]

@@ -1,7 +1,7 @@
-"""Writes everything that is derived from the code: man pages, completions and the reference pages under docs/.
+"""Generate everything that is derived from the code: man pages, completions and the reference pages in docs/.
 
 python tools/docs.py           write them
-python tools/docs.py --check   say which are out of date, and fail if any is
+python tools/docs.py --check   list those that are out of date, and fail if there are any
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ os.environ.update(COLUMNS="100", NO_COLOR="1", TERM="dumb")
 
 
 def generate() -> dict[str, str]:
-    """Path below the root -> text, for every generated file."""
+    """Return the text of every generated file, by path below the root."""
     import completions
     import manpages
     import reference
@@ -32,14 +32,14 @@ def generate() -> dict[str, str]:
 
 
 def stale(files: dict[str, str]) -> list[str]:
-    """What differs from the files on disk, and generated files that nothing generates any more."""
+    """Return the files that differ from those on disk, and those that are not generated any more."""
     different = [name for name, text in files.items() if _read(ROOT / name) != text]
     orphans = [f"man/{path.name}" for path in sorted((ROOT / "man").glob("*.1")) if f"man/{path.name}" not in files]
     return different + orphans
 
 
 def main(words: list[str]) -> int:
-    """Writes or checks; returns the exit code."""
+    """Write or check the files; return the exit code."""
     files = generate()
     old = stale(files)
     if words == ["--check"]:

@@ -1,51 +1,72 @@
-"""The pictures of docs/grad-report.md: gradient reports side by side.
+"""Draw the pictures of docs/grad-report.md: the plots of several checkpoints side by side.
 
-hmx grad-report RUN --checkpoint 4 --crossfit --json > at-4.json    (and so on)
-python tools/grad_picture.py at-4.json at-32.json at-60.json > docs/img/grad-report.svg
+python tools/grad_picture.py RUN 4 32 60 > docs/img/grad-report.svg
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hmx.cli import grad_plot
-from hmx.cli.console import short
-from hmx.cli.render import svg
+from hmx.cli.render import plots, svg
+from hmx.cli.render.html import LIGHT
+from hmx.reports.blocks import Plot
+from hmx.reports.gradients.figures import by_bucket
+from hmx.reports.gradients.findings import CheckpointReport
+from hmx.reports.gradients.job import grad_report
+from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.quantities import number, short, signed
 
-_WIDTH, _TOP, _GAP = 540, 40, 24
+WIDTH, HEIGHT, TOP = 490, 350, 36
 
 
-def picture(reports: list[dict[str, Any]]) -> str:
-    """A column per report: norms by bucket, shares in the update, and norms against what the buckets were ranked by."""
-    parts, bottom = [], 0.0
-    for i, report in enumerate(reports):
-        point, left, top = report["checkpoint"], i * _WIDTH + 10, float(_TOP)
-        replay = report["all"]["replay"]
-        mean = f"TD error {replay['td_error']:.2g}" if replay else f"return {report['all']['return_mean']:+.2f}"
-        title = f"update {point['update']}, {short(point['env_steps'])} steps, mean {mean}"
-        parts.append(svg.words(left + 64, 24, title, size=15))
-        shares = grad_plot.stacked if len(report["coefs"]) > 1 else grad_plot.origins
-        for drawing in (grad_plot.norms(report), shares(report), grad_plot.slopes(report)):
-            parts.append(drawing.replace("<svg ", f'<svg x="{left}" y="{top:.0f}" ', 1))
-            size = re.search(r'height="(\d+)"', drawing)
-            top += float(size[1] if size else 0) + _GAP
-        bottom = max(bottom, top)
-    whole = svg.figure(len(reports) * _WIDTH, bottom, parts, "gradient reports at several points of training")
-    ground = f'<rect width="{len(reports) * _WIDTH}" height="{bottom:.0f}" fill="#fff"/>'
+def column(report: CheckpointReport, left: float) -> list[str]:
+    """Draw the plots of a checkpoint below each other."""
+    whole = report.whole
+    mean = f"TD error {number(whole.td_error)}" if report.replay else f"return {signed(whole.return_mean)}"
+    title = f"update {report.update}, {short(report.env_steps)} steps, mean {mean}"
+    parts = [svg.words(left + 20, 24, title, size=15)]
+    for i, plot in enumerate(by_bucket(report)):
+        parts += figure(plot, left, TOP + i * HEIGHT)
+    return parts
+
+
+def figure(plot: Plot, left: float, top: float) -> list[str]:
+    """Draw a plot with its title and legend."""
+    parts = [svg.words(left + 20, top + 18, plot.title, size=13)]
+    x = left + 20.0
+    for name, series in {series.name: series for series in plot.series}.items():
+        parts += [placed(plots.swatch(series), x, top + 26), svg.words(x + 22, top + 36, name)]
+        x += 34 + 6.5 * len(name)
+    return [*parts, placed(plots.drawing(plot), left, top + 44)] if plots.has_values(plot) else parts
+
+
+def placed(drawing: str, x: float, y: float) -> str:
+    """Move a drawing."""
+    return re.sub("<svg ", f'<svg x="{x:.0f}" y="{y:.0f}" ', drawing, count=1)
+
+
+def picture(reports: list[CheckpointReport]) -> str:
+    """Return a file with a column per report."""
+    width, height = len(reports) * WIDTH, TOP + 3 * HEIGHT
+    parts = [part for i, report in enumerate(reports) for part in column(report, i * WIDTH)]
+    whole = svg.figure(width, height, parts, "gradient reports at several points of training")
     head, _, rest = whole.partition(">")
-    return f'{head} xmlns="http://www.w3.org/2000/svg">{ground}{rest}\n'
-
-
-def main(paths: list[str]) -> None:
-    """Draws the newest report of each file."""
-    sys.stdout.write(picture([json.loads(Path(path).read_text(encoding="utf-8"))["reports"][-1] for path in paths]))
+    style = f"<style>svg {{ {LIGHT} }}</style><rect width='{width}' height='{height}' fill='#fff'/>"
+    return f'{head} xmlns="http://www.w3.org/2000/svg">{style}{rest}\n'
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("updates", type=int, nargs="+", help="checkpoints")
+    parser.add_argument("--replay", action="store_true", help="stored transitions instead of episodes")
+    args = parser.parse_args()
+    requests = [
+        GradReportRequest(checkpoint=update, replay=args.replay, crossfit=not args.replay) for update in args.updates
+    ]
+    sys.stdout.write(picture([grad_report(args.run, request).reports[0] for request in requests]))

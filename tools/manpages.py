@@ -1,43 +1,60 @@
-"""Man pages from the command tree."""
+"""Generate man pages from the command tree."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from hmx.cli.app import app
+from hmx.cli.boundary import Command
 from hmx.cli.version import version
 from hmx.errors import ExitCode
 
 EXIT_STATUS = {
-    ExitCode.OK: "Done.",
-    ExitCode.UNEXPECTED: "Something unexpected; the message names a crash report.",
+    ExitCode.OK: "Success.",
+    ExitCode.UNEXPECTED: "An unexpected error; the message names a crash report.",
     ExitCode.USAGE: "A wrong option, or a configuration that cannot run.",
     ExitCode.ARTEFACT: "A run, checkpoint or other file is missing, damaged, incompatible or cannot be written.",
-    ExitCode.CHECK_FAILED: "A check that was asked for failed.",
-    ExitCode.SIGINT: "Interrupted by Ctrl-C, after a checkpoint where there was something to save.",
-    ExitCode.SIGTERM: "Ended by SIGTERM, likewise.",
+    ExitCode.CHECK_FAILED: "A check that the command line asks for failed.",
+    ExitCode.SIGINT: "Interrupted by Ctrl-C; a training saves a checkpoint first.",
+    ExitCode.SIGTERM: "Ended by SIGTERM; a training saves a checkpoint first.",
+}
+ENVIRONMENT = {
+    "HMX_SECTION_KEY": "A key of the configuration, such as HMX_ALGO_GAMMA=0.995; options override it.",
+    "HMX_CACHE_DIR": "Folder of compiled programs.",
+    "NO_COLOR": "Print no colours.",
+    "FORCE_COLOR": "Print colours even if the output is not a terminal.",
+}
+FILES = {
+    "runs/NAME/": "The folder of a run.",
+    "runs/NAME/run.toml": "Its configuration, which hmx train --config accepts.",
+    "runs/NAME/meta.json": "Its versions, devices, command lines and state.",
+    "runs/NAME/metrics.jsonl": "Its metrics, one line per update and seed.",
+    "runs/NAME/checkpoints/": "Its checkpoints, each named after its update.",
+    "runs/NAME/reports/": "Its evaluations and other reports.",
+    "~/.cache/hmx/jax/": "Compiled programs, unless HMX_CACHE_DIR names another folder; safe to delete.",
 }
 
 
 def pages(changelog: Path) -> dict[str, str]:
-    """Name -> roff source, `hmx` and one page per command."""
+    """Return the roff source of each page: `hmx`, and one page per command."""
     root: Any = typer.main.get_command(app)
     date = release_date(changelog.read_text(encoding="utf-8"))
     ctx = root.make_context("hmx", ["--help"], resilient_parsing=True)
-    result = {"hmx": _page("hmx", root, ctx, date, commands=root.commands)}
+    names = ["hmx", *(f"hmx-{name}" for name in root.commands)]
+    result = {"hmx": _page("hmx", root, ctx, date, names)}
     for name, command, sub in members(root, ctx):
-        result[f"hmx-{name}"] = _page(f"hmx-{name}", command, sub, date, commands={})
+        result[f"hmx-{name}"] = _page(f"hmx-{name}", command, sub, date, names)
     return result
 
 
 def release_date(changelog: str) -> str:
-    """The date of the newest release: pages must not change with the clock."""
+    """Return the date of the newest release: pages must not change with the clock."""
     found = re.search(r"^## \[\d[^]]*\] - (\d{4}-\d\d-\d\d)$", changelog, re.MULTILINE)
     if found is None:
         raise ValueError("the changelog has no release with a date")
@@ -45,90 +62,85 @@ def release_date(changelog: str) -> str:
 
 
 def roff(text: str) -> str:
-    """Text that roff prints as it is, in short lines."""
+    """Write a text so that roff prints it unchanged, in short lines."""
     text = textwrap.fill(text, 70, break_on_hyphens=False, break_long_words=False)
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", text, flags=re.MULTILINE)
 
 
 def options(command: Any, ctx: Any) -> Iterator[tuple[str, str]]:
-    """Every visible option and argument: how it is written, and its help."""
+    """Yield the spelling and the help of every visible option and argument."""
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
         if record is not None:
-            name = re.sub(r"\s*<[^>]*>$", "", record[0]).strip()
-            yield name, re.sub(r"\s*\[(required|default: [^]]*)\]$", "", record[1]).strip()
-
-
-def _page(name: str, command: Any, ctx: Any, date: str, commands: dict[str, Any]) -> str:
-    help_text = (command.help or "").strip()
-    first, _, rest = help_text.partition("\n\n")
-    lines = [
-        f'.TH {roff(name.upper())} 1 "{date}" "hmx {version()}" "hmx manual"',
-        ".SH NAME",
-        f"{roff(name)} \\- {roff(first.rstrip('.'))}",
-        ".SH SYNOPSIS",
-        f".B {roff(name.replace('-', ' '))}",
-        roff(_synopsis(command, ctx)),
-        ".SH DESCRIPTION",
-        *_paragraphs(rest or first),
-    ]
-    if commands:
-        lines.append(".SH COMMANDS")
-        for word, sub in commands.items():
-            lines += [".TP", f".BR {roff('hmx-' + word)} (1)", roff(sub.help.partition("\n\n")[0])]
-    lines += [".SH OPTIONS", *_options(command, ctx)]
-    if not commands:
-        for word, sub, sub_ctx in members(command, ctx):
-            lines += [
-                f".SH {word.upper()}",
-                f".B {roff(f'{name} {word}'.replace('-', ' '))}",
-                roff(_synopsis(sub, sub_ctx)),
-            ]
-            lines += [".PP", *_paragraphs(sub.help.strip()), *_options(sub, sub_ctx)]
-    lines.append(".SH EXIT STATUS")
-    for code, text in EXIT_STATUS.items():
-        lines += [".TP", f".B {int(code)}", roff(text)]
-    lines += _ending(name, commands)
-    return "\n".join(lines) + "\n"
+            yield record[0].strip(), record[1].replace("  [", " [").strip()
 
 
 def members(command: Any, ctx: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The commands of a group, each with its context; none for a command that is no group."""
+    """Yield the name, command and context of each command of a group."""
     for word, sub in getattr(command, "commands", {}).items():
         yield word, sub, sub.make_context(word, [], parent=ctx, resilient_parsing=True)
 
 
-def _options(command: Any, ctx: Any) -> Iterator[str]:
-    for spelling, text in options(command, ctx):
-        yield from (".TP", f".B {roff(spelling)}", roff(text))
-
-
-def _ending(name: str, commands: dict[str, Any]) -> list[str]:
-    lines = [
-        ".SH ENVIRONMENT",
-        ".TP",
-        ".B HMX_SECTION_KEY",
-        roff("Sets a key of the configuration, as HMX_ALGO_GAMMA=0.995; options win over it, files lose."),
-        ".TP",
-        ".B HMX_CACHE_DIR",
-        roff("Folder of compiled programs; hmx/jax in the user's cache folder by default."),
-        ".TP",
-        '.BR NO_COLOR , " FORCE_COLOR"',
-        "No colours, or colours even where the output is not a terminal.",
-        ".SH SEE ALSO",
-    ]
-    others = [f"hmx-{word}" for word in commands] if commands else ["hmx"]
-    lines += [f".BR {roff(other)} (1){',' if other != others[-1] else ''}" for other in others]
-    return lines
-
-
-def _synopsis(command: Any, ctx: Any) -> str:
+def usage(command: Any, ctx: Any) -> str:
+    """Return what may follow the name of a command."""
     return " ".join(command.collect_usage_pieces(ctx)).replace("{", "").replace("}", "")
 
 
-def _paragraphs(text: str) -> Iterator[str]:
-    for number, block in enumerate(text.split("\n\n")):
+def description(command: Any) -> list[str]:
+    """Return the paragraphs of a command's help, without its examples."""
+    return command.description if isinstance(command, Command) else command.help.strip().split("\n\n")
+
+
+def examples(command: Any) -> list[str]:
+    """Return the examples of a command; of a group, those of its commands."""
+    if isinstance(command, Command):
+        return command.examples
+    return [example for sub in command.commands.values() for example in examples(sub)]
+
+
+def _page(name: str, command: Any, ctx: Any, date: str, names: list[str]) -> str:
+    first, *rest = description(command)
+    lines = [
+        f'.TH {roff(name.upper())} 1 "{date}" "hmx {version()}" "hmx manual"',
+        ".SH NAME",
+        roff(f"{name} - {first.rstrip('.')}"),
+        ".SH SYNOPSIS",
+        f".B {roff(name.replace('-', ' ', 1))}",
+        roff(usage(command, ctx)),
+        ".SH DESCRIPTION",
+        *_paragraphs(rest or [first]),
+    ]
+    if name == "hmx":
+        lines.append(".SH COMMANDS")
+        for word, sub in command.commands.items():
+            lines += [".TP", f".BR {roff('hmx-' + word)} (1)", roff(description(sub)[0])]
+    lines += [".SH OPTIONS", *_options(command, ctx)]
+    if name != "hmx":
+        for word, sub, sub_ctx in members(command, ctx):
+            full = f"{name} {word}".replace("-", " ", 1)
+            lines += [f".SH {word.upper()}", f".B {roff(full)}", roff(usage(sub, sub_ctx)), ".PP"]
+            lines += [*_paragraphs(description(sub)), *_options(sub, sub_ctx)]
+    status = {str(int(code)): text for code, text in EXIT_STATUS.items()}
+    for heading, rows in (("EXIT STATUS", status), ("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)):
+        lines += [f".SH {heading}", *_entries(rows.items())]
+    lines += [".SH EXAMPLES", ".nf", *(example.replace("-", "\\-") for example in examples(command)), ".fi"]
+    others = [other for other in names if other != name]
+    lines += [".SH SEE ALSO", *(f".BR {roff(other)} (1){',' if other != others[-1] else ''}" for other in others)]
+    return "\n".join(lines) + "\n"
+
+
+def _options(command: Any, ctx: Any) -> Iterator[str]:
+    return _entries(options(command, ctx))
+
+
+def _entries(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for head, text in rows:
+        yield from (".TP", f".B {roff(head)}", roff(text))
+
+
+def _paragraphs(paragraphs: list[str]) -> Iterator[str]:
+    for number, text in enumerate(paragraphs):
         if number:
             yield ".PP"
-        yield roff(block)
+        yield roff(text)

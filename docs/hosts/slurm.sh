@@ -8,7 +8,7 @@
 #SBATCH --signal=TERM@120
 #SBATCH --open-mode=append
 
-# One task per GPU. Submitted again, the run goes on from its last checkpoint.
+# One task per GPU. A job that is submitted again resumes from the last checkpoint.
 name=walk
 
 if compgen -G "runs/$name/checkpoints/[1-9]*" > /dev/null; then

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hmx.agents.dqn import make_dqn
 from hmx.agents.ppo import make_ppo
 from hmx.agents.types import Algorithm
@@ -10,13 +12,13 @@ from hmx.env.protocol import Env
 
 __all__ = ["Algorithm", "make_algorithm"]
 
-ALGORITHMS = {"ppo": make_ppo, "dqn": make_dqn}
+ALGORITHMS: dict[str, Callable[[Config, Env], Algorithm]] = {"ppo": make_ppo, "dqn": make_dqn}
 
 
 def make_algorithm(cfg: Config, env: Env) -> Algorithm:
-    """The algorithm `cfg.algo.name` on `cfg.env.num_envs` copies of `env`.
+    """Build the algorithm `cfg.algo.name` on `cfg.env.num_envs` copies of `env`.
 
     Raises:
-        HmxError: the configuration is impossible.
+        HmxError: the configuration has problems.
     """
     return ALGORITHMS[cfg.algo.name](cfg, env)

@@ -8,97 +8,85 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import optax
 
-from hmx.agents.choosing import choose
-from hmx.agents.collector import Actors, actors_of, partitions, play_step, start
-from hmx.agents.metrics import Episode, over_time
+from hmx.agents.collector import play_step, start
+from hmx.agents.metrics import over_time
 from hmx.agents.optim import make_optimiser
-from hmx.agents.q_learning import Learner, Parts, learn, without_stored
+from hmx.agents.q_learning import DqnComponents, Learner, learn, without_stored
 from hmx.agents.q_scoring import (
     check_scoring,
     continuation,
     greedy_value,
-    replay_options,
     score_options,
     score_pass,
     survey,
 )
-from hmx.agents.types import Algorithm, Decision, Hypers, Params
-from hmx.config import derive
+from hmx.agents.sharding import partitions
+from hmx.agents.trees import tree_where
+from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
+from hmx.config import rules
 from hmx.config.hypers import q_values
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.env.protocol import Env, EnvState
 from hmx.nets import make_q_net
-from hmx.replay import ReplayState, blank, experience, make_replay
+from hmx.replay import Experience, ReplayState, blank, experience, make_replay
 from hmx.rl import distributions
 from hmx.types import Array, Key, Metrics
 
 _T = TypeVar("_T")
+Stored = tuple[Experience, EnvState]  # items of the buffer and environment states
 
 
-class TrainState(NamedTuple):
-    """Everything a run needs to go on: a pytree of arrays and one typed key."""
+class DqnLearner(NamedTuple):
+    """The part of the training state that only Q-learning has."""
 
-    params: Params
     target_params: Params
-    opt_state: optax.OptState
     replay: ReplayState
-    overwritten: tuple[Any, Any]  # what the last update's transitions replaced in the buffer, a step after the other
-    env_state: Any
-    obs: Array  # [E, A, *obs_shape]: what the next action is taken from
-    legal: Array  # [E, A, num_actions]
-    episode: Episode  # [E]: episodes under way
-    carry: Any  # (): these networks have no memory
-    reset: Array  # [E] bool: `obs` is the first of an episode
-    agent_done: Array  # [E, A] bool: the agent's part of the episode is over already
-    obs_stats: Any  # (): observations are read as they are
-    starts: Any  # (): every episode is followed by a fresh start
-    gradient_steps: Array  # int32: done since the run began
-    key: Key  # never advanced: every update folds its number in
-    update: Array  # int32: updates done
+    overwritten: Stored  # items and environment states that the last update replaced in the buffer, by step
+    gradient_steps: Array  # int32: since the run began
 
 
-def make_dqn(cfg: Config, env: Env) -> Algorithm:
-    """Q-learning as `cfg` describes it, on `cfg.env.num_envs` copies of `env`.
+DqnState = TrainState[DqnLearner]
+
+
+def make_dqn(cfg: Config, env: Env) -> Algorithm[DqnState]:
+    """Build Q-learning as `cfg` configures it, on `cfg.env.num_envs` copies of `env`.
 
     Raises:
         HmxError: the configuration has problems.
     """
-    parts = make_parts(cfg, env)
+    parts = make_components(cfg, env)
     return Algorithm(
         init=partial(_init, parts),
         update=partial(_update, parts),
         hypers=partial(q_values, cfg),
         act=partial(_act, parts),
-        initial_carry=lambda shape: (),
+        initial_carry=lambda shape: None,
         forget=_forget,
         experience=partial(_experience, parts),
-        choose=partial(_choose, parts),
+        select=partial(_select, parts),
         partitions=partial(partitions, env.spec),
     )
 
 
-def make_parts(cfg: Config, env: Env) -> Parts:
-    """What Q-learning is made of, for who wants more of it than an `Algorithm`.
+def make_components(cfg: Config, env: Env) -> DqnComponents:
+    """Build network, optimiser, replay buffer and scorer.
 
     Raises:
         HmxError: the configuration has problems.
     """
-    derive.check(cfg)
+    rules.check(cfg)
     net = make_q_net(cfg.net, env.spec, cfg.dqn.dueling)
-    options = replay_options(cfg, env.spec)
-    parts = Parts(
+    parts = DqnComponents(
         cfg=cfg,
         env=env,
         net=net,
         optimiser=make_optimiser(cfg.algo),
-        replay=make_replay(cfg.replay.capacity, cfg.env.num_envs, options),
-        replay_options=options,
+        replay=make_replay(cfg.replay.capacity, cfg.env.num_envs, cfg.replay, env.spec.state_axis),
         score_options=score_options(cfg),
         continuation=continuation(cfg, net),
     )
@@ -106,46 +94,48 @@ def make_parts(cfg: Config, env: Env) -> Parts:
     return parts
 
 
-def _init(parts: Parts, key: Key) -> TrainState:
+def _init(parts: DqnComponents, key: Key) -> DqnState:
     k_params, k_env, k_run = jax.random.split(key, 3)
     params = parts.net.init(k_params)
     spec, num_envs = parts.env.spec, parts.cfg.env.num_envs
-    actors = start(parts.env, num_envs, (), k_env)
+    actors = start(parts.env, num_envs, None, k_env)
     items = blank(num_envs, spec.num_agents, spec.obs_shape, spec.obs_dtype, spec.num_actions)
     stored = items, actors.env_state
     return TrainState(
         params=params,
-        target_params=jax.tree.map(jnp.copy, params),
         opt_state=parts.optimiser.init(params),
-        replay=parts.replay.init(*stored),
-        overwritten=jax.tree.map(lambda leaf: jnp.stack([leaf] * parts.cfg.algo.num_steps), stored),
-        **actors._asdict(),
-        gradient_steps=jnp.int32(0),
+        actors=actors,
+        learner=DqnLearner(
+            target_params=jax.tree.map(jnp.copy, params),
+            replay=parts.replay.init(*stored),
+            overwritten=jax.tree.map(lambda leaf: jnp.stack([leaf] * parts.cfg.algo.num_steps), stored),
+            gradient_steps=jnp.int32(0),
+        ),
         key=k_run,
         update=jnp.int32(0),
     )
 
 
 def _act(
-    parts: Parts,
-    state: TrainState,
-    carry: Any,
+    parts: DqnComponents,
+    state: DqnState,
+    carry: Carry,
     obs: Array,
     legal: Array,
     reset: Array,
     key: Key,
     greedy: bool = False,
-) -> tuple[Decision, Any]:
-    """The best action, or the policy that the run ends with: a random one with probability `dqn.epsilon_end`."""
+) -> tuple[Decision, Carry]:
+    """Choose the best action, or if not greedy a random one with probability `dqn.epsilon_end`."""
     del reset
     epsilon = 0.0 if greedy else parts.cfg.dqn.epsilon_end
     return decide(parts, state.params, epsilon, carry, obs, legal, key), carry
 
 
 def decide(
-    parts: Parts, params: Params, epsilon: float | Array, carry: Any, obs: Array, legal: Array, key: Key
+    parts: DqnComponents, params: Params, epsilon: float | Array, carry: Carry, obs: Array, legal: Array, key: Key
 ) -> Decision:
-    """The best action or, with probability `epsilon`, a random one; arguments as of `Algorithm.act`."""
+    """Choose the best action or, with probability `epsilon`, a random one; arguments as in `Algorithm.act`."""
     del carry
     values = parts.net.values(params, obs)
     action = distributions.epsilon_greedy(key, values, legal, epsilon)
@@ -154,74 +144,73 @@ def decide(
     return Decision(action, jnp.log(taken), probs, greedy_value(values, legal))
 
 
-def _forget(before: TrainState, after: TrainState) -> TrainState:
-    return after._replace(
-        params=before.params,
-        target_params=before.target_params,
-        opt_state=before.opt_state,
-        gradient_steps=before.gradient_steps,
-    )
+def _forget(before: DqnState, after: DqnState) -> DqnState:
+    old = before.learner
+    learner = after.learner._replace(target_params=old.target_params, gradient_steps=old.gradient_steps)
+    return after._replace(params=before.params, opt_state=before.opt_state, learner=learner)
 
 
-def _choose(parts: Parts, sound: Array, after: TrainState, before: TrainState) -> TrainState:
-    """`after`, or `before`: what the buffer stores is put back slot by slot, since there is no second copy of it."""
+def _select(parts: DqnComponents, sound: Array, after: DqnState, before: DqnState) -> DqnState:
+    """Return `after` or `before`; the buffer is restored slot by slot, since there is no second copy of it."""
     num_envs, capacity = parts.cfg.env.num_envs, parts.cfg.replay.capacity
 
     def put_back(replay: ReplayState, step: Array) -> tuple[ReplayState, None]:
-        place = (before.replay.position + step * num_envs) % capacity
-        old = jax.tree.map(lambda leaf: leaf[step], after.overwritten)
-        return parts.replay.put(replay, place, choose(sound, parts.replay.at(replay, place), old)), None
+        place = (before.learner.replay.position + step * num_envs) % capacity
+        old = jax.tree.map(lambda leaf: leaf[step], after.learner.overwritten)
+        return parts.replay.put(replay, place, tree_where(sound, parts.replay.at(replay, place), old)), None
 
-    replay, _ = jax.lax.scan(put_back, after.replay, jnp.arange(parts.cfg.algo.num_steps))
+    replay, _ = jax.lax.scan(put_back, after.learner.replay, jnp.arange(parts.cfg.algo.num_steps))
 
-    def light(state: TrainState) -> TrainState:
-        return state._replace(replay=without_stored(state.replay))
+    def light(state: DqnState) -> DqnState:
+        return _with_replay(state, without_stored(state.learner.replay))
 
-    chosen: TrainState = choose(sound, light(after), light(before))
-    return chosen._replace(
-        replay=chosen.replay._replace(items=replay.items, env_states=replay.env_states),
-    )
+    chosen = tree_where(sound, light(after), light(before))
+    return _with_replay(chosen, chosen.learner.replay._replace(items=replay.items, env_states=replay.env_states))
 
 
-def _play(parts: Parts, state: TrainState, hypers: Hypers, key: Key) -> tuple[TrainState, Metrics]:
-    """Act in every environment, and add what happens to the buffer."""
+def _with_replay(state: DqnState, replay: ReplayState) -> DqnState:
+    return state._replace(learner=state.learner._replace(replay=replay))
 
-    def act(carry: Any, obs: Array, legal: Array, reset: Array, k_act: Key) -> tuple[Decision, Any]:
+
+def _play(parts: DqnComponents, state: DqnState, hypers: Hypers, key: Key) -> tuple[DqnState, Metrics]:
+    """Act in every environment and add the transitions to the buffer."""
+    Now = tuple[RolloutState, ReplayState]
+
+    def act(carry: Carry, obs: Array, legal: Array, reset: Array, k_act: Key) -> tuple[Decision, Carry]:
         return decide(parts, state.params, hypers["epsilon"], carry, obs, legal, k_act), carry
 
-    def play(now: tuple[Actors, ReplayState], step: tuple[Array, Any]) -> tuple[tuple[Actors, ReplayState], Metrics]:
+    def play(now: Now, step: tuple[Array, Stored]) -> tuple[Now, Metrics]:
         (actors, replay), (number, old) = now, step
-        after, played = play_step(parts.env, act, actors, jax.random.fold_in(key, number))
-        items = experience(actors.obs, actors.legal, actors.agent_done, played.decision.action, played.timestep)
-        # always the new: that they depend on the old is what lets the compiler write the buffer in place
-        new = choose(hypers["epsilon"] >= 0.0, (items, actors.env_state), old)
-        return (after, parts.replay.add(replay, *new)), played.metrics
+        after, result = play_step(parts.env, act, actors, jax.random.fold_in(key, number))
+        items = experience(actors.obs, actors.legal, actors.agent_done, result.decision.action, result.timestep)
+        # always the new ones: depending on the old ones lets the compiler write the buffer in place
+        new = tree_where(hypers["epsilon"] >= 0.0, (items, actors.env_state), old)
+        return (after, parts.replay.add(replay, *new)), result.metrics
 
-    actors = actors_of(state)
-    overwritten = _next_slots(parts, state.replay)
+    overwritten = _next_slots(parts, state.learner.replay)
     steps = jnp.arange(parts.cfg.algo.num_steps), overwritten
-    (actors, replay), metrics = jax.lax.scan(play, (actors, state.replay), steps)
-    state = state._replace(**actors._asdict(), replay=replay, overwritten=overwritten)
-    return state, over_time(metrics)
+    (actors, replay), metrics = jax.lax.scan(play, (state.actors, state.learner.replay), steps)
+    learner = state.learner._replace(replay=replay, overwritten=overwritten)
+    return state._replace(actors=actors, learner=learner), over_time(metrics)
 
 
-def _next_slots(parts: Parts, replay: ReplayState) -> tuple[Any, Any]:
-    """What the slots hold that the next update writes to, a step after the other."""
+def _next_slots(parts: DqnComponents, replay: ReplayState) -> Stored:
+    """Return the items and environment states in the slots that the next update writes to, by step."""
     steps = jnp.arange(parts.cfg.algo.num_steps)
     places = (replay.position + steps * parts.cfg.env.num_envs) % parts.cfg.replay.capacity
-    stored: tuple[Any, Any] = jax.lax.map(lambda place: parts.replay.at(replay, place), places)
+    stored: Stored = jax.lax.map(lambda place: parts.replay.at(replay, place), places)
     return stored
 
 
-def _learner_of(state: TrainState) -> Learner:
-    light = without_stored(state.replay)
-    return Learner(state.params, state.target_params, state.opt_state, light, state.gradient_steps)
+def _learner_of(state: DqnState) -> Learner:
+    own = state.learner
+    return Learner(state.params, own.target_params, state.opt_state, without_stored(own.replay), own.gradient_steps)
 
 
-def _update(parts: Parts, state: TrainState, hypers: Hypers) -> tuple[TrainState, Metrics]:
+def _update(parts: DqnComponents, state: DqnState, hypers: Hypers) -> tuple[DqnState, Metrics]:
     k_play, k_learn, k_score = _keys(state)
     state, metrics = _play(parts, state, hypers, k_play)
-    stored = state.replay
+    stored = state.learner.replay
 
     def with_light(light: ReplayState) -> ReplayState:
         return light._replace(items=stored.items, env_states=stored.env_states)
@@ -239,18 +228,18 @@ def _update(parts: Parts, state: TrainState, hypers: Hypers) -> tuple[TrainState
     learner, found = _where(hypers["gradient_steps"] > 0, gradient_steps, _learner_of(state))
     light, metrics = learner.replay, metrics | found
     if parts.cfg.score.every:
-        light, found = _where(hypers["_score"] > 0, scores, light)
+        light, found = _where(hypers["score"] > 0, scores, light)
         metrics |= found
-    light, found = _where(hypers["_survey"] > 0, look, light)
-    state = state._replace(
-        **learner._replace(replay=with_light(light))._asdict(),
-        update=state.update + 1,
+    light, found = _where(hypers["survey"] > 0, look, light)
+    own = state.learner._replace(
+        target_params=learner.target_params, replay=with_light(light), gradient_steps=learner.gradient_steps
     )
+    state = state._replace(params=learner.params, opt_state=learner.opt_state, learner=own, update=state.update + 1)
     return state, metrics | found
 
 
 def _where(condition: Array, function: Callable[[_T], tuple[_T, Metrics]], operand: _T) -> tuple[_T, Metrics]:
-    """`function(operand)` where the condition holds, else the operand and metrics without data."""
+    """Return `function(operand)` where the condition holds, else the operand and metrics without data."""
     shapes = jax.eval_shape(function, operand)[1]
 
     def otherwise(operand: _T) -> tuple[_T, Metrics]:
@@ -260,16 +249,16 @@ def _where(condition: Array, function: Callable[[_T], tuple[_T, Metrics]], opera
     return result
 
 
-def _keys(state: TrainState) -> tuple[Key, Key, Key]:
+def _keys(state: DqnState) -> tuple[Key, Key, Key]:
     k_play, k_learn, k_score = jax.random.split(jax.random.fold_in(state.key, state.update), 3)
     return k_play, k_learn, k_score
 
 
-def _experience(parts: Parts, state: TrainState, hypers: Hypers) -> dict[str, Array]:
-    """What the gradient steps learn from: `[G, B, ...]` transitions, targets and weights."""
+def _experience(parts: DqnComponents, state: DqnState, hypers: Hypers) -> dict[str, Array]:
+    """Return what the gradient steps learn from: `[G, B, ...]` transitions, targets and weights."""
     k_play, k_learn, _ = _keys(state)
     state, _ = _play(parts, state, hypers, k_play)
-    _, _, drawn = learn(parts, _learner_of(state), state.replay, hypers, k_learn)
+    _, _, drawn = learn(parts, _learner_of(state), state.learner.replay, hypers, k_learn)
     batch = drawn.batch
     found: dict[str, Array] = batch.items._asdict()
     return found | {"target": drawn.target, "index": batch.index, "probs": batch.probs, "weights": batch.weights}

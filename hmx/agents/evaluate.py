@@ -1,4 +1,4 @@
-"""Complete episodes of a fixed policy, counted so that short ones are not favoured."""
+"""Evaluation of a fixed policy over complete episodes, without a bias towards short ones."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.metrics import info_name
-from hmx.agents.types import Algorithm, TrainState
+from hmx.agents.types import Algorithm, Carry, TrainState
 from hmx.env.protocol import Env
 from hmx.rl import distributions
 from hmx.types import Array, Key, Timestep
 
 
-class Policy(NamedTuple):
+class EvalPolicy(NamedTuple):
     """How actions are chosen.
 
     `act(train state, carry, obs [E, A, ...], legal [E, A, num_actions], reset [E], key) -> (action [E, A], carry)`;
-    `initial_carry((E, A))` is an empty memory.
+    `initial_carry((E, A))` returns an empty RNN carry.
     """
 
     act: Callable[[Any, Any, Array, Array, Array, Key], tuple[Array, Any]]
-    initial_carry: Callable[[tuple[int, int]], Any]
+    initial_carry: Callable[[tuple[int, int]], Carry]
 
 
-_STEP_LIMIT = 10_000  # of an episode in an environment that sets none: a policy may walk in circles for ever
+_STEP_LIMIT = 10_000  # steps of an episode where the environment has no limit
 
 
 class Episodes(NamedTuple):
@@ -36,7 +36,7 @@ class Episodes(NamedTuple):
 
     total: Array  # reward, summed over steps and agents
     length: Array  # int32
-    finished: Array  # bool: false only where an episode of an environment without a step limit did not end
+    finished: Array  # bool: False only where an episode reached `_STEP_LIMIT`
     info: dict[str, Array]
 
 
@@ -51,43 +51,47 @@ class _Play(NamedTuple):
     episodes: Episodes  # [Q, E]
 
 
-def random_policy(initial_carry: Callable[[tuple[int, int]], Any] = lambda shape: (), action_dim: int = 0) -> Policy:
-    """Uniformly random over the legal actions; ignores the train state and leaves the memory alone.
+def random_policy(
+    initial_carry: Callable[[tuple[int, int]], Carry] = lambda shape: None, action_dim: int = 0
+) -> EvalPolicy:
+    """Return a policy that chooses legal actions uniformly at random.
 
     Args:
-        initial_carry: makes an empty memory.
+        initial_carry: returns an empty RNN carry, which the policy leaves unchanged.
         action_dim: numbers of a continuous action; 0 where actions are discrete.
     """
 
-    def act(state: Any, carry: Any, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Any]:
+    def act(state: TrainState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Carry]:
         if action_dim:
             return jax.random.uniform(key, (*legal.shape[:-1], action_dim), jnp.float32, -1.0, 1.0), carry
         return distributions.sample(key, jnp.zeros(legal.shape, jnp.float32), legal), carry
 
-    return Policy(act, initial_carry)
+    return EvalPolicy(act, initial_carry)
 
 
-def algorithm_policy(algorithm: Algorithm, greedy: bool) -> Policy:
-    """The algorithm's policy, sampled or greedy."""
+def algorithm_policy(algorithm: Algorithm, greedy: bool) -> EvalPolicy:
+    """Return the policy of an algorithm, sampled or greedy."""
 
-    def act(state: Any, carry: Any, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Any]:
+    def act(state: TrainState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Carry]:
         decision, carry = algorithm.act(state, carry, obs, legal, reset, key, greedy)
         return decision.action, carry
 
-    return Policy(act, algorithm.initial_carry)
+    return EvalPolicy(act, algorithm.initial_carry)
 
 
-def make_evaluator(env: Env, policy: Policy, num_envs: int, num_episodes: int) -> Callable[[TrainState, Key], Episodes]:
-    """A jitted `(train state, key) -> Episodes` with `num_episodes` entries.
+def make_evaluator(
+    env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int
+) -> Callable[[TrainState, Key], Episodes]:
+    """Return a jitted function `(train state, key) -> Episodes` with `num_episodes` entries.
 
-    Every environment plays a quota fixed beforehand (they differ by at most one), and all are waited for: taking
-    the first N episodes to end would favour short ones.
+    Every environment plays a fixed number of episodes (they differ by at most one), and the evaluation waits for all:
+    taking the first N episodes to end would favour short ones.
 
     Args:
         env: the environment.
         policy: how actions are chosen.
-        num_envs: environments side by side; no more than `num_episodes` are used.
-        num_episodes: episodes wanted.
+        num_envs: environments in parallel; at most `num_episodes` are used.
+        num_episodes: number of episodes.
     """
     num_envs = min(num_envs, num_episodes)
     quota = np.full(num_envs, num_episodes // num_envs)
@@ -129,12 +133,12 @@ def _no_episodes(timestep: Timestep, shape: tuple[int, ...]) -> Episodes:
     return Episodes(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool), info)
 
 
-def _step(env: Env, policy: Policy, state: TrainState, key: Key, play: _Play) -> _Play:
+def _step(env: Env, policy: EvalPolicy, state: TrainState, key: Key, play: _Play) -> _Play:
     k_act, k_env = jax.random.split(jax.random.fold_in(key, play.step))
     action, carry = policy.act(state, play.carry, play.obs, play.legal, play.reset, k_act)
     env_state, timestep = env.step(play.env_state, action, jax.random.split(k_env, play.played.shape[0]))
     done = timestep.terminated | timestep.truncated
-    # the row of the episode under way; none once an environment has played them all
+    # the entry of the current episode; none once an environment has finished all of its own
     here = jnp.arange(play.episodes.total.shape[0])[:, None] == play.played[None]
     episodes = play.episodes
     info = dict(episodes.info)

@@ -1,11 +1,10 @@
-"""What a rollout reports: one record of accumulators per step, merged over time."""
+"""Metrics of a rollout: accumulators of every step, merged over time."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 
+from hmx.agents.types import Episode
 from hmx.env.protocol import EnvSpec
 from hmx.types import Array, Max, Mean, Metric, Metrics, Sum, Timestep
 
@@ -13,20 +12,8 @@ KINDS: dict[str, type[Mean] | type[Max] | type[Sum]] = {"mean": Mean, "max": Max
 EPISODE = "episode"
 
 
-class Episode(NamedTuple):
-    """The episodes under way: reward so far (summed over agents) and steps so far, `[E]`."""
-
-    total: Array
-    length: Array
-
-    @classmethod
-    def start(cls, num_envs: int) -> Episode:
-        """No reward, no steps."""
-        return cls(jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
-
-
 def info_name(key: str) -> tuple[str, str]:
-    """Name and kind of a key in `Timestep.info`: `wins_sum` is (`wins`, `sum`).
+    """Return name and kind of a key in `Timestep.info`: `wins_sum` is (`wins`, `sum`).
 
     Kinds are `mean`, `max`, `sum`, and `episode`, a mean over the episodes that end with the step; a key without one
     has an empty kind and keeps its name.
@@ -36,7 +23,7 @@ def info_name(key: str) -> tuple[str, str]:
 
 
 def step_metrics(spec: EnvSpec, action_t: Array, timestep: Timestep, episode: Episode) -> Metrics:
-    """The metrics of one step of `E` environments; `episode` includes that step."""
+    """Compute the metrics of one step of `E` environments; `episode` includes that step."""
     done = timestep.terminated | timestep.truncated
     metrics: Metrics = {f"reward/{name}": Mean.of(timestep.terms[name]) for name in spec.reward_terms}
     for name, first, end in spec.action_groups:

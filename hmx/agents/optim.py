@@ -21,9 +21,9 @@ class Optimiser(NamedTuple):
 
 
 def make_optimiser(cfg: AlgoConfig) -> Optimiser:
-    """Adam (Kingma & Ba 2015, arXiv:1412.6980) behind a clip of the gradient.
+    """Build Adam (Kingma & Ba 2015, arXiv:1412.6980) behind gradient clipping.
 
-    The step size is an argument, so the optimiser's state knows nothing of the schedule.
+    The learning rate is an argument, so that the state of the optimiser does not depend on the schedule.
     """
     transform = optax.chain(clip(cfg.grad_clip, cfg.max_grad_norm), optax.scale_by_adam(eps=cfg.adam_eps))
 
@@ -38,7 +38,7 @@ def make_optimiser(cfg: AlgoConfig) -> Optimiser:
 
 
 def clip(kind: str, limit: float) -> optax.GradientTransformation:
-    """What keeps gradients small.
+    """Build the gradient clipping.
 
     Args:
         kind: `joint`: the norm over all parameters (Brax, PureJaxRL); `per_network`: that of the value's parameters

@@ -1,66 +1,102 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) over discrete or continuous actions."""
+"""Proximal policy optimisation (PPO; Schulman et al. 2017, arXiv:1707.06347) over discrete or continuous actions.
+
+`_update` is the algorithm: collect a rollout, compute advantages, and in several epochs of minibatches take gradient
+steps on the clipped loss. `hmx.agents.ppo_variants` holds the switches that reproduce other implementations.
+"""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Float
 
-from hmx.agents.collector import Actors, Policy, Rollout, Wanted, actors_of, collect, partitions, start
-from hmx.agents.metrics import Episode, over_time
-from hmx.agents.ppo_loss import Parts, Terms, as_read, make_parts, policy_advantage, ppo_loss, ppo_terms, read_obs
-from hmx.agents.reset_cache import Starts, draw
-from hmx.agents.sequences import Batch, Plan, make_rows, plan_minibatches, spread_rows, take_rows
-from hmx.agents.types import Algorithm, Decision, Hypers, Params
-from hmx.config import schedules
+from hmx.agents import ppo_variants as variants
+from hmx.agents.collector import Policy, Rollout, collect, start
+from hmx.agents.metrics import over_time
+from hmx.agents.optim import Optimiser, make_optimiser
+from hmx.agents.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
+from hmx.agents.sharding import partitions
+from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
+from hmx.config import derive, rules, schedules
+from hmx.config.derive import value_weight
 from hmx.config.hypers import scheduled_values
 from hmx.config.schema import Config
-from hmx.env.protocol import Env, select
-from hmx.rl.divergences import explained_variance
-from hmx.rl.normaliser import init_stats, merge, normalise
-from hmx.rl.value_codec import Stats
-from hmx.types import Array, Key, Mean, Metrics
+from hmx.env.protocol import Env
+from hmx.nets import Net, make_net
+from hmx.rl import policies
+from hmx.rl.advantages import gae, normalise
+from hmx.rl.divergences import approx_kl, clip_frac, explained_variance
+from hmx.rl.losses import clipped_surrogate
+from hmx.rl.normaliser import init_stats
+from hmx.rl.policies import PolicyHead
+from hmx.rl.value_codec import Stats, ValueCodec, make_codec
+from hmx.rl.weighted import mean
+from hmx.types import Array, Key, Max, Mean, Metrics
 
-__all__ = [
-    "Parts", "Terms", "TrainState", "as_read", "fit_codec", "make_parts", "make_ppo", "policy_advantage", "policy_of",
-    "ppo_loss", "ppo_terms", "scheduled",
-]  # fmt: skip
 
+class PpoLearner(NamedTuple):
+    """The part of the training state that only PPO has."""
 
-class TrainState(NamedTuple):
-    """Everything a run needs to go on: a pytree of arrays and one typed key."""
-
-    params: Params
-    opt_state: optax.OptState
     value_stats: Stats  # of the value codec
-    env_state: Any
-    obs: Array  # [E, A, *obs_shape]: what the next action is taken from
-    legal: Array  # [E, A, num_actions]
-    episode: Episode  # [E]: episodes under way
-    carry: Any  # [E, A, ...]: the network's memory; () for one without
-    reset: Array  # [E] bool: `obs` is the first of an episode
-    agent_done: Array  # [E, A] bool: the agent's part of the episode is over already
-    obs_stats: Any  # `RunningStats` of observations; () where they are not normalised
-    starts: Any  # `Starts` that every episode is followed by; () where those are drawn anew
-    key: Key  # never advanced: every update folds its number in
-    update: Array  # int32: updates done
 
 
-def make_ppo(cfg: Config, env: Env) -> Algorithm:
-    """PPO as `cfg.algo` and `cfg.net` describe it, on `cfg.env.num_envs` copies of `env`.
+PpoState = TrainState[PpoLearner]
+
+
+class PpoComponents(NamedTuple):
+    """What the functions of PPO share; static."""
+
+    cfg: Config
+    horizon: int  # steps of a training sequence
+    env: Env
+    net: Net
+    codec: ValueCodec
+    optimiser: Optimiser
+    head: PolicyHead = policies.CATEGORICAL
+
+
+def make_components(cfg: Config, env: Env) -> PpoComponents:
+    """Build network, policy head, value codec and optimiser.
 
     Raises:
         HmxError: the configuration has problems.
     """
-    parts = make_parts(cfg, env)
+    rules.check(cfg)
+    codec = make_codec(cfg.ppo.value_target)
+    return PpoComponents(
+        cfg=cfg,
+        horizon=derive.horizon(cfg),
+        env=env,
+        net=make_net(cfg.net, env.spec, codec.width, codec.head_gain),
+        codec=codec,
+        optimiser=make_optimiser(cfg.algo),
+        head=make_head(cfg, env.spec.action_dim),
+    )
+
+
+def make_head(cfg: Config, action_dim: int) -> PolicyHead:
+    """Return the distribution over actions: masked categorical, or tanh-normal for continuous actions."""
+    if not action_dim:
+        return policies.CATEGORICAL
+    return policies.tanh_gaussian(action_dim, cfg.net.std, cfg.net.std_min, cfg.ppo.entropy)
+
+
+def make_ppo(cfg: Config, env: Env) -> Algorithm[PpoState]:
+    """Build PPO as `cfg` configures it, on `cfg.env.num_envs` copies of `env`.
+
+    Raises:
+        HmxError: the configuration has problems.
+    """
+    parts = make_components(cfg, env)
     return Algorithm(
         init=partial(_init, parts),
         update=partial(_update, parts),
         hypers=partial(scheduled, cfg),
-        act=partial(_act_outside, parts),
+        act=partial(_act_on_raw, parts),
         initial_carry=parts.net.initial_carry,
         forget=_forget,
         partitions=partial(partitions, env.spec),
@@ -69,60 +105,63 @@ def make_ppo(cfg: Config, env: Env) -> Algorithm:
 
 
 def scheduled(cfg: Config, update: int) -> dict[str, float]:
-    """The scheduled hyperparameters of the update of that number (from 0), on the host.
+    """Return the scheduled hyperparameters of an update (numbered from 0), on the host.
 
-    They follow the share of `run.total_steps` that was done before it, clamped to 1.
+    They depend on the share of `run.total_steps` that was finished before it, at most 1.
     """
     done = schedules.progress(update * cfg.env.num_envs * cfg.algo.num_steps, cfg.run.total_steps)
-    return scheduled_values(cfg.algo, done)
+    return scheduled_values(cfg, done)
 
 
-def _init(parts: Parts, key: Key) -> TrainState:
+# The training state
+
+
+def _init(parts: PpoComponents, key: Key) -> PpoState:
     k_params, k_env, k_run = jax.random.split(key, 3)
     params = parts.net.init(k_params)
-    actors = _begin(parts, k_env)
-    if parts.algo.obs_norm != "none":
+    actors = _reset_envs(parts, k_env)
+    if parts.cfg.ppo.obs_norm != "none":
         actors = actors._replace(obs_stats=init_stats(parts.env.spec.obs_shape))
     return TrainState(
         params=params,
         opt_state=parts.optimiser.init(params),
-        value_stats=parts.codec.init_stats(),
-        **actors._asdict(),
+        actors=actors,
+        learner=PpoLearner(parts.codec.init_stats()),
         key=k_run,
         update=jnp.int32(0),
     )
 
 
-def _begin(parts: Parts, key: Key) -> Actors:
-    carry = parts.net.initial_carry((parts.num_envs, parts.env.spec.num_agents))
-    actors = start(parts.env, parts.num_envs, carry, key)
-    if parts.resets.on_done != "first":
-        return actors
-    return actors._replace(starts=Starts(actors.env_state, actors.obs, actors.legal))
+def _reset_envs(parts: PpoComponents, key: Key) -> RolloutState:
+    num_envs = parts.cfg.env.num_envs
+    carry = parts.net.initial_carry((num_envs, parts.env.spec.num_agents))
+    return variants.with_first_starts(parts.cfg, start(parts.env, num_envs, carry, key))
 
 
-def _act_outside(
-    parts: Parts, state: TrainState, carry: Any, obs: Array, legal: Array, reset: Array, key: Key, greedy: bool = False
-) -> tuple[Decision, Any]:
-    """`_act` for who does not play by way of the collector, which normalises in the environment's step."""
-    algo = parts.algo
-    if algo.obs_norm == "env":
-        shown = normalise(state.obs_stats, obs, algo.obs_norm_ddof, algo.obs_norm_clip)
-        obs = select(reset, obs.astype(shown.dtype), shown)
-    return _act(parts, state, carry, obs, legal, reset, key, greedy)
+def _forget(before: PpoState, after: PpoState) -> PpoState:
+    actors = after.actors._replace(obs_stats=before.actors.obs_stats)
+    return after._replace(params=before.params, opt_state=before.opt_state, learner=before.learner, actors=actors)
+
+
+# The policy and the value function
+
+
+def policy_of(parts: PpoComponents, state: PpoState) -> Policy:
+    """Return the policy and value function of a training state for the collector."""
+    return Policy(partial(_act, parts, state), partial(_value, parts, state))
 
 
 def _act(
-    parts: Parts,
-    state: TrainState,
-    carry: Any,
+    parts: PpoComponents,
+    state: PpoState,
+    carry: Carry,
     obs: Array,
     legal: Array,
     reset: Array,
     key: Key,
     greedy: bool = False,
-) -> tuple[Decision, Any]:
-    read = read_obs(parts.algo, state.obs_stats, obs)
+) -> tuple[Decision, Carry]:
+    read = variants.network_obs(parts.cfg.ppo, state.actors.obs_stats, obs)
     (logits, value_raw), carry = parts.net.apply(state.params, carry, read, _per_agent(reset, obs))
     head = parts.head
     raw = head.mode(logits, legal) if greedy else head.sample(key, logits, legal)
@@ -130,124 +169,222 @@ def _act(
         action=head.to_action(raw),
         log_prob=head.log_prob(logits, legal, raw),
         probs=head.probs(logits, legal),
-        value=parts.codec.decode(value_raw, state.value_stats),
+        value=parts.codec.decode(value_raw, state.learner.value_stats),
         raw=raw,
     )
     return decision, carry
 
 
-def _value(parts: Parts, state: TrainState, carry: Any, obs: Array, reset: Array) -> Array:
-    read = read_obs(parts.algo, state.obs_stats, obs)
+def _act_on_raw(
+    parts: PpoComponents,
+    state: PpoState,
+    carry: Carry,
+    obs: Array,
+    legal: Array,
+    reset: Array,
+    key: Key,
+    greedy: bool = False,
+) -> tuple[Decision, Carry]:
+    """Call `_act` outside of the collector, on observations that the environment's step has not normalised."""
+    shown = variants.env_obs(parts.cfg.ppo, state.actors.obs_stats, obs, reset)
+    return _act(parts, state, carry, shown, legal, reset, key, greedy)
+
+
+def _value(parts: PpoComponents, state: PpoState, carry: Carry, obs: Array, reset: Array) -> Array:
+    read = variants.network_obs(parts.cfg.ppo, state.actors.obs_stats, obs)
     (_, value_raw), _ = parts.net.apply(state.params, carry, read, _per_agent(reset, obs))
-    return parts.codec.decode(value_raw, state.value_stats)
+    return parts.codec.decode(value_raw, state.learner.value_stats)
 
 
 def _per_agent(flags: Array, obs: Array) -> Array:
     return jnp.broadcast_to(flags[:, None], obs.shape[:2])
 
 
-def _forget(before: TrainState, after: TrainState) -> TrainState:
-    return after._replace(
-        params=before.params, opt_state=before.opt_state, value_stats=before.value_stats, obs_stats=before.obs_stats
-    )
+# One update
 
 
-def policy_of(parts: Parts, state: TrainState) -> Policy:
-    """The policy and value function of a state, as the collector asks for them."""
-    return Policy(partial(_act, parts, state), partial(_value, parts, state))
+def _update(parts: PpoComponents, state: PpoState, hypers: Hypers) -> tuple[PpoState, Metrics]:
+    """Collect a rollout, compute advantages, and learn from it in epochs of minibatches."""
+    cfg = parts.cfg
+    k_rollout, k_learn = _keys(state)
+    k_shuffle, k_entropy = jax.random.split(k_learn) if parts.env.spec.action_dim else (k_learn, None)
+    actors, rollout, metrics = _rollout(parts, state, k_rollout)
+    batch = make_batch(rollout, cfg, parts.horizon)
+    plan, plan_metrics = plan_minibatches(batch, cfg, hypers.get("prio_beta"), k_shuffle)
+    after = variants.update_obs_stats(cfg.ppo, actors, rollout)
+    # the network reads observations by the statistics of the rollout until the gradient steps are done
+    state = state._replace(actors=after if cfg.ppo.obs_norm_update == "before_sgd" else actors)
+    state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
+    state = state._replace(actors=after, update=state.update + 1)
+    metrics |= plan_metrics | gradient_metrics
+    metrics["train/explained_variance"] = explained_variance(batch.value_old, batch.target, batch.weight)
+    metrics["train/max_entropy"] = Mean.of(parts.head.max_entropy(batch.legal), batch.weight > 0)
+    metrics["train/truncated_frac"] = Mean.of(rollout.transitions.truncated_tp1, rollout.transitions.alive_t)
+    return state, metrics
 
 
-def _rollout(parts: Parts, state: TrainState, key: Key) -> tuple[Actors, Rollout, Metrics]:
-    algo = parts.algo
-    actors, key = _starting(parts, state, key)
-    num_rows = algo.num_steps // parts.horizon if jax.tree.leaves(state.carry) else 1
-    both = algo.value_forward == "both"
-    wanted = Wanted(
-        see=partial(normalise, ddof=algo.obs_norm_ddof, clip=algo.obs_norm_clip) if algo.obs_norm == "env" else None,
-        final_obs=both and algo.advantage_when == "minibatch",
-        final_value=both and algo.advantage_when == "rollout",
-    )
-    actors, rollout, metrics = collect(
-        parts.env, policy_of(parts, state), actors, key, algo.num_steps, num_rows, wanted
-    )
-    return (actors._replace(starts=()) if parts.resets.on_done == "rollout_cache" else actors), rollout, metrics
-
-
-def _starting(parts: Parts, state: TrainState, key: Key) -> tuple[Actors, Key]:
-    """Where a rollout goes on, and the key that is left for playing it."""
-    actors = actors_of(state)
-    on_done, full_every = parts.resets
-    if not full_every and on_done != "rollout_cache":
-        return actors, key
-    k_play, k_full, k_cache = jax.random.split(key, 3)
-    if full_every:
-        due = (state.update > 0) & (state.update % full_every == 0)
-        anew = _begin(parts, k_full)._replace(obs_stats=actors.obs_stats)
-        actors = jax.tree.map(partial(jnp.where, due), anew, actors)
-    if on_done == "rollout_cache":
-        actors = actors._replace(starts=draw(parts.env, parts.num_envs, k_cache))
-    return actors, k_play
-
-
-def _keys(state: TrainState) -> tuple[Key, Key]:
+def _keys(state: PpoState) -> tuple[Key, Key]:
     k_rollout, k_learn = jax.random.split(jax.random.fold_in(state.key, state.update))
     return k_rollout, k_learn
 
 
-def _experience(parts: Parts, state: TrainState, hypers: Hypers) -> dict[str, Array]:
-    del hypers
-    _, rollout, _ = _rollout(parts, state, _keys(state)[0])
-    batch = make_rows(rollout, parts.algo, parts.horizon)._asdict()
-    batch.update({f"carry_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(batch.pop("carry")))})
-    return {name: leaf for name, leaf in batch.items() if not isinstance(leaf, tuple)}
+def _rollout(parts: PpoComponents, state: PpoState, key: Key) -> tuple[RolloutState, Rollout, Metrics]:
+    cfg, policy = parts.cfg, policy_of(parts, state)
+    actors, key = variants.before_rollout(cfg, parts.env, state.actors, state.update, key, partial(_reset_envs, parts))
+    num_sequences = cfg.algo.num_steps // parts.horizon if jax.tree.leaves(actors.carry) else 1
+    options = variants.rollout_options(cfg.ppo)
+    actors, rollout, metrics = collect(parts.env, policy, actors, key, cfg.algo.num_steps, num_sequences, options)
+    return variants.after_rollout(cfg, actors), rollout, metrics
 
 
-def _update(parts: Parts, state: TrainState, hypers: Hypers) -> tuple[TrainState, Metrics]:
-    k_rollout, k_learn = _keys(state)
-    k_shuffle, k_entropy = jax.random.split(k_learn) if parts.env.spec.action_dim else (k_learn, None)
-    actors, rollout, metrics = _rollout(parts, state, k_rollout)
-    batch = make_rows(rollout, parts.algo, parts.horizon)
-    plan, plan_metrics = plan_minibatches(batch, parts.algo, hypers.get("prio_beta"), k_shuffle)
-    if parts.algo.obs_norm == "network":
-        seen = rollout.transitions
-        actors = actors._replace(obs_stats=merge(state.obs_stats, seen.obs_t, seen.alive_t))
-        if parts.algo.obs_norm_update == "before_sgd":
-            state = state._replace(obs_stats=actors.obs_stats)
-    state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
-    state = state._replace(**actors._asdict(), update=state.update + 1)
-    metrics |= plan_metrics | gradient_metrics
-    metrics["train/explained_variance"] = explained_variance(batch.value_old, batch.target, batch.weight)
-    metrics["train/max_entropy"] = Mean.of(parts.head.max_entropy(batch.legal), batch.weight > 0)
-    metrics["train/cut_frac"] = Mean.of(rollout.transitions.truncated_tp1, rollout.transitions.alive_t)
-    return state, metrics
+def make_batch(rollout: Rollout, cfg: Config, horizon: int) -> Batch:
+    """Compute the advantages and value targets of a rollout, and cut it into sequences of `horizon` steps."""
+    seen = rollout.transitions
+    if cfg.ppo.reward_scale != 1.0:
+        seen = seen._replace(reward_tp1=seen.reward_tp1 * cfg.ppo.reward_scale)
+        rollout = rollout._replace(transitions=seen)
+    if variants.has_standard_advantages(cfg.ppo):
+        advantages = gae(
+            seen.reward_tp1,
+            seen.value_t,
+            rollout.value_last,
+            seen.value_final_tp1,
+            seen.terminated_tp1,
+            seen.truncated_tp1,
+            cfg.algo.gamma,
+            cfg.ppo.gae_lambda,
+        )
+    else:
+        advantages = variants.rollout_advantages(rollout, cfg)
+    return variants.adapt_batch(make_sequences(rollout, advantages, horizon), rollout, cfg)
 
 
-def fit_codec(parts: Parts, state: TrainState, batch: Batch) -> tuple[Params, Stats]:
-    """Parameters and value statistics that an update begins its gradient steps with; they change no value."""
-    stats = parts.codec.update_stats(state.value_stats, batch.target, batch.weight)
-    params = parts.net.map_value_head(state.params, lambda head: parts.codec.rescale(head, state.value_stats, stats))
+def fit_codec(parts: PpoComponents, state: PpoState, batch: Batch) -> tuple[Params, Stats]:
+    """Return parameters and value statistics adapted to the targets of a batch; no value changes."""
+    before = state.learner.value_stats
+    stats = parts.codec.update_stats(before, batch.target, batch.weight)
+    params = parts.net.map_value_head(state.params, lambda head: parts.codec.rescale(head, before, stats))
     return params, stats
 
 
 def _learn(
-    parts: Parts, state: TrainState, batch: Batch, plan: Plan, hypers: Hypers, key: Key | None
-) -> tuple[TrainState, Metrics]:
-    """All gradient steps on the rows of one rollout; `key` is for continuous actions only."""
+    parts: PpoComponents, state: PpoState, batch: Batch, plan: MinibatchPlan, hypers: Hypers, key: Key | None
+) -> tuple[PpoState, Metrics]:
+    """Take one gradient step per minibatch of every epoch; `key` is for continuous actions only."""
     params, stats = fit_codec(parts, state, batch)
-    batch = as_read(parts.algo, state.obs_stats, batch)
-    keys = None if key is None else jax.random.split(key, plan.rows.shape[0])
+    batch = variants.network_batch(parts.cfg.ppo, state.actors.obs_stats, batch)
+    keys = None if key is None else jax.random.split(key, plan.numbers.shape[0])
     Learned = tuple[Params, optax.OptState]
 
-    def descend(carry: Learned, step: tuple[Plan, Key | None]) -> tuple[Learned, Metrics]:
+    def gradient_step(carry: Learned, step: tuple[MinibatchPlan, Key | None]) -> tuple[Learned, Metrics]:
         params, opt_state = carry
-        rows, k_entropy = step
-        minibatch = spread_rows(take_rows(batch, *rows))
+        drawn, k_entropy = step
+        minibatch = shard_sequences(take_sequences(batch, *drawn))
         grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, stats, hypers, minibatch, k_entropy)
         params, opt_state = parts.optimiser.step(params, opt_state, grads, hypers["learning_rate"])
         metrics["train/grad_norm"] = Mean.of(optax.tree.norm(grads))
         return (params, opt_state), metrics
 
-    (params, opt_state), metrics = jax.lax.scan(descend, (params, state.opt_state), (plan, keys))
+    (params, opt_state), metrics = jax.lax.scan(gradient_step, (params, state.opt_state), (plan, keys))
+    # of the first minibatch alone: later ones come after a gradient step, when ratios differ from 1 in any case
     first_ratio_error = jax.tree.map(lambda leaf: leaf[0], metrics["train/first_ratio_error"])
     metrics = over_time(metrics) | {"train/first_ratio_error": first_ratio_error}
-    return state._replace(params=params, opt_state=opt_state, value_stats=stats), metrics
+    return state._replace(params=params, opt_state=opt_state, learner=PpoLearner(stats)), metrics
+
+
+# The loss
+
+
+def ppo_loss(
+    parts: PpoComponents, params: Params, stats: Stats, hypers: Hypers, batch: Batch, key: Key | None = None
+) -> tuple[Float[Array, ""], Metrics]:
+    """Compute the loss of a minibatch and its metrics.
+
+    Clipped surrogate + `value_weight` x value loss - `ent_coef` x entropy (Schulman et al. 2017, eq. 9), each a mean
+    over the steps that are trained on.
+    """
+    weight, clip_eps = batch.weight, hypers["clip_eps"]
+    terms = ppo_terms(parts, params, stats, hypers, batch, key=key)
+    log_prob = terms.log_prob
+    policy_loss, value_loss, entropy = (mean(term, weight) for term in (terms.policy, terms.value, terms.entropy))
+    total = policy_loss + value_weight(parts.cfg.ppo) * value_loss - hypers["ent_coef"] * entropy
+    reports = {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "total_loss": total,
+        "approx_kl": approx_kl(log_prob, batch.log_prob_old, weight),
+        "clip_frac": clip_frac(log_prob, batch.log_prob_old, clip_eps, weight),
+        "entropy": entropy,
+    }
+    std = parts.head.std(terms.logits)
+    if std.shape[-1]:
+        reports["std"] = mean(std.mean(-1), weight)
+    metrics: Metrics = {f"train/{name}": Mean.of(value) for name, value in reports.items()}
+    ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
+    metrics["train/first_ratio_error"] = Max.of(jnp.abs(ratio - 1.0) * weight)
+    return total, metrics
+
+
+class Terms(NamedTuple):
+    """The terms of the loss at every step of a batch, `[H, N]`, unweighted: each loss is a mean over the steps."""
+
+    policy: Array
+    value: Array
+    entropy: Array
+    log_prob: Array  # of the actions taken
+    logits: Array  # [H, N, ...]: output of the policy head
+
+
+def ppo_terms(
+    parts: PpoComponents,
+    params: Params,
+    stats: Stats,
+    hypers: Hypers,
+    batch: Batch,
+    advantage: Float[Array, "H N"] | None = None,
+    key: Key | None = None,
+) -> Terms:
+    """Compute the terms of the loss of a batch.
+
+    Args:
+        parts: of the algorithm.
+        params: of the network.
+        stats: of the value codec.
+        hypers: scheduled values.
+        batch: with observations as the network reads them (`ppo_variants.network_batch`).
+        advantage: `[H, N]`, used unchanged; None takes `policy_advantage` of the batch.
+        key: for an entropy estimated from samples; None takes its expectation.
+    """
+    (logits, value_raw), carry = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
+    batch = variants.recompute_advantages(
+        parts.cfg, parts.net, lambda raw: parts.codec.decode(raw, stats), params, batch, value_raw, carry
+    )
+    log_prob = parts.head.log_prob(logits, batch.legal, batch.action)
+    if advantage is None:
+        ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
+        advantage = policy_advantage(parts.cfg, batch, ratio)
+    clip_vf_eps = hypers.get("clip_vf_eps", 0.0)
+    return Terms(
+        policy=clipped_surrogate(log_prob, batch.log_prob_old, advantage, hypers["clip_eps"]),
+        value=parts.codec.loss(value_raw, batch.target, batch.value_old, clip_vf_eps, stats),
+        entropy=parts.head.entropy(logits, batch.legal, key),
+        log_prob=log_prob,
+        logits=logits,
+    )
+
+
+def policy_advantage(cfg: Config, batch: Batch, ratio: Float[Array, "H N"]) -> Float[Array, "H N"]:
+    """Return the factor `[H, N]` of the importance ratios in the policy loss."""
+    advantage = batch.advantage
+    if cfg.ppo.advantage == "vtrace":
+        advantage = variants.vtrace_advantages(batch, ratio, cfg).advantage_t
+    # weighted after normalising: normalising would undo the importance weights
+    return batch.sequence_weight[None] * (normalise(advantage, batch.weight) if cfg.ppo.norm_adv else advantage)
+
+
+def _experience(parts: PpoComponents, state: PpoState, hypers: Hypers) -> dict[str, Array]:
+    del hypers
+    _, rollout, _ = _rollout(parts, state, _keys(state)[0])
+    batch = make_batch(rollout, parts.cfg, parts.horizon)._asdict()
+    batch.update({f"carry_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(batch.pop("carry")))})
+    return {name: leaf for name, leaf in batch.items() if leaf is not None}

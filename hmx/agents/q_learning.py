@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Bool, Float
 
 from hmx.agents.metrics import over_time
 from hmx.agents.optim import Optimiser
@@ -15,18 +16,16 @@ from hmx.agents.types import Hypers, Params
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.nets import QNet
-from hmx.replay import Batch, Experience, Replay, ReplayState, n_step
-from hmx.replay import Options as ReplayOptions
+from hmx.replay import Experience, Replay, ReplayBatch, ReplayState, n_step
 from hmx.rl import distributions
 from hmx.rl.losses import huber, squared_error
-from hmx.scoring import Options as ScoreOptions
-from hmx.scoring import Policy as Continuation
+from hmx.scoring import Continuation, ScoreOptions
 from hmx.types import Array, Key, Max, Mean, Metrics
 
 LOSSES = {"huber": huber, "squared": squared_error}
 
 
-class Parts(NamedTuple):
+class DqnComponents(NamedTuple):
     """What the functions of Q-learning share; static."""
 
     cfg: Config
@@ -34,9 +33,8 @@ class Parts(NamedTuple):
     net: QNet
     optimiser: Optimiser
     replay: Replay
-    replay_options: ReplayOptions
     score_options: ScoreOptions
-    continuation: Continuation  # how play goes on in rollouts that score
+    continuation: Continuation  # the policy of scoring rollouts
 
 
 class Learner(NamedTuple):
@@ -45,36 +43,36 @@ class Learner(NamedTuple):
     params: Params
     target_params: Params
     opt_state: optax.OptState
-    replay: ReplayState  # without what is stored, which no gradient step changes
-    gradient_steps: Array  # int32: done since the run began
+    replay: ReplayState  # without the stored transitions, which no gradient step changes
+    gradient_steps: Array  # int32: since the run began
 
 
 class Targets(NamedTuple):
     """One entry per transition drawn, `[B]`."""
 
     target: Array  # float32
-    batch: Batch
+    batch: ReplayBatch
 
 
-def team_value(values: Array, alive: Array) -> Array:
-    """The value of a team `[B]`: the sum over the agents that take part (Sunehag et al. 2018, arXiv:1706.05296).
+def team_value(values: Float[Array, "B A"], alive: Bool[Array, "B A"]) -> Float[Array, " B"]:
+    """Return the value of a team `[B]`: the sum over the agents that take part (Sunehag et al. 2018, arXiv:1706.05296).
 
     Args:
         values: `[B, A]`, of each agent.
-        alive: `[B, A]`; the value of an agent whose part is over is 0, whatever the network says.
+        alive: `[B, A]`; the value of an agent that is done is 0.
     """
     return jnp.where(alive, values, 0.0).sum(-1)
 
 
-def taken_value(parts: Parts, params: Params, items: Experience) -> Array:
-    """What a network says of the actions taken, `[B]`."""
+def taken_value(parts: DqnComponents, params: Params, items: Experience) -> Float[Array, " B"]:
+    """Return the values of the actions taken, `[B]`."""
     values = parts.net.values(params, items.obs_t)
     taken = jnp.take_along_axis(values, items.action_t[..., None], axis=-1)[..., 0]
     return team_value(taken, items.alive_t)
 
 
-def next_value(parts: Parts, params: Params, target_params: Params, items: Experience) -> Array:
-    """What the target network expects after the step, `[B]`, from legal actions alone.
+def next_value(parts: DqnComponents, params: Params, target_params: Params, items: Experience) -> Float[Array, " B"]:
+    """Return the value of the next state by the target network, `[B]`, over legal actions only.
 
     The action is the target network's own choice or, for double Q-learning (van Hasselt et al. 2016,
     arXiv:1509.06461), that of the network in training.
@@ -86,8 +84,8 @@ def next_value(parts: Parts, params: Params, target_params: Params, items: Exper
     return team_value(best, ~items.agent_done_tp1)
 
 
-def targets(parts: Parts, learner: Learner, replay: ReplayState, batch: Batch) -> Array:
-    """Discounted rewards of up to n steps and the value after them, `[B]`; an episode that was cut goes on in value."""
+def targets(parts: DqnComponents, learner: Learner, replay: ReplayState, batch: ReplayBatch) -> Float[Array, " B"]:
+    """Return discounted rewards of up to n steps plus the value after them, `[B]`; truncations are bootstrapped."""
     gamma, steps = parts.cfg.algo.gamma, parts.cfg.dqn.n_step
     if steps == 1:
         last: Experience = batch.items
@@ -103,22 +101,22 @@ def targets(parts: Parts, learner: Learner, replay: ReplayState, batch: Batch) -
 
 
 def learn(
-    parts: Parts, learner: Learner, stored: ReplayState, hypers: Hypers, key: Key
+    parts: DqnComponents, learner: Learner, stored: ReplayState, hypers: Hypers, key: Key
 ) -> tuple[Learner, Metrics, Targets]:
-    """All gradient steps of one update.
+    """Take all gradient steps of one update.
 
     Args:
         parts: of the algorithm.
-        learner: before them.
-        stored: the buffer, of which the transitions are read.
+        learner: before the gradient steps.
+        stored: the buffer with its transitions.
         hypers: scheduled values.
         key: spent here.
 
     Returns:
-        The learner after them, what there is to say about them, and what each learned from, `[G, B, ...]`.
+        The learner after them, their metrics, and the data of each, `[G, B, ...]`.
     """
 
-    def descend(learner: Learner, step: Array) -> tuple[Learner, tuple[Metrics, Targets]]:
+    def gradient_step(learner: Learner, step: Array) -> tuple[Learner, tuple[Metrics, Targets]]:
         replay = learner.replay._replace(items=stored.items)
         is_beta = hypers.get("is_beta", jnp.float32(0.0))
         batch = parts.replay.sample(replay, jax.random.fold_in(key, step), parts.cfg.dqn.batch_size, is_beta)
@@ -130,7 +128,7 @@ def learn(
         error = target - value
         after = Learner(
             params=params,
-            target_params=_follow(parts, learner.target_params, params, done),
+            target_params=_update_target(parts, learner.target_params, params, done),
             opt_state=opt_state,
             replay=without_stored(parts.replay.set_priority(replay, batch.index, batch.birth, error)),
             gradient_steps=done,
@@ -146,32 +144,34 @@ def learn(
         }
         return after, (metrics, Targets(target, batch))
 
-    learner, (metrics, drawn) = jax.lax.scan(descend, learner, jnp.arange(parts.cfg.dqn.gradient_steps))
+    learner, (metrics, drawn) = jax.lax.scan(gradient_step, learner, jnp.arange(parts.cfg.dqn.gradient_steps))
     return learner, over_time(metrics), drawn
 
 
 def without_stored(replay: ReplayState) -> ReplayState:
-    """The buffer without its transitions and environment states."""
-    return replay._replace(items=(), env_states=())
+    """Return the buffer without its transitions and environment states."""
+    return replay._replace(items=None, env_states=None)
 
 
-def _loss(parts: Parts, params: Params, batch: Batch, target: Array) -> tuple[Array, Array]:
-    """The mean of the weighted losses, and the values `[B]` they are of."""
+def _loss(parts: DqnComponents, params: Params, batch: ReplayBatch, target: Array) -> tuple[Array, Array]:
+    """Return the mean weighted loss, and the values `[B]` of the actions taken."""
     losses, value = td_losses(parts, params, batch.items, target)
     return (batch.weights * losses).mean(), value
 
 
-def td_losses(parts: Parts, params: Params, items: Experience, target: Array) -> tuple[Array, Array]:
-    """The loss of each transition before its importance weight, and the value it is of, both `[B]`."""
+def td_losses(
+    parts: DqnComponents, params: Params, items: Experience, target: Float[Array, " B"]
+) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
+    """Return the loss of each transition without its importance weight, and the value of its action, both `[B]`."""
     value = taken_value(parts, params, items)
     losses: Any = LOSSES[parts.cfg.dqn.loss](value, target)
     return losses, value
 
 
-def _follow(parts: Parts, target: Params, params: Params, gradient_steps: Array) -> Params:
-    """The target network after a gradient step."""
+def _update_target(parts: DqnComponents, target: Params, params: Params, gradient_steps: Array) -> Params:
+    """Return the target network after a gradient step."""
     due = gradient_steps % parts.cfg.dqn.target_every == 0
     tau = parts.cfg.dqn.target_tau
-    # all of it is a copy to the bit, which no weighted sum promises
+    # a weighted sum with tau = 1 might not be an exact copy
     new = params if tau == 1.0 else jax.tree.map(lambda old, now: old + tau * (now - old), target, params)
     return jax.tree.map(lambda now, old: jnp.where(due, now, old), new, target)

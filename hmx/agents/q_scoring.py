@@ -1,4 +1,4 @@
-"""Scoring stored transitions during Q-learning, and looking at the whole buffer."""
+"""Scoring of stored transitions during Q-learning, and metrics of the whole buffer."""
 
 from __future__ import annotations
 
@@ -6,80 +6,51 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float
 
-from hmx.agents.q_learning import Parts, team_value
+from hmx.agents.q_learning import DqnComponents, team_value
 from hmx.agents.types import Params
-from hmx.config import q_rules
+from hmx.config import derive
 from hmx.config.schema import Config
-from hmx.env.protocol import EnvSpec
 from hmx.nets import QNet
 from hmx.replay import Experience, ReplayState, replay_metrics
-from hmx.replay import Options as ReplayOptions
 from hmx.replay.stats import spearman
 from hmx.rl import distributions
-from hmx.scoring import Options as ScoreOptions
-from hmx.scoring import Policy, Positions, make_policy, q_gap, score
-from hmx.scoring.options import check
+from hmx.scoring import Continuation, Positions, ScoreOptions, make_continuation, q_gap, score
+from hmx.scoring.options import check_options
 from hmx.types import Array, Key, Max, Mean, Metrics
 
 _WITHOUT_SCORES = ("ess", "prob_ratio", "alpha_td", "nonfinite")
-"""What there is to say of a buffer in which nothing is scored; the rest takes sorting all of it."""
-
-
-def replay_options(cfg: Config, spec: EnvSpec) -> ReplayOptions:
-    """How the buffer is prioritised; uniform replay is replay by TD error with exponent 0."""
-    replay = cfg.replay
-    is_uniform = replay.mixing == "uniform"
-    return ReplayOptions(
-        mixing="td" if is_uniform else replay.mixing,
-        mu=replay.mu,
-        alpha_td=0.0 if is_uniform else replay.alpha_td,
-        alpha_c=replay.alpha_c,
-        target_ess=replay.target_ess,
-        is_norm=replay.is_norm,
-        state_axis=spec.state_axis,
-    )
+"""Metrics of a buffer without scores; the others need sorting all of it."""
 
 
 def score_options(cfg: Config) -> ScoreOptions:
-    """How consequence is measured: with the discount and the team reward of the learner."""
-    s = cfg.score
-    return ScoreOptions(
-        actions=s.actions,
-        num_actions=s.num_actions,
-        rollouts=s.rollouts,
-        horizon=s.horizon,
-        gamma=cfg.algo.gamma,
-        crn=s.crn,
-        bootstrap=s.bootstrap,
-        metric=s.metric,
-        aggregate=s.aggregate,
-        team_reward="sum",
-    )
+    """Return how consequence is measured: with the discount and the team reward of the learner."""
+    return ScoreOptions(**vars(cfg.score), gamma=cfg.algo.gamma, team_reward="sum")
 
 
-def continuation(cfg: Config, net: QNet) -> Policy:
-    """How play goes on, and what is expected where it is cut."""
+def continuation(cfg: Config, net: QNet) -> Continuation:
+    """Return the policy of scoring rollouts, and the value at their end."""
 
     def value(params: Params, obs: Array, legal: Array) -> Array:
         values = net.values(params, obs)
         best = jnp.where(legal, values, -jnp.inf).max(-1)
         return team_value(best, jnp.ones_like(best, bool))
 
-    return make_policy(net.values, cfg.score.continuation, cfg.score.parameter, value)
+    return make_continuation(net.values, cfg.score.continuation, cfg.score.parameter, value)
 
 
-def check_scoring(parts: Parts) -> None:
-    """Refuse what cannot work.
+def check_scoring(parts: DqnComponents) -> None:
+    """Check the options of scoring.
 
     Raises:
         HmxError: an option needs what the policy does not give, or there are too many joint actions.
     """
     if parts.cfg.score.every:
-        check(parts.score_options, parts.env.spec, parts.continuation.probs is not None, True)
+        check_options(parts.score_options, parts.env.spec, parts.continuation.probs is not None, True)
 
 
-def score_pass(parts: Parts, params: Params, replay: ReplayState, key: Key) -> tuple[ReplayState, Metrics]:
+def score_pass(parts: DqnComponents, params: Params, replay: ReplayState, key: Key) -> tuple[ReplayState, Metrics]:
     """Choose transitions, score them with the present network, and write the scores where the transitions still are.
 
     Args:
@@ -90,7 +61,7 @@ def score_pass(parts: Parts, params: Params, replay: ReplayState, key: Key) -> t
     """
     cfg = parts.cfg
     k_choose, k_score = jax.random.split(key)
-    number = q_rules.scored_per_pass(cfg)
+    number = derive.scored_per_pass(cfg)
     chosen = parts.replay.choose(replay, k_choose, number, cfg.score.selection)
     if cfg.score.kind == "qgap":
         items: Experience = jax.tree.map(lambda leaf: leaf[chosen.index], replay.items)
@@ -103,7 +74,7 @@ def score_pass(parts: Parts, params: Params, replay: ReplayState, key: Key) -> t
     return parts.replay.set_scores(replay, chosen.index, chosen.birth, scores), metrics
 
 
-def _gaps(parts: Parts, params: Params, items: Experience, ids: Array, key: Key) -> Array:
+def _gaps(parts: DqnComponents, params: Params, items: Experience, ids: Array, key: Key) -> Array:
     values = parts.net.values(params, items.obs_t)
     options, policy = parts.score_options, parts.continuation
     probs = policy.probs(params, items.obs_t, items.legal_t) if policy.probs and options.needs_probs else None
@@ -112,9 +83,9 @@ def _gaps(parts: Parts, params: Params, items: Experience, ids: Array, key: Key)
 
 
 def _consequences(
-    parts: Parts, params: Params, replay: ReplayState, index: Array, valid: Array, key: Key
+    parts: DqnComponents, params: Params, replay: ReplayState, index: Array, valid: Array, key: Key
 ) -> tuple[Array, Metrics]:
-    rounds = q_rules.rounds_per_pass(parts.cfg)
+    rounds = derive.rounds_per_pass(parts.cfg)
 
     def play(slots: Array) -> Any:
         items: Experience = jax.tree.map(lambda leaf: leaf[slots], replay.items)
@@ -132,16 +103,16 @@ def _consequences(
     return scores, metrics
 
 
-def survey(parts: Parts, replay: ReplayState) -> tuple[ReplayState, Metrics]:
-    """Exponents fitted anew where nothing else does it, and the metrics of the whole buffer."""
-    if parts.replay_options.target_ess and not parts.cfg.score.every:
+def survey(parts: DqnComponents, replay: ReplayState) -> tuple[ReplayState, Metrics]:
+    """Fit exponents if nothing else does, and compute the metrics of the whole buffer."""
+    if parts.cfg.replay.target_ess and not parts.cfg.score.every:
         replay = parts.replay.retune(replay)
-    found = replay_metrics(replay, parts.replay_options)
+    found = replay_metrics(replay, parts.cfg.replay)
     known = found if parts.cfg.score.every else {name: found[name] for name in _WITHOUT_SCORES}
     return replay, {f"replay/{name}": metric for name, metric in known.items()}
 
 
-def greedy_value(values: Array, legal: Array) -> Array:
-    """The value of the best legal action of each agent, `[..., A]`."""
+def greedy_value(values: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Float[Array, "*b"]:
+    """Return the value of the best legal action of each agent, `[..., A]`."""
     best = jnp.take_along_axis(values, distributions.mode(values, legal)[..., None], axis=-1)
     return best[..., 0]

@@ -1,27 +1,29 @@
-"""From a rollout to training rows, and from rows to minibatches.
+"""From a rollout to training sequences, and from sequences to minibatches.
 
-A row is `H` consecutive steps of one agent. `H` is 1 where a network has no memory and samples are shuffled singly.
+A sequence is `H` consecutive steps of one agent, with `H = ppo.bptt_horizon`. `H` is 1 for a feed-forward network whose
+samples are shuffled one by one.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Int, Shaped
 
 from hmx.agents.collector import Rollout
-from hmx.agents.sharding import spread
-from hmx.config.schema import AlgoConfig
-from hmx.rl.advantages import Advantages, bootstraps, gae, vtrace_gae
-from hmx.rl.priorities import draw_rows, importance_weights, row_magnitude, row_probs
-from hmx.rl.variants import variant_gae
+from hmx.agents.sharding import shard
+from hmx.agents.types import Carry
+from hmx.config.schema import Config
+from hmx.rl.advantages import Advantages, bootstraps
+from hmx.rl.priorities import draw_sequences, importance_weights, inclusion_probs, sequence_magnitude, sequence_probs
 from hmx.types import Array, Key, Max, Mean, Metrics, Sum
 
 
 class Batch(NamedTuple):
-    """`N` rows of `H` steps: leaves are `[H, N, ...]`, those of a whole row `[N, ...]`."""
+    """`N` sequences of `H` steps: leaves are `[H, N, ...]`, those in `PER_SEQUENCE` are `[N, ...]`."""
 
     obs: Array
     legal: Array
@@ -33,179 +35,119 @@ class Batch(NamedTuple):
     target: Array
     weight: Array  # float32: 1, or 0 for a step that is not trained on
     reward: Array
-    bootstrap: Array  # value that follows the reward: 0 after a termination
+    bootstrap: Array  # value of the state after the step: 0 after a termination
     done: Array
-    carry: Any  # [N, ...]: the memory before the row
-    advantage_next: Array  # [N]: advantage of the step after the row
-    row_weight: Array  # [N]: importance weight of the row
-    # for advantages computed anew per minibatch, else ():
-    terminated: Any = ()
-    truncated: Any = ()
-    obs_next: Any = ()  # that each step led to
-    obs_last: Any = ()  # [N, ...]: after the row
-    reset_last: Any = ()  # [N]: that one is the first of an episode
+    carry: Carry  # [N, ...]: the RNN carry before the sequence
+    advantage_next: Array  # [N]: advantage of the step after the sequence
+    sequence_weight: Array  # [N]: importance weight
+    # only where advantages are recomputed in every minibatch:
+    terminated: Array | None = None
+    truncated: Array | None = None
+    obs_next: Array | None = None  # the observation that each step led to
+    obs_last: Array | None = None  # [N, ...]: the observation after the sequence
+    reset_last: Array | None = None  # [N]: that one is the first of an episode
 
 
-ROW_LEAVES = ("carry", "advantage_next", "row_weight", "obs_last", "reset_last")
+PER_SEQUENCE = ("carry", "advantage_next", "sequence_weight", "obs_last", "reset_last")
 
 
-def make_rows(rollout: Rollout, algo: AlgoConfig, horizon: int) -> Batch:
-    """All rows of a rollout `[T, E, A]`: `T / horizon x E x A` of them, of consecutive parts of the rollout.
+def as_sequences(leaf: Shaped[Array, "T E A ..."], horizon: int) -> Shaped[Array, "H N ..."]:
+    """Cut an array `[T, E, A, ...]` into sequences `[H, T / H x E x A, ...]`."""
+    parts = leaf.reshape(leaf.shape[0] // horizon, horizon, *leaf.shape[1:])
+    return jnp.moveaxis(parts, 1, 0).reshape(horizon, math.prod(leaf.shape[:3]) // horizon, *leaf.shape[3:])
+
+
+def make_sequences(rollout: Rollout, advantages: Advantages, horizon: int) -> Batch:
+    """Cut a rollout `[T, E, A]` into its `T / horizon x E x A` sequences.
 
     Args:
-        rollout: with its memory at every row's start, if there is one.
-        algo: how advantages are made, and what becomes of a row's last step.
-        horizon: steps of a row; divides T.
+        rollout: with the RNN carry at the start of every sequence, if there is one.
+        advantages: of the rollout, `[T, E, A]`.
+        horizon: steps of a sequence; divides T.
     """
     seen = rollout.transitions
-    if algo.reward_scale != 1.0:
-        seen = seen._replace(reward_tp1=seen.reward_tp1 * algo.reward_scale)
-        rollout = rollout._replace(transitions=seen)
     shape = seen.reward_tp1.shape
-    num_rows = math.prod(shape) // horizon
+    count = math.prod(shape) // horizon
 
-    def rows(leaf: Array) -> Array:
-        """`[T, E, A, ...]` -> `[H, T / H x E x A, ...]`."""
-        parts = leaf.reshape(shape[0] // horizon, horizon, *leaf.shape[1:])
-        return jnp.moveaxis(parts, 1, 0).reshape(horizon, num_rows, *leaf.shape[3:])
+    def cut(leaf: Array) -> Array:
+        return as_sequences(leaf, horizon)
 
     bootstrap = bootstraps(
         seen.value_t, rollout.value_last, seen.value_final_tp1, seen.terminated_tp1, seen.truncated_tp1
     )
-    nothing = jnp.zeros((horizon, num_rows), jnp.float32)
-    batch = Batch(
-        obs=rows(seen.obs_t),
-        legal=rows(seen.legal_t),
-        reset=rows(jnp.broadcast_to(seen.reset_t[..., None], shape)),
-        action=rows(seen.action_t),
-        log_prob_old=rows(seen.log_prob_t),
-        value_old=rows(seen.value_t),
-        advantage=nothing,
-        target=nothing,
-        weight=rows(seen.alive_t).astype(jnp.float32),
-        reward=rows(seen.reward_tp1),
-        bootstrap=rows(bootstrap),
-        done=rows(seen.terminated_tp1 | seen.truncated_tp1),
-        carry=jax.tree.map(lambda leaf: leaf.reshape(num_rows, *leaf.shape[3:]), rollout.carry),
-        advantage_next=nothing[0],
-        row_weight=jnp.ones(num_rows, jnp.float32),
-    )
-    if algo.row_end != "bootstrap":
-        advantages = row_advantages(batch, jnp.ones_like(nothing), algo)
-        weight = batch.weight.at[-1].set(0.0) if algo.row_end == "mask" else batch.weight
-        return batch._replace(advantage=advantages.advantage_t, target=advantages.target_t, weight=weight)
-    whole = rollout_advantages(rollout, algo)
-    first = whole.advantage_t[::horizon]  # of each row
+    first = advantages.advantage_t[::horizon]  # of each sequence
     following = jnp.concatenate([first[1:], jnp.zeros_like(first[:1])])
-    batch = batch._replace(
-        advantage=rows(whole.advantage_t), target=rows(whole.target_t), advantage_next=following.reshape(num_rows)
+    return Batch(
+        obs=cut(seen.obs_t),
+        legal=cut(seen.legal_t),
+        reset=cut(jnp.broadcast_to(seen.reset_t[..., None], shape)),
+        action=cut(seen.action_t),
+        log_prob_old=cut(seen.log_prob_t),
+        value_old=cut(seen.value_t),
+        advantage=cut(advantages.advantage_t),
+        target=cut(advantages.target_t),
+        weight=cut(seen.alive_t).astype(jnp.float32),
+        reward=cut(seen.reward_tp1),
+        bootstrap=cut(bootstrap),
+        done=cut(seen.terminated_tp1 | seen.truncated_tp1),
+        carry=jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[3:]), rollout.carry),
+        advantage_next=following.reshape(count),
+        sequence_weight=jnp.ones(count, jnp.float32),
     )
-    if algo.advantage_when == "rollout" or isinstance(rollout.obs_last, tuple):
-        return batch
-    last = jnp.concatenate([seen.obs_t[horizon::horizon], rollout.obs_last[None]])
-    reset_last = jnp.concatenate([seen.reset_t[horizon::horizon], rollout.reset_last[None]])
-    return batch._replace(
-        terminated=rows(seen.terminated_tp1),
-        truncated=rows(seen.truncated_tp1),
-        obs_next=jax.tree.map(rows, seen.final_obs_tp1),
-        obs_last=last.reshape(num_rows, *last.shape[3:]),
-        reset_last=jnp.broadcast_to(reset_last[..., None], last.shape[:3]).reshape(num_rows),
-    )
 
 
-def rollout_advantages(rollout: Rollout, algo: AlgoConfig) -> Advantages:
-    """Advantages and targets `[T, E, A]` with the values that were said while playing."""
-    seen = rollout.transitions
-    ends = (seen.terminated_tp1, seen.truncated_tp1)
-    plain = algo.advantage != "brax" and (algo.gae_axis, algo.episode_end) == ("time", "bootstrap")
-    if plain and algo.value_forward == "shift":
-        return gae(
-            seen.reward_tp1, seen.value_t, rollout.value_last, seen.value_final_tp1, *ends, algo.gamma, algo.gae_lambda
-        )
-    value_tp1 = jnp.concatenate([seen.value_t[1:], rollout.value_last[None]])
-    if algo.value_forward == "both" and algo.advantage_when == "rollout":
-        value_tp1 = seen.value_final_tp1
-    value_tp1 = jnp.where(seen.truncated_tp1, seen.value_final_tp1, value_tp1)
-    reward, value, after, terminated, truncated = (
-        leaf.reshape(leaf.shape[0], -1) for leaf in (seen.reward_tp1, seen.value_t, value_tp1, *ends)
-    )
-    found = variant_gae(reward, value, after, terminated, truncated, *variant(algo))
-    return Advantages(*(leaf.reshape(seen.value_t.shape) for leaf in found))
+class MinibatchPlan(NamedTuple):
+    """The sequences of each gradient step and their importance weights, `[gradient steps, sequences per minibatch]`."""
+
+    numbers: Array
+    sequence_weight: Array
 
 
-def variant(algo: AlgoConfig) -> tuple[float, float, str, str, str]:
-    """The last arguments of `variant_gae`."""
-    form = "brax" if algo.advantage == "brax" else "gae"
-    return algo.gamma, algo.gae_lambda, algo.episode_end, form, algo.gae_axis
+def plan_minibatches(
+    batch: Batch, cfg: Config, beta: Float[Array, ""] | None, key: Key
+) -> tuple[MinibatchPlan, Metrics]:
+    """Assign sequences to the minibatches of an update.
 
-
-def row_advantages(batch: Batch, ratio: Array, algo: AlgoConfig) -> Advantages:
-    """The V-trace-clipped advantages of rows `[H, N]` under importance ratios `[H, N]`.
-
-    Where `row_end` is not `bootstrap` the last step of each row has advantage 0, as in a buffer whose rewards arrive
-    with the next observation and which therefore does not know what the last action brought about.
+    Without priorities every epoch uses each sequence once, in a new order. With `ppo.prio_alpha` each minibatch is
+    drawn without replacement with probabilities that grow with the advantages (Schaul et al. 2016, arXiv:1511.05952,
+    applied to the sequences of a rollout), and importance weights with exponent `beta` correct for it.
     """
-    if algo.row_end != "bootstrap":
-        ratio = ratio.at[-1].set(0.0)
-    return vtrace_gae(
-        ratio,
-        batch.reward,
-        batch.value_old,
-        batch.bootstrap,
-        batch.done,
-        batch.advantage_next,
-        algo.gamma,
-        algo.gae_lambda,
-        algo.vtrace_rho_clip,
-        algo.vtrace_c_clip,
-    )
+    ppo, count = cfg.ppo, batch.sequence_weight.shape[0]
+    steps = ppo.update_epochs * ppo.num_minibatches
+    if not ppo.prio_alpha or beta is None:
+        k_epochs = jax.random.split(key, ppo.update_epochs)
+        order = jax.vmap(lambda k_epoch: jax.random.permutation(k_epoch, count))(k_epochs)
+        index = order.reshape(steps, -1)
+        return MinibatchPlan(index, jnp.ones(index.shape, jnp.float32)), {}
+    magnitude = sequence_magnitude(batch.advantage.T, batch.weight.T)
+    probs, num_nonfinite = sequence_probs(magnitude, ppo.prio_alpha)
+    per_step = count // ppo.num_minibatches
 
+    def draw(k_step: Key) -> tuple[Array, Array]:
+        drawn = draw_sequences(k_step, probs, per_step)
+        corrected = probs
+        if ppo.prio_probs == "inclusion":
+            corrected = inclusion_probs(jax.random.clone(k_step), probs, per_step) / per_step
+        return drawn, importance_weights(corrected[drawn], count, beta, ppo.prio_weights, ppo.prio_weight_clip)
 
-class Plan(NamedTuple):
-    """Which rows each gradient step sees, `[gradient steps, rows per minibatch]`, and their importance weights."""
-
-    rows: Array
-    row_weight: Array
-
-
-def plan_minibatches(batch: Batch, algo: AlgoConfig, beta: Array | None, key: Key) -> tuple[Plan, Metrics]:
-    """Who is in which minibatch of an update.
-
-    Without priorities every epoch sees each row once, in a new order. With `prio_alpha` each minibatch is a draw of
-    its own without replacement, in which rows of large advantages come more often (Schaul et al. 2016,
-    arXiv:1511.05952, applied to the rows of a rollout), and importance weights with exponent `beta` correct for it.
-    """
-    num_rows = batch.row_weight.shape[0]
-    steps = algo.update_epochs * algo.num_minibatches
-    if not algo.prio_alpha or beta is None:
-        k_epochs = jax.random.split(key, algo.update_epochs)
-        order = jax.vmap(lambda k_epoch: jax.random.permutation(k_epoch, num_rows))(k_epochs)
-        rows = order.reshape(steps, -1)
-        return Plan(rows, jnp.ones(rows.shape, jnp.float32)), {}
-    magnitude = row_magnitude(batch.advantage.T, batch.weight.T)
-    probs, num_nonfinite = row_probs(magnitude, algo.prio_alpha)
-    per_step = num_rows // algo.num_minibatches
-    rows = jax.vmap(lambda k_step: draw_rows(k_step, probs, per_step))(jax.random.split(key, steps))
-    weight = jax.vmap(
-        lambda drawn: importance_weights(probs[drawn], num_rows, beta, algo.prio_weights, algo.prio_weight_clip)
-    )(rows)
-    seen = jnp.zeros(num_rows, jnp.float32).at[rows.reshape(-1)].set(1.0)
-    return Plan(rows, weight), {
-        "train/row_coverage": Mean.of(seen),
-        "train/nonfinite_rows": Sum.of(num_nonfinite),
-        "train/max_row_weight": Max.of(weight),
+    index, weight = jax.vmap(draw)(jax.random.split(key, steps))
+    used = jnp.zeros(count, jnp.float32).at[index.reshape(-1)].set(1.0)
+    return MinibatchPlan(index, weight), {
+        "train/sequence_coverage": Mean.of(used),
+        "train/nonfinite_sequences": Sum.of(num_nonfinite),
+        "train/max_sequence_weight": Max.of(weight),
     }
 
 
-def take_rows(batch: Batch, rows: Array, row_weight: Array) -> Batch:
-    """The rows of one minibatch."""
+def take_sequences(batch: Batch, index: Int[Array, " m"], sequence_weight: Float[Array, " m"]) -> Batch:
+    """Return the sequences of one minibatch."""
     taken = {
-        name: jax.tree.map(lambda leaf, axis=int(name not in ROW_LEAVES): leaf.take(rows, axis=axis), leaves)
+        name: jax.tree.map(lambda leaf, axis=int(name not in PER_SEQUENCE): leaf.take(index, axis=axis), leaves)
         for name, leaves in batch._asdict().items()
     }
-    return Batch(**{**taken, "row_weight": row_weight})
+    return Batch(**{**taken, "sequence_weight": sequence_weight})
 
 
-def spread_rows(batch: Batch) -> Batch:
-    """Rows split over the devices, whichever environments they come from."""
-    return Batch(**{name: spread(leaves, int(name not in ROW_LEAVES)) for name, leaves in batch._asdict().items()})
+def shard_sequences(batch: Batch) -> Batch:
+    """Split sequences over the devices, whichever environments they come from."""
+    return Batch(**{name: shard(leaves, int(name not in PER_SEQUENCE)) for name, leaves in batch._asdict().items()})

@@ -1,37 +1,54 @@
-"""One program on several devices: its arrays are split along the environment axis, and it says where that helps.
+"""Splitting one program over several devices along the environment axis.
 
-An algorithm is written for one device. `jax.jit` splits it over the devices of the mesh it is compiled under, and every
-mean, norm and statistic stays one over all environments, whatever the number of devices.
+An algorithm is written for one device. `jax.jit` splits it over the devices of the mesh it is compiled for; every mean,
+norm and statistic is still taken over all environments, whatever the number of devices.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.sharding import PartitionSpec
 
-from hmx.env.protocol import Env, EnvState
+from hmx.agents.types import TrainState
+from hmx.env.protocol import Env, EnvSpec, EnvState
 from hmx.types import Array, Key, Timestep
 
+Tree = TypeVar("Tree")
+
 ENV_AXIS = "env"
-"""The axis of the mesh: devices that hold different environments."""
+"""Name of the mesh axis along which devices hold different environments."""
 
 
 def split_along(axis: int, tree: Any) -> Any:
-    """For every leaf the partition that splits it along `axis`, which may count from the end."""
+    """Return for every leaf the partition that splits it along `axis`, which may be negative."""
     return jax.tree.map(lambda leaf: PartitionSpec(*[None] * (axis % leaf.ndim), ENV_AXIS), tree)
 
 
-def whole(tree: Any) -> Any:
-    """For every leaf the partition that keeps all of it on every device."""
+def replicate(tree: Any) -> Any:
+    """Return for every leaf the partition that keeps a full copy on every device."""
     return jax.tree.map(lambda leaf: PartitionSpec(), tree)
 
 
-def spread(tree: Any, axis: int) -> Any:
-    """`tree`, its leaves split along `axis` over the devices the program is compiled for; on one, just `tree`.
+def partitions(spec: EnvSpec, state: TrainState) -> TrainState:
+    """Return for every leaf of a training state how it is split: per-environment leaves by environment, others not."""
 
-    A leaf whose axis the devices do not divide is left to the compiler.
+    def split(part: Any) -> Any:
+        along_env = split_along(0, part._replace(env_state=None))
+        return along_env._replace(env_state=split_along(spec.state_axis, part.env_state))
+
+    actors = state.actors
+    split_actors = split(actors._replace(obs_stats=None, starts=None))._replace(
+        obs_stats=replicate(actors.obs_stats), starts=None if actors.starts is None else split(actors.starts)
+    )
+    return replicate(state)._replace(actors=split_actors)  # type: ignore[no-any-return]
+
+
+def shard(tree: Tree, axis: int) -> Tree:
+    """Split the leaves of `tree` along `axis` over the devices the program is compiled for; one device changes nothing.
+
+    A leaf whose axis cannot be divided by the number of devices is left to the compiler.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
@@ -44,15 +61,16 @@ def spread(tree: Any, axis: int) -> Any:
         held: jax.Array = jax.lax.with_sharding_constraint(leaf, split_along(axis, leaf))
         return held
 
-    return jax.tree.map(split, tree)
+    sharded: Tree = jax.tree.map(split, tree)
+    return sharded
 
 
-def step_apart(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
-    """`env.step`, by every device for its own environments: those never wait for each other inside a step."""
+def step_sharded(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
+    """Call `env.step` on every device for its own environments, so that devices do not wait for each other."""
     if jax.sharding.get_abstract_mesh().empty:
         return env.step(state, action, keys)
     states, split = split_along(env.spec.state_axis, state), PartitionSpec(ENV_AXIS)
-    # Loops over a batch end by what the batch is, which is another on every device: nothing here is the same on all.
+    # Loops over a batch end at different times on different devices: no value here is the same on all of them.
     step = jax.shard_map(env.step, in_specs=(states, split, split), out_specs=(states, split), check_vma=False)
     stepped: tuple[EnvState, Timestep] = step(state, action, keys)
     return stepped

@@ -1,50 +1,106 @@
-"""What an algorithm is: a record of pure functions over a state that a checkpoint can hold."""
+"""Records of a learning algorithm: its training state, its decisions, and the functions it consists of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
+import jax.numpy as jnp
+import optax
+from typing_extensions import TypeVar
+
+from hmx.env.protocol import EnvState
+from hmx.rl.normaliser import RunningStats
 from hmx.types import Array, Key, Metrics
 
 Params = Any
-TrainState = Any  # a pytree of arrays and typed keys, with at least `params` and `update` (int32)
+Carry = Any  # RNN carry, a pytree [E, A, ...]; None for a feed-forward network
 Hypers = dict[str, Array]  # scheduled hyperparameter -> float32 scalar, for one update
 
 
+class Episode(NamedTuple):
+    """Running totals of the current episodes: reward (summed over agents) and steps, `[E]`."""
+
+    total: Array
+    length: Array
+
+    @classmethod
+    def start(cls, num_envs: int) -> Episode:
+        """Return totals of 0."""
+        return cls(jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+
+
+class Starts(NamedTuple):
+    """One start state of every environment."""
+
+    env_state: EnvState
+    obs: Array  # [E, A, *obs_shape]
+    legal: Array  # [E, A, num_actions]
+
+
+class RolloutState(NamedTuple):
+    """Where the next rollout continues: environments, observations, RNN carry and current episodes."""
+
+    env_state: EnvState
+    obs: Array  # [E, A, *obs_shape]: the observation the next action is chosen from
+    legal: Array  # [E, A, num_actions]
+    episode: Episode  # [E]
+    carry: Carry  # [E, A, ...]: before the network reads `obs`
+    reset: Array  # [E] bool: `obs` is the first of an episode, so the carry is reset before it is used
+    agent_done: Array  # [E, A] bool: the episode has ended for this agent, but not for all
+    obs_stats: RunningStats | None = None  # None where observations are not normalised
+    starts: Starts | None = None  # start states that episodes restart from; None draws new ones
+
+
+LearnerT = TypeVar("LearnerT", default=Any)
+StateT = TypeVar("StateT", default=Any)
+
+
+class TrainState(NamedTuple, Generic[LearnerT]):
+    """Everything that is needed to resume training: a pytree of arrays and one typed key."""
+
+    params: Params
+    opt_state: optax.OptState
+    actors: RolloutState
+    learner: LearnerT  # what only this algorithm has
+    key: Key  # constant: every update folds its number in
+    update: Array  # int32: finished updates
+
+
 class Decision(NamedTuple):
-    """What a policy says about one batch of observations."""
+    """Actions for one batch of observations, with their probabilities and values."""
 
     action: Array  # [E, A] int32, or [E, A, D] float32 in [-1, 1]: what the environment takes
     log_prob: Array  # [E, A]
     probs: Array  # [E, A, num_actions], 0 where illegal; [E, A, 0] for continuous actions
     value: Array  # [E, A], in reward units as the learner scales them
-    raw: Array | None = None  # what is stored and what ratios are taken of, where that is not the action itself
+    raw: Array | None = None  # the action before squashing, which is stored; None where that is the action itself
 
 
-class Algorithm(NamedTuple):
-    """`init(key)`, one `update(state, hypers)` (a rollout and its gradient steps), and the policy.
+class Algorithm(NamedTuple, Generic[StateT]):
+    """A learning algorithm as pure functions of its training state.
 
-    - `hypers(update)` runs on the host: the value of every scheduled hyperparameter for the update of that number
-      (from 0). It depends on nothing but the number, so a resumed run needs no schedule state.
-    - `act(state, carry, obs, legal, reset, key, greedy)` reads only what the policy needs of the state; `carry` is its
-      memory `[E, A, ...]`, emptied where `reset [E]` holds before it is used; `greedy` is static. It returns the
-      decision and the new memory. `initial_carry((E, A))` is an empty one.
-    - `forget(before, after)` is `after` without what was learned since `before`: the environments have moved on, the
-      parameters have not.
-    - `partitions(state)` says for every leaf how it is split over several devices; see `hmx.agents.sharding`.
-    - `experience(state, hypers)` is what `update` would learn from, as arrays by name: for diagnosis.
-    - `choose(sound, after, before)` is `after` where the flag holds, else `before`: for states too large to be held
-      twice, which know how to take an update back. None where the one or the other can simply be selected.
-    - A hyperparameter whose name begins with an underscore is a switch: it enters the update, but no record.
+    - `init(key)` returns a new state.
+    - `update(state, hypers)` does one rollout and its gradient steps.
+    - `hypers(update)` returns the scheduled hyperparameters of an update (numbered from 0). It runs on the host and
+      depends on nothing else, so a resumed run needs no schedule state.
+    - `act(state, carry, obs, legal, reset, key, greedy)` returns the decision and the new RNN carry `[E, A, ...]`,
+      which is reset where `reset [E]` holds before it is used; `greedy` is static.
+    - `initial_carry((E, A))` returns an empty RNN carry.
+    - `forget(before, after)` returns `after` with the parameters, optimiser and statistics of `before`.
+    - `partitions(state)` returns for every leaf how it is split over several devices; see `hmx.agents.sharding`.
+    - `experience(state, hypers)` returns the training data of `update` as arrays by name, for diagnosis.
+    - `select(sound, after, before)` returns `after` where the flag holds, else `before`, for states that are too large
+      to be held twice; None selects leaf by leaf.
+    - A value of `hypers` that is a bool is a switch: it enters the update, but not the records.
     """
 
-    init: Callable[[Key], TrainState]
-    update: Callable[[TrainState, Hypers], tuple[TrainState, Metrics]]
+    init: Callable[[Key], StateT]
+    update: Callable[[StateT, Hypers], tuple[StateT, Metrics]]
     hypers: Callable[[int], dict[str, float]]
-    act: Callable[..., tuple[Decision, Any]]
-    initial_carry: Callable[[tuple[int, int]], Any]
-    forget: Callable[[TrainState, TrainState], TrainState]
-    partitions: Callable[[TrainState], Any]
-    experience: Callable[[TrainState, Hypers], dict[str, Array]]
-    choose: Callable[[Array, TrainState, TrainState], TrainState] | None = None
+    act: Callable[..., tuple[Decision, Carry]]
+    initial_carry: Callable[[tuple[int, int]], Carry]
+    forget: Callable[[StateT, StateT], StateT]
+    partitions: Callable[[StateT], Any]
+    experience: Callable[[StateT, Hypers], dict[str, Array]]
+    select: Callable[[Array, StateT, StateT], StateT] | None = None

@@ -1,6 +1,6 @@
-"""Groups of episodes from one start, and the buckets they fall into.
+"""Groups of episodes from one start state, and the buckets that groups are ranked into.
 
-All of it is small and lives on the host, in float64.
+Everything here is small and is computed on the host in float64.
 """
 
 from __future__ import annotations
@@ -8,8 +8,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.integer[Any]]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Host = np.ndarray[Any, np.dtype[Any]]
 
 ALL = "all"
 ZERO = "bucket_zero"
@@ -19,38 +23,62 @@ _ROUNDING = 4 * float(np.finfo(np.float32).eps)
 
 
 class Bucket(NamedTuple):
-    """Some of the groups, by their index, in the order of their rank."""
+    """A name and the indices of groups, in the order of their rank."""
 
     name: str
     groups: tuple[int, ...]
 
 
-def reward_std(returns: Floats) -> Floats:
-    """Standard deviation of each group's returns with `n - 1` in the denominator, `[G]`.
+def reward_std(returns: Float[Floats, "G K"]) -> Float[Floats, " G"]:
+    """Return the sample standard deviation of each group's returns, `[G]`, equal where only rounding differs.
 
-    It is exactly 0 where all returns of a group are equal up to the rounding of float32 rewards: a rounded mean would
-    make something of nothing. It is NaN for a group with fewer than two returns.
+    Args:
+        returns: `[G, K]`; NaN for an episode that does not count.
+    """
+    return merge_equal(*sample_std(returns))
+
+
+def sample_std(returns: Float[Floats, "G K"]) -> tuple[Float[Floats, " G"], Float[Floats, " G"]]:
+    """Return the sample standard deviation of each group's returns, and how far it is known, `[G]`.
+
+    Rewards are float32, so returns are only known up to their rounding. The standard deviation is exactly 0 where all
+    returns of a group are equal up to that, and NaN for fewer than two returns.
 
     Args:
         returns: `[G, K]`; NaN for an episode that does not count.
     """
     known = np.isfinite(returns)
     count = known.sum(1)
-    some = np.maximum(count, 1)
-    mean = np.where(known, returns, 0.0).sum(1) / some
+    mean = np.where(known, returns, 0.0).sum(1) / np.maximum(count, 1)
     squares = np.where(known, np.square(returns - mean[:, None]), 0.0).sum(1)
     high, low = np.where(known, returns, -np.inf).max(1), np.where(known, returns, np.inf).min(1)
-    flat = ~(high - low > _ROUNDING * np.maximum(np.abs(high), np.abs(low)))
-    std = np.where(flat, 0.0, np.sqrt(squares / np.maximum(count - 1, 1)))
-    return np.where(count < 2, np.nan, std)
+    rounding = _ROUNDING * np.maximum(np.abs(high), np.abs(low))
+    std = np.where(high - low > rounding, np.sqrt(squares / np.maximum(count - 1, 1)), 0.0)
+    return np.where(count < 2, np.nan, std), rounding
 
 
-def group_advantages(returns: Floats, scaled: bool) -> Floats:
-    """What each episode is worth against the others of its group, `[G, K]`.
+def merge_equal(values: Float[Floats, " n"], rounding: Float[Floats, " n"]) -> Float[Floats, " n"]:
+    """Return the values `[n]` with those that rounding alone tells apart replaced by the lowest of them.
 
-    The return less the group's mean, as in Dr. GRPO (Liu et al. 2025, arXiv:2503.20783), or that divided by
-    `reward_std`, as in GRPO (Shao et al. 2024, arXiv:2402.03300, section 4.1.2, without its epsilon). Exactly 0 in a
-    group whose returns are all equal, and in one with fewer than two.
+    Args:
+        values: `[n]`; NaN and 0 stay as they are.
+        rounding: `[n]`, the error of each value.
+    """
+    ids = np.flatnonzero(values > 0)
+    ids = ids[np.argsort(values[ids], kind="stable")]
+    ordered, error = values[ids], rounding[ids]
+    starts = np.diff(ordered, prepend=-np.inf) > np.maximum(error, np.roll(error, 1))
+    merged = values.copy()
+    merged[ids] = ordered[starts][np.cumsum(starts) - 1]
+    return merged
+
+
+def group_advantages(returns: Float[Floats, "G K"], scaled: bool) -> Float[Floats, "G K"]:
+    """Return the advantage of each episode over its group, `[G, K]`.
+
+    It is the return minus the group mean, as in Dr. GRPO (Liu et al. 2025, arXiv:2503.20783), or that divided by
+    `reward_std`, as in GRPO (Shao et al. 2024, arXiv:2402.03300, section 4.1.2, without its epsilon). It is exactly 0
+    in a group whose returns are all equal, and in one with fewer than two.
     """
     known = np.isfinite(returns)
     std = reward_std(returns)
@@ -60,16 +88,16 @@ def group_advantages(returns: Floats, scaled: bool) -> Floats:
     return centred / np.where(counts, std[:, None], 1.0) if scaled else centred
 
 
-def split(score: Floats, num_buckets: int, own_zero: bool = True) -> tuple[Bucket, ...]:
-    """Buckets of groups by the rank of their score, lowest first.
+def split(score: Float[Floats, " G"], num_buckets: int, own_zero: bool = True) -> tuple[Bucket, ...]:
+    """Rank groups by their score, lowest first, and split them into buckets.
 
-    Of n ranked groups every bucket gets `n // B`, and the last one what remains besides; `B` is no more than n.
-    Equal scores keep the order of the groups.
+    Of n ranked groups each of B buckets gets `n // B`, and the last one also the remainder; B is reduced to n if there
+    are fewer groups. Groups with equal scores stay in their original order.
 
     Args:
         score: `[G]`; a group whose score is NaN goes to `bucket_undefined`.
         num_buckets: `B`, for `bucket_1` to `bucket_B`.
-        own_zero: whether groups of score 0 go to `bucket_zero`, which comes first, instead of being ranked.
+        own_zero: whether groups that score 0 go to `bucket_zero`, which comes first, instead of being ranked.
     """
     ids = np.arange(len(score))
     undefined = np.isnan(score)

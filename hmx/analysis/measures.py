@@ -1,94 +1,99 @@
-"""What the gradients of groups say about buckets: norms, shares, angles and noise.
+"""Norms, shares, angles and noise of the gradients of buckets.
 
 Everything follows from sums over steps, in float64. With `S_bc` the sum of a component's weighted gradients over a
-bucket's `T_b` steps, `g_bc = S_bc / T_b` is what an optimiser would see if the batch were that bucket, since losses
-are means over steps. Weighted with `T_b / T` these add up to the gradient of the whole batch.
+bucket's `T_b` steps, `g_bc = S_bc / T_b` is the gradient the optimiser would get from a batch of that bucket alone,
+since losses are means over steps. Weighted with `T_b / T` these add up to the gradient of the whole batch.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
-from hmx.analysis.buckets import ALL, Bucket, Floats, split
+from hmx.analysis.buckets import ALL, Bucket, Floats, Host, split
 from hmx.analysis.gradients import Layer
+from hmx.stats.intervals import Interval, t_quantile
 
 TOTAL = "total"
-MIN_GROUPS = 8  # for an estimate of the noise scale: below, it is negative too often to be of use
+MIN_GROUPS = 8  # for a noise scale: with fewer groups its estimate is negative too often to be of use
+
+Cosines = Mapping[str, Mapping[str, float | None]]
 
 
 class Sums(NamedTuple):
     """Unweighted losses and gradients, summed over the steps of each group."""
 
-    losses: np.ndarray[Any, Any]  # [G, C]
-    grads: np.ndarray[Any, Any]  # [G, C, P]
+    losses: Host  # [G, C]
+    grads: Host  # [G, C, P]
     steps: Floats  # [G]
     samples: Floats  # [G] episodes
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Noise:
-    """How noisy a mean over groups is (McCandlish et al. 2018, arXiv:1812.06162, appendix A.1), the unit being a group.
+@dataclass(frozen=True, kw_only=True)
+class GradientNoise:
+    """Gradient noise between groups (McCandlish et al. 2018, arXiv:1812.06162, appendix A.1), in units of groups.
 
-    What cannot be told from the groups there are is None, and `flag` says why.
+    Values that cannot be estimated from the given groups are None, and `flag` gives the reason.
     """
 
-    signal: float | None  # estimated square of the true gradient's norm; unbiased, so it may come out negative
-    trace: float | None  # trace of the covariance between groups
-    scale: float | None  # groups at which noise and signal are equal: trace / signal
-    snr: float | None  # groups x signal / trace
-    theta: float | None  # sqrt(trace / (groups x norm^2)): the relative error of the norm test
     groups: int
     flag: str  # empty, or why scale and snr are None
+    signal: float | None = None  # unbiased estimate of the squared norm of the true gradient, so it can be negative
+    trace: float | None = None  # trace of the covariance between groups
+    scale: float | None = None  # number of groups at which noise equals signal: trace / signal
+    snr: float | None = None  # groups x signal / trace
+    theta: float | None = None  # sqrt(trace / (groups x norm^2)): the relative error of the norm test
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """One component (or the total) of one bucket; norms are of weighted gradients unless they are called raw."""
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """One component (or the total) of one bucket; norms are of weighted gradients, but for `raw`."""
 
     norm: float  # of the mean over steps
-    error: float | None  # standard error of `norm`, by leaving out one group at a time; None for a single group
+    error: float | None  # jackknife standard error of `norm` over groups; None for a single group
+    interval: Interval | None  # 95 % confidence interval of `norm`
     raw: float | None  # norm with coefficient 1; None for the total
     sum_norm: float
-    per_sample: float  # norm of the sum over steps, by episodes
+    per_sample: float  # norm of the sum over steps, divided by the number of episodes
     loss: float  # weighted, mean over steps
     share: float | None  # of the bucket's total gradient; None where that is 0
     cos_all: float | None  # with the same component of the whole batch
-    noise: Noise
+    noise: GradientNoise
     layers: Mapping[str, float]  # norms; their squares add up to norm^2
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measured:
-    """A bucket's gradients."""
+@dataclass(frozen=True, kw_only=True)
+class BucketGradients:
+    """The gradients of one bucket."""
 
     name: str
     groups: tuple[int, ...]
     samples: int
     steps: int
-    weight: float  # its share of all steps
-    share: float | None  # of the whole batch's total gradient, by projection; over buckets these add up to 1
-    parts: Mapping[str, Part]  # component or total
-    cos: Mapping[str, Mapping[str, float | None]]  # between two components
+    weight: float  # share of all steps
+    share: float | None  # projection on the whole batch's total gradient, divided by its norm; these add up to 1
+    components: Mapping[str, Component]  # by name, and the total
+    cos: Cosines  # between two components
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Measures:
-    """All buckets, the whole batch, and the angles between buckets (`cos[component][bucket][bucket]`)."""
+    """All buckets, the whole batch, and the cosines between buckets (`cos[component][bucket][bucket]`)."""
 
-    buckets: tuple[Measured, ...]
-    whole: Measured
-    cos: Mapping[str, Mapping[str, Mapping[str, float | None]]]
+    buckets: tuple[BucketGradients, ...]
+    whole: BucketGradients
+    cos: Mapping[str, Cosines]
 
 
 def measure(sums: Sums, buckets: Sequence[Bucket], coefs: Mapping[str, float], layers: Sequence[Layer]) -> Measures:
-    """Measures every bucket and the whole batch.
+    """Measure every bucket and the whole batch.
 
-    All of it follows from inner products between components: those of a group with itself and with its bucket, and
-    those of buckets with each other.
+    Everything is computed from inner products between components: of each group with itself and with its bucket, and
+    of buckets with each other.
 
     Args:
         sums: unweighted, per group.
@@ -103,7 +108,6 @@ def measure(sums: Sums, buckets: Sequence[Bucket], coefs: Mapping[str, float], l
     with_bucket, with_whole = np.zeros_like(own), np.zeros_like(own)
     left = tuple(set(whole.groups).difference(*(bucket.groups for bucket in buckets)))
     for bucket in (*buckets, Bucket("", left)):
-        # in one product, which costs little more than either alone
         both = np.concatenate([totals.get(bucket.name, totals[ALL]), totals[ALL]])
         for g in bucket.groups:
             grads = sums.grads[g].astype(np.float64)
@@ -116,9 +120,7 @@ def measure(sums: Sums, buckets: Sequence[Bucket], coefs: Mapping[str, float], l
     return Measures(buckets=tuple(measured[:-1]), whole=measured[-1], cos=_between(buckets, coefs, totals))
 
 
-def _between(
-    buckets: Sequence[Bucket], coefs: Mapping[str, float], totals: Mapping[str, Floats]
-) -> dict[str, dict[str, dict[str, float | None]]]:
+def _between(buckets: Sequence[Bucket], coefs: Mapping[str, float], totals: Mapping[str, Floats]) -> dict[str, Cosines]:
     weights = _weights(coefs)
     names = [bucket.name for bucket in buckets]
     inner = {(a, b): _diagonal(weights, totals[a] @ totals[b].T) for a in names for b in names}
@@ -129,13 +131,13 @@ def _between(
 
 
 def clip_scale(measures: Measures, max_grad_norm: float) -> float:
-    """What training would multiply the whole batch's gradient by; all norms here are from before that."""
-    norm = measures.whole.parts[TOTAL].norm
+    """Return the factor by which training would clip the gradient of the whole batch; norms here are before that."""
+    norm = measures.whole.components[TOTAL].norm
     return min(1.0, max_grad_norm / norm) if max_grad_norm and norm else 1.0
 
 
-def noise_of(steps: Floats, squares: Floats, bucket_square: float) -> Noise:
-    """The noise of a bucket's mean gradient.
+def noise_of(steps: Float[Floats, " n"], squares: Float[Floats, " n"], bucket_square: float) -> GradientNoise:
+    """Estimate the noise of a bucket's mean gradient.
 
     Args:
         steps: of each group, `[n]`.
@@ -144,14 +146,14 @@ def noise_of(steps: Floats, squares: Floats, bucket_square: float) -> Noise:
     """
     n, total = len(steps), steps.sum()
     if n < 2 or not total:
-        return Noise(signal=None, trace=None, scale=None, snr=None, theta=None, groups=n, flag="fewer than 2 groups")
+        return GradientNoise(groups=n, flag="fewer than 2 groups")
     # groups scaled by n / T, so that their mean is the bucket's gradient
     mean_square = (squares * np.square(n / total)).mean()
     square = bucket_square / total**2
     signal = float((n * square - mean_square) / (n - 1))
     trace = float(max(mean_square - square, 0.0) * n / (n - 1))
     flag = f"fewer than {MIN_GROUPS} groups" if n < MIN_GROUPS else "" if signal > 0 else "no signal"
-    return Noise(
+    return GradientNoise(
         signal=signal,
         trace=trace,
         scale=None if flag else trace / signal,
@@ -163,16 +165,16 @@ def noise_of(steps: Floats, squares: Floats, bucket_square: float) -> Noise:
 
 
 def crossfit(
-    halves: Sequence[Sums], scores: Floats, num_buckets: int, coefs: Mapping[str, float], own_zero: bool
+    halves: Sequence[Sums], scores: Float[Floats, "2 G"], num_buckets: int, coefs: Mapping[str, float], own_zero: bool
 ) -> dict[str, dict[str, float]]:
-    """Norms per bucket and component where groups are ranked by one half of their members and measured on the other.
+    """Return norms per bucket and component where one half of each group ranks it and the other half is measured.
 
-    Ranking by the very rewards that make the gradient lets buckets differ where groups do not. Each half is ranked
-    by once, and the norms of both turns are averaged.
+    Ranking by the same rewards that make the gradient lets buckets differ even where groups do not. Each half ranks
+    once, and both norms are averaged. They are norms over half of the episodes, so they contain more noise.
 
     Args:
-        halves: the sums of either half.
-        scores: `[2, G]`, of either half.
+        halves: the sums of each half.
+        scores: `[2, G]`, of each half.
         num_buckets: as for `split`.
         coefs: as for `measure`.
         own_zero: as for `split`.
@@ -191,7 +193,7 @@ def crossfit(
 
 
 def _weights(coefs: Mapping[str, float]) -> Floats:
-    """`[C + 1, C]`: from unweighted components to weighted ones and their total."""
+    """Return the matrix `[C + 1, C]` from unweighted components to weighted ones and their total."""
     values = np.array(list(coefs.values()), np.float64)
     return np.concatenate([np.diag(values), values[None]])
 
@@ -211,8 +213,8 @@ def _measured(
     whole: Floats,
     own: Floats,
     dots: Floats,
-) -> Measured:
-    """One bucket.
+) -> BucketGradients:
+    """Measure one bucket.
 
     Args:
         sums: unweighted, per group.
@@ -235,10 +237,13 @@ def _measured(
     raw = np.sqrt(np.square(total).sum(-1)) / count
     by_layer = {layer.name: _layer_norms(weights, total, layer) / count for layer in layers}
 
-    def part(c: int, name: str) -> Part:
-        return Part(
-            norm=float(norms[c]) / count,
-            error=_jackknife(steps, squares[:, c], dots[:, c], norms[c] ** 2),
+    def component(c: int, name: str) -> Component:
+        norm = float(norms[c]) / count
+        error = _jackknife(steps, squares[:, c], dots[:, c], norms[c] ** 2)
+        return Component(
+            norm=norm,
+            error=error,
+            interval=_interval(norm, error, len(ids)),
             raw=None if name == TOTAL else float(raw[c]),
             sum_norm=float(norms[c]),
             per_sample=float(norms[c]) / max(samples, 1),
@@ -249,20 +254,20 @@ def _measured(
             layers={layer: float(found[c]) for layer, found in by_layer.items()},
         )
 
-    return Measured(
+    return BucketGradients(
         name=bucket.name,
         groups=bucket.groups,
         samples=samples,
         steps=int(steps.sum()),
         weight=float(steps.sum() / max(sums.steps.sum(), 1.0)),
-        # the sums carry the weights of the buckets already
+        # the sums already contain the weights of the buckets
         share=_ratio(across[-1, -1], outer[-1, -1]),
-        parts={name: part(c, name) for c, name in enumerate(names)},
+        components={name: component(c, name) for c, name in enumerate(names)},
         cos=_between_components(names, inner),
     )
 
 
-def _between_components(names: Sequence[str], inner: Floats) -> dict[str, dict[str, float | None]]:
+def _between_components(names: Sequence[str], inner: Floats) -> Cosines:
     return {
         a: {b: _cos(inner[i, j], inner[i, i], inner[j, j]) for j, b in enumerate(names) if b != a}
         for i, a in enumerate(names)
@@ -270,10 +275,10 @@ def _between_components(names: Sequence[str], inner: Floats) -> dict[str, dict[s
 
 
 def _jackknife(steps: Floats, squares: Floats, dots: Floats, bucket_square: float) -> float | None:
-    """The jackknife's standard error of a norm (Efron & Tibshirani 1993, chapter 11).
+    """Return the jackknife standard error of a norm (Efron & Tibshirani 1993, chapter 11).
 
-    Leaving out group i leaves `|S - S_i|^2 = |S|^2 - 2 <S_i, S> + |S_i|^2`. It says how much the norm would vary with
-    other groups, not how much of it is noise: for that see `Noise`.
+    Without group i the squared norm is `|S - S_i|^2 = |S|^2 - 2 <S_i, S> + |S_i|^2`. The error measures how much the
+    norm would vary with other groups, not how much of it is noise; for that see `GradientNoise`.
     """
     n = len(steps)
     left = steps.sum() - steps
@@ -283,18 +288,27 @@ def _jackknife(steps: Floats, squares: Floats, dots: Floats, bucket_square: floa
     return float(np.sqrt((n - 1) / n * np.square(without - without.mean()).sum()))
 
 
+def _interval(norm: float, error: float | None, groups: int) -> Interval | None:
+    """Return the 95 % interval of a norm by Student's t; None without a standard error."""
+    if error is None:
+        return None
+    half = t_quantile(0.975, groups - 1) * error
+    return Interval(max(norm - half, 0.0), norm + half)
+
+
 def _diagonal(weights: Floats, products: Floats) -> Floats:
-    """Weighted components and their total: from inner products `[..., C, C]` to `[..., C + 1]`."""
+    """Return squared norms of weighted components and their total, `[..., C + 1]`, from products `[..., C, C]`."""
     found: Floats = np.einsum("kc,...cd,kd->...k", weights, products, weights)
     return found
 
 
 def _layer_norms(weights: Floats, total: Floats, layer: Layer) -> Floats:
-    return _root(sum(_diagonal(weights, total[:, a:b] @ total[:, a:b].T) for a, b in layer.parts))
+    parts = [_diagonal(weights, total[:, a:b] @ total[:, a:b].T) for a, b in layer.parts]
+    return _root(np.sum(parts, axis=0))
 
 
-def _root(squares: Any) -> Floats:
-    """The root of sums of squares that rounding may have left just below 0."""
+def _root(squares: Floats) -> Floats:
+    """Return the root of sums of squares that rounding may have left just below 0."""
     found: Floats = np.sqrt(np.maximum(squares, 0.0))
     return found
 

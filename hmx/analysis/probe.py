@@ -1,73 +1,84 @@
-"""The probe rollout: several episodes from each of several start states, with keys of its own."""
+"""Play several episodes from each of several start states, and turn them into the rows that PPO trains on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Int, Num, Shaped
 
-from hmx.agents.collector import Actors, Policy, Rollout, collect, start
-from hmx.agents.sequences import ROW_LEAVES, Batch, make_rows
-from hmx.agents.types import Params
-from hmx.analysis.buckets import Floats
+from hmx.agents.collector import Policy, Rollout, collect, start
+from hmx.agents.ppo import make_batch
+from hmx.agents.sequences import PER_SEQUENCE, Batch
+from hmx.agents.types import Carry, Params, RolloutState, TrainState
+from hmx.analysis.buckets import Bools, Floats, Ints, reward_std
+from hmx.analysis.gradients import Tree
 from hmx.analysis.stored import Stored, seed_of, start_at
-from hmx.config.schema import AlgoConfig
+from hmx.config.schema import Config
 from hmx.env.protocol import Env, EnvState
 from hmx.errors import HmxError
 from hmx.nets import Net
 from hmx.types import Array, Key, Timestep, Transition
 
-NO_LIMIT = 1024  # steps of a probe in an environment that sets no limit
-AT_ONCE = 64  # steps played between two looks at who is still playing
+NO_LIMIT = 1024  # longest episode in an environment without a limit
+AT_ONCE = 64  # steps between two checks whether all episodes have ended
+
+
+class ProbeEpisodes(NamedTuple):
+    """Results of `G` groups of `K` episodes."""
+
+    returns: Floats  # [G, K]: undiscounted, summed over agents
+    lengths: Floats  # [G, K]
+    truncated: Bools  # [G, K]: longer than the probe
+    reward_std: Floats  # [G]
+    one_start: bool  # whether all groups start from the same observation
+    acted_std: Floats | None = None  # [G]: standard deviation under common keys, which actions alone cause
 
 
 class Probe(NamedTuple):
-    """`G` groups of `K` episodes, as training rows and as figures."""
+    """`G` groups of `K` episodes, as training rows and as results."""
 
-    batch: Batch  # rows [H, N] of all episodes; steps after an episode's end have weight 0
-    group: np.ndarray[Any, Any]  # [N] int: the group of each row
-    member: np.ndarray[Any, Any]  # [N] int: the episode within the group
-    returns: Floats  # [G, K]: undiscounted, summed over agents
-    lengths: Floats  # [G, K]
-    cut: np.ndarray[Any, Any]  # [G, K] bool: the probe ended before the episode did
-    one_start: bool  # all groups begin with the same observation
+    batch: Batch  # rows [H, N] of all episodes; steps after the end of an episode have weight 0
+    group: Ints  # [N]: the group of each row
+    member: Ints  # [N]: the episode within the group
+    episodes: ProbeEpisodes
     reference: Array | None  # [H, N, num_actions]: logits of the reference policy, if there is one
 
 
 class Prober(NamedTuple):
     """The compiled parts of a probe.
 
-    `begin(state, key)` starts it, `go_on(state, actors, key)` plays `num_steps` steps, and
-    `look(params, carry, transitions)` is what another network says to them.
+    `begin(state, key)` starts it, `play(state, actors, key)` plays `num_steps` steps, and
+    `logits(params, carry, transitions)` are the logits of another network for them.
     """
 
-    begin: Callable[[Any, Key], Actors]
-    go_on: Callable[[Any, Actors, Key], tuple[Actors, Rollout]]
-    look: Callable[[Params, Any, Transition], tuple[Array, Any]] | None  # where there may be another network
+    begin: Callable[[Tree, Key], RolloutState]
+    play: Callable[[Tree, RolloutState, Key], tuple[RolloutState, Tree]]
+    logits: Callable[[Params, Carry, Transition], tuple[Array, Carry]] | None  # for PPO
     num_steps: int
-    limit: int  # steps at most
-    memory: Any  # empty: what the other network remembers at the start
+    limit: int  # longest episode
+    carry: Carry  # the initial RNN carry
     num_groups: int
     per_group: int
 
 
 def grouped(env: Env, per_group: int, common: bool) -> Env:
-    """The environment in groups of `per_group` copies that start from one state.
+    """Return the environment in groups of `per_group` neighbouring copies that start from one state.
 
     Args:
         env: the environment.
-        per_group: copies next to each other that share the key of their reset.
-        common: whether they share the keys of their steps too, so that only their actions tell them apart.
+        per_group: copies that share the key of their reset.
+        common: whether they also share the keys of their steps, so that they differ by their actions alone.
     """
 
     def shared(keys: Key) -> Key:
         data = jnp.repeat(jax.random.key_data(keys)[::per_group], per_group, axis=0)
-        again: Key = jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys))
-        return again
+        repeated: Key = jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys))
+        return repeated
 
     def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
         return env.step(state, action, shared(keys) if common else keys)
@@ -77,7 +88,7 @@ def grouped(env: Env, per_group: int, common: bool) -> Env:
 
 def make_prober(
     env: Env,
-    policy: Callable[[Any], Policy],
+    policy: Callable[[TrainState], Policy],
     net: Net,
     *,
     num_groups: int,
@@ -87,7 +98,7 @@ def make_prober(
     common: bool = False,
     stored: Stored | None = None,
 ) -> Prober:
-    """Compiles nothing yet.
+    """Build the parts of a probe, which are compiled when they are first used.
 
     Args:
         env: the environment.
@@ -95,119 +106,160 @@ def make_prober(
         net: its network.
         num_groups: start states.
         per_group: episodes from each.
-        horizon: steps of a training row, see `make_rows`.
-        limit: steps of an episode at most; 0 takes the environment's own limit.
+        horizon: steps of a training row, see `make_batch`.
+        limit: longest episode; 0 takes the limit of the environment.
         common: see `grouped`.
-        stored: whose states are started from; None starts afresh.
+        stored: a buffer whose states are the start states; None resets the environment.
 
     Raises:
-        HmxError: the network has a memory, which stored states know nothing of.
+        HmxError: the network is recurrent, and stored states have no RNN carry.
     """
     together = grouped(env, per_group, common)
     limit = steps_at_most(env, limit)
     num_rows = -(-min(limit, AT_ONCE) // horizon)
     num_steps = num_rows * horizon
 
-    def go_on(state: Any, actors: Actors, key: Key) -> tuple[Actors, Rollout]:
+    def play(state: TrainState, actors: RolloutState, key: Key) -> tuple[RolloutState, Rollout]:
         rows = num_rows if jax.tree.leaves(actors.carry) else 1
         actors, rollout, _ = collect(together, policy(state), actors, key, num_steps, rows)
         return actors, rollout
 
-    def look(params: Params, carry: Any, seen: Transition) -> tuple[Array, Any]:
+    def logits(params: Params, carry: Carry, seen: Transition) -> tuple[Array, Carry]:
         reset = jnp.broadcast_to(seen.reset_t[..., None], seen.alive_t.shape)
         output, carry = net.unroll(params, carry, seen.obs_t, reset)
         return output.logits, carry
 
     empty = net.initial_carry((num_groups * per_group, env.spec.num_agents))
     if stored is not None and jax.tree.leaves(empty):
-        what = "episodes cannot begin in stored states: what a network with memory remembered there is lost"
-        raise HmxError(what, "leave out --from-buffer")
+        what = "cannot start episodes of a recurrent network in stored states: a buffer does not hold its RNN carry"
+        raise HmxError(what, "drop --from-buffer")
     begin = make_begin(together, num_groups, per_group, empty, stored)
-    return Prober(begin, jax.jit(go_on), jax.jit(look), num_steps, limit, empty, num_groups, per_group)
+    return Prober(begin, jax.jit(play), jax.jit(logits), num_steps, limit, empty, num_groups, per_group)
 
 
 def steps_at_most(env: Env, limit: int) -> int:
-    """Steps that a probe plays at most; a `limit` of 0 takes the environment's own."""
+    """Return the longest episode of a probe; a `limit` of 0 takes that of the environment."""
     limit = limit or env.spec.max_steps or NO_LIMIT
     return min(limit, env.spec.max_steps or limit)
 
 
 def make_begin(
-    together: Env, num_groups: int, per_group: int, carry: Any, stored: Stored | None
-) -> Callable[[Any, Key], Actors]:
-    """How a probe starts: with resets of an environment of `grouped`, or in stored states, which its key chooses."""
+    together: Env, num_groups: int, per_group: int, carry: Carry, stored: Stored | None
+) -> Callable[[TrainState, Key], RolloutState]:
+    """Return a function that starts a probe: with resets of an environment of `grouped`, or in random stored states."""
     if stored is None:
         return jax.jit(lambda state, key: start(together, num_groups * per_group, carry, key))
     return lambda state, key: start_at(stored, num_groups, per_group, carry, seed_of(key))
 
 
 def play(
-    prober: Prober, state: Any, key: Key, algo: AlgoConfig, horizon: int, reference: Params | None = None
+    prober: Prober, state: TrainState, key: Key, cfg: Config, horizon: int, reference: Params | None = None
 ) -> Probe:
-    """Plays until every environment has ended its first episode, or the limit of the probe is reached.
+    """Play until every environment has ended its first episode, or the limit of the probe is reached.
 
     Args:
         prober: of `make_prober`.
         state: the train state whose policy plays; only read.
         key: of this probe alone.
-        algo: how advantages are made.
+        cfg: how advantages are computed.
         horizon: steps of a training row.
-        reference: parameters of another policy whose logits are wanted.
+        reference: parameters of another policy whose logits are also returned.
     """
-    said: list[Array] = []
-    memory = prober.memory
+    logits: list[Array] = []
+    carry = prober.carry
 
-    def look(rollout: Rollout) -> None:
-        nonlocal memory
-        assert prober.look is not None
-        logits, memory = prober.look(reference, memory, rollout.transitions)
-        said.append(logits)
+    def add_logits(rollout: Rollout) -> None:
+        nonlocal carry
+        assert prober.logits is not None
+        found, carry = prober.logits(reference, carry, rollout.transitions)
+        logits.append(found)
 
-    seen, ended = rollouts(prober, state, key, look if reference is not None else None)
-    said += said[-1:] * (len(seen) - len(said))
-    probe = _probe(prober, _joined(seen), ended, algo, horizon)
-    return probe._replace(reference=_as_rows(jnp.concatenate(said), horizon)) if said else probe
+    rollouts, ended = play_rollouts(prober, state, key, add_logits if reference is not None else None)
+    logits += logits[-1:] * (len(rollouts) - len(logits))
+    rollout = _joined(rollouts)
+    seen, batch = rollout.transitions, _rows(rollout, cfg, horizon)
+    env = (
+        np.arange(batch.sequence_weight.shape[0]) // seen.reward_tp1.shape[-1] % (prober.num_groups * prober.per_group)
+    )
+    return Probe(
+        batch=batch,
+        group=env // prober.per_group,
+        member=env % prober.per_group,
+        episodes=episodes_of(prober, seen.reset_t, seen.reward_tp1, seen.obs_t[0], ended),
+        reference=_as_rows(jnp.concatenate(logits), horizon) if logits else None,
+    )
 
 
-def rollouts(
-    prober: Prober, state: Any, key: Key, watch: Callable[[Any], None] | None = None
-) -> tuple[list[Any], np.ndarray[Any, Any]]:
-    """Rollouts one after another until each environment has ended an episode, and which have, bool `[E]`.
+def play_rollouts(
+    prober: Prober, state: Tree, key: Key, watch: Callable[[Tree], None] | None = None
+) -> tuple[list[Tree], Bools]:
+    """Play rollouts until each environment has ended an episode; return them, and which environments have, `[E]`.
 
-    The last is repeated, with no steps that count, so that few lengths are ever compiled for.
+    The last rollout is repeated, with steps that do not count, so that few lengths are ever compiled.
 
     Args:
-        prober: whose `go_on` returns something with `transitions`, which have `reset_t [T, E]`.
+        prober: whose `play` returns something with `transitions`, which have `reset_t [T, E]`.
         state: the train state whose policy plays; only read.
         key: of this probe alone.
-        watch: sees every rollout that is played.
+        watch: called with every rollout that is played.
     """
     k_start, k_play = jax.random.split(key)
     actors = prober.begin(state, k_start)
     ended = np.zeros(prober.num_groups * prober.per_group, bool)
-    seen: list[Any] = []
-    while not ended.all() and len(seen) * prober.num_steps < prober.limit:
-        actors, rollout = prober.go_on(state, actors, jax.random.fold_in(k_play, len(seen)))
-        seen.append(rollout)
+    found: list[Tree] = []
+    while not ended.all() and len(found) * prober.num_steps < prober.limit:
+        actors, rollout = prober.play(state, actors, jax.random.fold_in(k_play, len(found)))
+        found.append(rollout)
         if watch is not None:
             watch(rollout)
         resets = np.array(rollout.transitions.reset_t)
-        resets[0] &= len(seen) > 1  # the very first observation ends nothing
+        resets[0] &= len(found) > 1  # the very first observation ends nothing
         ended |= resets.any(0) | np.asarray(actors.reset)
     most = -(-prober.limit // prober.num_steps)
-    missing = min(_round_up(len(seen), 0), most) - len(seen)
-    return seen + [_after_the_end(seen[-1])] * missing, ended
+    missing = min(_round_up(len(found), 0), most) - len(found)
+    return found + [_after_the_end(found[-1])] * missing, ended
+
+
+def episodes_of(
+    prober: Prober,
+    reset: Bool[Array, "T E"],
+    reward: Num[Array, "T E ..."],
+    obs: Shaped[Array, "E ..."],
+    ended: Bool[Bools, " E"],
+) -> ProbeEpisodes:
+    """Return the results of the first episode of each environment.
+
+    Args:
+        prober: of the probe.
+        reset: bool `[T, E]`: the observation is the first of an episode.
+        reward: `[T, E, ...]`.
+        obs: `[E, ...]`: the first observation.
+        ended: `[E]`: whether the episode ended before the probe did.
+    """
+    shape = (prober.num_groups, prober.per_group)
+    first = np.cumsum(np.asarray(reset), axis=0) <= 1
+    # float64, in which sums of float32 rewards do not depend on their order
+    rewards = np.asarray(reward, np.float64).reshape(*first.shape, -1).sum(-1)
+    returns = np.where(first, rewards, 0.0).sum(0).reshape(shape)
+    starts = np.asarray(obs).reshape(*shape, -1)[:, 0]
+    return ProbeEpisodes(
+        returns=returns,
+        lengths=first.sum(0).astype(np.float64).reshape(shape),
+        truncated=~ended.reshape(shape),
+        reward_std=reward_std(returns),
+        one_start=shape[0] > 1 and bool((starts == starts[:1]).all()),
+    )
 
 
 def _as_rows(leaf: Array, horizon: int) -> Array:
-    """`[T, E, A, ...]` -> `[H, N, ...]`, in the order of `make_rows`."""
+    """Reshape `[T, E, A, ...]` to `[H, N, ...]`, in the order of `make_batch`."""
     parts = leaf.reshape(leaf.shape[0] // horizon, horizon, *leaf.shape[1:])
     return jnp.moveaxis(parts, 1, 0).reshape(horizon, -1, *leaf.shape[3:])
 
 
 @jax.jit
 def _joined(seen: list[Rollout]) -> Rollout:
-    """One rollout after another, of which only the first episodes count."""
+    """Join rollouts in time; only the first episode of each environment counts."""
     transitions, carry = (
         jax.tree.map(lambda *parts: jnp.concatenate(parts), *parts)
         for parts in zip(*((rollout.transitions, rollout.carry) for rollout in seen), strict=True)
@@ -215,8 +267,8 @@ def _joined(seen: list[Rollout]) -> Rollout:
     return Rollout(_first_episode(transitions), carry, seen[-1].value_last)
 
 
-def _after_the_end(rollout: Any) -> Any:
-    """Steps that fill up a probe in which every episode has ended, so that few lengths are ever compiled for."""
+def _after_the_end(rollout: Tree) -> Tree:
+    """Return a rollout whose steps do not count, to fill up a probe in which every episode has ended."""
     seen = rollout.transitions
     return rollout._replace(transitions=seen._replace(reset_t=jnp.ones_like(seen.reset_t)))
 
@@ -226,37 +278,13 @@ def _first_episode(seen: Transition) -> Transition:
     return seen._replace(alive_t=seen.alive_t & first[..., None])
 
 
-_rows = partial(jax.jit, static_argnums=(1, 2))(make_rows)
+_rows = partial(jax.jit, static_argnums=(1, 2))(make_batch)
 
 
-def _probe(prober: Prober, rollout: Rollout, ended: np.ndarray[Any, Any], algo: AlgoConfig, horizon: int) -> Probe:
-    seen = rollout.transitions
-    shape = (prober.num_groups, prober.per_group)
-    reset = np.asarray(seen.reset_t)
-    first = np.cumsum(reset, axis=0) <= 1
-    # float64, in which sums of float32 rewards do not depend on their order
-    reward = np.where(first[..., None], np.asarray(seen.reward_tp1, np.float64), 0.0)
-    batch = _rows(rollout, algo, horizon)
-    num_agents = reward.shape[-1]
-    env = np.arange(batch.row_weight.shape[0]) // num_agents % (shape[0] * shape[1])
-    begins = np.asarray(seen.obs_t[0]).reshape(*shape, -1)[:, 0]
-    return Probe(
-        batch=batch,
-        group=env // prober.per_group,
-        member=env % prober.per_group,
-        returns=reward.sum((0, 2)).reshape(shape),
-        lengths=first.sum(0).astype(np.float64).reshape(shape),
-        cut=~ended.reshape(shape),
-        one_start=shape[0] > 1 and bool((begins == begins[:1]).all()),
-        reference=None,
-    )
+def group_index(batch: Batch, group: Int[Ints, " N"], num_groups: int) -> tuple[Int[Ints, "G R"], Bool[Bools, "G R"]]:
+    """Return which rows each group trains on, `index [G, R]`, and which of these are not padding, `real [G, R]`.
 
-
-def group_index(batch: Batch, group: np.ndarray[Any, Any], num_groups: int) -> tuple[Any, Any]:
-    """Which rows each group trains on: `index [G, R]` and whether each place holds one of them, `real [G, R]`.
-
-    Groups with fewer rows than others are filled up. `R` is rounded up, by a quarter at most, so that few lengths are
-    ever compiled for.
+    `R` is rounded up, by a quarter at most, so that few lengths are ever compiled.
 
     Args:
         batch: rows `[H, N]`.
@@ -267,33 +295,35 @@ def group_index(batch: Batch, group: np.ndarray[Any, Any], num_groups: int) -> t
     return padded([np.flatnonzero(counts & (group == g)) for g in range(num_groups)])
 
 
-def padded(rows: Sequence[np.ndarray[Any, Any]]) -> tuple[Any, Any]:
-    """The rows of each group, filled up: `index [G, R]` and `real [G, R]`, see `group_index`."""
+def padded(rows: Sequence[Int[Ints, " _"]]) -> tuple[Int[Ints, "G R"], Bool[Bools, "G R"]]:
+    """Pad the rows of each group to one length: `index [G, R]` and `real [G, R]`, see `group_index`."""
     width = _round_up(max(len(ids) for ids in rows))
     index = np.stack([np.concatenate([ids, np.zeros(width - len(ids), int)]) for ids in rows])
     return index, np.arange(width)[None] < np.array([len(ids) for ids in rows])[:, None]
 
 
 def part_width(batch: Batch, num_groups: int) -> int:
-    """A size for the parts of `in_parts`: the power of two from a third of the mean size of a group on."""
+    """Return a size for the parts of `in_parts`: a third of the mean size of a group, as a power of two."""
     return third(int((np.asarray(batch.weight).max(0) > 0).sum()), num_groups)
 
 
 def third(rows: int, num_groups: int) -> int:
-    """The power of two from a third of the mean size of `num_groups` groups of so many rows on."""
+    """Return a third of the mean size of `num_groups` groups with so many rows, rounded up to a power of two."""
     return _round_up(max(-(-rows // (3 * num_groups)), 1), 0)
 
 
-def in_parts(index: np.ndarray[Any, Any], real: np.ndarray[Any, Any], width: int) -> tuple[Any, Any, Any]:
-    """Groups cut into parts of one size, since the longest group would otherwise set the size of all.
+def in_parts(
+    index: Int[Ints, "G R"], real: Bool[Bools, "G R"], width: int
+) -> tuple[Int[Ints, "parts {width}"], Bool[Bools, "parts {width}"], Int[Ints, " parts"]]:
+    """Split groups into parts of one size, since the longest group would otherwise set the size of all.
 
     Args:
         index: `[G, R]` of `group_index`.
-        real: `[G, R]` likewise.
+        real: `[G, R]` of `group_index`.
         width: rows of a part.
 
     Returns:
-        The same for the parts, `[parts, width]`, and the group that each part belongs to; every group has at least one.
+        Index and mask of the parts, `[parts, width]`, and the group that each belongs to; every group has at least one.
     """
     num_groups, rows = index.shape
     cut = [np.pad(leaf, ((0, 0), (0, -rows % width))).reshape(-1, width) for leaf in (index, real)]
@@ -303,27 +333,27 @@ def in_parts(index: np.ndarray[Any, Any], real: np.ndarray[Any, Any], width: int
     return cut[0][kept], cut[1][kept], owner[kept]
 
 
-def by_group(batch: Batch, index: Any, real: Any) -> Batch:
-    """One batch per group: leaves `[G, H, R, ...]`, those of a whole row `[G, R, ...]`; weight 0 where not `real`."""
+def by_group(batch: Batch, index: Int[Ints | Array, "G R"], real: Bool[Bools | Array, "G R"]) -> Batch:
+    """Return a batch per group: leaves `[G, H, R, ...]`, those per row `[G, R, ...]`; weight 0 where not `real`."""
     taken = {
-        name: jax.tree.map(lambda leaf, name=name: leaf[index] if name in ROW_LEAVES else take(leaf, index), leaves)
+        name: jax.tree.map(lambda leaf, name=name: leaf[index] if name in PER_SEQUENCE else take(leaf, index), leaves)
         for name, leaves in batch._asdict().items()
     }
     return Batch(**taken)._replace(weight=taken["weight"] * real[:, None])
 
 
-def one_group(batch: Batch, index: Array, real: Array) -> Batch:
-    """The batch of one group, whose rows are `index [R]`; see `by_group`."""
+def one_group(batch: Batch, index: Int[Ints | Array, " R"], real: Bool[Bools | Array, " R"]) -> Batch:
+    """Return the batch of one group, whose rows are `index [R]`; see `by_group`."""
     alone: Batch = jax.tree.map(lambda leaf: leaf[0], by_group(batch, index[None], real[None]))
     return alone
 
 
-def take(leaf: Array, index: Any) -> Array:
-    """`[H, N, ...]` -> `[G, H, R, ...]`."""
+def take(leaf: Shaped[Array, "H N *f"], index: Int[Ints | Array, "G R"]) -> Shaped[Array, "G H R *f"]:
+    """Take rows: `[H, N, ...]` to `[G, H, R, ...]`."""
     return jnp.moveaxis(leaf[:, index], 0, 1)
 
 
 def _round_up(count: int, bits: int = 3) -> int:
-    """To a multiple of the next power of two divided by `2^bits`."""
+    """Round up to a multiple of the next power of two divided by `2^bits`."""
     unit = 1 << max((count - 1).bit_length() - bits, 0)
     return -(-count // unit) * unit

@@ -1,23 +1,43 @@
-"""The gradient report of stored transitions: which of them drive what Q-learning learns from its buffer."""
+"""The gradient report of stored transitions: which of them drive the update of Q-learning."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.dqn import TrainState, make_parts
-from hmx.agents.q_learning import Parts
-from hmx.analysis.buckets import Bucket, Floats, split
+from hmx.agents.dqn import DqnState, make_components
+from hmx.agents.q_learning import DqnComponents
+from hmx.agents.types import Params
+from hmx.analysis.buckets import Bucket, Floats, Host, Ints, split
 from hmx.analysis.gradients import GroupGradients, layers
-from hmx.analysis.measures import Sums, clip_scale, measure
-from hmx.analysis.q_terms import COEFS, Networks, Terms, at, group_gradients, judged, make_terms
+from hmx.analysis.measures import BucketGradients, Sums, clip_scale, measure
+from hmx.analysis.q_terms import (
+    COEFS,
+    TD,
+    Networks,
+    TdFunctions,
+    group_gradients,
+    make_td_functions,
+    td_targets_of,
+    with_num_envs,
+)
 from hmx.analysis.ranking import check_rank
-from hmx.analysis.spec import GradReport, Replayed, Reporter, Spec, check_memory, check_q, no_reference
+from hmx.analysis.request import ProbeRequest, RankBy, check_q
+from hmx.analysis.results import (
+    BucketReport,
+    Consistency,
+    GradReport,
+    ReplaySample,
+    Reporter,
+    check_gradient_memory,
+    check_no_reference,
+    summary,
+)
 from hmx.analysis.stored import Stored, drawn, episodes, seed_of
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
@@ -27,46 +47,40 @@ from hmx.replay.offline import history
 from hmx.stats.ranks import spearman
 from hmx.types import Key
 
-Host = np.ndarray[Any, Any]
-
-OWN_ZERO = ("td", "consequence", "reward_std")
-"""Figures for which 0 means something of its own."""
-
-_NONE_KNOWN = {
+_UNKNOWN: dict[RankBy, tuple[str, str]] = {
     "consequence": ("none has a score", "--by td, or score them: hmx score-buffer RUN --write-back"),
     "return": ("it holds no whole episode", "--by td"),
     "length": ("it holds no whole episode", "--by td"),
-    "reward_std": ("no two whole episodes in it begin with the same observation", "--by td"),
+    "reward_std": ("no two whole episodes in it start from the same observation", "--by td"),
 }
 
 
-class _Kit(NamedTuple):
-    parts: Parts
-    spec: Spec
+class _Compiled(NamedTuple):
+    parts: DqnComponents
+    request: ProbeRequest
     stored: Stored | None
-    terms: Terms
+    functions: TdFunctions
 
 
-def make_replay_reporter(cfg: Config, env: Env, spec: Spec, stored: Stored | None = None) -> Reporter:
-    """A reporter as of `make_reporter`, for transitions drawn evenly from a buffer: that of the state, or a saved one.
+def make_replay_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> Reporter:
+    """Build a reporter as `make_reporter` does, for transitions drawn uniformly from the state's buffer or a saved one.
 
-    Each figure ranks the transitions themselves; those of a bucket are dealt into groups at random, so that groups say
-    how much chance there is in a bucket.
+    The transitions themselves are ranked; those of a bucket are assigned to groups at random, so that the differences
+    between groups measure the noise in a bucket.
 
     Raises:
-        HmxError: the request makes no sense (exit code 2).
+        HmxError: the request does not fit the run (exit code 2).
     """
-    check_q(spec)
-    check_rank(spec.by, env.spec, has_memory=False)
-    parts = make_parts(cfg, env)
-    parts = at(parts, cfg.env.num_envs if stored is None else stored.num_envs)
-    return partial(_report, _Kit(parts, spec, stored, make_terms(parts, True)))
+    check_q(request)
+    check_rank(request.rank, env.spec, recurrent=False)
+    parts = with_num_envs(make_components(cfg, env), cfg.env.num_envs if stored is None else stored.num_envs)
+    return partial(_report, _Compiled(parts, request, stored, make_td_functions(parts, True)))
 
 
-def of_state(parts: Parts, replay: ReplayState) -> Stored:
-    """The buffer that a train state carries."""
+def of_state(parts: DqnComponents, replay: ReplayState) -> Stored:
+    """Return the buffer of a train state."""
     size = int(replay.size)
-    from_full = make_parts(parts.cfg, parts.env).replay
+    full = make_components(parts.cfg, parts.env).replay
     return Stored(
         name="the buffer of this checkpoint",
         num_envs=parts.cfg.env.num_envs,
@@ -76,118 +90,121 @@ def of_state(parts: Parts, replay: ReplayState) -> Stored:
         td_errors=np.asarray(replay.td_errors)[:size],
         scored=np.asarray(replay.scored)[:size],
         scores=np.asarray(replay.consequence_scores)[:size],
-        probs=np.asarray(jax.jit(from_full.probs)(replay))[:size],
+        probs=np.asarray(jax.jit(full.probs)(replay))[:size],
     )
 
 
-def _report(kit: _Kit, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Any = None) -> GradReport:
-    spec, algo = kit.spec, kit.parts.cfg.algo
-    no_reference(reference)
-    check_memory(spec, state.params, 2)
-    stored = kit.stored or of_state(kit.parts, state.replay)
+def _report(
+    compiled: _Compiled, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
+) -> GradReport:
+    request, algo = compiled.request, compiled.parts.cfg.algo
+    check_no_reference(reference)
+    check_gradient_memory(request, state.params, 2)
+    stored = compiled.stored or of_state(compiled.parts, state.learner.replay)
+    assert stored.probs is not None and stored.td_errors is not None
     seed = seed_of(key)
-    slots = drawn(stored, spec.groups * spec.per_group, [*seed, 0])
-    # an empty slot has the birth of the first transition of all, which follows none
+    slots = drawn(stored, request.groups * request.per_group, [*seed, 0])
+    # An empty slot has the birth of the very first transition, which follows no other.
     birth = np.pad(stored.birth, (0, len(jax.tree.leaves(stored.items)[0]) - stored.size))
     past = history(stored.items, jnp.asarray(birth))
-    found = judged(kit.terms, Networks(state.params, state.target_params), past, slots)
+    found = td_targets_of(compiled.functions, Networks(state.params, state.learner.target_params), past, slots)
     error = np.abs(found.td_error.astype(np.float64))
-    figure = _figures(kit, stored, slots, error)
-    buckets, groups = _dealt(spec, figure, seed)
+    figure = _known_figure(compiled, stored, slots, error)
+    buckets, groups = _in_groups(request, figure, seed)
     beta = float(hypers.get("is_beta", 0.0))
     density = stored.probs[slots].astype(np.float64) * stored.size
     target, weight = np.zeros((2, stored.size), np.float32)
     target[slots], weight[slots] = found.target, density ** (1.0 - beta)
-    taken = [slots[group] for group in groups]
-    grads = group_gradients(kit.terms, state.params, stored.items, taken, target, weight, spec.chunk)
+    chosen = [slots[group] for group in groups]
+    grads = group_gradients(compiled.functions, state.params, stored.items, chosen, target, weight, request.chunk)
     steps = np.array([len(group) for group in groups], np.float64)
-    uniform, replayed = (measure(_one(grads, c, steps), buckets, COEFS, layers(state.params)) for c in range(2))
+    uniform, replayed = (measure(_component(grads, c, steps), buckets, COEFS, layers(state.params)) for c in range(2))
+    score = np.array([figure[group].mean() for group in groups])
+    weighted = {found.name: found for found in (*replayed.buckets, replayed.whole)}
+
+    def bucket(found: BucketGradients) -> BucketReport:
+        members = np.concatenate([groups[g] for g in found.groups])
+        return BucketReport(
+            **vars(found),
+            score=summary(score[list(found.groups)]),
+            td_error=float(error[members].mean()),
+            draws=float(density[members].sum() / density.sum()),
+            replayed_share=weighted[found.name].share,
+            replayed_norm=weighted[found.name].components[TD].norm,
+        )
+
     return GradReport(
-        spec=spec,
+        request=request,
         algo=algo.name,
+        source="replay",
+        rank=request.rank,
         coefs=COEFS,
-        measures=uniform,
         clip_scale=clip_scale(replayed, algo.max_grad_norm),
-        **_no_episodes(len(groups)),
-        score=np.array([figure[group].mean() for group in groups]),
+        consistency=Consistency(td_rank=spearman(stored.td_errors[slots], error)),
+        buckets=tuple(map(bucket, uniform.buckets)),
+        whole=bucket(uniform.whole),
+        cos=uniform.cos,
+        score=score,
         stored=stored.size,
-        replay=Replayed(
-            measures=replayed,
+        replay=ReplaySample(
             beta=beta,
             prioritised=bool(np.ptp(density) > 1e-6),
-            draws={b.name: _share(density, groups, b) for b in buckets},
-            slots=tuple(tuple(int(slot) for slot in group) for group in taken),
-            td_rank=spearman(stored.td_errors[slots], error),
-            td_error=np.array([error[group].mean() for group in groups]),
+            slots=tuple(tuple(int(slot) for slot in group) for group in chosen),
         ),
     )
 
 
-def _one(grads: GroupGradients, component: int, steps: Floats) -> Sums:
-    """The sums of one component alone; a transition is a sample and a step."""
+def _component(grads: GroupGradients, component: int, steps: Floats) -> Sums:
+    """Return the sums of one component alone; each transition counts as one sample and one step."""
     chosen = slice(component, component + 1)
     return Sums(grads.losses[:, chosen], grads.grads[:, chosen], steps, steps)
 
 
-def _no_episodes(num_groups: int) -> dict[str, Any]:
-    """The fields of a report that are about episodes."""
-    unknown = np.full((num_groups, 1), np.nan)
-    return {
-        "returns": unknown,
-        "lengths": unknown,
-        "cut": np.zeros((num_groups, 1), bool),
-        "reward_std": unknown[:, 0],
-        "rv_action": None,
-        "one_start": False,
-        "ratio_error": None,
-        "crossfit": None,
-    }
-
-
-def _figures(kit: _Kit, stored: Stored, slots: Host, error: Floats) -> Floats:
-    """What ranks each of the transitions, `[n]`; NaN where that is not known."""
-    figure: Floats = np.asarray(_figure(kit, stored, slots, error), np.float64)
+def _known_figure(compiled: _Compiled, stored: Stored, slots: Ints, error: Floats) -> Floats:
+    """Return what ranks each of the transitions, `[n]`; NaN where it is not known."""
+    figure: Floats = np.asarray(_figure(compiled, stored, slots, error), np.float64)
     if np.isnan(figure).all():
-        why, hint = _NONE_KNOWN[kit.spec.by]
-        number = f" among {len(slots):,} of {stored.size:,}" if kit.spec.by == "consequence" else ""
-        raise HmxError(f"the transitions of {stored.name} cannot be ranked by {kit.spec.by}: {why}{number}", hint)
+        by = compiled.request.rank
+        why, hint = _UNKNOWN[by]
+        number = f" among {len(slots):,} of {stored.size:,}" if by == "consequence" else ""
+        raise HmxError(f"cannot rank the transitions of {stored.name} by {by}: {why}{number}", hint)
     return figure
 
 
-def _figure(kit: _Kit, stored: Stored, slots: Host, error: Floats) -> Any:
-    spec = kit.parts.env.spec
-    match kit.spec.by:
+def _figure(compiled: _Compiled, stored: Stored, slots: Ints, error: Floats) -> Host:
+    assert stored.probs is not None and stored.scores is not None and stored.scored is not None
+    level = compiled.parts.env.spec.level
+    match compiled.request.rank:
         case "td":
             return error
         case "priority":
             return stored.probs[slots] * np.float64(stored.size)
         case "age":
-            return np.uint32(stored.num_added % 2**32) - stored.birth[slots]
+            return np.asarray(np.uint32(stored.num_added % 2**32) - stored.birth[slots])
         case "level":
-            assert spec.level is not None
-            return np.asarray(spec.level(stored.items.obs_t[slots])).max(-1)
+            assert level is not None
+            highest: Host = np.asarray(level(stored.items.obs_t[slots]).max(-1))
+            return highest
         case "consequence":
             return np.where(stored.scored, stored.scores, np.nan)[slots]
-    whole = episodes(stored)
-    return {"return": whole.ret, "length": whole.length, "reward_std": whole.start_std}[kit.spec.by][slots]
+        case "return":
+            return episodes(stored).ret[slots]
+        case "length":
+            return episodes(stored).length[slots]
+        case "reward_std":
+            return episodes(stored).start_std[slots]
 
 
-def _dealt(spec: Spec, figure: Floats, seed: list[int]) -> tuple[tuple[Bucket, ...], list[Host]]:
-    """Buckets of transitions by rank, each dealt at random into groups of `per_group` and one of what remains."""
-    own = spec.by in OWN_ZERO and not spec.rank_zeros
-    order = np.random.default_rng([*seed, 1]).permutation(len(figure))
-    place = np.empty(len(figure), int)
-    place[order] = np.arange(len(figure))
+def _in_groups(request: ProbeRequest, figure: Floats, seed: Sequence[int]) -> tuple[tuple[Bucket, ...], list[Ints]]:
+    """Rank transitions into buckets, and divide each bucket at random into groups of `per_group` and a remainder."""
+    shuffled = np.random.default_rng([*seed, 1]).permutation(len(figure))
+    place = np.argsort(shuffled)
     buckets: list[Bucket] = []
-    groups: list[Host] = []
-    for bucket in split(figure, spec.buckets, own):
+    groups: list[Ints] = []
+    for bucket in split(figure, request.buckets, request.own_zero):
         members = np.array(bucket.groups)
         members = members[np.argsort(place[members])]
         first = len(groups)
-        groups += [members[i : i + spec.per_group] for i in range(0, len(members), spec.per_group)]
+        groups += [members[i : i + request.per_group] for i in range(0, len(members), request.per_group)]
         buckets.append(Bucket(bucket.name, tuple(range(first, len(groups)))))
     return tuple(buckets), groups
-
-
-def _share(density: Floats, groups: list[Host], bucket: Bucket) -> float:
-    return float(sum(density[groups[g]].sum() for g in bucket.groups) / density.sum())

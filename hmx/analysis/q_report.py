@@ -4,75 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.dqn import TrainState, decide, make_parts
-from hmx.agents.q_learning import Parts
-from hmx.analysis.buckets import reward_std, split
-from hmx.analysis.gradients import layers
-from hmx.analysis.measures import Sums, clip_scale, measure
+from hmx.agents.dqn import DqnState, decide, make_components
+from hmx.agents.q_learning import DqnComponents
+from hmx.agents.types import Params
+from hmx.analysis.buckets import Host, Ints
+from hmx.analysis.measures import Sums
 from hmx.analysis.probe import Prober, third
 from hmx.analysis.q_probe import Player, QProbe, make_q_prober, play_q
-from hmx.analysis.q_terms import COEFS, Judged, Networks, Terms, at, group_gradients, in_blocks, judged, make_terms
-from hmx.analysis.ranking import Figure, check_rank, consequence, even, score
-from hmx.analysis.spec import (
+from hmx.analysis.q_terms import (
+    COEFS,
+    Networks,
+    TdFunctions,
+    TdTargets,
+    group_gradients,
+    in_blocks,
+    make_td_functions,
+    td_targets_of,
+    with_num_envs,
+)
+from hmx.analysis.ranking import Consequences, Figure, check_rank, even, make_consequence, of_episodes
+from hmx.analysis.request import ProbeRequest, check_q
+from hmx.analysis.results import (
+    Consistency,
     GradReport,
     Reporter,
-    Spec,
-    check_memory,
-    check_q,
-    check_rewards,
-    crossfitted,
-    no_reference,
-    own_zero,
+    check_gradient_memory,
+    check_no_reference,
+    check_returns,
+    report_on_episodes,
 )
 from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
+from hmx.replay import Experience
 from hmx.rl import distributions
 from hmx.types import Array, Key
 
-Host = np.ndarray[Any, Any]
 
+class _Compiled(NamedTuple):
+    """The functions that every report of a reporter uses."""
 
-class _Kit(NamedTuple):
-    """What one report after another is made with."""
-
-    parts: Parts
-    spec: Spec
-    probers: dict[bool, Prober]  # by: whether transition keys are common
-    terms: Terms
-    recheck: Callable[..., tuple[Array, Array]]
-    consequence: Callable[..., Figure] | None
+    parts: DqnComponents
+    request: ProbeRequest
+    probers: dict[bool, Prober]  # by: whether the keys of steps are common
+    functions: TdFunctions
+    recheck: Callable[[Player, tuple[Experience, Array, Array], Array], tuple[Array, Array]]
+    consequence: Consequences | None
     stored: Stored | None
 
 
-class _Batch(NamedTuple):
-    """A probe with what its gradients are taken of; arrays are by slot, `[T E]`."""
+class _Inputs(NamedTuple):
+    """A probe, and the other inputs of its gradients; arrays are by slot, `[T E]`."""
 
     probe: QProbe
     networks: Networks
     target: Host
 
 
-def make_q_reporter(cfg: Config, env: Env, spec: Spec, stored: Stored | None = None) -> Reporter:
-    """A reporter as of `make_reporter`, for episodes that the run's policy of that moment plays.
+def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> Reporter:
+    """Build a reporter as `make_reporter` does, for episodes played with the run's current policy.
 
-    It explores as the update that comes would: what it plays is what would enter the buffer.
+    It explores as in the coming update: what it plays is what would enter the buffer.
 
     Raises:
-        HmxError: the request makes no sense (exit code 2).
+        HmxError: the request does not fit the run (exit code 2).
     """
-    check_q(spec)
-    parts = make_parts(cfg, env)
-    check_rank(spec.by, env.spec, has_memory=False)
-    parts = at(parts, spec.groups * spec.per_group)
+    check_q(request)
+    check_rank(request.rank, env.spec, recurrent=False)
+    parts = with_num_envs(make_components(cfg, env), request.groups * request.per_group)
     prober = partial(
-        make_q_prober, parts, num_groups=spec.groups, per_group=spec.per_group, limit=spec.max_length, stored=stored
+        make_q_prober,
+        parts,
+        num_groups=request.groups,
+        per_group=request.per_group,
+        limit=request.max_length,
+        stored=stored,
     )
     probers = {common: prober(common=common) for common in (False, True)}
 
@@ -80,105 +92,109 @@ def make_q_reporter(cfg: Config, env: Env, spec: Spec, stored: Stored | None = N
         values = parts.net.values(player.params, obs)
         return jax.vmap(partial(distributions.epsilon_greedy, epsilon=player.epsilon))(keys, values, legal)
 
-    chosen = probers[spec.keys == "common"]
-    by_consequence = consequence(env, act, chosen, cfg.algo.gamma) if spec.by == "consequence" else None
+    chosen = probers[request.keys == "common"]
     return partial(
         _report,
-        _Kit(parts, spec, probers, make_terms(parts, False), jax.jit(partial(_recheck, parts)), by_consequence, stored),
+        _Compiled(
+            parts,
+            request,
+            probers,
+            make_td_functions(parts, False),
+            jax.jit(partial(_recheck, parts)),
+            make_consequence(env, act, chosen, cfg.algo.gamma) if request.rank == "consequence" else None,
+            stored,
+        ),
     )
 
 
-def _recheck(parts: Parts, player: Player, probe: tuple[Any, Array, Array], index: Array) -> tuple[Array, Array]:
-    """How far recomputed probabilities and values are from those that played: `|ratio - 1|` and a difference, `[n]`."""
-    items, log_prob, value = jax.tree.map(lambda leaf: leaf[index], probe)
+def _recheck(
+    parts: DqnComponents, player: Player, played: tuple[Experience, Array, Array], index: Array
+) -> tuple[Array, Array]:
+    """Return `|ratio - 1|` of recomputed probabilities and the difference of recomputed values, `[n]`."""
+    items, log_prob, value = jax.tree.map(lambda leaf: leaf[index], played)
     again = decide(parts, player.params, player.epsilon, (), items.obs_t, items.legal_t, jax.random.key(0))
     taken = jnp.take_along_axis(again.probs, items.action_t[..., None], axis=-1)[..., 0]
     ratio = jnp.where(items.alive_t, jnp.abs(taken / jnp.exp(log_prob) - 1.0), 0.0)
     return ratio.max(-1), jnp.where(items.alive_t, jnp.abs(again.value - value), 0.0).max(-1)
 
 
-def _report(kit: _Kit, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Any = None) -> GradReport:
-    spec, algo = kit.spec, kit.parts.cfg.algo
-    no_reference(reference)
-    check_memory(spec, state.params, len(COEFS))
+def _report(
+    compiled: _Compiled, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
+) -> GradReport:
+    request = compiled.request
+    check_no_reference(reference)
+    check_gradient_memory(request, state.params, len(COEFS))
     player = Player(state.params, jnp.float32(hypers["epsilon"]))
     again = jax.random.clone(key)
-    probe = play_q(kit.probers[spec.keys == "common"], player, key)
-    check_rewards(probe.returns)
-    other = play_q(kit.probers[True], player, again) if spec.keys == "both" else None
+    probe = play_q(compiled.probers[request.keys == "common"], player, key)
+    episodes = probe.episodes
+    check_returns(episodes.returns)
+    if request.keys == "both":
+        common = play_q(compiled.probers[True], player, again)
+        episodes = episodes._replace(acted_std=common.episodes.reward_std)
     slots = np.flatnonzero(probe.counts)
-    networks = Networks(state.params, state.target_params)
-    found = judged(kit.terms, networks, probe.history, slots)
+    networks = Networks(state.params, state.learner.target_params)
+    found = td_targets_of(compiled.functions, networks, probe.history, slots)
     target = np.zeros(probe.counts.size, np.float32)
     target[slots] = found.target
-    figure = _figure(kit, probe, player, found, slots, again)
-    batch = _Batch(probe, networks, target)
-    members = np.arange(spec.per_group)
-    ranks = score(figure, probe.returns, members)
-    measures = measure(
-        _sums(kit, batch, members), split(ranks, spec.buckets, own_zero(spec)), COEFS, layers(state.params)
-    )
+    figure = _figure(compiled, probe, player, found, slots, again)
+    inputs = _Inputs(probe, networks, target)
+    sums = _sums(compiled, inputs, np.arange(request.per_group))
     played = (probe.history.items, probe.log_prob, probe.value)
-    ratio_error, value_error = in_blocks(partial(kit.recheck, player, played), slots)
-    return GradReport(
-        spec=spec,
-        algo=algo.name,
-        coefs=COEFS,
-        measures=measures,
-        clip_scale=clip_scale(measures, algo.max_grad_norm),
-        returns=probe.returns,
-        lengths=probe.lengths,
-        cut=probe.cut,
-        reward_std=reward_std(probe.returns),
-        rv_action=None if other is None else reward_std(other.returns),
-        score=ranks,
-        one_start=probe.one_start,
-        ratio_error=float(ratio_error.max()),
-        value_error=float(value_error.max()),
+    ratio_error, value_error = in_blocks(partial(compiled.recheck, player, played), slots)
+    return report_on_episodes(
+        request,
+        compiled.parts.cfg,
+        episodes,
+        figure,
+        sums,
+        partial(_sums, compiled, inputs),
+        COEFS,
+        state.params,
+        Consistency(ratio_error=float(ratio_error.max()), value_error=float(value_error.max())),
+        compiled.stored,
         epsilon=float(player.epsilon),
-        stored=None if kit.stored is None else kit.stored.size,
-        crossfit=crossfitted(spec, figure, probe.returns, partial(_sums, kit, batch), COEFS) if spec.crossfit else None,
     )
 
 
-def _sums(kit: _Kit, batch: _Batch, members: Host) -> Sums:
-    """The gradients of all groups, of some members of each."""
-    spec, probe = kit.spec, batch.probe
+def _sums(compiled: _Compiled, inputs: _Inputs, members: Ints) -> Sums:
+    """Compute the gradients of all groups, over some members of each."""
+    request, probe = compiled.request, inputs.probe
     env = np.arange(probe.counts.shape[1])
-    group, member = env // spec.per_group, env % spec.per_group
+    group, member = env // request.per_group, env % request.per_group
     chosen = probe.counts & np.isin(member, members)
-    groups = [np.flatnonzero((chosen & (group == g)).reshape(-1)) for g in range(spec.groups)]
-    # one width for whole and half groups, so that one program does for both
-    width = third(int(probe.counts.sum()), spec.groups)
+    groups = [np.flatnonzero((chosen & (group == g)).reshape(-1)) for g in range(request.groups)]
     found = group_gradients(
-        kit.terms,
-        batch.networks.params,
+        compiled.functions,
+        inputs.networks.params,
         probe.history.items,
         groups,
-        batch.target,
-        np.ones_like(batch.target),
-        spec.chunk,
-        width,
+        inputs.target,
+        np.ones_like(inputs.target),
+        request.chunk,
+        # One width for whole and half groups, so that one program serves both.
+        third(int(probe.counts.sum()), request.groups),
     )
     steps = np.array([len(slots) for slots in groups], np.float64)
-    return Sums(found.losses, found.grads, steps, np.full(spec.groups, float(len(members))))
+    return Sums(found.losses, found.grads, steps, np.full(request.groups, float(len(members))))
 
 
-def _figure(kit: _Kit, probe: QProbe, player: Player, found: Judged, slots: Host, key: Key) -> Figure | None:
-    """What the groups are ranked by; None for the deviation of their returns."""
-    shape, env_spec = probe.returns.shape, kit.parts.env.spec
-    if kit.consequence is not None:
-        items = jax.tree.map(lambda leaf: leaf[: probe.returns.size], probe.history.items)
-        return kit.consequence(player, key, items.obs_t, items.legal_t, items.action_t)
-    if kit.spec.by == "td":
+def _figure(
+    compiled: _Compiled, probe: QProbe, player: Player, found: TdTargets, slots: Ints, key: Key
+) -> Figure | None:
+    """Return what the groups are ranked by; None for `reward_std`."""
+    by, shape, env_spec = compiled.request.rank, probe.episodes.returns.shape, compiled.parts.env.spec
+    if compiled.consequence is not None:
+        items = jax.tree.map(lambda leaf: leaf[: probe.counts.shape[1]], probe.history.items)
+        return compiled.consequence(player, key, items.obs_t, items.legal_t, items.action_t)
+    if by == "td":
         total = np.zeros(probe.counts.size)
         total[slots] = np.abs(found.td_error)
         count = probe.counts.sum(0).reshape(shape).astype(np.float64)
         return Figure(total.reshape(probe.counts.shape).sum(0).reshape(shape) / np.maximum(count, 1.0), count)
-    if kit.spec.by == "level":
+    if by == "level":
         assert env_spec.level is not None
         level = np.asarray(env_spec.level(probe.history.items.obs_t), np.float64).max(-1)
         seen = np.where(probe.counts, level.reshape(probe.counts.shape), -np.inf)
         return even(seen.max(0).reshape(shape))
-    of_episodes = {"return": probe.returns, "length": probe.lengths}
-    return even(of_episodes[kit.spec.by]) if kit.spec.by in of_episodes else None
+    return of_episodes(by, probe.episodes)

@@ -1,4 +1,4 @@
-"""The TD loss of stored transitions, from the very terms that Q-learning minimises."""
+"""The TD loss of stored transitions, from the same terms that Q-learning minimises."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
-from hmx.agents.q_learning import Learner, Parts, targets, td_losses
+from hmx.agents.q_learning import DqnComponents, Learner, targets, td_losses
 from hmx.agents.types import Params
-from hmx.analysis.gradients import GroupGradients, gather, make_group_gradients
+from hmx.analysis.buckets import Host, Ints
+from hmx.analysis.gradients import GroupGradients, GroupGrads, GroupLosses, Tree, gather, make_group_gradients
 from hmx.analysis.probe import in_parts, padded, third
-from hmx.analysis.spec import check_finite
-from hmx.replay import Batch, Experience, ReplayState, make_replay
+from hmx.analysis.results import check_finite
+from hmx.replay import Experience, ReplayBatch, ReplayState, make_replay
 from hmx.types import Array
 
 TD = "td"
@@ -24,88 +26,88 @@ COEFS = {TD: 1.0}
 
 _BLOCK = 1024  # transitions whose targets are computed at once
 
-Host = np.ndarray[Any, Any]
-
 
 class Networks(NamedTuple):
-    """What TD errors are made of."""
+    """The parameters that TD errors are computed from."""
 
     params: Params
     target_params: Params
 
 
-class Place(NamedTuple):
-    """Some transitions of one group, and what they are to learn."""
+class GroupTransitions(NamedTuple):
+    """Transitions of one group with their targets, of length R."""
 
-    slots: Array  # [R] int
-    target: Array  # [R]
-    weight: Array  # [R]: that of replay
-    real: Array  # [R] bool: whether it is one, or fills up
+    slots: Array
+    target: Array
+    weight: Array  # of replay
+    real: Array  # False for padding
 
 
-class Judged(NamedTuple):
-    """What the networks say of transitions, `[n]`."""
+class TdTargets(NamedTuple):
+    """Targets and TD errors of transitions, `[n]`."""
 
     target: Host
-    td_error: Host  # target less value
+    td_error: Host  # target - value
 
 
-class Terms(NamedTuple):
-    """Compiled: targets of transitions, and gradients of their losses."""
+class TdFunctions(NamedTuple):
+    """Compiled functions: targets and TD errors of transitions, and gradients of their losses."""
 
-    judge: Callable[..., tuple[Array, Array]]
-    gradients: Callable[..., Any]
-
-
-def at(parts: Parts, num_envs: int) -> Parts:
-    """The parts of the algorithm for a buffer to which `num_envs` transitions were added at a time."""
-    return parts._replace(replay=make_replay(num_envs, num_envs, parts.replay_options))
+    targets: Callable[[Networks, ReplayState, Array], tuple[Array, Array]]
+    gradients: GroupGrads
 
 
-def make_terms(parts: Parts, replayed: bool) -> Terms:
-    """Compiles nothing yet.
+def with_num_envs(parts: DqnComponents, num_envs: int) -> DqnComponents:
+    """Return the parts of the algorithm for a buffer to which `num_envs` transitions are added at a time."""
+    return parts._replace(replay=make_replay(num_envs, num_envs, parts.cfg.replay, parts.env.spec.state_axis))
+
+
+def make_td_functions(parts: DqnComponents, replayed: bool) -> TdFunctions:
+    """Build the functions, which are compiled when they are first used.
 
     Args:
-        parts: of the algorithm, see `at`.
-        replayed: whether the losses are wanted under the weights of replay too.
+        parts: of the algorithm, see `with_num_envs`.
+        replayed: whether losses with the weights of replay are added as a second component.
     """
 
-    def judge(networks: Networks, history: ReplayState, index: Array) -> tuple[Array, Array]:
-        nothing: Any = ()
-        learner = Learner(networks.params, networks.target_params, nothing, nothing, jnp.int32(0))
+    def td_targets(networks: Networks, history: ReplayState, index: Array) -> tuple[Array, Array]:
+        empty: Any = ()
+        learner = Learner(networks.params, networks.target_params, empty, empty, jnp.int32(0))
         items = _take(history.items, index)
         ones = jnp.ones(index.shape, jnp.float32)
-        batch = Batch(index, history.birth[index], items, ones, ones)
+        batch = ReplayBatch(index, history.birth[index], items, ones, ones)
         target = targets(parts, learner, history, batch)
         return target, target - td_losses(parts, networks.params, items, target)[1]
 
-    return Terms(jax.jit(judge), make_group_gradients(td_sums(parts, replayed)))
+    return TdFunctions(jax.jit(td_targets), make_group_gradients(td_sums(parts, replayed)))
 
 
-def td_sums(parts: Parts, replayed: bool) -> Callable[[Params, Place, Experience], tuple[Array, Any]]:
-    """`(params, place, all transitions) -> (losses summed over the place's transitions [C], nothing)`."""
+def td_sums(parts: DqnComponents, replayed: bool) -> GroupLosses:
+    """Build `(params, GroupTransitions, all transitions) -> (losses summed over the group's transitions [C], ())`."""
 
-    def sums(params: Params, place: Place, items: Experience) -> tuple[Array, Any]:
-        losses, _ = td_losses(parts, params, _take(items, place.slots), jax.lax.stop_gradient(place.target))
-        losses = jnp.where(place.real, losses, 0.0)
-        return jnp.stack([losses.sum(), *([(place.weight * losses).sum()] if replayed else [])]), ()
+    def sums(params: Params, group: GroupTransitions, items: Experience) -> tuple[Array, Tree]:
+        losses, _ = td_losses(parts, params, _take(items, group.slots), jax.lax.stop_gradient(group.target))
+        losses = jnp.where(group.real, losses, 0.0)
+        return jnp.stack([losses.sum(), *([(group.weight * losses).sum()] if replayed else [])]), ()
 
     return sums
 
 
-def judged(terms: Terms, networks: Networks, history: ReplayState, index: Host) -> Judged:
-    """Targets and TD errors of some slots.
+def td_targets_of(
+    functions: TdFunctions, networks: Networks, history: ReplayState, index: Int[Ints, " n"]
+) -> TdTargets:
+    """Compute targets and TD errors of some slots.
 
     Raises:
         HmxError: one is not finite (exit code 4).
     """
-    found = Judged(*in_blocks(partial(terms.judge, networks, history), index))
+    found = TdTargets(*in_blocks(partial(functions.targets, networks, history), index))
     check_finite(found.td_error)
     return found
 
 
-def in_blocks(function: Callable[[Array], Any], index: Host) -> tuple[Host, ...]:
-    """`function` of all of `index`, a block at a time; blocks are filled up to one size."""
+def in_blocks(function: Callable[[Array], tuple[Array, ...]], index: Ints) -> tuple[Host, ...]:
+    """Call `function` on all of `index`, a block at a time; blocks are padded to one size."""
     found = []
     for first in range(0, len(index), _BLOCK):
         part = index[first : first + _BLOCK]
@@ -115,37 +117,38 @@ def in_blocks(function: Callable[[Array], Any], index: Host) -> tuple[Host, ...]
 
 
 def group_gradients(
-    terms: Terms,
+    functions: TdFunctions,
     params: Params,
     items: Experience,
-    groups: Sequence[Host],
-    target: Host,
-    weight: Host,
+    groups: Sequence[Ints],
+    target: Float[Host, " N"],
+    weight: Float[Host, " N"],
     chunk: int,
     width: int = 0,
 ) -> GroupGradients:
-    """The gradients of all groups.
+    """Compute the gradients of all groups.
 
     Args:
-        terms: of `make_terms`.
+        functions: of `make_td_functions`.
         params: of the network.
         items: all transitions, `[N, ...]`.
         groups: slots of each.
-        target: float32 `[N]`, of no meaning for slots in no group.
+        target: float32 `[N]`; ignored for slots in no group.
         weight: float32 `[N]`, those of replay.
         chunk: parts of groups at once.
-        width: transitions of a part; 0 takes what suits these groups.
+        width: transitions of a part; 0 chooses it from the sizes of the groups.
 
     Raises:
         HmxError: a gradient is not finite (exit code 4).
     """
     width = width or third(sum(map(len, groups)), len(groups))
     index, real, owner = in_parts(*padded(groups), width)
-    place = Place(*(jnp.asarray(leaf) for leaf in (index, target[index], weight[index], real)))
-    found = gather(terms.gradients, params, place, items, chunk=chunk, owner=owner)
+    parts = GroupTransitions(*(jnp.asarray(leaf) for leaf in (index, target[index], weight[index], real)))
+    found = gather(functions.gradients, params, parts, items, chunk=chunk, owner=owner)
     check_finite(found.grads)
     return found
 
 
-def _take(items: Any, index: Array) -> Any:
-    return jax.tree.map(lambda leaf: leaf[index], items)
+def _take(items: Experience, index: Array | Ints) -> Experience:
+    taken: Experience = jax.tree.map(lambda leaf: leaf[index], items)
+    return taken

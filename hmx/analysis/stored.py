@@ -1,4 +1,4 @@
-"""Transitions of a replay buffer, wherever it comes from: as states to start from, and as what is learned from."""
+"""Transitions of a replay buffer, of a checkpoint or a file: start states of episodes, or data to learn from."""
 
 from __future__ import annotations
 
@@ -9,63 +9,60 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.collector import Actors
-from hmx.agents.metrics import Episode
-from hmx.analysis.buckets import Floats, reward_std
+from hmx.agents.types import Carry, Episode, RolloutState
+from hmx.analysis.buckets import Bools, Floats, Host, Ints, merge_equal, sample_std
 from hmx.errors import HmxError
 from hmx.types import Array, Key
 
-Host = np.ndarray[Any, Any]
 
-
-class Position(NamedTuple):
-    """Environments as their agents found them before a stored step."""
+class StoredPosition(NamedTuple):
+    """Environments before a stored step."""
 
     env_state: Any  # of E environments
     obs: Array  # [E, A, *obs_shape]
     legal: Array  # [E, A, num_actions]
-    agent_done: Array  # [E, A] bool: the agent's part of the episode was over
+    agent_done: Array  # [E, A] bool: the agent no longer takes part in the episode
 
 
 class Stored(NamedTuple):
-    """The filled slots of a buffer; arrays are on the host and lead with the slots, `[N]`."""
+    """The filled slots of a buffer; arrays are on the host, with a row per slot, `[N]`."""
 
     name: str  # for messages
-    num_envs: int  # a transition's successor was born so much later
+    num_envs: int  # distance in `birth` between a transition and its successor
     num_added: int
     birth: Host  # uint32
-    items: Any  # `Experience`, [N, ...] or longer; None where a learner could not learn from it
-    at: Callable[[Host], Position] | None = None  # positions of slots; None where nothing is to be played
-    td_errors: Any = None
-    scores: Any = None
-    scored: Any = None
-    probs: Any = None  # of being drawn
+    items: Any  # `Experience`, [N, ...] or longer; None for start states
+    at: Callable[[Ints], StoredPosition] | None = None  # positions of slots, for start states
+    td_errors: Floats | None = None
+    scores: Floats | None = None
+    scored: Bools | None = None
+    probs: Floats | None = None  # of being drawn
 
     @property
     def size(self) -> int:
-        """Transitions."""
+        """Number of transitions."""
         return len(self.birth)
 
 
-def drawn(stored: Stored, number: int, seed: list[int]) -> Host:
-    """Slots without replacement, all alike.
+def drawn(stored: Stored, number: int, seed: list[int]) -> Ints:
+    """Draw slots uniformly, without replacement.
 
     Raises:
-        HmxError: there are not as many (exit code 2).
+        HmxError: there are too few (exit code 2).
     """
     if number > stored.size:
-        said = f"{stored.name} holds {stored.size:,} transitions, and {number:,} are asked for"
-        raise HmxError(said, "fewer --groups (times --per-group with --replay), or a fuller buffer")
-    slots: Host = np.random.default_rng(seed).permutation(stored.size)[:number]
+        what = f"cannot draw {number:,} transitions: {stored.name} holds {stored.size:,}"
+        raise HmxError(what, "fewer --groups (times --per-group with --replay), or a fuller buffer")
+    slots: Ints = np.random.default_rng(seed).permutation(stored.size)[:number]
     return slots
 
 
-def start_at(stored: Stored, num_groups: int, per_group: int, carry: Any, seed: list[int]) -> Actors:
-    """`per_group` copies of each of `num_groups` stored positions, which next to each other make a group."""
+def start_at(stored: Stored, num_groups: int, per_group: int, carry: Carry, seed: list[int]) -> RolloutState:
+    """Start `per_group` neighbouring copies of each of `num_groups` stored positions."""
     assert stored.at is not None
     position = stored.at(np.repeat(drawn(stored, num_groups, seed), per_group))
     num_envs = num_groups * per_group
-    return Actors(
+    return RolloutState(
         position.env_state,
         position.obs,
         position.legal,
@@ -77,20 +74,20 @@ def start_at(stored: Stored, num_groups: int, per_group: int, carry: Any, seed: 
 
 
 def seed_of(key: Key) -> list[int]:
-    """What NumPy's generators take, from a key that is not used up."""
+    """Return a seed for NumPy from a key, which is not consumed."""
     return [int(n) for n in np.asarray(jax.random.key_data(key)).reshape(-1)]
 
 
-class Episodes(NamedTuple):
-    """What is known of the episode of every transition; NaN where the buffer does not hold all of it."""
+class StoredEpisodes(NamedTuple):
+    """The episode of every transition; NaN where the buffer does not hold all of it."""
 
     ret: Floats  # [N] undiscounted return
     length: Floats  # [N]
-    start_std: Floats  # [N]: deviation of the returns of all stored episodes that begin with the same observation
+    start_std: Floats  # [N]: std of the returns of all stored episodes that start from the same observation
 
 
-def episodes(stored: Stored) -> Episodes:
-    """Rebuilds episodes from when transitions were added: each follows the one born `num_envs` before it."""
+def episodes(stored: Stored) -> StoredEpisodes:
+    """Rebuild episodes from the order in which transitions were added: each follows the one `num_envs` before it."""
     items, size, envs = stored.items, stored.size, stored.num_envs
     reward = np.asarray(items.reward_tp1[:size], np.float64)
     ended = np.asarray(items.agent_done_tp1[:size]).all(-1) | np.asarray(items.truncated_tp1[:size])
@@ -101,7 +98,7 @@ def episodes(stored: Stored) -> Episodes:
     env, step, over = (since % envs)[order], (since // envs)[order], ended[order]
     follows = (env[1:] == env[:-1]) & (step[1:] == step[:-1] + 1)
     begins = np.concatenate([[True], ~follows | over[:-1]])
-    # a buffer that has lost nothing yet holds the very first steps
+    # a buffer that has not overwritten anything yet holds the very first steps
     first_of_all = (step == 0) if stored.num_added == size else np.zeros(size, bool)
     sure = np.concatenate([[False], follows & over[:-1]]) | first_of_all
     number = np.cumsum(begins) - 1
@@ -114,15 +111,14 @@ def episodes(stored: Stored) -> Episodes:
     found = [np.empty(size) for _ in range(3)]
     for target, values in zip(found, (ret, length, std), strict=True):
         target[order] = values[number]
-    return Episodes(*found)
+    return StoredEpisodes(*found)
 
 
 def _start_std(obs: Array, heads: Host, ret: Floats) -> Floats:
-    """Of each episode, `[episodes]`: of all that begin alike and are whole."""
+    """Return the standard deviation over all whole episodes from the same observation, for each episode."""
     begin = np.asarray(obs[heads]).reshape(len(heads), -1)
     _, same = np.unique(begin, axis=0, return_inverse=True)
-    std = np.full(len(heads), np.nan)
-    for start in np.unique(same):
-        members = same.reshape(-1) == start
-        std[members] = reward_std(ret[members][None])[0]
-    return np.where(np.isnan(ret), np.nan, std)
+    same = same.reshape(-1)
+    found = [sample_std(ret[same == start][None]) for start in range(same.max() + 1)]
+    std, rounding = (np.concatenate(values) for values in zip(*found, strict=True))
+    return np.where(np.isnan(ret), np.nan, merge_equal(std, rounding)[same])

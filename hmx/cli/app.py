@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-import inspect
+import os
 import shutil
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from hmx.cli import compare, compute_config, evaluate, grad_report, play, resume, runs, score_buffer, train, watch
-from hmx.cli.boundary import Boundary
+from hmx.cli import (
+    compare,
+    compute_config,
+    evaluate,
+    grad_report,
+    play,
+    presets,
+    resume,
+    runs,
+    score_buffer,
+    train,
+    watch,
+)
+from hmx.cli.boundary import Boundary, Command
 from hmx.cli.version import version
 
-# Panels need room; a narrow terminal gets plain help instead of columns of single words.
+if "_HMX_COMPLETE" in os.environ:
+    os.environ["COLUMNS"] = "10000"  # fish takes each line of a wrapped description for a candidate
+
+# Help panels need room: a narrow terminal gets plain help.
 _COLUMNS = shutil.get_terminal_size().columns
 _NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUMNS < 60 else {}
 
 app = typer.Typer(
     name="hmx",
     cls=Boundary,
-    help="Train, watch and measure agents on HackMatrix, in pure JAX.",
+    help="Train reinforcement-learning agents in JAX, and see why they learn.",
     epilog="Start with: hmx train --preset quick",
     no_args_is_help=True,
     rich_markup_mode=None if _NARROW else "rich",
@@ -39,21 +53,13 @@ def _print_version(wanted: bool) -> None:
 def root(
     show_version: Annotated[
         bool,
-        typer.Option(
-            "--version", metavar="", help="Print the version and end.", callback=_print_version, is_eager=True
-        ),
+        typer.Option("--version", metavar="", help="Print the version.", callback=_print_version, is_eager=True),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", metavar="", help="Show the traceback of an error; may stand anywhere.")
+        bool, typer.Option("--debug", metavar="", help="Show the traceback of an error (accepted anywhere).")
     ] = False,
 ) -> None:
-    """Train, watch and measure agents on HackMatrix, in pure JAX."""
-
-
-def _help_of(function: Callable[..., None]) -> str:
-    """The docstring with each paragraph on one line, to be wrapped where it is shown."""
-    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    """Train reinforcement-learning agents in JAX, and see why they learn."""
 
 
 for _function in (
@@ -66,6 +72,7 @@ for _function in (
     compute_config.compute_config,
     grad_report.grad_report,
     score_buffer.score_buffer,
+    presets.presets,
 ):
-    app.command(_function.__name__.replace("_", "-"), help=_help_of(_function))(_function)
+    app.command(_function.__name__.replace("_", "-"), cls=Command)(_function)
 app.add_typer(runs.app, name="runs")

@@ -1,10 +1,10 @@
-"""A position of HackMatrix in a terminal: the board, and beside it (below it, where narrow) what belongs to it."""
+"""Draw a position of HackMatrix in a terminal: the board, and next to it (or below it) everything else."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -14,6 +14,7 @@ from rich.text import Text
 from hmx.game.tables import ACTION_NAMES, FIRST_PROGRAM
 
 if TYPE_CHECKING:
+    from hmx.game.position import BlockPosition, EnemyPosition, Position, ResourcePosition
     from hmx.jobs.frames import Frame
 
 SIZE = 6
@@ -34,7 +35,7 @@ LEGEND = (
 
 @dataclasses.dataclass(frozen=True)
 class BoardView:
-    """Draws one frame.
+    """Draw one frame.
 
     Args:
         frame: what to draw.
@@ -49,7 +50,7 @@ class BoardView:
     title: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Side by side from 76 columns on, else one above the other."""
+        """Yield the board and the side panel: next to each other from 76 columns on, else below each other."""
         wide = options.max_width >= 76
         roomy = wide and (options.height or console.height) >= 28
         board = draw_board(
@@ -78,8 +79,8 @@ class BoardView:
             yield from _policy(self.frame, width, "#" if options.ascii_only else "━", tall)
 
 
-def draw_board(position: Mapping[str, Any], width: int, *, lines: bool, footer: bool, reveal: bool) -> Table:
-    """The 6x6 board, row 5 on top, two text lines a cell."""
+def draw_board(position: Position, width: int, *, lines: bool, footer: bool, reveal: bool) -> Table:
+    """Draw the 6x6 board with row 5 at the top and two lines per cell."""
     cells = {(row, col): _Cell() for row in range(SIZE) for col in range(SIZE)}
     _fill(cells, position, reveal)
     # `rich` falls back to ASCII lines by itself where the terminal cannot show these.
@@ -94,7 +95,7 @@ def draw_board(position: Mapping[str, Any], width: int, *, lines: bool, footer: 
 
 @dataclasses.dataclass
 class _Cell:
-    """What stands on a cell (first line) and what lies in it (second line)."""
+    """A cell: who stands on it (first line) and what lies in it (second line)."""
 
     player: bool = False
     enemies: list[Text] = dataclasses.field(default_factory=list)
@@ -105,7 +106,7 @@ class _Cell:
     ground: Text | None = None
 
     def draw(self, width: int) -> Text:
-        """Two lines of `width` characters."""
+        """Return two lines of `width` characters."""
         top = Text()
         if self.player:
             top.append("@", "bold green")
@@ -133,7 +134,7 @@ def _centred(line: Text, width: int, style: str) -> Text:
     return line
 
 
-def _fill(cells: dict[tuple[int, int], _Cell], position: Mapping[str, Any], reveal: bool) -> None:
+def _fill(cells: dict[tuple[int, int], _Cell], position: Position, reveal: bool) -> None:
     for item in position.get("resources", ()):
         cells[item["row"], item["col"]].ground = _resource(item)
     for block in position.get("blocks", ()):
@@ -154,19 +155,19 @@ def _fill(cells: dict[tuple[int, int], _Cell], position: Mapping[str, Any], reve
                 continue
             text, style = f"({text})", "dim cyan"
         cells[enemy["row"], enemy["col"]].enemies.append(Text(text, style))
-    for item in position.get("transmissions", ()):
-        cells[item["row"], item["col"]].timer = item["turnsRemaining"]
+    for transmission in position.get("transmissions", ()):
+        cells[transmission["row"], transmission["col"]].timer = transmission["turnsRemaining"]
     cells[player["row"], player["col"]].player = True
 
 
-def visible(enemy: Mapping[str, Any], position: Mapping[str, Any]) -> bool:
-    """Cryptogs hide unless they share the player's row or column, or SHOW is on."""
+def visible(enemy: EnemyPosition, position: Position) -> bool:
+    """Return whether the player sees an enemy: cryptogs hide outside its row and column, unless SHOW is on."""
     player = position["player"]
     in_line = enemy["row"] == player["row"] or enemy["col"] == player["col"]
     return enemy["type"] != "cryptog" or in_line or bool(position.get("showActivated"))
 
 
-def _block_name(block: Mapping[str, Any]) -> str:
+def _block_name(block: BlockPosition) -> str:
     if block["type"] == "program":
         index = block.get("programActionIndex")
         name = ACTION_NAMES[index] if index is not None else str(block.get("programType", "prog"))
@@ -174,7 +175,7 @@ def _block_name(block: Mapping[str, Any]) -> str:
     return "[?]" if block["type"].startswith("question") else f"[{block.get('points', 0)}]"
 
 
-def _resource(item: Mapping[str, Any]) -> Text | None:
+def _resource(item: ResourcePosition) -> Text | None:
     if item.get("dataSiphon"):
         return Text("S", "bold bright_cyan")
     if item.get("credits"):
@@ -183,7 +184,7 @@ def _resource(item: Mapping[str, Any]) -> Text | None:
 
 
 def figures(frame: Frame, tall: bool, ascii_only: bool) -> Iterator[Text]:
-    """What a position says besides its board: stage, turn, health and possessions."""
+    """Yield stage, turn, health and possessions."""
     position, player = frame.position, frame.position["player"]
     flags = [name for name, key in (("show", "showActivated"), ("calm", "scheduledTasksDisabled")) if position.get(key)]
     hp = int(player.get("hp", 3))
@@ -237,7 +238,7 @@ def _last_step(frame: Frame, width: int, tall: bool) -> Iterator[Text]:
 
 
 def _fold(parts: Iterable[str], width: int, most: int) -> Iterator[str]:
-    """Joins parts into as few lines as fit, and no more than `most`."""
+    """Join parts into as few lines as possible, at most `most`."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + 2 + len(part) <= width - 2:

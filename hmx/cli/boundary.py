@@ -1,12 +1,16 @@
-"""The rim of every command: whatever goes wrong becomes one `error:`, one `hint:` and a documented exit code."""
+"""The error boundary of every command: a failure becomes one `error:`, one `hint:` and a documented exit code."""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
 import errno
+import inspect
 import json
 import os
+import re
+import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -15,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from hmx.config.textfile import printable, quoted
 from hmx.errors import ExitCode, HmxError
 
-# What a user can do something about although nobody foresaw the place it happened in.
+# Hints for file errors that reach the boundary without a message of their own.
 _DISK = {
     errno.EACCES: "choose a folder you may write to, or change its permissions",
     errno.EPERM: "choose a folder you may write to, or change its permissions",
@@ -32,14 +36,56 @@ _DISK = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
+# Commands whose mention in a message is a command to paste.
+_COMMANDS = (
+    "train", "resume", "evaluate", "watch", "play", "compare", "compute-config", "grad-report", "score-buffer",
+    "presets", "runs",
+)  # fmt: skip
+
+# How Typer describes the values of an option -> how hmx does.
+_PLAIN = {"a valid integer": "a whole number", "a valid number": "a number"}
+
 # Threads that `hmx.runs` starts and that may not be able to end.
 _WORKERS = ("hmx-work", "hmx-save", "hmx-wandb")
 
 
-class Boundary(TyperGroup):
-    """The root command, which lets no traceback out.
+class PlainHelp:
+    """Leave Python types such as `<bool>` and `<path>`, and ranges, out of the help of a command."""
 
-    `--debug` may stand anywhere before `--`; it prints the traceback that is otherwise kept in a crash report.
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, without types to display."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: None
+            elif param.metavar is None:
+                param.metavar = ""
+            param.min = param.max = None  # only displayed: values are checked against the type
+        return params
+
+
+class Command(PlainHelp, TyperCommand):
+    """A command with plain help, and with the commands of the paragraphs `Example: hmx ...` as its examples."""
+
+    def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
+        paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(help or "").split("\n\n")]
+        self.examples = [part.removeprefix("Example: ") for part in paragraphs if part.startswith("Example: ")]
+        self.description = [part for part in paragraphs if not part.startswith("Example: ")]
+        block = "\n  ".join(["Example:" if len(self.examples) == 1 else "Examples:", *self.examples])
+        # Rich would take the indent from a second paragraph, and plain help wraps a paragraph without this mark.
+        between = ("\n\n" if len(self.description) > 1 else "\n\n\n\n") + ("" if more["rich_markup_mode"] else "\b\n")
+        text = "\n\n".join(self.description) + (between + block if self.examples else "")
+        super().__init__(*args, help=text, **more)
+
+
+class CommandGroup(PlainHelp, TyperGroup):
+    """A group of commands with plain help."""
+
+
+class Boundary(CommandGroup):
+    """The root command, which turns every exception into a message.
+
+    `--debug` is accepted anywhere before `--` and prints the traceback, which otherwise goes to a crash report.
     """
 
     def main(
@@ -51,7 +97,7 @@ class Boundary(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Parses and runs, then ends the process (or returns, for a caller that wants the result)."""
+        """Parse and run, then exit (or return the result where `standalone_mode` is off)."""
         given = list(sys.argv[1:] if args is None else args)
         words, debug = _take_debug(given)
 
@@ -61,9 +107,13 @@ class Boundary(TyperGroup):
         if not standalone_mode:
             return run()
         code: Any
+        _replace_closed_streams()
         try:
             code = run()
-            _flush()
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _silence()
+            code = ExitCode.OK
         except Exception as error:
             code = report(error, given, debug)
         code = int(code) if isinstance(code, int) else 0
@@ -71,7 +121,7 @@ class Boundary(TyperGroup):
         sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command; an interruption keeps the signal that caused it, and a closed pipe is no failure."""
+        """Run the command; an interruption keeps the signal that caused it, and a closed pipe is not an error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -82,20 +132,22 @@ class Boundary(TyperGroup):
 
 
 def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
-    """Tells the user what went wrong on stderr and returns the exit code."""
+    """Report an error on stderr and return the exit code."""
     if isinstance(error, HmxError):
         say("error", error.message, error.hint)
         if debug:
             _traceback(error)
         return int(error.exit_code)
     if isinstance(error, typer.Abort | EOFError):
-        say("error", "stopped before an answer was given")
+        say("error", "cannot continue: the question was not answered")
         return int(ExitCode.UNEXPECTED)
     if isinstance(error, TyperException):
         return _usage(error, words)
     if isinstance(error, OSError) and error.errno in _DISK and not debug:
-        place = f" {error.filename}" if error.filename else ""
-        say("error", f"cannot use{place}: {os.strerror(error.errno)}", _DISK[error.errno])
+        # An error without a file name comes from a write to standard output.
+        place = f"use {error.filename}" if error.filename else "write to standard output"
+        say("error", f"cannot {place}: {os.strerror(error.errno)}", _DISK[error.errno])
+        _silence()
         return int(ExitCode.ARTEFACT)
     summary = " ".join(f"{type(error).__name__}: {error}".split())
     if debug:
@@ -107,12 +159,12 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
 
 
 def print_json(body: object) -> None:
-    """One JSON value on one line of stdout."""
+    """Print a JSON value on one line of stdout."""
     sys.stdout.write(json.dumps(body) + "\n")
 
 
 def write_report(file: Path, text: str) -> None:
-    """Writes what a command was asked to leave in a file.
+    """Write the text of a report to a file.
 
     Raises:
         HmxError: it cannot be written (exit code 2).
@@ -127,7 +179,7 @@ def write_report(file: Path, text: str) -> None:
 
 
 def check_reports(*files: Path | None) -> None:
-    """Refuses, before long work, files that `write_report` could not write after it.
+    """Refuse, before long work, files that `write_report` could not write.
 
     Raises:
         HmxError: one is a folder, or lies in a folder that is not there (exit code 2).
@@ -135,33 +187,45 @@ def check_reports(*files: Path | None) -> None:
     for file in files:
         try:
             if file is not None and (file.is_dir() or not file.parent.is_dir()):
-                raise _unwritable(file, "it is a folder" if file.is_dir() else "there is no such folder")
+                raise _unwritable(file, "it is a folder" if file.is_dir() else "the folder does not exist")
         except ValueError:
-            raise _unwritable(file, "that is no file name") from None
+            raise _unwritable(file, "not a valid file name") from None
 
 
 def _unwritable(file: Path | None, why: str) -> HmxError:
     message = f"cannot write the report {quoted(str(file))}: {why}"
-    return HmxError(message, "name a file in a folder that is there and can be written")
+    return HmxError(message, "name a file in an existing folder that you may write to")
 
 
 def say(kind: str, message: str, hint: str = "") -> None:
-    """Writes `kind: message`, and a hint under an empty line, to stderr; what a file says cannot steer the terminal."""
+    """Write `kind: message` to stderr, and a hint below an empty line; control characters are escaped."""
     from rich.console import Console
     from rich.text import Text
 
     style = {"error": "bold red", "warning": "yellow"}.get(kind, "")
     console = Console(stderr=True, highlight=False)
     with contextlib.suppress(BrokenPipeError):
-        # A terminal gets whole words; a file gets whole lines. A hint is a command to copy: it is never cut.
-        console.print(Text.assemble((f"{kind}: ", style), printable(message)), soft_wrap=not console.is_terminal)
+        # Wrapped in a terminal, whole lines elsewhere. A hint is a command to copy: never wrapped.
+        console.print(
+            Text.assemble((f"{kind}: ", style), pasteable(printable(message))), soft_wrap=not console.is_terminal
+        )
         if hint:
             console.print()
-            console.print(Text.assemble(("hint: ", "bold cyan"), printable(hint)), soft_wrap=True)
+            console.print(Text.assemble(("hint: ", "bold cyan"), pasteable(printable(hint))), soft_wrap=True)
+
+
+def pasteable(text: str) -> str:
+    """Return a text whose commands can be pasted, with the path of this program if `hmx` is not on the PATH."""
+    program = sys.argv[0]
+    if os.path.basename(program) != "hmx" or shutil.which("hmx"):
+        return text
+    near = os.path.relpath(program)
+    path = near if len(near) < len(program) and not near.startswith("..") else program
+    return re.sub(rf"(?<![\w./-])hmx (?=({'|'.join(_COMMANDS)})\b)", lambda _: f"{shlex.quote(path)} ", text)
 
 
 def nearest(word: str, names: Sequence[str]) -> str | None:
-    """The name that `word` was most likely meant to be."""
+    """Return the name closest to `word`, if any is close."""
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     return close[0] if close else None
 
@@ -175,19 +239,32 @@ def _usage(error: TyperException, words: Sequence[str]) -> int:
         sys.stderr.write(error.format_message().lstrip())
         return int(ExitCode.USAGE)
     option = getattr(error, "option_name", None)
-    message, hint = error.format_message().rstrip("."), f"{path} --help"
+    message, hint = error.format_message().rstrip("."), f"run {path} --help"
     if type(error).__name__ == "NoSuchOption" and ctx is not None:
         names = [name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("--")]
         close = nearest(str(option), names)
         message = f"no such option: {option}"
-        hint = f"did you mean {close}? All options: {path} --help" if close else f"all options: {path} --help"
+        every = f"{path} --help lists all options"
+        hint = f"did you mean {close}? {every}" if close else every
     elif message.startswith("No such command") and ctx is not None:
         word = message.split("'")[1]
         close = nearest(word, list(ctx.command.commands))
         message = f"no such command: {word}"
-        hint = f"did you mean {path} {close}?" if close else f"all commands: {path} --help"
+        hint = f"did you mean {path} {close}?" if close else f"{path} --help lists all commands"
+    elif invalid := re.fullmatch(r"Invalid value for '([^']+)'[^:]*: Input should be (.*?)(?:, unable.*)?", message):
+        option, what = invalid[1], _PLAIN.get(invalid[2], invalid[2])
+        given = f" {words[words.index(option) + 1]}" if option in words[:-1] else ""
+        message = f"{option}{given}: must be {what}"
     say("error", message[:1].lower() + message[1:], hint)
     return int(ExitCode.USAGE)
+
+
+def _replace_closed_streams() -> None:
+    """Open /dev/null for streams that the caller closed (`>&-`): libraries expect them to exist."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _take_debug(words: list[str]) -> tuple[list[str], bool]:
@@ -200,14 +277,14 @@ def _interrupted(error: BaseException) -> int:
     signum = int(getattr(error, "signum", signal.SIGINT))
     say("error", "interrupted", str(getattr(error, "hint", "")))
     if any(thread.daemon and thread.name in _WORKERS for thread in threading.enumerate()):
-        # Compiled code, a write or a network is still busy in another thread, and nobody may wait for it.
+        # Another thread is still in compiled code, a write or the network; do not wait for it.
         _flush()
         os._exit(128 + signum)
     return 128 + signum
 
 
 def _end_apart(code: int) -> None:
-    """Ends a process of several that has not left the others in order: JAX would wait for them at its end."""
+    """End a process that has not left its cluster in order: JAX would wait for the others at exit."""
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
         _flush()
@@ -216,7 +293,6 @@ def _end_apart(code: int) -> None:
 
 def _crash_report(error: Exception, words: Sequence[str]) -> str:
     import platform
-    import shlex
     import tempfile
 
     from hmx.cli.version import version
@@ -257,6 +333,6 @@ def _flush() -> None:
 
 
 def _silence() -> None:
-    """Sends what is still buffered nowhere, so that the interpreter has nothing to complain about when it ends."""
+    """Discard what is still buffered for stdout, so that the interpreter does not fail to flush it at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

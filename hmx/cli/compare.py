@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import typer
 
 from hmx.cli import completion
-from hmx.cli.boundary import check_reports, print_json, write_report
-from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, ask, switch
+from hmx.cli.options import Typed, ask, with_options
+from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.config.fields import fields_of
+from hmx.config.numbers import typed_number
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
+from hmx.reports.compare.request import MEASURE_PANEL, CompareOptions, CompareRequest, Window
 
-if TYPE_CHECKING:
-    from hmx.reports.compare.scores import Window
-
-_MEASURE, _CHECK = "Measure", "Check"
-STDOUT = Path("-")
+_LARGEST = 1e100  # of the values that runs report
 
 Sides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="SIDE",
-        help="Two or more: a run, a folder of runs, a metrics file, a configuration, a preset; NAME=PATH,PATH joins.",
+        help="Two or more: a run, a folder of runs, a metrics file, a configuration or a preset. NAME=PATH,PATH names "
+        "a side and joins runs.",
         show_default=False,
         autocompletion=completion.sides,
     ),
@@ -38,133 +35,94 @@ Metric = Annotated[
     ask(
         "--metric",
         "NAME",
-        "What is compared: a metric of the runs, or evaluation, the return of the evaluation that ended each.",
-        _MEASURE,
+        "Metric to compare, or evaluation for the return in the evaluation at the end of each run.",
+        MEASURE_PANEL,
         autocompletion=completion.metrics,
     ),
 ]
-Last = Annotated[str, ask("--last", "PART", "What counts as the end: a share, as 10%, or steps, as 20_000.", _MEASURE)]
+Last = Annotated[
+    str, ask("--last", "PART", "Final part of each run to average: a share (10%) or a number of steps.", MEASURE_PANEL)
+]
 Threshold = Annotated[
     list[str] | None,
-    ask("--threshold", "[ENV=]X,...", "Values whose first time is told; may be repeated.", _MEASURE),
+    ask("--threshold", "[ENV=]X,...", "Report when each threshold is first reached (repeatable).", MEASURE_PANEL),
 ]
 Range = Annotated[
     list[str] | None,
-    ask("--range", "ENV=LOW:HIGH", "What counts as 0 and 1 where tasks are put together; may be repeated.", _MEASURE),
-]
-OwnEnd = Annotated[
-    bool, switch("--own-end", "Take each run at its own end, not where the shortest one ends.", _MEASURE)
-]
-Samples = Annotated[int, ask("--samples", "N", "Redraws of the bootstrap.", _MEASURE, min=1)]
-Seed = Annotated[int, ask("--seed", "N", "Seed of the redraws.", _MEASURE, min=0, max=MAX_SEED)]
-Impl = Annotated[
-    bool, switch("--impl", "Put one batch through the loss of every side, term by term; takes a minute.", _MEASURE)
+    ask("--range", "ENV=LOW:HIGH", "Values that count as 0 and as 1 over all tasks (repeatable).", MEASURE_PANEL),
 ]
 FailIf = Annotated[
     list[str] | None,
-    ask("--fail-if", "EXPR", 'End with exit code 4 if it holds, as "P(A>B) < 0.4"; may be repeated.', _CHECK),
+    ask("--fail-if", "EXPR", 'Exit with code 4 if a condition such as "P(A>B) < 0.4" holds (repeatable).', "Check"),
 ]
-Html = Annotated[Path | None, ask("--html", "FILE", "Write a page with learning curves.", OUTPUT_PANEL)]
-Markdown = Annotated[Path | None, ask("--md", "FILE", "Write the report as Markdown; - prints it.", OUTPUT_PANEL)]
-Csv = Annotated[Path | None, ask("--csv", "FILE", "Write a table of all figures; - prints it.", OUTPUT_PANEL)]
 
 
+@with_options(fields_of(CompareOptions).values())
 def compare(
     sides: Sides = None,
-    metric: Metric = "train/mean_episode_return",
-    last: Last = "10%",
+    metric: Metric = CompareRequest.metric,
+    last: Last = f"{CompareRequest.last.share:.0%}",
     threshold: Threshold = None,
     ranges_: Range = None,
-    own_end: OwnEnd = False,
-    samples: Samples = 10_000,
-    seed: Seed = 0,
-    impl: Impl = False,
+    *,
+    typed: Typed,
     fail_if: FailIf = None,
     html: Html = None,
     md: Markdown = None,
     csv: Csv = None,
     json: Json = False,
 ) -> None:
-    """Say how runs differ, and which is better if that can be said.
+    """Compare runs: how they differ, and which is better.
 
-    Tells whether the sides may be compared, where their configurations differ, what each reached on every task with
-    intervals over seeds, and how fast. Only reads.
+    Reports the verdict, where the configurations differ, the results on every environment with intervals over seeds,
+    and speed. Only reads.
+
+    Example: hmx compare runs/one runs/another --html comparison.html
     """
     from rich.console import Console
 
-    from hmx.cli import compare_html, compare_text
-    from hmx.reports.compare.conditions import failure
-    from hmx.reports.compare.job import compare as job
-    from hmx.reports.compare.tasks import Spec
+    from hmx.config.load import read_request
 
-    spec = Spec(
-        metric=metric, last=window(last), thresholds=tuple(thresholds(threshold or ())), own_end=own_end,
-        ranges=tuple(ranges(ranges_ or ())), samples=samples, seed=seed,
+    outputs = Outputs(html, md, csv, json)
+    request = CompareRequest(
+        **vars(read_request(CompareOptions, typed)), sides=tuple(sides or ()), metric=metric, last=window(last),
+        thresholds=tuple(thresholds(threshold or ())), ranges=tuple(ranges(ranges_ or ())),
+        fail_if=tuple(fail_if or ()),
     )  # fmt: skip
-    _one_answer(json, md, csv)
-    check_reports(html, md, csv)
+    outputs.check()
+
+    from hmx.reports.compare.conditions import failure
+    from hmx.reports.compare.document import document
+    from hmx.reports.compare.job import compare as job
+    from hmx.reports.compare.values import table
+
     eyes = Console(stderr=True)
-    with eyes.status("compiling and computing") if impl and eyes.is_terminal else contextlib.nullcontext():
-        result = job(sides or (), spec=spec, fail_if=fail_if or (), impl=impl)
-    found = result.to_json()
-    printed = False
-    for file, text in ((html, compare_html.page), (md, compare_text.markdown), (csv, compare_text.table)):
-        printed |= _write(file, found, text)
-    if json:
-        print_json(found)
-    elif not printed:
-        _show(found)
-    if result.failed:
-        raise failure(list(result.failed))
-
-
-def _show(found: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from hmx.cli.compare_text import render
-
-    console = Console(highlight=False)
-    console.print(render(found, console.options.ascii_only))
-
-
-def _one_answer(json: bool, md: Path | None, csv: Path | None) -> None:
-    if [json, md == STDOUT, csv == STDOUT].count(True) > 1:
-        raise HmxError("only one of --json, --md - and --csv - can be printed", "write the others to files")
-
-
-def _write(file: Path | None, found: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> bool:
-    """Whether it was printed rather than written to a file, or not asked for."""
-    if file == STDOUT:
-        sys.stdout.write(text(found))
-        return True
-    if file is not None:
-        write_report(file, text(found))
-    return False
+    with eyes.status("compiling and computing") if request.impl and eyes.is_terminal else contextlib.nullcontext():
+        findings = job(request)
+    write_outputs(findings, document(findings), table(findings), outputs, Console(highlight=False))
+    if findings.failed:
+        raise failure(findings.failed)
 
 
 def window(text: str) -> Window:
-    """How far back the end goes, from `10%` or a number of steps.
+    """Return the final part of a run from `10%` or a number of steps.
 
     Raises:
-        HmxError: neither, or nothing.
+        HmxError: it is neither, or empty.
     """
-    from hmx.reports.compare.scores import Window
-
     value = _number(text.strip().removesuffix("%"))
     if text.strip().endswith("%") and value is not None and 0 < value <= 100:
         return Window(share=value / 100)
     if not text.strip().endswith("%") and value is not None and 1 <= value <= 2**53 and value == int(value):
         return Window(steps=int(value))
-    raise HmxError(
-        f"--last {quoted(text) or repr(text)}: must be a share or a number of steps", "--last 10% or --last 20_000"
-    )
+    raise HmxError(f"--last {_given(text)}: expected a share or a number of steps", "--last 10% or --last 20_000")
 
 
-def thresholds(texts: list[str] | tuple[str, ...]) -> Iterator[tuple[str, float]]:
-    """Environment ("" for all) and value of each threshold.
+def thresholds(texts: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """Yield environment ("" for all) and value of each threshold.
 
     Raises:
-        HmxError: something that is no number.
+        HmxError: a value is not a number.
     """
     for text in texts:
         env = ""
@@ -173,29 +131,30 @@ def thresholds(texts: list[str] | tuple[str, ...]) -> Iterator[tuple[str, float]
             env = name.strip() if equals else env
             value = _number(number)
             if value is None:
-                words = f"--threshold {quoted(text) or repr(text)}: must be numbers"
-                raise HmxError(words, "--threshold 0.8,0.9 or --threshold corridor=0.8")
+                hint = "--threshold 0.8,0.9 or --threshold corridor=0.8"
+                raise HmxError(f"--threshold {_given(text)}: expected numbers", hint)
             yield env, value
 
 
-def ranges(texts: list[str] | tuple[str, ...]) -> Iterator[tuple[str, float, float]]:
-    """Environment, what counts as 0 and what as 1.
+def ranges(texts: Sequence[str]) -> Iterator[tuple[str, float, float]]:
+    """Yield environment, the value that counts as 0 and the one that counts as 1.
 
     Raises:
-        HmxError: something else, or both are equal.
+        HmxError: it is something else, or both are equal.
     """
     for text in texts:
         parts = re.fullmatch(r"([^=]+)=([^:]+):([^:]+)", text)
         low, high = (_number(parts[2]), _number(parts[3])) if parts else (None, None)
         if parts is None or low is None or high is None or low == high:
-            given = quoted(text) or repr(text)
-            raise HmxError(f"--range {given}: must be an environment and two numbers", "--range corridor=-1:0.93")
+            hint = "--range corridor=-1:0.93"
+            raise HmxError(f"--range {_given(text)}: expected an environment and two different numbers", hint)
         yield parts[1].strip(), low, high
 
 
+def _given(text: str) -> str:
+    return quoted(text) or repr(text)
+
+
 def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+    value = typed_number(text)
+    return None if isinstance(value, str) or abs(value) > _LARGEST else float(value)

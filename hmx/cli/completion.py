@@ -1,44 +1,35 @@
-"""What Tab offers; nothing here may import JAX, or Tab would take two seconds."""
+"""What the shell completes on Tab; nothing here may import JAX, which takes two seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+import typer
 
 from hmx.config import presets
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS
-from hmx.config.schema import ENV_IDS
+from hmx.errors import HmxError
 
 Choice = tuple[str, str]
 
 
-def environments(incomplete: str) -> list[str]:
-    """Environment ids."""
-    return [name for name in ENV_IDS if name.startswith(incomplete)]
+def offer(values: Sequence[str]) -> Callable[[str], list[str]]:
+    """Make a function that offers the values of an option."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return offered
 
 
 def preset_names(incomplete: str) -> list[Choice]:
-    """Presets and what they are for."""
-    return [(name, presets.summary(name)) for name in presets.names() if name.startswith(incomplete)]
-
-
-def wandb_modes(incomplete: str) -> list[str]:
-    """The choices of `run.wandb`."""
-    return [str(choice) for choice in FIELDS["run.wandb"].choices if str(choice).startswith(incomplete)]
-
-
-def algorithms(incomplete: str) -> list[str]:
-    """The choices of `algo.name`."""
-    return [str(choice) for choice in FIELDS["algo.name"].choices if str(choice).startswith(incomplete)]
-
-
-def nonfinite_modes(incomplete: str) -> list[str]:
-    """The choices of `run.on_nonfinite`."""
-    return [str(choice) for choice in FIELDS["run.on_nonfinite"].choices if str(choice).startswith(incomplete)]
+    """Offer presets and what they are for."""
+    return [(name, presets.summary(name)) for name in offer(presets.names())(incomplete)]
 
 
 def settings(incomplete: str) -> list[Choice]:
-    """`section.key=`, and after the equals sign the values of a closed choice or the default."""
+    """Offer `section.key=`, and after the equals sign the values of the key, or its default."""
     return list(_settings(incomplete))
 
 
@@ -50,28 +41,38 @@ def _settings(incomplete: str) -> Iterator[Choice]:
                 yield f"{field.key}=", f"{field.doc} (default {show(field.default) or 'empty'})"
     elif key in FIELDS:
         field = FIELDS[key]
-        values = [show(choice) for choice in field.choices]
-        if field.kind == "bool":
-            values = ["true", "false"]
-        elif not values:
-            values = [show(field.default)]
-        yield from ((f"{key}={value}", field.doc) for value in values if value.startswith(start))
+        offered = field.values or (show(field.default),)
+        yield from ((f"{key}={value}", field.doc) for value in offered if value.startswith(start))
 
 
 def run_names(incomplete: str) -> list[str]:
-    """The runs below `runs/`, by name."""
+    """Offer the names of the runs below `runs/`."""
     from hmx.records.layout import list_runs
 
-    return [name for name in list_runs() if name.startswith(incomplete)]
+    return offer(list_runs())(incomplete)
+
+
+def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer the checkpoints of the run that the command line names, the latest first."""
+    from hmx.records.layout import find_run
+
+    # The run is no parameter yet if the option to complete is the last word.
+    run = ctx.params.get("run") or ctx.params.get("path") or next(iter(ctx.args), "")
+    try:
+        folders = find_run(run).checkpoints.glob("[0-9]*")
+        updates = sorted((int(folder.name) for folder in folders if folder.name.isdigit()), reverse=True)
+    except (HmxError, OSError):
+        return []
+    return offer([str(update) for update in updates])(incomplete)
 
 
 def sides(incomplete: str) -> list[str]:
-    """Runs and presets."""
-    return [*run_names(incomplete), *(name for name in presets.names() if name.startswith(incomplete))]
+    """Offer runs and presets."""
+    return [*run_names(incomplete), *offer(presets.names())(incomplete)]
 
 
 def metrics(incomplete: str) -> list[Choice]:
-    """Metrics and what they are."""
+    """Offer metrics and what they are."""
     from hmx.records.metrics_table import METRICS
 
     rows = [(row.name, row.help) for row in METRICS.values()]

@@ -2,135 +2,153 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import CONFIG_PANEL, OUTPUT_PANEL, ask, switch
-from hmx.sizing.inputs import INPUT_FIELDS
+from hmx.cli.boundary import print_json, say
+from hmx.cli.options import CONFIG_PANEL, OUTPUT_PANEL, Preset, Typed, ask, switch, with_options
+from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.config.fields import fields_of
+from hmx.config.numbers import typed_number
+from hmx.errors import ExitCode, HmxError
+from hmx.records.plain import plain_object
+from hmx.reports.sizes.request import SizesRequest
+from hmx.sizing.inputs import INPUT_FIELDS, BatchInputs
 
-SIZES_PANEL = "Sizes"
-QUESTIONS_PANEL = "Questions"
+if TYPE_CHECKING:
+    from hmx.reports.sizes.findings import SizesFindings, SweepFindings
 
-Text = str | None
-
-
-def size(name: str) -> Any:
-    """An option that sets one input; its value is judged together with all others."""
-    field = INPUT_FIELDS[name]
-    words = f"{field.doc[:1].upper()}{field.doc[1:]} (default {field.default:,})."
-    return ask(f"--{name.replace('_', '-')}", "N", words, SIZES_PANEL)
-
-
-def _fields(incomplete: str) -> list[str]:
-    return [f"{name}=" for name in INPUT_FIELDS if f"{name}=".startswith(incomplete)]
-
+_INPUTS, _QUESTIONS = fields_of(BatchInputs), fields_of(SizesRequest)
+_UNREADABLE = {"E_NOT_INT", "E_NOT_POSITIVE", "E_TOO_LARGE", "E_UNKNOWN_FIELD"}
 
 Run = Annotated[
     Path | None,
     typer.Argument(metavar="RUN", help="Start from the configuration of a run.", autocompletion=completion.run_names),
 ]
 # The full name of this input does not fit into the help of a terminal of 80 columns.
-_TARGET = INPUT_FIELDS["forward_pass_minibatch_target_size"]
-Target = Annotated[
-    Text,
-    ask(
-        "--forward-target",
-        "N",
-        f"Agents in one forward pass, in full --{_TARGET.name.replace('_', '-')} (default {_TARGET.default:,}).",
-        SIZES_PANEL,
-    ),
-]
-TargetInFull = Annotated[Text, typer.Option(f"--{_TARGET.name.replace('_', '-')}", hidden=True)]
-Preset = Annotated[
-    Text,
-    ask(
-        "--preset",
-        "NAME",
-        "Start from a preset of hmx train; metta has the published sizes.",
-        CONFIG_PANEL,
-        autocompletion=completion.preset_names,
-    ),
-]
+TargetInFull = Annotated[str | None, typer.Option("--forward-pass-minibatch-target-size", hidden=True)]
 Config = Annotated[
     Path | None,
     ask(
-        "--config",
-        "FILE",
-        "Start from a configuration file of hmx train, or from one with a table `batch` of sizes.",
-        CONFIG_PANEL,
-    ),
-]
-Sps = Annotated[
-    list[str] | None,
-    ask("--sps", "N,...", "Agent steps per second: how long the run would take; may be repeated.", QUESTIONS_PANEL),
-]
-GpuMem = Annotated[
-    Text, ask("--gpu-mem", "SIZE", "Memory of the device, as 80GB or 80GiB: whether the run fits.", QUESTIONS_PANEL)
-]
-Parameters = Annotated[
-    Text,
-    ask(
-        "--parameters", "N", "Parameters of the network, where none is configured (default 1,000,000).", QUESTIONS_PANEL
+        "--config", "FILE", "Start from a configuration file, or from one with a table `batch` of sizes.", CONFIG_PANEL
     ),
 ]
 Sweep = Annotated[
-    Text, ask("--sweep", "INPUT=N,...", "Compare several values of one input.", QUESTIONS_PANEL, autocompletion=_fields)
+    str | None,
+    ask(
+        "--sweep",
+        "INPUT=N,...",
+        "Compare several values of one input.",
+        "Questions",
+        autocompletion=completion.offer([f"{name}=" for name in INPUT_FIELDS]),
+    ),
 ]
-Explain = Annotated[bool, switch("--explain", "Show how each value is computed.", OUTPUT_PANEL)]
+Full = Annotated[bool, switch("--full", "Show every value.", OUTPUT_PANEL)]
+Explain = Annotated[bool, switch("--explain", "Show every value and how it is computed.", OUTPUT_PANEL)]
 Fix = Annotated[
     bool, switch("--fix", "Print the nearest valid configuration as TOML, for hmx train --config.", OUTPUT_PANEL)
 ]
-Csv = Annotated[bool, switch("--csv", "Print comma-separated values.", OUTPUT_PANEL)]
-Json = Annotated[bool, switch("--json", "Print one JSON object; with --sweep a list of them.", OUTPUT_PANEL)]
 
 
+@with_options([*_INPUTS.values(), *_QUESTIONS.values()])
 def compute_config(
+    typed: Typed,
     run: Run = None,
-    num_agents: Annotated[Text, size("num_agents")] = None,
-    num_workers: Annotated[Text, size("num_workers")] = None,
-    batch_size: Annotated[Text, size("batch_size")] = None,
-    minibatch_size: Annotated[Text, size("minibatch_size")] = None,
-    bptt_horizon: Annotated[Text, size("bptt_horizon")] = None,
-    update_epochs: Annotated[Text, size("update_epochs")] = None,
-    forward_target: Target = None,
-    forward_pass_minibatch_target_size: TargetInFull = None,
-    async_factor: Annotated[Text, size("async_factor")] = None,
-    total_timesteps: Annotated[Text, size("total_timesteps")] = None,
-    world_size: Annotated[Text, size("world_size")] = None,
-    obs_width: Annotated[Text, size("obs_width")] = None,
-    obs_height: Annotated[Text, size("obs_height")] = None,
+    target_in_full: TargetInFull = None,
+    sweep: Sweep = None,
     preset: Preset = None,
     config: Config = None,
-    sps: Sps = None,
-    gpu_mem: GpuMem = None,
-    parameters: Parameters = None,
-    sweep: Sweep = None,
+    full: Full = False,
     explain: Explain = False,
     fix: Fix = False,
-    csv: Csv = False,
+    html: Html = None,
+    md: Markdown = None,
+    csv: Csv = None,
     json: Json = False,
 ) -> None:
-    """Work out the sizes of a run before starting it.
+    """Compute the sizes of a run before starting it.
 
-    Prints what follows from agents, workers, batch, minibatch and horizon: environments, rows, updates, memory,
-    schedules and time. What cannot run is refused, with values that can. Without RUN, --preset or --config it starts
-    from the defaults of the Metta training equations.
+    Shows what follows from the numbers of agents and environments, the batch, the minibatch and the horizon:
+    sequences, updates, memory, schedules and time. Sizes that cannot work are refused, with values that do. Without
+    RUN, --preset or --config, the inputs are the defaults of the Metta training equations.
+
+    Example: hmx compute-config --preset metta --gpu-mem 80GB
     """
-    given = {name: value for name, value in locals().items() if name in INPUT_FIELDS}
-    from hmx.cli import computing
+    from hmx.config.load import read_request
+    from hmx.reports.sizes.job import compute_sizes, fix_sizes, sweep_sizes
+    from hmx.reports.sizes.source import read_source
 
-    computing.refuse_together(
-        {"--sweep": sweep is not None, "--explain": explain, "--fix": fix, "--csv": csv, "--json": json}
-    )
-    options = computing.options(given, forward_target)
-    asks = computing.asks(sps or (), gpu_mem, parameters)
-    source = computing.source(preset, config, run)
+    outputs = Outputs(html, md, csv, json)
+    outputs.check()
+    given = {field.name: typed_number(typed[key]) for key, field in _INPUTS.items() if key in typed}
+    if target_in_full is not None:
+        if "--forward-target" in typed:
+            raise HmxError(
+                "--forward-target and --forward-pass-minibatch-target-size are the same input", "leave one out"
+            )
+        given["forward_pass_minibatch_target_size"] = typed_number(target_in_full)
+    chosen = {"--fix": fix, "--sweep": sweep is not None, "--full": full, "--explain": explain}
+    _refuse_together({**chosen, "a report": outputs != Outputs()})
+    request = read_request(SizesRequest, {key: typed[key] for key in _QUESTIONS if key in typed})
+    source = read_source(preset, config, run)
     if fix:
-        computing.print_fixed(source, options)
+        sys.stdout.write(fix_sizes(source, given).to_toml())
     elif sweep is not None:
-        computing.print_sweep(source, sweep, options, asks, csv=csv, json=json)
+        _write_sweep(sweep_sizes(source, given, sweep, request), outputs)
     else:
-        computing.print_one(source, options, asks, explain=explain, csv=csv, json=json)
+        _write(compute_sizes(source, given, request), outputs, full, explain)
+
+
+def _refuse_together(given: dict[str, bool]) -> None:
+    """Refuse options that ask for different answers."""
+    pairs = [("--fix", other) for other in given if other != "--fix"]
+    for one, other in (*pairs, ("--sweep", "--full"), ("--sweep", "--explain")):
+        if given[one] and given[other]:
+            raise HmxError(f"cannot combine {one} with {other}", "leave one of them out")
+
+
+def _write(found: SizesFindings, outputs: Outputs, full: bool, explain: bool) -> None:
+    """Write the report, or refuse with all problems; `--json` prints its object in both cases."""
+    from rich.console import Console
+
+    from hmx.reports.sizes.document import document, problem_text, values_table
+
+    if not found.valid:
+        if outputs.json:
+            print_json(plain_object(found))
+        raise _refusal(found)
+    write_outputs(found, document(found, full, explain), values_table(found), outputs, Console(highlight=False))
+    for warning in found.warnings if outputs.printed else ():
+        say("warning", problem_text(warning))
+
+
+def _write_sweep(found: SweepFindings, outputs: Outputs) -> None:
+    from rich.console import Console
+
+    from hmx.reports.sizes.document import sweep_document, sweep_table
+
+    write_outputs(found, sweep_document(found), sweep_table(found), outputs, Console(highlight=False))
+
+
+def _refusal(found: SizesFindings) -> HmxError:
+    """Return all problems as one error, with the values that repair them."""
+    from hmx.reports.sizes.document import as_option, problem_text
+
+    unreadable = _UNREADABLE.intersection(found.codes.errors)
+    lines = [problem_text(p) if p.code in _UNREADABLE else f"{p.code}: {p.message}" for p in found.errors]
+    if found.suggestions:
+        ways = ", ".join(as_option(*pair) for fix in found.suggestions for pair in fix.items())
+        lines.append(f"fixed by {'any one of ' if len(found.suggestions) > 1 else ''}{ways}")
+    number = len(found.errors)
+    text = "\n  ".join([f"{number} problems", *lines] if number > 1 else lines)
+    if unreadable:
+        hint = "sizes are whole numbers from 1 to 2^53 - 1, such as 524_288"
+    elif found.only_sizes:
+        hint = "add --fix to print the nearest configuration that works"
+    else:
+        hint = "set these keys in the configuration, or with hmx train --set for one run"
+    return HmxError(text, hint, ExitCode.USAGE)

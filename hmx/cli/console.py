@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: one calm panel on stderr; and what a program sees: JSON lines on stdout."""
+"""The live panel of a run in a terminal (stderr), and the stream of JSON lines for programs (stdout)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hmx.cli.keys import Echo
 from hmx.cli.spark import sparkline
 from hmx.records.jsonl import encode
+from hmx.reports import quantities
 from hmx.runs.sinks import Record, RunInfo, Sink
+
+clock, short = quantities.clock, quantities.short
 
 SCHEMA = 1
 
@@ -34,30 +38,8 @@ _RETURN = "train/mean_episode_return"
 _TRAINING = ("training", "saving")  # phases that the time of a run is made of
 
 
-def clock(seconds: float) -> str:
-    """A duration as m:ss or h:mm:ss."""
-    minutes, rest = divmod(max(int(seconds + 0.5), 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def short(count: float) -> str:
-    """A count in at most five characters: 950, 12.5k, 4.00M."""
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= limit:
-            scaled = count / limit
-            return (
-                f"{scaled:.2f}{unit}"
-                if scaled < 10
-                else f"{scaled:.1f}{unit}"
-                if scaled < 100
-                else f"{scaled:.0f}{unit}"
-            )
-    return f"{count:.0f}"
-
-
 class ConsoleSink(Sink):
-    """A live panel; does nothing where its console is not a terminal.
+    """Show a live panel; without a terminal, `hmx.cli.progress.ProgressLog` writes lines instead.
 
     Args:
         console: a console on stderr.
@@ -70,6 +52,7 @@ class ConsoleSink(Sink):
         self._console = console
         self._now = now
         self._live: Live | None = None
+        self._echo = Echo()
         self._info: RunInfo | None = None
         self._phase = "starting"
         self._phase_since = now()
@@ -82,7 +65,7 @@ class ConsoleSink(Sink):
         self._update = -1
 
     def start(self, info: RunInfo) -> None:
-        """Shows the panel."""
+        """Show the panel."""
         self._info = info
         self._first_steps = self._steps = info.first_update * info.steps_per_update
         self._phase_since = self._now()
@@ -90,10 +73,11 @@ class ConsoleSink(Sink):
             self._live = Live(
                 self, console=self._console, refresh_per_second=4, redirect_stdout=False, redirect_stderr=False
             )
+            self._echo.off()
             self._live.start()
 
     def phase(self, name: str) -> None:
-        """Names what is going on, with the time it takes."""
+        """Name the phase that the run is in."""
         if name == self._phase:
             return
         if self._phase in _TRAINING:
@@ -101,7 +85,7 @@ class ConsoleSink(Sink):
         self._phase, self._phase_since = name, self._now()
 
     def record(self, record: Record) -> None:
-        """Takes in the metrics of one update of one seed; seeds of one update are averaged."""
+        """Keep the metrics of one update of one seed; the seeds of an update are averaged."""
         if int(record["update"]) != self._update:
             self._close_window()
             self._update = int(record["update"])
@@ -110,20 +94,21 @@ class ConsoleSink(Sink):
             self._window[name].append(float(value))
 
     def flush(self) -> None:
-        """Shows the last update of the chunk."""
+        """Show the last update of the chunk."""
         self._close_window()
 
     def warn(self, message: str) -> None:
-        """Prints a warning above the panel."""
+        """Print a warning above the panel."""
         self._console.print(Text.assemble(("warning: ", "yellow"), message))
 
     def close(self, state: str) -> None:
-        """Leaves the last state of the panel on the screen."""
+        """Leave the last state of the panel on the screen."""
         self._close_window()
         self.phase(state)
         if self._live is not None:
             self._live.stop()
             self._live = None
+            self._echo.restore()
 
     def _close_window(self) -> None:
         for name, values in self._window.items():
@@ -137,7 +122,7 @@ class ConsoleSink(Sink):
         return self._trained + (self._now() - self._phase_since if running else 0.0)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The panel as it is now."""
+        """Yield the panel."""
         if self._info is None:
             return
         width = min(options.max_width, 84)
@@ -169,7 +154,7 @@ class ConsoleSink(Sink):
         seconds = self._seconds()
         if self._phase == "compiling":
             return Text(
-                "the first call compiles; the next run of this kind is quicker",
+                "compiling; the next run with these sizes starts faster",
                 "dim",
                 overflow="ellipsis",
                 no_wrap=True,
@@ -177,9 +162,9 @@ class ConsoleSink(Sink):
         if not done or seconds <= 0:
             return Text("")
         rate = self._latest.get("train/steps_per_sec", 0.0)
-        text = Text.assemble((clock(seconds), "bold"), " gone", no_wrap=True, overflow="ellipsis")
+        text = Text.assemble((clock(seconds), "bold"), " elapsed", no_wrap=True, overflow="ellipsis")
         if left > 0 and self._phase in (*_TRAINING, "measuring"):
-            text.append_text(Text.assemble(", ", (clock(seconds / done * left), "bold"), " left"))
+            text.append_text(Text.assemble(", ", (clock(seconds / done * left), "bold"), " remaining"))
         return text.append(f"  {short(rate)} steps/s")
 
     def _curve(self, width: int, ascii_only: bool) -> Text:
@@ -195,9 +180,9 @@ class ConsoleSink(Sink):
 
 
 class JsonSink(Sink):
-    """One JSON object a line: `start`, then `update` for each update and seed.
+    """Write one JSON object per line: `start`, then `update` for each update and seed.
 
-    A reader that goes away ends the run as SIGTERM does: the chunk is finished and a checkpoint written.
+    A closed pipe ends the run as SIGTERM does: the chunk is finished and a checkpoint is written.
     """
 
     name = "the JSON stream"
@@ -207,7 +192,7 @@ class JsonSink(Sink):
         self.broken = False
 
     def start(self, info: RunInfo) -> None:
-        """Says what the run is."""
+        """Write what the run is."""
         self.emit(
             "start",
             {
@@ -221,15 +206,15 @@ class JsonSink(Sink):
         )
 
     def record(self, record: Record) -> None:
-        """Hands on a record as it is."""
+        """Write a record."""
         self.emit("update", record)
 
     def warn(self, message: str) -> None:
-        """Hands on a warning."""
+        """Write a warning."""
         self.emit("warning", {"message": message})
 
     def emit(self, event: str, body: Any) -> None:
-        """Writes one line at once, so that a reader sees it as it happens."""
+        """Write one line at once."""
         if self.broken:
             return
         try:

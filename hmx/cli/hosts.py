@@ -3,93 +3,76 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import dataclasses
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING
 
-from hmx.cli.options import ask, switch
+from hmx.cli.options import Typed
+from hmx.config.fields import fields_of
+from hmx.config.load import read_request
+from hmx.config.option import opt
 from hmx.config.textfile import printable
 from hmx.errors import HmxError
 
 if TYPE_CHECKING:
     from hmx.runs.cluster.group import Group
-    from hmx.runs.cluster.rendezvous import Wanted
+    from hmx.runs.cluster.rendezvous import JoinOptions
 
 PANEL = "Several hosts"
-JOIN_TIMEOUT = 300.0
-
-Distributed = Annotated[
-    bool, switch("--distributed", "Run as one of several processes, on all devices of each.", PANEL)
-]
-Coordinator = Annotated[
-    str | None,
-    ask(
-        "--coordinator",
-        "HOST:PORT",
-        "Where process 0 can be reached; by default what SLURM, Open MPI or Kubernetes tell JAX.",
-        PANEL,
-    ),
-]
-NumProcesses = Annotated[
-    int | None, ask("--num-processes", "N", "How many processes there are; by default likewise.", PANEL)
-]
-ProcessId = Annotated[
-    int | None, ask("--process-id", "I", "Which of them this is, from 0; by default likewise.", PANEL)
-]
-JoinTimeout = Annotated[
-    float | None,
-    ask("--join-timeout", "SECONDS", f"How long to wait for the others to come (default {JOIN_TIMEOUT:g}).", PANEL),
-]
 
 
-class Hosts(NamedTuple):
-    """What the options say of the processes of a run."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """The options of a run of several processes."""
 
-    distributed: bool = False
-    coordinator: str | None = None
-    num_processes: int | None = None
-    process_id: int | None = None
-    join_timeout: float | None = None
+    distributed: bool = opt(False, "run as one of several processes, using all devices of each", panel=PANEL)
+    coordinator: str | None = opt(
+        None, "address of process 0; SLURM, Open MPI and Kubernetes are detected", metavar="HOST:PORT", panel=PANEL
+    )
+    num_processes: int | None = opt(None, "number of processes; detected by default", ge=1, panel=PANEL)
+    process_id: int | None = opt(None, "index of this process, from 0; detected by default", ge=0, panel=PANEL)
+    join_timeout: float = opt(
+        300.0, "time to wait for the other processes to join", "seconds", gt=0, metavar="SECONDS", panel=PANEL
+    )
 
-    def check(self, devices: str | None) -> None:
-        """Refuses options that cannot go together.
-
-        Args:
-            devices: what --devices was given.
+    @classmethod
+    def of(cls, typed: Typed) -> tuple[Hosts, Typed]:
+        """Split what was typed into these options and those of the configuration.
 
         Raises:
-            HmxError: one of them.
+            HmxError: an option has an impossible value, or two cannot be combined.
         """
-        if not self.distributed:
-            for field, value in zip(self._fields[1:], self[1:], strict=True):
-                if value is not None:
-                    option = "--" + field.replace("_", "-")
-                    raise HmxError(f"{option} is for a run of several processes", f"--distributed {option} {value}")
-            return
+        own = {flag: typed[flag] for flag in HOST_FIELDS if flag in typed}
+        rest = {key: value for key, value in typed.items() if key not in own}
+        hosts = read_request(cls, own)
+        if not hosts.distributed:
+            for flag, value in own.items():
+                raise HmxError(f"{flag} is for a run of several processes", f"--distributed {flag} {value}")
+            return hosts, rest
+        devices = rest.get("run.devices")
         if devices not in (None, "all", "0"):
-            message = f"--devices {devices} cannot go with --distributed, which takes all devices of every process"
+            message = f"--devices {devices} cannot be combined with --distributed, which uses all devices"
             raise HmxError(message, "leave --devices out")
-        if self.join_timeout is not None and not (0 < self.join_timeout < math.inf):
-            raise HmxError(f"--join-timeout {self.join_timeout:g}: must be seconds above 0", "--join-timeout 300")
-
-    def devices(self, devices: str | None) -> str | None:
-        """The text of run.devices."""
-        return "0" if self.distributed or devices == "all" else devices
+        return hosts, {**rest, "run.devices": "all"}
 
     @property
-    def wanted(self) -> Wanted:
+    def join_options(self) -> JoinOptions:
         """As `hmx.runs.cluster.rendezvous` takes it."""
-        from hmx.runs.cluster.rendezvous import Wanted
+        from hmx.runs.cluster.rendezvous import JoinOptions
 
-        timeout = JOIN_TIMEOUT if self.join_timeout is None else self.join_timeout
-        return Wanted(coordinator=self.coordinator, count=self.num_processes, index=self.process_id, timeout=timeout)
+        return JoinOptions(
+            coordinator=self.coordinator, count=self.num_processes, index=self.process_id, timeout=self.join_timeout
+        )
+
+
+HOST_FIELDS = fields_of(Hosts)
 
 
 @contextlib.contextmanager
 def joined(hosts: Hosts) -> Iterator[Group]:
-    """The processes of the run, for as long as it lasts; one that is alone joins nobody.
+    """Join the processes of the run until it ends; a single process joins none.
 
     Raises:
         HmxError: see `hmx.runs.cluster.rendezvous.join`.
@@ -101,7 +84,10 @@ def joined(hosts: Hosts) -> Iterator[Group]:
         return
     from hmx.runs.cluster.rendezvous import join
 
-    with join(hosts.wanted, on_lost=_end) as group, _clean_stdout() if group.count > 1 else contextlib.nullcontext():
+    with (
+        join(hosts.join_options, on_lost=_end) as group,
+        _clean_stdout() if group.count > 1 else contextlib.nullcontext(),
+    ):
         yield group
 
 

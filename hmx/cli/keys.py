@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import shutil
 import sys
+import time
 from types import TracebackType
 from typing import Any
 
@@ -13,10 +16,45 @@ from hmx.errors import HmxError
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _INTERRUPT, _END_OF_INPUT = "\x03", "\x04"
 _ESCAPE_WAIT = 0.05
+_RESIZE_CHECK = 0.2  # seconds between two looks at the size of the terminal
+
+RESIZED = "resized"
+"""What `Keyboard.read` returns when the terminal has another size."""
+
+
+class Echo:
+    """Switch the echo of typed keys off and on, so that they do not write into a live display."""
+
+    def __init__(self) -> None:
+        self._saved: list[Any] | None = None
+
+    def off(self) -> None:
+        """Stop the echo where stdin is a terminal; Ctrl-C stays a signal."""
+        import atexit
+        import termios
+
+        try:
+            self._fd = sys.stdin.fileno()
+            self._saved = termios.tcgetattr(self._fd)
+        except (OSError, ValueError, AttributeError, termios.error):
+            return  # stdin is closed or not a terminal
+        quiet = [*self._saved]
+        quiet[3] &= ~termios.ECHO
+        termios.tcsetattr(self._fd, termios.TCSANOW, quiet)
+        atexit.register(self.restore)
+
+    def restore(self) -> None:
+        """Drop the keys typed ahead and echo again."""
+        import termios
+
+        if self._saved is not None:
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(self._fd, termios.TCSAFLUSH, self._saved)
+            self._saved = None
 
 
 class Keyboard:
-    """Reads keys while the `with` block runs; the terminal is put back as it was, whatever happens.
+    """Read keys while the `with` block runs; the terminal is restored at the end.
 
     Raises:
         HmxError: stdin is not a terminal.
@@ -25,11 +63,12 @@ class Keyboard:
     def __init__(self) -> None:
         if not sys.stdin.isatty():
             raise HmxError(
-                "this command reads single keys, and standard input is not a terminal",
-                "run it in a terminal, without a pipe or a file as its input",
+                "cannot read keys: standard input is not a terminal",
+                "run the command in a terminal, without a pipe or file as input",
             )
         self._fd = sys.stdin.fileno()
         self._saved: list[Any] | None = None
+        self._size = self._terminal_size()
 
     def __enter__(self) -> Keyboard:
         import termios
@@ -50,13 +89,23 @@ class Keyboard:
             self._saved = None
 
     def read(self, timeout: float | None = None) -> str | None:
-        """The next key: a character, `up`, `down`, `left`, `right`, `enter` or `escape`; None after the timeout.
+        """Return the next key: a character, `up`, `down`, `left`, `right`, `enter` or `escape`; None after the timeout.
+
+        Returns `RESIZED` when the size of the terminal has changed.
 
         Raises:
             KeyboardInterrupt: Ctrl-C or Ctrl-D, or the terminal is gone.
         """
-        if not select.select([self._fd], [], [], timeout)[0]:
-            return None
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _RESIZE_CHECK if end is None else max(min(end - time.monotonic(), _RESIZE_CHECK), 0.0)
+            if select.select([self._fd], [], [], left)[0]:
+                break
+            if (size := self._terminal_size()) != self._size:
+                self._size = size
+                return RESIZED
+            if end is not None and time.monotonic() >= end:
+                return None
         char = os.read(self._fd, 1).decode("utf-8", "replace")
         if char in ("", _INTERRUPT, _END_OF_INPUT):
             raise KeyboardInterrupt
@@ -64,8 +113,12 @@ class Keyboard:
             return "enter"
         return self._sequence() if char == "\x1b" else char
 
+    def _terminal_size(self) -> tuple[int, int]:
+        columns, lines = shutil.get_terminal_size()
+        return columns, lines
+
     def _sequence(self) -> str:
-        """An arrow key sends an escape, `[` or `O`, and a letter."""
+        """Read the rest of an arrow key: escape, `[` or `O`, and a letter."""
         text = ""
         while len(text) < 2 and select.select([self._fd], [], [], _ESCAPE_WAIT)[0]:
             text += os.read(self._fd, 1).decode("utf-8", "replace")

@@ -1,86 +1,158 @@
-"""Options that several commands share, and the way from options to a configuration."""
+"""Command-line options: those generated from declared options, and those that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hmx.cli import completion
+from hmx.config import presets
 from hmx.config.coerce import show
-from hmx.config.fields import FIELDS
+from hmx.config.fields import FIELDS, Field
+from hmx.config.option import CONFIG_PANEL, MAX_SEED, OUTPUT_PANEL, RUN_PANEL
 
 if TYPE_CHECKING:
     from hmx.config.load import Loaded
 
-RUN_PANEL = "Run"
-CONFIG_PANEL = "Configuration"
-OUTPUT_PANEL = "Output"
-MAX_SEED = 2**31 - 1  # as for run.seed
+__all__ = [
+    "CONFIG_PANEL", "MAX_SEED", "OUTPUT_PANEL", "RUN_PANEL", "Checkpoint", "ConfigFile", "DryRun", "Full",
+    "Json", "Preset", "Quiet", "RunArgument", "Sets", "Typed", "ask", "configure", "flagged", "help_of",
+    "switch", "with_options",
+]  # fmt: skip
+
+Typed = Mapping[str, Any]
+"""What was typed, by key: see `with_options`."""
+
+Command = Callable[..., None]
+_OFFERED: dict[str, Callable[..., object]] = {
+    "UPDATE": completion.checkpoints, "RUN": completion.run_names, "OTHER": completion.run_names,
+}  # fmt: skip
+_METAVARS = {"int": "N", "float": "X", "str": "TEXT", "tuple[int, ...]": "N,..."}
 
 
-def doc(key: str) -> str:
-    """The help of an option that sets `key`, from the schema."""
-    field = FIELDS[key]
-    if field.kind == "bool" or field.default == "":
-        return f"{field.doc[:1].upper()}{field.doc[1:]}."
-    return f"{field.doc[:1].upper()}{field.doc[1:]} (default {show(field.default)})."
+def with_options(fields: Iterable[Field], default: str = "") -> Callable[[Command], Command]:
+    """Give a command one option for each field, in place of its parameter `typed`.
+
+    `typed` is then a mapping from the key of each option that was given to its text. Types, ranges and choices are
+    checked later, together with all other problems, by `hmx.config.load.load` or, for the request of one command,
+    by `hmx.config.load.read_request`:
+
+        @with_options(fields_of(ScoreRequest).values())
+        def score_buffer(path: PathArgument, typed: Typed, json: Json = False) -> None:
+            request = read_request(ScoreRequest, typed)
+
+    Args:
+        fields: options, see `flagged` and `hmx.config.fields.fields_of`.
+        default: value of keys of the configuration that are not given, if it is not their default.
+    """
+    keys = {f"{field.section}_{field.name}": field for field in fields}
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        generated = [_parameter(name, field, default if field.section else "") for name, field in keys.items()]
+        for parameter in signature.parameters.values():
+            own = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            parameters += generated if parameter.name == "typed" else [own]
+
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            typed = {field.key: given.pop(name) for name, field in keys.items()}
+            command(typed={key: value for key, value in typed.items() if value is not None}, **given)
+
+        vars(wrapper)["__signature__"] = signature.replace(parameters=parameters)
+        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return wrapper
+
+    return decorate
+
+
+def _parameter(name: str, field: Field, default: str) -> inspect.Parameter:
+    """Make the parameter for an option; its value is None if the option is not given."""
+    kind: Any = bool if field.kind == "bool" else str
+    spelling = f"{field.flag}/--no-{field.flag[2:]}" if field.kind == "bool" and field.default else field.flag
+    metavar = "" if kind is bool else field.metavar or ("NAME" if field.choices else _METAVARS[field.kind])
+    offered: Callable[..., object] | None = _OFFERED.get(metavar)
+    if field.values and kind is not bool:
+        offered = completion.offer(field.values)
+    annotation = Annotated[
+        kind | None, ask(spelling, metavar, help_of(field, default), field.panel, autocompletion=offered)
+    ]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def flagged(*keys: str) -> list[Field]:
+    """Return the fields of the configuration with an option of their own: those of `keys`, or all, panel by panel."""
+    fields = [FIELDS[key] for key in keys] or [field for field in FIELDS.values() if field.flag]
+    return sorted(fields, key=lambda field: (RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL).index(field.panel))
+
+
+def help_of(field: Field, default: str = "") -> str:
+    """Write the help of an option: what it is, its values if they can be listed, and its default."""
+    notes = []
+    if field.kind != "bool" and field.values:
+        notes.append(", ".join(field.values) + (", or EXTRA/NAME" if field.key == "env.id" else ""))
+    if default:
+        notes.append(f"default: {default}")
+    elif field.kind != "bool" and field.default not in ("", None):
+        spec = {"int": ",", "float": "g"}.get(field.kind)
+        notes.append(f"default: {format(field.default, spec) if spec else show(field.default)}")
+    return f"{field.doc[:1].upper()}{field.doc[1:]}" + (f" ({'; '.join(notes)})." if notes else ".")
 
 
 def switch(option: str, help_text: str, panel: str) -> Any:
-    """An option that is there or not."""
+    """Declare an option without a value."""
     # The empty metavar keeps `<bool>` out of the help.
     return typer.Option(option, help=help_text, metavar="", rich_help_panel=panel)
 
 
 def ask(option: str, metavar: str, help_text: str, panel: str | None = None, **more: Any) -> Any:
-    """An option with a value."""
+    """Declare an option with a value."""
     return typer.Option(option, metavar=metavar, help=help_text, rich_help_panel=panel, **more)
 
 
-def flag(option: str, key: str, metavar: str, **more: Any) -> Any:
-    """An option that sets a configuration key, with its help taken from the schema.
-
-    The value stays text here: types, ranges and choices are judged where the configuration is loaded, together
-    with all other problems.
-    """
-    return ask(option, metavar, doc(key), more.pop("panel", CONFIG_PANEL), **more)
-
-
-Json = Annotated[bool, switch("--json", "Print JSON on stdout, one object a line.", OUTPUT_PANEL)]
-DryRun = Annotated[bool, switch("--dry-run", "Show what would be done, and do nothing.", OUTPUT_PANEL)]
+Json = Annotated[bool, switch("--json", "Print JSON on stdout, one object per line.", OUTPUT_PANEL)]
+Full = Annotated[bool, switch("--full", "With --dry-run: show every value and what it means.", OUTPUT_PANEL)]
+Quiet = Annotated[bool, switch("--quiet", "Show no progress; warnings and the result only.", OUTPUT_PANEL)]
+DryRun = Annotated[bool, switch("--dry-run", "Show what would be done, without doing it.", OUTPUT_PANEL)]
 Sets = Annotated[
     list[str] | None,
     ask(
         "--set",
         "KEY=VALUE",
-        "Set any key of the configuration, as algo.gamma=0.995; may be repeated.",
+        "Set any key of the configuration, such as algo.gamma=0.995 (repeatable).",
         CONFIG_PANEL,
         autocompletion=completion.settings,
     ),
 ]
 ConfigFile = Annotated[
     Path | None,
-    ask(
-        "--config",
-        "FILE",
-        "Start from a configuration file; the run.toml of any run, or its folder, will do.",
-        CONFIG_PANEL,
-    ),
+    ask("--config", "FILE", "Start from a configuration file, or from the run.toml of a run folder.", CONFIG_PANEL),
 ]
 Preset = Annotated[
     str | None,
     ask(
         "--preset",
         "NAME",
-        "Start from a named configuration.",
+        f"Start from a preset ({', '.join(presets.names())}).",
         CONFIG_PANEL,
         autocompletion=completion.preset_names,
     ),
 ]
-Checkpoint = Annotated[int | None, ask("--checkpoint", "UPDATE", "Which checkpoint; the newest by default.")]
+Checkpoint = Annotated[
+    int | None,
+    ask(
+        "--checkpoint",
+        "UPDATE",
+        "Checkpoint to use (the latest by default).",
+        autocompletion=completion.checkpoints,
+    ),
+]
 RunArgument = Annotated[
     Path,
     typer.Argument(
@@ -92,21 +164,18 @@ RunArgument = Annotated[
 ]
 
 
-def configure(
-    flags: Mapping[str, tuple[str, Any]], sets: list[str] | None, config: Path | None, preset: str | None
-) -> Loaded:
-    """The configuration that the options of a command ask for.
+def configure(typed: Typed, sets: list[str] | None, config: Path | None, preset: str | None) -> Loaded:
+    """Load the configuration that the options of a command ask for.
 
     Args:
-        flags: key -> (option, value), None where the option was not given.
+        typed: values of options by key.
         sets: `section.key=value` texts.
         config: a file or run folder.
-        preset: a named configuration.
+        preset: name of a preset.
 
     Raises:
-        HmxError: every problem at once.
+        HmxError: lists every problem.
     """
-    from hmx.config.load import Flag, load
+    from hmx.config.load import load
 
-    given = {key: Flag(value, option) for key, (option, value) in flags.items() if value is not None}
-    return load(preset=preset, file=config, sets=sets or (), flags=given, new_run=True)
+    return load(preset=preset, file=config, sets=sets or (), flags=typed, new_run=True)

@@ -8,7 +8,9 @@ from hmx.cli.watch import ScenarioFile, Seed
 def play(scenario: ScenarioFile = None, seed: Seed = 0) -> None:
     """Play HackMatrix yourself.
 
-    Arrows or w a s d move and attack, space siphons, the keys shown beside the programs use them, q ends.
+    Keys: arrows or w a s d move and attack, space siphons, the key next to a program runs it, q quits.
+
+    Example: hmx play --seed 3
     """
     from hmx.cli.keys import Keyboard
     from hmx.cli.theatre import perform

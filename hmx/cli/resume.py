@@ -2,67 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from hmx.cli.hosts import HOST_FIELDS, Hosts
+from hmx.cli.options import DryRun, Json, Quiet, RunArgument, Sets, Typed, flagged, with_options
 
-from hmx.cli import completion
-from hmx.cli.hosts import Coordinator, Distributed, Hosts, JoinTimeout, NumProcesses, ProcessId
-from hmx.cli.options import RUN_PANEL, DryRun, Json, RunArgument, Sets, ask
+CHANGEABLE = flagged("run.total_steps", "run.on_nonfinite", "run.devices", "run.grad_report_every")
 
 
+@with_options([*CHANGEABLE, *HOST_FIELDS.values()], "the run's own")
 def resume(
     run: RunArgument,
-    steps: Annotated[
-        str | None,
-        ask("--steps", "N", "Environment steps per seed at which the run ends, in place of its own figure.", RUN_PANEL),
-    ] = None,
-    on_nonfinite: Annotated[
-        str | None,
-        ask(
-            "--on-nonfinite",
-            "MODE",
-            "From here on, stop at an update whose numbers are not finite, or skip what it would teach.",
-            RUN_PANEL,
-            autocompletion=completion.nonfinite_modes,
-        ),
-    ] = None,
-    devices: Annotated[
-        str | None,
-        ask(
-            "--devices",
-            "N|all",
-            "Devices to spread the environments over from here on, whatever number they were on before.",
-            RUN_PANEL,
-        ),
-    ] = None,
-    grad_report_every: Annotated[
-        str | None,
-        ask("--grad-report-every", "N", "From here on, updates between two gradient reports; 0 for none.", RUN_PANEL),
-    ] = None,
+    typed: Typed,
     sets: Sets = None,
-    distributed: Distributed = False,
-    coordinator: Coordinator = None,
-    num_processes: NumProcesses = None,
-    process_id: ProcessId = None,
-    join_timeout: JoinTimeout = None,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Go on with a run from its last intact checkpoint.
+    """Resume a run from its latest intact checkpoint.
 
-    The result is bit for bit that of a run that never stopped. What the state does not depend on may be changed with
-    --set; each change is noted in the run's meta.json.
+    The result is bit for bit the same as without the interruption. Options apply from the checkpoint on and replace
+    the run's own values; --set changes any key that the saved state does not depend on. Changes are recorded in the
+    run's meta.json.
+
+    Example: hmx resume corridor-ppo-0 --steps 2M
     """
-    from hmx.cli.training import dry_resume, go_on
+    from hmx.cli.training import dry_resume, resume_run
 
-    hosts = Hosts(distributed, coordinator, num_processes, process_id, join_timeout)
-    hosts.check(devices)
-    changes = {
-        "run.total_steps": steps,
-        "run.on_nonfinite": on_nonfinite,
-        "run.devices": hosts.devices(devices),
-        "run.grad_report_every": grad_report_every,
-    }
+    hosts, changes = Hosts.of(typed)
     if dry_run:
         dry_resume(run, changes=changes, sets=sets or (), json=json)
     else:
-        go_on(run, hosts, changes=changes, sets=sets or (), json=json)
+        resume_run(run, hosts, changes=changes, sets=sets or (), json=json, quiet=quiet)

@@ -1,4 +1,4 @@
-"""Frames on the screen: played by an agent and watched, or played by a person."""
+"""Frames of HackMatrix in the terminal: of an agent that is watched, or of a game that a person plays."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
+import typer
 from rich.console import Console
+from rich.segment import Segment, Segments
 from rich.text import Text
 
 from hmx.cli.board import BoardView
-from hmx.cli.keys import Keyboard
+from hmx.cli.keys import RESIZED, Keyboard
+from hmx.errors import ExitCode
 from hmx.game.tables import FIRST_PROGRAM, SIPHON
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
     from hmx.jobs.play import Game
 
-# One key for each program, always the same: digits first, then letters that mean nothing else here.
+# One key for each program, always the same: digits first, then letters without another meaning here.
 PROGRAM_KEYS = "1234567890ertyuiopfghjk"
 MENU = {FIRST_PROGRAM + number: key for number, key in enumerate(PROGRAM_KEYS)}
 _MOVES = {"up": 0, "w": 0, "down": 1, "s": 1, "left": 2, "a": 2, "right": 3, "d": 3, " ": SIPHON}
 KEYS = {**_MOVES, **{key: action for action, key in MENU.items()}}
-WATCH_HELP = "space pause  Enter one step  q end"
-HELP = "arrows or wasd move, attack  space siphon  1-9 e-z programs  n new game  q end"
+WATCH_HELP = "space pause  Enter one step  q quit"
+HELP = "arrows or wasd move, attack  space siphon  1-9 e-z programs  n new game  q quit"
+
+Next = Literal["play", "step", "quit"]
 
 
 def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step: bool, json: bool) -> None:
-    """Draws frame after frame of what `begin` returns; it may take its time.
+    """Draw frame after frame of what `begin` returns, which may take its time to start.
 
     In a terminal each frame replaces the one before; elsewhere they follow one another. With `json` each is a line.
     """
@@ -41,37 +47,46 @@ def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step
     with _status(console):
         frames = begin()
     live = console.is_terminal and sys.stdin.isatty()
-    with Keyboard() if live or step else contextlib.nullcontext() as keyboard:
-        first = True
-        for frame in frames:
-            if console.is_terminal:
-                console.clear()
-            elif not first:
-                console.print()
-            first = False
-            console.print(BoardView(frame, title=f"{title}   episode {frame.episode + 1}   step {frame.step}"))
+    with leaving_by_ctrl_c(), Keyboard() if live or step else contextlib.nullcontext() as keyboard:
+        for number, frame in enumerate(frames):
+            view = BoardView(frame, title=f"{title}   episode {frame.episode + 1}   step {frame.step}")
+            if not console.is_terminal:
+                console.print(*([] if number == 0 else ["\n"]), view, sep="")
             if keyboard is not None:
-                console.print(Text(WATCH_HELP, "dim"))
-                step, go_on = _pause(keyboard, delay, step)
-                if not go_on:
+                chosen = _pause(keyboard, delay, step, partial(_draw, console, view, WATCH_HELP))
+                if chosen == "quit":
                     return
+                step = chosen == "step"
             elif console.is_terminal:
+                _draw(console, view)
                 time.sleep(delay)
 
 
-def _pause(keyboard: Keyboard, delay: float, step: bool) -> tuple[bool, bool]:
-    """Waits for the time or the key that goes on; returns whether to step by key from now on, and to go on at all."""
+def _pause(keyboard: Keyboard, delay: float, step: bool, draw: Callable[[], None]) -> Next:
+    """Draw, and wait for the delay or for a key."""
+    draw()
     end = time.monotonic() + delay
     while True:
         key = keyboard.read(None if step else max(end - time.monotonic(), 0.0))
         if key is None:
-            return step, True
+            return "play"
         if key in ("q", "escape"):
-            return step, False
+            return "quit"
+        if key == RESIZED:
+            draw()
         if key == " ":
             step = not step
         if key == "enter" or (key == " " and not step):
-            return step, True
+            return "step" if step else "play"
+
+
+@contextlib.contextmanager
+def leaving_by_ctrl_c() -> Iterator[None]:
+    """Exit quietly on Ctrl-C, which is a way to leave like `q`, with the exit code of the signal."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(int(ExitCode.SIGINT)) from None
 
 
 def _print_lines(frames: Iterable[Frame]) -> None:
@@ -83,46 +98,53 @@ def _print_lines(frames: Iterable[Frame]) -> None:
 @contextlib.contextmanager
 def _status(console: Console) -> Iterator[None]:
     if console.is_terminal:
-        with console.status("compiling the game; the next start is quicker"):
+        with console.status("compiling the game; the next start is faster"):
             yield
     else:
         yield
 
 
 def perform(open_game: Callable[[], Game], keyboard: Keyboard) -> None:
-    """A game with a person at the keys, until q."""
+    """Let a person play until q."""
     console = Console(highlight=False)
     with _status(console):
         game = open_game()
     note = ""
-    with keyboard:
+    with leaving_by_ctrl_c(), keyboard:
         while True:
-            _draw(console, game.frame, note)
+            frame = game.frame
+            view = BoardView(frame, reveal=False, keys=MENU, title=f"game {frame.episode + 1}   step {frame.step}")
+            _draw(console, view, HELP, note or ("n new game   q quit" if frame.outcome else ""))
             key = keyboard.read()
             if key in ("q", "escape"):
                 return
             if key == "n":
                 game.new()
-                note = "a new game"
-                continue
-            note = _act(game, KEYS.get(str(key)))
+                note = "new game"
+            elif key != RESIZED:
+                note = _act(game, KEYS.get(str(key)))
 
 
 def _act(game: Game, action: int | None) -> str:
     if game.frame.outcome:
-        return "the game is over: n starts a new one"
+        return "the game is over; press n for a new one"
     if action is None:
-        return "that key does nothing"
+        return "no action has that key"
     if action not in game.frame.legal:
         return f"{game.name(action)} is not possible now"
     game.act(action)
     return ""
 
 
-def _draw(console: Console, frame: Frame, note: str) -> None:
+def _draw(console: Console, view: BoardView, *footer: str) -> None:
+    """Draw on a clear screen; where it is too small, leave out the lowest lines and say so."""
+    lines = console.render_lines(view, pad=False)
+    room = console.height - len(footer) - 1
     console.clear()
-    console.print(BoardView(frame, reveal=False, keys=MENU, title=f"game {frame.episode + 1}   step {frame.step}"))
-    console.print(Text(HELP, "dim"))
-    if frame.outcome:
-        note = note or "n new game   q end"
-    console.print(Text(note, "yellow"))
+    shown = lines if len(lines) <= room else lines[: max(room - 1, 0)]
+    console.print(Segments([segment for line in shown for segment in (*line, Segment.line())]), end="")
+    if len(shown) < len(lines):
+        missing = len(lines) - len(shown)
+        console.print(Text(f"terminal too small: {missing} lines hidden", "yellow", no_wrap=True, overflow="crop"))
+    for text, style in zip(footer, ("dim", "yellow"), strict=False):
+        console.print(Text(text, style, no_wrap=True, overflow="ellipsis"))

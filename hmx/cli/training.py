@@ -1,4 +1,4 @@
-"""What `train` and `resume` have in common: the sinks for eyes and programs, and how the end is told."""
+"""What `train` and `resume` share: sinks, progress, and the report at the end."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from hmx.cli import run_tables, tables
-from hmx.cli.boundary import print_json, say
+from hmx.cli.boundary import pasteable, print_json, say
 from hmx.cli.console import ConsoleSink, JsonSink
 from hmx.cli.hosts import Hosts, joined
-from hmx.config import derive
+from hmx.cli.progress import ProgressLog
+from hmx.cli.render.terminal import print_document
+from hmx.config import rules
 from hmx.config.env_facts import facts_known
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
-from hmx.sizing.q_memory import q_memory
+from hmx.reports import summaries
+from hmx.reports.quantities import data_size, short
+from hmx.sizing.memory import q_memory
 
 if TYPE_CHECKING:
     from hmx.config.load import Loaded
@@ -27,29 +30,78 @@ if TYPE_CHECKING:
     from hmx.runs.cluster.group import Group
     from hmx.runs.sinks import Sink
 
+Changes = Mapping[str, str | None]  # dotted key -> text; None where the option was not given
+Start = Callable[[Sequence["Sink"], "Group"], "TrainResult"]
 
-def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool) -> None:
-    """Trains, tells, and ends with the exit code of the signal that stopped it, if one did."""
+
+def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = False) -> None:
+    """Train a new run, and exit with the code of the signal that stopped it, if one did."""
+    cfg = loaded.config
+    size = f"{cfg.env.num_envs:,} environments, {short(cfg.run.total_steps)} steps"
+    _announce(f"training {cfg.env.id} with {cfg.algo.name}: {size}", quiet or bool(hosts.process_id))
     from hmx.jobs.train import train
 
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
-        if group.leads:
-            _announce(loaded.config)
-        return train(
-            loaded.config,
-            origins=loaded.origins,
-            sinks=sinks,
-            force=force,
-            command_line=_command_line(),
-            group=group,
-        )
+        if group.is_coordinator:
+            _check_memory(cfg)
+        return train(cfg, origins=loaded.origins, sinks=sinks, force=force, command_line=_command_line(), group=group)
 
-    _carry_out(start, hosts, json)
+    _execute(start, hosts, json, quiet)
 
 
-def _announce(cfg: Config) -> None:
-    """The memory of a run with a buffer, before it is allocated."""
-    if cfg.algo.name == "dqn" and not derive.problems(cfg) and facts_known(cfg.env):
+def resume_run(
+    run_name: Path, hosts: Hosts, *, changes: Changes, sets: Iterable[str], json: bool, quiet: bool = False
+) -> None:
+    """Resume a run, and exit with the code of the signal that stopped it, if one did."""
+    _announce(f"resuming {quoted(str(run_name), 100)}", quiet or bool(hosts.process_id))
+    from hmx.jobs.resume import resume
+
+    wanted = _merge_changes(changes, sets)
+
+    def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
+        return resume(run_name, changes=wanted, sinks=sinks, command_line=_command_line(), group=group)
+
+    _execute(start, hosts, json, quiet)
+
+
+def dry_resume(run_name: Path, *, changes: Changes, sets: Iterable[str], json: bool) -> None:
+    """Show what `resume` would do."""
+    from hmx.jobs.resume import plan
+
+    planned = plan(run_name, changes=_merge_changes(changes, sets))
+    if json:
+        print_json(planned.to_json())
+        return
+    print_document(summaries.resumption(planned), Console(highlight=False))
+    for warning in planned.warnings:
+        say("warning", warning)
+
+
+def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
+    """Show what `train` would do: what differs from the defaults, or every value if `full`."""
+    from hmx.jobs.train import plan
+
+    planned = plan(loaded.config, origins=loaded.origins)
+    if json:
+        print_json(planned.to_json())
+        return
+    print_document(summaries.plan(planned, full), Console(highlight=False))
+    for warning in planned.warnings:
+        say("warning", warning)
+    if planned.exists and not force:
+        hint = f"resume it with hmx resume {planned.run.name}, or replace it with --force"
+        say("warning", f"run {planned.run} already exists, so train would refuse", hint)
+
+
+def _announce(text: str, quiet: bool) -> None:
+    """Write a first line before JAX is imported, which takes seconds."""
+    if not quiet and not sys.stderr.isatty():
+        say("starting", text)
+
+
+def _check_memory(cfg: Config) -> None:
+    """Report the memory of a run with a replay buffer before it is allocated."""
+    if cfg.algo.name == "dqn" and not rules.problems(cfg) and facts_known(cfg.env):
         from hmx.runs.device_memory import memory_problem
 
         if problem := memory_problem(cfg):
@@ -57,92 +109,45 @@ def _announce(cfg: Config) -> None:
         memory = q_memory(cfg)
         parts = {part.key: part for part in memory.parts}
         stored = parts["replay_bytes"].bytes + parts["replay_states_bytes"].bytes
-        say("memory", f"{tables.data_size(memory.total)}, {tables.data_size(stored)} of it for the replay buffer")
+        say("memory", f"{data_size(memory.total_bytes)}, including {data_size(stored)} for the replay buffer")
 
 
-Changes = Mapping[str, str | None]  # dotted key -> text; None where the option was not given
-
-
-def go_on(run_name: Path, hosts: Hosts, *, changes: Changes, sets: Iterable[str], json: bool) -> None:
-    """Resumes, tells, and ends likewise."""
-    from hmx.jobs.resume import resume
-
-    wanted = _together(changes, sets)
-
-    def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
-        return resume(run_name, changes=wanted, sinks=sinks, command_line=_command_line(), group=group)
-
-    _carry_out(start, hosts, json)
-
-
-def dry_resume(run_name: Path, *, changes: Changes, sets: Iterable[str], json: bool) -> None:
-    """Says what a resumption would be."""
-    from hmx.jobs.resume import plan
-
-    planned = plan(run_name, changes=_together(changes, sets))
-    if json:
-        print_json(planned.to_json())
-        return
-    Console(highlight=False).print(run_tables.resumption(planned))
-    for warning in planned.warnings:
-        say("warning", warning)
-
-
-def _together(changes: Changes, sets: Iterable[str]) -> dict[str, str]:
-    """The changes of all options; one of its own wins over --set."""
-    wanted = {}
+def _merge_changes(changes: Changes, sets: Iterable[str]) -> dict[str, str]:
+    """Return the changes of all options; an option of its own wins over --set."""
+    merged = {}
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             given = quoted(text) or '""'
-            raise HmxError(f"--set {given}: must read section.key=value", "--set run.total_steps=1000000")
-        wanted[key.strip()] = value
-    return wanted | {key: value for key, value in changes.items() if value is not None}
+            raise HmxError(f"--set {given}: expected section.key=value", "--set run.total_steps=1000000")
+        merged[key.strip()] = value
+    return merged | {key: value for key, value in changes.items() if value is not None}
 
 
-def dry(loaded: Loaded, *, force: bool, json: bool) -> None:
-    """Says what would be done."""
-    from hmx.jobs.train import plan
-
-    planned = plan(loaded.config, origins=loaded.origins)
-    if json:
-        print_json(planned.to_json())
-        return
-    Console(highlight=False).print(tables.plan(planned))
-    for warning in planned.warnings:
-        say("warning", warning)
-    if planned.exists and not force:
-        say(
-            "warning",
-            f"{planned.run} is there already: train would refuse",
-            f"hmx resume {planned.run.name}, or --force",
-        )
-
-
-def _carry_out(start: Callable[[Sequence[Sink], Group], TrainResult], hosts: Hosts, json: bool) -> None:
-    eyes = Console(stderr=True, highlight=False)
+def _execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
+    console = Console(stderr=True, highlight=False)
     with joined(hosts) as group:
-        # A sink for eyes shows warnings as they come; without one they are told at the end.
         stream = JsonSink() if json else None
-        sinks: list[Sink] = [*([ConsoleSink(eyes)] if eyes.is_terminal else []), *([stream] if stream else [])]
-        result = start(sinks if group.leads else [], group)
-        if group.leads:
-            if not eyes.is_terminal:
-                for warning in result.warnings:
-                    say("warning", warning)
+        shown: list[Sink] = []
+        if not quiet:
+            shown = [ConsoleSink(console) if console.is_terminal else ProgressLog()]
+        result = start([*shown, *([stream] if stream else [])] if group.is_coordinator else [], group)
+        if group.is_coordinator:
+            for warning in result.warnings if quiet else ():
+                say("warning", warning)
             if stream is not None:
                 stream.emit("result", result.to_json())
-            _tell(result, Console(stderr=json, highlight=False))
+            _show_end(result, Console(stderr=json, highlight=False), quiet)
     if result.signum is not None:
         raise typer.Exit(128 + result.signum)
 
 
-def _tell(result: TrainResult, console: Console) -> None:
+def _show_end(result: TrainResult, console: Console, quiet: bool) -> None:
     if result.state == "interrupted":
-        say("stopped", f"after update {result.updates:,} of {result.total_updates:,}; the checkpoint is complete", "")
-        say("go on", result.resume_command)
-        return
-    console.print(tables.result(result))
+        say("stopped", f"after update {result.updates:,} of {result.total_updates:,}; the checkpoint is complete")
+        say("resume with", result.resume_command)
+    elif not (quiet and console.stderr):
+        print_document(summaries.training(result, pasteable), console)
 
 
 def _command_line() -> list[str]:

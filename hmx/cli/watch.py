@@ -36,27 +36,30 @@ def watch(
         Path | None,
         typer.Argument(
             metavar="RUN",
-            help="A run: its name below runs/, or the path of its folder. Not needed with --random.",
+            help="Run name in runs/, or path of a run folder. Not needed with --random.",
             show_default=False,
             autocompletion=completion.run_names,
         ),
     ] = None,
-    random: Annotated[bool, switch("--random", "Play at random instead of asking an agent.", GAME_PANEL)] = False,
+    random: Annotated[bool, switch("--random", "Watch random play instead of an agent.", GAME_PANEL)] = False,
     scenario: ScenarioFile = None,
     seed: Seed = 0,
     episodes: Annotated[
         int,
-        typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes to show.", rich_help_panel=GAME_PANEL),
+        typer.Option(
+            "--episodes", "-n", metavar="N", min=1, help="Number of episodes to show.", rich_help_panel=GAME_PANEL
+        ),
     ] = 1,
     greedy: Annotated[
-        bool, switch("--greedy", "Take the most probable action instead of drawing one.", GAME_PANEL)
+        bool, switch("--greedy", "Take the most probable action instead of sampling.", GAME_PANEL)
     ] = False,
     checkpoint: Annotated[
         int | None,
         typer.Option(
             "--checkpoint",
             metavar="UPDATE",
-            help="Which checkpoint; the newest by default.",
+            help="Checkpoint to use (the latest by default).",
+            autocompletion=completion.checkpoints,
             show_default=False,
             rich_help_panel=GAME_PANEL,
         ),
@@ -67,7 +70,7 @@ def watch(
             "--delay",
             metavar="SECONDS",
             min=0.0,
-            help="Pause between two steps, in a terminal.",
+            help="Pause between steps in a terminal.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = 0.4,
@@ -76,8 +79,12 @@ def watch(
 ) -> None:
     """Watch an agent play in the terminal.
 
-    Draws the board, and beside it the probability of every action, the value and the parts of the reward. While it
-    plays: space pauses and goes on, Enter takes one step, q ends.
+    Draws the board with the probability of every action, the value and the reward terms. Keys: space pauses and
+    continues, Enter takes one step, q quits.
+
+    Example: hmx watch hackmatrix-ppo-s0-001 --greedy
+
+    Example: hmx watch --random --seed 3
     """
     from hmx.cli.theatre import show
     from hmx.jobs.scenario import read_scenario

@@ -1,4 +1,4 @@
-"""The scaling rule for large batches: equal minibatches near 8,192 steps, fewer epochs, a smaller step size."""
+"""Scale minibatches, epochs and learning rate to a large batch: minibatches near 8,192 steps, fewer epochs."""
 
 from __future__ import annotations
 
@@ -15,39 +15,41 @@ MIN_EPOCHS = 2
 
 
 def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> tuple[Config, list[str]]:
-    """Fits minibatches, epochs and step size to the batch.
+    """Fit minibatches, epochs and learning rate to the batch.
 
-    A batch whose minibatches hold more than 8,192 steps gets more of them: the number that divides its rows and
-    comes closest to 8,192 (and is closer than what was there). With f the growth of that number, epochs become
-    max(2, epochs // f), and the step size falls by as much as gradient steps per update rise. Nothing ever rises
-    but the number of minibatches; small batches stay as they are.
+    If minibatches have more than 8,192 steps, their number grows to the divisor of the sequences that brings them
+    closest to 8,192 steps. If it grows by a factor f, epochs become max(2, epochs // f), and the learning rate is
+    divided by the growth of gradient steps per update. Small batches stay as they are.
 
     Args:
-        cfg: as given. Values that make no sense on their own leave it unchanged; `derive.problems` names them.
-        origins: where each value came from; only those of the defaults and of presets are changed.
+        cfg: as given. Invalid values leave it unchanged; `rules.problems` finds them.
+        origins: where each value came from; only values of defaults and presets are changed.
 
     Returns:
         The scaled configuration, and one line `key: old -> new, why` for each change.
     """
-    algo = cfg.algo
-    if min(cfg.env.num_envs, cfg.env.num_agents, algo.num_steps, algo.num_minibatches, algo.update_epochs) < 1:
+    algo, ppo = cfg.algo, cfg.ppo
+    if min(cfg.env.num_envs, cfg.env.num_agents, algo.num_steps, ppo.num_minibatches, ppo.update_epochs) < 1:
         return cfg, []
     batch, length = cfg.env.num_envs * cfg.env.num_agents * algo.num_steps, horizon(cfg)
     if length < 1 or algo.num_steps % length:
         return cfg, []
-    if not _ours(origins, "algo.num_minibatches") or batch <= MINIBATCH * algo.num_minibatches:
+    if not _ours(origins, "ppo.num_minibatches") or batch <= MINIBATCH * ppo.num_minibatches:
         return cfg, []
     minibatches = nearest_ratio(batch // length, batch / MINIBATCH)
-    if minibatches <= algo.num_minibatches:
+    if minibatches <= ppo.num_minibatches:
         return cfg, []
-    epochs = min(algo.update_epochs, max(MIN_EPOCHS, algo.update_epochs // (minibatches // algo.num_minibatches)))
-    if not _ours(origins, "algo.update_epochs"):
-        epochs = algo.update_epochs
-    growth = minibatches * epochs / (algo.num_minibatches * algo.update_epochs)
+    epochs = min(ppo.update_epochs, max(MIN_EPOCHS, ppo.update_epochs // (minibatches // ppo.num_minibatches)))
+    if not _ours(origins, "ppo.update_epochs"):
+        epochs = ppo.update_epochs
+    growth = minibatches * epochs / (ppo.num_minibatches * ppo.update_epochs)
     rate = algo.learning_rate / growth if growth > 1 and _ours(origins, "algo.learning_rate") else algo.learning_rate
     reasons: dict[str, tuple[Any, str]] = {
-        "algo.num_minibatches": (minibatches, f"{batch:,} steps in minibatches of {batch // minibatches:,}"),
-        "algo.update_epochs": (epochs, f"fewer passes for more minibatches, at least {MIN_EPOCHS}"),
+        "ppo.num_minibatches": (
+            minibatches,
+            f"minibatches of {batch // minibatches:,} of {batch:,} steps",
+        ),
+        "ppo.update_epochs": (epochs, f"fewer epochs for more minibatches, at least {MIN_EPOCHS}"),
         "algo.learning_rate": (rate, f"{growth:g} times as many gradient steps per update"),
     }
     changed = {key: value for key, (value, _) in reasons.items() if value != get(cfg, key)}

@@ -1,4 +1,4 @@
-"""Configurations as TOML, dictionaries and digests."""
+"""Convert configurations to TOML, dictionaries and digests, and back."""
 
 from __future__ import annotations
 
@@ -11,62 +11,25 @@ from typing import Any, NamedTuple
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.fields import FIELDS, SECTIONS, get, replace
 from hmx.config.names import nearest
-from hmx.config.problem import MAX_LINES, UNKNOWN, Problem, error
+from hmx.config.problem import MAX_LINES, UNKNOWN, Problem, error, fix
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 
-SCHEMA = 1
-"""The number a configuration file carries; a higher one is refused."""
-
-SHAPE_KEYS: tuple[str, ...] = (
-    "run.num_seeds",
-    "env.id",
-    "env.num_envs",
-    "env.num_agents",
-    "env.obs",
-    "env.undo_depth",
-    "net.kind",
-    "net.hidden",
-    "net.cell_features",
-    "net.activation",
-    "net.shared_torso",
-    "net.layer_norm",
-    "net.rnn",
-    "net.rnn_hidden",
-    "algo.name",
-    "algo.value_target",
-)
-"""What a checkpoint's arrays, and the meaning of its parameters, depend on: fixed for the life of a run."""
-
-DQN_SHAPE_KEYS: tuple[str, ...] = ("dqn.dueling", "replay.capacity", "replay.mixing")
-"""What they depend on besides where the algorithm is dqn."""
-
-LATER_SHAPE_KEYS: tuple[str, ...] = (
-    "env.action_repeat",
-    "env.reset_on_done",
-    "env.world_state",
-    "net.value_hidden",
-    "net.norm_order",
-    "net.std",
-    "net.std_min",
-    "algo.obs_norm",
-    "algo.obs_norm_ddof",
-    "algo.obs_norm_clip",
-    "algo.reward_scale",
-)
-"""The same, of keys younger than some checkpoints: in a digest only where they are not at their defaults."""
+SCHEMA = 2
+"""Number of the file format; a higher one is refused. Schema 2 moved the keys of PPO from [algo] to [ppo]."""
 
 
 class Parsed(NamedTuple):
-    """A configuration file: values by dotted key as written, and the line of each (0: not found)."""
+    """A configuration file: values and, where known, their lines by current dotted key, and its schema."""
 
     values: dict[str, Any]
     lines: dict[str, int]
+    schema: int
 
 
 def to_dict(cfg: Config) -> dict[str, dict[str, Any]]:
-    """Sections of plain values (lists for tuples), ready for JSON."""
+    """Convert a configuration to sections of plain values (lists for tuples), ready for JSON."""
     out: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for key, field in FIELDS.items():
         value = get(cfg, key)
@@ -77,10 +40,10 @@ def to_dict(cfg: Config) -> dict[str, dict[str, Any]]:
 
 
 def from_dict(data: Mapping[str, Any]) -> Config:
-    """The configuration in `data`; what is missing takes its default.
+    """Read a configuration from sections of plain values; missing keys take their defaults.
 
     Raises:
-        HmxError: unknown keys, wrong types or values outside the choices, all of them at once.
+        HmxError: lists every unknown key, wrong type and value that is not one of the choices.
     """
     values, problems = resolve(flatten(data))
     if problems:
@@ -89,25 +52,36 @@ def from_dict(data: Mapping[str, Any]) -> Config:
 
 
 def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested sections to dotted keys; `schema` is dropped."""
+    """Flatten sections to current dotted keys, without `schema`."""
     flat: dict[str, Any] = {}
     for section, body in data.items():
         if isinstance(body, Mapping):
-            flat.update({f"{section}.{name}": value for name, value in body.items()})
+            flat.update({_current(f"{section}.{name}"): value for name, value in body.items()})
         elif section != "schema":
             flat[section] = body
     return flat
 
 
+def _current(key: str) -> str:
+    """Return the current key for a key of schema 1, which had no [ppo]."""
+    moved = key.replace("algo.", "ppo.", 1)
+    return moved if key not in FIELDS and moved in FIELDS else key
+
+
+def published(key: str) -> str:
+    """Return the name of a key in schema 1, which is also its name in a shape digest."""
+    return key.replace("ppo.", "algo.", 1)
+
+
 def resolve(
     raw: Mapping[str, Any], origins: Mapping[str, str] | None = None, text: bool = False
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Values in the types of the schema, and every problem among them.
+    """Convert values to the types of the schema, and find every problem among them.
 
     Args:
         raw: value by dotted key.
         origins: where each key came from, for the problems.
-        text: whether strings are to be read as the type of their field.
+        text: whether strings are read as the type of their field.
     """
     values: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -115,60 +89,76 @@ def resolve(
         origin = (origins or {}).get(key, "")
         field = FIELDS.get(key)
         if field is None:
-            few = len(problems) < MAX_LINES  # what is not listed needs no search for a better name
-            problems.append(unknown_key(key, show(value), origin) if few else Problem(UNKNOWN, (key,), "", "", "", ""))
+            few = len(problems) < MAX_LINES  # skip the search for a better name where no line is shown
+            problems.append(unknown_key(key, show(value), origin) if few else Problem(UNKNOWN, (key,), ""))
             continue
         try:
             values[key] = coerce(field, value, text)
         except BadValue as bad:
-            problems.append(Problem("value", (key,), bad.message, bad.suggestion, show(value) or '""', origin))
+            problems.append(Problem("value", (key,), bad.message, fix(key, bad.works), show(value) or '""', origin))
     return values, problems
 
 
 def unknown_key(key: str, value: str = "", origin: str = "") -> Problem:
-    """The problem of a key that the schema does not have, with the nearest that it has."""
+    """Return the problem with a key that the schema does not have; its fix is the nearest key that exists."""
     near = nearest(key, FIELDS)
     section, dot, _ = key.partition(".")
     what = "unknown key" if section in SECTIONS or not dot else f"unknown section {quoted(section)}"
     if near is None:
-        return Problem(UNKNOWN, (key,), f"{what}; sections are {', '.join(SECTIONS)}", "", value, origin)
+        return Problem(UNKNOWN, (key,), f"{what}; sections are {', '.join(SECTIONS)}", (), value, origin)
+    works: Any = quoted(value)
     try:
         coerce(FIELDS[near], value, text=True)
     except BadValue as bad:
-        return Problem(UNKNOWN, (key,), what, bad.suggestion, value, origin)
-    return Problem(UNKNOWN, (key,), what, f"{near}={quoted(value)}", value, origin)
+        works = bad.works
+    return Problem(UNKNOWN, (key,), what, fix(near, works), value, origin)
 
 
 def digest(cfg: Config) -> str:
-    """SHA-256 over the canonical JSON of the whole configuration, as 64 hex digits."""
+    """Compute the SHA-256 of the canonical JSON of the whole configuration, as 64 hex digits."""
     return sha256(to_dict(cfg))
 
 
-def shape_keys(cfg: Config, keys: tuple[str, ...] = SHAPE_KEYS) -> tuple[str, ...]:
-    """The keys that are fixed for the life of this run: `keys`, and those that matter to its algorithm alone."""
-    return (*keys, *DQN_SHAPE_KEYS) if cfg.algo.name == "dqn" else keys
+def shape_keys(cfg: Config, schema: int = 2) -> tuple[str, ...]:
+    """Return the keys that the arrays of a checkpoint, and the meaning of its parameters, depend on.
+
+    Args:
+        cfg: the configuration. Keys of Q-learning alone are left out of PPO's; those of PPO are always there, as in
+            checkpoints that are older than Q-learning.
+        schema: of the checkpoint.
+    """
+    return tuple(
+        key
+        for key, field in FIELDS.items()
+        if (field.applies != ("dqn",) or cfg.algo.name == "dqn")
+        and (
+            field.shape == "always"
+            or (field.shape == "from_schema_2" and schema > 1)
+            or (field.shape == "if_not_default" and get(cfg, key) != field.default)
+        )
+    )
 
 
-def shape_digest(cfg: Config, keys: tuple[str, ...] = SHAPE_KEYS) -> str:
-    """SHA-256 over the shape keys, or those of an earlier schema: equal where checkpoints fit each other."""
-    data, keys = to_dict(cfg), shape_keys(cfg, keys)
-    later = tuple(key for key in LATER_SHAPE_KEYS if get(cfg, key) != FIELDS[key].default)
-    return sha256({key: data[FIELDS[key].section][FIELDS[key].name] for key in (*keys, *later)})
+def shape_digest(cfg: Config, schema: int = 2) -> str:
+    """Compute the SHA-256 of the shape keys and their values: equal where checkpoints fit each other."""
+    data = to_dict(cfg)
+    keys = shape_keys(cfg, schema)
+    return sha256({published(key): data[FIELDS[key].section][FIELDS[key].name] for key in keys})
 
 
 def sha256(data: Any) -> str:
-    """SHA-256 over the canonical JSON of plain values, as 64 hex digits."""
+    """Compute the SHA-256 of the canonical JSON of plain values, as 64 hex digits."""
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def diff(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
-    """The dotted keys that differ, with the value in `a` and in `b`."""
+    """Return the dotted keys that differ, with the value in `a` and in `b`."""
     return {key: (get(a, key), get(b, key)) for key in FIELDS if get(a, key) != get(b, key)}
 
 
 def to_toml(cfg: Config) -> str:
-    """The file that `hmx train --config` takes back, each key under its line of documentation."""
+    """Write the file that `hmx train --config` reads, each key below a line of documentation."""
     out = [f"schema = {SCHEMA}"]
     for section in SECTIONS:
         out += ["", f"[{section}]"]
@@ -176,7 +166,7 @@ def to_toml(cfg: Config) -> str:
             if field.section != section:
                 continue
             unit = f" [{field.unit}]" if field.unit else ""
-            choices = f" ({', '.join(str(c) for c in field.choices)})" if field.choices else ""
+            choices = f" ({', '.join(field.choices)})" if field.choices else ""
             out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(coerce(field, get(cfg, field.key)))}"]
     return "\n".join(out) + "\n"
 
@@ -198,21 +188,21 @@ def _toml_string(value: str) -> str:
 
 
 def parse_toml(text: str, source: str) -> Parsed:
-    """The keys and lines of a configuration file.
+    """Parse a configuration file.
 
     Args:
         text: the file's content.
         source: the file's name, for messages.
 
     Raises:
-        HmxError: a syntax error (with file and line), or a file of a newer schema.
+        HmxError: the file is not TOML (with file and line), or has a newer schema.
     """
     import tomllib  # only needed when there is a file
 
     try:
         data = tomllib.loads(text)
     except RecursionError:
-        raise HmxError(f"{source}: nested too deeply", "a configuration has sections of plain values") from None
+        raise HmxError(f"{source}: nested too deeply", "a configuration file has sections of plain values") from None
     except ValueError as problem:
         raise _syntax_error(text, source, str(problem)) from None
     schema = data.get("schema", SCHEMA)
@@ -222,9 +212,9 @@ def parse_toml(text: str, source: str) -> Parsed:
     if schema > SCHEMA:
         raise HmxError(
             f"{source} has schema {show(schema)}, written by a newer hmx; this one reads schema {SCHEMA}",
-            "upgrade hmx (pip install --upgrade hmx), or write the file again with this version",
+            "upgrade hmx (pip install --upgrade hmx), or rewrite the file for this version",
         )
-    return Parsed(flatten(data), _lines(text))
+    return Parsed(flatten(data), {_current(key): line for key, line in _lines(text).items()}, schema)
 
 
 def _syntax_error(text: str, source: str, words: str) -> HmxError:
@@ -233,12 +223,12 @@ def _syntax_error(text: str, source: str, words: str) -> HmxError:
     what = words[: at.start()].strip() if at else words.replace("(at end of document)", "").strip()
     rows = text.splitlines()
     shown = quoted(rows[line - 1].strip()) if 0 < line <= len(rows) else ""
-    hint = f"line {line} reads: {shown}" if shown else "a configuration has lines such as: num_envs = 512"
+    hint = f"line {line} reads: {shown}" if shown else "a configuration file has lines such as: num_envs = 512"
     return HmxError(f"{source}:{line}: not valid TOML: {quoted(what, 200)}", hint)
 
 
 def _lines(text: str) -> dict[str, int]:
-    """The line of each `key = value`, found by eye as it were: TOML's own reader does not tell."""
+    """Find the line of each `key = value` by pattern, since `tomllib` does not report lines."""
     lines: dict[str, int] = {}
     section = ""
     for number, row in enumerate(text.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""Values into the types of the schema: from Python and TOML values, and from text."""
+"""Convert Python and TOML values, and text, to the types and ranges of the schema."""
 
 from __future__ import annotations
 
@@ -7,46 +7,89 @@ from typing import Any
 
 from hmx.config.fields import Field
 from hmx.config.names import nearest
+from hmx.config.numbers import typed_number
 
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
-_MAX_INT = 2**53 - 1  # what JSON and every float64 can say exactly
+_MAX_INT = 2**53 - 1  # the largest integer that JSON and every float64 hold exactly
 _MAX_BITS = 1024  # of an integer in a message; Python itself refuses to write more than 4,300 digits
 
 
 class BadValue(ValueError):
-    """A value that does not fit; the text says what would."""
+    """A value that does not fit its option, and one that does (None where there is no such value)."""
 
-    def __init__(self, message: str, suggestion: str) -> None:
+    def __init__(self, message: str, works: Any) -> None:
         super().__init__(message)
         self.message = message
-        self.suggestion = suggestion
+        self.works = works
+
+
+def _good(field: Field) -> Any:
+    """Return a value that the option takes: its default, or its lowest value if it has no default."""
+    return field.ge if field.default is None else field.default
 
 
 def coerce(field: Field, value: Any, text: bool = False) -> Any:
-    """The value in the type of the field.
+    """Convert a value to the type of the field.
 
     Args:
         field: the option that the value is for.
         value: what was given.
-        text: whether the value is text to be read (`"1e6"`, `"256,256"`, `"true"`); otherwise a string fits
+        text: whether the value is text to be read (`"1e6"`, `"20k"`, `"256,256"`, `"true"`); otherwise a string fits
             only an option that is a string.
 
     Raises:
         BadValue: wrong type, not finite, or not one of the choices.
     """
+    if value is None and field.optional:
+        return None
     if text and isinstance(value, str):
+        if value.strip() in field.words:
+            return field.words[value.strip()]
         value = _read(field, value)
     result = _fit(field, value)
     if field.choices and result not in field.choices:
         near = nearest(str(result), [str(c) for c in field.choices])
         listed = ", ".join(str(c) for c in field.choices)
-        raise BadValue(f"is not one of {listed}", f"{field.key}={near if near is not None else field.default}")
+        raise BadValue(f"is not one of {listed}", near if near is not None else field.default)
     return result
 
 
+def check_range(field: Field, value: Any) -> None:
+    """Check that a value of the right type lies in the range of its field.
+
+    Raises:
+        BadValue: it does not.
+    """
+    values = value if isinstance(value, tuple) else (value,)
+    if not values and field.default:
+        raise BadValue("needs at least one value", field.default)
+    near = [_clamped(field, v) for v in values]
+    if near != list(values):
+        raise BadValue(f"must be {range_words(field)}", tuple(near) if isinstance(value, tuple) else near[0])
+
+
+def range_words(field: Field) -> str:
+    """Return the range of an option as text, such as `from 0 to 1`; empty if it has none."""
+    if field.ge is None and field.gt is None:
+        return ""
+    if field.gt is not None:
+        return f"above {field.gt:,}" + ("" if field.le is None else f" and at most {field.le:,}")
+    return f"{field.ge or 0:,} or more" if field.le is None else f"from {field.ge or 0:,} to {field.le:,}"
+
+
+def _clamped(field: Field, value: Any) -> Any:
+    if not isinstance(value, (int, float)):
+        return value
+    if field.le is not None and value > field.le:
+        return type(value)(field.le)
+    if field.gt is not None and value <= field.gt:
+        return field.default
+    return type(value)(field.ge) if field.ge is not None and value < field.ge else value
+
+
 def show(value: Any) -> str:
-    """A value as one would type it after `--set key=`; no option takes what is nested deeper than a list."""
+    """Write a value as one would type it after `--set key=`; lists nested in lists are abbreviated."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (tuple, list)):
@@ -58,84 +101,67 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def _bad(field: Field, message: str, value: Any = None) -> BadValue:
-    works = field.default if value is None else value
-    return BadValue(message, f"{field.key}={show(works)}")
-
-
 def _read(field: Field, text: str) -> Any:
-    """Text to the nearest Python value; what cannot be read stays text and fails later with the field's words."""
+    """Convert text to the nearest Python value; what cannot be read stays text, which `_fit` then refuses."""
     stripped = text.strip()
-    if field.kind == "str":
-        return text
     if field.kind == "bool":
         low = stripped.lower()
         return True if low in _TRUE else False if low in _FALSE else text
-    if field.kind.startswith("tuple"):
+    if field.kind == "tuple[int, ...]":
         inner = stripped
         if inner[:1] + inner[-1:] in ("[]", "()"):
             inner = inner[1:-1]
-        return [_number(part) for part in inner.rstrip(", ").split(",")] if inner.strip() else []
-    return _number(stripped)
-
-
-def _number(text: str) -> Any:
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    return text
+        return [typed_number(part) for part in inner.rstrip(", ").split(",")] if inner.strip() else []
+    return typed_number(stripped) if field.kind in ("int", "float") else text
 
 
 def _fit(field: Field, value: Any) -> Any:
-    kind = field.kind
-    if kind == "bool":
+    if field.kind == "bool":
         if not isinstance(value, bool):
-            raise _bad(field, "must be true or false")
+            raise BadValue("must be true or false", field.default)
         return value
-    if kind == "str":
+    if field.kind == "str":
         return _string(field, value)
-    if kind == "int":
+    if field.kind == "int":
         return _whole(field, value)
-    if kind == "float":
+    if field.kind == "float":
         return _real(field, value)
-    if kind == "tuple[int, ...]":
+    if field.kind == "tuple[int, ...]":
         if not isinstance(value, (list, tuple)):
-            raise _bad(field, "must be a list of whole numbers")
+            raise BadValue("must be a list of whole numbers", field.default)
         return tuple(_whole(field, v) for v in value)
-    raise AssertionError(f"{field.key}: no rule for the type {kind}")
+    raise AssertionError(f"{field.key}: no rule for the type {field.kind}")
 
 
 def _string(field: Field, value: Any) -> str:
     if not isinstance(value, str):
-        raise _bad(field, "must be text in quotes", field.default or "a-name")
+        raise BadValue("must be text in quotes", field.default or "a-name")
     if any(0xD800 <= ord(c) <= 0xDFFF for c in value):
-        raise _bad(field, "has bytes that are not UTF-8", field.default or "a-name")
+        raise BadValue("has bytes that are not UTF-8", field.default or "a-name")
     return value
 
 
 def _whole(field: Field, value: Any) -> int:
-    words = "must be a list of whole numbers" if field.kind.startswith("tuple") else "must be a whole number"
+    listed = field.kind != "int"
+    words = " or ".join(["must be a list of whole numbers" if listed else "must be a whole number", *field.words])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _bad(field, words)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise _bad(field, words)
-        if value != int(value):
-            raise _bad(field, words, None if field.kind.startswith("tuple") else round(value) or field.default)
+        raise BadValue(words, _good(field))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadValue(words, _good(field))
+    if value != int(value):
+        raise BadValue(words, _good(field) if listed else round(value) or _good(field))
     if abs(value) > _MAX_INT:
-        raise _bad(field, f"must be at most {_MAX_INT:,} in size")
+        raise BadValue(f"must be at most {_MAX_INT:,} in size", _good(field))
     return int(value)
 
 
 def _real(field: Field, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _bad(field, "must be a number")
+        raise BadValue(" or ".join(["must be a number", *field.words]), _good(field))
     try:
         result = float(value)
     except OverflowError:
         result = math.inf
     if not math.isfinite(result):
-        raise _bad(field, "must be a finite number")
+        raise BadValue("must be a finite number", _good(field))
     return result

@@ -1,4 +1,4 @@
-"""The facts of each environment that sizes follow from, known without building it (and so without JAX)."""
+"""The sizes of each environment, known without building it (and so without JAX)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hmx.config import smax_facts
 from hmx.config.schema import ENV_IDS, EnvConfig
 
 
-class Board(NamedTuple):
-    """What the cells network reads of one observation."""
+class BoardSizes(NamedTuple):
+    """Sizes of what the cells network reads from one observation."""
 
     scalars: int
     cells: int
@@ -17,14 +17,14 @@ class Board(NamedTuple):
 
 
 class EnvFacts(NamedTuple):
-    """One environment under a configuration; a test holds it against the environment itself."""
+    """The sizes of an environment under a configuration; a test compares them with the environment itself."""
 
     obs_size: int  # numbers in the observation of one agent
     obs_bytes: int  # that these take as stored in a rollout
     features: int  # numbers a network without cells reads of it
     num_actions: int
     state_bytes: int  # of one environment, all agents together
-    board: Board | None = None  # where an observation can be read cell by cell
+    board: BoardSizes | None = None  # if an observation can be read cell by cell
     action_dim: int = 0  # numbers of a continuous action, where num_actions is 0
     value_only: int = 0  # of the features, the last ones, which the policy does not read
     decode: int = 0  # numbers computed on the way from a packed observation to its features
@@ -38,50 +38,56 @@ _SIZES = {
     "recall": (4, 4),
     "cartpole-discrete": (4, 2),
 }
-"""Observation (float32) and actions of the small environments with one agent."""
+"""Observation size (float32) and number of actions of the small environments with one agent."""
 
 _STATE_BYTES = {"recall": 12, "cartpole-discrete": 20}
-"""Of those whose state is more than a number and the steps of the episode."""
+"""Bytes of the state, where it is more than a number and the steps of the episode."""
 
 _CONTINUOUS = {"pendulum": (3, 1, 12), "cartpole": (4, 1, 20)}
-"""Observation (float32), numbers of an action and bytes of the state of the environments with continuous actions."""
+"""Observation size (float32), action size and bytes of the state of environments with continuous actions."""
 
 OWN_LIMITS = {"pendulum": 200, "cartpole": 500, "cartpole-discrete": 500}
-"""Steps after which an episode of these environments ends at the latest: a part of the published task."""
+"""Step limit of the published task, which the configuration can only lower."""
 
 
 def step_limit(cfg: EnvConfig) -> int:
-    """Steps after which an episode is truncated, those of an action that lasts several counted each; 0 never."""
+    """Return the environment steps after which an episode is truncated; 0 for never."""
     own = smax_facts.LIMIT if smax_facts.scenario(cfg.id) else OWN_LIMITS.get(cfg.id, 0)
     return min(cfg.max_steps or own, own) if own else cfg.max_steps
 
+
+SEVERAL_AGENTS = ("rendezvous",)
+"""The environments whose number of agents can be configured."""
+
+WATCHABLE = ("hackmatrix",)
+"""The environments that `hmx watch` can draw."""
 
 EXTRAS = ("gymnax", "brax", "playground", "smax")
 """Optional extras that bring environments; an id of theirs is `EXTRA/NAME`."""
 
 _measured: dict[str, EnvFacts] = {}
-"""Of the environments of extras that this process has built; they say nothing about themselves before."""
+"""Facts about environments of extras, which are known only once they are built."""
 
 
 def extra_of(env_id: str) -> str:
-    """The extra that brings an environment; empty for those that are built in or do not exist."""
+    """Return the extra that an environment comes from; empty if it is built in or does not exist."""
     extra, slash, name = env_id.partition("/")
     return extra if extra in EXTRAS and slash and name else ""
 
 
 def own_agents(env_id: str) -> int:
-    """The number of agents that the environment itself fixes; 0 where the configuration chooses, or there is one."""
+    """Return the number of agents that the environment itself fixes; 0 if it is configured, or is one."""
     found = smax_facts.scenario(env_id)
     return found[0] if found else 0
 
 
 def learn_facts(env_id: str, facts: EnvFacts) -> None:
-    """Keeps the facts of an extra's environment, for `env_facts`; they follow from the id alone."""
+    """Keep the facts of an environment of an extra for `env_facts`; they follow from its id alone."""
     _measured[env_id] = facts
 
 
 def facts_known(cfg: EnvConfig) -> bool:
-    """Whether `env_facts` knows the environment: built in, of SMAX, or an extra's that has been built."""
+    """Return whether `env_facts` knows the environment: built in, of SMAX, or of an extra and already built."""
     return cfg.id in ENV_IDS or cfg.id in _measured or smax_facts.scenario(cfg.id) is not None
 
 
@@ -89,10 +95,10 @@ _CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545
 
 
 def env_facts(cfg: EnvConfig) -> EnvFacts:
-    """The facts of the environment `cfg.id`.
+    """Return the facts of the environment `cfg.id`.
 
     Raises:
-        KeyError: there is no such environment, or it is that of an extra and has not been built; see `facts_known`.
+        KeyError: the environment does not exist, or is of an extra and not built yet; see `facts_known`.
     """
     if cfg.id in _measured:
         return _measured[cfg.id]
@@ -101,7 +107,7 @@ def env_facts(cfg: EnvConfig) -> EnvFacts:
         state = 363 + 288 * cfg.undo_depth
         if cfg.obs == "flat":
             return EnvFacts(_FLAT, 4 * _FLAT, _FLAT, 28, state)
-        board = Board(scalars=33, cells=2 * _CELLS + 1, features=_CELL_FEATURES)
+        board = BoardSizes(scalars=33, cells=2 * _CELLS + 1, features=_CELL_FEATURES)
         return EnvFacts(67, 4 * 67, _FLAT, 28, state, board, decode=_CELLS * _CELL_FEATURES)
     if units := smax_facts.scenario(cfg.id):
         own, actions, state = smax_facts.sizes(*units)

@@ -1,44 +1,88 @@
-"""The schema as a flat table: one row per dotted key, and ways to read and replace by key."""
+"""The schema as a flat table with one row per dotted key, and ways to read and replace values by key."""
 
 from __future__ import annotations
 
 import dataclasses
+import types
+import typing
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from hmx.config.option import AlgorithmName, ShapeRule
 from hmx.config.schema import Config
 
 
 class Field(NamedTuple):
-    """One option: `key` is `section.name`, `kind` the annotation as written in the schema."""
+    """One option; `kind` is the type of its values, such as `int` or `tuple[int, ...]`, that of its choices if any."""
 
-    key: str
+    key: str  # `section.name`, or for the option of one command its flag
     section: str
     name: str
     kind: str
+    optional: bool  # whether None is a value
+    choices: tuple[Any, ...]
     default: Any
     doc: str
     unit: str
-    choices: tuple[Any, ...]
+    ge: float | None
+    gt: float | None
+    le: float | None
+    flag: str
+    metavar: str
+    panel: str
+    known: tuple[str, ...]
+    words: Mapping[str, int | None]
+    applies: tuple[AlgorithmName, ...]
+    envs: tuple[str, ...]
+    shape: ShapeRule
 
     @property
     def env_var(self) -> str:
         """The environment variable that sets this option."""
         return f"HMX_{self.section}_{self.name}".upper()
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What completion offers and help lists."""
+        return ("true", "false") if self.kind == "bool" else tuple(str(choice) for choice in self.choices or self.known)
+
+
+def fields_of(kind: type[Any], section: str = "", shared: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Field]:
+    """Return the options that a dataclass declares with `opt`, by key.
+
+    Args:
+        kind: the dataclass.
+        section: its table in the configuration file; empty for the request of a command, whose keys are flags.
+        shared: metadata of the table, for options that have none of their own.
+    """
+    hints = typing.get_type_hints(kind)
+    rows = {}
+    for f in dataclasses.fields(kind):
+        meta = {name: value or shared.get(name, value) for name, value in f.metadata.items()}
+        if not section:
+            meta["flag"] = meta["flag"] or f"--{f.name.replace('_', '-')}"
+        key = f"{section}.{f.name}" if section else meta["flag"]
+        rows[key] = Field(key, section, f.name, *_kind(hints[f.name]), default=f.default, **meta)
+    return rows
+
+
+def _kind(hint: Any) -> tuple[str, bool, tuple[Any, ...]]:
+    """Return the name of a type, whether it includes None, and its choices."""
+    args = typing.get_args(hint)
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        (inner,) = (arg for arg in args if arg is not types.NoneType)
+        name, _, choices = _kind(inner)
+        return name, True, choices
+    if typing.get_origin(hint) is typing.Literal:
+        return type(args[0]).__name__, False, args
+    return (hint.__name__ if isinstance(hint, type) and not args else str(hint)), False, ()
+
 
 def _table() -> dict[str, Field]:
-    default = Config()
     rows: dict[str, Field] = {}
     for section in dataclasses.fields(Config):
-        values = getattr(default, section.name)
-        for f in dataclasses.fields(values):
-            key = f"{section.name}.{f.name}"
-            meta = f.metadata
-            value = getattr(values, f.name)
-            rows[key] = Field(
-                key, section.name, f.name, str(f.type), value, meta["doc"], meta["unit"], tuple(meta["choices"])
-            )
+        rows |= fields_of(section.default_factory, section.name, section.metadata)  # type: ignore[arg-type]
     return rows
 
 
@@ -47,13 +91,13 @@ SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(Config))
 
 
 def get(cfg: Config, key: str) -> Any:
-    """The value under a dotted key."""
+    """Return the value under a dotted key."""
     section, _, name = key.partition(".")
     return getattr(getattr(cfg, section), name)
 
 
 def replace(cfg: Config, values: Mapping[str, Any]) -> Config:
-    """The configuration with the given dotted keys set; the keys must exist."""
+    """Return the configuration with the given dotted keys set; the keys must exist."""
     by_section: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         section, _, name = key.partition(".")

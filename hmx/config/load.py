@@ -1,6 +1,6 @@
-"""The configuration of a run from its layers, remembering where each value came from.
+"""Load a configuration from its layers, remembering where each value came from.
 
-Later layers win: defaults, preset, file, `HMX_*` environment variables, `--set`, flags.
+Later layers win: defaults, preset, file, `HMX_*` environment variables, `--set`, options.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from hmx.config import codec, derive, presets
+from hmx.config import codec, presets, rules
 from hmx.config.autoscale import auto_scale
-from hmx.config.coerce import show
+from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.env_facts import own_agents
-from hmx.config.fields import FIELDS, SECTIONS, get, replace
+from hmx.config.fields import FIELDS, SECTIONS, fields_of, get, replace
 from hmx.config.names import nearest
-from hmx.config.problem import UNKNOWN, Problem, error
+from hmx.config.problem import UNKNOWN, Problem, error, fix
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted, read_text
 from hmx.errors import HmxError
@@ -27,25 +27,18 @@ _CHECK = "check the path and its permissions"
 
 
 class Loaded(NamedTuple):
-    """A configuration and, for every dotted key, where its value came from.
+    """A configuration and the origin of every dotted key.
 
-    Origins read `default`, `preset quick`, `run.toml:12`, `HMX_ALGO_GAMMA`, `--set` or the flag, as `--num-envs`; that
-    of a value which the environment fixes reads `env.id`.
+    An origin is `default`, `preset quick`, `run.toml:12`, `HMX_ALGO_GAMMA`, `--set`, an option such as `--num-envs`, or
+    `env.id` for a value that the environment fixes.
     """
 
     config: Config
     origins: dict[str, str]
 
 
-class Flag(NamedTuple):
-    """A value given by an option of the command line whose name is not that of its key."""
-
-    value: Any
-    option: str
-
-
 class _Layers:
-    """Values so far, their origins, and every problem met."""
+    """The values so far, their origins, and every problem found."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -68,23 +61,23 @@ def load(
     check: bool = True,
     new_run: bool = False,
 ) -> Loaded:
-    """Puts the layers together and judges the result.
+    """Combine the layers and check the result.
 
     Args:
-        preset: name of a preset, see `hmx.config.presets`; None or `default` is the schema's own defaults.
-        file: a configuration file, or a run folder that holds a `run.toml`.
-        environ: the environment; None reads the process's own.
+        preset: name of a preset, see `hmx.config.presets`; None or `default` for the defaults of the schema.
+        file: a configuration file, or a run folder, which contains a `run.toml`.
+        environ: the environment variables; None for those of the process.
         sets: texts of the form `section.key=value`.
-        flags: value (or `Flag`) by dotted key; None values count as not given.
-        check: whether to apply the rules of `derive.problems` too; those of types and names always apply.
-        new_run: whether the configuration is for a run yet to be made: where `file` is the run.toml of a run, the name
-            of that run is then left out, since it is taken.
+        flags: values of command-line options by dotted key; None for options that were not given.
+        check: whether to check the rules of `rules.problems` as well; types and names are always checked.
+        new_run: whether the configuration is for a new run: if `file` is the run.toml of a run, its name is then left
+            out, since it is in use.
 
     Returns:
-        The configuration as given: `algo.auto_scale` is judged by its outcome but not applied.
+        The configuration as given: the result of `ppo.auto_scale` is checked, but not applied.
 
     Raises:
-        HmxError: every problem of every layer at once, one line each; or a file that cannot be read.
+        HmxError: lists every problem of every layer, one per line; or the file cannot be read.
     """
     layers = _Layers()
     if preset is not None:
@@ -98,16 +91,16 @@ def load(
     cfg = _with_own_agents(replace(Config(), layers.values), layers)
     problems = layers.problems
     if check:
-        scaled = auto_scale(cfg, layers.origins)[0] if cfg.algo.auto_scale else cfg
+        scaled = auto_scale(cfg, layers.origins)[0] if cfg.ppo.auto_scale else cfg
         bad = {key for p in problems for key in p.keys}
-        problems = problems + [p for p in derive.problems(scaled) if not bad.intersection(p.keys)]
+        problems = problems + [p for p in rules.problems(scaled) if not bad.intersection(p.keys)]
     if problems:
         raise error(problems, {key: show(get(cfg, key)) for key in FIELDS}, layers.origins)
     return Loaded(cfg, layers.origins)
 
 
 def _with_own_agents(cfg: Config, layers: _Layers) -> Config:
-    """The number of agents where the environment fixes it and nobody has said another."""
+    """Set the number of agents where the environment fixes it and no other number was given."""
     fixed = own_agents(cfg.env.id)
     if not fixed or layers.origins["env.num_agents"] != DEFAULT:
         return cfg
@@ -116,34 +109,36 @@ def _with_own_agents(cfg: Config, layers: _Layers) -> Config:
 
 
 def read_file(file: Path) -> codec.Parsed:
-    """The keys of a configuration file, or of the `run.toml` of a run folder.
+    """Read a configuration file, or the `run.toml` of a run folder.
 
     Raises:
-        HmxError: no such file, not readable, not TOML, or of a newer schema.
+        HmxError: the file does not exist, cannot be read, is not TOML, or has a newer schema.
     """
     path = file
     try:
         path = file / RUN_FILE if file.is_dir() else file
         text = read_text(path)
     except FileNotFoundError:
-        raise HmxError(f"there is no configuration file {path}", _files_nearby(path)) from None
+        raise HmxError(f"no such configuration file: {path}", _files_nearby(path)) from None
     except UnicodeDecodeError:
-        raise HmxError(f"{path} is not a text file in UTF-8", "give a TOML file such as a run's run.toml") from None
+        raise HmxError(
+            f"{path} is not a text file in UTF-8", "give a TOML file, such as the run.toml of a run"
+        ) from None
     except OSError as problem:
         raise HmxError(f"cannot read {path}: {(problem.strerror or str(problem)).lower()}", _CHECK) from None
     except ValueError:
-        raise HmxError(f"{str(path)!r} cannot be the path of a file", _CHECK) from None
+        raise HmxError(f"{str(path)!r} is not a valid path", _CHECK) from None
     return codec.parse_toml(text, str(path))
 
 
 def _files_nearby(path: Path) -> str:
     names = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
     near = nearest(path.name, names)
-    return f"did you mean {path.parent / near}?" if near else "every run folder holds a run.toml that can be given here"
+    return f"did you mean {path.parent / near}?" if near else "give a TOML file, or the folder of a run"
 
 
 def _add_file(layers: _Layers, file: Path, new_run: bool) -> None:
-    values, lines = read_file(file)
+    values, lines, _ = read_file(file)
     path = file / RUN_FILE if file.is_dir() else file
     if new_run and path.name == RUN_FILE and values.get("run.name") == path.resolve().parent.name:
         del values["run.name"]
@@ -160,9 +155,9 @@ def _add_environ(layers: _Layers, environ: Mapping[str, str]) -> None:
         if name in by_variable:
             continue
         near = nearest(name, by_variable)
-        # Other variables may well begin with HMX_: only what looks like a slip of a known one is a problem.
+        # Other variables may start with HMX_: only what looks like a misspelt option is a problem.
         if name.split("_")[1].lower() in SECTIONS or (near is not None and _close(name, near)):
-            works = f"{near}={text}" if near else ""
+            works = fix(near, text) if near else ()
             layers.problems.append(Problem(UNKNOWN, (name,), "no option has this name", works, text, "environment"))
 
 
@@ -178,16 +173,43 @@ def _add_sets(layers: _Layers, sets: Iterable[str]) -> None:
         key = key.strip()
         if not equals or not key:
             near = nearest(key, FIELDS) or "algo.learning_rate"
-            works = f"{near}={show(FIELDS[near].default)}"
             given = quoted(text) or '""'
-            layers.problems.append(Problem("syntax", (), f"--set {given}: must read section.key=value", works))
+            words = f"--set {given}: expected section.key=value"
+            layers.problems.append(Problem("syntax", (), words, fix(near, FIELDS[near].default)))
             continue
         layers.add({key: value}, {key: "--set"}, text=True)
 
 
 def _add_flags(layers: _Layers, flags: Mapping[str, Any]) -> None:
-    for key, given in flags.items():
-        name = key.rpartition(".")[2].replace("_", "-")
-        value, option = given if isinstance(given, Flag) else (given, f"--{name}")
+    for key, value in flags.items():
         if value is not None:
-            layers.add({key: value}, {key: option}, text=True)
+            layers.add({key: value}, {key: FIELDS[key].flag or "--set"}, text=True)
+
+
+Request = TypeVar("Request")
+
+
+def read_request(kind: type[Request], flags: Mapping[str, Any]) -> Request:
+    """Build the request of a command from what was typed, missing options at their defaults.
+
+    Args:
+        kind: a dataclass whose fields are made by `hmx.config.option.opt`.
+        flags: text or value by option, such as `--rollouts`; None for options that were not given.
+
+    Raises:
+        HmxError: lists every problem, one per line.
+    """
+    fields, values, problems = fields_of(kind), {}, []
+    for flag, given in flags.items():
+        if given is None:
+            continue
+        try:
+            value = coerce(fields[flag], given, text=True)
+            if value is not None:
+                check_range(fields[flag], value)
+            values[fields[flag].name] = value
+        except BadValue as bad:
+            problems.append(Problem("value", (flag,), bad.message, fix(flag, bad.works), show(given) or '""'))
+    if problems:
+        raise error(problems)
+    return kind(**values)

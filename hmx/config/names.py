@@ -1,4 +1,4 @@
-"""Names that people type: which known one was meant, and which are fit for a folder."""
+"""Names that users type: find the known name that was meant, and check names of folders."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` most likely stands for, or None when none is near.
+    """Return the known name that `name` most likely stands for, or None.
 
-    Besides spelling, the initials of a name (`lr` for `learning_rate`), its start (`entropy` is not, but
-    `minibatch` is near `num_minibatches`) and, for dotted names, the part after the dot count as near.
+    Names are also near if they share initials (`lr` and `learning_rate`), a part (`minibatch` and `num_minibatches`)
+    or, for dotted names, the part after the dot.
     """
-    from difflib import get_close_matches  # costs more to import than the rest of this floor
+    from difflib import get_close_matches  # slow to import
 
     names = list(dict.fromkeys(known))
     wanted = name.strip().lower().replace("-", "_")
@@ -47,11 +47,11 @@ def _initials(name: str) -> str:
 
 
 def is_run_name(name: str) -> bool:
-    """Whether `name` can be the name of a run folder: letters, digits, `.`, `_`, `-`, and no way out of the root."""
+    """Return whether `name` is valid for a run folder: letters, digits, `.`, `_`, `-`, and no path."""
     return _RUN_NAME.fullmatch(name) is not None
 
 
 def clean_run_name(name: str) -> str:
-    """A name fit for a run folder that resembles `name`."""
+    """Return a valid name for a run folder that resembles `name`."""
     cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:100]
     return cleaned or "my-run"

@@ -1,49 +1,60 @@
-"""What is wrong with a configuration, as data, and as the error a user reads."""
+"""What is wrong with a configuration, as data and as the error message that a user reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+from hmx.config.coerce import show
+from hmx.config.fields import FIELDS
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 
 UNKNOWN = "unknown"
-"""The code of a key that does not exist; its suggestion is the nearest one that does."""
-
-_LONGEST = 400  # characters of a suggestion
+"""The code of a key that does not exist; its fix is the nearest key that does."""
 
 MAX_LINES = 20
-"""The problems that an error lists; more are counted, for they are those of a file that is no configuration."""
+"""Number of problems that an error lists; the others are only counted."""
+
+_LONGEST = 400  # characters of a fix
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong (or, in a list of warnings, worth knowing).
+    """One thing that is wrong, or in a list of warnings, worth knowing.
 
-    `suggestion` holds values that work, as `key=value`, alternatives parted by " or "; it may be empty.
-    `value` and `origin` are as the user gave them; empty where the values of `keys` speak for themselves.
+    Each (key, value) pair of `fixes`, set alone, solves the problem. `value` and `origin` are as the user gave them;
+    if empty, they are looked up by key. `values` are the numbers of a violated relation, for JSON.
     """
 
     code: str
     keys: tuple[str, ...]
     message: str
-    suggestion: str = ""
+    fixes: tuple[tuple[str, Any], ...] = ()
     value: str = ""
     origin: str = ""
+    values: Mapping[str, object] = MappingProxyType({})
+
+
+def fix(key: str, *values: Any) -> tuple[tuple[str, Any], ...]:
+    """Return one alternative of `Problem.fixes` for each value of a key; None is not a value."""
+    return tuple((key, value) for value in values if value is not None)
 
 
 def line(problem: Problem, values: Mapping[str, str] | None = None, origins: Mapping[str, str] | None = None) -> str:
-    """One line: each key with its value and where that came from, what is wrong, and what works."""
+    """Write a problem on one line: each key with its value and origin, what is wrong, and what works."""
     values, origins = values or {}, origins or {}
     named = []
     for key in problem.keys:
         value = quoted(problem.value or values.get(key, ""))
         origin = problem.origin or origins.get(key, "")
-        named.append(quoted(key) + (f" = {value}" if value else "") + (f" ({origin})" if origin else ""))
+        pair = f"{quoted(key)}{' ' if key.startswith('--') else ' = '}{value}" if value else quoted(key)
+        named.append(f"{pair} ({origin})" if origin else pair)
     words = f"{', '.join(named)}: {problem.message}" if named else problem.message
-    if not problem.suggestion:
+    if not problem.fixes:
         return words
-    works = quoted(problem.suggestion, _LONGEST)
+    typed = _is_option(_origin(problem, origins))
+    works = quoted(" or ".join(_pair(key, value, typed) for key, value in problem.fixes), _LONGEST)
     return f"{words}; did you mean {works}?" if problem.code == UNKNOWN else f"{words}; try {works}"
 
 
@@ -52,27 +63,49 @@ def error(
     values: Mapping[str, str] | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> HmxError:
-    """All problems as one error, a line each, but no more than `MAX_LINES`."""
+    """Make one error of all problems, a line each, but no more than `MAX_LINES`."""
     lines = [line(p, values, origins) for p in problems[:MAX_LINES]]
     if len(lines) == 1:
         return HmxError(lines[0], _hint(problems[0], origins or {}))
     if len(problems) > MAX_LINES:
         lines.append(f"and {len(problems) - MAX_LINES:,} more")
-    message = f"{len(problems):,} problems in the configuration\n" + "\n".join(f"  {text}" for text in lines)
-    return HmxError(message, "every line names a value that works, to be given as `--set key=value`")
+    request = problems[0].keys[:1] and problems[0].keys[0].startswith("--")
+    head = f"{len(problems):,} problems in the {'options' if request else 'configuration'}"
+    hint = "each line names what works" if request else "each line names what works; `--set KEY=VALUE` sets any key"
+    return HmxError("\n".join([head, *(f"  {text}" for text in lines)]), hint)
+
+
+def _origin(problem: Problem, origins: Mapping[str, str]) -> str:
+    return problem.origin or (origins.get(problem.keys[0], "") if problem.keys else "")
+
+
+def _is_option(origin: str) -> bool:
+    return origin.startswith("--") and origin != "--set"
+
+
+def _pair(key: str, value: Any, typed: bool) -> str:
+    """Write a fix as `key=value`, or where options were typed as the option of its key."""
+    if key.startswith("--"):
+        return f"{key} {show(value)}"
+    flag = FIELDS[key].flag if key in FIELDS else ""
+    if not typed or not flag:
+        return f"{'--set ' if typed else ''}{key}={show(value)}"
+    if FIELDS[key].kind == "bool":
+        return flag if value else f"no {flag}"
+    return f"{flag} {show(value)}"
 
 
 def _hint(problem: Problem, origins: Mapping[str, str]) -> str:
-    """The first value that works, said in the way the bad one was given: an override would not mend a bad file."""
-    pair = quoted(problem.suggestion.split(" or ")[0], _LONGEST)
-    key, equals, value = pair.partition("=")
-    if not equals:
-        return "`hmx train --help` names the options"
-    origin = problem.origin or (origins.get(problem.keys[0], "") if problem.keys else "")
-    if origin.startswith("--") and origin != "--set":
-        return f"{origin} {value}"
-    if origin.startswith("HMX_"):
-        return f"HMX_{key.replace('.', '_').upper()}={value}"
+    """Write the first fix the way the bad value was given, since an option would not correct a wrong file."""
+    if not problem.fixes:
+        return "`hmx train --help` lists the options"
+    key, value = problem.fixes[0]
+    origin = _origin(problem, origins)
+    section, dot, name = key.rpartition(".")
     if ".toml" in origin:
-        return f"in {origin}, section [{key.partition('.')[0]}], set {key.rpartition('.')[2]} to {value}"
-    return f"--set {pair}" if "." in key else pair
+        place = origin if key in problem.keys[:1] or problem.code == UNKNOWN else origin.partition(":")[0]
+        return quoted(f"in {place}, section [{section}], set {name} to {show(value)}", _LONGEST)
+    if origin.startswith("HMX_"):
+        return quoted(f"HMX_{key.replace('.', '_').upper()}={show(value)}", _LONGEST)
+    typed = _is_option(origin)
+    return quoted(f"{'--set ' if dot and not typed else ''}{_pair(key, value, typed)}", _LONGEST)

@@ -1,377 +1,405 @@
-"""Every option of a run, said once: its default, its meaning, its unit.
-
-Help texts, documentation, completion and error messages are derived from these fields.
-"""
-
-from __future__ import annotations
+"""Declare every option of a run once: its default, meaning, unit, range and choices (see `hmx.config.option`)."""
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
+from hmx.config.option import DQN, MAX_SEED, OUTPUT_PANEL, PPO, RUN_PANEL, AlgorithmName, opt, section
 
-def opt(default: Any, doc: str, unit: str = "", choices: tuple[Any, ...] = ()) -> Any:
-    """A dataclass field with one line of documentation, a unit and, where closed, its choices."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "unit": unit, "choices": choices})
-
-
-SCHEDULES: tuple[str, ...] = ("constant", "linear", "cosine", "logarithmic", "exponential")
+Schedule = Literal["constant", "linear", "cosine", "logarithmic", "exponential"]
+Selection = Literal["stale", "uniform", "replay"]
+ScoredActions = Literal["all", "single", "sampled", "topk"]
+ContinuationKind = Literal["greedy", "softmax", "epsilon"]
+Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
+Aggregate = Literal["mean", "max", "policy"]
+ENV_IDS: tuple[str, ...] = (
+    "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
+    "pendulum", "cartpole", "cartpole-discrete",
+)  # fmt: skip
+HACKMATRIX = ("hackmatrix",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewardWeights:
-    """The reward terms of HackMatrix: the fields are the names, the values are the worth.
+    """Weights of HackMatrix's reward terms.
 
-    Each weight multiplies an integer count that the rules emit (`hmx.game.Events`), or a
-    quantity derived from such counts; a weight of 0 switches the term off.
+    Each weight multiplies an integer count that the rules emit (`hmx.game.Events`), or a quantity derived from such
+    counts. A weight of 0 switches the term off.
     """
 
-    step_penalty: float = opt(-0.01, "per valid action, free programs included", "per step")
-    stage_completion: float = opt(1.0, "times 1, 2, 4, 8, 16, 32, 64, 100 for completing stage 1 to 8", "per stage")
-    score_gain: float = opt(0.5, "per point of score", "per point")
-    kills: float = opt(0.3, "per enemy or transmission destroyed, scheduled ones excluded", "per kill")
-    data_siphon: float = opt(1.0, "per data siphon picked up by walking", "per siphon")
-    distance_shaping: float = opt(0.05, "per cell of the shortest path to the exit that was won", "per cell")
-    victory: float = opt(1.0, "times 500 + 100 x score, on completing stage 8", "per win")
-    death_penalty: float = opt(-0.5, "times the stage rewards collected so far, on death", "per death")
-    siphon_death_penalty: float = opt(-10.0, "on death next to an enemy that a siphon brought", "per death")
-    resource_gain: float = opt(0.05, "per credit and energy won or spent, net", "per unit")
-    resource_holding: float = opt(0.01, "per credit and energy held when a stage is completed", "per unit")
-    damage_penalty: float = opt(-1.0, "per hit point lost, net over the step", "per hp")
-    hp_recovery: float = opt(1.0, "per hit point won, net over the step", "per hp")
-    siphon_quality: float = opt(
-        -0.025, "per credit and energy that a better siphon position would have given", "per unit"
-    )
-    program_waste: float = opt(-0.3, "for using RESET with 2 hit points", "per use")
+    step_penalty: float = opt(-0.01, "each valid action, including programs that cost no turn", "per step")
+    stage_completion: float = opt(1.0, "completing stage 1 to 8, times 1, 2, 4, 8, 16, 32, 64 or 100", "per stage")
+    score_gain: float = opt(0.5, "each point of score", "per point")
+    kills: float = opt(0.3, "each enemy or transmission destroyed, except scheduled ones", "per kill")
+    data_siphon: float = opt(1.0, "each data siphon picked up by walking", "per siphon")
+    distance_shaping: float = opt(0.05, "each cell by which the shortest path to the exit gets shorter", "per cell")
+    victory: float = opt(1.0, "completing stage 8, times 500 + 100 x score", "per win")
+    death_penalty: float = opt(-0.5, "death, times the stage rewards collected so far", "per death")
+    siphon_death_penalty: float = opt(-10.0, "death next to an enemy that a siphon brought", "per death")
+    resource_gain: float = opt(0.05, "each credit and energy gained, minus those spent", "per unit")
+    resource_holding: float = opt(0.01, "each credit and energy held when a stage is completed", "per unit")
+    damage_penalty: float = opt(-1.0, "each hit point lost in a step, net", "per hp")
+    hp_recovery: float = opt(1.0, "each hit point gained in a step, net", "per hp")
+    siphon_quality: float = opt(-0.025, "each credit and energy missed by a worse siphon position", "per unit")
+    program_waste: float = opt(-0.3, "using RESET with 2 hit points", "per use")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Where a run lies, how long it is and what it writes."""
+    """Name, length, outputs and devices of a run."""
 
-    name: str = opt("", "name of the run folder; empty makes one from environment, algorithm and seed")
-    root: str = opt("runs", "folder that holds the run folders")
-    seed: int = opt(0, "seed of every random stream")
-    num_seeds: int = opt(1, "independent agents trained side by side in one program", "agents")
-    devices: int = opt(1, "devices that the environments are spread over; 0 takes all there are", "devices")
-    total_steps: int = opt(4_194_304, "environment steps to train for, per seed", "steps")
-    budget: str = opt(
-        "exact",
-        "how total_steps becomes updates: the fewest that reach it, or as in Brax the fewest in each of budget_epochs "
-        "equal parts",
-        choices=("exact", "brax"),
+    name: str = opt(
+        "", "name of the run folder; empty for a name made of environment, algorithm and seed", flag="--name",
+        metavar="NAME", panel=RUN_PANEL,
+    )  # fmt: skip
+    root: str = opt("runs", "folder that contains the run folders")
+    seed: int = opt(0, "random seed", ge=0, le=MAX_SEED, flag="--seed", panel=RUN_PANEL)
+    num_seeds: int = opt(
+        1, "number of independent agents (seeds) to train in parallel", "agents", ge=1, flag="--seeds",
+        panel=RUN_PANEL, shape="always",
+    )  # fmt: skip
+    devices: int = opt(
+        1, "number of devices to shard the environments over", "devices", ge=0, flag="--devices", metavar="N|all",
+        panel=RUN_PANEL, words={"all": 0},
+    )  # fmt: skip
+    total_steps: int = opt(
+        4_194_304, "environment steps to train for, per seed", "steps", ge=1, flag="--steps", panel=RUN_PANEL
     )
-    budget_epochs: int = opt(90, "parts of the budget where run.budget = brax: evaluations x resets between them")
-    updates_per_chunk: int = opt(4, "updates compiled into one call; the host acts between chunks", "updates")
-    checkpoint_every: int = opt(10, "chunks between two checkpoints; the last chunk always saves", "chunks")
-    keep: int = opt(3, "newest checkpoints kept", "checkpoints")
-    keep_best: int = opt(1, "checkpoints of the highest mean episode return kept besides", "checkpoints")
-    on_nonfinite: str = opt(
+    budget: Literal["exact", "brax"] = opt(
+        "exact", "how total_steps is rounded up to whole updates: once, or as in Brax in each of budget_epochs parts"
+    )
+    budget_epochs: int = opt(90, "parts of the budget if run.budget = brax: evaluations x resets between them", ge=1)
+    updates_per_chunk: int = opt(4, "updates per compiled call; the host logs and saves between calls", "updates", ge=1)
+    checkpoint_every: int = opt(10, "chunks between two checkpoints; the last chunk is always saved", "chunks", ge=1)
+    keep: int = opt(3, "number of latest checkpoints to keep", "checkpoints", ge=1)
+    keep_best: int = opt(
+        1, "number of checkpoints with the highest mean episode return to keep as well", "checkpoints", ge=0
+    )
+    on_nonfinite: Literal["stop", "skip"] = opt(
         "stop",
-        "what a loss, gradient, parameter or reward that is not finite does: stop before the update that brought it, "
-        "or skip its gradient steps",
-        choices=("stop", "skip"),
+        "what to do about a loss, gradient, parameter or reward that is not finite: stop before that update, or skip "
+        "its gradient steps",
+        flag="--on-nonfinite",
+        panel=RUN_PANEL,
     )
-    eval_episodes: int = opt(1000, "episodes of the evaluation that ends a run; 0 skips it", "episodes")
+    eval_episodes: int = opt(
+        1000, "episodes of the final evaluation; 0 to skip it", "episodes", ge=0, le=10_000_000,
+        flag="--eval-episodes", panel=RUN_PANEL,
+    )  # fmt: skip
     grad_report_every: int = opt(
-        0,
-        "updates between two gradient reports, each measured before the update it is recorded with; 0 for none",
-        "updates",
+        0, "updates between two gradient reports, each measured before its update; 0 for none", "updates", ge=0,
+        flag="--grad-report-every", panel=RUN_PANEL,
+    )  # fmt: skip
+    grad_report_groups: int = opt(
+        32, "start states of such a report, with 4 episodes from each", "start states", ge=4, le=4096
     )
-    grad_report_groups: int = opt(32, "start states of such a report, with 4 episodes from each", "start states")
-    wandb: str = opt("disabled", "send metrics to Weights & Biases", choices=("disabled", "offline", "online"))
-    wandb_project: str = opt("hackmatrix", "project the metrics are sent to")
+    wandb: Literal["disabled", "offline", "online"] = opt(
+        "disabled", "log metrics to Weights & Biases", flag="--wandb", metavar="MODE", panel=OUTPUT_PANEL
+    )
+    wandb_project: str = opt("hackmatrix", "Weights & Biases project")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig:
-    """Which environment, and how many side by side."""
+    """The environment, and how many copies to step in parallel."""
 
-    id: str = opt("hackmatrix", "environment to train on")
-    num_envs: int = opt(512, "environments stepped side by side, per seed", "environments")
-    num_agents: int = opt(
-        1, "agents in each environment, with shared parameters; rendezvous takes any number; smax has its own"
+    id: str = opt(
+        "hackmatrix", "environment to train on", flag="--env", metavar="ID", known=ENV_IDS, shape="always"
+    )  # fmt: skip
+    num_envs: int = opt(
+        512, "environments to step in parallel, per seed", "environments", ge=1, flag="--num-envs", shape="always"
     )
+    num_agents: int = opt(
+        1, "agents per environment, with shared parameters; rendezvous takes any number, smax sets its own", ge=1,
+        shape="from_schema_2",
+    )  # fmt: skip
     max_steps: int = opt(
         1000,
-        "steps after which an episode is truncated; 0 never; at most 200 for pendulum, 500 for cartpole, 100 for smax",
+        "steps after which an episode is truncated; 0 for never; at most 200 in pendulum, 500 in cartpole, 100 in smax",
         "steps",
+        ge=0,
     )
-    action_repeat: int = opt(1, "steps of the environment that one action lasts, unless the episode ends", "steps")
-    reset_on_done: str = opt(
+    action_repeat: int = opt(
+        1, "environment steps per action, fewer if the episode ends", "steps", ge=1, shape="if_not_default"
+    )
+    reset_on_done: Literal["fresh", "first", "rollout_cache"] = opt(
         "fresh",
-        "where training goes on after an episode: a fresh start, the environment's first start again, or one drawn per "
-        "rollout",
-        choices=("fresh", "first", "rollout_cache"),
+        "initial state of the next training episode: a new one, the first one again, or one drawn once per rollout",
+        applies=PPO,
+        shape="if_not_default",
     )
-    full_reset_every: int = opt(0, "updates after which every environment begins anew; 0 never", "updates")
-    obs: str = opt(
+    full_reset_every: int = opt(
+        0, "updates after which all environments are reset; 0 for never", "updates", ge=0, applies=PPO
+    )
+    obs: Literal["packed", "flat"] = opt(
         "packed",
         "observation of HackMatrix: packed words that the network decodes, or 1,545 floats",
-        choices=("packed", "flat"),
+        shape="always",
     )
-    undo_depth: int = opt(4, "turn-end snapshots that UNDO can go back to", "snapshots")
-    loopholes: bool = opt(True, "keep the reference game's exploitable behaviour (docs/adr/0003-rules.md)")
+    undo_depth: int = opt(4, "snapshots for the program UNDO", "snapshots", ge=1, envs=HACKMATRIX, shape="always")
+    loopholes: bool = opt(True, "keep the exploits of the reference game (docs/adr/0003-rules.md)", envs=HACKMATRIX)
     world_state: bool = opt(
-        False, "the value network, apart from the policy's, also sees where every unit of a battle of SMAX stands"
+        False,
+        "show a separate value network the state of every unit in SMAX (centralised critic)",
+        applies=PPO,
+        shape="if_not_default",
     )
-    slip: float = opt(0.1, "probability that the corridor moves against the action", "probability")
-    recall_delay: int = opt(8, "steps between the cue of recall and the moment it is asked for", "steps")
+    slip: float = opt(
+        0.1, "probability that corridor moves against the action", "probability", ge=0, le=1, envs=("corridor",)
+    )
+    recall_delay: int = opt(8, "steps between cue and question", "steps", ge=1, envs=("recall",))
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetConfig:
     """The policy and value network."""
 
-    kind: str = opt(
-        "auto",
-        "architecture; auto takes cells for the packed HackMatrix board, else mlp",
-        choices=("auto", "mlp", "cells"),
+    kind: Literal["auto", "mlp", "cells"] = opt(
+        "auto", "architecture; auto is cells for packed HackMatrix observations, else mlp", shape="always"
     )
-    hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units")
-    value_hidden: tuple[int, ...] = opt((), "those of the value's own torso; empty takes net.hidden", "units")
-    cell_features: int = opt(16, "features per board cell of the cells network", "units")
-    activation: str = opt("relu", "non-linearity", choices=("relu", "tanh", "silu", "gelu"))
-    shared_torso: bool = opt(True, "policy and value share all layers but their heads")
-    layer_norm: bool = opt(False, "normalise every hidden layer")
-    norm_order: str = opt(
-        "pre", "where layer_norm normalises: before or after the non-linearity", choices=("pre", "post")
+    hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units", ge=1, shape="always")
+    value_hidden: tuple[int, ...] = opt(
+        (), "width of each hidden layer of a separate value torso; empty for net.hidden", "units", ge=1, applies=PPO,
+        shape="if_not_default",
+    )  # fmt: skip
+    cell_features: int = opt(16, "features per board cell in the cells network", "units", ge=1, shape="always")
+    activation: Literal["relu", "tanh", "silu", "gelu"] = opt("relu", "activation function", shape="always")
+    shared_torso: bool = opt(
+        True, "share all layers but the heads between policy and value", applies=PPO, shape="always"
     )
-    init: str = opt(
-        "orthogonal",
-        "initial weights of linear layers, times a gain; lecun_uniform has variance 1 / inputs",
-        choices=("orthogonal", "lecun_uniform"),
+    layer_norm: bool = opt(False, "normalise the output of every hidden layer", shape="always")
+    norm_order: Literal["pre", "post"] = opt(
+        "pre", "layer norm before or after the activation function", shape="if_not_default"
     )
-    gain_hidden: float = opt(1.4142135623730951, "gain of hidden layers")
-    gain_policy: float = opt(0.01, "gain of the policy head")
-    gain_value: float = opt(1.0, "gain of the value head; that of a two_hot head is 0 whatever this says")
-    std: str = opt(
+    init: Literal["orthogonal", "lecun_uniform"] = opt(
+        "orthogonal", "initial weights of linear layers, times a gain; lecun_uniform has variance 1 / inputs"
+    )
+    gain_hidden: float = opt(1.4142135623730951, "initial gain of hidden layers", ge=0)
+    gain_policy: float = opt(0.01, "initial gain of the policy head", ge=0, applies=PPO)
+    gain_value: float = opt(1.0, "initial gain of the value head; always 0 for a two_hot head", ge=0, applies=PPO)
+    std: Literal["softplus", "exp", "param"] = opt(
         "softplus",
-        "deviation of continuous actions: softplus or exp of what the network says, or exp of a number of its own",
-        choices=("softplus", "exp", "param"),
+        "standard deviation of continuous actions: softplus or exp of a network output, or exp of a free parameter",
+        applies=PPO,
+        shape="if_not_default",
     )
-    std_min: float = opt(0.001, "added to every deviation")
-    rnn: str = opt("none", "memory between torso and heads", choices=("none", "gru", "lstm"))
-    rnn_hidden: int = opt(128, "units of the memory", "units")
+    std_min: float = opt(0.001, "added to every standard deviation", ge=0, applies=PPO, shape="if_not_default")
+    rnn: Literal["none", "gru", "lstm"] = opt(
+        "none", "recurrent layer between torso and heads", applies=PPO, shape="from_schema_2"
+    )
+    rnn_hidden: int = opt(128, "units of the recurrent layer", "units", ge=1, applies=PPO, shape="from_schema_2")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlgoConfig:
-    """The learning algorithm."""
+    """Options that PPO and Q-learning share."""
 
-    name: str = opt(
-        "ppo",
-        "algorithm: proximal policy optimisation, or Q-learning with replay (docs/q-learning.md)",
-        choices=("ppo", "dqn"),
-    )
-    num_steps: int = opt(64, "steps per environment and update", "steps")
-    bptt_horizon: int = opt(
-        0, "steps of one agent in a training row; 0 takes num_steps with a memory, and 1 without", "steps"
-    )
-    update_epochs: int = opt(4, "passes over each rollout", "epochs")
-    num_minibatches: int = opt(8, "gradient steps per pass", "minibatches")
-    learning_rate: float = opt(5e-4, "step size of Adam at the start")
-    lr_schedule: str = opt("linear", "how the step size changes over the run", choices=SCHEDULES)
-    lr_end: float = opt(0.0, "step size at the end, as a share of the start")
-    lr_warmup: float = opt(0.0, "share of the run over which the step size first rises from 0", "share")
-    adam_eps: float = opt(1e-5, "epsilon of Adam")
-    max_grad_norm: float = opt(0.5, "norm the gradient is clipped to; 0 never clips")
-    grad_clip: str = opt(
+    name: AlgorithmName = opt(
+        "ppo", "algorithm: proximal policy optimisation, or Q-learning with replay (docs/q-learning.md)", flag="--algo",
+        metavar="NAME", shape="always",
+    )  # fmt: skip
+    num_steps: int = opt(64, "steps per environment and update", "steps", ge=1)
+    learning_rate: float = opt(5e-4, "initial learning rate of Adam", ge=0, flag="--lr")
+    lr_schedule: Schedule = opt("linear", "schedule of the learning rate")
+    lr_end: float = opt(0.0, "final learning rate, as a share of the initial one", ge=0)
+    lr_warmup: float = opt(0.0, "share of the run over which the learning rate first rises from 0", "share", ge=0, le=1)
+    adam_eps: float = opt(1e-5, "epsilon of Adam", gt=0)
+    max_grad_norm: float = opt(0.5, "norm at which gradients are clipped; 0 for no clipping", ge=0)
+    grad_clip: Literal["joint", "per_network", "elementwise"] = opt(
         "joint",
-        "what max_grad_norm limits: the norm of the whole gradient, that of policy and value each, or every element",
-        choices=("joint", "per_network", "elementwise"),
+        "what max_grad_norm limits: the global norm, the norms of policy and value separately, or each element",
     )
-    obs_norm: str = opt(
+    gamma: float = opt(0.99, "discount per step", ge=0, le=1)
+    schedule_rate: float = opt(0.1, "decay rate of logarithmic and exponential schedules", gt=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PpoConfig:
+    """Proximal policy optimisation."""
+
+    bptt_horizon: int = opt(
+        0, "steps per training sequence; 0 for num_steps with a recurrent network and 1 without", "steps", ge=0
+    )
+    update_epochs: int = opt(4, "passes over each rollout", "epochs", ge=1)
+    num_minibatches: int = opt(8, "gradient steps per pass", "minibatches", ge=1)
+    obs_norm: Literal["none", "network", "env"] = opt(
         "none",
-        "normalise observations by running statistics: not at all, where the network reads them, or in the "
-        "environment's step as it is taken (the first observation of an episode then stays raw)",
-        choices=("none", "network", "env"),
+        "normalise observations by running statistics: not at all, at the network's input, or in the environment's "
+        "step (which leaves the first observation of an episode raw)",
+        shape="if_not_default",
     )
-    obs_norm_update: str = opt(
+    obs_norm_update: Literal["after_sgd", "before_sgd"] = opt(
         "after_sgd",
-        "when statistics of the network take in a rollout; before_sgd makes the first importance ratios differ from 1",
-        choices=("after_sgd", "before_sgd"),
+        "when the network's statistics take in a rollout; before_sgd makes the first importance ratios differ from 1",
     )
-    obs_norm_ddof: int = opt(0, "subtracted from the number of observations that the variance divides by")
-    obs_norm_clip: float = opt(0.0, "size a normalised observation is clipped to; 0 never clips")
-    reward_scale: float = opt(1.0, "multiplies rewards for the learner; reported returns stay as they are")
-    gamma: float = opt(0.99, "discount per step")
-    gae_lambda: float = opt(0.95, "lambda of generalised advantage estimation")
-    advantage: str = opt(
+    obs_norm_ddof: int = opt(
+        0, "1 to divide the variance of observations by n - 1, 0 by n", ge=0, le=1, shape="if_not_default"
+    )
+    obs_norm_clip: float = opt(
+        0.0, "absolute value at which normalised observations are clipped; 0 for no clipping", ge=0,
+        shape="if_not_default",
+    )  # fmt: skip
+    reward_scale: float = opt(
+        1.0, "factor on the rewards that the learner sees; reported returns are not scaled", gt=0,
+        shape="if_not_default",
+    )  # fmt: skip
+    gae_lambda: float = opt(0.95, "lambda of generalised advantage estimation (GAE)", ge=0, le=1)
+    advantage: Literal["gae", "vtrace", "brax"] = opt(
         "gae",
-        "advantage of the policy loss: GAE, GAE anew per minibatch with V-trace-clipped importance ratios, or Brax's, "
+        "advantage estimator: GAE, GAE recomputed per minibatch with V-trace-clipped importance ratios, or Brax's, "
         "which lacks GAE's first lambda",
-        choices=("gae", "vtrace", "brax"),
     )
-    advantage_when: str = opt(
-        "rollout",
-        "when advantages and targets are computed: once per rollout, or per minibatch with the values of the moment",
-        choices=("rollout", "minibatch"),
+    advantage_when: Literal["rollout", "minibatch"] = opt(
+        "rollout", "when advantages and value targets are computed: once per rollout, or per minibatch with new values"
     )
-    gae_axis: str = opt(
-        "time",
-        "axis that advantages are summed along; batch sums over unrelated rows, a known bug, to reproduce it",
-        choices=("time", "batch"),
+    gae_axis: Literal["time", "batch"] = opt(
+        "time", "axis along which advantages are summed; batch reproduces a known bug: it sums unrelated sequences"
     )
-    episode_end: str = opt(
+    episode_end: Literal["bootstrap", "mask", "terminal", "timeout_reward", "leak"] = opt(
         "bootstrap",
-        "a step at which an episode is cut: bootstrap from its true last observation, leave the step out, take it for "
-        "a termination, add gamma V(s_t) to the reward of one, or let the sum run on into the next episode, a known "
-        "bug, to reproduce it",
-        choices=("bootstrap", "mask", "terminal", "timeout_reward", "leak"),
+        "at a truncated step: bootstrap from the last observation, leave the step out, treat it as terminal, add "
+        "gamma V(s_t) to its reward, or leak into the next episode (reproduces a known bug)",
     )
-    value_forward: str = opt(
-        "shift",
-        "values of next states: those of the next step, or all evaluated apart",
-        choices=("shift", "both"),
+    value_forward: Literal["shift", "both"] = opt(
+        "shift", "values of next states: shifted by one step, or computed in a second forward pass"
     )
-    vtrace_rho_clip: float = opt(1.0, "clip of the ratio that weighs each temporal-difference error of vtrace")
-    vtrace_c_clip: float = opt(1.0, "clip of the ratio that lets the trace of vtrace run on")
-    row_end: str = opt(
-        "bootstrap",
-        "last step of a training row: trained on with a bootstrap value, left out, or given advantage 0",
-        choices=("bootstrap", "mask", "zero"),
+    vtrace_rho_clip: float = opt(1.0, "clip of the importance ratio of each temporal-difference error in vtrace", gt=0)
+    vtrace_c_clip: float = opt(1.0, "clip of the importance ratio of the trace in vtrace", gt=0)
+    row_end: Literal["bootstrap", "mask", "zero"] = opt(
+        "bootstrap", "last step of a training sequence: bootstrapped, left out, or given advantage 0"
     )
     norm_adv: bool = opt(True, "normalise advantages per minibatch")
-    clip_eps: float = opt(0.2, "clip range of the importance ratio")
-    clip_schedule: str = opt("constant", "how clip_eps changes over the run", choices=SCHEDULES)
-    clip_end: float = opt(1.0, "clip_eps at the end, as a share of the start")
-    clip_vf_eps: float = opt(0.0, "clip range of the value, in value units; 0 never clips")
-    clip_vf_schedule: str = opt("constant", "how clip_vf_eps changes over the run", choices=SCHEDULES)
-    clip_vf_end: float = opt(1.0, "clip_vf_eps at the end, as a share of the start")
-    vf_coef: float = opt(0.5, "weight of the value loss")
-    vf_half: bool = opt(True, "the value loss is half the squared error; without, vf_coef weighs the whole of it")
-    ent_coef: float = opt(0.01, "weight of the entropy bonus")
-    entropy: str = opt(
+    clip_eps: float = opt(0.2, "clip range of the importance ratio", gt=0)
+    clip_schedule: Schedule = opt("constant", "schedule of clip_eps")
+    clip_end: float = opt(1.0, "final clip_eps, as a share of the initial one", ge=0)
+    clip_vf_eps: float = opt(0.0, "clip range of the value, in value units; 0 for no clipping", ge=0)
+    clip_vf_schedule: Schedule = opt("constant", "schedule of clip_vf_eps")
+    clip_vf_end: float = opt(1.0, "final clip_vf_eps, as a share of the initial one", ge=0)
+    vf_coef: float = opt(0.5, "weight of the value loss", ge=0)
+    vf_half: bool = opt(True, "use half the squared error as the value loss, not all of it")
+    ent_coef: float = opt(0.01, "weight of the entropy bonus", ge=0)
+    entropy: Literal["gaussian", "tanh_sample", "tanh_quadrature"] = opt(
         "tanh_sample",
-        "entropy of continuous actions: before the squash, after it from one sample, or after it by quadrature",
-        choices=("gaussian", "tanh_sample", "tanh_quadrature"),
+        "entropy of continuous actions: before the tanh, after it from one sample, or after it by quadrature",
     )
-    ent_schedule: str = opt("constant", "how ent_coef changes over the run", choices=SCHEDULES)
-    ent_end: float = opt(1.0, "ent_coef at the end, as a share of the start")
-    schedule_rate: float = opt(0.1, "decay rate of logarithmic and exponential schedules")
-    prio_alpha: float = opt(0.0, "how strongly large advantages draw a row into minibatches; 0 shuffles all alike")
-    prio_beta0: float = opt(0.6, "share of that bias corrected by importance weights at the start")
-    prio_weights: str = opt(
+    ent_schedule: Schedule = opt("constant", "schedule of ent_coef")
+    ent_end: float = opt(1.0, "final ent_coef, as a share of the initial one", ge=0)
+    prio_alpha: float = opt(
+        0.0, "exponent of the advantage in the priority of a sequence; 0 for uniform shuffling", ge=0, le=1
+    )
+    prio_beta0: float = opt(0.6, "initial exponent of the importance weights that correct for priorities", ge=0, le=1)
+    prio_probs: Literal["draw", "inclusion"] = opt(
+        "draw",
+        "probability in the importance weights: of a draw with replacement, as in the published equations, or of "
+        "inclusion in the minibatch, which is unbiased since minibatches are drawn without replacement",
+    )
+    prio_weights: Literal["max", "mean", "clip", "raw"] = opt(
         "max",
-        "importance weights divided by the largest of the minibatch, clipped, or as they are",
-        choices=("max", "clip", "raw"),
+        "importance weights: divided by the largest of the minibatch, divided by their mean, clipped, or as they are; "
+        "with max, the size of a gradient step depends on num_minibatches",
     )
-    prio_weight_clip: float = opt(10.0, "highest importance weight where prio_weights = clip")
-    value_target: str = opt(
-        "symlog", "what the value head predicts", choices=("identity", "symlog", "return_norm", "two_hot")
+    prio_weight_clip: float = opt(10.0, "highest importance weight if prio_weights = clip", gt=0)
+    value_target: Literal["identity", "symlog", "return_norm", "two_hot"] = opt(
+        "symlog", "transformation of the returns that the value head predicts", shape="always"
     )
-    auto_scale: bool = opt(False, "fit minibatches, epochs and step size to a large batch, and print what changed")
+    auto_scale: bool = opt(
+        False, "fit minibatches, epochs and learning rate to a large batch, and show what changed", flag="--auto-scale"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DqnConfig:
-    """Deep Q-learning; gamma, step size, gradient clip and steps per update are those of `[algo]`."""
+    """Deep Q-learning; gamma, learning rate, gradient clipping and steps per update are in `[algo]`."""
 
-    batch_size: int = opt(64, "transitions per gradient step", "transitions")
-    gradient_steps: int = opt(4, "gradient steps per update", "gradient steps")
-    learn_starts: int = opt(4096, "transitions in the buffer before the first gradient step", "transitions")
-    n_step: int = opt(1, "steps of reward before the target bootstraps, not corrected for exploration", "steps")
-    double: bool = opt(True, "the network in training chooses the action whose target value counts")
-    dueling: bool = opt(False, "state value and advantages as two streams of the network")
-    loss: str = opt("huber", "loss of a TD error", choices=("huber", "squared"))
-    target_tau: float = opt(1.0, "share of the network that a write to the target network takes over", "share")
-    target_every: int = opt(250, "gradient steps between two writes to the target network", "gradient steps")
-    epsilon_start: float = opt(1.0, "probability of a random action at the start", "probability")
-    epsilon_end: float = opt(0.05, "probability of a random action at the end", "probability")
-    epsilon_fraction: float = opt(
-        0.5, "share of the run over which that probability falls, in a straight line", "share"
+    batch_size: int = opt(64, "transitions per gradient step", "transitions", ge=1)
+    gradient_steps: int = opt(4, "gradient steps per update", "gradient steps", ge=1)
+    learn_starts: int = opt(4096, "transitions in the buffer before the first gradient step", "transitions", ge=1)
+    n_step: int = opt(1, "steps of reward before the target bootstraps, without off-policy correction", "steps", ge=1)
+    double: bool = opt(True, "choose the bootstrap action with the online network (double Q-learning)")
+    dueling: bool = opt(False, "compute state value and advantages in two streams (dueling network)", shape="always")
+    loss: Literal["huber", "squared"] = opt("huber", "loss of a TD error")
+    target_tau: float = opt(
+        1.0, "share of the online network in each update of the target network", "share", gt=0, le=1
     )
+    target_every: int = opt(250, "gradient steps between two updates of the target network", "gradient steps", ge=1)
+    epsilon_start: float = opt(1.0, "initial probability of a random action", "probability", ge=0, le=1)
+    epsilon_end: float = opt(0.05, "final probability of a random action", "probability", ge=0, le=1)
+    epsilon_fraction: float = opt(0.5, "share of the run over which epsilon falls linearly", "share", ge=0, le=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayConfig:
-    """The buffer that Q-learning learns from, and what draws a transition from it."""
+    """The replay buffer of Q-learning and its sampling."""
 
-    capacity: int = opt(65_536, "transitions kept, per seed; a multiple of env.num_envs", "transitions")
-    mixing: str = opt(
+    capacity: int = opt(
+        65_536, "transitions kept, per seed; a multiple of env.num_envs", "transitions", ge=1, le=2**30, shape="always"
+    )
+    mixing: Literal["uniform", "td", "additive", "multiplicative"] = opt(
         "td",
-        "what draws a transition: nothing (uniform), its TD error, or that and its consequence, mixed or multiplied",
-        choices=("uniform", "td", "additive", "multiplicative"),
+        "sampling of transitions: uniform, by TD error, or by TD error and consequence, added or multiplied",
+        shape="always",
     )
-    mu: float = opt(0.5, "share of draws by consequence where mixing = additive", "share")
-    alpha_td: float = opt(0.6, "exponent of the TD error; 0 makes all transitions alike")
-    alpha_c: float = opt(0.6, "exponent of the consequence score, where mixing uses it")
+    mu: float = opt(0.5, "share of transitions sampled by consequence if mixing = additive", "share", ge=0, le=1)
+    alpha_td: float = opt(0.6, "exponent of the TD error; 0 for uniform sampling", ge=0)
+    alpha_c: float = opt(0.6, "exponent of the consequence score, if mixing uses it", ge=0)
     target_ess: float = opt(
-        0.0,
-        "effective sample size, as a share of the buffer, that both exponents are scaled to; 0 leaves them",
-        "share",
+        0.0, "effective sample size, as a share of the buffer, that both exponents are fitted to; 0 for no fitting",
+        "share", ge=0, le=1,
+    )  # fmt: skip
+    is_beta: float = opt(0.4, "initial exponent of the importance weights", ge=0, le=1)
+    is_beta_end: float = opt(1.0, "final exponent of the importance weights, reached linearly", ge=0, le=1)
+    is_norm: Literal["max", "bound", "raw"] = opt(
+        "max", "importance weights: divided by the largest of the batch, by the largest possible, or as they are"
     )
-    is_beta: float = opt(0.4, "exponent of the importance weights at the start")
-    is_beta_end: float = opt(1.0, "exponent of the importance weights at the end; linear in between")
-    is_norm: str = opt(
-        "max",
-        "importance weights divided by the largest of the batch, by the largest that is possible, or as they are",
-        choices=("max", "bound", "raw"),
-    )
-    survey_every: int = opt(
-        128, "updates between two looks at the whole buffer, for its metrics and target_ess", "updates"
-    )
-    save: bool = opt(False, "write the buffer that a run ends with to a file in its reports, for hmx score-buffer")
+    survey_every: int = opt(128, "updates between two surveys of the whole buffer, for its metrics", "updates", ge=1)
+    save: bool = opt(
+        False, "save the final replay buffer in the reports folder, for hmx score-buffer", flag="--save-buffer",
+        panel=RUN_PANEL,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
-    """Consequence: how much the action taken mattered in stored positions."""
+    """Consequence scores: how much the action taken mattered in stored positions."""
 
-    every: int = opt(0, "updates between two scoring passes; 0 never scores", "updates")
-    kind: str = opt(
-        "rollouts", "what a score compares: returns of playing on, or action values", choices=("rollouts", "qgap")
+    every: int = opt(0, "updates between two scoring passes; 0 for none", "updates", ge=0)
+    kind: Literal["rollouts", "qgap"] = opt("rollouts", "what a score compares: returns of rollouts, or action values")
+    transitions: int = opt(128, "transitions scored per pass, if coverage is 0", "transitions", ge=1)
+    coverage: float = opt(0.0, "scores per transition over its life; sets the size of a pass, unless 0", ge=0)
+    selection: Selection = opt(
+        "stale", "which transitions are scored: unscored and then oldest scores first, random ones, or those replayed"
     )
-    transitions: int = opt(128, "transitions scored per pass, where coverage is 0", "transitions")
-    coverage: float = opt(0.0, "scores per transition over its life that a pass is sized for; 0 takes transitions")
-    selection: str = opt(
-        "stale",
-        "which are scored: those without score and then the oldest scores, any, or those that replay draws",
-        choices=("stale", "uniform", "replay"),
+    actions: ScoredActions = opt(
+        "all", "alternatives to the action taken: all legal (joint) actions, those of one agent, random or likely ones"
     )
-    actions: str = opt(
-        "all",
-        "what the action taken is compared with: all legal (joint) actions, those of one agent, random or likely ones",
-        choices=("all", "single", "sampled", "topk"),
-    )
-    num_actions: int = opt(8, "how many, for sampled and topk", "actions")
-    rollouts: int = opt(4, "continuations per action", "rollouts")
-    horizon: int = opt(20, "steps of each, the compared action included", "steps")
-    continuation: str = opt(
-        "greedy", "how play goes on after the compared action", choices=("greedy", "softmax", "epsilon")
-    )
-    parameter: float = opt(0.1, "temperature of softmax, or probability of a random action of epsilon")
-    metric: str = opt(
+    num_actions: int = opt(8, "number of alternatives for sampled and topk", "actions", ge=1)
+    rollouts: int = opt(4, "rollouts per action", "rollouts", ge=1)
+    horizon: int = opt(20, "steps per rollout, including the compared action", "steps", ge=1)
+    continuation: ContinuationKind = opt("greedy", "policy after the compared action")
+    parameter: float = opt(0.1, "temperature of softmax, or probability of a random action of epsilon", ge=0)
+    metric: Metric = opt(
         "w1",
-        "distance of two sets of returns: Wasserstein-1, of the means, total variation or Jensen-Shannon",
-        choices=("w1", "dmean", "tv", "js", "tv_bins", "js_bins"),
+        "distance between two sets of returns: Wasserstein-1, difference of means, total variation or Jensen-Shannon",
     )
-    aggregate: str = opt(
-        "mean", "over the alternatives: mean, largest, or weighted by the policy", choices=("mean", "max", "policy")
-    )
-    bootstrap: bool = opt(True, "rollouts that are cut go on in value")
-    crn: bool = opt(True, "all actions of a position meet the same random numbers")
-    chunk: int = opt(64, "positions scored side by side", "positions")
+    aggregate: Aggregate = opt("mean", "aggregate over the alternatives: mean, maximum, or mean weighted by the policy")
+    bootstrap: bool = opt(True, "bootstrap truncated rollouts from the value function")
+    crn: bool = opt(True, "use common random numbers for all actions of a position")
+    chunk: int = opt(64, "positions scored in parallel", "positions", ge=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """A whole run."""
 
-    run: RunConfig = dataclasses.field(default_factory=RunConfig)
-    env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
-    reward: RewardWeights = dataclasses.field(default_factory=RewardWeights)
-    net: NetConfig = dataclasses.field(default_factory=NetConfig)
-    algo: AlgoConfig = dataclasses.field(default_factory=AlgoConfig)
-    dqn: DqnConfig = dataclasses.field(default_factory=DqnConfig)
-    replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
-    score: ScoreConfig = dataclasses.field(default_factory=ScoreConfig)
+    run: RunConfig = section(RunConfig)
+    env: EnvConfig = section(EnvConfig)
+    reward: RewardWeights = section(RewardWeights, envs=HACKMATRIX)
+    net: NetConfig = section(NetConfig)
+    algo: AlgoConfig = section(AlgoConfig)
+    ppo: PpoConfig = section(PpoConfig, applies=PPO)
+    dqn: DqnConfig = section(DqnConfig, applies=DQN)
+    replay: ReplayConfig = section(ReplayConfig, applies=DQN)
+    score: ScoreConfig = section(ScoreConfig, applies=DQN)
 
 
 REWARD_TERMS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RewardWeights))
-
-ENV_IDS: tuple[str, ...] = (
-    "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
-    "pendulum", "cartpole", "cartpole-discrete",
-)  # fmt: skip

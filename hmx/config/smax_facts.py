@@ -1,12 +1,12 @@
-"""The scenarios of SMAX and the sizes that follow from them, known without JaxMARL (and so without JAX)."""
+"""The scenarios of SMAX and their sizes, known without importing JaxMARL (and so JAX)."""
 
 from __future__ import annotations
 
 from hmx.config.names import nearest
-from hmx.config.problem import Problem
+from hmx.config.problem import Problem, fix
 
 PREFIX = "smax/"
-"""What an id begins with; the rest is a scenario."""
+"""The start of an id; the rest is a scenario."""
 
 SCENARIOS: dict[str, tuple[int, int]] = {
     "3m": (3, 3),
@@ -24,10 +24,10 @@ SCENARIOS: dict[str, tuple[int, int]] = {
     "smacv2_10_units": (10, 10),
     "smacv2_20_units": (20, 20),
 }
-"""Allies and enemies in each of JaxMARL 0.2; a test holds them, and the sizes, against JaxMARL itself."""
+"""Allies and enemies of each scenario in JaxMARL 0.2; a test compares them, and the sizes, with JaxMARL."""
 
 LIMIT = 100
-"""Steps after which a battle is cut: a part of the published task."""
+"""Steps after which a battle is truncated, as published."""
 
 _OTHER_UNIT, _OWN_UNIT = 13, 10  # numbers that a unit sees of another, and of itself
 _ACTIONS = 5  # four directions and standing still; one more for each enemy that may be attacked
@@ -37,26 +37,26 @@ _ENEMY_BYTES = 12  # where an enemy is headed, and whom it attacked last
 
 
 def scenario(env_id: str) -> tuple[int, int] | None:
-    """Allies and enemies of `smax/NAME`; None for any other id, and for a scenario that there is not."""
+    """Return allies and enemies of `smax/NAME`; None for any other id and for an unknown scenario."""
     return SCENARIOS.get(env_id.removeprefix(PREFIX)) if env_id.startswith(PREFIX) else None
 
 
 def sizes(allies: int, enemies: int) -> tuple[int, int, int]:
-    """Numbers in one ally's observation (float32), its actions, and bytes of the state of one battle."""
+    """Return the size of an ally's observation (float32), its number of actions, and the bytes of a battle's state."""
     observation = _OTHER_UNIT * (allies - 1 + enemies) + _OWN_UNIT
     state = _UNIT_BYTES * (allies + enemies) + _ENEMY_BYTES * enemies + _BATTLE_BYTES
     return observation, _ACTIONS + enemies, state
 
 
 def world_size(allies: int, enemies: int) -> int:
-    """Numbers in the state of the whole battle: of each unit what it sees of itself, its team and its type."""
+    """Return the size of the state of a battle: for each unit its own observation, its team and its type."""
     return (_OWN_UNIT + 2) * (allies + enemies)
 
 
 def unknown(env_id: str) -> Problem | None:
-    """The problem of an id `smax/NAME` whose scenario there is not; None for every other id."""
+    """Return the problem with an id `smax/NAME` whose scenario is unknown; None for every other id."""
     if not env_id.startswith(PREFIX) or scenario(env_id):
         return None
     near = nearest(env_id.removeprefix(PREFIX), SCENARIOS)
-    words = f"no such scenario; those of SMAX are {', '.join(SCENARIOS)}"
-    return Problem("unknown_env", ("env.id",), words, f"env.id={PREFIX}{near or '3m'}")
+    words = f"no such scenario; SMAX has {', '.join(SCENARIOS)}"
+    return Problem("unknown_env", ("env.id",), words, fix("env.id", f"{PREFIX}{near or '3m'}"))

@@ -1,4 +1,4 @@
-"""Reading a text file that somebody else may have written, and quoting what is in it."""
+"""Read text files that may be malformed, and quote their content safely."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import os
 from pathlib import Path
 
 MAX_BYTES = 1 << 20
-"""More than any configuration or scenario can have; a device such as /dev/zero never ends."""
+"""More than any configuration or scenario has; a device such as /dev/zero never ends."""
 
 _MAX_SHOWN = 80
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
-    """The text of a file of at most `limit` bytes in UTF-8, with or without a byte order mark.
-
-    A pipe will do too: a shell gives one for `<(command)`.
+    """Read a file or pipe of at most `limit` bytes in UTF-8, with or without a byte order mark.
 
     Raises:
-        OSError: it is not there, cannot be read, or is longer.
+        OSError: it does not exist, cannot be read, or is longer.
         UnicodeDecodeError: it is not UTF-8.
     """
     data = b""
@@ -31,15 +29,15 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
 
 
 def quoted(text: str, longest: int = _MAX_SHOWN) -> str:
-    """Text from a file as part of a message: on one line, without control characters, and cut if it is long."""
+    """Quote text in a message: on one line, without control characters, and shortened if it is long."""
     shown = printable(text[: longest + 1], "")
     return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
-    """Text that does nothing to a terminal: what is not printable is written as in Python, but for `kept`.
+    """Escape what is not printable as in Python, except for `kept`, so that text cannot control a terminal.
 
-    Colour codes, bells, text that runs from right to left and halves of surrogate pairs are all escaped.
+    Colour codes, bells, right-to-left marks and lone surrogates are all escaped.
     """
     if text.isprintable():
         return text

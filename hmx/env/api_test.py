@@ -81,17 +81,18 @@ def _walk(env: Env, reset: Any, step: Any, seed: int, num_envs: int, num_steps: 
     return Walk(first, action_t, timestep_tp1, state)
 
 
-def _any_action(env: Env, timestep: Timestep, chooser: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Legal actions at random; continuous ones now and then beyond their limits."""
+def _any_action(env: Env, timestep: Timestep, chooser: np.random.Generator) -> np.ndarray[Any, np.dtype[Any]]:
+    """Draw legal actions; continuous ones sometimes beyond their limits."""
     legal = timestep.legal
     if env.spec.action_dim:
         return chooser.uniform(-1.5, 1.5, (*legal.shape[:-1], env.spec.action_dim)).astype(np.float32)
-    action: np.ndarray[Any, Any] = np.where(legal, chooser.random(legal.shape), -1.0).argmax(-1).astype(np.int32)
+    draw = np.where(legal, chooser.random(legal.shape), -1.0)
+    action: np.ndarray[Any, np.dtype[Any]] = draw.argmax(-1).astype(np.int32)
     return action
 
 
 @partial(jax.jit, static_argnums=2)
-def _keys(seed: int, stream: int, num_envs: int) -> Key:
+def _keys(seed: Array, stream: Array, num_envs: int) -> Key:
     return jax.random.split(jax.random.fold_in(jax.random.key(seed), stream), num_envs)
 
 
@@ -127,7 +128,10 @@ def _check_values(env: Env, walk: Walk) -> None:
     for timestep in (first, steps):
         continuous = bool(env.spec.action_dim)
         _expect(continuous or bool(timestep.legal.any(-1).all()), "somewhere no action is legal")
-        _expect(continuous or bool(timestep.final_legal.any(-1).all()), "where an episode was cut no action is legal")
+        _expect(
+            continuous or bool(timestep.final_legal.any(-1).all()),
+            "no legal action in a truncated state",
+        )
         _expect(not bool((timestep.terminated & timestep.truncated).any()), "terminated and truncated at once")
         total = sum(np.asarray(term, np.float64) for term in timestep.terms.values())
         reward = np.asarray(timestep.reward, np.float64).sum(-1)
@@ -146,9 +150,9 @@ def _check_episodes(env: Env, walk: Walk) -> None:
     steps = walk.timestep_tp1
     done = np.asarray(steps.terminated | steps.truncated)
     same = np.asarray((steps.obs == steps.final_obs).reshape(*done.shape, -1).all(-1))
-    _expect(bool(same[~done].all()), "final_obs differs from obs although the episode goes on")
+    _expect(bool(same[~done].all()), "final_obs differs from obs although the episode continues")
     allowed = np.asarray((steps.legal == steps.final_legal).reshape(*done.shape, -1).all(-1))
-    _expect(bool(allowed[~np.asarray(steps.truncated)].all()), "final_legal differs from legal without a cut")
+    _expect(bool(allowed[~np.asarray(steps.truncated)].all()), "final_legal differs from legal without a truncation")
     length = np.zeros(done.shape[1], int)
     for t, truncated in enumerate(np.asarray(steps.truncated)):
         length += 1

@@ -50,7 +50,7 @@ class BatchState(NamedTuple):
 
 
 def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
-    """The environment that plays `game` in a batch.
+    """Build the environment that plays `game` in a batch.
 
     An episode is truncated after `spec.max_steps` steps (0: never) unless it terminates with that very step.
     """

@@ -28,12 +28,12 @@ class OldNumpy:
 
     @staticmethod
     def clip(array: Array, a_min: Any = None, a_max: Any = None) -> Array:
-        """`jax.numpy.clip`."""
+        """Call `jax.numpy.clip`."""
         return jnp.clip(array, a_min, a_max)
 
 
 def make_brax(env_id: str, max_steps: int) -> Env:
-    """The environment `brax/NAME` on the physics that is its default in Brax, or on that of `brax/NAME@BACKEND`.
+    """Build `brax/NAME` on the default physics of Brax, or `brax/NAME@BACKEND` on another one.
 
     Two things in the wheel of Brax 0.14.2 are older than JAX 0.10. The drag of fluids, in swimmer alone, names the
     bounds of `clip` as it no longer does; see `OldNumpy`. The trainers call `jax.device_put_replicated`, which is

@@ -28,7 +28,7 @@ class Cart(NamedTuple):
 
 
 def make_cartpole(max_steps: int, discrete: bool) -> Env:
-    """The cart-pole of Barto, Sutton & Anderson (1983, IEEE Trans. SMC 13).
+    """Build the cart-pole of Barto, Sutton & Anderson (1983, IEEE Trans. SMC 13).
 
     Constants, starts, Euler step and limits are those of Gym's CartPole-v1. There the force is 10 N to the left
     (action 0) or to the right (1), and so it is here with `discrete`; otherwise it is the action, in [-1, 1], times
@@ -61,17 +61,17 @@ def make_cartpole(max_steps: int, discrete: bool) -> Env:
 
 
 def move_by_force(cart: Cart, action: Array, key: Key) -> tuple[Cart, dict[str, Array], Array]:
-    """One step; `action [1]` in units of 10 N."""
+    """Move one step; `action [1]` is a force in units of 10 N."""
     return _pushed(cart, MAX_FORCE * jnp.clip(action[0], -1.0, 1.0))
 
 
 def move_left_or_right(cart: Cart, action: Array, key: Key) -> tuple[Cart, dict[str, Array], Array]:
-    """One step; `action` 0 pushes with 10 N to the left, 1 to the right."""
+    """Move one step; `action` 0 pushes with 10 N to the left, 1 to the right."""
     return _pushed(cart, jnp.where(action == 1, MAX_FORCE, -MAX_FORCE))
 
 
 def _pushed(cart: Cart, force: Array) -> tuple[Cart, dict[str, Array], Array]:
-    """One Euler step of 0.02 s under a force in newtons."""
+    """Apply a force in newtons for one Euler step of 0.02 s."""
     sine, cosine = jnp.sin(cart.angle), jnp.cos(cart.angle)
     mass = CART + POLE
     push = (force + POLE * HALF_LENGTH * jnp.square(cart.spin) * sine) / mass

@@ -1,4 +1,4 @@
-"""A corridor: walk right to the end; now and then the floor slips."""
+"""A corridor: walk right to the end; sometimes a step slips."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP_COST = -0.01
 
 
 def make_corridor(max_steps: int, slip: float) -> Env:
-    """Eight cells in a row; start at the left end, the right end pays 1 and ends the episode.
+    """Build a row of eight cells: start at the left end; the right end pays 1 and ends the episode.
 
     The observation is the cell, one-hot. At the left wall only `right` is legal. Every step costs 0.01.
 

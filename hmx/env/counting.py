@@ -14,7 +14,7 @@ NUM_ACTIONS = 4
 
 
 def make_counting(max_steps: int, length: int = 0, reward: Callable[[Array], Array] = lambda step: step) -> Env:
-    """The observation is the number of steps taken so far in the episode, and so is what the next one pays.
+    """Build an environment whose observation is the number of steps so far, which is also the next reward.
 
     In step n the actions n mod 4 and (n + 1) mod 4 are legal. So a stored transition proves by itself that
     observation, mask, action and reward are of the same step.

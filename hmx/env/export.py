@@ -18,7 +18,7 @@ ILLEGAL = ("as_is", "next_legal")
 
 
 def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings: dict[str, Any]) -> Env:
-    """A single-agent environment whose observations are float32.
+    """Build a single-agent environment with float32 observations.
 
     Args:
         env_id: of the environment; HackMatrix shows its 1,545 floats, unless `obs` is given.
@@ -43,12 +43,12 @@ def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings:
 
 
 def chosen(env: Env, illegal: str, action: Array, legal: Array) -> Array:
-    """The actions `[E, ...]` that are taken where `legal [E, num_actions]` are.
+    """Return legal actions `[E, ...]`, given `legal [E, num_actions]`.
 
     Args:
         env: what they are taken in.
         illegal: "as_is" leaves the rest to the environment. "next_legal" takes, for an illegal action, the next legal
-            one, counting up and beginning anew after the last.
+            one, counting up and wrapping around after the last.
         action: as they were given.
         legal: in the present states.
     """
@@ -61,5 +61,5 @@ def chosen(env: Env, illegal: str, action: Array, legal: Array) -> Array:
 
 
 def missing(error: ModuleNotFoundError) -> HmxError:
-    """What a user is told who lacks the library that an environment is to be exported to."""
+    """Return the error for a missing library of another framework."""
     return HmxError(f"exporting environments needs a package that is not installed: {error.name}", install("gymnax"))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import jax
@@ -14,15 +17,19 @@ from hmx.errors import HmxError
 
 _T = TypeVar("_T")
 
+_CLONE = Path(__file__).parents[2]
+
 
 def install(extra: str) -> str:
-    """The command that brings an extra."""
-    return f"pip install 'hmx[{extra}]'"
+    """Return the command that installs an extra: hmx is on no package index, so it is installed from a clone."""
+    if (_CLONE / "pyproject.toml").is_file():
+        return shlex.join([sys.executable, "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])
+    return f"in a clone of hmx: pip install '.[{extra}]'"
 
 
 @contextlib.contextmanager
 def needed(extra: str) -> Iterator[None]:
-    """For the import of what an extra brings.
+    """Raise an error with the command to install an extra if an import inside fails.
 
     Raises:
         HmxError: a package is not installed; the hint installs it.
@@ -34,12 +41,12 @@ def needed(extra: str) -> Iterator[None]:
 
 
 def near_or_known(name: str, known: Sequence[str], prefix: str) -> str:
-    """The hint for a name that there is not: near ones as ids, or else all."""
+    """Return the hint for an unknown name: similar ids, or all of them."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     return f"near: {', '.join(prefix + other for other in near)}" if near else f"known: {', '.join(known)}"
 
 
 def settled(state: _T) -> _T:
-    """A state in types that no step changes: some libraries start fields as Python numbers, which would."""
+    """Return a state with the dtypes that steps return: some libraries start fields as Python numbers."""
     fixed: _T = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
     return fixed

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.env.autoreset import Game, batched
+from hmx.env.autoreset import BatchState, Game, batched
 from hmx.env.protocol import Env, EnvSpec
 from hmx.types import Array, Key
 
@@ -24,8 +26,14 @@ LAKE = (
 ACTIONS = ("left", "down", "right", "up")
 
 
+def _describe(state: BatchState) -> dict[str, Any]:
+    """Return the map with the place of the only agent in the batch."""
+    row, col = divmod(int(state.core[0]), SIDE)
+    return {"map": [line[:col] + "@" + line[col + 1 :] if i == row else line for i, line in enumerate(LAKE)]}
+
+
 def make_frozenlake(max_steps: int, slippery: bool) -> Env:
-    """The standard 8x8 map (Farama Gymnasium, FrozenLake-v1); the observation is the cell, one-hot of 64.
+    """Build the standard 8x8 map (Farama Gymnasium, FrozenLake-v1); the observation is the cell, one-hot of 64.
 
     Reaching the goal pays 1; the goal and the holes end the episode. On slippery ice the move goes as intended
     or to either side of that, each with probability 1/3. Steps into the border stay where they are.
@@ -44,6 +52,7 @@ def make_frozenlake(max_steps: int, slippery: bool) -> Env:
         reward_terms=("goal",),
         action_groups=tuple((name, i, i + 1) for i, name in enumerate(ACTIONS)),
         action_names=ACTIONS,
+        describe=_describe,
     )
     # NumPy: the tables are constants of the compiled program, not arrays on a device
     letters = np.array([list(row) for row in LAKE]).reshape(-1)

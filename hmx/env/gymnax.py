@@ -29,10 +29,10 @@ class Guest(NamedTuple):
 
 
 def make_gymnax(env_id: str, max_steps: int) -> Env:
-    """The environment `gymnax/NAME`, with gymnax's default parameters.
+    """Build `gymnax/NAME` with gymnax's default parameters.
 
     Observations are flattened to float32 `[F]`. Discrete actions are those of gymnax; of a box, [-1, 1] is scaled to
-    its limits. Episodes are cut and begun anew by `hmx.env.autoreset`, so the last observation of each is kept.
+    its limits. `hmx.env.autoreset` truncates and resets episodes, and keeps the final observation of each.
 
     Args:
         env_id: such as `gymnax/CartPole-v1`.
@@ -78,7 +78,7 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
 def _made(name: str) -> tuple[Any, Any]:
     with needed("gymnax"):
         import gymnax
-    # since 1.0 an environment says apart whether an episode terminated and whether it was cut
+    # since 1.0 environments distinguish termination and truncation
     if not hasattr(gymnax.environments.environment.Environment, "is_truncated"):
         raise HmxError("the gymnax that is installed is older than 1.0", install("gymnax"))
     known = list(gymnax.registered_envs)
@@ -86,19 +86,19 @@ def _made(name: str) -> tuple[Any, Any]:
         raise HmxError(f"gymnax has no environment {quoted(name)}", near_or_known(name, known, PREFIX))
     try:
         made: tuple[Any, Any] = gymnax.make(name)
-    except OSError as error:  # MNISTBandit downloads its pictures
+    except OSError as error:  # MNISTBandit downloads its images
         words = f"{PREFIX}{name} cannot be built: {quoted(str(error))}"
         raise HmxError(words, "it needs the network the first time", ExitCode.ARTEFACT) from error
     return made
 
 
 def _settled(state: Any, obs: Any) -> Guest:
-    """State and observation in types that no step changes."""
+    """Return state and observation with the dtypes that steps return."""
     return Guest(settled(state), jnp.asarray(obs, jnp.float32).reshape(-1))
 
 
 def _actions(env_id: str, space: Any) -> tuple[int, int, Callable[[Array], Array]]:
-    """Number of discrete actions, dimension of a continuous one, and how gymnax takes an action of ours."""
+    """Return the number of discrete actions, the dimension of a continuous one, and a conversion to gymnax."""
     if hasattr(space, "n"):
         return int(space.n), 0, lambda action: action
     if not (hasattr(space, "low") and hasattr(space, "high")):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.env.observation import FLAT_SIZE, WORDS, cells_view, decode, packed, stage_of
@@ -15,8 +16,9 @@ from hmx.env.rewards import reward_terms
 from hmx.game import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
 from hmx.game.generate import populate
 from hmx.game.mask import legal_actions, legal_word
-from hmx.game.play import Played, advance, fresh, legal_word_of, random_words
+from hmx.game.play import TurnResult, advance, fresh, legal_word_of, random_words
 from hmx.game.roster import maybe
+from hmx.game.scenario import to_dict
 from hmx.game.state import where
 from hmx.game.tables import FIRST_PROGRAM, SIPHON
 from hmx.types import Array, Key, Timestep
@@ -34,7 +36,7 @@ class HackMatrixState(NamedTuple):
 
 
 def spec(cfg: EnvConfig) -> EnvSpec:
-    """The static facts of HackMatrix under a configuration."""
+    """Return the static facts of HackMatrix under a configuration."""
     is_packed = cfg.obs == "packed"
     return EnvSpec(
         id="hackmatrix",
@@ -50,11 +52,17 @@ def spec(cfg: EnvConfig) -> EnvSpec:
         decode=decode if is_packed else None,
         cells=cells_view if is_packed else None,
         level=stage_of,
+        describe=_describe,
     )
 
 
+def _describe(state: HackMatrixState) -> dict[str, Any]:
+    """Return the position of the only game in the batch, as a scenario file has it."""
+    return {"position": to_dict(jax.tree.map(lambda leaf: np.asarray(leaf)[..., 0], state.game))}
+
+
 def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
-    """HackMatrix with the rules and the observation of `cfg` and the reward of `weights`."""
+    """Build HackMatrix with the rules and the observation of `cfg` and the reward of `weights`."""
     rules = Rules(undo_depth=cfg.undo_depth, loopholes=cfg.loopholes)
     facts = spec(cfg)
 
@@ -134,10 +142,10 @@ def _step(
     return HackMatrixState(game, jnp.where(done, 0, steps), legal), timestep
 
 
-def _finish_truncated(played: Played, truncated: Array, words: Array, rules: Rules) -> tuple[State, Array]:
-    """The states that ended episodes are shown in.
+def _finish_truncated(played: TurnResult, truncated: Array, words: Array, rules: Rules) -> tuple[State, Array]:
+    """Return the states that final observations are taken from.
 
-    An episode cut at the very step that completed a stage ends on the new stage's board, so that one is generated.
+    An episode truncated at the step that completed a stage ends on the new stage, whose board is generated here.
     """
     cut = truncated & played.entered
 

@@ -1,4 +1,4 @@
-"""What a player of HackMatrix sees (rules, section 6), packed in words, and its float view.
+"""The observation of HackMatrix (rules, section 6): packed words and their float view.
 
 A packed observation is 67 uint32 words: two for each of 29 bit planes of the board, then nine numbers of the player.
 It is 23 times smaller than the 1,545 floats it stands for, which is what a rollout stores and a network decodes.
@@ -52,7 +52,7 @@ WORDS = 2 * int(V.PLANES) + len(PLAYER_WORDS)
 
 
 def _scatter(planes: Array, wanted: list[Array], visible: Array) -> tuple[Board, list[Board]]:
-    """Boards of slot properties: for each cell those of the first slot on it.
+    """Return boards of slot properties: for each cell those of the first slot on it.
 
     Args:
         planes: a roster, uint32 [P, B].
@@ -80,7 +80,7 @@ def _scatter(planes: Array, wanted: list[Array], visible: Array) -> tuple[Board,
 
 
 def visible_enemies(state: State) -> Array:
-    """Slots of enemies that show: all but cryptogs outside the player's row and column, unless SHOW is on."""
+    """Return slots of visible enemies: all but cryptogs outside the player's row and column, unless SHOW is on."""
     row, col = bits.row_of(state.pos), bits.col_of(state.pos)
     lined_up = roster.matches(state.enemies, E.ROW, 3, row) | roster.matches(state.enemies, E.COL, 3, col)
     hidden = roster.is_type(state.enemies, CRYPTOG) & ~lined_up & ~roster.mask(state.show)
@@ -95,7 +95,7 @@ def _timers(planes: Array) -> list[Array]:
 
 
 def packed(state: State) -> Array:
-    """The observation as words, uint32 [WORDS, E]."""
+    """Return the observation as words, uint32 [WORDS, E]."""
     e, cells = state.enemies, state.cells
     properties = [e[E.TYPE], e[E.TYPE + 1], e[E.HP], e[E.HP + 1], e[E.STUNNED], e[E.SIPHON]]
     shown, enemy = _scatter(e, properties, visible_enemies(state))
@@ -150,7 +150,7 @@ def _player(words: Array) -> Array:
 
 
 def stage_of(obs: Array) -> Array:
-    """The stage that an observation shows, int32 [...]: packed words, or the 1,545 floats made of them."""
+    """Return the stage in an observation, int32 [...]: packed words, or the 1,545 floats made of them."""
     if obs.dtype == jnp.uint32:
         return obs[..., 2 * int(V.PLANES) + PLAYER_WORDS.index("stage")].astype(jnp.int32)
     return 1 + jnp.round(7 * obs[..., 5]).astype(jnp.int32)
@@ -191,7 +191,7 @@ CELL_FEATURES = F.MARK + 1
 
 
 def _split_planes(words: Array) -> Array:
-    """The planes a network reads, uint32 [..., 2, CELL_FEATURES - 1]: rows 0 to 2 and rows 3 to 5."""
+    """Return the planes for the network, uint32 [..., 2, CELL_FEATURES - 1]: rows 0 to 2 and rows 3 to 5."""
     halves = words[..., : 2 * V.PLANES].reshape(*words.shape[:-1], 2, V.PLANES)
     p = [halves[..., i] for i in range(V.PLANES)]
     enemy, low, high = p[V.ENEMY], p[V.TYPE], p[V.TYPE + 1]
@@ -210,14 +210,14 @@ def _scalars(words: Array) -> Array:
 
 
 def _along(size: int, words: Array, axis: int) -> Array:
-    """0 to size - 1 along one of two more axes that follow the batch axes and precede the planes."""
+    """Return 0 to size - 1 along one of two axes between the batch axes and the planes."""
     shape = [1] * (words.ndim + 2)
     shape[words.ndim - 1 + axis] = size
     return jnp.arange(size, dtype=jnp.uint32).reshape(shape)
 
 
 def board_view(words: Array) -> tuple[Array, Array]:
-    """Player and programs [..., 33], and every cell of the board [..., 36, CELL_FEATURES], the player's own marked."""
+    """Return player and programs [..., 33], and all board cells [..., 36, CELL_FEATURES], the player's own marked."""
     batch = words.shape[:-1]
     halves = _split_planes(words)[..., :, None, :]
     seen = (halves >> _along(HALF, words, 1)) & 1
@@ -230,7 +230,7 @@ _NEAR, _REACH = 2, SIDE - 1  # all cells up to 2 away in each axis, and the row 
 
 
 def _around_player(words: Array) -> Array:
-    """The cells near the player and in its lines of fire, [..., 37, CELL_FEATURES]; marked if on the board."""
+    """Return the cells near the player and in its lines of fire, [..., 37, CELL_FEATURES]; marked if on the board."""
     halves = _split_planes(words)
     halves = jnp.concatenate([halves, jnp.full_like(halves[..., :1], (1 << HALF) - 1)], axis=-1)
     pos = words[..., 2 * V.PLANES].astype(jnp.int32)[..., None, None]
@@ -251,17 +251,17 @@ def _around_player(words: Array) -> Array:
 
 
 def cells_view(words: Array) -> tuple[Array, Array]:
-    """What the cells network reads: scalars [..., 33] and cells [..., 73, CELL_FEATURES].
+    """Return the input of the cells network: scalars [..., 33] and cells [..., 73, CELL_FEATURES].
 
-    First the board as it lies, then the cells that matter for the next moves as they lie around the player. Where
-    something stands relative to the player is then read off, instead of learned anew for each of 36 places.
+    First the board as it lies, then the cells that matter for the next moves as they lie around the player. The
+    position relative to the player is then an input, which need not be learned for each of 36 cells.
     """
     scalars, board = board_view(words)
     return scalars, jnp.concatenate([board, _around_player(words)], axis=-2)
 
 
-def _linear_channels() -> np.ndarray[Any, Any]:
-    """The channels that are sums of cell features: float32 [CELL_FEATURES, 42], zero for the program one-hots."""
+def _linear_channels() -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the channels that are sums of cell features: float32 [CELL_FEATURES, 42], zero for program one-hots."""
     weights = np.zeros((CELL_FEATURES, CHANNELS), np.float32)
 
     def number(channel: int, start: int, width: int, unit: float) -> None:
@@ -285,7 +285,7 @@ def _linear_channels() -> np.ndarray[Any, Any]:
 
 
 def parts(words: Array) -> tuple[Array, Array, Array]:
-    """Player [..., 10], programs [..., 23] and grid [..., 6, 6, 42] of packed observations [..., WORDS], float32."""
+    """Return player [..., 10], programs [..., 23] and grid [..., 6, 6, 42] of packed observations, float32."""
     _, cells = board_view(words)
     rows = cells.reshape(-1, CELL_FEATURES)
     number = rows[:, F.NUMBER : F.NUMBER + 5] @ (2.0 ** jnp.arange(5))

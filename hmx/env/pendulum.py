@@ -23,7 +23,7 @@ class Swing(NamedTuple):
 
 
 def make_pendulum(max_steps: int) -> Env:
-    """The equations, constants and starts of Gym's Pendulum-v1 (Brockman et al. 2016, arXiv:1606.01540).
+    """Build Gym's Pendulum-v1 with its equations, constants and starts (Brockman et al. 2016, arXiv:1606.01540).
 
     The action is the torque in units of 2 Nm. The observation is (cos, sin, angular velocity). Each step costs
     `angle^2 + 0.1 speed^2 + 0.001 torque^2` of the state before it, with the angle wrapped to [-pi, pi). An episode
@@ -57,7 +57,7 @@ def make_pendulum(max_steps: int) -> Env:
 
 
 def move(swing: Swing, action: Array, key: Key) -> tuple[Swing, dict[str, Array], Array]:
-    """One step of 0.05 s; `action [1]` in units of the greatest torque."""
+    """Move one step of 0.05 s; `action [1]` is in units of the greatest torque."""
     torque = MAX_TORQUE * jnp.clip(action[0], -1.0, 1.0)
     wrapped = jnp.mod(swing.angle + jnp.pi, 2.0 * jnp.pi) - jnp.pi
     terms = {
@@ -71,5 +71,5 @@ def move(swing: Swing, action: Array, key: Key) -> tuple[Swing, dict[str, Array]
 
 
 def observe(swing: Swing) -> Array:
-    """`[3]`."""
+    """Return the observation `[3]`."""
     return jnp.stack([jnp.cos(swing.angle), jnp.sin(swing.angle), swing.speed])

@@ -19,7 +19,7 @@ from hmx.errors import HmxError
 from hmx.types import Array, Key
 
 STATE = "state"
-"""Of an observation in several parts, the one for the policy; the others are pictures, or for value networks alone."""
+"""Of an observation in several parts, the one for the policy; the others are images, or for value networks only."""
 
 
 class Body(NamedTuple):
@@ -30,11 +30,11 @@ class Body(NamedTuple):
 
 
 def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
-    """The contract of `hmx.env` around one unwrapped environment of theirs.
+    """Wrap an environment of Brax or Playground as an environment of `hmx`.
 
     Their wrappers that count steps, repeat actions and reset are left out: those replace the last observation of an
-    episode by the first of the next. Here episodes are cut and begun anew, each from a start of its own, by
-    `hmx.env.autoreset`. Actions are cut to [-1, 1], which their environments take.
+    episode by the first of the next. Here `hmx.env.autoreset` truncates
+    and resets episodes, each to a new start state. Actions are clipped to [-1, 1], the range of their environments.
 
     A simulation that leaves the finite numbers has terminated: the step pays nothing if its reward is not finite,
     and the last observation is that before it.
@@ -45,7 +45,7 @@ def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
         max_steps: steps after which an episode is truncated; 0 never, since their environments have no limit.
 
     Raises:
-        HmxError: its observations are pictures.
+        HmxError: its observations are images.
     """
     key = jax.eval_shape(jax.random.key, 0)
     with quiet():
@@ -88,7 +88,7 @@ def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
 
 @contextlib.contextmanager
 def importing(extra: str) -> Iterator[None]:
-    """For the import of a package of an optional extra.
+    """Raise an error with the command to install an extra if an import inside fails.
 
     Raises:
         HmxError: it is not installed, or does not work with the JAX that is; the hint installs it.
@@ -103,7 +103,7 @@ def importing(extra: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Leaves out what importing, building and tracing warns of: deprecations within Brax, JAXopt, MJX and models.
+    """Suppress warnings of importing, building and tracing: deprecations within Brax, JAXopt, MJX and models.
 
     None of it is anything a user can act on, and MuJoCo would write it into MUJOCO_LOG.TXT of the current folder.
     """

@@ -16,7 +16,7 @@ OVERRIDES = {"impl": "jax"}
 
 
 def make_playground(env_id: str, max_steps: int) -> Env:
-    """The environment `playground/NAME` with Playground's default configuration, simulated by MJX.
+    """Build `playground/NAME` with Playground's default configuration, simulated by MJX.
 
     Locomotion and manipulation are refused: to build one, Playground clones the robots of MuJoCo Menagerie from
     GitHub into its own installation.

@@ -1,16 +1,18 @@
-"""What an environment is: a record of pure functions over a batch of `E` environments."""
+"""Interface of environments: pure functions over a batch of `E` environments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool
 
 from hmx.types import Array, Key, Timestep
 
 EnvState = Any
+Tree = TypeVar("Tree")
 
 
 class EnvSpec(NamedTuple):
@@ -31,6 +33,7 @@ class EnvSpec(NamedTuple):
     action_dim: int = 0  # numbers of a continuous action; 0 where actions are discrete
     level: Callable[[Array], Array] | None = None  # observation -> how far the episode has come, int32 [...]
     value_only: int = 0  # the last numbers of an observation, which no policy reads: for a value in training alone
+    describe: Callable[[EnvState], dict[str, Any]] | None = None  # a batch of one state, on the host -> plain data
 
 
 class Env(NamedTuple):
@@ -48,17 +51,18 @@ class Env(NamedTuple):
     step: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]]
 
 
-def select(where: Array, then: Any, other: Any, axis: int = 0) -> Any:
-    """Per environment, the leaves of one pytree or the other; `where [E]` lies along `axis` of every leaf."""
+def select(where: Bool[Array, " E"], then: Tree, other: Tree, axis: int = 0) -> Tree:
+    """Select per environment the leaves of one pytree or the other; `where [E]` lies along `axis` of every leaf."""
 
     def pick(a: Array, b: Array) -> Array:
         shape = [1] * a.ndim
         shape[axis] = -1
         return jnp.where(where.reshape(shape), a, b)
 
-    return jax.tree.map(pick, then, other)
+    chosen: Tree = jax.tree.map(pick, then, other)
+    return chosen
 
 
 def take(spec: EnvSpec, state: EnvState, index: Array) -> EnvState:
-    """The states of the environments in `index`, along the batch axis."""
+    """Return the states of the environments in `index`, along the batch axis."""
     return jax.tree.map(lambda leaf: leaf.take(index, axis=spec.state_axis), state)

@@ -23,7 +23,7 @@ class Recall(NamedTuple):
 
 
 def make_recall(max_steps: int, delay: int) -> Env:
-    """One of three cues is shown at the first step; `delay` steps later it is asked for.
+    """Build a task that shows one of three cues at the first step and asks for it `delay` steps later.
 
     The right answer pays 1, a wrong one -1, and the episode ends, `delay + 1` steps long. Until then the only legal
     action is `wait`, and then only the answers are legal. The observation is the cue, one-hot, at the first step and

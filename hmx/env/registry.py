@@ -78,7 +78,7 @@ EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {
 
 
 def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:
-    """The environment `cfg.id`, each action repeated as `cfg.action_repeat` says; `weights` matter to HackMatrix only.
+    """Build the environment `cfg.id` with actions repeated `cfg.action_repeat` times; only HackMatrix reads `weights`.
 
     Raises:
         HmxError: there is no such environment, or the extra that brings it is not installed.

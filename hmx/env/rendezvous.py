@@ -25,7 +25,7 @@ class Corridor(NamedTuple):
 
 
 def make_rendezvous(max_steps: int, num_agents: int) -> Env:
-    """Five cells in a row, on which the agents start anywhere, each by itself, and all move at once.
+    """Build a row of five cells, on which agents start at random and move simultaneously.
 
     The first time that all stand on one cell after a move each is paid 1. From then on an agent that stands on its
     home, the left end for even agents and the right end for odd ones, is paid 1 and is done. The episode ends when

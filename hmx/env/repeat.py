@@ -10,7 +10,7 @@ from hmx.types import Array, Key, Timestep
 
 
 def repeated(env: Env, times: int) -> Env:
-    """The environment in which an action lasts `times` steps, or until its episode ends.
+    """Build the environment in which an action lasts `times` steps, or until its episode ends.
 
     Rewards, terms and infos of the kind `_sum` are added up, infos of the kind `_max` are maxima, and everything else
     is that of the last step. Limits of the environment count its own steps, those of the result its actions.

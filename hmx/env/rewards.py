@@ -1,10 +1,11 @@
-"""The reward of HackMatrix: what happened, times what it is worth (rules, section 7)."""
+"""The reward of HackMatrix: counts of events times their weights (rules, section 7)."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import jax.numpy as jnp
+from jaxtyping import Float, Integer
 
 from hmx.config.schema import RewardWeights
 from hmx.game import Events, State
@@ -14,8 +15,8 @@ STAGE_TABLE = (1, 2, 4, 8, 16, 32, 64, 100)
 VICTORY_BASE, VICTORY_PER_SCORE = 500, 100
 
 
-def quantities(events: Events, after: State) -> dict[str, Array]:
-    """What each weight multiplies, by the name of the weight. int32 [E]."""
+def quantities(events: Events, after: State) -> dict[str, Integer[Array, ...]]:
+    """Return the count that each weight multiplies, by the name of the weight; int32 [E]."""
     stage_worth = jnp.asarray((0, *STAGE_TABLE), jnp.int32)[events.stage_completed]
     collected = (1 << jnp.maximum(0, after.stage - 1)) - 1
     completed = events.stage_completed > 0
@@ -38,8 +39,8 @@ def quantities(events: Events, after: State) -> dict[str, Array]:
     }
 
 
-def reward_terms(events: Events, after: State, weights: RewardWeights) -> dict[str, Array]:
-    """The reward by term, float32 [E], in the order of `RewardWeights`; their sum is the reward."""
+def reward_terms(events: Events, after: State, weights: RewardWeights) -> dict[str, Float[Array, ...]]:
+    """Return the reward by term, float32 [E], in the order of `RewardWeights`; their sum is the reward."""
     worth = dataclasses.asdict(weights)
     amounts = quantities(events, after)
     return {name: jnp.float32(worth[name]) * amounts[name].astype(jnp.float32) for name in worth}

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -30,7 +31,7 @@ KINDS = ("marine", "marauder", "stalker", "zealot", "zergling", "hydralisk")
 
 
 def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
-    """The battle `smax/SCENARIO` against JaxMARL's heuristic enemy, with its default rules.
+    """Build the battle `smax/SCENARIO` against JaxMARL's heuristic enemy, with its default rules.
 
     Every ally is paid the reward of the team, also when it is dead: the share of the enemy's health that a step took,
     and 1 for a victory. So the return of an episode, summed over agents, is at most two per ally. The battle terminates
@@ -47,7 +48,9 @@ def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
         HmxError: JaxMARL is missing or not of version 0.2, or there is no such scenario.
     """
     if problem := unknown(env_id):
-        raise HmxError(f"{quoted(env_id)}: {problem.message}", problem.suggestion)
+        raise HmxError(
+            f"{quoted(env_id)}: {problem.message}", " or ".join(f"{key}={value}" for key, value in problem.fixes)
+        )
     allies, enemies = SCENARIOS[env_id.removeprefix(PREFIX)]
     smax = _made(env_id.removeprefix(PREFIX))
     world = int(smax.state_size) if world_state else 0
@@ -62,17 +65,19 @@ def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
         action_groups=(("move", 0, 4), ("stop", 4, 5), ("attack", 5, 5 + enemies)),
         action_names=(*MOVES, *(f"attack_{i}" for i in range(enemies))),
         value_only=world,
+        describe=lambda state: {"battle": units(state.core.state, allies)},
     )
     return batched(spec, _game(smax, allies, world_state))
 
 
-def units(battle: Any, num_allies: int) -> list[dict[str, Any]]:
-    """The living units of one battle: side and number, kind, health, and place on the map of 32 by 32.
+def units(battles: Any, num_allies: int) -> list[dict[str, Any]]:
+    """Return the living units of a battle: side and number, kind, health, and place on the map of 32 by 32.
 
     Args:
-        battle: JaxMARL's state of the units, unbatched, on the host.
+        battles: JaxMARL's state of the units of a batch, of which the first battle is described.
         num_allies: units of the first side; the number of an enemy is that of the attack on it.
     """
+    battle = jax.tree.map(lambda leaf: np.asarray(leaf)[0], battles)
     return [
         {
             "side": "ally" if i < num_allies else "enemy",
@@ -134,7 +139,7 @@ def _made(name: str) -> Any:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Keeps what JaxMARL says while it is imported from standard output, which is for data.
+    """Suppress what JaxMARL prints to standard output while it is imported.
 
     It prints which of its environments it finds, and its adapter of Brax replaces `sys.stdout` and `sys.stderr` for
     good. So that one is not imported: nothing here needs it.
@@ -154,8 +159,8 @@ def _by_agent(smax: Any, of: dict[str, Array]) -> Array:
     return jnp.stack([of[agent] for agent in smax.agents])
 
 
-def _world_scale(smax: Any) -> np.ndarray[Any, Any]:
-    """What each number of the world state is divided by: the size of the map for positions, else 1."""
+def _world_scale(smax: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the divisor of each number of the world state: the size of the map for positions, else 1."""
     unit = np.ones(len(smax.own_features), np.float32)
     unit[1:3] = smax.map_width, smax.map_height
     num_units = smax.num_allies + smax.num_enemies

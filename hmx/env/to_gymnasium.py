@@ -1,4 +1,4 @@
-"""The built-in environments for trainers written for Gymnasium; importing this needs `hmx[gymnax]`, which brings it."""
+"""The built-in environments for trainers written for Gymnasium; importing this needs the extra gymnax."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
     An episode that ends is followed by the first observation of the next in the same step; its last observation is
     then `infos["final_obs"][i]`, as Gymnasium's own SAME_STEP environments give it. `infos["action_masks"]`, bool
     `[num_envs, num_actions]`, says what is legal in the state now reached, as does `action_masks()`;
-    `infos["final_info"]["action_masks"]` what was legal where an episode was cut. In HackMatrix an illegal action
+    `infos["final_info"]["action_masks"]` the legal actions in truncated states. In HackMatrix an illegal action
     ends the episode, unless `illegal` says otherwise.
 
     Args:
@@ -37,7 +37,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         num_envs: side by side.
         weights: of HackMatrix's reward.
         illegal: "as_is", or "next_legal" for policies that know no masks: an illegal action stands for the next legal
-            one, counting up and beginning anew after the last.
+            one, counting up and wrapping around after the last.
         settings: fields of `hmx.config.schema.EnvConfig`, such as `max_steps=200`.
 
     Raises:
@@ -74,7 +74,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begins all episodes anew; the same seed gives the same ones, and all that follows."""
+        """Reset all environments; the same seed gives the same episodes."""
         super().reset(seed=seed)
         self._key = jax.random.key(int(self.np_random.integers(2**31)))
         self._count = 0
@@ -83,7 +83,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         return np.asarray(timestep.obs[:, 0]), self._infos(timestep)
 
     def step(self, actions: np.ndarray) -> Stepped:
-        """Observations, rewards, terminations, truncations and infos, leading with the environments."""
+        """Return observations, rewards, terminations, truncations and infos; the environments are the leading axis."""
         dtype = jnp.float32 if self.env.spec.action_dim else jnp.int32
         taken = jnp.asarray(np.asarray(actions), dtype)
         self._state, after = self._step(self._state, taken, self._mask, self._next_keys())
@@ -93,7 +93,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         return np.asarray(after.obs[:, 0]), rewards, *ends, self._infos(after)
 
     def action_masks(self) -> np.ndarray:
-        """What is legal now, bool `[num_envs, num_actions]`; `[num_envs, 0]` for continuous actions."""
+        """Return the legal actions, bool `[num_envs, num_actions]`; `[num_envs, 0]` for continuous actions."""
         return self._mask
 
     def _next_keys(self) -> Key:

@@ -1,4 +1,4 @@
-"""The built-in environments for trainers written for gymnax 1.0 or newer; importing this needs `hmx[gymnax]`."""
+"""The built-in environments for trainers written for gymnax 1.0 or newer; importing this needs the extra gymnax."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GymnaxEnv(environment.Environment):
 
     `step` begins a new episode by itself, as in gymnax, so there is no `step_env`. What gymnax has no place for:
     `action_mask(state)`, and in `info` beside `terminated`, `truncated` and `final_observation` also `action_mask`
-    (of the state returned), `final_action_mask` (of the state an episode was cut in) and `reward_terms`.
+    (of the state returned), `final_action_mask` (of the final state of a truncated episode) and `reward_terms`.
     In HackMatrix an illegal action ends the episode, unless `illegal` says otherwise.
 
     `jax.vmap` of `reset` and `step` becomes one call of the batched environment, which is what makes it quick.
@@ -51,7 +51,7 @@ class GymnaxEnv(environment.Environment):
         env_id: a built-in environment with one agent.
         weights: of HackMatrix's reward.
         illegal: "as_is", or "next_legal" for policies that know no masks: an illegal action stands for the next legal
-            one, counting up and beginning anew after the last.
+            one, counting up and wrapping around after the last.
         settings: fields of `hmx.config.schema.EnvConfig`, such as `max_steps=200`.
 
     Raises:
@@ -72,12 +72,12 @@ class GymnaxEnv(environment.Environment):
 
     @property
     def default_params(self) -> GymnaxParams:
-        """The step limit that the environment was made with."""
+        """Return the step limit of the environment."""
         return GymnaxParams(self.env.spec.max_steps)
 
     @partial(jax.jit, static_argnames=("self",))
     def reset(self, key: Key, params: GymnaxParams | None = None) -> tuple[Array, GymnaxState]:
-        """The first observation `[F]` and the state."""
+        """Return the first observation `[F]` and the state."""
         self._check(params)
         inner, first = self._reset_one(_typed(key))
         return first.obs[0], GymnaxState(jnp.int32(0), inner, first.legal[0])
@@ -86,7 +86,7 @@ class GymnaxEnv(environment.Environment):
     def step(
         self, key: Key, state: GymnaxState, action: Array, params: GymnaxParams | None = None
     ) -> tuple[Array, GymnaxState, Array, Array, Array, dict[str, Any]]:
-        """Observation, state, reward, terminated, truncated, info; the first two of a new episode where one ended."""
+        """Return observation, state, reward, terminated, truncated, info; the first two after an automatic reset."""
         self._check(params)
         given = jnp.asarray(action, self.action_space().dtype).reshape(1, *self.action_space().shape)
         taken = chosen(self.env, self._illegal, given, state.action_mask[None])
@@ -104,17 +104,17 @@ class GymnaxEnv(environment.Environment):
         return after.obs[0], reached, after.reward[0], after.terminated, after.truncated, info
 
     def reset_env(self, key: Key, params: GymnaxParams) -> tuple[Array, GymnaxState]:
-        """As `reset`."""
+        """Call `reset`."""
         begun: tuple[Array, GymnaxState] = self.reset(key, params)
         return begun
 
     def action_mask(self, state: GymnaxState, params: GymnaxParams | None = None) -> Array:
-        """Which actions are legal, bool `[num_actions]`."""
+        """Return which actions are legal, bool `[num_actions]`."""
         return state.action_mask
 
     @property
     def name(self) -> str:
-        """The environment's id."""
+        """Return the environment's id."""
         return self.env.spec.id
 
     @property
@@ -123,13 +123,13 @@ class GymnaxEnv(environment.Environment):
         return self.env.spec.num_actions or self.env.spec.action_dim
 
     def action_space(self, params: GymnaxParams | None = None) -> Any:
-        """One choice, or a box from -1 to 1."""
+        """Return a discrete space, or a box from -1 to 1."""
         if self.env.spec.action_dim:
             return spaces.Box(-1.0, 1.0, (self.env.spec.action_dim,), jnp.float32)
         return spaces.Discrete(self.env.spec.num_actions)
 
     def observation_space(self, params: GymnaxParams | None = None) -> Any:
-        """A box without limits."""
+        """Return an unbounded box."""
         return spaces.Box(-jnp.inf, jnp.inf, self.env.spec.obs_shape, jnp.float32)
 
     def _check(self, params: GymnaxParams | None) -> None:
@@ -139,12 +139,12 @@ class GymnaxEnv(environment.Environment):
 
 
 def _typed(key: Key) -> Key:
-    """Gymnax's users pass raw keys as often as typed ones."""
+    """Convert raw keys, which users of gymnax often pass, to typed keys."""
     return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
 
 
 def _single(env: Env) -> tuple[Callable[[Key], Any], Callable[[EnvState, Array, Key], Any]]:
-    """`reset` and `step` of one environment, without the axis `E`; a vmap of them is the batched function itself."""
+    """Return `reset` and `step` of one environment, without the axis `E`; their vmap is the batched function."""
     axis = env.spec.state_axis
 
     def without(batch: tuple[EnvState, Timestep]) -> tuple[EnvState, Timestep]:

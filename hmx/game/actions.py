@@ -36,7 +36,7 @@ def _step_towards(direction: Array, cells: Board) -> Board:
 
 
 def _target(state: State, direction: Array) -> tuple[Array, Array, Array]:
-    """What stands in the line of attack (rules, section 3.4).
+    """Return what stands in the line of attack (rules, section 3.4).
 
     Returns:
         The mask of all transmissions and the mask of the first enemy at the first occupied cell (one of them
@@ -103,7 +103,7 @@ def _pay(state: State, program: Array) -> State:
 
 
 def _own_effects(state: State, program: Array) -> State:
-    """The programs that change only the player and the stage's flags."""
+    """Apply the programs that change only the player and the stage's flags."""
 
     def used(p: P) -> Array:
         return program == p

@@ -27,7 +27,7 @@ _NOT_COL_5 = _HALF_MASK & ~(_COL_0 << 5)
 
 
 def u32(x: int | Array) -> Array:
-    """A uint32 array or scalar."""
+    """Return a uint32 array or scalar."""
     if isinstance(x, int):
         return jnp.asarray(x, jnp.uint32)
     return x.astype(jnp.uint32)
@@ -53,19 +53,19 @@ class Board(NamedTuple):
 
 
 def empty_like(x: Array) -> Board:
-    """The empty set, in the batch shape of `x`."""
+    """Return the empty set, in the batch shape of `x`."""
     zero = jnp.zeros(x.shape, jnp.uint32)
     return Board(zero, zero)
 
 
 def constant(cells: list[int]) -> Board:
-    """A fixed set of cells, without batch axes."""
+    """Return a fixed set of cells, without batch axes."""
     word = sum(1 << c for c in cells)
     return Board(u32(word & _HALF_MASK), u32(word >> HALF))
 
 
 def cell(index: Array) -> Board:
-    """The set of one cell; shifts past the word give 0, which is what picks the half."""
+    """Return the set of one cell; shifts past the word give 0, which is what picks the half."""
     index = u32(index)
     return Board((u32(1) << index) & _HALF_MASK, u32(1) << (index - HALF))
 
@@ -82,37 +82,37 @@ def some(board: Board) -> Array:
 
 
 def count(board: Board) -> Array:
-    """The number of cells, int32."""
+    """Return the number of cells, int32."""
     return (lax.population_count(board.lo) + lax.population_count(board.hi)).astype(jnp.int32)
 
 
 def only(board: Board, condition: Array) -> Board:
-    """The set where `condition` holds, else the empty set."""
+    """Return the set where `condition` holds, else the empty set."""
     return Board(jnp.where(condition, board.lo, 0), jnp.where(condition, board.hi, 0))
 
 
 def pick(condition: Array, a: Board, b: Board) -> Board:
-    """`a` where `condition` holds, else `b`."""
+    """Return `a` where `condition` holds, else `b`."""
     return Board(jnp.where(condition, a.lo, b.lo), jnp.where(condition, a.hi, b.hi))
 
 
 def up(b: Board) -> Board:
-    """Every cell moved one row up (row + 1)."""
+    """Return every cell moved one row up (row + 1)."""
     return Board((b.lo << 6) & _HALF_MASK, ((b.hi << 6) | (b.lo >> 12)) & _HALF_MASK)
 
 
 def down(b: Board) -> Board:
-    """Every cell moved one row down (row - 1)."""
+    """Return every cell moved one row down (row - 1)."""
     return Board((b.lo >> 6) | ((b.hi << 12) & _HALF_MASK), b.hi >> 6)
 
 
 def left(b: Board) -> Board:
-    """Every cell moved one column left."""
+    """Return every cell moved one column left."""
     return Board((b.lo & _NOT_COL_0) >> 1, (b.hi & _NOT_COL_0) >> 1)
 
 
 def right(b: Board) -> Board:
-    """Every cell moved one column right."""
+    """Return every cell moved one column right."""
     return Board((b.lo & _NOT_COL_5) << 1, (b.hi & _NOT_COL_5) << 1)
 
 
@@ -121,41 +121,41 @@ MOVES = (up, down, left, right)
 
 
 def around(b: Board) -> Board:
-    """The four neighbours of every cell of the set."""
+    """Return the four neighbours of every cell of the set."""
     return up(b) | down(b) | left(b) | right(b)
 
 
 def cross(b: Board) -> Board:
-    """The set and its four-neighbours."""
+    """Return the set and its four-neighbours."""
     return b | around(b)
 
 
 def ring(b: Board) -> Board:
-    """The eight neighbours of a single cell."""
+    """Return the eight neighbours of a single cell."""
     row = left(b) | right(b)
     band = row | b
     return row | up(band) | down(band)
 
 
 def row_of(index: Array) -> Array:
-    """Row of a cell index (43 / 256 is near enough to 1 / 6 below 36, and a shift is cheaper than a division)."""
+    """Return the row of a cell index (43 / 256 is close enough to 1 / 6 below 36, and a shift is cheaper)."""
     return (index * 43) >> 8
 
 
 def col_of(index: Array) -> Array:
-    """Column of a cell index."""
+    """Return the column of a cell index."""
     return index - row_of(index) * SIDE
 
 
 def index_of(board: Board) -> Array:
-    """Index of the lowest cell of a non-empty set, uint32."""
+    """Return the index of the lowest cell of a non-empty set, uint32."""
     low = lax.population_count((board.lo & -board.lo) - 1)
     high = lax.population_count((board.hi & -board.hi) - 1) + HALF
     return jnp.where(board.lo != 0, low, high).astype(jnp.uint32)
 
 
 def select_bit(word: Array, n: Array) -> Array:
-    """Position of the `n`-th (from 0) set bit of a uint32 word, by bisection over bit counts."""
+    """Return the position of the `n`-th (from 0) set bit of a uint32 word, by bisection over bit counts."""
     position = jnp.zeros_like(word)
     n = u32(n)
     for size in (16, 8, 4, 2, 1):
@@ -167,7 +167,7 @@ def select_bit(word: Array, n: Array) -> Array:
 
 
 def select_cell(board: Board, n: Array) -> Array:
-    """Index of the `n`-th (from 0) cell of the set."""
+    """Return the index of the `n`-th (from 0) cell of the set."""
     n = u32(n)
     low = lax.population_count(board.lo)
     in_low = n < low
@@ -177,7 +177,7 @@ def select_cell(board: Board, n: Array) -> Array:
 
 
 def lowest(word: Array) -> Array:
-    """The lowest set bit alone."""
+    """Return the lowest set bit alone."""
     return word & -word
 
 
@@ -206,14 +206,14 @@ def compress(planes: Array, keep: Array) -> Array:
 
 
 def _mix(x: Array) -> Array:
-    """A bijection of 32-bit words with low bias (constants of Wellons, Hash Prospector, 2018)."""
+    """Apply a bijection of 32-bit words with low bias (constants of Wellons, Hash Prospector, 2018)."""
     x = (x ^ (x >> 16)) * u32(0x7FEB352D)
     x = (x ^ (x >> 15)) * u32(0x846CA68B)
     return x ^ (x >> 16)
 
 
 def draw(words: Array, stream: int, index: int | Array = 0) -> Array:
-    """A random word, a function of the step's two random words, a stream number and an index.
+    """Return a random word, a function of the step's two random words, a stream number and an index.
 
     Args:
         words: uint32 [2, B], fresh from the key of each game.
@@ -225,5 +225,5 @@ def draw(words: Array, stream: int, index: int | Array = 0) -> Array:
 
 
 def below(word: Array, n: Array) -> Array:
-    """A uniform integer in [0, n) from a random word, n <= 255; its bias is under n / 2^24."""
+    """Return a uniform integer in [0, n) from a random word, n <= 255; its bias is under n / 2^24."""
     return ((word >> 8) * u32(n)) >> 24

@@ -23,12 +23,12 @@ class Occupied(NamedTuple):
 
 
 def occupied(state: State) -> Occupied:
-    """Both sets, from the rosters."""
+    """Return both sets, from the rosters."""
     return Occupied(roster.board(state.enemies), roster.board(state.transmissions))
 
 
 def adjacent(planes: Array, player: Array) -> Array:
-    """Slots on the four cells next to the player."""
+    """Return slots on the four cells next to the player."""
     row, col = bits.row_of(player), bits.col_of(player)
     sides = ((row + 1, col), (row - 1, col), (row, col - 1), (row, col + 1))
     found = u32(0)
@@ -84,7 +84,7 @@ class _Acting(NamedTuple):
 
 _GOES = 6  # a decision is a word: slot, then whether it goes, then where from and where to
 _FROM, _TO = 8, 16
-_NARROW = 8  # once no more than one game in so many has movers left, these are gathered and go on alone
+_NARROW = 8  # once no more than one game in so many has movers left, these are gathered and stepped on their own
 
 
 def _choose(c: _Acting, stream: int | Array) -> Array:
@@ -160,7 +160,7 @@ def _act_round(state: State, occ: Occupied, movers: Array, words: Array, stream:
 
 
 def act(state: State, occ: Occupied, fresh: Array, running: Array, words: Array) -> tuple[State, Occupied]:
-    """Both steps of the enemies: each that may act attacks if adjacent, else moves.
+    """Play both steps of the enemies: each that may act attacks if adjacent, else moves.
 
     Attacks need no order: an enemy's adjacency changes only by its own moves.
     """
@@ -232,7 +232,7 @@ def spawn(
 
 
 def enemy_turn(state: State, due: Array, words: Array, rules: Rules) -> tuple[State, Occupied, Array]:
-    """The enemy turn in the games where `due` [B] holds and STEP does not skip it.
+    """Play the enemy turn in the games where `due` [B] holds and STEP does not skip it.
 
     Returns:
         The state, the occupied cells, and how many entities found no slot.

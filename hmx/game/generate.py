@@ -23,7 +23,7 @@ _LANES = 16
 
 
 def new_game(words: Array, rules: Rules) -> State:
-    """Games before their first stage is generated; `words` is uint32 [2, B]."""
+    """Return games before their first stage is generated; `words` is uint32 [2, B]."""
     batch = words.shape[1:]
     zero = jnp.zeros(batch, jnp.int32)
     corner = jnp.asarray(CORNERS, jnp.uint32)[bits.below(bits.draw(words, START_STREAM), u32(4))]
@@ -60,7 +60,7 @@ def new_game(words: Array, rules: Rules) -> State:
 
 
 def _exit(state: State, words: Array) -> Array:
-    """One of the three corners without the player, uniformly."""
+    """Return one of the three corners without the player, uniformly."""
     corners = jnp.zeros_like(state.pos)
     choice = bits.below(bits.draw(words, EXIT_STREAM), u32(3))
     seen = jnp.zeros_like(state.pos)
@@ -77,7 +77,7 @@ def _lowest(board: Board) -> Board:
 
 
 def _block_contents(placed: Board, words: Array) -> dict[int, Board]:
-    """What each block holds: kind, question mark, points or a program not yet used, spawn count."""
+    """Return what each block holds: kind, question mark, points or a program not yet used, spawn count."""
     spawn_costs = jnp.asarray([p.spawn for p in PROGRAMS], jnp.uint32)
 
     def fill(i: Array, carry: tuple[Board, Array, list[Board]]) -> tuple[Board, Array, list[Board]]:
@@ -104,7 +104,7 @@ def _block_contents(placed: Board, words: Array) -> dict[int, Board]:
 
 
 def _resources(ground: Board, words: Array) -> dict[int, Board]:
-    """One resource on every cell of `ground`: 1, 2 or 3 with shares 0.45, 0.45, 0.10; credits or energy evenly."""
+    """Put a resource on every cell of `ground`: 1, 2 or 3 with shares 0.45, 0.45, 0.10; credits or energy evenly."""
     index = jnp.arange(2 * (2 + _SHARE_BITS), dtype=jnp.uint32)[:, None]
     fair = bits.draw(words[:, None], RESOURCE_STREAM, index)
 
@@ -126,7 +126,7 @@ def _resources(ground: Board, words: Array) -> dict[int, Board]:
 
 
 def _fill(placed: Board, exit_cell: Board, pos: Array, words: Array) -> Board:
-    """The cells of a new stage whose blocks lie at `placed`."""
+    """Return the cells of a new stage whose blocks lie at `placed`."""
     corners = bits.empty_like(pos) | layouts.corner_board()
     layers = {
         int(C.ITEM): corners & ~exit_cell & ~bits.cell(pos),
@@ -148,14 +148,14 @@ def populate(state: State, needed: Array, occ: Occupied, words: Array, rules: Ru
     exit_index = jnp.where(needed, _exit(state, words), state.exit)
     exit_cell = bits.cell(exit_index)
     corners = bits.empty_like(state.pos) | layouts.corner_board()
-    wanted = layouts.Wanted(
+    request = layouts.LayoutRequest(
         eligible=~(corners | occ.enemies | occ.transmissions),
         exit_first=exit_index == 0,
         exit=exit_cell,
         blocks=5 + bits.below(bits.draw(words, COUNT_STREAM), u32(7)).astype(jnp.int32),
         words=words,
     )
-    placed = layouts.find(wanted, needed)
+    placed = layouts.find(request, needed)
     lanes = min(needed.shape[0], max(_LANES, needed.shape[0] // 8))
     board = (placed, exit_cell, state.pos, words)
     cells = roster.for_few(needed, lanes, lambda few: _fill(*few), board, state.cells)

@@ -16,7 +16,7 @@ WORDS = _ENEMY_PLANES + _TRANSMISSION_PLANES + 2 * int(C.PLANES) + len(_NUMBERS)
 
 
 def snapshot(state: State) -> Array:
-    """What UNDO restores, uint32 [WORDS, B]."""
+    """Return what UNDO restores, uint32 [WORDS, B]."""
     small = (
         state.pos
         | u32(state.hp) << 6
@@ -44,7 +44,7 @@ def _flagless(planes: Array, total: int) -> Array:
 
 
 def restored(state: State, words: Array) -> State:
-    """The state with everything a snapshot holds put back."""
+    """Return the state with everything a snapshot holds put back."""
     a = _ENEMY_PLANES
     b = a + _TRANSMISSION_PLANES
     c = b + C.PLANES

@@ -23,7 +23,7 @@ MAX_LANES = 256
 MIN_LANES = 16
 
 
-class Wanted(NamedTuple):
+class LayoutRequest(NamedTuple):
     """What a layout must respect, per game."""
 
     eligible: Board  # cells that may hold a block
@@ -33,18 +33,18 @@ class Wanted(NamedTuple):
     words: Array  # uint32 [2, B]
 
 
-def attempt(wanted: Wanted, number: Array) -> tuple[Board, Array]:
-    """One layout, and whether it is accepted; `number` [B] tells attempts apart."""
+def attempt(request: LayoutRequest, number: Array) -> tuple[Board, Array]:
+    """Return one layout, and whether it is accepted; `number` [B] tells attempts apart."""
 
     def place(i: Array, carry: tuple[Board, Board]) -> tuple[Board, Board]:
         free, placed = carry
-        word = bits.draw(wanted.words, LAYOUT_STREAM, number * MAX_BLOCKS + i)
+        word = bits.draw(request.words, LAYOUT_STREAM, number * MAX_BLOCKS + i)
         index = bits.select_cell(free, bits.below(word, bits.count(free)))
-        new = bits.only(bits.cell(index), (i < wanted.blocks) & bits.some(free))
+        new = bits.only(bits.cell(index), (i < request.blocks) & bits.some(free))
         return free & ~new, placed | new
 
-    _, placed = lax.fori_loop(0, MAX_BLOCKS, place, (wanted.eligible, bits.empty_like(number)))
-    return placed, connected(placed, wanted.exit, wanted.exit_first) & siphonable(placed)
+    _, placed = lax.fori_loop(0, MAX_BLOCKS, place, (request.eligible, bits.empty_like(number)))
+    return placed, connected(placed, request.exit, request.exit_first) & siphonable(placed)
 
 
 def connected(placed: Board, exit_cell: Board, exit_first: Array) -> Array:
@@ -80,8 +80,8 @@ class _Search(NamedTuple):
     blocks: Board  # the accepted layouts
 
 
-def find(wanted: Wanted, needed: Array) -> Board:
-    """Accepted layouts for the games in `needed` [B]; empty ones elsewhere and after 100 failures."""
+def find(request: LayoutRequest, needed: Array) -> Board:
+    """Return accepted layouts for the games in `needed` [B]; empty ones elsewhere and after 100 failures."""
     size = needed.shape[0]
     lanes = min(MAX_LANES, max(MIN_LANES, 8 * size))
 
@@ -92,12 +92,12 @@ def find(wanted: Wanted, needed: Array) -> Board:
         rank = lane % served
         game = (order[None] <= rank[:, None]).sum(axis=1)
         number = s.tried[game] + lane // served
-        mine = Wanted(
-            Board(wanted.eligible.lo[game], wanted.eligible.hi[game]),
-            wanted.exit_first[game],
-            Board(wanted.exit.lo[game], wanted.exit.hi[game]),
-            wanted.blocks[game],
-            wanted.words[:, game],
+        mine = LayoutRequest(
+            Board(request.eligible.lo[game], request.eligible.hi[game]),
+            request.exit_first[game],
+            Board(request.exit.lo[game], request.exit.hi[game]),
+            request.blocks[game],
+            request.words[:, game],
         )
         placed, accepted = attempt(mine, number)
         accepted = accepted & (number < MAX_ATTEMPTS)
@@ -118,5 +118,5 @@ def find(wanted: Wanted, needed: Array) -> Board:
 
 
 def corner_board() -> Board:
-    """The four corners, without batch axes."""
+    """Return the four corners, without batch axes."""
     return bits.constant(list(CORNERS))

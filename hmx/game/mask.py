@@ -13,7 +13,7 @@ from hmx.game.tables import FIRST_PROGRAM, NUM_ACTIONS, PROGRAMS, SIPHON, P
 
 
 def _applicable(state: State, occ: Occupied) -> dict[P, Array]:
-    """The programs that need more than their cost."""
+    """Return the programs that need more than their cost."""
     walls = blocks(state.cells)
     player = bits.cell(state.pos)
     enemies = state.enemies[E.ALIVE] != 0
@@ -42,7 +42,7 @@ def _applicable(state: State, occ: Occupied) -> dict[P, Array]:
 
 
 def legal_word(state: State, occ: Occupied) -> Array:
-    """Bit a for action a, uint32 [B]."""
+    """Return bit a for action a, uint32 [B]."""
     ground = ~blocks(state.cells) | occ.enemies
     player = bits.cell(state.pos)
     word = u32(state.siphons > 0) << SIPHON
@@ -58,6 +58,6 @@ def legal_word(state: State, occ: Occupied) -> Array:
 
 
 def legal_actions(word: Array) -> Array:
-    """The mask as bool [NUM_ACTIONS, *B]."""
+    """Return the mask as bool [NUM_ACTIONS, *B]."""
     actions = jnp.arange(NUM_ACTIONS, dtype=jnp.uint32).reshape((NUM_ACTIONS,) + (1,) * word.ndim)
     return ((word[None] >> actions) & 1) != 0

@@ -59,7 +59,7 @@ def _grow(words: Board, region: Board, target: Board) -> Board:
 
 
 def exit_distance(pos: Array, exit_index: Array, obstacles: Board, active: Array) -> Array:
-    """Length of the shortest path from `pos` to the exit around blocks; 0 if there or if there is none.
+    """Return the length of the shortest path from `pos` to the exit around blocks; 0 if there or if there is none.
 
     Neither end is an obstacle (rules, section 7.3). int32 [B].
     """
@@ -68,7 +68,7 @@ def exit_distance(pos: Array, exit_index: Array, obstacles: Board, active: Array
 
 
 def _first(options: list[Array]) -> Array:
-    """Index of the first true option, 4 if none."""
+    """Return the index of the first true option, 4 if none."""
     found = jnp.full(options[0].shape, len(options), jnp.int32)
     for i in reversed(range(len(options))):
         found = jnp.where(options[i], i, found)
@@ -76,7 +76,7 @@ def _first(options: list[Array]) -> Array:
 
 
 def enemy_move(enemy: Array, player: Array, passable: Board, occupied: Board, active: Array) -> tuple[Array, Board]:
-    """Where an enemy that does not attack goes (rules, section 4.2: P1, P2, P3).
+    """Return where an enemy that does not attack goes (rules, section 4.2: P1, P2, P3).
 
     Args:
         enemy: uint32 [B], its cell. Its own cell never matters as an obstacle: no shortest path returns to it.
@@ -113,7 +113,7 @@ def enemy_move(enemy: Array, player: Array, passable: Board, occupied: Board, ac
 
 
 def _closest(enemy: Array, player: Array, open_steps: list[Array]) -> Array:
-    """The open direction that ends nearest to the player by Manhattan distance; ties U, D, L, R; 4 if none."""
+    """Return the open direction that ends nearest to the player by Manhattan distance; ties U, D, L, R; 4 if none."""
     row, col = (bits.row_of(enemy)).astype(jnp.int32), (bits.col_of(enemy)).astype(jnp.int32)
     goal_row, goal_col = (bits.row_of(player)).astype(jnp.int32), (bits.col_of(player)).astype(jnp.int32)
     best, choice = jnp.full(row.shape, 99, jnp.int32), jnp.full(row.shape, 4, jnp.int32)
@@ -125,7 +125,7 @@ def _closest(enemy: Array, player: Array, open_steps: list[Array]) -> Array:
 
 
 def line_of_fire(player: Array, stops: Board) -> Board:
-    """Cells in the player's row and column with no stop strictly before them (rules, section 2.5)."""
+    """Return cells in the player's row and column with no stop strictly before them (rules, section 2.5)."""
     line = bits.empty_like(player)
     for move in MOVES:
         front = bits.cell(player)
@@ -137,13 +137,13 @@ def line_of_fire(player: Array, stops: Board) -> Board:
 
 
 def row_cells(index: Array) -> Board:
-    """All cells of the row of `index`."""
+    """Return all cells of the row of `index`."""
     shift = bits.row_of(u32(index)) * SIDE
     row = u32((1 << SIDE) - 1)
     return Board((row << shift) & u32((1 << bits.HALF) - 1), row << (shift - bits.HALF))
 
 
 def col_cells(index: Array) -> Board:
-    """All cells of the column of `index`."""
+    """Return all cells of the column of `index`."""
     column = u32(0b000001_000001_000001) << bits.col_of(u32(index))
     return Board(column, column)

@@ -20,7 +20,7 @@ DEFAULT = Rules()
 LAST_STAGE = 8
 
 
-class Played(NamedTuple):
+class TurnResult(NamedTuple):
     """A batch after an action and its enemy turn, before any new stage is generated."""
 
     state: State
@@ -31,18 +31,18 @@ class Played(NamedTuple):
 
 
 def random_words(keys: Array) -> tuple[Array, Array]:
-    """Random words from typed keys [B], uint32 [2, B] each: for the step, and for a new game that may follow it."""
+    """Return random words from typed keys [B], uint32 [2, B] each: for the step, and for a new game after it."""
     words = jax.vmap(lambda key: jax.random.bits(key, (4,)))(keys).T
     return words[:2], words[2:]
 
 
 def legal_word_of(state: State) -> Array:
-    """The mask as bits, uint32 [B], from the state alone."""
+    """Return the mask as bits, uint32 [B], from the state alone."""
     return legal_word(state, occupied(state))
 
 
-def advance(state: State, action: Array, words: Array, rules: Rules, legal_bits: Array) -> Played:
-    """An action and the enemy turn that follows it; all arguments batched, `legal_bits` being the mask now."""
+def advance(state: State, action: Array, words: Array, rules: Rules, legal_bits: Array) -> TurnResult:
+    """Play an action and the enemy turn after it; all arguments are batched, `legal_bits` is the present mask."""
     valid = (action >= 0) & ((legal_bits >> action.astype(jnp.uint32)) & 1 != 0)
     before = state
     done_action = jnp.where(valid, action, -1)
@@ -68,7 +68,7 @@ def advance(state: State, action: Array, words: Array, rules: Rules, legal_bits:
     events = events._replace(undo_stage=by_undo.astype(jnp.int32), overflow=overflow)
     events = events._replace(program=jnp.where(done_action >= FIRST_PROGRAM, action - FIRST_PROGRAM, -1))
     done = ~valid | (events.died != 0) | victory
-    return Played(state, events, occ, done, entered)
+    return TurnResult(state, events, occ, done, entered)
 
 
 def _events(
@@ -106,7 +106,7 @@ def _events(
 
 
 def fresh(words: Array, rules: Rules) -> tuple[State, Occupied]:
-    """New games before their first stage is generated, and their (empty) sets of occupied cells."""
+    """Return new games before their first stage is generated, and their (empty) sets of occupied cells."""
     state = new_game(words, rules)
     nothing = bits.empty_like(state.pos)
     return state, Occupied(nothing, nothing)
@@ -121,7 +121,7 @@ def _single(tree: Any) -> Any:
 
 
 def reset(key: Array, rules: Rules = DEFAULT) -> State:
-    """A new game per key.
+    """Start a new game per key.
 
     Args:
         key: a typed key, or keys [B].
@@ -137,7 +137,7 @@ def reset(key: Array, rules: Rules = DEFAULT) -> State:
 
 
 def step(state: State, action: Array, key: Array, rules: Rules = DEFAULT) -> tuple[State, Events]:
-    """One action in each game; an action outside the mask changes nothing and reports `valid` 0.
+    """Play one action in each game; an action outside the mask changes nothing and reports `valid` 0.
 
     Args:
         state: one game, or a batch along the trailing axis.
@@ -158,7 +158,7 @@ def step(state: State, action: Array, key: Array, rules: Rules = DEFAULT) -> tup
 
 
 def legal(state: State, rules: Rules = DEFAULT) -> Array:
-    """The valid actions, bool [28] or [28, B]."""
+    """Return the valid actions, bool [28] or [28, B]."""
     del rules
     if state.hp.ndim == 0:
         return legal(_batched(state))[:, 0]

@@ -84,7 +84,7 @@ def _bomb(s: _Scene) -> tuple[Array, Array]:
 
 
 def _on(cells: Board, items: Items) -> Array:
-    """Which slots stand on a set of cells, bool [SLOTS, B]."""
+    """Return which slots stand on a set of cells, bool [SLOTS, B]."""
     wide = Board(cells.lo[None], cells.hi[None])
     return bits.has(wide, items.place) & (items.alive != 0)
 
@@ -126,7 +126,7 @@ def _max_hp(kind: Array) -> Array:
 
 
 def _hits(s: _Scene, cells: Board, attack: Array, splash: Array) -> tuple[Array, Array]:
-    """Which enemies are hit, and for how much."""
+    """Return which enemies are hit, and for how much."""
     e = s.enemies
     hit = (
         (s.uses(P.ROW) & (e.row == s.row))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,22 +13,24 @@ from hmx.game import bits
 from hmx.game.bits import SLOTS, Array, Board, u32
 from hmx.game.state import DAEMON, E, T
 
+Tree = TypeVar("Tree")
+Result = TypeVar("Result")
 Planes = Array | tuple[Array, ...]
 ALL = 0xFFFFFFFF
 
 
 def mask(condition: Array) -> Array:
-    """All slots where `condition` [B] holds, else none."""
+    """Return all slots where `condition` [B] holds, else none."""
     return jnp.where(condition, u32(ALL), u32(0))
 
 
 def size(planes: Array) -> Array:
-    """The number of items, int32."""
+    """Return the number of items, int32."""
     return lax.population_count(planes[E.ALIVE]).astype(jnp.int32)
 
 
 def matches(planes: Planes, start: int, width: int, value: Array) -> Array:
-    """Slots whose `width`-bit number at plane `start` equals `value` [B] (uint32)."""
+    """Return slots whose `width`-bit number at plane `start` equals `value` [B] (uint32)."""
     different = u32(0)
     for j in range(width):
         different = different | (planes[start + j] ^ (u32(0) - ((value >> j) & 1)))
@@ -36,12 +38,12 @@ def matches(planes: Planes, start: int, width: int, value: Array) -> Array:
 
 
 def at(planes: Planes, row: Array, col: Array) -> Array:
-    """Slots of the items that stand on (row, col); off the board there are none."""
+    """Return slots of the items that stand on (row, col); off the board there are none."""
     return matches(planes, E.ROW, 3, row) & matches(planes, E.COL, 3, col)
 
 
 def number(planes: Planes, start: int, width: int, slot: Array) -> Array:
-    """The number stored for one slot, uint32."""
+    """Return the number stored for one slot, uint32."""
     value = u32(0)
     for j in range(width):
         value = value | (((planes[start + j] >> slot) & 1) << j)
@@ -49,17 +51,17 @@ def number(planes: Planes, start: int, width: int, slot: Array) -> Array:
 
 
 def index_at(planes: Planes, slot: Array) -> Array:
-    """Cell index of one slot, uint32."""
+    """Return the cell index of one slot, uint32."""
     return number(planes, E.ROW, 3, slot) * bits.SIDE + number(planes, E.COL, 3, slot)
 
 
 def used_slots(planes: Array) -> Array:
-    """One past the highest slot in use anywhere in the batch: the bound of loops over slots."""
+    """Return one past the highest slot in use anywhere in the batch: the bound of loops over slots."""
     return (SLOTS - lax.clz(planes[E.ALIVE].max())).astype(jnp.int32)
 
 
 def board(planes: Array) -> Board:
-    """The cells on which items stand."""
+    """Return the cells on which items stand."""
 
     def add(k: Array, cells: Board) -> Board:
         slot = u32(k)
@@ -71,17 +73,17 @@ def board(planes: Array) -> Board:
 
 
 def full_hp(alive: Array, daemon: Array) -> tuple[Array, Array]:
-    """The two hit-point planes of unhurt enemies: 3 for daemons, 2 for the others."""
+    """Return the two hit-point planes of unhurt enemies: 3 for daemons, 2 for the others."""
     return alive & daemon, alive
 
 
 def is_type(planes: Array, kind: int) -> Array:
-    """Slots of one enemy type."""
+    """Return slots of one enemy type."""
     return matches(planes, E.TYPE, 2, u32(kind))
 
 
 def hatch(matured: Array) -> Array:
-    """Enemy planes of matured transmissions: full hit points, flags inherited."""
+    """Return enemy planes of matured transmissions: full hit points, flags inherited."""
     alive = matured[T.ALIVE]
     hp_0, hp_1 = full_hp(alive, is_type(matured, DAEMON))
     tail = [hp_0, hp_1, jnp.zeros_like(alive), matured[T.SCHEDULED], matured[T.SIPHON]]
@@ -102,7 +104,7 @@ class Items(NamedTuple):
 
     @property
     def place(self) -> Array:
-        """Cell index of every slot."""
+        """Return the cell index of every slot."""
         return self.row * bits.SIDE + self.col
 
 
@@ -133,12 +135,12 @@ def _slots(like: Array) -> Array:
 
 
 def unpack_bits(word: Array) -> Array:
-    """Bit k of a word [B] as row k, int32 [SLOTS, B]."""
+    """Return bit k of a word [B] as row k, int32 [SLOTS, B]."""
     return ((word[None] >> _slots(word)) & 1).astype(jnp.int32)
 
 
 def pack_bits(rows: Array) -> Array:
-    """The inverse of `unpack_bits`."""
+    """Return the inverse of `unpack_bits`."""
     return ((rows != 0).astype(jnp.uint32) << _slots(rows[0])).sum(axis=0, dtype=jnp.uint32)
 
 
@@ -163,27 +165,27 @@ def _pack(items: Items, fields: tuple[tuple[int, int], ...]) -> Array:
 
 
 def unpack_enemies(planes: Array) -> Items:
-    """The per-slot form of the enemies."""
+    """Return the per-slot form of the enemies."""
     return _unpack(planes, _ENEMY_FIELDS)
 
 
 def pack_enemies(items: Items) -> Array:
-    """Planes of the enemies; the dead leave holes with all planes zero."""
+    """Return planes of the enemies; the dead leave holes with all planes zero."""
     return _pack(items, _ENEMY_FIELDS)
 
 
 def unpack_transmissions(planes: Array) -> Items:
-    """The per-slot form of the transmissions."""
+    """Return the per-slot form of the transmissions."""
     return _unpack(planes, _TRANSMISSION_FIELDS)
 
 
 def pack_transmissions(items: Items) -> Array:
-    """Planes of the transmissions."""
+    """Return planes of the transmissions."""
     return _pack(items, _TRANSMISSION_FIELDS)
 
 
 def first_on_cell(alive: Array, index: Array) -> Array:
-    """Which slots are the first of the list on their cell, bool [SLOTS, B].
+    """Return which slots are the first of the list on their cell, bool [SLOTS, B].
 
     Args:
         alive: bool [SLOTS, B], the slots that take part.
@@ -198,31 +200,33 @@ def first_on_cell(alive: Array, index: Array) -> Array:
     return lax.scan(visit, bits.empty_like(alive[0]), (alive, index))[1]
 
 
-def once(condition: Array, function: Callable[[], Any]) -> Any:
-    """`function()` if the scalar `condition` holds, else zeros; computed once, before anything that uses it.
+def once(condition: Array, function: Callable[[], Tree]) -> Tree:
+    """Return `function()` if the scalar `condition` holds, else zeros; computed once, before anything that uses it.
 
     XLA on CPUs repeats element-wise work in every kernel that needs it. A loop of at most one round ends that: put
     it around a value that is costly and used often.
     """
     shapes = jax.eval_shape(function)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return maybe(condition, lambda _: function(), zeros)
+    result: Tree = maybe(condition, lambda _: function(), zeros)
+    return result
 
 
-def maybe(condition: Array, function: Callable[[Any], Any], operand: Any) -> Any:
-    """`function(operand)` if the scalar `condition` holds, else `operand`.
+def maybe(condition: Array, function: Callable[[Tree], Tree], operand: Tree) -> Tree:
+    """Return `function(operand)` if the scalar `condition` holds, else `operand`.
 
     A loop of at most one round rather than `lax.cond`: under `vmap` a loop still ends early when no lane needs it.
     """
 
-    def body(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+    def body(carry: tuple[Array, Tree]) -> tuple[Array, Tree]:
         return jnp.zeros_like(carry[0]), function(carry[1])
 
-    return lax.while_loop(lambda carry: carry[0], body, (condition, operand))[1]
+    result: Tree = lax.while_loop(lambda carry: carry[0], body, (condition, operand))[1]
+    return result
 
 
-def for_few(needed: Array, lanes: int, function: Callable[[Any], Any], operand: Any, result: Any) -> Any:
-    """`result` with `function(operand)` in the games where `needed` [B] holds, computed `lanes` games at a time.
+def for_few(needed: Array, lanes: int, function: Callable[[Tree], Result], operand: Tree, result: Result) -> Result:
+    """Return `result` with `function(operand)` in the games where `needed` [B] holds, computed `lanes` games at a time.
 
     What only a few games of a batch need costs next to nothing this way, at the price of a gather there and back.
 
@@ -236,7 +240,7 @@ def for_few(needed: Array, lanes: int, function: Callable[[Any], Any], operand: 
     size = needed.shape[0]
     ranks = jnp.arange(1, lanes + 1, dtype=jnp.int32)
 
-    def round_(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+    def round_(carry: tuple[Array, Result]) -> tuple[Array, Result]:
         left, result = carry
         order = jnp.cumsum(left, dtype=jnp.int32)
         game = jnp.minimum((order[None] < ranks[:, None]).sum(axis=1), size - 1)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from hmx.errors import HmxError
 from hmx.game import roster
@@ -22,8 +22,17 @@ from hmx.game.bits import CELLS, HALF, SIDE, SLOTS, Board
 from hmx.game.generate import FIRST_INTERVAL
 from hmx.game.history import WORDS
 from hmx.game.paths import exit_distance
+from hmx.game.position import (
+    BlockPosition,
+    CellPosition,
+    EnemyPosition,
+    Position,
+    ResourcePosition,
+    TransmissionPosition,
+)
 from hmx.game.state import ENEMY_TYPES, MAX_HP, TIMER_LIMIT, C, E, Rules, State, T, blocks
 from hmx.game.tables import FIRST_PROGRAM, NUM_ACTIONS, PROGRAMS
+from hmx.types import Array
 
 _EXIT = {"row": 5, "col": 5}
 _BLOCKS = {"data": (C.DATA, False), "program": (C.PROGRAM, False)}
@@ -64,7 +73,7 @@ class _Reader:
         self.problems: list[str] = []
 
     def numbers(
-        self, item: Any, fields: Mapping[str, tuple[int, int, int | None]], where: str, also: tuple[str, ...] = ()
+        self, item: object, fields: Mapping[str, tuple[int, int, int | None]], where: str, also: tuple[str, ...] = ()
     ) -> dict[str, int]:
         if not isinstance(item, Mapping):
             self.problems.append(f"{where} must be an object with {', '.join(fields)}")
@@ -80,7 +89,7 @@ class _Reader:
             for name, (low, high, default) in fields.items()
         }
 
-    def number(self, value: Any, low: int, high: int, where: str) -> int:
+    def number(self, value: object, low: int, high: int, where: str) -> int:
         if value is None:
             self.problems.append(f"{where} is missing")
         elif not isinstance(value, int) or not low <= value <= high:
@@ -96,7 +105,7 @@ class _Reader:
             return int(value)
         return low
 
-    def choice(self, value: Any, options: list[str], where: str) -> str:
+    def choice(self, value: object, options: list[str], where: str) -> str:
         if value in options:
             return str(value)
         near = self.near(value, options)
@@ -104,7 +113,7 @@ class _Reader:
         self.problems.append(f"{where} is {_shown(value)}, which is unknown{hint}")
         return options[0]
 
-    def items(self, position: Mapping[str, Any], name: str) -> list[Any]:
+    def items(self, position: Mapping[str, object], name: str) -> list[object]:
         value = position.get(name, [])
         if not isinstance(value, list):
             self.problems.append(f"{name} must be a list")
@@ -114,21 +123,21 @@ class _Reader:
             return value
         return []
 
-    def near(self, value: Any, options: list[str]) -> str | None:
-        """The option that was meant; not looked for once there are more problems than are told."""
+    def near(self, value: object, options: list[str]) -> str | None:
+        """Return the most similar option; not looked for once there are more problems than are shown."""
         if not isinstance(value, str) or len(self.problems) >= _MAX_TOLD:
             return None
         return next(iter(difflib.get_close_matches(value, options, 1)), None)
 
     def message(self) -> str:
-        """The problems, a line each, but not more than a screen of them."""
+        """Return the problems, one per line, at most a screen of them."""
         told = self.problems[:_MAX_TOLD]
         more = len(self.problems) - len(told)
         return "\n".join([*told, f"and {more:,} more"] if more else told)
 
 
-def _shown(value: Any) -> str:
-    """A value in a message: short, on one line, and of what is nested only what it is."""
+def _shown(value: object) -> str:
+    """Return a value for a message: short, on one line, nested values by their type only."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list):
@@ -137,7 +146,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _planes(items: list[dict[str, int]], layout: list[tuple[str, int, int]], total: int) -> np.ndarray[Any, Any]:
+def _planes(items: list[dict[str, int]], layout: list[tuple[str, int, int]], total: int) -> NDArray[np.uint32]:
     planes = np.zeros(total, np.uint32)
     for slot, item in enumerate(items):
         for name, start, width in layout:
@@ -161,7 +170,7 @@ _TRANSMISSION_LAYOUT = [
 ]
 
 
-def _enemies(r: _Reader, position: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+def _enemies(r: _Reader, position: Mapping[str, object]) -> NDArray[np.uint32]:
     items = []
     for i, raw in enumerate(r.items(position, "enemies")):
         where = f"enemies[{i}]"
@@ -174,7 +183,7 @@ def _enemies(r: _Reader, position: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     return _planes(_fitting(r, items, "enemies"), [(n, int(s), w) for n, s, w in _ENEMY_LAYOUT], E.PLANES)
 
 
-def _transmissions(r: _Reader, position: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+def _transmissions(r: _Reader, position: Mapping[str, object]) -> NDArray[np.uint32]:
     items = []
     for i, raw in enumerate(r.items(position, "transmissions")):
         where = f"transmissions[{i}]"
@@ -192,12 +201,12 @@ def _fitting(r: _Reader, items: list[dict[str, int]], name: str) -> list[dict[st
     return items[:SLOTS]
 
 
-def _set(cells: np.ndarray[Any, Any], start: int, width: int, cell: int, value: int) -> None:
+def _set(cells: NDArray[np.uint32], start: int, width: int, cell: int, value: int) -> None:
     for j in range(width):
         cells[start + j, cell] = (value >> j) & 1
 
 
-def _cells(r: _Reader, position: Mapping[str, Any], exit_cell: int) -> np.ndarray[Any, Any]:
+def _cells(r: _Reader, position: Mapping[str, object], exit_cell: int) -> NDArray[np.uint32]:
     cells = np.zeros((C.PLANES, CELLS), np.uint32)
     for i, raw in enumerate(r.items(position, "blocks")):
         where = f"blocks[{i}]"
@@ -226,26 +235,26 @@ def _cells(r: _Reader, position: Mapping[str, Any], exit_cell: int) -> np.ndarra
     return cells
 
 
-def _clear_content(cells: np.ndarray[Any, Any], cell: int) -> None:
+def _clear_content(cells: NDArray[np.uint32], cell: int) -> None:
     for plane in (C.DATA, C.PROGRAM, C.HIDDEN, C.ITEM, *range(C.VALUE, C.SPAWN + 4)):
         cells[plane, cell] = 0
 
 
-def _program(r: _Reader, raw: Mapping[str, Any], where: str) -> int:
+def _program(r: _Reader, raw: Mapping[str, object], where: str) -> int:
     if "programType" in raw:
         return _NAMES.index(r.choice(raw["programType"], _NAMES, f"{where}.programType"))
     number = r.number(raw.get("programActionIndex"), FIRST_PROGRAM, NUM_ACTIONS - 1, f"{where}.programActionIndex")
     return number - FIRST_PROGRAM
 
 
-def _board(cells: np.ndarray[Any, Any]) -> Board:
+def _board(cells: NDArray[np.uint32]) -> Board:
     weights = 2 ** np.arange(HALF, dtype=np.uint32)
     halves = (cells.reshape(C.PLANES, 2, HALF) * weights).sum(-1).astype(np.uint32)
     return Board(jnp.asarray(halves[:, 0]), jnp.asarray(halves[:, 1]))
 
 
-def from_dict(position: Mapping[str, Any], rules: Rules | None = None) -> State:
-    """One game set up as described.
+def from_dict(position: Mapping[str, object], rules: Rules | None = None) -> State:
+    """Return one game set up as described.
 
     Raises:
         HmxError: for every field that is unknown, missing or out of range, all at once.
@@ -266,7 +275,7 @@ def from_dict(position: Mapping[str, Any], rules: Rules | None = None) -> State:
     if r.problems:
         raise HmxError(r.message(), "correct these fields of the scenario; `hmx.game.scenario` describes them")
 
-    def number(value: int) -> Any:
+    def number(value: int) -> Array:
         return jnp.asarray(value, jnp.int32)
 
     pos, exit_index = (jnp.asarray(c, jnp.uint32) for c in (player["row"] * SIDE + player["col"], exit_cell))
@@ -301,10 +310,10 @@ def from_dict(position: Mapping[str, Any], rules: Rules | None = None) -> State:
     )
 
 
-def _entities(state: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _entities(state: State) -> tuple[list[EnemyPosition], list[TransmissionPosition]]:
     e = [np.asarray(x)[:, 0] for x in roster.unpack_enemies(state.enemies[..., None])]
     t = [np.asarray(x)[:, 0] for x in roster.unpack_transmissions(state.transmissions[..., None])]
-    enemies = [
+    enemies: list[EnemyPosition] = [
         {
             "type": ENEMY_TYPES[kind],
             "row": int(row),
@@ -317,7 +326,7 @@ def _entities(state: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
         for alive, row, col, kind, hp, stunned, scheduled, siphon in zip(*e, strict=True)
         if alive
     ]
-    transmissions = [
+    transmissions: list[TransmissionPosition] = [
         {"row": int(row), "col": int(col), "turnsRemaining": int(timer), "enemyType": ENEMY_TYPES[kind]}
         for alive, row, col, kind, timer, *_ in zip(*t, strict=True)
         if alive
@@ -325,41 +334,43 @@ def _entities(state: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     return enemies, transmissions
 
 
-def _contents(state: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _contents(state: State) -> tuple[list[BlockPosition], list[ResourcePosition]]:
     words = np.stack([np.asarray(state.cells.lo), np.asarray(state.cells.hi)], axis=1)
     cells = ((words[:, :, None] >> np.arange(HALF, dtype=np.uint32)) & 1).reshape(C.PLANES, CELLS)
 
     def read(start: int, width: int, cell: int) -> int:
         return int(sum(int(cells[start + j, cell]) << j for j in range(width)))
 
-    found: list[dict[str, Any]] = []
-    resources: list[dict[str, Any]] = []
+    found: list[BlockPosition] = []
+    resources: list[ResourcePosition] = []
     for cell in range(CELLS):
-        place = {"row": cell // SIDE, "col": cell % SIDE}
+        row, col = divmod(cell, SIDE)
         if cells[C.DATA, cell] or cells[C.PROGRAM, cell]:
             is_program, value = bool(cells[C.PROGRAM, cell]), read(C.VALUE, 5, cell)
             kind = ("question-" if cells[C.HIDDEN, cell] else "") + ("program" if is_program else "data")
-            block = place | {"type": kind, "points": 0 if is_program else value, "spawnCount": read(C.SPAWN, 4, cell)}
+            block: BlockPosition = {"row": row, "col": col, "type": kind, "points": 0 if is_program else value}
+            block["spawnCount"] = read(C.SPAWN, 4, cell)
             block["siphoned"] = bool(cells[C.SIPHONED, cell])
             if is_program:
-                block |= {"programType": _NAMES[value], "programActionIndex": value + FIRST_PROGRAM}
+                block["programType"] = _NAMES[value]
+                block["programActionIndex"] = value + FIRST_PROGRAM
             found.append(block)
         # A data siphon and the resource under it are two entries: one entry that has both sets the siphon only.
         if cells[C.ITEM, cell]:
-            resources.append(place | {"credits": 0, "energy": 0, "dataSiphon": True})
+            resources.append({"row": row, "col": col, "credits": 0, "energy": 0, "dataSiphon": True})
         amount, energy = read(C.AMOUNT, 2, cell), bool(cells[C.ENERGY, cell])
         if amount:
-            kinds = {"credits": 0 if energy else amount, "energy": amount if energy else 0}
-            resources.append(place | kinds | {"dataSiphon": False})
+            earned, charged = (0, amount) if energy else (amount, 0)
+            resources.append({"row": row, "col": col, "credits": earned, "energy": charged, "dataSiphon": False})
     return found, resources
 
 
-def to_dict(state: State) -> dict[str, Any]:
-    """One game as a dictionary that `from_dict` takes; counters the format does not name are left out."""
+def to_dict(state: State) -> Position:
+    """Return one game as a dictionary that `from_dict` takes; counters the format does not name are left out."""
     enemies, transmissions = _entities(state)
     found, resources = _contents(state)
     pos, exit_cell = int(state.pos), int(state.exit)
-    position: dict[str, Any] = {
+    position: Position = {
         "player": {
             "row": pos // SIDE,
             "col": pos % SIDE,
@@ -380,5 +391,7 @@ def to_dict(state: State) -> dict[str, Any]:
         "scheduledTasksDisabled": bool(state.calm),
         "ownedPrograms": [k + FIRST_PROGRAM for k in range(len(PROGRAMS)) if (int(state.owned) >> k) & 1],
     }
-    exit_place = {"row": exit_cell // SIDE, "col": exit_cell % SIDE}
-    return position if exit_place == _EXIT else position | {"exit": exit_place}
+    exit_place: CellPosition = {"row": exit_cell // SIDE, "col": exit_cell % SIDE}
+    if exit_place != _EXIT:
+        position["exit"] = exit_place
+    return position

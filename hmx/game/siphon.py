@@ -18,7 +18,7 @@ def _planes(cells: Board, start: int, width: int, where: Board) -> Number:
 
 
 def total(number: Number) -> Array:
-    """The sum over all cells, int32 [B]."""
+    """Return the sum over all cells, int32 [B]."""
     result = bits.count(number[0])
     for j, p in enumerate(number[1:], start=1):
         result = result + (bits.count(p) << j)
@@ -26,7 +26,7 @@ def total(number: Number) -> Array:
 
 
 def value_at(number: Number, cell: Board) -> Array:
-    """The number of one cell, uint32 [B]; 0 for the empty set."""
+    """Return the number of one cell, uint32 [B]; 0 for the empty set."""
     result = jnp.zeros_like(cell.lo)
     for j, p in enumerate(number):
         result = result | (u32(bits.some(p & cell)) << j)
@@ -44,7 +44,7 @@ def _add(a: Number, b: Number, width: int) -> Number:
 
 
 def _cross_sums(number: Number) -> Number:
-    """For every cell the sum over its cross: five numbers of two bits make at most 15."""
+    """Return for every cell the sum over its cross: five numbers of two bits make at most 15."""
     result: Number = number
     for move in MOVES:
         result = _add(result, [move(p) for p in number], 4)
@@ -52,7 +52,7 @@ def _cross_sums(number: Number) -> Number:
 
 
 def _at_least(number: Number, bound: Array) -> tuple[Board, Board]:
-    """Cells whose number is >= and > the bound [B]."""
+    """Return cells whose number is >= and > the bound [B]."""
     zero = number[0] ^ number[0]
     greater, equal = zero, ~zero
     for j in reversed(range(len(number))):
@@ -63,7 +63,7 @@ def _at_least(number: Number, bound: Array) -> tuple[Board, Board]:
 
 
 def _largest(number: Number, among: Board) -> Array:
-    """The largest number among some cells, int32 [B]."""
+    """Return the largest number among some cells, int32 [B]."""
     result = jnp.zeros(among.lo.shape, jnp.int32)
     for j in reversed(range(len(number))):
         narrowed = among & number[j]
@@ -74,7 +74,7 @@ def _largest(number: Number, among: Board) -> Array:
 
 
 def programs_in(cells: Board, where: Board, player: Board) -> Array:
-    """The set of programs in the blocks of the player's cross that lie in `where`, one bit each."""
+    """Return the set of programs in the blocks of the player's cross that lie in `where`, one bit each."""
     number = _planes(cells, C.VALUE, 5, where)
     found = jnp.zeros_like(player.lo)
     for cell in (player, *(move(player) for move in MOVES)):
@@ -84,7 +84,7 @@ def programs_in(cells: Board, where: Board, player: Board) -> Array:
 
 
 def _carrying(cells: Board, where: Board, programs: Array) -> Board:
-    """Cells of `where` whose program is in the set `programs` [B]: a multiplexer tree over the five value planes."""
+    """Return cells of `where` whose program is in `programs` [B]: a multiplexer tree over the five value planes."""
     zero = where ^ where
     full = ~zero
     leaves = [bits.only(full, ((programs >> k) & 1) != 0) for k in range(PROGRAM_COUNT)]
@@ -96,7 +96,7 @@ def _carrying(cells: Board, where: Board, programs: Array) -> Board:
 
 
 def missed(state: State) -> tuple[Array, Array]:
-    """Credits and energy that a better siphon position would have given beyond the player's, int32 [B].
+    """Return credits and energy that a better siphon position would have given beyond the player's, int32 [B].
 
     Better: the same data values and unowned programs, no less of either resource and more of one, at a non-block
     cell; if the player's cross holds data or unowned programs, the other cross must hold all of its open blocks.
@@ -135,7 +135,7 @@ def missed(state: State) -> tuple[Array, Array]:
 
 
 def siphon(state: State, condition: Array) -> State:
-    """The effect of the siphon action, in the games where `condition` [B] holds."""
+    """Apply the siphon action in the games where `condition` [B] holds."""
     cells, player = state.cells, bits.cell(state.pos)
     reach = bits.only(bits.cross(player) & ~layer(cells, C.SIPHONED), condition)
     walls = blocks(cells)
@@ -178,7 +178,7 @@ def reduce_spawns(state: State, condition: Array) -> State:
 
 
 def reducible(state: State) -> Board:
-    """Blocks not yet siphoned whose spawn count is above 0."""
+    """Return blocks not yet siphoned whose spawn count is above 0."""
     cells = state.cells
     counted = layer(cells, C.SPAWN)
     for j in range(1, 4):

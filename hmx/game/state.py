@@ -134,24 +134,24 @@ class Events(NamedTuple):
 
 
 def layer(cells: Board, index: int) -> Board:
-    """One plane of the cells."""
+    """Return one plane of the cells."""
     return Board(cells.lo[index], cells.hi[index])
 
 
 def blocks(cells: Board) -> Board:
-    """All cells that hold a block."""
+    """Return all cells that hold a block."""
     return layer(cells, C.DATA) | layer(cells, C.PROGRAM)
 
 
 def with_layers(cells: Board, changes: dict[int, Board]) -> Board:
-    """The cells with some planes replaced."""
+    """Return the cells with some planes replaced."""
     lo = [changes[i].lo if i in changes else cells.lo[i] for i in range(C.PLANES)]
     hi = [changes[i].hi if i in changes else cells.hi[i] for i in range(C.PLANES)]
     return Board(jnp.stack(lo), jnp.stack(hi))
 
 
 def where(condition: Array, a: State, b: State) -> State:
-    """`a` in the games where `condition` [B] holds, else `b`."""
+    """Return `a` in the games where `condition` [B] holds, else `b`."""
 
     def choose(x: Array, y: Array) -> Array:
         return jnp.where(condition.reshape((1,) * (x.ndim - condition.ndim) + condition.shape), x, y)

@@ -12,11 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from hmx.agents.evaluate import Episodes, Policy, algorithm_policy, make_evaluator, random_policy
+from hmx.agents.evaluate import Episodes, EvalPolicy, algorithm_policy, make_evaluator, random_policy
 from hmx.agents.types import TrainState
 from hmx.errors import HmxError
 from hmx.records.frozen import read_config
-from hmx.records.layout import DEFAULT_ROOT, find_run
+from hmx.records.layout import find_run
+from hmx.records.paths import DEFAULT_ROOT
+from hmx.records.plain import JsonValue, plain_object
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore
@@ -30,6 +32,14 @@ SCHEMA = 1
 MAX_EPISODES = 10_000_000  # of one policy; each is kept until all have ended
 POLICIES = ("random", "sampled", "greedy")  # in the order of the branches of `make_player`
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
+
+
+Progress = Callable[[str, int, int], None]
+"""`(phase, done, total)`, called from time to time."""
+
+
+def no_progress(phase: str, done: int, total: int) -> None:
+    """Ignore progress."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,14 +65,12 @@ class PolicyStats:
     undo_stages: float | None = None  # per episode, of these by way of UNDO
     info: dict[str, float] = dataclasses.field(default_factory=dict)  # all the environment reports, mean per episode
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        data = dataclasses.asdict(self)
-        for key, value in data.items():
-            if key.endswith("_interval"):
-                data[key] = None if value is None else list(value)
-        data["stage_counts"] = {str(stage): count for stage, count in self.stage_counts.items()}
-        return data
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object; intervals are `[low, high]`."""
+        return {
+            key: list(value.values()) if key.endswith("_interval") and isinstance(value, dict) else value
+            for key, value in plain_object(self).items()
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,19 +86,10 @@ class EvaluateResult:
     policies: tuple[PolicyStats, ...]
     warnings: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """One object with stable keys."""
-        return {
-            "schema": SCHEMA,
-            "run": str(self.run),
-            "env": self.env,
-            "checkpoint": self.checkpoint,
-            "env_steps": self.env_steps,
-            "episodes": self.episodes,
-            "seed": self.seed,
-            "policies": [policy.to_json() for policy in self.policies],
-            "warnings": list(self.warnings),
-        }
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        policies: list[JsonValue] = [policy.to_json() for policy in self.policies]
+        return {"schema": SCHEMA, **plain_object(self), "policies": policies}
 
 
 def evaluate(
@@ -101,8 +100,9 @@ def evaluate(
     seed: int | None = None,
     checkpoint: int | None = None,
     root: str | Path = DEFAULT_ROOT,
+    progress: Progress = no_progress,
 ) -> EvaluateResult:
-    """Plays whole episodes with the policy of a run.
+    """Play whole episodes with the policy of a run.
 
     Args:
         run: name or path of the run.
@@ -111,6 +111,7 @@ def evaluate(
         seed: of the evaluation; None takes that of the run. All policies meet the same first positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
         root: folder of the runs, for a name.
+        progress: called when a policy starts and ends.
 
     Raises:
         HmxError: unknown policy or no episodes (exit code 2); no such run or no intact checkpoint (3).
@@ -121,11 +122,15 @@ def evaluate(
     warning = enable_cache()
     session = open_session(cfg)
     restored = restore(session, paths, checkpoint)
-    warnings = [*([warning] if warning else []), *damage(restored.damaged, restored.update)]
+    warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000
     play = make_player(session, episodes)
-    rows = tuple(row for policy in policies for row in play(restored.state, policy, seed))
+    rows: list[PolicyStats] = []
+    for done, policy in enumerate(policies):
+        progress("compiling and playing", done, len(policies))
+        rows += play(restored.state, policy, seed)
+    progress("compiling and playing", len(policies), len(policies))
     return EvaluateResult(
         run=paths.folder,
         env=cfg.env.id,
@@ -133,14 +138,9 @@ def evaluate(
         env_steps=restored.update * session.sizes.batch_size,
         episodes=episodes,
         seed=seed,
-        policies=rows,
+        policies=tuple(rows),
         warnings=tuple(warnings),
     )
-
-
-def damage(damaged: Sequence[tuple[int, str]], used: int) -> list[str]:
-    """A warning for each checkpoint that had to be passed over."""
-    return [f"checkpoint {update} is damaged ({why}); checkpoint {used} is used instead" for update, why in damaged]
 
 
 Player = Callable[[TrainState, str, int], list[PolicyStats]]
@@ -163,13 +163,15 @@ def make_player(session: Session, episodes: int) -> Player:
         chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
         return chosen
 
-    evaluator = make_evaluator(session.env, Policy(act, empty), max(session.cfg.env.num_envs, _SIDE_BY_SIDE), episodes)
+    evaluator = make_evaluator(
+        session.env, EvalPolicy(act, empty), max(session.cfg.env.num_envs, _SIDE_BY_SIDE), episodes
+    )
 
     def play(state: TrainState, name: str, seed: int) -> list[PolicyStats]:
         rows = []
         for i in range(1 if name == "random" else num_seeds):
             agent = (np.int32(POLICIES.index(name)), seed_state(state, i, num_seeds))
-            # The key is made anew each time: every policy starts from the same positions.
+            # The same key for every policy, so that all start from the same positions.
             played = interruptible(partial(_compute, evaluator, agent, eval_keys(seed, 1)))
             rows.append(summarise(name, None if name == "random" else session.cfg.run.seed + i, played))
         return rows

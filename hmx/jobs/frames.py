@@ -1,19 +1,20 @@
-"""What one look at a running game holds: data for drawing and for `--json`."""
+"""One frame of a running game: data for drawing and for `--json`."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
+from hmx.game.position import Position
 from hmx.game.tables import ACTION_NAMES
+from hmx.records.plain import JsonValue, plain
 
 SCHEMA = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """A position and how it came about.
+    """A position and the step that led to it.
 
     Attributes:
         step: steps taken in this episode, 0 for its first position.
@@ -21,17 +22,17 @@ class Frame:
         position: the fields of a scenario, as `hmx.game.scenario.to_dict` gives them.
         legal: the actions that may be taken now.
         action: what led here; None at the start of an episode.
-        probs: probability of every action now, by index; None where nobody says.
-        value: expected return from here, in reward units; None where nobody says.
-        reward: of the step that led here.
+        probs: probability of every action now, by index; None without a policy.
+        value: expected return from here, in reward units; None without a policy.
+        reward: reward of the step that led here.
         terms: the parts of `reward`.
         episode_return: sum of the rewards so far.
-        outcome: empty while the episode goes on, else `won`, `died` or `stopped`.
+        outcome: empty until the episode ends, then `won`, `died` or `stopped`.
     """
 
     step: int
     episode: int
-    position: Mapping[str, Any]
+    position: Position
     legal: tuple[int, ...]
     action: int | None = None
     probs: tuple[float, ...] | None = None
@@ -41,15 +42,15 @@ class Frame:
     episode_return: float = 0.0
     outcome: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data with stable keys."""
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
         return {
             "schema": SCHEMA,
             "episode": self.episode,
             "step": self.step,
             "action": None if self.action is None else ACTION_NAMES[self.action],
             "reward": self.reward,
-            "terms": dict(self.terms),
+            "terms": plain(self.terms),
             "return": self.episode_return,
             "outcome": self.outcome or None,
             "legal": [ACTION_NAMES[index] for index in self.legal],
@@ -57,5 +58,5 @@ class Frame:
             if self.probs is None
             else {ACTION_NAMES[index]: self.probs[index] for index in self.legal},
             "value": self.value,
-            "position": dict(self.position),
+            "position": plain(self.position),
         }

@@ -1,4 +1,4 @@
-"""Gradient reports of a run while it trains, as metrics of the updates they are measured before."""
+"""Gradient reports during training, as metrics of the update that they are measured before."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ import jax
 
 from hmx.agents.types import TrainState
 from hmx.analysis.buckets import ALL
-from hmx.analysis.measures import TOTAL, Measured
+from hmx.analysis.measures import TOTAL
 from hmx.analysis.report import make_reporter
-from hmx.analysis.spec import GradReport, Spec
+from hmx.analysis.request import ProbeRequest
+from hmx.analysis.results import BucketReport, GradReport
 from hmx.config.schema import Config
 from hmx.runs.loop import Record, Reports, seed_state
 from hmx.runs.session import Session
 
-STREAM = 2  # of the seed: 0 is training's and 1 evaluation's
+STREAM = 2  # of the seed: 0 is that of training and 1 that of evaluation
 PER_GROUP = 4
-MAX_LENGTH = 256  # steps of an episode that a report plays
+MAX_LENGTH = 256  # longest episode of such a report
 
 _LOSS_NAMES = {"task": "policy"}
 
 
-def spec_of(cfg: Config) -> Spec:
-    """What a run measures: less than `hmx grad-report` does by default, since it does so again and again."""
-    return Spec(groups=cfg.run.grad_report_groups, per_group=PER_GROUP, max_length=MAX_LENGTH)
+def request_of(cfg: Config) -> ProbeRequest:
+    """Return what a run measures: less than `hmx grad-report` does by default, since it does so many times."""
+    return ProbeRequest(groups=cfg.run.grad_report_groups, per_group=PER_GROUP, max_length=MAX_LENGTH)
 
 
 def make_reports(session: Session) -> Reports | None:
-    """The gradient reports that a configuration asks for; None where it asks for none.
+    """Build the gradient reports of a run; None if its configuration has none.
 
-    All reports of a run, and all agents trained side by side, meet the start states that `hmx grad-report` with the
-    run's own seed meets. Nothing of the run's state is used up: the keys are of a stream of their own.
+    All reports of a run, and all its agents, use the start states that `hmx grad-report` with the run's seed uses. The
+    keys are of a stream of their own, so nothing else in the run changes.
     """
     cfg = session.cfg
     if not cfg.run.grad_report_every:
         return None
-    reporter = make_reporter(cfg, session.env, spec_of(cfg))
+    reporter = make_reporter(cfg, session.env, request_of(cfg))
 
     def measure(state: TrainState, update: int) -> list[Record]:
         hypers, found = session.algorithm.hypers(update - 1), []
         if cfg.algo.name == "dqn":
-            # episodes need no buffer, of which each agent's would be copied
-            state = state._replace(replay=(), overwritten=())
+            # Reports on episodes do not need the buffer, which would be copied for each agent.
+            state = state._replace(learner=state.learner._replace(replay=None, overwritten=None))
         for agent in range(cfg.run.num_seeds):
             start = time.perf_counter()
             key = jax.random.fold_in(jax.random.key(cfg.run.seed), STREAM)
@@ -56,30 +57,28 @@ def make_reports(session: Session) -> Reports | None:
 
 
 def metrics(report: GradReport) -> Record:
-    """A report by the names of `hmx.records.metrics_table`; what is not known is left out."""
-    measures = report.measures
+    """Return the values of a report by metric name (see `hmx.records.metrics_table`), without unknown ones."""
     found: dict[str, float | None] = {"grad_norm/clip_scale": report.clip_scale}
-    for bucket in (*measures.buckets, measures.whole):
-        found |= {f"grad_norm/{bucket.name}/{name}": value for name, value in _of_bucket(report, bucket)}
-    for layer, norm in measures.whole.parts[TOTAL].layers.items():
+    for bucket in (*report.buckets, report.whole):
+        values = _of_bucket(bucket, bucket.samples / report.whole.samples)
+        found |= {f"grad_norm/{bucket.name}/{name}": value for name, value in values}
+    for layer, norm in report.whole.components[TOTAL].layers.items():
         found[f"grad_norm/{ALL}/layer/{layer}"] = norm
     return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
 
 
-def _of_bucket(report: GradReport, bucket: Measured) -> Iterator[tuple[str, float | None]]:
-    ids, parts = list(bucket.groups), bucket.parts
-    std = report.reward_std[ids]
-    yield "group_count", len(ids)
+def _of_bucket(bucket: BucketReport, samples: float) -> Iterator[tuple[str, float | None]]:
+    yield "group_count", len(bucket.groups)
     yield "sample_count", bucket.samples
-    yield "sample_pct", 100.0 * bucket.samples / report.measures.whole.samples
+    yield "sample_pct", 100.0 * samples
     yield "token_count", bucket.steps
-    yield "reward_std_mean", std.mean()
-    yield "reward_std_min", std.min()
-    yield "reward_std_max", std.max()
-    yield "return_mean", report.returns[ids].mean()
-    yield "truncated_frac", report.cut[ids].mean()
+    yield "reward_std_mean", bucket.reward_std.mean
+    yield "reward_std_min", bucket.reward_std.min
+    yield "reward_std_max", bucket.reward_std.max
+    yield "return_mean", bucket.return_mean
+    yield "truncated_frac", bucket.truncated_frac
     yield "share", bucket.share
-    for name, part in parts.items():
+    for name, part in bucket.components.items():
         yield name, part.norm
         yield f"per_sample/{name}", part.per_sample
         yield f"per_token/{name}", part.norm
@@ -87,12 +86,12 @@ def _of_bucket(report: GradReport, bucket: Measured) -> Iterator[tuple[str, floa
         yield f"cos_all/{name}", part.cos_all
         if name != TOTAL:
             yield f"component_share/{name}", part.share
-    for name in (next(iter(parts)), TOTAL):
-        noise = parts[name].noise
+    for name in (next(iter(bucket.components)), TOTAL):
+        noise = bucket.components[name].noise
         yield f"noise/{name}/signal", noise.signal
         yield f"noise/{name}/trace", noise.trace
         yield f"noise/{name}/scale", noise.scale
         yield f"noise/{name}/snr", noise.snr
     for name in ("value", "entropy"):
-        if name in parts:
+        if name in bucket.components:
             yield f"cos/task_{name}", bucket.cos["task"][name]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from hmx.config.schema import Config
 from hmx.jobs.simulator import Simulator
@@ -14,8 +13,8 @@ from hmx.runs.signals import interruptible
 Game = Simulator
 
 
-def open_game(*, seed: int = 0, position: Mapping[str, Any] | None = None, cfg: Config | None = None) -> Game:
-    """A game by the rules of `cfg`, without a step limit.
+def open_game(*, seed: int = 0, position: Mapping[str, object] | None = None, cfg: Config | None = None) -> Game:
+    """Open a game by the rules of `cfg`, without a step limit.
 
     Raises:
         HmxError: the scenario is not possible.
@@ -23,5 +22,5 @@ def open_game(*, seed: int = 0, position: Mapping[str, Any] | None = None, cfg: 
     cfg = cfg or Config()
     enable_cache()
     env = dataclasses.replace(cfg.env, max_steps=0)
-    # In another thread, so that Ctrl-C is heard while it compiles.
+    # In another thread, so that Ctrl-C works while it compiles.
     return interruptible(lambda: Game(env, cfg.reward, seed=seed, position=position))

@@ -1,4 +1,4 @@
-"""`hmx resume`: a run goes on from its newest intact checkpoint, as if it had never stopped."""
+"""`hmx resume`: continue a run from its newest intact checkpoint, as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hmx.config import codec, derive, fields
+from hmx.config import codec, derive, fields, rules
 from hmx.config.coerce import show
 from hmx.config.problem import error
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.evaluate import damage
-from hmx.jobs.following import agree
-from hmx.jobs.train import TrainResult, carry_out, followed
+from hmx.jobs.train import TrainResult, run_session, worker_result
+from hmx.jobs.worker import check_same_config
 from hmx.records import atomic, jsonl, layout
 from hmx.records import meta as metas
-from hmx.records.artefact import NewerSchema
+from hmx.records.artefact import NewerSchema, Unreadable
 from hmx.records.atomic import writing
-from hmx.records.frozen import copy_of, read_config
-from hmx.records.layout import DEFAULT_ROOT, RunPaths, find_run
+from hmx.records.frozen import copy_of, meta_fault, read_config
+from hmx.records.layout import find_run
 from hmx.records.lock import RunLock
 from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
+from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
+from hmx.records.plain import JsonValue, plain, plain_object
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.device_memory import memory_problem
@@ -38,7 +39,7 @@ from hmx.runs.sinks import Sink
 SCHEMA = 1
 
 FIXED = ("algo.num_steps", "run.seed", "run.name", "run.root")
-"""What cannot change in the life of a run besides its shape keys: the meaning of its counters and its place."""
+"""Keys that cannot change, in addition to shape keys: they give counters their meaning and the run its place."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,88 +51,82 @@ class ResumePlan:
     total_updates: int
     env_steps: int  # per seed, at the checkpoint
     total_env_steps: int  # per seed, at the end
-    changes: dict[str, tuple[Any, Any]]  # dotted key -> (old, new)
+    changes: dict[str, tuple[object, object]]  # dotted key -> (old, new)
     config: Config
     device: str
     warnings: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """One object with stable keys."""
-        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        data["run"] = str(self.run)
-        data["changes"] = {key: list(pair) for key, pair in self.changes.items()}
-        data["config"] = codec.to_dict(self.config)
-        data["warnings"] = list(self.warnings)
-        return {"schema": SCHEMA, **data}
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        return {"schema": SCHEMA, **plain_object(self), "config": plain(codec.to_dict(self.config))}
 
 
 class _Opened(NamedTuple):
     paths: RunPaths
     session: Session
     restored: Restored
-    changes: dict[str, tuple[Any, Any]]
+    changes: dict[str, tuple[object, object]]
     warnings: tuple[str, ...]
 
 
 def resume(
     run: str | Path,
     *,
-    changes: Mapping[str, Any] | None = None,
+    changes: Mapping[str, object] | None = None,
     sinks: Sequence[Sink] = (),
     command_line: Sequence[str] = (),
     root: str | Path = DEFAULT_ROOT,
     group: Group = ALONE,
 ) -> TrainResult:
-    """Goes on with a run up to its `run.total_steps`.
+    """Continue a run up to its `run.total_steps`.
 
-    The records after the checkpoint are dropped first: they will be made again, the same bit for bit on the same
-    machine and versions.
+    Records after the checkpoint are dropped first; training writes them again, bit for bit the same on the same
+    machine with the same versions.
 
     Args:
         run: name or path of the run.
         changes: dotted key -> new value (text is read as on the command line), such as `run.total_steps`. They
             are kept in run.toml and noted in meta.json.
-        sinks: receivers of records besides the local file.
+        sinks: receivers of records in addition to the local file.
         command_line: kept in meta.json.
         root: folder of the runs, for a name.
-        group: the processes that go on with it, however many there were before. Number 0 alone reads the run folder.
+        group: the processes that continue it, any number of them. Only process 0 reads the run folder.
 
     Raises:
         HmxError: a change that the state forbids, or a run that is finished (exit code 2); no such run, no
             intact checkpoint, or one that does not fit (3); a process of the group is gone (1).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
-    agree(group, {"command": "resume", "run": Path(run).name, **(changes or {})})
-    if not group.leads:
+    check_same_config(group, {"command": "resume", "run": Path(run).name, **(changes or {})})
+    if not group.is_coordinator:
         enable_cache()
-        return followed(group)
+        return worker_result(group)
     paths = find_run(run, root)
     with RunLock(paths) as lock:
         opened = _open(paths, changes or {})
         warning = enable_cache()
         with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
             meta, notes = _prepare(opened, command_line, [lock.note] if lock.note else [])
-        fanout = make_sinks(opened.session.cfg, paths, sinks)
+        sink_group = make_sinks(opened.session.cfg, paths, sinks)
         for text in (warning, *notes, *opened.warnings):
             if text:
-                fanout.warn(text)
+                sink_group.warn(text)
         restored = opened.restored
-        return carry_out(
-            opened.session, paths, meta, fanout, lambda: restored.state, first=restored.update, group=group
+        return run_session(
+            opened.session, paths, meta, sink_group, lambda: restored.state, first=restored.update, group=group
         )
 
 
 def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> tuple[Meta, list[str]]:
-    """Puts the run folder into the state of its checkpoint, and writes down what was changed, found and mended."""
+    """Put the run folder into the state of its checkpoint, and record what was changed, found and repaired."""
     paths, cfg, restored = opened.paths, opened.session.cfg, opened.restored
     fits = _metrics_fit(paths, restored)  # before anything is changed, since it may refuse
     old, found = _meta(paths)
-    missing = old.update > restored.update and str(old.update) not in {str(update) for update, _ in restored.damaged}
-    if missing:
-        found.append(f"checkpoint {old.update} is missing; checkpoint {restored.update} is used instead")
+    if restored.missing is not None:
+        found.append(restored.warnings[0])
     for update, _ in restored.damaged:
         layout.set_aside(paths.checkpoint(update))
-    notes = [*notes, *found, *_rewind(paths, restored, fits), *_plain_reports(paths), *_other_versions(old)]
+    notes = [*notes, *found, *_rewind(paths, restored, fits, old.run_id), *_plain_reports(paths), *_other_versions(old)]
     damaged = {str(update): why for update, why in restored.damaged}
     meta = metas.resumed(old, restored.update, command_line, opened.changes, damaged, notes)
     text = codec.to_toml(cfg)
@@ -151,21 +146,23 @@ def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> 
 
 
 def _meta(paths: RunPaths) -> tuple[Meta, list[str]]:
-    """The meta data; that of a checkpoint, or new ones, where the file is damaged, which is then set aside."""
-    try:
+    """Return the meta data; a damaged or older file is set aside and replaced by a checkpoint's copy or new data."""
+    problem = meta_fault(paths)
+    if problem is None:
         return metas.read(paths.meta), []
-    except NewerSchema:
-        raise
-    except HmxError as problem:
-        if os.path.lexists(paths.meta):
-            layout.set_aside(paths.meta)
-        kept = copy_of(paths, layout.META)
-        if kept is None:
-            return metas.collect(device_name(), ()), [f"{problem.message}; it begins anew"]
-        return metas.read(kept.path), [f"{problem.message}; the copy in checkpoint {kept.path.parent.name} is used"]
+    if isinstance(problem, NewerSchema | Unreadable):
+        raise problem
+    if os.path.lexists(paths.meta):
+        layout.set_aside(paths.meta)
+    kept = copy_of(paths, META)
+    if kept is None:
+        return metas.collect(device_name(), ()), [f"{problem.message}; a new one is written"]
+    return metas.read(kept.path), [f"{problem.message}; the copy in checkpoint {kept.path.parent.name} is used"]
 
 
-def plan(run: str | Path, *, changes: Mapping[str, Any] | None = None, root: str | Path = DEFAULT_ROOT) -> ResumePlan:
+def plan(
+    run: str | Path, *, changes: Mapping[str, object] | None = None, root: str | Path = DEFAULT_ROOT
+) -> ResumePlan:
     """What `resume` would do; reads the checkpoint and writes nothing.
 
     Raises:
@@ -188,7 +185,7 @@ def plan(run: str | Path, *, changes: Mapping[str, Any] | None = None, root: str
     )
 
 
-def _open(paths: RunPaths, changes: Mapping[str, Any]) -> _Opened:
+def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     old = read_config(paths)
     cfg = apply(old, changes)
     session = open_session(cfg)
@@ -200,33 +197,34 @@ def _open(paths: RunPaths, changes: Mapping[str, Any]) -> _Opened:
     if restored.update >= session.sizes.num_updates + _evaluation_missing(paths):
         raise _finished(paths, restored.update, session.sizes)
     differences = codec.diff(old, cfg)
-    warnings = damage(restored.damaged, restored.update) + _schedule_note(cfg, differences)
+    warnings = restored.warnings + _schedule_note(cfg, differences)
     return _Opened(paths, session, restored, differences, tuple(warnings))
 
 
-def apply(cfg: Config, changes: Mapping[str, Any]) -> Config:
+def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
     """The configuration with changes that a run under way allows.
 
     Raises:
         HmxError: unknown keys, impossible values, or fields that are fixed, each named.
     """
-    values, problems = codec.resolve(changes, dict.fromkeys(changes, "change"), text=True)
+    origins = {key: fields.FIELDS[key].flag or "--set" if key in fields.FIELDS else "--set" for key in changes}
+    values, problems = codec.resolve(changes, origins, text=True)
     if problems:
         raise error(problems)
     new = fields.replace(cfg, values)
-    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in (*codec.shape_keys(cfg), *FIXED)}
+    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if fields.FIELDS[key].shape or key in FIXED}
     if fixed:
         lines = [f"  {key}: {show(before)} cannot become {show(after)}" for key, (before, after) in fixed.items()]
         hint = "start a new run with these values: hmx train --config RUN/run.toml --name NEW " + " ".join(
             f"--set {key}={show(after)}" for key, (_, after) in fixed.items()
         )
         raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
-    derive.check(new, dict.fromkeys(values, "change"))
+    rules.check(new, origins)
     return new
 
 
 def _evaluation_missing(paths: RunPaths) -> bool:
-    meta = metas.find(paths.meta)  # damaged ones will be made anew
+    meta = metas.find(paths.meta)  # damaged meta data will be replaced
     return meta is None or meta.state != "finished"
 
 
@@ -252,19 +250,19 @@ def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:
     return False
 
 
-def _rewind(paths: RunPaths, restored: Restored, fits: bool) -> list[str]:
+def _rewind(paths: RunPaths, restored: Restored, fits: bool, run_id: str) -> list[str]:
     """Cuts metrics.jsonl back to the checkpoint; says what is missing or damaged before that."""
     path, update, mark = paths.metrics, restored.update, restored.manifest.metrics
     if not os.path.lexists(path):
-        return [f"{path} is missing; it begins anew after update {update}"] if update else []
+        return [f"{path} is missing; it starts again after update {update}"] if update else []
     if path.is_symlink() or not path.is_file():
         what = "a link" if path.is_symlink() else "no regular file"
-        return [f"{path} is {what} and was set aside as {layout.set_aside(path).name}; it begins anew"]
+        return [f"{path} is {what} and was set aside as {layout.set_aside(path).name}; a new file starts"]
     if mark is not None and fits:
         jsonl.cut(path, mark.size)
         return []
     original = shutil.copyfile(path, layout.aside(path))
-    salvaged = jsonl.salvage(path, update)
+    salvaged = jsonl.salvage(path, update, run_id)
     last = jsonl.survey(path).last
     notes = []
     if salvaged.damaged:
@@ -299,16 +297,16 @@ def _other_versions(old: Meta) -> list[str]:
 
 _SCHEDULES = {
     "learning-rate": "algo.lr_schedule",
-    "clip": "algo.clip_schedule",
-    "value-clip": "algo.clip_vf_schedule",
-    "entropy": "algo.ent_schedule",
+    "clip": "ppo.clip_schedule",
+    "value-clip": "ppo.clip_vf_schedule",
+    "entropy": "ppo.ent_schedule",
 }
 
 
 _Q_SCHEDULES = ("learning-rate", "epsilon", "importance-weight")
 
 
-def _schedule_note(cfg: Config, differences: Mapping[str, Any]) -> list[str]:
+def _schedule_note(cfg: Config, differences: Mapping[str, object]) -> list[str]:
     if "run.total_steps" not in differences:
         return []
     kinds = {name: fields.get(cfg, key) for name, key in _SCHEDULES.items()}

@@ -6,13 +6,15 @@ import dataclasses
 import datetime
 import math
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
-from hmx.records.layout import DEFAULT_ROOT, RunPaths, find_run
+from hmx.records.layout import find_run
 from hmx.records.meta import Meta
+from hmx.records.paths import DEFAULT_ROOT, RunPaths
+from hmx.records.plain import JsonValue, plain_object
 from hmx.records.verify import Damage
 
 SCHEMA = 1
@@ -26,17 +28,13 @@ class RunRow:
 
     name: str
     path: Path
-    state: str  # of STATES: crashed says it runs but nobody holds its lock; unknown has no meta.json that can be read
+    state: str  # of STATES: crashed: running, but no process holds the lock; unknown: meta.json is unreadable
     update: int
     env_steps: int  # per seed
     last_return: float | None  # mean episode return of the newest update that has one, over its seeds
     size: int  # bytes on disk, of all files
     created: str  # ISO 8601 in UTC; "" where it is not known
     age: float | None  # seconds since anything was last written about it
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**dataclasses.asdict(self), "path": str(self.path)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,9 +44,9 @@ class ListResult:
     root: Path
     runs: tuple[RunRow, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """One object with stable keys."""
-        return {"schema": SCHEMA, "root": str(self.root), "runs": [row.to_json() for row in self.runs]}
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        return {"schema": SCHEMA, **plain_object(self)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,16 +58,10 @@ class VerifyResult:
     damage: tuple[Damage, ...]
     notes: tuple[Damage, ...]  # what a run may have, as a lock that was left behind
 
-    def to_json(self) -> dict[str, Any]:
-        """One object with stable keys."""
-        return {
-            "schema": SCHEMA,
-            "run": str(self.run),
-            "whole": not self.damage,
-            "intact_checkpoints": list(self.intact),
-            "damage": [found._asdict() for found in self.damage],
-            "notes": [found._asdict() for found in self.notes],
-        }
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        found = plain_object(self)
+        return {"schema": SCHEMA, "whole": not self.damage, "intact_checkpoints": found.pop("intact"), **found}
 
 
 def list_runs(root: str | Path = DEFAULT_ROOT) -> ListResult:
@@ -99,7 +91,7 @@ def verify(run: str | Path, root: str | Path = DEFAULT_ROOT) -> VerifyResult:
 def _row(paths: RunPaths) -> RunRow:
     known = meta.find(paths.meta)
     tail = _tail(paths)
-    update = max((record["update"] for record in tail), default=0)
+    update = max((jsonl.update_of(record) or 0 for record in tail), default=0)
     update, env_steps = max(
         (update, max((_steps(record) for record in tail), default=0)),
         (known.update, known.env_steps) if known else (0, 0),
@@ -118,20 +110,20 @@ def _row(paths: RunPaths) -> RunRow:
     )
 
 
-def _tail(paths: RunPaths) -> list[dict[str, Any]]:
+def _tail(paths: RunPaths) -> list[dict[str, object]]:
     try:
         return [record for record in jsonl.tail(paths.metrics) if jsonl.update_of(record) is not None]
     except OSError:
         return []
 
 
-def _steps(record: dict[str, Any]) -> int:
+def _steps(record: Mapping[str, object]) -> int:
     value = record.get("env_steps")
-    return value if type(value) is int else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _last_return(tail: list[dict[str, Any]]) -> float | None:
-    found = ((record["update"], _number(record.get(_RETURN))) for record in tail)
+def _last_return(tail: Sequence[Mapping[str, object]]) -> float | None:
+    found = ((jsonl.update_of(record) or 0, _number(record.get(_RETURN))) for record in tail)
     finite = [(update, value) for update, value in found if value is not None]
     if not finite:
         return None
@@ -140,9 +132,11 @@ def _last_return(tail: list[dict[str, Any]]) -> float | None:
     return math.fsum(values) / len(values)
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
     try:
-        return float(value) if type(value) in (int, float) and math.isfinite(value) else None
+        return float(value) if math.isfinite(value) else None
     except OverflowError:  # a whole number of more than 308 digits
         return None
 

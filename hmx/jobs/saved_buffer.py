@@ -8,12 +8,12 @@ from pathlib import Path
 from hmx.agents.types import TrainState
 from hmx.config.schema import Config
 from hmx.errors import HmxError
-from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 from hmx.runs import buffers
 from hmx.runs.loop import seed_state
 from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
-from hmx.runs.sinks import Fanout
+from hmx.runs.sinks import SinkGroup
 
 
 def places(cfg: Config, paths: RunPaths) -> tuple[Path, ...]:
@@ -25,14 +25,14 @@ def places(cfg: Config, paths: RunPaths) -> tuple[Path, ...]:
     return tuple(paths.reports / f"buffer-{cfg.run.seed + index}.npz" for index in range(cfg.run.num_seeds))
 
 
-def save_buffers(session: Session, paths: RunPaths, state: TrainState, update: int, fanout: Fanout) -> None:
+def save_buffers(session: Session, paths: RunPaths, state: TrainState, update: int, sink_group: SinkGroup) -> None:
     """Writes what `places` names. Failing to is a warning: the checkpoint holds the same."""
     cfg = session.cfg
     for index, place in enumerate(places(cfg, paths)):
-        fanout.phase("saving")
+        sink_group.phase("saving")
 
         def write(index: int = index, place: Path = place) -> None:
-            replay = seed_state(state.replay, index, cfg.run.num_seeds)
+            replay = seed_state(state, index, cfg.run.num_seeds).learner.replay
             place.parent.mkdir(exist_ok=True)
             buffers.save(place, buffers.from_replay(replay, cfg, session.env.spec, run=paths.name, update=update))
 
@@ -40,4 +40,4 @@ def save_buffers(session: Session, paths: RunPaths, state: TrainState, update: i
             interruptible(partial(write))
         except (HmxError, OSError) as error:
             words = error.message if isinstance(error, HmxError) else error.strerror or str(error)
-            fanout.warn(f"the replay buffer is not saved: {words}")
+            sink_group.warn(f"the replay buffer is not saved: {words}")

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from hmx.config.textfile import quoted, read_text
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import check_schema
 
-SCHEMA = 1  # what a scenario without a number is of
+SCHEMA = 1  # of a scenario without a schema number
 
 _NEEDED = 'a scenario is a JSON object with at least a player, as {"player": {"row": 0, "col": 0}}'
 
 
-def read_scenario(path: Path) -> dict[str, Any]:
-    """The position in a file: the object itself, or the one under its key `position`.
+def read_scenario(path: Path) -> dict[str, object]:
+    """Read the position in a file: the object itself, or the value of its key `position`.
 
-    What the position says is judged by `hmx.game.scenario.from_dict`.
+    `hmx.game.scenario.from_dict` checks the position itself.
 
     Raises:
         HmxError: no such file, not readable, or of a newer schema (exit code 3); too long, not JSON, or not an
@@ -27,7 +26,9 @@ def read_scenario(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(read_text(path))
     except FileNotFoundError:
-        raise HmxError(f"there is no scenario file {path}", "check the path", ExitCode.ARTEFACT) from None
+        raise HmxError(
+            f"cannot read the scenario: {path} does not exist", "check the path", ExitCode.ARTEFACT
+        ) from None
     except UnicodeDecodeError:
         raise HmxError(f"{path} is not a text file in UTF-8", _NEEDED) from None
     except json.JSONDecodeError as error:
@@ -51,5 +52,5 @@ def read_scenario(path: Path) -> dict[str, Any]:
         check_schema(number, SCHEMA, str(path))
     position = data.get("position", data) if isinstance(data, dict) else data
     if not isinstance(position, dict):
-        raise HmxError(f"{path} holds no position", _NEEDED)
+        raise HmxError(f"cannot read the scenario: {path} holds no position", _NEEDED)
     return position

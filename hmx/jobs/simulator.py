@@ -1,4 +1,4 @@
-"""One game of HackMatrix at a time, frame by frame: for watching an agent and for playing."""
+"""Step a single game of HackMatrix frame by frame, for watching an agent and for playing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.observation import decode, packed
 from hmx.env.rewards import reward_terms
 from hmx.game import ACTION_NAMES, Events, Rules, State, legal, reset, step
+from hmx.game.position import Position
 from hmx.game.scenario import from_dict, to_dict
 from hmx.jobs.frames import Frame
 from hmx.types import Array, Key
 
 
-class Policy(NamedTuple):
+class FramePolicy(NamedTuple):
     """`decide(carry, obs [1, 1, ...], legal [1, 1, actions], reset [1], key) -> (Decision, carry)`, jitted.
 
-    `carry` is the memory to begin with.
+    `carry` is the initial RNN carry.
     """
 
     decide: Callable[[Any, Array, Array, Array, Key], tuple[Decision, Any]]
@@ -37,14 +38,14 @@ class _Functions(NamedTuple):
 
 
 class Simulator:
-    """A game that goes on by `act`; its present `frame` says everything about it.
+    """Simulate one game: `act` takes a step, and `frame` describes the current position.
 
     Args:
         env: the rules' options, the kind of observation and the step limit.
         weights: what each reward term is worth.
         seed: of the games; the same seed and actions give the same frames.
         position: the first position of every game, as a scenario; None generates one.
-        policy: asked for probabilities, value and its choice at every position; None where nobody is asked.
+        policy: computes probabilities, a value and a choice at every position; None for no policy.
 
     Raises:
         HmxError: the scenario is not possible.
@@ -56,8 +57,8 @@ class Simulator:
         weights: RewardWeights,
         *,
         seed: int,
-        position: Mapping[str, Any] | None = None,
-        policy: Policy | None = None,
+        position: Mapping[str, object] | None = None,
+        policy: FramePolicy | None = None,
     ) -> None:
         rules = Rules(undo_depth=env.undo_depth, loopholes=env.loopholes)
         self._first = None if position is None else from_dict(position, rules)
@@ -72,12 +73,12 @@ class Simulator:
         self._warm_up()
 
     def new(self) -> Frame:
-        """Starts the next episode."""
+        """Start the next episode."""
         self.frame = self._open(self.frame.episode + 1)
         return self.frame
 
     def act(self, action: int) -> Frame:
-        """Takes a legal action.
+        """Take a legal action.
 
         Raises:
             ValueError: the episode is over, or the action is not legal.
@@ -87,7 +88,7 @@ class Simulator:
             raise ValueError(f"{self.name(action)} cannot be taken now")
         _, k_step, _ = self._keys(before.episode, before.step)
         self._state, events, terms = self._run.step(self._state, jnp.asarray([action], jnp.int32), k_step[None])
-        # Six decimals, and no negative zeros: these are figures to read, not to compute with.
+        # Six decimals and no negative zeros, because these numbers are shown.
         parts = {name: round(float(value[0]), 6) + 0.0 for name, value in jax.device_get(terms).items()}
         reward = round(sum(parts.values()), 6)
         self.frame = self._see(
@@ -102,11 +103,11 @@ class Simulator:
         return self.frame
 
     def name(self, action: int) -> str:
-        """An action in words."""
+        """Return the name of an action."""
         return ACTION_NAMES[action]
 
     def _warm_up(self) -> None:
-        """Compiles the step now, so that the first move does not wait for it."""
+        """Compile the step now, so that the first move does not wait for it."""
         spare = jax.random.fold_in(self._key, 2**32 - 1)
         jax.block_until_ready(self._run.step(self._state, jnp.zeros(1, jnp.int32), spare[None]))
 
@@ -135,7 +136,7 @@ class Simulator:
         self.choice = None
         return frame if outcome or self._policy is None else self._ask(frame, obs, mask)
 
-    def _ending(self, position: Mapping[str, Any], possible: tuple[int, ...], step_number: int) -> str:
+    def _ending(self, position: Position, possible: tuple[int, ...], step_number: int) -> str:
         if position["player"]["hp"] == 0:
             return "died"
         if not possible:
@@ -159,7 +160,7 @@ class Simulator:
 
 
 def decide_at_random(carry: Any, obs: Array, mask: Array, reset: Array, key: Key) -> tuple[Decision, Any]:
-    """Uniform over the legal actions; it has no opinion on the value."""
+    """Draw a legal action uniformly; the value is not a number."""
     del obs, reset
     probs = mask / mask.sum(-1, keepdims=True)
     action = jax.random.categorical(key, jnp.log(probs), axis=-1)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from hmx.config.derive import derive
 from hmx.errors import ExitCode, HmxError
 from hmx.records import jsonl
 from hmx.records.frozen import known_meta, read_config
-from hmx.records.layout import DEFAULT_ROOT, RunPaths, find_run
+from hmx.records.layout import find_run
 from hmx.records.lock import holding
+from hmx.records.paths import DEFAULT_ROOT, RunPaths
+from hmx.records.plain import JsonValue, plain_object
 from hmx.runs.signals import interruptible
-from hmx.runs.sinks import RunInfo
+from hmx.runs.sinks import Record, RunInfo
 from hmx.runs.wandb_sink import Mode, finish_runs, open_runs, sendable, tear_down
 
 SCHEMA = 1
+
+
+class WandbRun(NamedTuple):
+    """A run on Weights & Biases; `url` is None offline."""
+
+    seed: int
+    id: str
+    url: str | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,19 +38,11 @@ class SyncResult:
     project: str
     sent: int  # records, over all seeds
     there: int  # records that wandb had already
-    wandb_runs: tuple[tuple[int, str, str], ...]  # seed, id, and address where there is one
+    wandb_runs: tuple[WandbRun, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """One object with stable keys."""
-        rows = [{"seed": seed, "id": name, "url": url or None} for seed, name, url in self.wandb_runs]
-        return {
-            "schema": SCHEMA,
-            "run": str(self.run),
-            "project": self.project,
-            "sent": self.sent,
-            "there": self.there,
-            "wandb_runs": rows,
-        }
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        return {"schema": SCHEMA, **plain_object(self)}
 
 
 def sync(
@@ -83,7 +85,7 @@ def sync(
 
 
 def _send(
-    paths: RunPaths, info: RunInfo, records: Iterable[Mapping[str, Any]], project: str, mode: Mode, exit_code: int
+    paths: RunPaths, info: RunInfo, records: Iterable[Record], project: str, mode: Mode, exit_code: int
 ) -> SyncResult:
     sent = there = 0
     try:
@@ -99,7 +101,7 @@ def _send(
                 continue
             runs[seed].log(sendable(record), step=step)
             sent += 1
-        addresses = tuple((seed, str(opened.id), str(opened.url or "")) for seed, opened in runs.items())
+        addresses = tuple(WandbRun(seed, str(opened.id), opened.url or None) for seed, opened in runs.items())
         finish_runs(runs, exit_code)
     except HmxError:
         raise

@@ -6,34 +6,35 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hmx.agents.types import TrainState
-from hmx.config import codec, derive
+from hmx.config import codec, derive, rules
 from hmx.config.autoscale import auto_scale
-from hmx.config.meaning import Row, meaning
+from hmx.config.derive import replay_ratio
+from hmx.config.meaning import Aspect, meaning
 from hmx.config.problem import line
-from hmx.config.q_rules import replay_ratio
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import PolicyStats, make_player
-from hmx.jobs.following import agree, follow, lead
 from hmx.jobs.grad_training import make_reports
 from hmx.jobs.saved_buffer import places, save_buffers
+from hmx.jobs.worker import check_same_config, run_worker, start_workers
 from hmx.records import atomic, layout
 from hmx.records import meta as metas
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.atomic import writing
-from hmx.records.layout import RunPaths
 from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
+from hmx.records.paths import EVALUATION, RunPaths
+from hmx.records.plain import JsonValue, plain_object
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.device_memory import memory_problem, out_of_memory
 from hmx.runs.devices import num_devices
 from hmx.runs.loop import LoopResult, init_state
 from hmx.runs.session import (
-    Diary,
+    MetaWriter,
     Session,
     device_name,
     info_of,
@@ -45,9 +46,8 @@ from hmx.runs.session import (
     with_name,
 )
 from hmx.runs.signals import SignalGuard, StopNow
-from hmx.runs.sinks import Fanout, Sink
-from hmx.sizing.memory import Memory, rollout_bytes
-from hmx.sizing.q_memory import run_memory, stored_bytes
+from hmx.runs.sinks import Sink, SinkGroup
+from hmx.sizing.memory import Memory, rollout_bytes, run_memory, stored_bytes
 
 SCHEMA = 1
 
@@ -76,13 +76,10 @@ class TrainResult:
     resume_command: str
     device: str
 
-    def to_json(self) -> dict[str, Any]:
-        """One object with stable keys."""
-        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        data["run"] = str(self.run)
-        data["evaluation"] = [row.to_json() for row in self.evaluation]
-        data["warnings"], data["auto_scale"] = list(self.warnings), list(self.auto_scale)
-        return {"schema": SCHEMA, **data}
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        evaluation: list[JsonValue] = [row.to_json() for row in self.evaluation]
+        return {"schema": SCHEMA, **plain_object(self), "evaluation": evaluation}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,30 +102,14 @@ class Plan:
     warnings: tuple[str, ...]
 
     @property
-    def meaning(self) -> tuple[Row, ...]:
+    def meaning(self) -> tuple[Aspect, ...]:
         """What the configuration comes to where implementations of PPO differ."""
         return meaning(self.config)
 
-    def to_json(self) -> dict[str, Any]:
-        """One object with stable keys."""
-        return {
-            "schema": SCHEMA,
-            "config": codec.to_dict(self.config),
-            "meaning": [row.to_json() for row in self.meaning],
-            "origins": self.origins,
-            "sizes": self.sizes._asdict(),
-            "run": str(self.run),
-            "exists": self.exists,
-            "files": self.files,
-            "state_bytes": self.state_bytes,
-            "rollout_bytes": self.rollout_bytes,
-            "checkpoint_bytes": self.checkpoint_bytes,
-            "device": self.device,
-            "auto_scale": list(self.auto_scale),
-            "memory": self.memory.to_json(),
-            "replay_ratio": self.replay_ratio,
-            "warnings": list(self.warnings),
-        }
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        more = {"config": codec.to_dict(self.config), "meaning": self.meaning}
+        return {"schema": SCHEMA, **plain_object(self), **plain_object(more)}
 
 
 def train(
@@ -140,12 +121,12 @@ def train(
     command_line: Sequence[str] = (),
     group: Group = ALONE,
 ) -> TrainResult:
-    """Trains a new run in a folder of its own.
+    """Train a new run in a folder of its own.
 
     Args:
-        cfg: the configuration; `algo.auto_scale` is applied here.
+        cfg: the configuration; `ppo.auto_scale` is applied here.
         origins: where each value came from, for error messages and for what auto-scaling may change.
-        sinks: receivers of records besides the local file, such as the console.
+        sinks: receivers of records in addition to the local file, such as the console.
         force: whether a run of that name is deleted first.
         command_line: kept in meta.json.
         group: the processes of the run, each of which calls this with the same configuration.
@@ -156,11 +137,11 @@ def train(
             numbers that are not finite (4), or a process of the group is gone (1).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
-    cfg, scaled = settle(cfg, origins)
+    cfg, scaled = resolve_config(cfg, origins)
     warning = enable_cache()
-    agree(group, {"command": "train", **codec.flatten(codec.to_dict(cfg))})
-    if not group.leads:
-        return followed(group)
+    check_same_config(group, {"command": "train", **codec.flatten(codec.to_dict(cfg))})
+    if not group.is_coordinator:
+        return worker_result(group)
     session = open_session(cfg)
     num_devices(cfg)  # refuses before anything is written
     if too_large := memory_problem(cfg):
@@ -173,14 +154,14 @@ def train(
 
     with RunLock(paths):
         with writing("the run folder", paths.folder):
-            meta = begin(session.cfg, paths, command_line)
-        fanout = make_sinks(session.cfg, paths, sinks)
+            meta = create_run(session.cfg, paths, command_line)
+        sink_group = make_sinks(session.cfg, paths, sinks)
         if warning:
-            fanout.warn(warning)
-        for problem in derive.warnings(cfg):
+            sink_group.warn(warning)
+        for problem in rules.warnings(cfg):
             if problem.code != "rounded_up":  # the numbers shown are the real ones anyway
-                fanout.warn(line(problem))
-        return carry_out(session, paths, meta, fanout, start, first=0, scaled=tuple(scaled), group=group)
+                sink_group.warn(line(problem))
+        return run_session(session, paths, meta, sink_group, start, first=0, scaled=tuple(scaled), group=group)
 
 
 def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
@@ -189,7 +170,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
     Raises:
         HmxError: the configuration cannot run.
     """
-    cfg, scaled = settle(cfg, origins)
+    cfg, scaled = resolve_config(cfg, origins)
     session = open_session(cfg)
     name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(cfg))
     paths = RunPaths(Path(cfg.run.root), name)
@@ -216,7 +197,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         auto_scale=tuple(scaled),
         memory=run_memory(cfg),
         replay_ratio=replay_ratio(cfg) if cfg.algo.name == "dqn" else None,
-        warnings=(*(line(problem) for problem in derive.warnings(cfg)), *_refusal(cfg)),
+        warnings=(*(line(problem) for problem in rules.warnings(cfg)), *_refusal(cfg)),
     )
 
 
@@ -225,20 +206,20 @@ def _refusal(cfg: Config) -> list[str]:
     return [f"{problem.message}: train would refuse; {problem.hint}"] if problem else []
 
 
-def settle(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, list[str]]:
+def resolve_config(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, list[str]]:
     """The configuration that will run, and one line for each change that auto-scaling made.
 
     Raises:
         HmxError: it has problems; all of them are named.
     """
     scaled: list[str] = []
-    if cfg.algo.auto_scale:
+    if cfg.ppo.auto_scale:
         cfg, scaled = auto_scale(cfg, origins)
-    derive.check(cfg, origins)
+    rules.check(cfg, origins)
     return cfg, scaled
 
 
-def begin(cfg: Config, paths: RunPaths, command_line: Sequence[str]) -> Meta:
+def create_run(cfg: Config, paths: RunPaths, command_line: Sequence[str]) -> Meta:
     """Writes run.toml and meta.json."""
     text = codec.to_toml(cfg)
     meta = metas.collect(device_name(cfg), command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
@@ -247,11 +228,11 @@ def begin(cfg: Config, paths: RunPaths, command_line: Sequence[str]) -> Meta:
     return meta
 
 
-def carry_out(
+def run_session(
     session: Session,
     paths: RunPaths,
     meta: Meta,
-    fanout: Fanout,
+    sink_group: SinkGroup,
     start: Callable[[], TrainState],
     *,
     first: int,
@@ -260,57 +241,58 @@ def carry_out(
 ) -> TrainResult:
     """Runs a session from update `first` to its end, evaluates, and closes everything it opened.
 
-    The caller holds the run's lock, and leads the group.
+    The caller holds the run's lock, and is the coordinator of the group.
     """
-    diary = Diary(paths, meta, fanout)
+    meta_writer = MetaWriter(paths, meta, sink_group)
     finished = False
-    with SignalGuard(lambda _: fanout.interject("stopping")) as guard:
+    with SignalGuard(lambda _: sink_group.phase_from_signal("stopping")) as guard:
         try:
-            fanout.start(info_of(session, paths, meta, first))
-            fanout.phase("compiling")
-            lead(group, session.cfg, paths, first)
+            sink_group.start(info_of(session, paths, meta, first))
+            sink_group.phase("compiling")
+            start_workers(group, session.cfg, paths, first)
             with out_of_memory("making the first state"):
                 begun = start()
-            saver = make_saver(session, paths, diary, fanout)
-            done = run_updates(session, paths, begun, first, fanout, guard, saver, make_reports(session), group)
+            saver = make_saver(session, paths, meta_writer, sink_group, guard)
+            reports, run_id = make_reports(session), meta.run_id
+            done = run_updates(session, paths, begun, first, sink_group, guard, saver, reports, group, run_id)
             finished = done.updates == session.sizes.num_updates
             if finished:
                 with out_of_memory("saving the replay buffer"):
-                    save_buffers(session, paths, done.state, done.updates, fanout)
+                    save_buffers(session, paths, done.state, done.updates, sink_group)
             with out_of_memory("evaluating"):
-                rows = _evaluate(session, paths, done, fanout, guard) if finished else ()
-            diary.note(state="finished" if finished else "interrupted")
-            fanout.close("finished" if finished else "interrupted")
+                rows = _evaluate(session, paths, run_id, done, sink_group, guard) if finished else ()
+            meta_writer.update(state="finished" if finished else "interrupted")
+            sink_group.close("finished" if finished else "interrupted")
         except StopNow as stop:
             stop.hint = f"hmx resume {paths.argument}"
             # What came after the last update can be had again; the run itself is complete without it.
-            diary.note(state="finished" if finished else "interrupted")
-            fanout.close("aborted")
+            meta_writer.update(state="finished" if finished else "interrupted")
+            sink_group.close("aborted")
             raise
         except BaseException as error:
-            diary.note(state="failed", message=" ".join(str(error).split())[:500])
+            meta_writer.update(state="failed", message=" ".join(str(error).split())[:500])
             # What failed first is what to tell.
             with contextlib.suppress(HmxError):
-                fanout.close("failed")
+                sink_group.close("failed")
             raise
-    return _result(session, paths, done, fanout, rows, first, done.signum or guard.requested, scaled)
+    return _result(session, paths, done, sink_group, rows, first, done.signum or guard.requested, scaled)
 
 
-def followed(group: Group) -> TrainResult:
+def worker_result(group: Group) -> TrainResult:
     """What a process that follows knows of the run in the end.
 
     Raises:
         HmxError: the run failed, or a process is gone.
     """
-    session, paths, done, first = follow(group)
-    return _result(session, paths, done, Fanout([]), (), first, done.signum, ())
+    session, paths, done, first = run_worker(group)
+    return _result(session, paths, done, SinkGroup([]), (), first, done.signum, ())
 
 
 def _result(
     session: Session,
     paths: RunPaths,
     done: LoopResult,
-    fanout: Fanout,
+    sink_group: SinkGroup,
     rows: tuple[PolicyStats, ...],
     first: int,
     signum: int | None,
@@ -329,7 +311,7 @@ def _result(
         seconds=done.seconds,
         steps_per_sec=done.steps / done.seconds if done.seconds else 0.0,
         evaluation=rows,
-        warnings=tuple(fanout.warnings),
+        warnings=tuple(sink_group.warnings),
         auto_scale=scaled,
         resume_command=f"hmx resume {paths.argument}",
         device=device_name(session.cfg),
@@ -337,25 +319,25 @@ def _result(
 
 
 def _evaluate(
-    session: Session, paths: RunPaths, done: LoopResult, fanout: Fanout, guard: SignalGuard
+    session: Session, paths: RunPaths, run_id: str, done: LoopResult, sink_group: SinkGroup, guard: SignalGuard
 ) -> tuple[PolicyStats, ...]:
     """Random against trained; a signal skips what has not been played, since the run itself is complete."""
     episodes = session.cfg.run.eval_episodes
     rows: list[PolicyStats] = []
     if not episodes:
         return ()
-    fanout.phase("evaluating")
+    sink_group.phase("evaluating")
     play = make_player(session, episodes)
     for policy in ("random", TRAINED[session.cfg.algo.name]):
         if done.signum is None and guard.requested is None:
             rows += play(done.state, policy, session.cfg.run.seed)
-    report = paths.reports / layout.EVALUATION
-    data = {"schema": REPORT_SCHEMA, "policies": [row.to_json() for row in rows]}
+    report = paths.reports / EVALUATION
+    data = {"schema": REPORT_SCHEMA, "run_id": run_id, "policies": [row.to_json() for row in rows]}
     try:
         paths.reports.mkdir(exist_ok=True)
         write_sealed(report, data)
     except OSError as error:
-        fanout.warn(f"{report} cannot be written: {error.strerror or error}")
+        sink_group.warn(f"{report} cannot be written: {error.strerror or error}")
     return tuple(rows)
 
 

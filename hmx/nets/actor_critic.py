@@ -1,4 +1,4 @@
-"""The policy and value network: trunks, their memories, and their heads."""
+"""The policy and value network: trunks, recurrent layers and heads."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Bool
 
 from hmx.nets.layers import Cells, Torso, dense
-from hmx.nets.recurrent import Hidden, Memory
+from hmx.nets.recurrent import Hidden, RecurrentLayer
 from hmx.types import Array
 
 
@@ -42,7 +43,7 @@ class ActorCritic(nn.Module):
         if self.rnn == "none":
             return out, ()
         by_step = out.reshape(*reset.shape, out.shape[-1])
-        shown, hidden = Memory(self.rnn, self.rnn_hidden, name=f"{prefix}memory")(by_step, hidden, reset)
+        shown, hidden = RecurrentLayer(self.rnn, self.rnn_hidden, name=f"{prefix}memory")(by_step, hidden, reset)
         return shown.reshape(-1, self.rnn_hidden), hidden
 
     def _policy_head(self, x: Array) -> Array:
@@ -59,14 +60,14 @@ class ActorCritic(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Any, carry: tuple[Hidden, ...], reset: Array
-    ) -> tuple[tuple[Array, Array], tuple[Hidden, ...]]:
+        self, x: Any, carry: tuple[Hidden, ...] | None, reset: Bool[Array, "T N"]
+    ) -> tuple[tuple[Array, Array], tuple[Hidden, ...] | None]:
         """Run the trunk or trunks and the heads.
 
         Args:
             x: features of T steps of N rows, step by step.
-            carry: the memory of each trunk before the first step, arrays `[N, units]`; `()` without memory.
-            reset: `[T, N]` bool; memories are emptied where it holds, before they are used.
+            carry: the RNN carry of each trunk before the first step, arrays `[N, units]`; None without one.
+            reset: `[T, N]` bool; the carry is reset where it holds, before it is used.
         """
         before = carry or ((), ())
         seen = x[..., : -self.value_only] if self.value_only else x
@@ -77,4 +78,4 @@ class ActorCritic(nn.Module):
             after.append(value_hidden)
         output = self._policy_head(policy)
         raw = dense(self.value_width, self.gains[2], "value_head", self.weights)(value)
-        return (output, raw), tuple(after) if carry else ()
+        return (output, raw), tuple(after) if carry else None

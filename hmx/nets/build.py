@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from hmx.config.schema import NetConfig
 from hmx.errors import HmxError
 from hmx.nets.actor_critic import ActorCritic
-from hmx.nets.recurrent import no_hidden
+from hmx.nets.recurrent import initial_hidden
 from hmx.types import Array, Key
 
 Params = Any
@@ -20,6 +20,7 @@ Carry = Any
 Head = dict[str, Array]
 
 
+@runtime_checkable
 class ObsSpec(Protocol):
     """What a network needs to know of an environment (`hmx.env.protocol.EnvSpec` has it)."""
 
@@ -68,14 +69,14 @@ class NetOutput(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A network, and the memory it may have.
+    """A network as pure functions, with an optional RNN carry.
 
     - `init(key) -> params`.
-    - `apply(params, carry, obs [*B, *obs_shape], reset [*B]) -> (NetOutput [*B, ...], carry)` is one step. The memory
-      is emptied where `reset` holds, before it is used.
+    - `apply(params, carry, obs [*B, *obs_shape], reset [*B]) -> (NetOutput [*B, ...], carry)` is one step. The carry
+      is reset where `reset` holds, before it is used.
     - `unroll(params, carry, obs [T, *B, *obs_shape], reset [T, *B]) -> (NetOutput [T, *B, ...], carry)` is T steps;
-      `carry` is the memory before the first, and what comes back that after the last.
-    - `initial_carry(B)` is an empty memory: arrays `[*B, units]`, or `()` for a network without one.
+      `carry` is the RNN carry before the first step; the returned one is that after the last.
+    - `initial_carry(B)` is an empty RNN carry: arrays `[*B, units]`, or None for a feed-forward network.
     - `map_value_head(params, fn)` replaces the value head's `{"kernel", "bias"}` by `fn` of it.
     """
 
@@ -87,7 +88,7 @@ class Net(NamedTuple):
 
 
 def net_kind(cfg: NetConfig, spec: ObsSpec) -> str:
-    """`mlp` or `cells`.
+    """Return the kind of network, `mlp` or `cells`.
 
     Raises:
         HmxError: `cells` on an observation that has none.
@@ -99,7 +100,7 @@ def net_kind(cfg: NetConfig, spec: ObsSpec) -> str:
 
 
 def features(kind: str, spec: ObsSpec, obs: Array, rows: int) -> Any:
-    """What the first layer of a network reads: `[rows, F]`, or scalars and cells for kind `cells`.
+    """Return the input of the first layer: `[rows, F]`, or scalars and cells for kind `cells`.
 
     Args:
         kind: of the network.
@@ -147,9 +148,9 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
 
     def initial_carry(batch: tuple[int, ...]) -> Carry:
         if cfg.rnn == "none":
-            return ()
+            return None
         trunks = 1 if cfg.shared_torso else 2
-        return tuple(no_hidden(cfg.rnn, cfg.rnn_hidden, batch) for _ in range(trunks))
+        return tuple(initial_hidden(cfg.rnn, cfg.rnn_hidden, batch) for _ in range(trunks))
 
     def init(key: Key) -> Params:
         blank = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)

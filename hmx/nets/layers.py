@@ -9,6 +9,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from hmx.types import Array, Key
 
@@ -21,7 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def orthogonal(gain: float) -> nn.initializers.Initializer:
-    """Orthogonal weights (Saxe et al. 2014, arXiv:1312.6120)."""
+    """Return an initialiser of orthogonal weights (Saxe et al. 2014, arXiv:1312.6120)."""
     draw = nn.initializers.orthogonal(gain)
 
     def init(key: Key, shape: Sequence[int], dtype: Any = jnp.float32, out_sharding: Any = None) -> Array:
@@ -32,7 +33,7 @@ def orthogonal(gain: float) -> nn.initializers.Initializer:
 
 
 def orthogonal_gates(gates: int) -> Callable[[Key, Sequence[int]], Array]:
-    """Recurrent weights `[units, gates x units]`, those of each gate orthogonal."""
+    """Return an initialiser of recurrent weights `[units, gates x units]`, orthogonal for each gate."""
     draw = nn.initializers.orthogonal(1.0)
 
     def init(key: Key, shape: Sequence[int]) -> Array:
@@ -44,7 +45,7 @@ def orthogonal_gates(gates: int) -> Callable[[Key, Sequence[int]], Array]:
 
 
 def _one_by_one(draw: Callable[[Key], Array]) -> Callable[[Key], Array]:
-    """`draw`, for one key at a time even under `vmap`.
+    """Return `draw`, computed for one key at a time even under `vmap`.
 
     A batched QR factorisation splits its batch over XLA's CPU threads and waits for them from one of them: with
     two threads a run of several seeds could wait for ever (jaxlib 0.10.2).
@@ -54,7 +55,7 @@ def _one_by_one(draw: Callable[[Key], Array]) -> Callable[[Key], Array]:
 
 
 def dense(width: int, gain: float, name: str, init: str = "orthogonal") -> nn.Dense:
-    """A linear layer with zero bias and weights that are all zero for `gain` 0.
+    """Return a linear layer with zero bias; `gain` 0 makes all weights zero.
 
     Args:
         width: outputs.
@@ -78,7 +79,7 @@ class Torso(nn.Module):
     gain: float = math.sqrt(2.0)
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "N F"]) -> Float[Array, "N H"]:
         """Apply each layer: linear and non-linearity, with an optional layer norm before or after the latter."""
         for i, width in enumerate(self.hidden):
             x = dense(width, self.gain, f"dense_{i}", self.weights)(x)
@@ -99,7 +100,7 @@ class Cells(nn.Module):
     gain: float
 
     @nn.compact
-    def __call__(self, x: tuple[Array, Array]) -> Array:
+    def __call__(self, x: tuple[Float[Array, "N S"], Float[Array, "N C F"]]) -> Float[Array, "N H"]:
         """Project every cell, and put the scalars next to the result."""
         scalars, cells = x
         seen = dense(self.cell_features, self.gain, "cell", self.weights)(cells.reshape(-1, cells.shape[-1]))

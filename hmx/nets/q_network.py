@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from hmx.config.schema import NetConfig
 from hmx.nets.build import ObsSpec, Params, features, net_kind
@@ -40,7 +41,7 @@ class QNetwork(nn.Module):
     cell_features: int  # 0: flat features
 
     @nn.compact
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: Any) -> Float[Array, "N actions"]:
         """Run the trunk and its heads."""
         if self.cell_features:
             x = Cells(self.cell_features, self.activation, self.weights, self.gain, name="torso_cells")(x)
@@ -56,7 +57,7 @@ def make_q_net(cfg: NetConfig, spec: ObsSpec, dueling: bool) -> QNet:
     """Build the network of action values that `cfg` asks for.
 
     Args:
-        cfg: architecture; memory and separate torsos are not for this network.
+        cfg: architecture; recurrent layers and separate torsos are not used.
         spec: shape of observations and number of actions.
         dueling: state value and advantages as two heads.
 

@@ -1,4 +1,4 @@
-"""Recurrent memory: a GRU or an LSTM over time, emptied where an episode begins."""
+"""Recurrent layers: a GRU or an LSTM over time, reset where an episode begins."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float
 
 from hmx.nets.layers import orthogonal_gates
 from hmx.types import Array, Key
 
-Hidden = tuple[Array, ...]  # what one memory remembers: arrays [N, units], the last of which is its output
+Hidden = tuple[Array, ...]  # hidden state of one layer: arrays [N, units], the last of which is its output
 
 
 class Weights(NamedTuple):
-    """What the recurrence itself multiplies by and adds."""
+    """Weights of the recurrence itself."""
 
     kernel: Array  # [units, gates x units]
     bias: Array  # [units], of the GRU's candidate; unused by the LSTM
 
 
-class Cell(NamedTuple):
-    """A kind of memory: `step(weights, hidden, inputs [N, gates x units]) -> hidden`."""
+class RecurrentCell(NamedTuple):
+    """A kind of recurrent layer: `step(weights, hidden, inputs [N, gates x units]) -> hidden`."""
 
     gates: int
     states: int  # arrays of a hidden state
@@ -47,15 +48,15 @@ def _lstm(weights: Weights, hidden: Hidden, inputs: Array) -> Hidden:
     return cell, jax.nn.sigmoid(show) * jnp.tanh(cell)
 
 
-CELLS = {"gru": Cell(3, 1, _gru), "lstm": Cell(4, 2, _lstm)}
+CELLS = {"gru": RecurrentCell(3, 1, _gru), "lstm": RecurrentCell(4, 2, _lstm)}
 
 
-def no_hidden(kind: str, units: int, batch: tuple[int, ...]) -> Hidden:
-    """An empty memory: zeros `[*batch, units]`."""
+def initial_hidden(kind: str, units: int, batch: tuple[int, ...]) -> Hidden:
+    """Return the initial hidden state: zeros `[*batch, units]`."""
     return tuple(jnp.zeros((*batch, units), jnp.float32) for _ in range(CELLS[kind].states))
 
 
-class Memory(nn.Module):
+class RecurrentLayer(nn.Module):
     """A GRU (Cho et al. 2014, arXiv:1406.1078, in the form of cuDNN) or an LSTM (Hochreiter & Schmidhuber 1997).
 
     The recurrent weights of each gate start orthogonal; the forget gate of the LSTM starts open, with bias 1
@@ -66,13 +67,15 @@ class Memory(nn.Module):
     units: int
 
     @nn.compact
-    def __call__(self, x: Array, hidden: Hidden, reset: Array) -> tuple[Array, Hidden]:
-        """What is remembered at each step, `[T, N, units]`, and the memory after the last.
+    def __call__(
+        self, x: Float[Array, "T N F"], hidden: Hidden, reset: Bool[Array, "T N"]
+    ) -> tuple[Float[Array, "T N units"], Hidden]:
+        """Return the output at each step, and the hidden state after the last.
 
         Args:
             x: inputs `[T, N, F]`.
-            hidden: memory before the first step, arrays `[N, units]`.
-            reset: `[T, N]` bool; the memory is emptied where it holds, before it is used.
+            hidden: before the first step, arrays `[N, units]`.
+            reset: the hidden state is set to zero where it holds, before it is used.
         """
         cell, width = CELLS[self.kind], CELLS[self.kind].gates * self.units
         inputs = nn.Dense(width, bias_init=_input_bias(self.kind, self.units), name="input")(x)

@@ -1,1 +1,1 @@
-"""What a run leaves on disk, readable without JAX."""
+"""Read and write the files of a run, without JAX."""

@@ -1,7 +1,7 @@
-"""Reading and writing the JSON files that a run is made of: missing, damaged and newer ones are told apart.
+"""Read and write the sealed JSON files of a run; tell missing, damaged, unreadable and newer files apart.
 
-A file is sealed by a field `sha256` over the rest of it, so that a changed byte is noticed even where what is
-left is valid JSON. Only plain files are read: no link is followed, since a run folder may come from a stranger.
+A sealed file has a field `sha256` over the rest of it, so that a changed byte is noticed even if the result is valid
+JSON. Only regular files are read and no link is followed, since a run folder may come from a stranger.
 """
 
 from __future__ import annotations
@@ -11,89 +11,133 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
 
 SEAL = "sha256"
-REPORT_SCHEMA = 2  # of the files in reports/; sealed since 2
+REPORT_SCHEMA = 3  # of the files in reports/; sealed since 2, with the id of the run since 3
+REPORT_SEALED_FROM = 2
 MAX_BYTES = 8 << 20  # the largest file that is read as a whole
+
+_TRIES = 3
+_RETRY_SECONDS = 0.2
+# What makes a file a missing or a wrong one. Any other error, such as EIO or EMFILE, says nothing about its content.
+_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.ENAMETOOLONG, 0)
+
+T = TypeVar("T")
 
 
 class NewerSchema(HmxError):
-    """The file was written by a later hmx: nothing is wrong with it."""
+    """The file was written by a later hmx; nothing is wrong with it."""
+
+
+class Unreadable(HmxError):
+    """The file cannot be read at the moment; nothing is known about its content."""
+
+
+def retrying(path: Path, read: Callable[[], T]) -> T:
+    """Return what `read` returns; try again if the system fails to read the file.
+
+    Raises:
+        Unreadable: the system still fails after several tries (exit code 3).
+        OSError: the file is missing or no regular file.
+    """
+    for left in range(_TRIES - 1, -1, -1):
+        try:
+            return read()
+        except OSError as problem:
+            if problem.errno in _DAMAGE:
+                raise
+            if not left or problem.errno in (errno.EACCES, errno.EPERM):
+                hint = "check the disk, the permissions and the open-file limit, then try again; nothing was changed"
+                raise Unreadable(f"cannot read {path}: {words(problem)}", hint, ExitCode.ARTEFACT) from problem
+            time.sleep(_RETRY_SECONDS)
+    raise AssertionError
 
 
 def read_plain(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """The content of a regular file, which `path` itself must be: no link, no folder, no pipe.
+    """Return the content of a regular file; `path` must not be a link, a folder or a pipe.
 
     Raises:
-        OSError: it is not there, is something else, or has more than `limit` bytes.
+        OSError: it is missing, is not a regular file, or has more than `limit` bytes.
+        Unreadable: the system fails to read it.
     """
-    with os.fdopen(open_plain(path), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise OSError(errno.EFBIG, f"{size:,} bytes, more than the {limit:,} such a file can have")
-        return file.read(limit + 1)
+
+    def read() -> bytes:
+        with os.fdopen(open_plain(path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limit:
+                raise OSError(errno.EFBIG, f"{size:,} bytes, more than the maximum of {limit:,}")
+            return file.read(limit + 1)
+
+    return retrying(path, read)
 
 
 def open_plain(path: Path) -> int:
-    """A file descriptor for reading a regular file; see `read_plain`."""
+    """Return a file descriptor for reading a regular file; see `read_plain`."""
     try:
-        # Not to wait, should it be a pipe.
+        # Non-blocking, in case it is a pipe.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
         if problem.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "a link in place of a file") from None
+            raise OSError(errno.ELOOP, "a link instead of a file") from None
         raise
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return handle
     os.close(handle)
     if stat.S_ISDIR(mode):
-        raise OSError(errno.EISDIR, "a folder in place of a file")
+        raise OSError(errno.EISDIR, "a folder instead of a file")
     raise OSError(errno.EINVAL, "not a regular file")
 
 
 def words(problem: Exception) -> str:
-    """What an error of the system says, without its number and path."""
+    """Return the text of a system error, without its number and path."""
     return str((isinstance(problem, OSError) and problem.strerror) or problem).lower()
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a regular file, as 64 hex digits.
+    """Return the SHA-256 of a regular file of any size, as 64 hex digits.
 
     Raises:
-        OSError: see `read_plain`; the size does not matter here.
+        OSError: see `read_plain`.
+        Unreadable: the system fails to read it.
     """
-    with os.fdopen(open_plain(path), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def read() -> str:
+        with os.fdopen(open_plain(path), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    return retrying(path, read)
 
 
 def read_json(path: Path, schema: int, missing: str, hint: str, sealed_from: int | None = None) -> Any:
-    """The content of a file that carries a `schema` number, without its seal.
+    """Return the content of a file with a `schema` number, without its seal.
 
     Args:
         path: the file.
-        schema: the newest number that can be read.
-        missing: what to say if there is no such file.
-        hint: what to do if it is missing or damaged.
-        sealed_from: the schema from which on a seal must be there; one that is there always has to be right.
+        schema: the newest schema that can be read.
+        missing: the message for a missing file.
+        hint: the hint for a missing or damaged file.
+        sealed_from: the first schema that requires a seal; a seal that is present must always be right.
 
     Raises:
-        NewerSchema: it is of a newer schema (exit code 3).
-        HmxError: it is missing or damaged (exit code 3).
+        NewerSchema: it has a newer schema (exit code 3).
+        Unreadable: the system fails to read it (3).
+        HmxError: it is missing or damaged (3).
     """
     try:
         data = json.loads(read_plain(path).decode("utf-8"))
     except FileNotFoundError:
         raise HmxError(missing, hint, ExitCode.ARTEFACT) from None
     except (OSError, ValueError, RecursionError) as problem:
-        said = str(problem) if isinstance(problem, json.JSONDecodeError) else words(problem)
-        raise HmxError(f"{path} cannot be read: {said}", hint, ExitCode.ARTEFACT) from None
+        why = str(problem) if isinstance(problem, json.JSONDecodeError) else words(problem)
+        raise HmxError(f"cannot read {path}: {why}", hint, ExitCode.ARTEFACT) from None
     if not isinstance(data, dict):
         return data
     number = data.get("schema")
@@ -104,32 +148,42 @@ def read_json(path: Path, schema: int, missing: str, hint: str, sealed_from: int
     return data
 
 
-def check_schema(number: Any, newest: int, what: str) -> None:
-    """Refuses what a later version wrote.
+def check_schema(number: object, newest: int, what: str) -> None:
+    """Refuse the schema of a later version.
 
     Raises:
         NewerSchema: `number` is higher than `newest` (exit code 3).
     """
     if type(number) is int and number > newest:
-        said = f"{what} has schema {number}, written by a newer hmx; this one reads schema {newest}"
-        raise NewerSchema(said, "upgrade hmx (pip install --upgrade hmx)", ExitCode.ARTEFACT)
+        message = f"{what} has schema {number}, written by a newer hmx; this hmx reads up to schema {newest}"
+        raise NewerSchema(message, "upgrade hmx", ExitCode.ARTEFACT)
 
 
-def sealed(data: Mapping[str, Any]) -> str:
-    """The text of a sealed file with that content."""
+def is_foreign(found: str, run_id: str) -> bool:
+    """Return whether a file's id of its run is that of another run; files of old schemas have none."""
+    return bool(found and run_id and found != run_id)
+
+
+def of_another_run(found: str, run_id: str) -> str:
+    """Return the message for a file that `is_foreign`."""
+    return f"belongs to another run (id {found[:40]} instead of {run_id[:40]})"
+
+
+def sealed(data: Mapping[str, object]) -> str:
+    """Return the text of a sealed file with that content."""
     return json.dumps({**data, SEAL: digest(data)}, indent=1) + "\n"
 
 
-def write_sealed(path: Path, data: Mapping[str, Any]) -> None:
-    """Writes a sealed file as a whole or not at all.
+def write_sealed(path: Path, data: Mapping[str, object]) -> None:
+    """Write a sealed file atomically.
 
     Raises:
-        OSError: it cannot be written; the old one is untouched.
+        OSError: it cannot be written; the old file is unchanged.
     """
     atomic.write_text(path, sealed(data))
 
 
-def digest(data: Mapping[str, Any]) -> str:
-    """SHA-256 over the canonical JSON of `data`, as 64 hex digits."""
+def digest(data: Mapping[str, object]) -> str:
+    """Return the SHA-256 of the canonical JSON of `data`, as 64 hex digits."""
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, whatever happens in between."""
+"""Write files atomically: after a crash there is either the old file or the new one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hmx.errors import ExitCode, HmxError
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file beside its final name, flushes it to disk and renames it.
+    """Write a file under a temporary name, flush it to disk and rename it.
 
     Raises:
-        OSError: it cannot be written; the old file, if any, is untouched.
+        OSError: it cannot be written; the old file, if any, is unchanged.
     """
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """`write_text` for bytes."""
+    """Write bytes as `write_text` does."""
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -36,7 +36,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flushes the names in a folder to disk, so that a rename survives a crash of the machine."""
+    """Flush the names in a folder to disk, so that a rename survives a crash of the machine."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -46,7 +46,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def writing(what: str, path: Path, code: ExitCode = ExitCode.USAGE) -> Iterator[None]:
-    """Turns an OSError inside into an HmxError that says what could not be written, and why."""
+    """Turn an OSError inside the block into an HmxError that names the file and the reason."""
     try:
         yield
     except OSError as problem:

@@ -1,79 +1,189 @@
-"""A replay buffer in one file: the transitions of its filled slots, and what filled it.
+"""A replay buffer in one file: the transitions of its filled slots, and the environment that filled it.
 
-Every array leads with the transitions, in the order of their slots. The header says which environment filled the
-buffer, with every option that decides what a step does, so that transitions are not played on under other rules.
+Every array leads with the transitions, in the order of their slots. The header names the environment and every option
+that decides what a step does, so that rollouts from these transitions follow the same rules.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hmx.config import codec
+from hmx.config.coerce import show
+from hmx.config.fields import FIELDS
+from hmx.config.schema import Config
+from hmx.config.textfile import quoted
 from hmx.records import sealed_arrays
-from hmx.records.buffer_header import RECORDS, SCHEMA, Header, from_json, to_json
-from hmx.records.sealed_arrays import ArrayForm, Bytes, Kind
+from hmx.records.plain import JsonValue
+from hmx.records.sealed_arrays import ArrayForm, FileKind, StoredArray, count, real, text
 
-KIND = Kind(
+KIND = FileKind(
     "hmx replay buffer",
-    SCHEMA,
+    1,
     "saved buffer",
-    "`hmx train --save-buffer` and `hmx score-buffer RUN` write such files; take an intact copy",
+    "use an intact copy, or write it again with `hmx train --save-buffer` or `hmx score-buffer RUN`",
 )
+RECORDS = {
+    "td_errors": "float32", "consequence_scores": "float32", "scored": "bool", "scored_at": "uint32", "birth": "uint32",
+}  # fmt: skip
+"""The arrays `[size]` that every buffer has; further ones are `items/...` and `env_states/...`."""
 
+_RING = ("capacity", "size", "position", "num_added", "num_envs")
 _NAME = re.compile(r"(items|env_states)(/(?!\.\.?(/|$))[A-Za-z0-9_.\[\]'-]{1,100}){0,20}")
 
 
-def write(path: Path, header: Header, arrays: Mapping[str, Bytes]) -> None:
-    """Writes a buffer as a whole or not at all; the same content gives the same bytes.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BufferHeader:
+    """What a saved buffer states about itself.
+
+    Attributes:
+        env: id of the environment.
+        settings: dotted key -> value, of every option that decides what a step does; see `settings_of`.
+        num_actions: of the environment.
+        num_agents: of the environment.
+        obs_shape: of one agent's observation.
+        obs_dtype: of observations.
+        capacity: slots of the buffer.
+        size: slots filled; transitions in the file.
+        position: slot of the next transition.
+        num_added: transitions ever added.
+        num_envs: transitions added at a time: the successor of a transition was added so much later.
+        td_max: largest TD error so far, the initial one of new transitions.
+        gamma: discount per step of the learner; None if unknown.
+        run: name of the run it is from, if any.
+        update: updates done when it was written.
+        created: when it was written, ISO 8601 in UTC.
+    """
+
+    env: str
+    settings: Mapping[str, JsonValue]
+    num_actions: int
+    num_agents: int
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    capacity: int
+    size: int
+    position: int
+    num_added: int
+    num_envs: int
+    td_max: float = 0.0
+    gamma: float | None = None
+    run: str = ""
+    update: int = 0
+    created: str = ""
+
+
+def write(path: Path, header: BufferHeader, arrays: Mapping[str, StoredArray]) -> None:
+    """Write a buffer as a whole or not at all; the same content gives the same bytes.
 
     Args:
-        path: the file; one that is there is replaced.
-        header: with the forms of exactly these arrays.
-        arrays: name -> its numbers, little-endian, the last index fastest.
+        path: the file; an existing one is replaced.
+        header: what the buffer states about itself.
+        arrays: by name, as `runs.buffers.named` gives them.
 
     Raises:
         HmxError: it cannot be written (exit code 2).
     """
-    forms = {name: (form, arrays[name]) for name, form in header.arrays.items()}
-    sealed_arrays.write(path, KIND, to_json(header), forms)
+    body = {
+        "created": header.created,
+        "run": header.run,
+        "update": header.update,
+        "gamma": header.gamma,
+        "env": {
+            "id": header.env,
+            "settings": dict(header.settings),
+            "digest": codec.sha256(dict(header.settings)),
+            "num_actions": header.num_actions,
+            "num_agents": header.num_agents,
+            "obs_shape": list(header.obs_shape),
+            "obs_dtype": header.obs_dtype,
+        },
+        "ring": {key: getattr(header, key) for key in _RING} | {"td_max": header.td_max},
+    }
+    sealed_arrays.write(path, KIND, body, arrays)
 
 
 def is_buffer(path: Path) -> bool:
-    """Whether a file looks like a saved buffer; `read` says whether it is one."""
+    """Return whether a file looks like a saved buffer; `read` checks whether it is one."""
     return sealed_arrays.is_archive(path)
 
 
-def read(path: Path) -> tuple[Header, dict[str, bytearray]]:
-    """A buffer with all its numbers, which are compared with their checksums.
+def read(path: Path) -> tuple[BufferHeader, dict[str, StoredArray]]:
+    """Read a buffer with all its arrays, and compare them with their checksums.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
-        HmxError: it is missing, damaged, or no buffer (exit code 3).
+        HmxError: it is missing, damaged, or not a buffer (exit code 3).
     """
-    return sealed_arrays.read(path, KIND, _judged)
+    return sealed_arrays.read(path, KIND, _parse)
 
 
-def read_header(path: Path) -> Header:
-    """What a buffer says of itself, whose arrays are there in their sizes; errors as of `read`."""
-    return sealed_arrays.read(path, KIND, _judged, whole=False)[0]
+def read_header(path: Path) -> BufferHeader:
+    """Read the header of a buffer, and check that its arrays are there; errors as of `read`."""
+    return sealed_arrays.read(path, KIND, _parse, whole=False)[0]
 
 
-def _judged(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> Header:
-    """The header, unless it contradicts itself."""
-    header = from_json(body, forms)
+def settings_of(cfg: Config) -> dict[str, Any]:
+    """Return the options that decide what a step of the environment does and how it is rewarded, by dotted key.
+
+    The number of environments decides nothing.
+    """
+    flat = codec.flatten(codec.to_dict(cfg))
+    read = (field for field in FIELDS.values() if not field.envs or cfg.env.id in field.envs)
+    keys = [field.key for field in read if field.section in ("env", "reward") and field.key != "env.num_envs"]
+    return {key: flat[key] for key in keys}
+
+
+def differences(header: BufferHeader, cfg: Config) -> list[str]:
+    """Describe each option whose value in the buffer differs from that in `cfg`, one line each.
+
+    An option that the buffer does not know had the default of today when it did not exist.
+    """
+    now, defaults = settings_of(cfg), codec.flatten(codec.to_dict(Config()))
+    before = {key: header.settings.get(key, defaults[key]) for key in now}
+    lines = [
+        f"{key} = {quoted(show(before[key]))} in the buffer, {quoted(show(now[key]))} here"
+        for key in now
+        if before[key] != now[key]
+    ]
+    unknown = [key for key in header.settings if key not in FIELDS]
+    return [*lines, *(f"{quoted(key)} is set in the buffer, and unknown here" for key in unknown)]
+
+
+def _parse(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> BufferHeader:
+    """Return the header, unless it is none or contradicts itself."""
+    env, ring, gamma = body["env"], body["ring"], body["gamma"]
+    header = BufferHeader(
+        env=text(env["id"]),
+        settings={text(key): _setting(value) for key, value in env["settings"].items()},
+        num_actions=count(env["num_actions"]),
+        num_agents=count(env["num_agents"]),
+        obs_shape=tuple(count(n) for n in env["obs_shape"]),
+        obs_dtype=text(env["obs_dtype"]),
+        **{key: count(ring[key]) for key in _RING},
+        td_max=real(ring["td_max"]),
+        gamma=None if gamma is None else real(gamma),
+        run=text(body["run"]),
+        update=count(body["update"]),
+        created=text(body["created"]),
+    )
     if not header.size <= header.capacity or header.position >= max(header.capacity, 1) or header.num_envs < 1:
         raise ValueError(f"a ring of {header.capacity:,} slots, {header.size:,} filled, next {header.position:,}")
     for name, form in forms.items():
-        if name in RECORDS:
-            if form != ArrayForm((header.size,), RECORDS[name]):
-                raise ValueError(f"{name} is {form.dtype}{list(form.shape)} for {header.size:,} transitions")
-        elif _NAME.fullmatch(name) is None:
+        if name not in RECORDS and _NAME.fullmatch(name) is None:
             raise ValueError(f"an array of the name {name}")
-        elif form.shape[:1] != (header.size,):
-            raise ValueError(f"{name} has the shape {list(form.shape)} for {header.size:,} transitions")
-    missing = [name for name in RECORDS if name not in forms]
-    if missing:
+        if form.shape[:1] != (header.size,) or (name in RECORDS and form != ArrayForm((header.size,), RECORDS[name])):
+            raise ValueError(f"{name} is {form.dtype}{list(form.shape)} for {header.size:,} transitions")
+    if missing := [name for name in RECORDS if name not in forms]:
         raise ValueError(f"the array {missing[0]} is missing")
     return header
+
+
+def _setting(value: Any) -> bool | int | float | str:
+    if not isinstance(value, bool | int | float | str):
+        raise TypeError
+    return value

@@ -1,10 +1,11 @@
-"""Checkpoint folders, readable without JAX: which there are, which are whole, and what is in them.
+"""Find, check and describe checkpoint folders, without JAX.
 
-A checkpoint is a folder named by its update, with a `manifest.json` that is written last and lists every other file
-with its size and SHA-256; it carries a copy of the run's run.toml and meta.json, so that either may be lost. A folder
-without a manifest, or with a file of another size, is not complete.
+A checkpoint is a folder named after its update. Its `manifest.json` is written last and lists every other file with its
+size and SHA-256. It has copies of the run's run.toml and meta.json, so that either may be lost. A folder without a
+manifest, or with a file of another size, is incomplete.
 
-Schemas of the manifest: 1 had no score, no mark of the metrics, no copies and no seal; 2 has them.
+Schemas of the manifest: 1 had no score, no mark of the metrics, no copies and no seal; 2 had no id of the run and its
+state was not nested (`hmx.runs.migrations`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 import stat
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,24 @@ from typing import Any, NamedTuple
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
-from hmx.records.artefact import NewerSchema, read_json, sealed, sha256_of, words
+from hmx.records.artefact import (
+    NewerSchema,
+    Unreadable,
+    is_foreign,
+    of_another_run,
+    read_json,
+    retrying,
+    sealed,
+    sha256_of,
+    words,
+)
 from hmx.records.jsonl import Mark
 
-SCHEMA = 2
+SCHEMA = 3
 MANIFEST = "manifest.json"
-MAX_ELEMENTS = 1 << 36  # of one array; a manifest that claims more is not believed
-_MAX_RANK = 64  # dimensions of one array, likewise
-_MAX_PATH = 1000  # characters of a file's path inside the checkpoint
+MAX_ELEMENTS = 1 << 36  # maximum of one array; a manifest that claims more is refused
+_MAX_RANK = 64  # maximum dimensions of one array
+_MAX_PATH = 1000  # maximum characters of a file's path inside the checkpoint
 
 _SEALED_FROM = 2
 
@@ -51,43 +61,59 @@ class File:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What a checkpoint holds, and what a configuration must share with it."""
+class CheckpointInfo:
+    """Facts about a checkpoint in addition to its state and files."""
+
+    run_id: str = ""  # of the run that wrote it; "" before schema 3
+    env_steps: int = 0  # per seed
+    shape_digest: str = ""  # of the configuration, see `hmx.config.codec`
+    config_digest: str = ""
+    score: float | None = None  # mean episode return since the previous checkpoint; None where no episode ended
+    metrics: Mark | None = None  # the part of metrics.jsonl that belongs to the state
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest(CheckpointInfo):
+    """The content of a checkpoint, and what a configuration must share with it."""
 
     schema: int = SCHEMA
     update: int
-    env_steps: int = 0
-    shape_digest: str = ""
-    config_digest: str = ""
-    score: float | None = None  # mean episode return since the checkpoint before; None where no episode ended
-    metrics: Mark | None = None  # metrics.jsonl at the moment of the state
     leaves: tuple[Leaf, ...] = ()
     files: tuple[File, ...] = ()
 
 
 def listing(folder: Path) -> list[Path]:
-    """Everything that has the name of a checkpoint, oldest first by number, complete or not."""
+    """Return all folders and files named like a checkpoint, complete or not, oldest first.
+
+    Raises:
+        Unreadable: the system fails to read the folder (exit code 3).
+    """
     try:
-        found = [p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()]
+        found = [p for p in retrying(folder, lambda: list(folder.iterdir())) if p.name.isascii() and p.name.isdigit()]
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found, key=lambda p: (int(p.name), p.name))
 
 
 def complete(folder: Path) -> list[Path]:
-    """The checkpoints whose manifest is there and whose files all have their size, oldest first."""
+    """Return the checkpoints with a manifest whose files all have their size, oldest first."""
     return [p for p in listing(folder) if not faults(p, deep=False)]
 
 
-def newest_intact(folder: Path) -> tuple[Path | None, dict[Path, list[str]]]:
-    """The newest checkpoint whose files all have their SHA-256, and what is wrong with each newer one.
+def newest_intact(folder: Path, run_id: str = "") -> tuple[Path | None, dict[Path, list[str]]]:
+    """Return the newest checkpoint whose files all have their SHA-256, and the faults of each newer one.
+
+    Args:
+        folder: of the checkpoints.
+        run_id: of the run; a checkpoint of another run counts as faulty. "" accepts any.
 
     Raises:
-        NewerSchema: a later hmx wrote one that is newer than that; going back behind it would lose it.
+        NewerSchema: a newer checkpoint was written by a later hmx; using an older one would lose it.
+        Unreadable: the system fails to read a file; the checkpoint may be intact.
     """
     broken: dict[Path, list[str]] = {}
     for path in reversed(listing(folder)):
-        found = _faults(path, deep=True)
+        found = _faults(path, deep=True, run_id=run_id)
         if not found:
             return path, broken
         broken[path] = found
@@ -95,42 +121,24 @@ def newest_intact(folder: Path) -> tuple[Path | None, dict[Path, list[str]]]:
 
 
 def write_manifest(
-    checkpoint: Path,
-    update: int,
-    env_steps: int = 0,
-    shape_digest: str = "",
-    config_digest: str = "",
-    leaves: Sequence[Leaf] = (),
-    *,
-    score: float | None = None,
-    metrics: Mark | None = None,
-    copies: Mapping[str, str] | None = None,
+    checkpoint: Path, update: int, leaves: Sequence[Leaf] = (), info: CheckpointInfo | None = None
 ) -> Manifest:
-    """Hashes every file of a checkpoint and writes its manifest; nothing may be added to the folder afterwards.
+    """Hash every file of a checkpoint and write its manifest; nothing may be added to the folder afterwards.
 
     Args:
-        checkpoint: the folder, with the arrays in it.
+        checkpoint: the folder, with all other files in it.
         update: updates done.
-        env_steps: steps taken, per seed.
-        shape_digest: of the configuration, see `hmx.config.codec`.
-        config_digest: likewise.
         leaves: of the state.
-        score: mean episode return since the checkpoint before; what is not finite counts as None.
-        metrics: how far metrics.jsonl belongs to this state.
-        copies: small texts to keep beside the arrays, by file name.
+        info: further facts; a score that is not finite counts as None.
 
     Raises:
-        OSError: a file cannot be read, or something cannot be written.
+        OSError: a file cannot be read, or the manifest cannot be written.
     """
-    for name, text in (copies or {}).items():
-        (checkpoint / name).write_text(text, encoding="utf-8")
+    facts = vars(info or CheckpointInfo())
+    score, metrics = facts["score"], facts["metrics"]
     manifest = Manifest(
+        **{**facts, "score": None if score is None or not math.isfinite(score) else float(score)},
         update=update,
-        env_steps=env_steps,
-        shape_digest=shape_digest,
-        config_digest=config_digest,
-        score=None if score is None or not math.isfinite(score) else float(score),
-        metrics=metrics,
         leaves=tuple(Leaf(leaf.path, tuple(leaf.shape), leaf.dtype) for leaf in leaves),
         files=tuple(
             File(path=p.relative_to(checkpoint).as_posix(), size=p.stat().st_size, sha256=sha256_of(p))
@@ -146,14 +154,14 @@ def write_manifest(
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
-    """The manifest of a checkpoint.
+    """Read the manifest of a checkpoint.
 
     Raises:
-        HmxError: it is missing, damaged or of a newer schema (exit code 3).
+        HmxError: it is missing, damaged, unreadable or of a newer schema (exit code 3).
     """
     path = checkpoint / MANIFEST
-    hint = "another checkpoint of the run may be intact; `hmx resume` takes the newest that is"
-    data = read_json(path, SCHEMA, f"checkpoint {checkpoint} is not complete: no {MANIFEST}", hint, _SEALED_FROM)
+    hint = "another checkpoint of the run may be intact; `hmx resume` uses the newest intact one"
+    data = read_json(path, SCHEMA, f"checkpoint {checkpoint} is incomplete: it has no {MANIFEST}", hint, _SEALED_FROM)
     try:
         return _manifest(data)
     except (TypeError, KeyError, ValueError, AttributeError) as problem:
@@ -165,6 +173,7 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
     score, metrics = data.get("score"), data.get("metrics")
     return Manifest(
         schema=_count(data["schema"]),
+        run_id=_text(data.get("run_id", "")),
         update=_count(data["update"]),
         env_steps=_count(data["env_steps"]),
         shape_digest=_text(data["shape_digest"]),
@@ -180,7 +189,7 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
 
 def _leaf(data: Mapping[str, Any]) -> Leaf:
     leaf = Leaf(_text(data["path"]), tuple(_count(n) for n in data["shape"]), _text(data["dtype"]))
-    # in this order, so that what is multiplied is few and not large
+    # In this order, so that the product below stays small.
     if len(leaf.shape) > _MAX_RANK:
         raise ValueError(f"it claims {len(leaf.shape):,} dimensions for {leaf.path[:80]}")
     if max(leaf.shape, default=0) > MAX_ELEMENTS or math.prod(leaf.shape) > MAX_ELEMENTS:
@@ -189,26 +198,26 @@ def _leaf(data: Mapping[str, Any]) -> Leaf:
     return leaf
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     if type(value) is not int or value < 0:
         raise TypeError
     return value
 
 
-def _real(value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+def _real(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
         raise TypeError
     return float(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if type(value) is not str:
         raise TypeError
     return value
 
 
-def _inside(value: Any) -> str:
-    """The path of a file inside the checkpoint, and nowhere else."""
+def _inside(value: object) -> str:
+    """Check that a path leads to a file inside the checkpoint, and return it."""
     path = _text(value)
     parts = PurePosixPath(path).parts
     outside = not parts or parts[0] == "/" or ".." in parts or "\\" in path
@@ -217,31 +226,34 @@ def _inside(value: Any) -> str:
     return path
 
 
-def faults(checkpoint: Path, deep: bool = True) -> list[str]:
-    """What is wrong with a checkpoint, one line each; empty for an intact one.
+def faults(checkpoint: Path, deep: bool = True, run_id: str = "") -> list[str]:
+    """Return the faults of a checkpoint, one line each; none for an intact one.
 
     Args:
         checkpoint: its folder.
         deep: whether to read every file and compare its SHA-256, or only the sizes.
+        run_id: of the run; a checkpoint of another run counts as faulty. "" accepts any.
     """
     try:
-        return _faults(checkpoint, deep)
-    except NewerSchema as problem:
+        return _faults(checkpoint, deep, run_id)
+    except (NewerSchema, Unreadable) as problem:
         return [problem.message]
 
 
-def _faults(checkpoint: Path, deep: bool) -> list[str]:
+def _faults(checkpoint: Path, deep: bool, run_id: str) -> list[str]:
     if checkpoint.is_symlink():
-        return ["a link in place of a folder"]
+        return ["a link instead of a folder"]
     if checkpoint.exists() and not checkpoint.is_dir():
-        return ["a file in place of a folder"]
+        return ["a file instead of a folder"]
     try:
         manifest = read_manifest(checkpoint)
-    except NewerSchema:
+    except (NewerSchema, Unreadable):
         raise
     except HmxError as problem:
         return [problem.message]
     found = []
+    if is_foreign(manifest.run_id, run_id):
+        found.append(of_another_run(manifest.run_id, run_id))
     if checkpoint.name.isdigit() and int(checkpoint.name) != manifest.update:
         found.append(f"the manifest is of update {manifest.update}")
     for file in manifest.files:
@@ -257,27 +269,27 @@ def _faults(checkpoint: Path, deep: bool) -> list[str]:
 
 
 def _size(checkpoint: Path, path: str) -> int:
-    """The size of a regular file, no folder on the way to which is a link."""
-    place, status = checkpoint, None
-    for part in PurePosixPath(path).parts:
-        place = place / part
-        status = os.lstat(place)
+    """Return the size of a regular file; neither it nor a folder on its path may be a link."""
+    part, status = checkpoint, None
+    for name in PurePosixPath(path).parts:
+        part = part / name
+        status = retrying(part, part.lstat)
         if stat.S_ISLNK(status.st_mode):
-            raise OSError(0, f"{place.name} is a link")
+            raise OSError(0, f"{part.name} is a link")
     if status is None or not stat.S_ISREG(status.st_mode):
         raise OSError(0, "not a regular file")
     return status.st_size
 
 
 def leaf_differences(saved: Sequence[Leaf], wanted: Sequence[Leaf]) -> list[str]:
-    """One line per leaf that is missing, unknown, or of another shape or dtype."""
+    """Return one line per leaf that is missing, unknown, or of another shape or dtype."""
     old, new = ({leaf.path: leaf for leaf in leaves} for leaves in (saved, wanted))
     lines = []
     for path in sorted(old.keys() | new.keys()):
         if path not in new:
-            lines.append(f"{path}: saved, but not part of the state")
+            lines.append(f"{path}: saved, but not needed")
         elif path not in old:
-            lines.append(f"{path}: part of the state, but not saved")
+            lines.append(f"{path}: needed, but not saved")
         elif old[path] != new[path]:
             a, b = old[path], new[path]
             lines.append(f"{path}: saved as {a.dtype}{list(a.shape)}, needed as {b.dtype}{list(b.shape)}")
@@ -285,12 +297,12 @@ def leaf_differences(saved: Sequence[Leaf], wanted: Sequence[Leaf]) -> list[str]
 
 
 def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
-    """The checkpoints to delete so that the newest `keep` >= 1 and the best `keep_best` intact ones are left.
+    """Return the checkpoints to delete so that the newest `keep` >= 1 and the best `keep_best` intact ones are left.
 
-    The best are those of the highest score, the newer of two equal ones first; a checkpoint may be among the newest
-    and the best. Only those whose every file has its SHA-256 are counted, and nothing is surplus until one has.
-    Damaged ones older than the newest intact one are surplus too; those of a later hmx, links, and what cannot be read
-    for the moment never are.
+    The best ones have the highest scores, the newer of two equal ones first; a checkpoint may be among the newest and
+    the best. Only intact checkpoints count, and nothing is surplus unless one is intact. Damaged ones older than the
+    newest intact one are surplus too. Links, and checkpoints that a later hmx wrote or that cannot be read at the
+    moment, are never surplus.
 
     Returns:
         Folders, oldest first.
@@ -298,7 +310,7 @@ def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
     if keep < 1:
         raise ValueError("at least one checkpoint must be kept")
     known = [p for p in listing(folder) if p.is_dir() and not p.is_symlink()]
-    state = {path: _judged(path) for path in known}
+    state = {path: _judgement_of(path) for path in known}
     intact = [path for path in known if state[path].intact]
     if not intact:
         return []
@@ -311,39 +323,24 @@ def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
 
 class _Judgement(NamedTuple):
     intact: bool
-    spared: bool = False  # of a later hmx, or not to be read for the moment
+    spared: bool = False  # written by a later hmx, or not readable at the moment
     score: float | None = None
 
 
-def _judged(checkpoint: Path) -> _Judgement:
-    """Whether it is intact, by the content of its files; they are read again only once one has been touched."""
+def _judgement_of(checkpoint: Path) -> _Judgement:
+    """Judge a checkpoint by the content of its files, which is read again only after one of them was touched."""
     stamps = []
     for path in sorted(checkpoint.rglob("*")):
         status = path.lstat()
         stamps.append((str(path), status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns))
-    judgement = _judge(checkpoint, tuple(stamps))
-    if not judgement.intact and not _readable(checkpoint):
-        _judge.cache_clear()  # what is no fault of the files may pass
-        return _Judgement(intact=False, spared=True)
-    return judgement
-
-
-def _readable(checkpoint: Path) -> bool:
-    """Whether every file there opens: too many open files, or a share that is gone, are no damage."""
     try:
-        for path in checkpoint.rglob("*"):
-            if path.is_file():
-                path.open("rb").close()
-    except OSError:
-        return False
-    return True
+        return _judge(checkpoint, tuple(stamps))
+    except (NewerSchema, Unreadable):
+        return _Judgement(intact=False, spared=True)
 
 
 @functools.lru_cache(maxsize=64)
-def _judge(checkpoint: Path, stamps: tuple[tuple[Any, ...], ...]) -> _Judgement:
-    try:
-        if _faults(checkpoint, deep=True):
-            return _Judgement(intact=False)
-        return _Judgement(intact=True, score=read_manifest(checkpoint).score)
-    except NewerSchema:
-        return _Judgement(intact=False, spared=True)
+def _judge(checkpoint: Path, stamps: tuple[tuple[str | int, ...], ...]) -> _Judgement:
+    if _faults(checkpoint, deep=True, run_id=""):
+        return _Judgement(intact=False)
+    return _Judgement(intact=True, score=read_manifest(checkpoint).score)

@@ -1,7 +1,8 @@
-"""run.toml as a run froze it: whether it still says what it said when the run's checkpoints were made."""
+"""Check that run.toml and meta.json are those that the run's checkpoints were made with."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import tomllib
 from pathlib import Path
@@ -12,25 +13,25 @@ from hmx.config.coerce import show
 from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.records import checkpoints, meta
-from hmx.records.artefact import read_plain, words
-from hmx.records.layout import CONFIG, META, RunPaths
+from hmx.records import checkpoints, jsonl, meta
+from hmx.records.artefact import REPORT_SCHEMA, Unreadable, is_foreign, of_another_run, read_json, read_plain, words
 from hmx.records.meta import Meta
+from hmx.records.paths import CONFIG, EVALUATION, META, METRICS, REPORTS, RunPaths
 
 
 class Copy(NamedTuple):
-    """A small file of the run as a checkpoint carries it, verified by its SHA-256."""
+    """A checkpoint's copy of a small file of the run, verified by its SHA-256."""
 
     path: Path
     text: str
 
 
 def read_config(paths: RunPaths) -> Config:
-    """The configuration of a run.
+    """Read the configuration of a run.
 
     Raises:
-        HmxError: run.toml is missing, damaged, or says something else than when it was written (exit code 3), each
-            key named where that can be known; or a later hmx wrote it (2).
+        HmxError: run.toml is missing, damaged or changed (exit code 3), with each changed key where they are known; or
+            a later hmx wrote it (2).
     """
     problem = config_fault(paths)
     if problem is not None:
@@ -39,23 +40,32 @@ def read_config(paths: RunPaths) -> Config:
 
 
 def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:
-    """What is wrong with the run.toml of a run; None if nothing is.
+    """Return what is wrong with the run.toml of a run; None if nothing is.
 
-    It must be the file that meta.json or the newest checkpoint knows, or at least say the same.
+    It must be the file that meta.json or the newest checkpoint knows, or have the same values.
 
     Args:
         paths: of the run.
-        exact: whether a change that means nothing, as in a comment, counts too.
+        exact: whether a change without effect counts too: in a comment, or a file from before a resumption that did
+            not reach its first checkpoint.
     """
     kept = copy_of(paths, CONFIG)
     try:
         text = read_plain(paths.config).decode("utf-8")
+    except Unreadable as problem:
+        return problem
     except (OSError, UnicodeDecodeError) as problem:
         why = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read: {words(problem)}"
         return _damaged(paths, why, kept)
-    known = meta.find(paths.meta)
-    if (known is not None and known.config_sha256 == meta.sha256(text)) or (kept is not None and kept.text == text):
+    known = current_meta(paths)
+    if known is not None and known.config_sha256 == meta.sha256(text):
         return None
+    if kept is not None and kept.text == text:
+        older = exact and known is not None and known.config_sha256 and _has_more_records(paths, kept)
+        why = (
+            f"is older than meta.json: it is the file of checkpoint {kept.path.parent.name}, before the last resumption"
+        )
+        return _damaged(paths, why, None) if older else None
     if _is_newer(text):
         return _load_fault(paths.config)
     fault = _load_fault(paths.config)
@@ -69,15 +79,26 @@ def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:
         update = kept.path.parent.name
         lines = [f"  {key}: {show(before)} became {show(after)}" for key, (before, after) in changed.items()]
         return _damaged(paths, "\n".join([f"has changed since checkpoint {update}:", *lines]), kept)
-    return _damaged(paths, "has changed, though not in what it means", kept) if exact else None
+    return _damaged(paths, "has changed, but its values are the same", kept) if exact else None
+
+
+def _has_more_records(paths: RunPaths, kept: Copy) -> bool:
+    """Return whether the run has trained since a checkpoint; a resumption drops the records after it first."""
+    mark = checkpoints.read_manifest(kept.path.parent).metrics
+    try:
+        return mark is not None and paths.metrics.stat().st_size > mark.size
+    except OSError:
+        return False
 
 
 def copy_of(paths: RunPaths, name: str) -> Copy | None:
-    """The newest copy of run.toml or meta.json that a checkpoint of the run carries, if it is undamaged."""
+    """Return the newest undamaged copy of run.toml or meta.json in a checkpoint of the run."""
+    run_id = run_id_of(paths)
     for checkpoint in reversed(checkpoints.listing(paths.checkpoints)):
         try:
-            files = {file.path: file for file in checkpoints.read_manifest(checkpoint).files}
-            if name in files:
+            manifest = checkpoints.read_manifest(checkpoint)
+            files = {file.path: file for file in manifest.files}
+            if name in files and not is_foreign(manifest.run_id, run_id):
                 text = read_plain(checkpoint / name).decode("utf-8")
                 if meta.sha256(text) == files[name].sha256:
                     return Copy(checkpoint / name, text)
@@ -87,12 +108,60 @@ def copy_of(paths: RunPaths, name: str) -> Copy | None:
 
 
 def known_meta(paths: RunPaths) -> Meta | None:
-    """The meta data of a run, or else the copy in its newest checkpoint; None where neither can be read."""
-    known = meta.find(paths.meta)
+    """Return the meta data of a run, or the copy in its newest checkpoint; None where neither can be used."""
+    known = current_meta(paths)
     if known is not None:
         return known
     kept = copy_of(paths, META)
     return meta.find(kept.path) if kept is not None else None
+
+
+def current_meta(paths: RunPaths) -> Meta | None:
+    """Return the meta data of a run; None where meta.json cannot be used, see `meta_fault`."""
+    return None if meta_fault(paths) else meta.find(paths.meta)
+
+
+def run_id_of(paths: RunPaths) -> str:
+    """Return the id of a run: that of meta.json, or else of the last record; "" for a run of an old schema."""
+    known = meta.find(paths.meta)
+    if known is not None:
+        return known.run_id
+    try:
+        return next((jsonl.run_of(record) for record in reversed(jsonl.tail(paths.metrics))), "")
+    except OSError:
+        return ""
+
+
+def foreign_files(paths: RunPaths) -> list[str]:
+    """Return a message for metrics and for an evaluation that belong to another run than meta.json."""
+    run_id, found = run_id_of(paths), []
+    with contextlib.suppress(OSError, HmxError):
+        ids = {jsonl.run_of(record) for record in jsonl.tail(paths.metrics)}
+        found += [f"{METRICS} {of_another_run(other, run_id)}" for other in sorted(ids) if is_foreign(other, run_id)]
+    with contextlib.suppress(HmxError):
+        report = read_json(paths.reports / EVALUATION, REPORT_SCHEMA, "", "")
+        other = str(report.get("run_id", "")) if isinstance(report, dict) else ""
+        found += [f"{REPORTS}/{EVALUATION} {of_another_run(other, run_id)}"] if is_foreign(other, run_id) else []
+    return found
+
+
+def meta_fault(paths: RunPaths) -> HmxError | None:
+    """Return what is wrong with the meta.json of a run; None if nothing is.
+
+    The file counts its writes. A checkpoint's copy is at most one write ahead, in a run that was killed in between; if
+    it is further ahead, the file is of an earlier moment of the run.
+    """
+    kept = copy_of(paths, META)  # before meta.json, which a run writes after each checkpoint
+    copied = meta.find(kept.path) if kept is not None else None
+    try:
+        known = meta.read(paths.meta)
+    except HmxError as problem:
+        return problem
+    if kept is None or copied is None or known.writes + 1 >= copied.writes:
+        return None
+    hint = f"`hmx resume` restores it, or: cp {shlex.quote(str(kept.path))} {shlex.quote(str(paths.meta))}"
+    message = f"{paths.meta} is older than checkpoint {kept.path.parent.name}: it is from an earlier moment of the run"
+    return HmxError(message, hint, ExitCode.ARTEFACT)
 
 
 def _load_fault(path: Path) -> HmxError | None:
@@ -112,9 +181,9 @@ def _is_newer(text: str) -> bool:
 
 
 def _agrees_with_digests(paths: RunPaths, text: str, known: Meta | None) -> bool:
-    """Whether it is the configuration that meta.json or a checkpoint of schema 1 was written with.
+    """Return whether it is the configuration that meta.json or a checkpoint of schema 1 was written with.
 
-    The options of today may be more than those of then: the digest is taken over the keys that the file has.
+    The digest covers the keys of the file only, since there may be more options today.
     """
     digests = {known.config_digest} if known is not None else set()
     for checkpoint in reversed(checkpoints.listing(paths.checkpoints)):
@@ -128,12 +197,12 @@ def _agrees_with_digests(paths: RunPaths, text: str, known: Meta | None) -> bool
 
 
 def digest_of_file(text: str) -> str:
-    """The digest of a configuration by the keys that its file has, whichever the schema has today."""
-    raw = codec.parse_toml(text, CONFIG).values
-    values, _ = codec.resolve(raw)
+    """Return the digest of a configuration over the keys that its file has."""
+    parsed = codec.parse_toml(text, CONFIG)
+    values, _ = codec.resolve(parsed.values)
     sections: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
-        section, _, name = key.partition(".")
+        section, _, name = (codec.published(key) if parsed.schema == 1 else key).partition(".")
         sections.setdefault(section, {})[name] = value
     return codec.sha256(sections)
 
@@ -144,9 +213,9 @@ def _damaged(paths: RunPaths, why: str, kept: Copy | None) -> HmxError:
         plain = paths.config.is_file() and not paths.config.is_symlink()
         away = "" if plain or not (paths.config.exists() or paths.config.is_symlink()) else _away(paths.config)
         put_back = f"{away}cp {shlex.quote(str(kept.path))} {shlex.quote(str(paths.config))}"
-        hint = f"put back what checkpoint {kept.path.parent.name} knows: {put_back}"
+        hint = f"restore the copy of checkpoint {kept.path.parent.name}: {put_back}"
         if " has changed since" in f" {why}":
-            hint += f"; a change that is meant goes by way of: hmx resume {paths.argument} --set KEY=VALUE"
+            hint += f"; to change a value on purpose: hmx resume {paths.argument} --set KEY=VALUE"
     return HmxError(f"{paths.config} {why}", hint, ExitCode.ARTEFACT)
 
 

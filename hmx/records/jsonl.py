@@ -1,7 +1,8 @@
-"""metrics.jsonl: one JSON object a line, one line per update and seed.
+"""Read and write metrics.jsonl: one JSON object per line, one line per update and seed.
 
-A number that is not finite is written as null, and the line then has a key `nonfinite`, the count of them. Every
-line has a key `schema`; those of schema 1 that were written before there was one are read all the same.
+A number that is not finite is written as null and counted under the key `nonfinite`. Every line has a key `schema`,
+except old lines of schema 1. Schema 2 has the id of the run under `run`, the seconds of training under `elapsed`, and
+new names of some metrics: the old ones are renamed on reading.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from hmx.errors import ExitCode, HmxError
-from hmx.records.artefact import check_schema, open_plain, words
+from hmx.records.artefact import check_schema, is_foreign, open_plain, retrying, words
+from hmx.records.metrics_table import RENAMED
 
-SCHEMA = 1
+SCHEMA = 2
 NONFINITE = "nonfinite"
-MAX_LINE = 1 << 22  # bytes; a longer line is damage, not a record
+MAX_LINE = 1 << 22  # maximum bytes; a longer line counts as damaged
 _TAIL = 1 << 16
 _BLOCK = 1 << 20
 
@@ -35,7 +37,7 @@ class Mark(NamedTuple):
 
 
 def encode(record: Record) -> str:
-    """One line, without its end."""
+    """Return the line of a record, without its line end."""
     nonfinite = sum(isinstance(v, float) and not math.isfinite(v) for v in record.values())
     if nonfinite:
         record = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
@@ -44,7 +46,7 @@ def encode(record: Record) -> str:
 
 
 def finite(value: Any) -> Any:
-    """As JSON takes it, all the way down: numbers that are not finite are None, and tuples lists."""
+    """Return a nested value as JSON accepts it: None for numbers that are not finite, and lists for tuples."""
     match value:
         case dict():
             return {key: finite(item) for key, item in value.items()}
@@ -56,9 +58,9 @@ def finite(value: Any) -> Any:
 
 
 class MetricsWriter:
-    """Appends records to a file, each with a single write, so that a kill leaves at most one torn line.
+    """Append records to a file, each with a single write, so that a kill leaves at most one torn line.
 
-    Opening repairs the end of the file: a last line that was cut is dropped. Use it as a context manager.
+    Opening drops a torn last line. Use it as a context manager.
 
     Raises:
         OSError: the file cannot be opened or written.
@@ -70,20 +72,20 @@ class MetricsWriter:
         self._handle: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
     def write(self, record: Record) -> None:
-        """Appends one record."""
+        """Append one record."""
         if self._handle is None:
-            raise ValueError(f"{self.path} has been closed")
+            raise ValueError(f"{self.path} is closed")
         data = (encode({"schema": SCHEMA, **record}) + "\n").encode()
         while data:
             data = data[os.write(self._handle, data) :]
 
     def flush(self) -> None:
-        """Brings what was written to disk; for the end of a chunk."""
+        """Flush the records to disk."""
         if self._handle is not None:
             os.fsync(self._handle)
 
     def close(self) -> None:
-        """Flushes and closes; a second call does nothing."""
+        """Flush and close; a second call does nothing."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
             try:
@@ -101,10 +103,10 @@ class MetricsWriter:
 
 
 class Marker:
-    """Marks how far a file has come, reading only what is new since the last time.
+    """Mark the current end of a growing file, reading only what is new since the last mark.
 
     Raises:
-        OSError: the file is there but cannot be read, or is no regular file.
+        OSError: the file exists but cannot be read, or is no regular file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,7 +115,7 @@ class Marker:
         self._hash = hashlib.sha256()
 
     def mark(self) -> Mark:
-        """The file as it is now; a file that is not there is empty."""
+        """Return the mark of the file as it is now; a missing file is empty."""
         try:
             handle = open_plain(self._path)
         except FileNotFoundError:
@@ -129,24 +131,32 @@ class Marker:
 
 
 def begins_with(path: Path, mark: Mark) -> bool:
-    """Whether the file still begins with the bytes that were marked; False also for one that cannot be read."""
-    left, found = mark.size, hashlib.sha256()
-    try:
+    """Return whether the file still begins with the marked bytes; False if it is missing or no regular file.
+
+    Raises:
+        Unreadable: the system fails to read it (exit code 3).
+    """
+
+    def read() -> bool:
+        left, found = mark.size, hashlib.sha256()
         with os.fdopen(open_plain(path), "rb") as file:
             while left and (block := file.read(min(left, _BLOCK))):
                 found.update(block)
                 left -= len(block)
+        return left == 0 and found.hexdigest() == mark.sha256
+
+    try:
+        return retrying(path, read)
     except OSError:
         return False
-    return left == 0 and found.hexdigest() == mark.sha256
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file, in order; a torn last line is left out.
+    """Yield the records of a file in order, without a torn last line.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
-        HmxError: there is no such file, or a line that is not the last is damaged (3).
+        HmxError: it is missing or unreadable, or a line that is not the last is damaged (3).
     """
     for _, record in _lines(path):
         record.pop("schema", None)
@@ -154,10 +164,10 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def tail(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
-    """The records in the last `size` bytes of a file, oldest first; what is damaged is passed over.
+    """Return the records in the last `size` bytes of a file, oldest first, without damaged lines.
 
     Raises:
-        OSError: the file is not there, or cannot be read.
+        OSError: the file is missing or cannot be read.
     """
     with os.fdopen(open_plain(path), "rb") as file:
         end = file.seek(0, os.SEEK_END)
@@ -168,7 +178,7 @@ def tail(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
 
 
 def cut(path: Path, size: int) -> None:
-    """Cuts the file back to its first `size` bytes.
+    """Truncate the file to its first `size` bytes.
 
     Raises:
         OSError: it cannot be written, or is shorter.
@@ -181,17 +191,17 @@ def cut(path: Path, size: int) -> None:
 
 
 class Salvage(NamedTuple):
-    """What `salvage` did: records kept, records of later updates dropped, and the numbers of damaged lines dropped."""
+    """The result of `salvage`."""
 
-    kept: int
-    dropped: int
-    damaged: tuple[int, ...]
+    kept: int  # records
+    dropped: int  # records of later updates
+    damaged: tuple[int, ...]  # numbers of the damaged lines that were dropped
 
 
-def salvage(path: Path, update: int) -> Salvage:
-    """Keeps the records up to `update`, and drops later ones and what is damaged; the file is replaced as a whole.
+def salvage(path: Path, update: int, run_id: str = "") -> Salvage:
+    """Keep the records up to `update`, and drop later ones and damaged lines; the file is replaced atomically.
 
-    A torn last line does not count as damage: a kill leaves one.
+    A torn last line does not count as damaged, since a kill leaves one; a record of another run than `run_id` does.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
@@ -203,7 +213,7 @@ def salvage(path: Path, update: int) -> Salvage:
     try:
         with temporary.open("wb") as file:
             for number, line, record in scan(path):
-                number_of = None if record is None else update_of(record)
+                number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
                 if number_of is None:
                     if line.endswith(b"\n"):
                         damaged.append(number)
@@ -222,18 +232,19 @@ def salvage(path: Path, update: int) -> Salvage:
 
 
 class Survey(NamedTuple):
-    """What a file holds."""
+    """The content of a metrics file."""
 
     records: int
     last: int  # the highest update; 0 without records
-    damaged: tuple[int, ...]  # numbers of lines that are no records, a torn last one aside
-    torn: bool  # the last line was cut
+    damaged: tuple[int, ...]  # numbers of the lines that are no records, except for a torn last one
+    torn: bool  # whether the last line is incomplete
     missing: tuple[tuple[int, int], ...]  # first and last update of each gap
-    repeated: tuple[int, ...]  # updates whose records come again later
+    repeated: tuple[int, ...]  # updates whose records are repeated later
+    runs: tuple[str, ...]  # ids of the runs that wrote records
 
 
 def survey(path: Path) -> Survey:
-    """Reads a file to its end and tells what is wrong with the sequence of its records.
+    """Read a whole file and check the sequence of its records.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
@@ -244,7 +255,8 @@ def survey(path: Path) -> Survey:
     damaged: list[int] = []
     missing: list[tuple[int, int]] = []
     repeated: list[int] = []
-    seen: set[object] = set()  # seeds of the update under way
+    seen: set[object] = set()  # seeds of the current update
+    runs: dict[str, None] = {}
     for number, line, record in scan(path):
         update = None if record is None else update_of(record)
         if record is None or update is None:
@@ -252,6 +264,7 @@ def survey(path: Path) -> Survey:
             damaged += [] if torn else [number]
             continue
         records += 1
+        runs[run_of(record)] = None
         if update > last + 1:
             missing.append((last + 1, update - 1))
         seed = str(record.get("seed"))
@@ -259,11 +272,12 @@ def survey(path: Path) -> Survey:
             repeated.append(update)
         seen = {seed} if update > last else seen | {seed}
         last = max(last, update)
-    return Survey(records, last, tuple(damaged), torn, tuple(missing), tuple(dict.fromkeys(repeated)))
+    runs.pop("", None)
+    return Survey(records, last, tuple(damaged), torn, tuple(missing), tuple(dict.fromkeys(repeated)), tuple(runs))
 
 
 def scan(path: Path) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
-    """Each line with its number and its record, None where it is damaged.
+    """Yield each line with its number and its record; the record of a damaged line is None.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
@@ -280,16 +294,22 @@ def scan(path: Path) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
 
 
 def update_of(record: Record) -> int | None:
-    """The update a record is of; None where it says none."""
+    """Return the update of a record; None if it has none."""
     value = record.get("update")
     return value if type(value) is int else None
 
 
+def run_of(record: Record) -> str:
+    """Return the id of the run that wrote a record; "" before schema 2."""
+    value = record.get("run", "")
+    return value if type(value) is str else "unknown"
+
+
 def repair(path: Path) -> int:
-    """Cuts off a torn last line, and ends a whole one that lacks its line end.
+    """Remove a torn last line, and add the line end that a complete one lacks.
 
     Returns:
-        How many bytes were cut off; 0 for a file that is whole or not there.
+        The number of bytes removed; 0 for an intact or missing file.
     """
     try:
         file = path.open("r+b")
@@ -311,8 +331,8 @@ def repair(path: Path) -> int:
     return 0
 
 
-def _last_line(file: Any, size: int) -> int:
-    """Where the last line begins, its own line end not counted."""
+def _last_line(file: BinaryIO, size: int) -> int:
+    """Return where the last line begins."""
     step = _TAIL
     while True:
         start = max(0, size - step)
@@ -331,24 +351,26 @@ def _decode(line: bytes) -> dict[str, Any] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    return {RENAMED.get(str(name), str(name)): value for name, value in record.items()}
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Each whole line with its record."""
+    """Yield each intact line with its record."""
     damaged = 0
     try:
         for number, line, record in scan(path):
             if damaged:
-                hint = f"delete line {damaged} by hand, or restore the file; the checkpoints do not depend on it"
+                hint = f"delete line {damaged}, or restore the file; the checkpoints do not depend on it"
                 raise HmxError(f"{path}:{damaged}: not a JSON object", hint, ExitCode.ARTEFACT)
             if record is None:
                 damaged = number
             else:
                 yield line, record
     except FileNotFoundError:
-        hint = "give a run folder that `hmx train` wrote"
+        hint = "give a run folder written by `hmx train`"
         raise HmxError(f"there is no metrics file {path}", hint, ExitCode.ARTEFACT) from None
     except OSError as problem:
-        hint = "check what it is and its permissions"
+        hint = "check that it is a regular file, and its permissions"
         raise HmxError(f"cannot read {path}: {words(problem)}", hint, ExitCode.ARTEFACT) from None

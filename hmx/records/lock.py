@@ -1,8 +1,8 @@
-"""One writer per run: a file in the run folder, locked for as long as a process trains there.
+"""Allow one writer per run, by a lock file in the run folder.
 
-The lock itself is the system's (`flock`): it ends with the process, however that ends. The content of the file says
-who holds it, for people, and for machines between which `flock` does not reach: there the file's time of change is a
-sign of life, renewed every `HEARTBEAT` seconds, and a lock without one for `STALE` seconds counts as left behind.
+The lock itself is the system's (`flock`), which ends with the process. The file names its owner, for users and for
+machines that share the folder but not `flock`. Between those, the modification time of the file is a heartbeat, renewed
+every `HEARTBEAT` seconds; a lock without one for `STALE` seconds is stale.
 """
 
 from __future__ import annotations
@@ -13,54 +13,53 @@ import datetime
 import errno
 import json
 import os
+import shlex
 import socket
 import stat
 import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import SEAL, digest, sealed, words
-
-if TYPE_CHECKING:
-    from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 
 SCHEMA = 1
-HEARTBEAT = 20.0  # seconds between two signs of life
-STALE = 120.0  # seconds without one after which the lock of another machine counts as left behind
+HEARTBEAT = 20.0  # seconds between two heartbeats
+STALE = 120.0  # seconds without a heartbeat after which the lock of another machine is stale
 
-_PATIENCE = 0.3  # seconds: `hmx runs list` holds a lock for a moment to see whether anybody else does
+_PATIENCE = 0.3  # seconds; `hmx runs list` holds a lock for a moment to test it
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A process, told apart from a later one with the same number."""
+    """A process, distinguished from a later one with the same number."""
 
     host: str
     pid: int
-    started: str  # when the process began, in the units of its system; "" where that cannot be known
-    boot: str  # the machine's start, as an id; "" likewise
+    started: str  # start time of the process, in units of its system; "" if unknown
+    boot: str  # id of the machine's boot; "" if unknown
     since: str  # when the lock was taken, ISO 8601 in UTC
 
 
 @dataclasses.dataclass(frozen=True)
 class Holding:
-    """What is known of a run's lock: `held`, `stale` (left behind by a process that is gone) or `free`."""
+    """The state of a run's lock: `held`, `stale` (its process is gone) or `free`."""
 
     state: Literal["held", "stale", "free"]
     owner: Owner | None = None
 
 
 class RunLock:
-    """Holds the lock of a run while the `with` block runs.
+    """Hold the lock of a run while the `with` block runs.
 
-    `note` says afterwards whether a lock was found that another process had left behind; it is empty otherwise.
+    `note` is a message about a stale lock that was found, or empty.
 
     Raises:
-        HmxError: another process holds it (exit code 2), or there can be no lock file (3).
+        HmxError: another process holds it (exit code 2), or the lock file cannot be written (3).
     """
 
     def __init__(self, paths: RunPaths) -> None:
@@ -75,7 +74,7 @@ class RunLock:
             self._handle = self._acquire()
         except OSError as problem:
             raise _unusable(self._path, problem) from problem
-        beat = threading.Thread(target=_live, args=(os.dup(self._handle), self._stop), name="hmx-lock", daemon=True)
+        beat = threading.Thread(target=_beat, args=(os.dup(self._handle), self._stop), name="hmx-lock", daemon=True)
         beat.start()
         return self
 
@@ -95,7 +94,7 @@ class RunLock:
             handle = _open(self._path, os.O_RDWR | os.O_CREAT)
             try:
                 locked = _flock(handle, shared=False)
-                # A process that ends removes the file: what was opened may no longer be the one with the name.
+                # A process that ends removes the file, so the opened file may no longer be the one at the path.
                 if locked is not False and _is_at(handle, self._path):
                     self._take(handle, locked)
                     return handle
@@ -114,16 +113,16 @@ class RunLock:
         if owner is not None and _alive(owner, quiet, locked):
             raise _refusal(self._folder, self._path, owner, quiet)
         if owner is not None:
-            self.note = f"{self._path} had been left behind by process {owner.pid} on {owner.host}, which is gone"
+            self.note = f"removed the stale lock {self._path} of process {owner.pid} on {owner.host}, which is gone"
         elif found:
-            self.note = f"{self._path} had been left behind, and is damaged"
+            self.note = f"removed the stale lock {self._path}, which is damaged"
         os.ftruncate(handle, 0)
         os.pwrite(handle, sealed({"schema": SCHEMA, **dataclasses.asdict(this_process())}).encode(), 0)
         os.fsync(handle)
 
 
 def holding(paths: RunPaths) -> Holding:
-    """Whether anybody writes to a run; changes nothing.
+    """Return whether a process writes to a run; change nothing.
 
     Raises:
         OSError: the lock file cannot be read, or is no regular file.
@@ -141,14 +140,14 @@ def holding(paths: RunPaths) -> Holding:
 
 
 def this_process() -> Owner:
-    """The process that asks."""
+    """Return this process."""
     moment = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return Owner(host=socket.gethostname(), pid=os.getpid(), started=_started(os.getpid()), boot=_boot(), since=moment)
 
 
 def _started(pid: int) -> str:
     try:
-        # The name of the program stands in brackets and may hold anything.
+        # The name of the program is in parentheses and may contain any character.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError, UnicodeDecodeError):
         return ""
@@ -162,21 +161,21 @@ def _boot() -> str:
 
 
 def _alive(owner: Owner, quiet: float, locked: bool | None) -> bool:
-    """Whether a lock that `flock` gives to us belongs to a process all the same.
+    """Return whether a lock that `flock` grants belongs to a live process nevertheless.
 
     Args:
-        owner: what the file says.
-        quiet: seconds since its last sign of life.
-        locked: whether `flock` works here; None where it does not.
+        owner: named in the file.
+        quiet: seconds since its last heartbeat.
+        locked: None where `flock` does not work.
     """
     me = this_process()
     if owner.boot == me.boot and (me.boot or owner.host == me.host):
         if locked:
-            # The system knows better than the file; only a lock that was deleted under its owner ends up here.
+            # `flock` is right, unless the lock file was deleted while its owner ran.
             return _runs(owner.pid) and owner.started == _started(owner.pid) and owner.pid != me.pid
         return _runs(owner.pid) and owner.started == _started(owner.pid)
     if owner.host == me.host and owner.boot and me.boot:
-        return False  # the machine has been started anew since
+        return False  # the machine was restarted since
     return quiet < STALE
 
 
@@ -191,7 +190,7 @@ def _runs(pid: int) -> bool:
 
 
 def _owner(handle: int) -> Owner | None:
-    """What the file says; None where it is damaged or still empty."""
+    """Return the owner named in the file; None if it is damaged or still empty."""
     try:
         data = json.loads(os.pread(handle, 1 << 16, 0))
         if data.pop(SEAL) != digest(data):
@@ -220,7 +219,7 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _flock(handle: int, shared: bool) -> bool | None:
-    """True: ours now. False: somebody else's. None: this system or this disk has no such locks."""
+    """Try to lock: True if locked now, False if another process has it, None if there are no such locks here."""
     try:
         import fcntl
     except ImportError:
@@ -237,14 +236,14 @@ def _flock(handle: int, shared: bool) -> bool | None:
 
 
 def _unlock(handle: int) -> None:
-    """Lets go for every copy of the descriptor, that of the heart's thread included."""
+    """Unlock every copy of the descriptor, including that of the heartbeat thread."""
     with contextlib.suppress(OSError, ImportError):
         import fcntl
 
         fcntl.flock(handle, fcntl.LOCK_UN)
 
 
-def _live(handle: int, stop: threading.Event) -> None:
+def _beat(handle: int, stop: threading.Event) -> None:
     try:
         while not stop.wait(HEARTBEAT):
             with contextlib.suppress(OSError):
@@ -254,12 +253,12 @@ def _live(handle: int, stop: threading.Event) -> None:
 
 
 def _quiet(handle: int, now: float) -> float:
-    """Seconds since the last sign of life."""
+    """Return the seconds since the last heartbeat."""
     return max(0.0, now - os.fstat(handle).st_mtime)
 
 
 def _now_in(folder: Path) -> float:
-    """The present by the clock that stamps the files of a folder, which may be that of a file server."""
+    """Return the present time by the clock that stamps the files of a folder, such as that of a file server."""
     probe = folder / f".lock-{os.getpid()}"
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -276,12 +275,14 @@ def _refusal(folder: Path, lock: Path, owner: Owner | None, quiet: float) -> Hmx
     here = owner.host == socket.gethostname()
     since = f"since {owner.since} ({_age(owner.since)})"
     if here:
-        message = f"{folder} is in use: process {owner.pid} writes to it {since}"
+        message = f"{folder} is in use by process {owner.pid} {since}"
         return HmxError(message, f"wait until it has ended, or stop it: kill -INT {owner.pid}")
-    life = f"its last sign of life is {quiet:.0f} seconds old"
-    message = f"{folder} is in use: process {owner.pid} on {owner.host} writes to it {since}; {life}"
-    lapse = f"if that machine is gone, the lock lapses {STALE:.0f} seconds after its last sign of life"
-    return HmxError(message, f"wait until it has ended, or stop it there; {lapse}, or at once with: rm {lock}")
+    beat = f"last heartbeat {quiet:.0f} s ago"
+    message = f"{folder} is in use by process {owner.pid} on {owner.host} {since}; {beat}"
+    lapse = f"if that machine is gone, the lock becomes stale {STALE:.0f} s after its last heartbeat"
+    return HmxError(
+        message, f"wait until it has ended, or stop it there; {lapse}, or remove it now: rm {shlex.quote(str(lock))}"
+    )
 
 
 def _age(moment: str) -> str:
@@ -296,9 +297,9 @@ def _age(moment: str) -> str:
 
 
 def _unusable(lock: Path, problem: OSError) -> HmxError:
-    what = {errno.ELOOP: "a link", errno.EISDIR: "a folder", errno.EINVAL: "no regular file", errno.ENXIO: "a pipe"}
+    what = {errno.ELOOP: "a link", errno.EISDIR: "a folder", errno.EINVAL: "not a file", errno.ENXIO: "a pipe"}
     if problem.errno in what:
-        hint = f"move it away, if no process trains there: mv {lock} {lock}.damaged"
-        return HmxError(f"{lock} is {what[problem.errno]}, and not a lock", hint, ExitCode.ARTEFACT)
-    hint = "the run folder must be one you can write to: check its permissions and the free space"
+        hint = f"if no process trains there, move it away: mv {shlex.quote(str(lock))} {shlex.quote(str(lock))}.damaged"
+        return HmxError(f"cannot lock {lock}: it is {what[problem.errno]}", hint, ExitCode.ARTEFACT)
+    hint = "check the permissions of the run folder and the free space"
     return HmxError(f"cannot write the lock {lock}: {words(problem)}", hint, ExitCode.ARTEFACT)

@@ -1,6 +1,6 @@
-"""meta.json: what a run ran on, how it was called, and how far it got.
+"""Read and write meta.json: the id of a run, its versions, device, command lines and progress.
 
-Schema 1 had no seal, no digest of run.toml, and no notes on what a resumption met; 2 has them.
+Schema 1 had no seal, no digest of run.toml and no notes of resumptions; 2 had no id and no count of writes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import hashlib
 import platform
+import secrets
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,28 +21,30 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
 from hmx.records.artefact import read_json, sealed
 
-SCHEMA = 2
+SCHEMA = 3
 STATES = ("running", "finished", "interrupted", "failed")
 PACKAGES = ("hmx", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resume:
-    """One time that a run went on."""
+    """One resumption of a run."""
 
     at: str
     update: int
     command: tuple[str, ...]
-    changes: dict[str, list[Any]] = dataclasses.field(default_factory=dict)  # dotted key -> [old, new]
-    damaged: dict[str, str] = dataclasses.field(default_factory=dict)  # newer checkpoint -> why it was passed over
-    notes: tuple[str, ...] = ()  # what else was found and mended: a stale lock, records lost
+    changes: dict[str, list[object]] = dataclasses.field(default_factory=dict)  # dotted key -> [old, new]
+    damaged: dict[str, str] = dataclasses.field(default_factory=dict)  # newer checkpoint -> why it was not used
+    notes: tuple[str, ...] = ()  # other problems found and repaired, such as a stale lock or lost records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Meta:
-    """Facts about a run. Times are ISO 8601 in UTC; `update` and `env_steps` are as of `updated`."""
+    """Facts about a run. Times are ISO 8601 in UTC; `update` and `env_steps` are those at `updated`."""
 
     schema: int = SCHEMA
+    run_id: str = ""  # random; "" before schema 3
+    writes: int = 0  # how often the run has written this file; tells an older copy from a newer one
     state: str = "running"
     created: str
     updated: str
@@ -61,8 +64,13 @@ class Meta:
     message: str = ""  # why it failed
 
 
+def new_id() -> str:
+    """Return a random id for a run."""
+    return secrets.token_hex(8)
+
+
 def now() -> str:
-    """The present moment, in UTC, to the second."""
+    """Return the present moment in UTC, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
@@ -73,18 +81,19 @@ def collect(
     shape_digest: str = "",
     config: str | None = None,
 ) -> Meta:
-    """The meta data of a run that starts now.
+    """Return the meta data of a run that starts now.
 
     Args:
-        device: in words.
-        command: the command line; None takes that of this process.
+        device: its name.
+        command: the command line; None for that of this process.
         config_digest: see `hmx.config.codec`.
-        shape_digest: likewise.
+        shape_digest: see `hmx.config.codec`.
         config: the text of run.toml.
     """
     moment = now()
     revision, dirty = git_state(Path(__file__).resolve().parent)
     return Meta(
+        run_id=new_id(),
         created=moment,
         updated=moment,
         command=tuple(sys.argv if command is None else command),
@@ -101,24 +110,24 @@ def collect(
 
 
 def sha256(text: str) -> str:
-    """SHA-256 of a text in UTF-8, as 64 hex digits."""
+    """Return the SHA-256 of a text in UTF-8, as 64 hex digits."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def changed(meta: Meta, **fields: Any) -> Meta:
-    """The meta data with some fields changed and `updated` set to now."""
-    return dataclasses.replace(meta, updated=now(), **fields)
+    """Return the meta data with some fields changed, for the next write."""
+    return dataclasses.replace(meta, updated=now(), writes=meta.writes + 1, **fields)
 
 
 def resumed(
     meta: Meta,
     update: int,
     command: Sequence[str] | None = None,
-    changes: Mapping[str, Sequence[Any]] | None = None,
+    changes: Mapping[str, Sequence[object]] | None = None,
     damaged: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> Meta:
-    """The meta data of a run that goes on from `update`; for the rest see `Resume`."""
+    """Return the meta data of a run that is resumed from `update`; see `Resume`. A run without an id gets one."""
     entry = Resume(
         at=now(),
         update=update,
@@ -127,16 +136,17 @@ def resumed(
         damaged=dict(damaged or {}),
         notes=tuple(notes),
     )
-    return changed(meta, state="running", message="", update=update, resumes=(*meta.resumes, entry))
+    run_id = meta.run_id or new_id()
+    return changed(meta, run_id=run_id, state="running", message="", update=update, resumes=(*meta.resumes, entry))
 
 
-def _plain(pair: Sequence[Any]) -> list[Any]:
-    """As JSON gives it back."""
+def _plain(pair: Sequence[object]) -> list[object]:
+    """Return a list as JSON gives it back."""
     return [list(value) if isinstance(value, tuple) else value for value in pair]
 
 
 def versions() -> dict[str, str]:
-    """The installed versions of what a run depends on; what is not installed is left out."""
+    """Return the installed versions of the packages that a run depends on."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {}
@@ -149,11 +159,11 @@ def versions() -> dict[str, str]:
 
 
 def git_state(folder: Path) -> tuple[str, bool]:
-    """The revision of the checkout the package lies in and whether it has changes; ("", False) where there is none."""
+    """Return the revision of the package's git checkout and whether it has changes; ("", False) without a checkout."""
     if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         return "", False
     revision = _git(folder, "rev-parse", "HEAD")
-    # An installed package may lie inside some other project's checkout, where it is not tracked.
+    # An installed package may be inside another project's checkout, where it is not tracked.
     if not revision or not _git(folder, "ls-files", "--", "."):
         return "", False
     return revision, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
@@ -170,27 +180,28 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def to_text(meta: Meta) -> str:
-    """The content of the file."""
+    """Return the content of the file."""
     return sealed({**dataclasses.asdict(meta), "schema": SCHEMA})
 
 
 def write(path: Path, meta: Meta) -> None:
-    """Writes the file as a whole or not at all.
+    """Write the file atomically.
 
     Raises:
-        OSError: it cannot be written; the old one is untouched.
+        OSError: it cannot be written; the old file is unchanged.
     """
     atomic.write_text(path, to_text(meta))
 
 
 def read(path: Path) -> Meta:
-    """The meta data of a run.
+    """Read the meta data of a run.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
-        HmxError: missing or damaged (3).
+        Unreadable: the system fails to read it (3).
+        HmxError: it is missing or damaged (3).
     """
-    hint = "the run's configuration, metrics and checkpoints do not depend on this file; `hmx resume` makes it anew"
+    hint = "`hmx resume` restores this file; configuration, metrics and checkpoints do not depend on it"
     data = read_json(path, SCHEMA, f"{path} is missing", hint, sealed_from=2)
     try:
         data["command"] = tuple(data["command"])
@@ -204,7 +215,7 @@ def read(path: Path) -> Meta:
 
 
 def find(path: Path) -> Meta | None:
-    """The meta data of a run, or None where there are none that can be read."""
+    """Return the meta data of a run, or None where they cannot be read."""
     try:
         return read(path)
     except HmxError:
@@ -219,7 +230,7 @@ _T = TypeVar("_T", Meta, Resume)
 
 
 def _checked(record: _T) -> _T:
-    """The record itself, if its plain fields have the types they are declared with."""
+    """Check the types of the plain fields of a record, and return it."""
     plain = {"str": str, "int": int, "bool": bool}
     for field in dataclasses.fields(record):
         wanted = plain.get(str(field.type), dict if str(field.type).startswith("dict") else None)

@@ -1,4 +1,4 @@
-"""Every metric of a run, as data: its name, unit, direction, how it is combined over a window, and its meaning."""
+"""List every metric of a run: name, unit, direction, reduction over a window, and meaning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAMS: tuple[str, ...] = (
 
 
 class MetricInfo(NamedTuple):
-    """One metric. `direction` says which way is better; `reduce` how several updates become one number."""
+    """One metric; `direction` is the better one, and `reduce` combines several updates."""
 
     name: str
     unit: str
@@ -28,27 +28,27 @@ class MetricInfo(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The part before the slash."""
+        """Return the part before the slash."""
         return self.name.partition("/")[0]
 
 
 GROUPS: dict[str, str] = {
-    "train": "The learner and its rollouts. A metric without data in an update, such as the return when no episode "
-    "ended, is absent.",
+    "train": "The learner and its rollouts. A metric without data in an update is absent: the return, for example, "
+    "where no episode ended.",
     "reward": "The reward terms of HackMatrix, each the mean over all steps and environments of the rollout; they sum "
     "to `train/mean_reward`. Other environments report terms of their own.",
-    "actions": "What kinds of action were taken, as shares of all; they sum to 1.",
-    "stats": "What happened in the game.",
+    "actions": "The kinds of actions taken, as shares of all; they sum to 1.",
+    "stats": "Events in the game.",
     "programs": "How often each program was used.",
     "grad_norm": "With `run.grad_report_every`, in the records of the updates whose number it divides: a gradient "
-    "report, measured before the update. `<bucket>` is `bucket_1` and on, of rising return deviation, `bucket_zero`, "
+    "report, measured before the update. `<bucket>` is `bucket_1`, `bucket_2`, ... by rising standard deviation of "
+    "returns, `bucket_zero`, "
     "`bucket_undefined`, or `all`; `<part>` is `task`, `entropy`, `kl`, `value`, or `total`, and of Q-learning `td` or "
     "`total`. Norms and losses are weighted as in the training loss, which has no KL term: `kl`, measured from the "
     "policy itself, is 0. "
     "[Reading a gradient report](grad-report.md) has the definitions.",
-    "replay": "The replay buffer of Q-learning. What needs a look at all of it is there every `replay.survey_every` "
-    "updates.",
-    "score": "The passes that score stored transitions, in the updates that have one.",
+    "replay": "The replay buffer of Q-learning; metrics of the whole buffer every `replay.survey_every` updates only.",
+    "score": "The passes that score stored transitions, in the updates with such a pass.",
 }
 
 _TRAIN = (
@@ -56,7 +56,7 @@ _TRAIN = (
     MetricInfo("train/mean_episode_return", "reward", "up", "mean", "undiscounted return of the episodes that ended"),
     MetricInfo("train/mean_episode_length", "steps", "none", "mean", "length of the episodes that ended"),
     MetricInfo("train/num_episodes", "episodes", "none", "sum", "episodes that ended"),
-    MetricInfo("train/cut_frac", "share", "none", "mean", "share of steps at which the step limit cut an episode"),
+    MetricInfo("train/truncated_frac", "share", "none", "mean", "share of steps at which an episode was truncated"),
     MetricInfo("train/policy_loss", "", "none", "mean", "clipped surrogate loss of the policy"),
     MetricInfo("train/value_loss", "", "down", "mean", "loss of the value head, before its weight"),
     MetricInfo("train/total_loss", "", "none", "mean", "weighted sum of policy, value and entropy terms"),
@@ -72,42 +72,48 @@ _TRAIN = (
         "mean",
         "largest possible entropy: log of the number of legal actions, or log 2 per dimension of a continuous one",
     ),
-    MetricInfo("train/std", "", "none", "mean", "deviation of continuous actions before the squash"),
-    MetricInfo("train/explained_variance", "share", "up", "mean", "share of the returns' variance the value explains"),
+    MetricInfo("train/std", "", "none", "mean", "standard deviation of continuous actions before squashing"),
+    MetricInfo(
+        "train/explained_variance", "share", "up", "mean", "share of the return variance explained by the value"
+    ),
     MetricInfo("train/grad_norm", "", "none", "mean", "global norm of the gradient before clipping"),
     MetricInfo(
         "train/first_ratio_error",
         "",
         "down",
         "max",
-        "how far an importance ratio is from 1 before the first gradient step; more than rounding is a bug",
+        "largest distance of an importance ratio from 1 before the first gradient step; a bug if above rounding",
     ),
-    MetricInfo("train/row_coverage", "share", "none", "mean", "share of the training rows drawn at least once"),
+    MetricInfo("train/sequence_coverage", "share", "none", "mean", "share of training sequences used at least once"),
     MetricInfo(
-        "train/nonfinite_rows", "rows", "down", "sum", "rows whose advantages are not finite; never drawn first"
+        "train/nonfinite_sequences",
+        "sequences",
+        "down",
+        "sum",
+        "sequences whose advantages are not finite; they get the lowest priority",
     ),
-    MetricInfo("train/max_row_weight", "", "none", "max", "largest importance weight of a drawn row"),
-    MetricInfo("train/learning_rate", "", "none", "last", "step size of the optimiser"),
+    MetricInfo("train/max_sequence_weight", "", "none", "max", "largest importance weight of a sampled sequence"),
+    MetricInfo("train/learning_rate", "", "none", "last", "learning rate of the optimiser"),
     MetricInfo("train/clip_eps", "", "none", "last", "clip range of the importance ratio"),
     MetricInfo("train/clip_vf_eps", "reward", "none", "last", "clip range of the value, where it is clipped"),
     MetricInfo("train/ent_coef", "", "none", "last", "weight of the entropy bonus"),
-    MetricInfo("train/prio_beta", "", "none", "last", "exponent of the importance weights of prioritised rows"),
+    MetricInfo("train/prio_beta", "", "none", "last", "exponent of the importance weights of prioritised sequences"),
     MetricInfo(
         "train/skipped_updates",
         "updates",
         "down",
         "sum",
-        "updates whose gradient steps were left out, since a number was not finite; only with on_nonfinite = skip",
+        "updates that were skipped because a value was not finite; only with on_nonfinite = skip",
     ),
     MetricInfo(
         "train/grad_report_seconds",
         "seconds",
         "down",
         "mean",
-        "what the gradient report took, the first one with compilation; only with grad_report_every",
+        "duration of the gradient report, the first one including compilation; only with grad_report_every",
     ),
-    MetricInfo("train/td_error", "reward", "none", "mean", "mean absolute TD error of the transitions drawn"),
-    MetricInfo("train/q_value", "reward", "none", "mean", "value of the actions taken in the transitions drawn"),
+    MetricInfo("train/td_error", "reward", "none", "mean", "mean absolute TD error of the sampled transitions"),
+    MetricInfo("train/q_value", "reward", "none", "mean", "value of the actions taken in the sampled transitions"),
     MetricInfo("train/epsilon", "probability", "none", "last", "probability of a random action"),
     MetricInfo("train/is_beta", "", "none", "last", "exponent of the importance weights of prioritised replay"),
     MetricInfo(
@@ -130,28 +136,28 @@ _ACTIONS = (
 _STATS = (
     MetricInfo("stats/highest_stage", "stage", "up", "max", "highest stage reached in any environment"),
     MetricInfo("stats/stages_completed", "stages", "up", "sum", "stages completed"),
-    MetricInfo("stats/wins", "games", "up", "sum", "games won: by completing stage 8, in SMAX by killing every enemy"),
-    MetricInfo("stats/win_rate", "share", "up", "mean", "share of the episodes that ended which were won; SMAX only"),
-    MetricInfo("stats/undo_stages", "stages", "none", "sum", "stages completed by way of UNDO, a loophole"),
+    MetricInfo("stats/wins", "games", "up", "sum", "games won: stage 8 completed; in SMAX every enemy killed"),
+    MetricInfo("stats/win_rate", "share", "up", "mean", "share of the ended episodes that were won; SMAX only"),
+    MetricInfo("stats/undo_stages", "stages", "none", "sum", "stages completed by the UNDO loophole"),
     MetricInfo("stats/deaths", "games", "down", "sum", "games lost"),
-    MetricInfo("stats/overflow", "entities", "down", "sum", "enemies and transmissions that found no free slot"),
+    MetricInfo("stats/overflow", "entities", "down", "sum", "enemies and transmissions without a free slot"),
 )
 
 _BUCKET = (
-    ("<part>", "", "norm of the gradient, as a mean over the bucket's steps, before clipping"),
-    ("per_sample/<part>", "", "norm of the gradient summed over the steps, by episodes"),
-    ("per_token/<part>", "", "the same by steps, which is the norm of the mean"),
+    ("<part>", "", "norm of the mean gradient over the bucket's steps, before clipping"),
+    ("per_sample/<part>", "", "norm of the summed gradient, divided by the number of episodes"),
+    ("per_token/<part>", "", "norm of the summed gradient, divided by the number of steps"),
     ("loss/policy", "", "clipped surrogate, mean over steps"),
     ("loss/entropy", "", "entropy, weighted and with the sign it has in the loss: negative"),
-    ("loss/kl", "nats", "divergence from the policy that acted, weighted"),
+    ("loss/kl", "nats", "KL divergence from the policy that acted, weighted"),
     ("loss/value", "", "loss of the value head, weighted"),
     ("loss/td", "", "TD loss of Q-learning, before importance weights"),
-    ("loss/total", "", "sum of these"),
+    ("loss/total", "", "sum of the losses"),
     ("reward_std_mean", "reward", "standard deviation of a group's returns, mean over groups"),
-    ("reward_std_min", "reward", "the lowest of them"),
-    ("reward_std_max", "reward", "the highest of them"),
+    ("reward_std_min", "reward", "lowest of these standard deviations"),
+    ("reward_std_max", "reward", "highest of these standard deviations"),
     ("return_mean", "reward", "undiscounted return of the episodes"),
-    ("truncated_frac", "share", "episodes longer than the report plays"),
+    ("truncated_frac", "share", "share of episodes that the report truncated"),
     ("group_count", "groups", "start states"),
     ("sample_count", "episodes", "episodes"),
     ("sample_pct", "%", "share of all episodes"),
@@ -163,14 +169,14 @@ _BUCKET = (
     ("cos_all/<part>", "cosine", "between the bucket's gradient and that of all"),
     ("noise/<part>/signal", "", "unbiased square of the true norm, of `task` or `td`, and of `total`; may be negative"),
     ("noise/<part>/trace", "", "trace of the covariance between groups"),
-    ("noise/<part>/scale", "groups", "trace by signal: groups at which they are equal"),
-    ("noise/<part>/snr", "", "groups x signal by trace"),
+    ("noise/<part>/scale", "groups", "trace / signal: number of groups at which they are equal"),
+    ("noise/<part>/snr", "", "groups x signal / trace"),
 )
 
 _GRAD = (
     *(MetricInfo(f"grad_norm/<bucket>/{name}", unit, "none", "mean", words) for name, unit, words in _BUCKET),
     MetricInfo("grad_norm/all/layer/<layer>", "", "none", "mean", "norm of the total gradient within one layer"),
-    MetricInfo("grad_norm/clip_scale", "", "none", "mean", "what clipping would multiply the gradient of all by"),
+    MetricInfo("grad_norm/clip_scale", "", "none", "mean", "clipping factor of the gradient of `all`"),
 )
 
 
@@ -178,7 +184,7 @@ def _reward_rows() -> tuple[MetricInfo, ...]:
     rows = []
     for term in dataclasses.fields(RewardWeights):
         weight, doc, unit = term.default, term.metadata["doc"], term.metadata["unit"]
-        # A penalty is better near 0, which is up as well: every term is a part of the reward.
+        # Up also for penalties: a larger reward term is always better.
         rows.append(MetricInfo(f"reward/{term.name}", "reward per step", "up", "mean", f"{weight:+g} {unit}: {doc}"))
     return tuple(rows)
 
@@ -195,47 +201,68 @@ def _title(program: str) -> str:
 _REPLAY = (
     MetricInfo("replay/is_weight_min", "", "none", "mean", "smallest importance weight of a batch"),
     MetricInfo("replay/is_weight_max", "", "none", "max", "largest importance weight of a batch"),
-    MetricInfo("replay/drawn_scored", "share", "none", "mean", "share of the transitions drawn that have a score"),
+    MetricInfo("replay/drawn_scored", "share", "none", "mean", "share of the sampled transitions that have a score"),
     MetricInfo(
         "replay/ess", "share", "none", "last", "effective sample size of the probabilities, as a share of the buffer"
     ),
-    MetricInfo("replay/prob_ratio", "", "none", "last", "largest by smallest probability of being drawn"),
+    MetricInfo("replay/prob_ratio", "", "none", "last", "largest / smallest sampling probability"),
     MetricInfo("replay/coverage", "share", "up", "last", "share of the transitions that have a score"),
     MetricInfo(
-        "replay/staleness_p50", "transitions", "down", "last", "median of the transitions added since a score was made"
+        "replay/staleness_p50",
+        "transitions",
+        "down",
+        "last",
+        "median of the transitions added since a score",
     ),
-    MetricInfo("replay/staleness_p90", "transitions", "down", "last", "its 90th percentile"),
+    MetricInfo("replay/staleness_p90", "transitions", "down", "last", "90th percentile of the same"),
     MetricInfo("replay/score_zero", "share", "none", "last", "share of the scores that are 0"),
     MetricInfo("replay/score_td_rank", "", "none", "last", "rank correlation of scores and absolute TD errors"),
-    MetricInfo("replay/alpha_td", "", "none", "last", "exponent of the TD error in force"),
-    MetricInfo("replay/alpha_c", "", "none", "last", "exponent of the score in force"),
-    MetricInfo("replay/nonfinite", "values", "down", "last", "TD errors and scores that were no numbers, so far"),
+    MetricInfo("replay/alpha_td", "", "none", "last", "current exponent of the TD error"),
+    MetricInfo("replay/alpha_c", "", "none", "last", "current exponent of the score"),
+    MetricInfo("replay/nonfinite", "values", "down", "last", "TD errors and scores so far that were not finite"),
 )
 
 _SCORE = (
-    MetricInfo("score/mean", "", "none", "mean", "mean score of a pass, in the unit of the metric"),
+    MetricInfo("score/mean", "", "none", "mean", "mean score of a pass, in the unit of the score metric"),
     MetricInfo("score/max", "", "none", "max", "largest score of a pass"),
     MetricInfo("score/ended", "share", "none", "mean", "share of the rollouts whose episode ended within the horizon"),
-    MetricInfo(
-        "score/reliability", "", "up", "mean", "rank correlation of scores from one half of the rollouts and the other"
-    ),
+    MetricInfo("score/reliability", "", "up", "mean", "rank correlation of the scores from two halves of the rollouts"),
 )
 
 METRICS: dict[str, MetricInfo] = {
     row.name: row for row in (*_TRAIN, *_reward_rows(), *_ACTIONS, *_STATS, *_program_rows(), *_REPLAY, *_SCORE, *_GRAD)
 }
-"""By name; in that of a gradient report `<bucket>`, `<part>` and `<layer>` stand for what there is."""
+"""By name. In the names of gradient reports, `<bucket>`, `<part>` and `<layer>` are placeholders."""
+
+RENAMED: dict[str, str] = {
+    "train/cut_frac": "train/truncated_frac",
+    "train/row_coverage": "train/sequence_coverage",
+    "train/nonfinite_rows": "train/nonfinite_sequences",
+    "train/max_row_weight": "train/max_sequence_weight",
+}
+"""Name up to schema 1 of metrics.jsonl -> name since schema 2. Readers of records rename old ones."""
 
 
 def docs_markdown() -> str:
-    """The page docs/metrics.md."""
+    """Return the page docs/metrics.md."""
     out = [
         "# Metrics",
         "",
-        "`metrics.jsonl` of a run has one JSON object per update and seed. Beside the metrics below, each has",
-        "`update`, `env_steps`, `seed` and `wall_time` (seconds since 1970). A number that is not finite is written",
-        "as `null`, and `nonfinite` then counts them. *Better* says which way is better; *over time* how several",
-        "updates are combined.",
+        "`metrics.jsonl` of a run has one JSON object per update and seed, with the metrics below and:",
+        "",
+        "| field | meaning |",
+        "|---|---|",
+        "| `schema` | version of the format, now 2 |",
+        "| `run` | id of the run, as in `meta.json` |",
+        "| `update`, `env_steps`, `seed` | updates done, environment steps per seed, and seed of the agent |",
+        "| `elapsed` | seconds that the run has been training, over all resumptions, from a monotonic clock |",
+        "| `wall_time` | seconds since 1970; never goes back, even if the clock does |",
+        "| `nonfinite` | number of values that are not finite; they are written as `null` |",
+        "",
+        "*Better* is the better direction; *over time* is how several updates are combined. Schema 1 had no `run`, no",
+        "`elapsed`, and other names: "
+        + ", ".join(f"`{old}` for `{new}`" for old, new in RENAMED.items())
+        + ". Readers accept them.",
     ]
     for group, words in GROUPS.items():
         out += [

@@ -1,58 +1,92 @@
-"""Consequence scores in one file: what is known of every position scored, and what was asked for."""
+"""Consequence scores in one file: a row per position that was scored, and the request that they answer."""
 
 from __future__ import annotations
 
-import sys
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hmx.records import sealed_arrays
-from hmx.records.sealed_arrays import ArrayForm, Bytes, Kind
+from hmx.records.sealed_arrays import ArrayForm, FileKind, StoredArray, count, real, text
 
-SCHEMA = 1
-KIND = Kind("hmx consequence scores", SCHEMA, "file of scores", "delete it, and score anew with the same command")
+KIND = FileKind("hmx consequence scores", 2, "score file", "delete it, and run the same command again")
+COLUMNS = {
+    "index": ("int64", ""), "birth": ("uint32", ""), "score": ("float32", ""), "bias": ("float32", ""),
+    "c_w1": ("float32", ""), "c_dmean": ("float32", ""), "c_tv": ("float32", ""), "c_js": ("float32", ""),
+    "halves": ("float32", "2"), "spread": ("float32", ""), "null": ("float32", ""), "proxy": ("float32", ""),
+    "ended": ("float32", ""), "steps": ("int32", ""), "action": ("int32", "KA"), "valid": ("bool", "K"),
+    "divergence": ("float32", "K"), "mean": ("float32", "K"), "sd": ("float32", "K"),
+}  # fmt: skip
+"""Every column with its type and the axes after the rows: K actions, A agents. Schema 1 has no `bias`."""
+
 _MAX_STEPS = 2**31 - 1
-FIELDS = ("request", "size", "total", "horizon", "lengths", "seconds", "compile_seconds")
 
 
-def write(path: Path, body: Mapping[str, Any], arrays: Mapping[str, tuple[ArrayForm, Bytes]]) -> None:
-    """Writes scores as a whole or not at all.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoreHeader:
+    """What a score file states about itself.
 
-    Args:
-        path: the file.
-        body: `FIELDS`, plain values: digest of the request, rows there and wanted, steps of a rollout, what a sample
-            of rollouts took to end, seconds spent.
-        arrays: by name, each leading with the rows.
+    Attributes:
+        request: digest of everything that the scores depend on.
+        size: rows in the file.
+        total: rows requested.
+        horizon: steps of a rollout.
+        lengths: steps to the end of a sample of episodes.
+        seconds: time spent on scoring.
+        compile_seconds: time spent on compiling.
+    """
+
+    request: str
+    size: int
+    total: int
+    horizon: int
+    lengths: tuple[int, ...]
+    seconds: float
+    compile_seconds: float
+
+
+def write(path: Path, header: ScoreHeader, columns: Mapping[str, StoredArray]) -> None:
+    """Write scores as a whole or not at all; `columns` has the names of `COLUMNS`.
 
     Raises:
-        HmxError: it cannot be written (exit code 2).
+        HmxError: the file cannot be written (exit code 2).
     """
-    sealed_arrays.write(path, KIND, {name: body[name] for name in FIELDS}, arrays)
+    sealed_arrays.write(path, KIND, {**vars(header), "lengths": list(header.lengths)}, columns)
 
 
-def read(path: Path, whole: bool = True) -> tuple[dict[str, Any], dict[str, ArrayForm], dict[str, bytearray]]:
-    """What was asked for, the forms of the arrays, and the arrays.
+def read(path: Path, whole: bool = True) -> tuple[ScoreHeader, dict[str, StoredArray]]:
+    """Read scores, or with `whole` off only check that the columns are there.
 
     Raises:
-        HmxError: it is missing, damaged, or no such file (exit code 3).
+        HmxError: the file is missing, damaged, or not a score file (exit code 3).
     """
-    (body, forms), arrays = sealed_arrays.read(path, KIND, _judged, whole)
-    return body, forms, arrays
+    return sealed_arrays.read(path, KIND, _parse, whole)
 
 
-def _judged(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> tuple[dict[str, Any], dict[str, ArrayForm]]:
-    found = {name: body[name] for name in FIELDS}
-    kinds = {"request": str, "size": int, "total": int, "horizon": int, "lengths": list}
-    if any(type(found[name]) is not kind for name, kind in kinds.items()) or not 0 <= found["size"] <= found["total"]:
+def _parse(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> ScoreHeader:
+    header = ScoreHeader(
+        request=text(body["request"]),
+        size=count(body["size"]),
+        total=count(body["total"]),
+        horizon=count(body["horizon"]),
+        lengths=tuple(count(n) for n in body["lengths"]),
+        seconds=real(body["seconds"]),
+        compile_seconds=real(body["compile_seconds"]),
+    )
+    if header.size > header.total or not header.lengths or header.horizon == 0:
         raise TypeError
-    if not found["lengths"] or any(type(x) is not int or not 0 <= x <= _MAX_STEPS for x in found["lengths"]):
+    if max(header.horizon, *header.lengths) > _MAX_STEPS or min(header.seconds, header.compile_seconds) < 0:
         raise TypeError
-    if not 0 < found["horizon"] <= _MAX_STEPS:
-        raise TypeError
-    spent = [found[name] for name in ("seconds", "compile_seconds")]
-    if any(type(x) not in (int, float) or not 0 <= x <= sys.float_info.max for x in spent):
-        raise TypeError
-    if any(form.shape[:1] != (found["size"],) for form in forms.values()):
-        raise ValueError(f"an array of it is not of {found['size']:,} rows")
-    return found, forms
+    sizes = {"2": 2}
+    for name, (dtype, axes) in COLUMNS.items():
+        form = forms.get(name)
+        if form is None and not (name == "bias" and body["schema"] == 1):
+            raise ValueError(f"the column {name} is missing")
+        if form is None:
+            continue
+        found = zip(axes, form.shape[1:], strict=False)
+        expected = (header.size, *(sizes.setdefault(axis, size) for axis, size in found))
+        if form != ArrayForm(expected, dtype) or len(form.shape) != 1 + len(axes):
+            raise ValueError(f"the column {name} is {form.dtype}{list(form.shape)} for {header.size:,} rows")
+    return header

@@ -1,90 +1,123 @@
-"""What is wrong with a run folder, file by file: everything in it is read, nothing is changed."""
+"""Check every file of a run folder, and change nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from hmx.errors import HmxError
-from hmx.records import checkpoints, frozen, jsonl, layout, lock, meta
-from hmx.records.artefact import REPORT_SCHEMA, read_json, words
+from hmx.records import checkpoints, frozen, jsonl, lock, meta
+from hmx.records.artefact import (
+    REPORT_SCHEMA,
+    REPORT_SEALED_FROM,
+    Unreadable,
+    is_foreign,
+    of_another_run,
+    read_json,
+    words,
+)
 from hmx.records.checkpoints import Manifest
-from hmx.records.layout import RunPaths
 from hmx.records.meta import Meta
+from hmx.records.paths import CHECKPOINTS, CONFIG, EVALUATION, LOCK, META, METRICS, RunPaths
 
 
 class Damage(NamedTuple):
-    """One thing that is wrong: a path inside the run folder, and what about it."""
+    """One damaged or missing file: its path inside the run folder, and what is wrong."""
 
     path: str
     what: str
 
 
 class Findings(NamedTuple):
-    """What was found: `damage` is what a run should not have, `notes` what one may have."""
+    """The result of `verify`."""
 
     damage: tuple[Damage, ...]
-    notes: tuple[Damage, ...]
+    notes: tuple[Damage, ...]  # what a run may have, such as a stale lock
     intact: tuple[int, ...]  # updates of the intact checkpoints, oldest first
 
 
 def verify(paths: RunPaths) -> Findings:
-    """Reads every file of a run whose content is known, and compares."""
-    known, notes = _read_meta(paths)
-    damage = [*notes, *_config(paths)]
-    faults = {p: checkpoints.faults(p) for p in checkpoints.listing(paths.checkpoints)}
-    intact = {int(p.name): checkpoints.read_manifest(p) for p, found in faults.items() if not found}
-    damage += [Damage(_inside(paths, p), why) for p, found in faults.items() for why in found]
-    damage += [Damage(_inside(paths, p), why) for p in _kept_apart(paths) for why in checkpoints.faults(p)]
+    """Read every file of a run and compare it with its checksum.
+
+    Files may change while a process trains there: a checkpoint is deleted while it is read, for example. So damage
+    counts only if a second look finds it too.
+    """
+    found = _verify(paths)
+    if not found.damage:
+        return found
+    again = _verify(paths)
+    return again._replace(damage=tuple(damage for damage in again.damage if damage in found.damage))
+
+
+def _verify(paths: RunPaths) -> Findings:
+    known, run_id = meta.find(paths.meta), frozen.run_id_of(paths)
+    damage = [*_config(paths)]
+    faults = {p: checkpoints.faults(p, run_id=run_id) for p in checkpoints.listing(paths.checkpoints)}
+    intact = _manifests(p for p, found in faults.items() if not found)
+    diagnoses = {p: checkpoints.faults(p, run_id=run_id) for p in _diagnoses(paths)}
+    damage += [Damage(_inside(paths, p), why) for p, found in (faults | diagnoses).items() for why in found]
     damage += _absent(paths, known, faults)
     damage += _metrics(paths, known, intact)
-    damage += [found for path in _reports(paths) for found in _report(paths, path)]
+    damage += [found for path in _reports(paths) for found in _report(paths, path, run_id)]
+    # Last, since a run writes it after each checkpoint.
+    problem = frozen.meta_fault(paths)
+    damage += [Damage(META, _short(problem, paths.meta))] if problem is not None else []
     lock_damage, lock_notes = _lock(paths)
     aside = [
         Damage(_inside(paths, path), "set aside as damaged")
         for folder in (paths.folder, paths.checkpoints)
         for path in sorted(folder.glob("*.damaged"))
     ]
-    return Findings((*damage, *lock_damage), (*_no_report(paths, known), *lock_notes, *aside), tuple(intact))
+    notes = (*_behind(known, intact, lock_notes), *_no_report(paths, known), *lock_notes, *aside)
+    return Findings((*damage, *lock_damage), notes, tuple(intact))
+
+
+def _manifests(intact: Iterable[Path]) -> dict[int, Manifest]:
+    found = {}
+    for path in intact:
+        with contextlib.suppress(HmxError):  # deleted since
+            found[int(path.name)] = checkpoints.read_manifest(path)
+    return found
 
 
 def _inside(paths: RunPaths, path: Path) -> str:
     return path.relative_to(paths.folder).as_posix()
 
 
-def _kept_apart(paths: RunPaths) -> list[Path]:
-    """The states before updates that were refused."""
+def _diagnoses(paths: RunPaths) -> list[Path]:
+    """Return the states before updates that were not finite."""
     return [] if paths.diagnosis.is_symlink() else checkpoints.listing(paths.diagnosis)
 
 
-def _short(paths: RunPaths, problem: HmxError, path: Path) -> str:
-    """The message without the path, which is told beside it."""
-    return problem.message.removeprefix(f"{path} ").removeprefix("cannot be read: ")
-
-
-def _read_meta(paths: RunPaths) -> tuple[Meta | None, list[Damage]]:
-    try:
-        return meta.read(paths.meta), []
-    except HmxError as problem:
-        return None, [Damage(layout.META, _short(paths, problem, paths.meta))]
+def _short(problem: HmxError, path: Path) -> str:
+    """Return the message without the path, which is shown beside it."""
+    return problem.message.removeprefix(f"{path} ").removeprefix(f"cannot read {path}: ")
 
 
 def _config(paths: RunPaths) -> Iterator[Damage]:
     problem = frozen.config_fault(paths, exact=True)
     if problem is not None:
-        yield Damage(layout.CONFIG, _short(paths, problem, paths.config))
+        yield Damage(CONFIG, _short(problem, paths.config))
 
 
 def _absent(paths: RunPaths, known: Meta | None, faults: dict[Path, list[str]]) -> Iterator[Damage]:
-    """Folders that should be there, and the checkpoint that meta.json speaks of."""
+    """Find missing folders, and the missing checkpoint that meta.json names."""
     for folder in (paths.checkpoints, paths.reports):
         if folder.is_symlink() or not folder.is_dir():
             missing = not os.path.lexists(folder)
-            yield Damage(folder.name, "missing" if missing else "not a folder of its own")
+            yield Damage(folder.name, "missing" if missing else "a link or a file instead of a folder")
     if known is not None and known.update > max((int(p.name) for p in faults), default=0):
-        yield Damage(f"{layout.CHECKPOINTS}/{known.update}", "missing, though meta.json says it was written")
+        yield Damage(f"{CHECKPOINTS}/{known.update}", "missing, but meta.json says that it was written")
+
+
+def _behind(known: Meta | None, intact: Mapping[int, Manifest], locks: Collection[Damage]) -> Iterator[Damage]:
+    """Note a meta.json that does not know the newest checkpoint: of a killed run, or of an earlier moment."""
+    newest = max(intact, default=0)
+    if known is not None and known.run_id and known.update < newest and not any("held" in x.what for x in locks):
+        yield Damage(META, f"written before checkpoint {newest}: the run was killed in between, or the file is older")
 
 
 def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -> Iterator[Damage]:
@@ -92,31 +125,37 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
         found = jsonl.survey(paths.metrics)
     except FileNotFoundError:
         if intact:
-            yield Damage(layout.METRICS, "missing")
+            yield Damage(METRICS, "missing")
         return
     except (HmxError, OSError) as problem:
-        what = _short(paths, problem, paths.metrics) if isinstance(problem, HmxError) else words(problem)
-        yield Damage(layout.METRICS, what)
+        what = _short(problem, paths.metrics) if isinstance(problem, HmxError) else words(problem)
+        yield Damage(METRICS, what)
         return
-    yield from (Damage(layout.METRICS, f"line {number} is not a record") for number in found.damaged[:20])
+    if known is not None:
+        foreign = [run_id for run_id in found.runs if is_foreign(run_id, known.run_id)]
+        yield from (Damage(METRICS, of_another_run(run_id, known.run_id)) for run_id in foreign[:20])
+    yield from (Damage(METRICS, f"line {number} is not a record") for number in found.damaged[:20])
     newest = max(intact, default=0)
     gaps = [*found.missing, *([(found.last + 1, newest)] if found.last < newest else [])]
-    yield from (Damage(layout.METRICS, f"lacks {_span(first, last)}") for first, last in gaps[:20])
-    yield from (Damage(layout.METRICS, f"has update {update} more than once") for update in found.repeated[:20])
+    yield from (Damage(METRICS, f"lacks {_span(first, last)}") for first, last in gaps[:20])
+    yield from (Damage(METRICS, f"has update {update} more than once") for update in found.repeated[:20])
     if found.torn and known is not None and known.state in ("finished", "interrupted"):
-        yield Damage(layout.METRICS, "the last line is cut")
-    yield from _changed(paths, intact)
+        yield Damage(METRICS, "the last line is incomplete")
+    try:
+        yield from _changed(paths, intact)
+    except Unreadable as problem:
+        yield Damage(METRICS, _short(problem, paths.metrics))
 
 
 def _changed(paths: RunPaths, intact: dict[int, Manifest]) -> Iterator[Damage]:
-    """The first stretch of records that is not what the newest checkpoint saw; older ones narrow it down."""
+    """Find the first records that have changed since a checkpoint was written."""
     marks = [(update, manifest.metrics) for update, manifest in intact.items() if manifest.metrics is not None]
     if not marks or jsonl.begins_with(paths.metrics, marks[-1][1]):
         return
     good = 0
     for update, mark in marks:
         if not jsonl.begins_with(paths.metrics, mark):
-            yield Damage(layout.METRICS, f"{_span(good + 1, update)} changed since the checkpoint was written")
+            yield Damage(METRICS, f"{_span(good + 1, update)} changed since the checkpoint was written")
             return
         good = update
 
@@ -129,32 +168,39 @@ def _reports(paths: RunPaths) -> list[Path]:
     return sorted(paths.reports.glob("*.json")) if not paths.reports.is_symlink() else []
 
 
-def _report(paths: RunPaths, path: Path) -> Iterator[Damage]:
+def _report(paths: RunPaths, path: Path, run_id: str) -> Iterator[Damage]:
     try:
-        read_json(path, REPORT_SCHEMA, f"{path} is missing", "", sealed_from=REPORT_SCHEMA)
+        data = read_json(path, REPORT_SCHEMA, f"{path} is missing", "", sealed_from=REPORT_SEALED_FROM)
     except HmxError as problem:
-        yield Damage(_inside(paths, path), _short(paths, problem, path))
+        yield Damage(_inside(paths, path), _short(problem, path))
+        return
+    found = str(data.get("run_id", "")) if isinstance(data, dict) else ""
+    if is_foreign(found, run_id):
+        yield Damage(_inside(paths, path), of_another_run(found, run_id))
 
 
 def _no_report(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
-    """The evaluation of a finished run may have been cut short; it can be had again."""
-    path = paths.reports / layout.EVALUATION
+    """Note the missing evaluation of a finished run, which may have been stopped while it played."""
+    path = paths.reports / EVALUATION
     if known is None or known.state != "finished" or os.path.lexists(path):
         return
     if frozen.config_fault(paths) is None and frozen.read_config(paths).run.eval_episodes:
-        yield Damage(_inside(paths, path), f"missing; to have it again: hmx evaluate {paths.argument}")
+        yield Damage(_inside(paths, path), f"missing; evaluate again with: hmx evaluate {paths.argument}")
 
 
 def _lock(paths: RunPaths) -> tuple[list[Damage], list[Damage]]:
-    """A lock that is held or was left behind is no damage, but worth telling."""
+    """Check the lock; one that is held or stale is a note, not damage."""
     try:
         holding = lock.holding(paths)
+        size = paths.lock.stat().st_size if holding.state != "free" else 0
+    except FileNotFoundError:  # released since
+        return [], []
     except OSError as problem:
-        return [Damage(layout.LOCK, words(problem))], []
+        return [Damage(LOCK, words(problem))], []
     if holding.state == "free":
         return [], []
-    if holding.owner is None and paths.lock.stat().st_size:
-        return [Damage(layout.LOCK, "its content has changed")], []
-    state = "held" if holding.state == "held" else "left behind"
-    owner = f"process {holding.owner.pid} on {holding.owner.host}" if holding.owner else "a process unknown"
-    return [], [Damage(layout.LOCK, f"{state} by {owner}")]
+    if holding.owner is None and size:
+        return [Damage(LOCK, "its content has changed")], []
+    state = "held" if holding.state == "held" else "stale, left"
+    owner = f"process {holding.owner.pid} on {holding.owner.host}" if holding.owner else "an unknown process"
+    return [], [Damage(LOCK, f"{state} by {owner}")]

@@ -1,4 +1,4 @@
-"""The replay buffer: a ring of transitions with their environment states, drawn by TD error and by consequence."""
+"""The replay buffer: a ring of transitions with environment states, sampled by TD error and consequence score."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hmx.config.schema import ReplayConfig, Selection
 from hmx.errors import HmxError
 from hmx.replay import forest, priority
 from hmx.replay.exponents import fitted
-from hmx.replay.priority import Options
 from hmx.replay.state import (
-    Batch,
     Chosen,
+    ReplayBatch,
     ReplayState,
     all_densities,
     all_leaves,
@@ -28,37 +28,36 @@ from hmx.replay.state import (
 from hmx.rl.priorities import importance_weights
 from hmx.types import Array, Key
 
-SELECTIONS = ("stale", "uniform", "replay")
-
 
 class Replay(NamedTuple):
     """A buffer as pure functions of its state, all of which may be compiled, scanned and vmapped.
 
-    - `init(items, env_states)`: an empty buffer for batches like these; `jax.eval_shape` of it says what it will hold.
-    - `add(state, items, env_states)`: a batch of transitions, over the oldest ones. What was known of those is gone.
-    - `sample(state, key, batch_size, is_beta)`: a `Batch`, with replacement, importance weights `(N p)^-is_beta`. At
-      least one transition must be in the buffer.
-    - `set_priority(state, index, birth, td_error)`: TD errors, where the slot still holds the transition of that birth.
-    - `set_scores(state, index, birth, scores)`: consequence scores, likewise; O(N), since what a slot without score
-      counts changes with it. Exponents are fitted anew if there is a `target_ess`.
-    - `retune(state)`: the same without new scores, for replay by TD error alone.
-    - `choose(state, key, num, selection)`: a `Chosen` of transitions to be scored, without replacement: `stale`, those
-      without score first, in random order, then the oldest scores; `uniform`; or `replay`, in proportion to `probs`.
+    - `init(items, env_states)`: an empty buffer for batches like these.
+    - `add(state, items, env_states)`: add a batch of transitions in place of the oldest ones, with their priorities.
+    - `sample(state, key, batch_size, is_beta)`: a `ReplayBatch`, with replacement and importance weights
+      `(N p)^-is_beta`. At least one transition must be in the buffer.
+    - `set_priority(state, index, birth, td_error)`: set TD errors where the slot still holds the transition of that
+      birth.
+    - `set_scores(state, index, birth, scores)`: the same for consequence scores; O(N), since the weight of slots
+      without a score changes with them. Exponents are fitted again if there is a `target_ess`.
+    - `retune(state)`: fit exponents without new scores, for replay by TD error alone.
+    - `choose(state, key, num, selection)`: `Chosen` transitions to score, without replacement: `stale`, those without a
+      score in random order, then the oldest scores; `uniform`; or `replay`, in proportion to `probs`.
     - `env_states(state, index)`: the environment states before these transitions.
-    - `at(state, start)`, `put(state, start, stored)`: what the `num_envs` slots from `start` on hold of transitions and
-      environment states, and the same written back. Priorities are another matter.
-    - `window(state, index, num_steps)`: the slots `[num_steps, B]` of a transition and those that followed it in its
-      environment, and which of them are there.
-    - `probs(state)`: how likely every slot is to be drawn, `[N]`; O(N).
+    - `at(state, start)`, `put(state, start, stored)`: read and write the transitions and environment states of
+      `num_envs` slots from `start` on, without their priorities.
+    - `window(state, index, num_steps)`: the slots `[num_steps, B]` of a transition and its successors in the same
+      environment, and whether each still holds them.
+    - `probs(state)`: the sampling probability of every slot, `[N]`; O(N).
     """
 
     init: Callable[[Any, Any], ReplayState]
     add: Callable[[ReplayState, Any, Any], ReplayState]
-    sample: Callable[[ReplayState, Key, int, float | Array], Batch]
+    sample: Callable[[ReplayState, Key, int, float | Array], ReplayBatch]
     set_priority: Callable[[ReplayState, Array, Array, Array], ReplayState]
     set_scores: Callable[[ReplayState, Array, Array, Array], ReplayState]
     retune: Callable[[ReplayState], ReplayState]
-    choose: Callable[[ReplayState, Key, int, str], Chosen]
+    choose: Callable[[ReplayState, Key, int, Selection], Chosen]
     env_states: Callable[[ReplayState, Array], Any]
     at: Callable[[ReplayState, Array], tuple[Any, Any]]
     put: Callable[[ReplayState, Array, tuple[Any, Any]], ReplayState]
@@ -66,47 +65,47 @@ class Replay(NamedTuple):
     probs: Callable[[ReplayState], Array]
 
 
-def make_replay(capacity: int, num_envs: int, options: Options | None = None) -> Replay:
-    """A buffer of `capacity` transitions, to which `num_envs` are added at a time.
+def make_replay(capacity: int, num_envs: int, options: ReplayConfig, state_axis: int = 0) -> Replay:
+    """Make a buffer of `capacity` transitions, to which `num_envs` are added at a time.
 
     Args:
-        capacity: slots; a multiple of `num_envs`, so that no batch is split at the end of the ring.
+        capacity: number of slots; a multiple of `num_envs`, so that no batch is split at the end of the ring.
         num_envs: transitions per `add`.
         options: how it is prioritised.
+        state_axis: axis of the batch in the leaves of environment states, 0 or -1.
 
     Raises:
-        HmxError: the capacity does not fit, or an option is out of its range.
+        HmxError: the capacity does not fit.
     """
-    options = options or Options()
-    priority.check(options)
     if capacity < num_envs or capacity % num_envs:
         fitting = max(capacity // num_envs, 1) * num_envs
         raise HmxError(
-            f"a buffer of {capacity:,} transitions is not a multiple of {num_envs:,} environments",
-            f"take a capacity of {fitting:,}",
+            f"cannot make a replay buffer of {capacity:,} transitions: not a multiple of {num_envs:,} environments",
+            f"replay.capacity={fitting}",
         )
+    put = partial(_put, state_axis=state_axis)
     return Replay(
-        init=partial(_init, capacity=capacity, options=options),
-        add=partial(_add, num_envs=num_envs, options=options),
+        init=partial(_init, capacity=capacity, options=options, state_axis=state_axis),
+        add=partial(_add, num_envs=num_envs, options=options, put=put),
         sample=partial(_sample, options=options),
         set_priority=partial(_set_priority, options=options),
         set_scores=partial(_set_scores, options=options),
         retune=partial(_retune, options=options),
         choose=partial(_choose, options=options),
-        env_states=lambda state, index: _take(state.env_states, index, options.state_axis),
-        at=partial(_at, num_envs=num_envs, options=options),
-        put=partial(_put, options=options),
+        env_states=lambda state, index: _take(state.env_states, index, state_axis),
+        at=partial(_at, num_envs=num_envs, state_axis=state_axis),
+        put=put,
         window=partial(_window, num_envs=num_envs),
         probs=partial(_probs, options=options),
     )
 
 
-def _init(items: Any, env_states: Any, *, capacity: int, options: Options) -> ReplayState:
+def _init(items: Any, env_states: Any, *, capacity: int, options: ReplayConfig, state_axis: int) -> ReplayState:
     nowhere = jnp.zeros(capacity, jnp.int32)
     zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.float32)
     return ReplayState(
         items=_take(items, nowhere, 0),
-        env_states=_take(env_states, nowhere, options.state_axis),
+        env_states=_take(env_states, nowhere, state_axis),
         td_errors=jnp.zeros(capacity),
         consequence_scores=jnp.zeros(capacity),
         scored=jnp.zeros(capacity, bool),
@@ -119,13 +118,21 @@ def _init(items: Any, env_states: Any, *, capacity: int, options: Options) -> Re
         td_max=jnp.zeros(()),
         score_scale=one,
         neutral=one,
-        alphas=jnp.array([options.alpha_td, options.alpha_c], jnp.float32),
+        alphas=jnp.array(priority.exponents(options), jnp.float32),
         num_nonfinite=zero,
         forest=forest.build(jnp.zeros((priority.num_trees(options), capacity))),
     )
 
 
-def _add(state: ReplayState, items: Any, env_states: Any, *, num_envs: int, options: Options) -> ReplayState:
+def _add(
+    state: ReplayState,
+    items: Any,
+    env_states: Any,
+    *,
+    num_envs: int,
+    options: ReplayConfig,
+    put: Callable[..., ReplayState],
+) -> ReplayState:
     capacity, num = state.birth.shape[0], jax.tree.leaves(items)[0].shape[0]
     if num != num_envs:
         raise ValueError(f"{num} transitions added to a buffer made for {num_envs} at a time")
@@ -138,14 +145,14 @@ def _add(state: ReplayState, items: Any, env_states: Any, *, num_envs: int, opti
         trees = forest.update(trees, tree, index, leaves[tree])
     overwritten = jnp.where(state.size == capacity, state.scored[index], False).sum(dtype=jnp.int32)
 
-    def put(buffer: Array, new: Array) -> Array:
+    def write(buffer: Array, new: Array) -> Array:
         return jax.lax.dynamic_update_slice_in_dim(buffer, new, state.position, 0)
 
-    return _put(state, state.position, (items, env_states), options=options)._replace(
-        td_errors=put(state.td_errors, td_error),
-        consequence_scores=put(state.consequence_scores, jnp.zeros(num)),
-        scored=put(state.scored, unscored),
-        birth=put(state.birth, state.num_added + jnp.arange(num, dtype=jnp.uint32)),
+    return put(state, state.position, (items, env_states))._replace(
+        td_errors=write(state.td_errors, td_error),
+        consequence_scores=write(state.consequence_scores, jnp.zeros(num)),
+        scored=write(state.scored, unscored),
+        birth=write(state.birth, state.num_added + jnp.arange(num, dtype=jnp.uint32)),
         num_added=state.num_added + jnp.uint32(num),
         position=(state.position + num) % capacity,
         size=jnp.minimum(state.size + num, capacity),
@@ -154,25 +161,27 @@ def _add(state: ReplayState, items: Any, env_states: Any, *, num_envs: int, opti
     )
 
 
-def _at(state: ReplayState, start: Array, *, num_envs: int, options: Options) -> tuple[Any, Any]:
-    def cut(buffer: Array, axis: int) -> Array:
+def _at(state: ReplayState, start: Array, *, num_envs: int, state_axis: int) -> tuple[Any, Any]:
+    def read(buffer: Array, axis: int) -> Array:
         return jax.lax.dynamic_slice_in_dim(buffer, start, num_envs, axis % buffer.ndim)
 
-    items = jax.tree.map(partial(cut, axis=0), state.items)
-    return items, jax.tree.map(partial(cut, axis=options.state_axis), state.env_states)
+    items = jax.tree.map(partial(read, axis=0), state.items)
+    return items, jax.tree.map(partial(read, axis=state_axis), state.env_states)
 
 
-def _put(state: ReplayState, start: Array, stored: tuple[Any, Any], *, options: Options) -> ReplayState:
+def _put(state: ReplayState, start: Array, stored: tuple[Any, Any], *, state_axis: int) -> ReplayState:
     def put(buffer: Array, new: Array, axis: int) -> Array:
         return jax.lax.dynamic_update_slice_in_dim(buffer, new, start, axis % buffer.ndim)
 
     return state._replace(
         items=jax.tree.map(partial(put, axis=0), state.items, stored[0]),
-        env_states=jax.tree.map(partial(put, axis=options.state_axis), state.env_states, stored[1]),
+        env_states=jax.tree.map(partial(put, axis=state_axis), state.env_states, stored[1]),
     )
 
 
-def _sample(state: ReplayState, key: Key, batch_size: int, is_beta: float | Array, *, options: Options) -> Batch:
+def _sample(
+    state: ReplayState, key: Key, batch_size: int, is_beta: float | Array, *, options: ReplayConfig
+) -> ReplayBatch:
     index = _draw(state, key, batch_size, options)
     totals = forest.totals(state.forest)
     weights = forest.leaves_at(state.forest, index)
@@ -182,11 +191,11 @@ def _sample(state: ReplayState, key: Key, batch_size: int, is_beta: float | Arra
     if options.is_norm == "bound":
         lowest = priority.density_bound(options, state.alphas, totals, state.size, state.num_scored, state.neutral)
         is_weights = is_weights / importance_weights(lowest, 1, is_beta, "raw")
-    return Batch(index, state.birth[index], _take(state.items, index, 0), densities / state.size, is_weights)
+    return ReplayBatch(index, state.birth[index], _take(state.items, index, 0), densities / state.size, is_weights)
 
 
-def _draw(state: ReplayState, key: Key, batch_size: int, options: Options) -> Array:
-    """Additive mixing is drawn as what it is: a share `mu` of the batch by score, the rest by TD error."""
+def _draw(state: ReplayState, key: Key, batch_size: int, options: ReplayConfig) -> Array:
+    """Sample slots; in additive mixing a share `mu` of the batch by score, and the rest by TD error."""
     k_draw, k_count, k_slot = jax.random.split(key, 3)
     entry = jnp.arange(batch_size, dtype=jnp.int32)
     if options.mixing != "additive":
@@ -197,25 +206,27 @@ def _draw(state: ReplayState, key: Key, batch_size: int, options: Options) -> Ar
     stratum = jnp.where(from_scores, entry, entry - by_score)
     num_strata = jnp.where(from_scores, by_score, batch_size - by_score)
     index = forest.draw(state.forest, k_draw, from_scores.astype(jnp.int32), stratum, num_strata)
-    # a slot at random, as p_C is 1/N without a score; one with a score makes way for a draw among the scored
+    # p_C is 1/N for slots without a score: take a random slot, but if it has a score, sample among the scored ones.
     slot = jax.random.randint(k_slot, (batch_size,), 0, jnp.maximum(state.size, 1))
     return jnp.where(from_scores & ~state.scored[slot], slot, index)
 
 
-def _set_priority(state: ReplayState, index: Array, birth: Array, td_error: Array, *, options: Options) -> ReplayState:
+def _set_priority(
+    state: ReplayState, index: Array, birth: Array, td_error: Array, *, options: ReplayConfig
+) -> ReplayState:
     errors, num_nonfinite = priority.magnitude(td_error)
     td_errors = state.td_errors.at[_still(state, index, birth)].set(errors, mode="drop")
     state = state._replace(
         td_errors=td_errors,
-        td_max=jnp.maximum(state.td_max * options.td_max_decay, errors.max()),
+        td_max=jnp.maximum(state.td_max, errors.max()),
         num_nonfinite=state.num_nonfinite + num_nonfinite,
     )
-    # from what the slots now hold: a transition drawn twice gets one leaf, and one that is gone keeps that of its heir
+    # From what the slots now hold: a transition sampled twice gets one leaf, and a replaced one keeps that of its heir.
     leaves = leaves_of(state, options, td_errors[index], state.consequence_scores[index], state.scored[index])
     return state._replace(forest=forest.update(state.forest, 0, index, leaves[0]))
 
 
-def _set_scores(state: ReplayState, index: Array, birth: Array, scores: Array, *, options: Options) -> ReplayState:
+def _set_scores(state: ReplayState, index: Array, birth: Array, scores: Array, *, options: ReplayConfig) -> ReplayState:
     values, num_nonfinite = priority.magnitude(scores)
     still = _still(state, index, birth)
     state = state._replace(
@@ -228,18 +239,16 @@ def _set_scores(state: ReplayState, index: Array, birth: Array, scores: Array, *
     return _retune(state, options=options)
 
 
-def _retune(state: ReplayState, *, options: Options) -> ReplayState:
+def _retune(state: ReplayState, *, options: ReplayConfig) -> ReplayState:
     if options.target_ess > 0.0:
         state = fitted(with_scale(state, options), options)
     return rebuilt(state, options)
 
 
-def _choose(state: ReplayState, key: Key, num: int, selection: str, *, options: Options) -> Chosen:
+def _choose(state: ReplayState, key: Key, num: int, selection: Selection, *, options: ReplayConfig) -> Chosen:
     capacity = state.birth.shape[0]
     if num > capacity:
-        raise HmxError(f"{num:,} transitions cannot be scored at once", f"the buffer holds {capacity:,}")
-    if selection not in SELECTIONS:
-        raise HmxError(f"unknown selection: {selection}", f"known: {', '.join(SELECTIONS)}")
+        raise HmxError(f"cannot score {num:,} transitions at once: the buffer holds {capacity:,}", "score fewer")
     if selection == "replay":
         noise = jax.random.gumbel(key, (capacity,), mode="high")
         rank = jnp.log(_probs(state, options=options)) + noise
@@ -255,16 +264,16 @@ def _choose(state: ReplayState, key: Key, num: int, selection: str, *, options: 
 def _window(state: ReplayState, index: Array, num_steps: int, *, num_envs: int) -> tuple[Array, Array]:
     later = num_envs * jnp.arange(num_steps, dtype=jnp.int32)[:, None]
     slots = (index[None] + later) % state.birth.shape[0]
-    # an empty slot has the birth of the first transition of all, which follows none
+    # An empty slot has the birth of the very first transition, which follows none.
     return slots, state.birth[slots] == state.birth[index][None] + later.astype(jnp.uint32)
 
 
-def _probs(state: ReplayState, *, options: Options) -> Array:
+def _probs(state: ReplayState, *, options: ReplayConfig) -> Array:
     return all_densities(state, options, all_leaves(state, options)) / jnp.maximum(state.size, 1)
 
 
 def _still(state: ReplayState, index: Array, birth: Array) -> Array:
-    """The slots that hold a transition of that birth; one past the end for the others."""
+    """Return the slots that hold a transition of that birth; one past the end for the others."""
     capacity = state.birth.shape[0]
     return jnp.where((state.birth[index] == birth) & (index < state.size), index, capacity)
 

@@ -1,46 +1,53 @@
-"""What Q-learning keeps of one step of one environment."""
+"""The transitions that Q-learning stores."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
-from hmx.types import Array, Timestep
+from hmx.types import Timestep
 
 
 class Experience(NamedTuple):
-    """Transitions of `B` environments, with everything a target needs; the axis of agents is `A`.
+    """Transitions of `B` environments with `A` agents, with everything a target needs.
 
-    What is seen after the step is of its own episode: where that was cut by the step limit, its last observation and
-    what would have been legal there, and not the first of the next episode.
+    Observations after the step belong to the same episode: if it was truncated, its last observation and the actions
+    that would have been legal there, not the first of the next episode.
     """
 
     obs_t: Array  # [B, A, *obs_shape]
-    legal_t: Array  # [B, A, num_actions] bool
-    alive_t: Array  # [B, A] bool: the agent takes part in the episode
-    action_t: Array  # [B, A] int32
-    reward_tp1: Array  # [B] float32, summed over agents
-    agent_done_tp1: Array  # [B, A] bool: the agent's part ended by the rules; all true where the episode terminated
-    truncated_tp1: Array  # [B] bool: the episode was cut by the step limit
+    legal_t: Bool[Array, "*B A num_actions"]
+    alive_t: Bool[Array, "*B A"]  # the agent takes part in the episode
+    action_t: Int[Array, "*B A"]
+    reward_tp1: Float[Array, "*B"]  # summed over agents
+    agent_done_tp1: Bool[Array, "*B A"]  # the agent is done by the rules; all true where the episode terminated
+    truncated_tp1: Bool[Array, "*B"]  # the episode was truncated by the step limit
     obs_tp1: Array  # [B, A, *obs_shape]
-    legal_tp1: Array  # [B, A, num_actions] bool
+    legal_tp1: Bool[Array, "*B A num_actions"]
 
     @property
-    def terminated_tp1(self) -> Array:
-        """[B] bool: the episode ended by its own rules."""
+    def terminated_tp1(self) -> Bool[Array, "*B"]:
+        """Return whether the episode ended by its own rules."""
         return self.agent_done_tp1.all(-1)
 
 
-def experience(obs: Array, legal: Array, agent_done: Array, action: Array, timestep: Timestep) -> Experience:
-    """A step as it is stored.
+def experience(
+    obs: Array,
+    legal: Bool[Array, "B A num_actions"],
+    agent_done: Bool[Array, "B A"],
+    action: Int[Array, "B A"],
+    timestep: Timestep,
+) -> Experience:
+    """Make the transition of a step.
 
     Args:
-        obs: `[B, A, *obs_shape]` that the action was chosen from.
-        legal: `[B, A, num_actions]` then.
-        agent_done: `[B, A]`, whose part of the episode was over then.
-        action: `[B, A]`.
-        timestep: what it brought about.
+        obs: `[B, A, *obs_shape]`, before the action.
+        legal: legal actions before the action.
+        agent_done: whether the agent was done before the action.
+        action: the actions taken.
+        timestep: result of the action.
     """
     return Experience(
         obs_t=obs,
@@ -56,7 +63,7 @@ def experience(obs: Array, legal: Array, agent_done: Array, action: Array, times
 
 
 def blank(num_envs: int, num_agents: int, obs_shape: tuple[int, ...], obs_dtype: Any, num_actions: int) -> Experience:
-    """Experience of nothing, in the shapes of a batch of environments."""
+    """Make empty transitions in the shapes of a batch of environments."""
     agents = (num_envs, num_agents)
     return Experience(
         obs_t=jnp.zeros((*agents, *obs_shape), obs_dtype),

@@ -1,31 +1,31 @@
-"""Sum trees side by side, for drawing slots of a buffer in proportion to their weights.
+"""Parallel sum trees, for sampling slots of a buffer in proportion to their weights.
 
-Every node has eight children and is the sum of them, computed anew from them on each write: writing a slot twice is
-writing it once, and no rounding error ever adds up. Eight, because of 2 to 64 it was the fastest on a CPU at 10^5 and
-10^6 slots (`benchmarks/replay_sampler.py`).
+Every node has eight children and is their sum, recomputed on each write: writing a slot twice is the same as writing
+it once, and rounding errors do not accumulate. Of 2 to 64 children, eight was the fastest on a CPU with 10^5 and 10^6
+slots (`benchmarks/replay_sampler.py`).
 
-Descending with one float32 number alone would spoil the probabilities of a large buffer: among 10^6 slots each would
-span some ten of the 2^24 numbers there are. So after each level, what is left of the number gets random bits of its
-own below those it came with.
+Descending with one float32 number alone would distort the probabilities of a large buffer: each of 10^6 slots would
+span some ten of the 2^24 possible numbers. So after each level, the rest of the number gets further random bits below
+those it already has.
 """
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-
-from hmx.types import Array, Key
+from jaxtyping import Array, Float, Int, Key
 
 FANOUT = 8
 _RESOLUTION = 2.0**-24
 _JUST_BELOW = 1.0 - 2.0**-23
 _BITS_PER_LEVEL = 8
 
-Forest = tuple[Array, ...]  # from the roots down: [trees, rows, FANOUT], the children of `rows` nodes; last the leaves
+Forest = tuple[Float[Array, "trees _ fanout"], ...]
+"""From the roots down: the children of `rows` nodes; the leaves come last."""
 
 
-def build(leaves: Array) -> Forest:
-    """Trees over leaves `[trees, capacity]`, not negative; O(capacity)."""
+def build(leaves: Float[Array, "trees capacity"]) -> Forest:
+    """Build trees over leaves, which are not negative; O(capacity)."""
     trees = leaves.shape[0]
     levels, nodes = [], leaves
     while True:
@@ -37,21 +37,21 @@ def build(leaves: Array) -> Forest:
         nodes = levels[-1].sum(-1)
 
 
-def totals(forest: Forest) -> Array:
-    """The sum over the leaves of each tree, `[trees]`."""
+def totals(forest: Forest) -> Float[Array, " trees"]:
+    """Return the sum over the leaves of each tree."""
     return forest[0].sum((1, 2))
 
 
-def leaves_at(forest: Forest, index: Array) -> Array:
-    """The leaves `[trees, B]` of the slots `index [B]`."""
+def leaves_at(forest: Forest, index: Int[Array, " B"]) -> Float[Array, "trees B"]:
+    """Return the leaves of some slots."""
     leaves = forest[-1]
     return leaves.reshape(leaves.shape[0], -1)[:, index]
 
 
-def update(forest: Forest, tree: int, index: Array, value: Array) -> Forest:
-    """Write `value [B]` to the leaves `index [B]` of one tree, and the sums above them.
+def update(forest: Forest, tree: int, index: Int[Array, " B"], value: Float[Array, " B"]) -> Forest:
+    """Write values to leaves of one tree, and update the sums above them.
 
-    An index may come more than once, with the same value each time.
+    An index may occur more than once, with the same value each time.
     """
     levels = list(forest)
     row, child = _row_and_child(index)
@@ -63,18 +63,20 @@ def update(forest: Forest, tree: int, index: Array, value: Array) -> Forest:
     return tuple(levels)
 
 
-def draw(forest: Forest, key: Key, tree: Array, stratum: Array, num_strata: Array) -> Array:
-    """One slot per entry, int32 `[B]`, with probability leaf / total.
+def draw(
+    forest: Forest, key: Key[Array, ""], tree: Int[Array, " B"], stratum: Int[Array, " B"], num_strata: Int[Array, " B"]
+) -> Int[Array, " B"]:
+    """Sample one slot per entry, with probability leaf / total.
 
     Stratified: entry b lies in part `stratum[b]` of `num_strata[b]` equal parts of its tree's total. A slot with leaf 0
-    is never drawn from a tree whose total is above 0. A node's children are told apart to 2^-24 of the node's total.
+    is never sampled from a tree whose total is above 0. The resolution among a node's children is 2^-24 of its total.
 
     Args:
         forest: the trees.
-        key: spent here.
-        tree: int32 `[B]`, which tree each entry is drawn from.
-        stratum: int32 `[B]`, from 0.
-        num_strata: int32 `[B]`; may be 0 where the entry is not used.
+        key: random key.
+        tree: which tree each entry is sampled from.
+        stratum: from 0.
+        num_strata: may be 0 where the entry is not used.
     """
     coarse, *fine = jax.random.bits(key, (1 + -(-len(forest) * _BITS_PER_LEVEL // 32), *tree.shape), jnp.uint32)
     share = (stratum + (coarse >> 8) * jnp.float32(_RESOLUTION)) / jnp.maximum(num_strata, 1)
@@ -91,7 +93,7 @@ def draw(forest: Forest, key: Key, tree: Array, stratum: Array, num_strata: Arra
 
 
 def _row_and_child(node: Array) -> tuple[Array, Array]:
-    # lax: nodes are not negative, and jnp would see to that case
+    # lax, as nodes are not negative: jnp would also handle that case.
     fanout = jnp.full_like(node, FANOUT)
     return jax.lax.div(node, fanout), jax.lax.rem(node, fanout)
 
@@ -101,8 +103,8 @@ def _put(level: Array, tree: int, row: Array, child: Array, value: Array) -> Arr
 
 
 def _choose(children: Array, left: Array) -> tuple[Array, Array]:
-    """The child that `left [B]` falls into, and the sum of those before it; `children [B, FANOUT]`."""
-    # a product with a triangle of ones: XLA has no cumulative sum that is fast on rows of eight
+    """Return the child that `left [B]` falls into, and the sum of those before it; `children [B, FANOUT]`."""
+    # Multiplying by a triangle of ones: XLA has no cumulative sum that is fast on rows of eight.
     up_to = jnp.dot(children, jnp.triu(jnp.ones((FANOUT, FANOUT), jnp.float32)), precision="highest")
     passed = jnp.minimum(left, up_to[:, -1] * _JUST_BELOW)[:, None] >= up_to
     candidates = jnp.where(passed | (children <= 0.0), FANOUT - 1, jnp.arange(FANOUT, dtype=jnp.int32)[None])

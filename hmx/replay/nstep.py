@@ -5,30 +5,34 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-
-from hmx.types import Array
+from jaxtyping import Array, Bool, Float, Int
 
 
 class NStep(NamedTuple):
-    """The target is `ret + discount * value(what was seen after step `last`)`."""
+    """The target is `ret + discount * value(observation after step `last`)`."""
 
-    ret: Array  # [B, ...] float32: discounted rewards
-    discount: Array  # [B, ...] float32: 0 where the episode ended by its rules
-    last: Array  # int32 [B, ...]: the last step counted, from 0
+    ret: Float[Array, "*B"]  # discounted rewards
+    discount: Float[Array, "*B"]  # 0 where the episode terminated
+    last: Int[Array, "*B"]  # the last step counted, from 0
 
 
-def n_step(reward: Array, terminated: Array, truncated: Array, there: Array, gamma: float | Array) -> NStep:
-    """Discounted rewards of up to n steps, for a target that bootstraps from the state after the last of them.
+def n_step(
+    reward: Float[Array, " n *B"],
+    terminated: Bool[Array, " n *B"],
+    truncated: Bool[Array, " n *B"],
+    there: Bool[Array, " n *B"],
+    gamma: float | Float[Array, ""],
+) -> NStep:
+    """Sum discounted rewards of up to n steps, for a target that bootstraps from the state after the last of them.
 
-    The return stops with the episode. One that was cut by the step limit goes on in value: it bootstraps from the
-    state it was cut in, which is why that is to be looked up at `last`. Where fewer than n steps are there yet, those
-    that are count.
+    The return stops with the episode. A truncated episode bootstraps from the state it was truncated in, which is to
+    be looked up at `last`. If fewer than n steps are known, those count.
 
     Args:
-        reward: `[n, B, ...]`, of step 1 to n.
-        terminated: `[n, B, ...]`, the episode ended with this step.
-        truncated: `[n, B, ...]`, it was cut after this step.
-        there: `[n, B, ...]`, whether the step is known; the first is.
+        reward: of step 1 to n.
+        terminated: whether the episode terminated with this step.
+        truncated: whether it was truncated after this step.
+        there: whether the step is known; the first is.
         gamma: discount per step.
     """
     ended = terminated | truncated

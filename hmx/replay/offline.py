@@ -1,33 +1,36 @@
-"""What a buffer would say of transitions that are in none: probabilities of replay, and what followed what."""
+"""Sampling probabilities and the order of transitions that are not in a replay buffer."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, UInt32
 
+from hmx.config.schema import ReplayConfig
 from hmx.replay.exponents import ess_share, fitted
-from hmx.replay.priority import Options
+from hmx.replay.priority import exponents
 from hmx.replay.state import ReplayState, all_densities, all_leaves, with_scale
-from hmx.types import Array
 
 
 class Probabilities(NamedTuple):
-    """How likely each transition is to be drawn."""
+    """Sampling probabilities of transitions."""
 
-    probs: Array  # [N]
-    ess: Array  # effective sample size as a share of N
-    alphas: Array  # [2]: exponents of TD errors and scores in force
+    probs: Float[Array, " N"]
+    ess: Float[Array, ""]  # effective sample size as a share of N
+    alphas: Float[Array, " 2"]  # exponents of TD errors and scores in use
 
 
-def probabilities(td_errors: Array, scores: Array, scored: Array, options: Options) -> Probabilities:
-    """What a full buffer of N transitions would draw by.
+def probabilities(
+    td_errors: Float[Array, " N"], scores: Float[Array, " N"], scored: Bool[Array, " N"], options: ReplayConfig
+) -> Probabilities:
+    """Compute the probabilities with which a full buffer of N transitions would sample them.
 
     Args:
-        td_errors: `[N]`, not negative.
-        scores: `[N]`, not negative; of no meaning where not scored.
-        scored: bool `[N]`.
-        options: of replay; exponents are fitted if they ask for an effective sample size.
+        td_errors: not negative.
+        scores: not negative; ignored where not scored.
+        scored: which transitions have a score.
+        options: of replay; exponents are fitted if `target_ess` is set.
     """
     size, zero = td_errors.shape[0], jnp.zeros(td_errors.shape, jnp.uint32)
     state = ReplayState(
@@ -45,7 +48,7 @@ def probabilities(td_errors: Array, scores: Array, scored: Array, options: Optio
         td_max=td_errors.max(),
         score_scale=jnp.float32(1.0),
         neutral=jnp.float32(1.0),
-        alphas=jnp.array([options.alpha_td, options.alpha_c], jnp.float32),
+        alphas=jnp.array(exponents(options), jnp.float32),
         num_nonfinite=jnp.int32(0),
         forest=(),
     )
@@ -54,12 +57,12 @@ def probabilities(td_errors: Array, scores: Array, scored: Array, options: Optio
     return Probabilities(densities / size, ess_share(densities, state.size), state.alphas)
 
 
-def history(items: Any, birth: Array) -> ReplayState:
-    """A buffer that knows what followed what and nothing else, as `Replay.window` asks for.
+def history(items: Any, birth: UInt32[Array, " N"]) -> ReplayState:
+    """Make a state that only knows the order of its transitions, for `Replay.window`.
 
     Args:
         items: transitions, leaves `[N, ...]`.
-        birth: uint32 `[N]`, how many transitions were added before each.
+        birth: number of transitions added before each.
     """
     nothing: Any = ()
     return ReplayState(**{**dict.fromkeys(ReplayState._fields, nothing), "items": items, "birth": birth})

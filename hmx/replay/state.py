@@ -1,4 +1,4 @@
-"""What a replay buffer holds, and what is drawn from it."""
+"""The state of a replay buffer, and what is sampled from it."""
 
 from __future__ import annotations
 
@@ -6,66 +6,66 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from hmx.config.schema import ReplayConfig
 from hmx.replay import forest, priority
 from hmx.replay.forest import Forest
-from hmx.replay.priority import Options
-from hmx.types import Array
 
 
 class ReplayState(NamedTuple):
     """A ring buffer on the device; slots from `size` on are empty, and hold copies of the first transitions."""
 
     items: Any  # [N, ...] per leaf
-    env_states: Any  # the environment before the step; the axis of N is `Options.state_axis`
-    td_errors: Array  # [N] float32: latest |TD error|; until there is one, the largest of any transition
-    consequence_scores: Array  # [N] float32, not negative; of no meaning where not scored
-    scored: Array  # [N] bool
-    scored_at: Array  # [N] uint32: `num_added` when scored; of no meaning where not scored
-    birth: Array  # [N] uint32: how many transitions were added before this one
-    num_added: Array  # uint32: wraps around after 2^32, where only differences are still right
-    position: Array  # int32: where the next transition goes
-    size: Array  # int32: slots filled
-    num_scored: Array  # int32: slots scored
-    td_max: Array  # float32: the largest |TD error| so far, 0 while there is none
-    score_scale: Array  # float32: the mean score when the trees were last built
-    neutral: Array  # float32: the mean of shaped scores then
-    alphas: Array  # [2] float32: exponents of TD errors and scores in force
-    num_nonfinite: Array  # int32: TD errors and scores that were NaN or infinite, and so counted as 0
+    env_states: Any  # the environment before the step; the axis of N is the `state_axis` of the environment
+    td_errors: Float[Array, " N"]  # latest |TD error|; a new transition has the largest so far
+    consequence_scores: Float[Array, " N"]  # not negative; undefined where not scored
+    scored: Bool[Array, " N"]
+    scored_at: UInt32[Array, " N"]  # `num_added` when scored; undefined where not scored
+    birth: UInt32[Array, " N"]  # number of transitions added before this one
+    num_added: UInt32[Array, ""]  # wraps around after 2^32; differences stay right
+    position: Int[Array, ""]  # slot of the next transition
+    size: Int[Array, ""]  # slots filled
+    num_scored: Int[Array, ""]  # slots scored
+    td_max: Float[Array, ""]  # the largest |TD error| so far, 0 before the first
+    score_scale: Float[Array, ""]  # the mean score when the trees were last built
+    neutral: Float[Array, ""]  # the mean of shaped scores at that time
+    alphas: Float[Array, " 2"]  # exponents of TD errors and scores in use
+    num_nonfinite: Int[Array, ""]  # TD errors and scores that were NaN or infinite, and counted as 0
     forest: Forest  # the priorities: leaves [trees, N], and sums above
 
 
-class Batch(NamedTuple):
-    """Transitions drawn for a gradient step; `birth` says whether a slot still holds the same one later."""
+class ReplayBatch(NamedTuple):
+    """Transitions sampled for a gradient step; `birth` tells whether a slot still holds the same one later."""
 
-    index: Array  # type: ignore[assignment]  # int32 [B]
-    birth: Array  # uint32 [B]
+    index: Int[Array, " B"]  # type: ignore[assignment]
+    birth: UInt32[Array, " B"]
     items: Any  # [B, ...]
-    probs: Array  # [B] float32: how likely each was to be drawn
-    weights: Array  # [B] float32: importance weights
+    probs: Float[Array, " B"]  # probability of sampling each
+    weights: Float[Array, " B"]  # importance weights
 
 
 class Chosen(NamedTuple):
-    """Transitions to be scored; entries that are not `valid` find the buffer too small and are to be ignored."""
+    """Transitions to score; entries that are not `valid` exceed the buffer and are to be ignored."""
 
-    index: Array  # type: ignore[assignment]  # int32 [n]
-    birth: Array  # uint32 [n]
-    valid: Array  # bool [n]
-
-
-def score_weight(state: ReplayState, options: Options, scores: Array) -> Array:
-    """Scores as shaped for the trees."""
-    return priority.shaped(scores / state.score_scale, state.alphas[1], options.eps_c)
+    index: Int[Array, " n"]  # type: ignore[assignment]
+    birth: UInt32[Array, " n"]
+    valid: Bool[Array, " n"]
 
 
-def leaves_of(state: ReplayState, options: Options, td_error: Array, scores: Array, scored: Array) -> Array:
-    """What the trees hold for filled slots, `[trees, ...]`."""
-    td_weight = priority.shaped(td_error, state.alphas[0], options.eps_td)
+def score_weight(state: ReplayState, options: ReplayConfig, scores: Array) -> Array:
+    """Shape scores for the trees."""
+    return priority.shaped(scores / state.score_scale, state.alphas[1], priority.EPS_C)
+
+
+def leaves_of(state: ReplayState, options: ReplayConfig, td_error: Array, scores: Array, scored: Array) -> Array:
+    """Compute what the trees hold for filled slots, `[trees, ...]`."""
+    td_weight = priority.shaped(td_error, state.alphas[0], priority.EPS_TD)
     return priority.leaves(options, td_weight, score_weight(state, options, scores), scored, state.neutral)
 
 
-def with_scale(state: ReplayState, options: Options) -> ReplayState:
-    """The unit of scores and the weight of a slot without one, anew from all that are scored."""
+def with_scale(state: ReplayState, options: ReplayConfig) -> ReplayState:
+    """Recompute the unit of scores, and the weight of a slot without one, from all scored slots."""
     scored = scored_slots(state)
     count = jnp.maximum(state.num_scored, 1)
     mean = jnp.where(scored, state.consequence_scores, 0.0).sum() / count
@@ -74,29 +74,29 @@ def with_scale(state: ReplayState, options: Options) -> ReplayState:
     return state._replace(neutral=jnp.where(state.num_scored > 0, weight, 1.0))
 
 
-def all_leaves(state: ReplayState, options: Options) -> Array:
-    """What the trees should hold, `[trees, N]`."""
+def all_leaves(state: ReplayState, options: ReplayConfig) -> Float[Array, "trees N"]:
+    """Compute what the trees should hold."""
     leaves = leaves_of(state, options, state.td_errors, state.consequence_scores, state.scored)
     return jnp.where(filled(state)[None], leaves, 0.0)
 
 
-def all_densities(state: ReplayState, options: Options, leaves: Array) -> Array:
-    """`N p` of every slot `[N]`, 0 for empty ones, if the trees held these leaves."""
+def all_densities(state: ReplayState, options: ReplayConfig, leaves: Float[Array, "trees N"]) -> Float[Array, " N"]:
+    """Compute `N p` of every slot, 0 for empty ones, for trees with these leaves."""
     densities = priority.densities(options, leaves, leaves.sum(1), state.scored, state.size, state.num_scored)
     return jnp.where(filled(state), densities, 0.0)
 
 
-def rebuilt(state: ReplayState, options: Options) -> ReplayState:
-    """Scale and trees anew from TD errors and scores; O(N)."""
+def rebuilt(state: ReplayState, options: ReplayConfig) -> ReplayState:
+    """Rebuild scale and trees from TD errors and scores; O(N)."""
     state = with_scale(state, options)
     return state._replace(forest=forest.build(all_leaves(state, options)))
 
 
-def filled(state: ReplayState) -> Array:
-    """Which slots hold a transition, bool `[N]`."""
+def filled(state: ReplayState) -> Bool[Array, " N"]:
+    """Return which slots hold a transition."""
     return jax.lax.iota(jnp.int32, state.birth.shape[0]) < state.size
 
 
-def scored_slots(state: ReplayState) -> Array:
-    """Which filled slots have a score, bool `[N]`."""
+def scored_slots(state: ReplayState) -> Bool[Array, " N"]:
+    """Return which filled slots have a score."""
     return state.scored & filled(state)

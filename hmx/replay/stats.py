@@ -1,24 +1,25 @@
-"""What is worth watching in a prioritised buffer."""
+"""Metrics of a prioritised buffer."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
+from hmx.config.schema import ReplayConfig
 from hmx.replay.exponents import ess_share
-from hmx.replay.priority import Options
 from hmx.replay.state import ReplayState, all_densities, all_leaves, filled, scored_slots
-from hmx.types import Array, Mean
+from hmx.types import Mean
 
 
-def replay_metrics(state: ReplayState, options: Options) -> dict[str, Mean]:
-    """Facts about all slots, O(N log N), each without data where it has no meaning yet.
+def replay_metrics(state: ReplayState, options: ReplayConfig) -> dict[str, Mean]:
+    """Compute metrics of all slots in O(N log N); a metric that is not defined yet has no data.
 
     Returns:
-        `ess`: effective sample size of the probabilities, as a share of the transitions. `prob_ratio`: largest by
-        smallest probability. `coverage`: share of the transitions that have a score. `staleness_p50`, `staleness_p90`:
-        quantiles of how many transitions have been added since a score was computed. `score_zero`: share of scores
-        that are 0. `score_td_rank`: Spearman's rank correlation of scores and TD errors, over those with a score.
-        `alpha_td`, `alpha_c`: exponents in force. `nonfinite`: TD errors and scores that were no numbers, so far.
+        `ess`: effective sample size of the probabilities, as a share of the transitions. `prob_ratio`: largest
+        divided by smallest probability. `coverage`: share of the transitions with a score. `staleness_p50`,
+        `staleness_p90`: quantiles of the number of transitions added since a score was computed. `score_zero`: share
+        of scores that are 0. `score_td_rank`: Spearman's rank correlation of scores and TD errors. `alpha_td`,
+        `alpha_c`: exponents in use. `nonfinite`: TD errors and scores that were not finite, so far.
     """
     is_filled, scored = filled(state), scored_slots(state)
     any_filled, any_scored = state.size > 0, state.num_scored > 0
@@ -44,17 +45,19 @@ def replay_metrics(state: ReplayState, options: Options) -> dict[str, Mean]:
     return {name: Mean.of(value, where) for name, (value, where) in values.items()}
 
 
-def quantile(values: Array, where: Array, share: float) -> Array:
-    """The smallest of the values `[N]` at which that share of them is reached, over those where `where` holds."""
+def quantile(values: Float[Array, " N"], where: Bool[Array, " N"], share: float) -> Float[Array, ""]:
+    """Return the smallest of the values under `where` that is not exceeded by that share of them."""
     ordered = jnp.sort(jnp.where(where, values, jnp.inf))
     place = jnp.ceil(share * where.sum()).astype(jnp.int32) - 1
     return ordered[jnp.clip(place, 0, values.shape[0] - 1)]
 
 
-def spearman(a: Array, b: Array, where: Array) -> tuple[Array, Array]:
-    """Spearman's rank correlation of `a` and `b [N]` over the places where `where` holds, and whether there is one.
+def spearman(
+    a: Float[Array, " N"], b: Float[Array, " N"], where: Bool[Array, " N"]
+) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """Compute Spearman's rank correlation of `a` and `b` under `where`, and whether it is defined.
 
-    Equal values have the mean of their ranks. There is none where either has no two different values.
+    Equal values have the mean of their ranks. The correlation is not defined if either has no two different values.
     """
     rank_a, rank_b = _centred_ranks(a, where), _centred_ranks(b, where)
     spread = jnp.sqrt(jnp.square(rank_a).sum()) * jnp.sqrt(jnp.square(rank_b).sum())
@@ -62,7 +65,7 @@ def spearman(a: Array, b: Array, where: Array) -> tuple[Array, Array]:
 
 
 def _centred_ranks(values: Array, where: Array) -> Array:
-    """Ranks less their mean, as a share of how many there are; 0 where `where` does not hold."""
+    """Compute ranks minus their mean, as a share of their number; 0 outside `where`."""
     marked = jnp.where(where, values, jnp.inf)
     ordered = jnp.sort(marked)
     below = jnp.searchsorted(ordered, marked, side="left", method="sort")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Tone = Literal["plain", "strong", "good", "warning", "bad", "faint"]
-NumberFormat = Literal["number", "percent", "count"]
+NumberFormat = Literal["number", "percent", "count", "duration"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class Column:
     align: Literal["left", "right"] = "right"
     rank: int = 0
     unit: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Return the header text, with the unit."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,14 @@ class Series:
         name: legend text; series of one name share an entry.
         x: positions; for `bars` in a plot with `categories`, indices of categories.
         y: heights, as many as `x`.
-        kind: how the values are drawn. Bars that share an `x` are stacked in the order of the series.
-        low: lower ends of a band or of error bars, as many as `x`.
+        kind: how the values are drawn. Bars that share an `x` are stacked in the order of the series, unless the plot
+            is `grouped`. A step holds its value until the next `x`.
+        low: lower ends of a band (lines, steps) or of error bars (dots, bars), as many as `x`.
         high: upper ends.
-        colour: index into the palette, so that one side keeps its colour over a page.
+        colour: index into the palette, so that one side keeps its colour over a page; -1 is grey, for guide lines.
+        dashed: a dashed line; hollow dots.
         labels: hover text per value; empty shows the numbers.
+        tags: short text drawn beside each value; empty draws none.
     """
 
     name: str
@@ -119,6 +127,7 @@ class Series:
     colour: int = 0
     dashed: bool = False
     labels: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,6 +151,7 @@ class Plot:
         caption: what the figure shows and how to read it.
         references: reference lines.
         categories: names along the x axis instead of numbers.
+        grouped: whether bars that share an `x` stand side by side instead of on top of each other.
     """
 
     title: str
@@ -151,11 +161,22 @@ class Plot:
     caption: str = ""
     references: tuple[Reference, ...] = ()
     categories: tuple[str, ...] = ()
+    grouped: bool = False
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A shape in pixels; x and y are the upper left corner of a rectangle, else the centre; width is a diameter."""
+    """A shape in pixels.
+
+    Args:
+        kind: what is drawn.
+        x: left edge of a rectangle, else the centre.
+        y: upper edge of a rectangle, else the centre.
+        width: width of a rectangle, diameter of a circle.
+        height: height of a rectangle, size of a text (12 if 0).
+        fill: colour, as #rrggbb.
+        text: content of a text; hover text of the other kinds.
+    """
 
     kind: Literal["rect", "circle", "text"]
     x: float
@@ -163,7 +184,7 @@ class Shape:
     width: float = 0.0
     height: float = 0.0
     fill: str = "#000000"
-    text: str = ""  # content of a text; hover text of the other kinds
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -177,7 +198,14 @@ class Picture:
     shapes: tuple[Shape, ...] = ()
 
 
-Block = Heading | Paragraph | Table | Plot | Picture
+@dataclass(frozen=True)
+class Aside:
+    """Blocks that only the HTML page shows, pictures beside text: what a terminal has no room for."""
+
+    blocks: tuple[Heading | Paragraph | Table | Plot | Picture, ...]
+
+
+Block = Heading | Paragraph | Table | Plot | Picture | Aside
 
 
 @dataclass(frozen=True)
@@ -186,6 +214,11 @@ class Document:
 
     title: str
     blocks: tuple[Block, ...]
+
+
+def as_cell(cell: Cell | str) -> Cell:
+    """Return a cell of a row as a `Cell`."""
+    return cell if isinstance(cell, Cell) else Cell(cell)
 
 
 def facts(pairs: tuple[tuple[str, str], ...]) -> Table:

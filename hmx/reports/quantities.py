@@ -1,95 +1,183 @@
-"""Numbers as people type and read them: counts, speeds, sizes of memory, durations."""
+"""Write numbers for readers and read numbers as people type them: every number format of the project."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
+from hmx.config.numbers import typed_number
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
+from hmx.reports.blocks import NumberFormat
+
+UNKNOWN = "-"
+"""Text of a value that is not known."""
 
 _SIZE = re.compile(r"([0-9][0-9_.]*)\s*([KMGT]?)(i?)B", re.IGNORECASE)
-_LONGEST = 4000  # digits that Python turns into a number without complaint
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_LARGEST_PLAIN = 1e9  # from here on numbers have an exponent
+_MOST_DECIMALS = 12
+_LARGEST_SPEED = 1e30
+
+whole = typed_number
 
 
-def whole(text: str) -> Any:
-    """The whole number that a text is, `_` allowed; else another number or the text itself, to be refused later."""
-    digits = text.strip()
-    if len(digits) > _LONGEST and digits.isdecimal():
-        return 10**_LONGEST
-    for convert in (int, float):
-        try:
-            number = convert(digits)
-        except ValueError:
-            continue
-        return number if isinstance(number, int) or math.isfinite(number) else text
-    return text
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with so many significant digits, and with commas: 0.123, 12,346, 1.5e-7."""
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    if 10**digits - 0.5 <= abs(value) < _LARGEST_PLAIN:
+        return f"{value:,.0f}"
+    return re.sub(r"e([-+])0*", lambda e: "e-" if e[1] == "-" else "e", f"{value + 0.0:.{digits}g}")
+
+
+def signed(value: float | None, decimals: int = 2) -> str:
+    """Return a number with its sign and a fixed number of decimals: +0.25."""
+    return UNKNOWN if value is None or math.isnan(value) else f"{value:+.{decimals}f}"
+
+
+def percent(share: float | None, decimals: int = 0) -> str:
+    """Return a share of 1 in percent: 31%."""
+    if share is None or not math.isfinite(share):
+        return UNKNOWN
+    return f"{round(share, decimals + 2) + 0.0:.{decimals}%}"
+
+
+def count(value: float | int | str | None) -> str:
+    """Return a value of any type exactly: whole numbers with commas, others with up to four decimals."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.4f}".rstrip("0").rstrip(".")
+    return f"{value:,}" if isinstance(value, int) else quoted(str(value))
+
+
+def short(value: float) -> str:
+    """Return a count in at most five characters: 950, 12.5k, 4.00M."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            scaled_value = value / limit
+            decimals = 2 if scaled_value < 10 else 1 if scaled_value < 100 else 0
+            return f"{scaled_value:.{decimals}f}{unit}"
+    return f"{value:.0f}"
+
+
+def interval(value: float | None, low: float | None = None, high: float | None = None, sign: bool = False) -> str:
+    """Return an estimate with its interval, with as many decimals as the width justifies: 0.81 [0.79, 0.84].
+
+    Args:
+        value: the estimate.
+        low: lower end, None without an interval.
+        high: upper end.
+        sign: whether positive numbers get a sign.
+    """
+    if value is None:
+        return UNKNOWN
+    ends = [value] if low is None or high is None else [value, low, high]
+    width = ends[-1] - ends[1] if len(ends) == 3 else 0.0
+    if width > 0:
+        decimals, plus = _decimals(width / 2), "+" if sign else ""
+        shown = [f"{v if round(v, decimals) else 0.0:{plus},.{decimals}f}" for v in ends]
+    else:
+        shown = [f"{'+' if sign and v > 0 else ''}{number(v, 4)}" for v in ends]
+    return shown[0] if len(shown) == 1 else f"{shown[0]} [{shown[1]}, {shown[2]}]"
+
+
+def plus_minus(value: float | None, spread: float | None) -> str:
+    """Return a value and its standard deviation or error, both with two digits of the latter: 0.812 ± 0.013."""
+    if value is None or not spread:
+        return number(value, 4) + ("" if value is None or spread is None else " ± 0")
+    decimals = _decimals(spread)
+    return f"{value if round(value, decimals) else 0.0:,.{decimals}f} ± {spread:,.{decimals}f}"
+
+
+def _decimals(width: float) -> int:
+    """Return the number of decimals that show two digits of a width."""
+    return min(max(1 - math.floor(math.log10(width)), 0), _MOST_DECIMALS) if math.isfinite(width) else 0
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as m:ss or h:mm:ss, for displays that change every second."""
+    minutes, rest = divmod(max(int(seconds + 0.5), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in the unit that reads best: 12.5 s, 3.0 min, 5.2 h, 240.0 h (10.0 days)."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds < 60:
+        return f"{number(seconds)} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    hours = seconds / 3600
+    return f"{hours:,.1f} h" if hours < 100 else f"{hours:,.1f} h ({hours / 24:,.1f} days)"
+
+
+def data_size(size: float, step: int = 1024) -> str:
+    """Return bytes in the largest unit that leaves at least one of it; `step` is 1024 (MiB) or 1000 (MB)."""
+    units = ("B", "kB", "MB", "GB", "TB", "PB") if step == 1000 else ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    value, power = float(size), 0
+    while value >= step and power < len(units) - 1:
+        value, power = value / step, power + 1
+    return f"{value:.1f} {units[power]}" if power else f"{size:.0f} B"
+
+
+scaled = data_size
+
+
+def bar(share: float | None, width: int, ascii_only: bool = False) -> str:
+    """Return a share of 1 as a bar of at most `width` characters; empty for a share that is not positive."""
+    filled = min(max(share, 0.0), 1.0) * width if share is not None and math.isfinite(share) else 0.0
+    if ascii_only:
+        return "#" * round(filled)
+    blocks, rest = divmod(round(filled * 8), 8)
+    return "█" * blocks + (_EIGHTHS[rest] if rest else "")
+
+
+FORMATS: Mapping[NumberFormat, Callable[[float], str]] = {
+    "number": number,
+    "percent": percent,
+    "count": count,
+    "duration": duration,
+}
+"""Formats that blocks refer to by name; ticks of counts use `short`."""
 
 
 def speeds(texts: Iterable[str]) -> tuple[float, ...]:
-    """Steps per second, from texts that may each hold several after commas.
+    """Return steps per second, from texts that may each hold several values separated by commas.
 
     Raises:
-        HmxError: something that is no number above 0.
+        HmxError: a part is not a number above 0.
     """
     return tuple(_speed(part) for text in texts for part in text.split(","))
 
 
 def _speed(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 < found < math.inf:
-        raise HmxError(f"--sps {quoted(text) or repr(text)}: must be a number above 0", "--sps 20_000 or --sps 2e4,2e5")
-    return found
+    found = typed_number(text)
+    if isinstance(found, str) or not 0 < found < _LARGEST_SPEED:
+        raise HmxError(f"--sps {quoted(text) or repr(text)}: must be a number above 0", "--sps 20k or --sps 2e4,2e5")
+    return float(found)
 
 
 def memory_size(text: str) -> int:
-    """Bytes from a text such as 80GB (of 1,000 MB) or 80GiB (of 1,024 MiB).
+    """Return the bytes of a text such as 80GB (of 1,000 MB) or 80GiB (of 1,024 MiB).
 
     Raises:
-        HmxError: no number, or no unit.
+        HmxError: not a number with a unit.
     """
     parts = _SIZE.fullmatch(text.strip())
     try:
-        number = float(parts[1]) if parts else 0.0
+        value = float(parts[1]) if parts else 0.0
     except ValueError:
-        number = 0.0
-    if not parts or not 0 < number < math.inf:
+        value = 0.0
+    if not parts or not 0 < value < math.inf:
         raise HmxError(
             f"--gpu-mem {quoted(text) or repr(text)}: must be a size with its unit", "--gpu-mem 80GB or 80GiB"
         )
     step = 1024 if parts[3] else 1000
-    return round(number * float(step) ** " KMGT".index(parts[2].upper() or " "))
-
-
-def count(value: Any) -> str:
-    """A value of a table: whole numbers with commas, others with up to four decimals."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        shown = f"{value:,.4f}"
-        return shown.rstrip("0").rstrip(".")
-    return f"{value:,}" if isinstance(value, int) else quoted(str(value))
-
-
-def scaled(bytes_: int, step: int) -> str:
-    """Bytes in the largest unit that leaves at least one of it: steps of 1,000 or of 1,024."""
-    units = ("B", "kB", "MB", "GB", "TB", "PB") if step == 1000 else ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-    size, power = float(bytes_), 0
-    while size >= step and power < len(units) - 1:
-        size, power = size / step, power + 1
-    return f"{size:.1f} {units[power]}" if power else f"{bytes_} B"
-
-
-def duration(seconds: float) -> str:
-    """A duration in hours, or in minutes or days where that reads better."""
-    if seconds < 3600:
-        return f"{seconds / 60:.1f} min"
-    hours = seconds / 3600
-    return f"{hours:,.1f} h" if hours < 100 else f"{hours:,.1f} h ({hours / 24:,.1f} days)"
+    return round(value * float(step) ** " KMGT".index(parts[2].upper() or " "))

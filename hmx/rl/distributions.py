@@ -8,57 +8,60 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
 
-from hmx.types import Array, Key
+from hmx.types import Array, Key, Scalar
 
-_ILLEGAL = -1e30  # finite, so that no inf - inf can arise in a gradient; exp of it is exactly 0
+_ILLEGAL = -1e30  # finite, so that a gradient never computes inf - inf; exp of it is exactly 0
 
 
-def log_probs(logits: Array, legal: Array) -> Array:
-    """Log-probability of every action `[..., num_actions]`; hugely negative, but finite, where illegal."""
+def log_probs(logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Return the log-probability of every action `[..., num_actions]`; hugely negative, but finite, where illegal."""
     return jax.nn.log_softmax(jnp.where(legal, logits, _ILLEGAL))
 
 
-def probs(logits: Array, legal: Array) -> Array:
-    """Probability of every action, exactly 0 where illegal."""
+def probs(logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Return the probability of every action, exactly 0 where illegal."""
     return jnp.exp(log_probs(logits, legal))
 
 
-def log_prob(logits: Array, legal: Array, action: Array) -> Array:
-    """Log-probability of the chosen legal `action [...]`."""
+def log_prob(logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"], action: Int[Array, "*b"]) -> Float[Array, "*b"]:
+    """Return the log-probability of the chosen legal `action [...]`."""
     chosen = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) == action[..., None]
     # a sum over a mask rather than a gather: its gradient is a select, not a scatter
     return jnp.where(chosen, log_probs(logits, legal), 0.0).sum(-1)
 
 
-def entropy(logits: Array, legal: Array) -> Array:
-    """Shannon entropy in nats over the legal actions: `-sum p log p`; exactly 0 where only one is legal."""
+def entropy(logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Float[Array, "*b"]:
+    """Return the Shannon entropy in nats over the legal actions: `-sum p log p`; exactly 0 where only one is legal."""
     logp = log_probs(logits, legal)
     return -jnp.where(legal, jnp.exp(logp) * logp, 0.0).sum(-1)
 
 
-def sample(key: Key, logits: Array, legal: Array) -> Array:
-    """One action per row, by the Gumbel-max trick (Maddison et al. 2014, arXiv:1411.0030); int32 `[...]`."""
+def sample(key: Key, logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Int[Array, "*b"]:
+    """Draw one action per row by the Gumbel-max trick (Maddison et al. 2014, arXiv:1411.0030); int32 `[...]`."""
     noisy = logits + jax.random.gumbel(key, logits.shape, logits.dtype)
     return mode(noisy, legal)
 
 
-def epsilon_greedy(key: Key, values: Array, legal: Array, epsilon: float | Array) -> Array:
-    """The highest legal value, but with probability `epsilon` any legal action alike; int32 `[...]`.
+def epsilon_greedy(
+    key: Key, values: Float[Array, "*b n"], legal: Bool[Array, "*b n"], epsilon: Scalar
+) -> Int[Array, "*b"]:
+    """Return the best legal action, or with probability `epsilon` a uniformly random one; int32 `[...]`.
 
-    Every row tosses a coin of its own.
+    Rows are independent.
     """
     k_coin, k_action = jax.random.split(key)
     other = sample(k_action, jnp.zeros(legal.shape), legal)
     return jnp.where(jax.random.uniform(k_coin, other.shape) < epsilon, other, mode(values, legal))
 
 
-def epsilon_probs(values: Array, legal: Array, epsilon: float | Array) -> Array:
-    """Probability of every action under `epsilon_greedy`."""
+def epsilon_probs(values: Float[Array, "*b n"], legal: Bool[Array, "*b n"], epsilon: Scalar) -> Float[Array, "*b n"]:
+    """Return the probability of every action under `epsilon_greedy`."""
     best = jax.nn.one_hot(mode(values, legal), legal.shape[-1])
     return epsilon * legal / legal.sum(-1, keepdims=True) + (1.0 - epsilon) * best
 
 
-def mode(logits: Array, legal: Array) -> Array:
-    """The most probable legal action, the lowest index among equals; int32 `[...]`."""
+def mode(logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Int[Array, "*b"]:
+    """Return the most probable legal action, the lowest index of equal ones; int32 `[...]`."""
     return jnp.argmax(jnp.where(legal, logits, -jnp.inf), axis=-1).astype(jnp.int32)

@@ -1,16 +1,19 @@
-"""How far a policy has moved, and how well a value function fits."""
+"""Distances between policies, and the fit of a value function."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, Shaped
 
 from hmx.rl import distributions, weighted
-from hmx.types import Array, Mean
+from hmx.types import Array, Mean, Scalar
 
 
-def approx_kl(log_prob: Array, log_prob_old: Array, weight: Array | None = None) -> Array:
-    """Estimate of KL(old || new) from samples of the old policy: `mean((r - 1) - log r)`.
+def approx_kl(
+    log_prob: Float[Array, "*b"], log_prob_old: Float[Array, "*b"], weight: Shaped[Array, "*b"] | None = None
+) -> Float[Array, ""]:
+    """Estimate KL(old || new) from samples of the old policy: `mean((r - 1) - log r)`.
 
     The k3 estimator of Schulman 2020 ("Approximating KL divergence"): unbiased, never negative, and 0 where
     the policies agree.
@@ -19,14 +22,21 @@ def approx_kl(log_prob: Array, log_prob_old: Array, weight: Array | None = None)
     return weighted.mean(jnp.expm1(log_ratio) - log_ratio, weight)
 
 
-def clip_frac(log_prob: Array, log_prob_old: Array, clip_eps: float | Array, weight: Array | None = None) -> Array:
-    """Share of samples whose importance ratio lies outside `[1 - eps, 1 + eps]`."""
+def clip_frac(
+    log_prob: Float[Array, "*b"],
+    log_prob_old: Float[Array, "*b"],
+    clip_eps: Scalar,
+    weight: Shaped[Array, "*b"] | None = None,
+) -> Float[Array, ""]:
+    """Return the share of samples whose importance ratio lies outside `[1 - eps, 1 + eps]`."""
     outside = jnp.abs(jnp.expm1(log_prob - log_prob_old)) > clip_eps
     return weighted.mean(outside.astype(jnp.float32), weight)
 
 
-def explained_variance(value: Array, target: Array, weight: Array | None = None) -> Mean:
-    """`1 - Var[target - value] / Var[target]`: 1 is perfect, 0 no better than a constant.
+def explained_variance(
+    value: Float[Array, "*b"], target: Float[Array, "*b"], weight: Shaped[Array, "*b"] | None = None
+) -> Mean:
+    """Return `1 - Var[target - value] / Var[target]`: 1 is perfect, 0 no better than a constant.
 
     Without data where all targets are equal.
     """
@@ -35,11 +45,13 @@ def explained_variance(value: Array, target: Array, weight: Array | None = None)
     return Mean.of(1.0 - weighted.variance(target - value, weight) / jnp.where(known, spread, 1.0), where=known)
 
 
-def categorical_kl(logits: Array, reference_logits: Array, legal: Array) -> Array:
-    """KL(policy || reference) of two categorical distributions over the same legal actions, `[...]`.
+def categorical_kl(
+    logits: Float[Array, "*b n"], reference_logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]
+) -> Float[Array, "*b"]:
+    """Compute KL(policy || reference) of two categorical distributions over the same legal actions, `[...]`.
 
     Summed over the actions, so free of sampling noise. Its gradient with respect to `logits` is exactly 0 where both
-    agree: since `sum p grad log p = 0`, it is that of `sum stop(p (log p - log q)) log p`, in which nothing is left to
+    agree: since `sum p grad log p = 0`, it is that of `sum stop(p (log p - log q)) log p`, in which no terms need to
     cancel. `reference_logits` are a constant.
     """
     log_p, log_q = distributions.log_probs(logits, legal), distributions.log_probs(reference_logits, legal)
@@ -48,8 +60,8 @@ def categorical_kl(logits: Array, reference_logits: Array, legal: Array) -> Arra
     return each.sum(-1) + carrier - jax.lax.stop_gradient(carrier)
 
 
-def kl_estimate(log_prob: Array, reference_log_prob: Array, kind: str) -> Array:
-    """An estimate of KL(policy || reference) per sample of the policy (Schulman 2020), by `d = log_prob - reference`.
+def kl_estimate(log_prob: Float[Array, "*b"], reference_log_prob: Float[Array, "*b"], kind: str) -> Float[Array, "*b"]:
+    """Estimate KL(policy || reference) per sample of the policy (Schulman 2020), by `d = log_prob - reference`.
 
     `k1` is d, `k2` d^2 / 2, `k3` exp(-d) - 1 + d, `abs` |d|. The expected gradient of k1 is 0 whatever the reference,
     since it is the mean score; that of k2 is right; that of k3 belongs to KL(reference || policy).

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Float, Shaped, UInt32
 
 from hmx.types import Array
 
@@ -12,7 +13,7 @@ STD_MIN, STD_MAX = 1e-6, 1e6  # as in Brax's running statistics
 
 
 class RunningStats(NamedTuple):
-    """Moments of everything seen, per element of an observation.
+    """Moments of all observations, per element of an observation.
 
     `count` is a 64-bit number in two words, high and low, since a float32 stops counting at 16.7 million.
     """
@@ -23,18 +24,18 @@ class RunningStats(NamedTuple):
 
 
 def init_stats(shape: tuple[int, ...]) -> RunningStats:
-    """Nothing seen: mean 0, variance 1."""
+    """Return the statistics of no data: mean 0, variance 1."""
     return RunningStats(jnp.zeros(2, jnp.uint32), jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
 
 
-def merge(stats: RunningStats, batch: Array, weight: Array) -> RunningStats:
-    """The statistics with a batch taken in.
+def merge(stats: RunningStats, batch: Shaped[Array, ...], weight: Shaped[Array, ...]) -> RunningStats:
+    """Return the statistics updated with a batch.
 
     Chan, Golub & LeVeque 1979 (STAN-CS-79-773), eq. 2.1, for a mean of squares instead of their sum: nothing grows
     with the number of samples, and the order of batches does not matter but for rounding.
 
     Args:
-        stats: so far.
+        stats: before the batch.
         batch: observations `[..., *obs_shape]`.
         weight: which of them count, `[...]` bool or 1 and 0.
     """
@@ -53,17 +54,17 @@ def merge(stats: RunningStats, batch: Array, weight: Array) -> RunningStats:
     return RunningStats(*(jnp.where(new > 0, a, b) for a, b in zip(merged, stats, strict=True)))
 
 
-def number(count: Array) -> Array:
-    """The count as a float32."""
+def number(count: UInt32[Array, " 2"]) -> Float[Array, ""]:
+    """Return the count as a float32."""
     words = count.astype(jnp.float32)
     return words[0] * 2.0**32 + words[1]
 
 
-def deviation(stats: RunningStats, ddof: int = 0) -> Array:
-    """The standard deviation `[*obs_shape]`, at least 1e-6; 1 where fewer than two observations were seen.
+def std(stats: RunningStats, ddof: int = 0) -> Float[Array, ...]:
+    """Return the standard deviation `[*obs_shape]`, at least 1e-6; 1 where fewer than two observations were seen.
 
     Args:
-        stats: so far.
+        stats: before the batch.
         ddof: 1 divides by n - 1.
     """
     seen = number(stats.count)
@@ -71,16 +72,18 @@ def deviation(stats: RunningStats, ddof: int = 0) -> Array:
     return jnp.where(seen > 1.0, jnp.clip(jnp.sqrt(var), STD_MIN, STD_MAX), 1.0)
 
 
-def normalise(stats: RunningStats, obs: Array, ddof: int = 0, clip: float = 0.0) -> Array:
-    """Observations `[..., *obs_shape]` less the mean, over the deviation; float32.
+def normalise(
+    stats: RunningStats, obs: Shaped[Array, "*shape"], ddof: int = 0, clip: float = 0.0
+) -> Float[Array, "*shape"]:
+    """Return observations `[..., *obs_shape]` less the mean, over the standard deviation; float32.
 
     Args:
         stats: constants for gradients.
-        obs: as the environment shows them.
-        ddof: see `deviation`.
+        obs: raw observations.
+        ddof: see `std`.
         clip: size that results are clipped to; 0 never clips.
     """
     lead = (1,) * (obs.ndim - stats.mean.ndim)
-    mean, std = (leaf.reshape(lead + leaf.shape) for leaf in (stats.mean, deviation(stats, ddof)))
-    scaled = (obs.astype(jnp.float32) - mean) / std
+    mean, scale = (leaf.reshape(lead + leaf.shape) for leaf in (stats.mean, std(stats, ddof)))
+    scaled = (obs.astype(jnp.float32) - mean) / scale
     return jnp.clip(scaled, -clip, clip) if clip else scaled

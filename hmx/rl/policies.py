@@ -1,8 +1,8 @@
-"""What a policy is to everybody who need not know whether its actions are discrete or continuous.
+"""Policy heads: one interface for discrete and continuous actions.
 
-`output [..., width]` is what the network's policy head says; `legal [..., num_actions]` are the legal actions, with
-`num_actions` 0 for continuous ones. A *raw* action is what is stored and what ratios are taken of: the action itself
-if discrete, the number before the squash if continuous.
+`output [..., width]` is the output of the policy head; `legal [..., num_actions]` are the legal actions, with
+`num_actions` 0 for continuous ones. A *raw* action is what is stored, and what importance ratios are computed from:
+the action itself if discrete, the number before squashing if continuous.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class PolicyHead(NamedTuple):
     - `sample(key, output, legal) -> raw action` and `mode(output, legal) -> raw action`.
     - `to_action(raw) -> action` is what the environment takes: `[...]` int32, or `[..., D]` float32 in [-1, 1].
     - `log_prob(output, legal, raw) -> [...]`.
-    - `entropy(output, legal, key) -> [...]` in nats, the one that the loss rewards; `key` is used only by an estimate
-      from samples, for which None takes the expectation.
+    - `entropy(output, legal, key) -> [...]` in nats, as in the loss; `key` is used only by estimates from samples, for
+      which None takes the expectation.
     - `max_entropy(legal) -> [...]`: of the uniform distribution.
     - `probs(output, legal) -> [..., num_actions]`, 0 where illegal; empty for continuous actions.
     - `kl(output, reference, legal) -> [...]`: KL(output || reference); the reference is a constant.
-    - `std(output) -> [..., D]`: deviations before the squash; empty for discrete actions.
+    - `std(output) -> [..., D]`: standard deviations before squashing; empty for discrete actions.
     """
 
     sample: Callable[[Key, Array, Array], Array]
@@ -45,7 +45,7 @@ class PolicyHead(NamedTuple):
 
 
 def categorical() -> PolicyHead:
-    """Discrete actions, illegal ones masked (`hmx.rl.distributions`)."""
+    """Return the head of discrete actions; illegal ones are masked (`hmx.rl.distributions`)."""
     return PolicyHead(
         sample=distributions.sample,
         mode=distributions.mode,
@@ -65,29 +65,29 @@ CATEGORICAL = categorical()
 def tanh_gaussian(
     action_dim: int, std: str = "softplus", std_min: float = 1e-3, entropy: str = "tanh_sample"
 ) -> PolicyHead:
-    """Continuous actions in [-1, 1] (`hmx.rl.tanh_normal`).
+    """Return the head of continuous actions in [-1, 1] (`hmx.rl.tanh_normal`).
 
     Args:
-        action_dim: numbers of an action, D; the head says 2D.
-        std: how deviations are made of what the head says, see `tanh_normal.split`.
-        std_min: added to every deviation.
-        entropy: `gaussian` (before the squash), `tanh_sample` (one sample per state) or `tanh_quadrature` (exact).
+        action_dim: numbers of an action, D; the head has 2D outputs.
+        std: how standard deviations follow from the output, see `tanh_normal.split`.
+        std_min: added to every standard deviation.
+        entropy: `gaussian` (before squashing), `tanh_sample` (one sample per state) or `tanh_quadrature` (exact).
     """
 
     def moments(output: Array) -> tuple[Array, Array]:
         return tanh_normal.split(output, std, std_min)
 
     def sample(key: Key, output: Array, legal: Array) -> Array:
-        mean, deviation = moments(output)
-        return mean + deviation * jax.random.normal(key, mean.shape, mean.dtype)
+        mean, scale = moments(output)
+        return mean + scale * jax.random.normal(key, mean.shape, mean.dtype)
 
     def entropy_of(output: Array, legal: Array, key: Key | None) -> Array:
-        mean, deviation = moments(output)
+        mean, scale = moments(output)
         if entropy == "gaussian":
-            return tanh_normal.gaussian_entropy(deviation)
+            return tanh_normal.gaussian_entropy(scale)
         if entropy == "tanh_sample" and key is not None:
-            return tanh_normal.sampled_entropy(key, mean, deviation)
-        return tanh_normal.entropy(mean, deviation)
+            return tanh_normal.sampled_entropy(key, mean, scale)
+        return tanh_normal.entropy(mean, scale)
 
     return PolicyHead(
         sample=sample,

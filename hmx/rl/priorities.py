@@ -1,7 +1,7 @@
-"""Which rows of a rollout enter a minibatch, and how much each then counts.
+"""Prioritised drawing of the sequences of a rollout, and their importance weights.
 
-Prioritised replay (Schaul et al. 2016, arXiv:1511.05952, section 3.3 and 3.4) over the rows of one rollout, with the
-sum of absolute advantages for a priority, as in the Metta training equations.
+Prioritised replay (Schaul et al. 2016, arXiv:1511.05952, section 3.3 and 3.4) over the sequences of one rollout. The
+priority is the sum of absolute advantages, as in the Metta training equations.
 """
 
 from __future__ import annotations
@@ -10,60 +10,66 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Int, Shaped
 
-from hmx.types import Array, Key
+from hmx.types import Array, Key, Scalar
 
 _SMALLEST = 1e-37  # a float32 that is not yet denormal
 _LARGEST = 1e30  # of which millions still have a finite sum
 
 
-class RowProbs(NamedTuple):
-    """`probs [S]`, which sum to 1, and `num_nonfinite`: how many rows had no finite magnitude (int32)."""
+class SequenceProbs(NamedTuple):
+    """`probs [S]`, which sum to 1, and `num_nonfinite`: the number of sequences without finite magnitude (int32)."""
 
     probs: Array
     num_nonfinite: Array
 
 
-def row_magnitude(advantage: Array, mask: Array | None = None) -> Array:
-    """The sum of absolute advantages of each row, `[S]`.
+def sequence_magnitude(advantage: Float[Array, "S T"], mask: Shaped[Array, "S T"] | None = None) -> Float[Array, " S"]:
+    """Return the sum of absolute advantages of each sequence.
 
     Args:
-        advantage: `[S, T]`, a row per training row.
-        mask: `[S, T]`, true (or above 0) for the steps that count; what the others hold is not read.
+        advantage: of each step.
+        mask: true (or above 0) for the steps that count; the others are not read.
     """
     magnitude = jnp.abs(advantage)
     return (magnitude if mask is None else jnp.where(mask > 0, magnitude, 0.0)).sum(1)
 
 
-def row_probs(magnitude: Array, alpha: float | Array, eps: float = 1e-6) -> RowProbs:
-    """How likely each row is to be drawn: `(w + eps) / sum(w + eps)` with `w = magnitude^alpha`.
+def sequence_probs(magnitude: Float[Array, " S"], alpha: Scalar, eps: Scalar = 1e-6) -> SequenceProbs:
+    """Return the probability of drawing each sequence: `(w + eps) / sum(w + eps)` with `w = magnitude^alpha`.
 
-    A row whose magnitude is NaN or infinite gets `w = 0`, also where alpha is 0, and is counted: eps keeps it a
-    candidate, so a caller that must never train on it has to look at the count.
+    A sequence whose magnitude is NaN or infinite gets `w = 0`, even if alpha is 0, and is counted. Because of eps it
+    can still be drawn, so a caller that must never train on it has to check the count.
 
     Args:
-        magnitude: `[S]`, not negative.
-        alpha: 0 makes all (finite) rows alike, 1 proportional to their magnitude.
-        eps: what a row of magnitude 0 weighs.
+        magnitude: not negative.
+        alpha: 0 makes all (finite) sequences equally likely, 1 proportional to their magnitude.
+        eps: weight of a sequence of magnitude 0.
     """
     finite = jnp.isfinite(magnitude)
-    # chosen after the power, since anything to the power of 0 is 1, NaN included
+    # selected after the power, since anything to the power of 0 is 1, NaN included
     weight = jnp.where(finite, jnp.minimum(jnp.power(magnitude, alpha), _LARGEST), 0.0) + eps
-    return RowProbs(weight / weight.sum(), (~finite).sum(dtype=jnp.int32))
+    return SequenceProbs(weight / weight.sum(), (~finite).sum(dtype=jnp.int32))
 
 
 def importance_weights(
-    probs_drawn: Array, num_rows: int, beta: float | Array, kind: str = "max", clip: float = 10.0
-) -> Array:
-    """What each drawn row counts, so that being drawn more often is made up for: `(num_rows p)^-beta`.
+    probs_drawn: Float[Array, "*m"],
+    count: int,
+    beta: Scalar,
+    kind: str = "max",
+    clip: float = 10.0,
+) -> Float[Array, "*m"]:
+    """Return the importance weights `(count p)^-beta`, which correct for the probabilities of drawing.
 
     Args:
-        probs_drawn: `[m]` probabilities of the rows of a minibatch.
-        num_rows: how many rows they were drawn from.
+        probs_drawn: probabilities of the sequences of a minibatch.
+        count: number of sequences they were drawn from.
         beta: 0 corrects nothing, 1 all of the bias.
         kind: `max` divides by the largest weight of the minibatch, so that weights only ever shrink a step (Schaul et
-            al. 2016, section 3.4); `clip` bounds them by `clip`; `raw` leaves them: a row of small advantage weighs
-            thousands.
+            al. 2016, section 3.4), by an amount that depends on the size of the minibatch; `mean` divides by their
+            mean, which keeps the size of a step; `clip` bounds them by `clip`; `raw` leaves them: a sequence of small
+            advantage then has a weight of thousands.
         clip: highest weight of kind `clip`.
 
     Raises:
@@ -72,22 +78,44 @@ def importance_weights(
     probs = jnp.maximum(probs_drawn, _SMALLEST)
     if kind == "max":
         return jnp.power(probs / probs.min(), -beta)
-    raw = jnp.power(num_rows * probs, -beta)
-    return {"clip": jnp.minimum(raw, clip), "raw": raw}[kind]
+    raw = jnp.power(count * probs, -beta)
+    return {"mean": raw / raw.mean(), "clip": jnp.minimum(raw, clip), "raw": raw}[kind]
 
 
-def draw_rows(key: Key, probs: Array, num_drawn: int) -> Array:
-    """Different rows, drawn one after the other from what is left: int32 `[num_drawn]` in the order drawn.
+def draw_sequences(key: Key, probs: Float[Array, " S"], num_drawn: int) -> Int[Array, " m"]:
+    """Draw different sequences one after the other from those that are left: int32 `[num_drawn]` in the order drawn.
 
     The largest of `log p + Gumbel noise`, which is drawing without replacement (Vieira 2014, "Gumbel-max trick and
-    weighted reservoir sampling"; Kool et al. 2019, arXiv:1903.06059). Rows of probability 0 come last, once all others
-    are drawn. All rows are drawn, in a random order, where `num_drawn` is their number.
+    weighted reservoir sampling"; Kool et al. 2019, arXiv:1903.06059). Sequences of probability 0 come last, once all
+    others are drawn. All sequences are drawn, in a random order, if `num_drawn` is their number.
 
     Args:
         key: spent here.
-        probs: `[S]`, not negative; need not sum to 1.
+        probs: not negative; need not sum to 1.
         num_drawn: at most S.
     """
-    # "high": with ordinary resolution the noise ends at 16, and rows of probability 1e-7 would hardly ever come up
+    return jax.lax.top_k(_perturbed(key, probs), num_drawn)[1].astype(jnp.int32)
+
+
+def inclusion_probs(key: Key, probs: Float[Array, " S"], num_drawn: int) -> Float[Array, " S"]:
+    """Return the probability that each sequence is drawn by `draw_sequences` with the same key and arguments.
+
+    Given the first perturbed log-probability `k` that was not drawn, a sequence is drawn with probability
+    `1 - exp(-p exp(-k))`; weights of one over it make sums over the drawn sequences unbiased estimates of sums over all
+    (Kool et al. 2019, section 4.1).
+
+    Args:
+        key: that of the draw.
+        probs: not negative; need not sum to 1.
+        num_drawn: at most S.
+    """
+    if num_drawn == probs.shape[0]:
+        return jnp.ones_like(probs)
+    threshold = jax.lax.top_k(_perturbed(key, probs), num_drawn + 1)[0][-1]
+    return -jnp.expm1(-jnp.exp(jnp.log(probs) - threshold))
+
+
+def _perturbed(key: Key, probs: Array) -> Array:
+    # "high": with ordinary resolution the noise ends at 16, and probabilities of 1e-7 would hardly ever be drawn
     noise = jax.random.gumbel(key, probs.shape, probs.dtype, mode="high")
-    return jax.lax.top_k(jnp.log(probs) + noise, num_drawn)[1].astype(jnp.int32)
+    return jnp.log(probs) + noise

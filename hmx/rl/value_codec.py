@@ -1,4 +1,4 @@
-"""How a value head represents a value: the reward keeps its unit, only the network's output is transformed."""
+"""Representations of values by the value head: rewards keep their unit, only the network output is transformed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from hmx.rl import weighted
 from hmx.rl.losses import clipped_squared_error, squared_error
-from hmx.types import Array
+from hmx.types import Array, Scalar
 
 Stats = Any
 Head = dict[str, Array]
 
 _BINS = 127
-_BIN_LIMIT = 9.0  # symexp(9) = 8102: above what a won game pays
+_BIN_LIMIT = 9.0  # symexp(9) = 8102: above the reward of a won game
 _STATS_RATE = 0.05
 _MIN_SCALE = 1e-3
 
@@ -24,7 +25,7 @@ _MIN_SCALE = 1e-3
 class ValueCodec(NamedTuple):
     """A representation of values.
 
-    `raw [..., width]` is what the network says; values `[...]` are in reward units. `loss` is per sample and takes
+    `raw [..., width]` is the network output; values `[...]` are in reward units. `loss` is per sample and takes
     `value_old` and `clip_eps` (value units; 0 never clips). `update_stats` sees the value targets of a rollout and
     their weights, 1 or 0.
     `rescale` adjusts the last layer `{"kernel" [H, width], "bias" [width]}` so that new statistics leave every
@@ -36,7 +37,7 @@ class ValueCodec(NamedTuple):
     init_stats: Callable[[], Stats]
     update_stats: Callable[[Stats, Array, Array], Stats]
     decode: Callable[[Array, Stats], Array]
-    loss: Callable[[Array, Array, Array, float | Array, Stats], Array]
+    loss: Callable[[Array, Array, Array, Scalar, Stats], Array]
     rescale: Callable[[Head, Stats, Stats], Head]
 
 
@@ -48,7 +49,7 @@ class ReturnStats(NamedTuple):
     weight: Array
 
     def mean_and_scale(self) -> tuple[Array, Array]:
-        """Mean and standard deviation in reward units; 0 and 1 before any data."""
+        """Return mean and standard deviation in reward units; 0 and 1 before any data."""
         seen = self.weight > 0.0
         weight = jnp.where(seen, self.weight, 1.0)
         mean = self.first / weight
@@ -56,18 +57,18 @@ class ReturnStats(NamedTuple):
         return mean, jnp.where(seen, jnp.maximum(jnp.sqrt(variance), _MIN_SCALE), 1.0)
 
 
-def symlog(x: Array) -> Array:
-    """`sign(x) log(1 + |x|)` (Hafner et al. 2023, arXiv:2301.04104, eq. 9)."""
+def symlog(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """Return `sign(x) log(1 + |x|)` (Hafner et al. 2023, arXiv:2301.04104, eq. 9)."""
     return jnp.sign(x) * jnp.log1p(jnp.abs(x))
 
 
-def symexp(x: Array) -> Array:
-    """The inverse of `symlog`: `sign(x) (exp(|x|) - 1)`."""
+def symexp(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """Return the inverse of `symlog`: `sign(x) (exp(|x|) - 1)`."""
     return jnp.sign(x) * jnp.expm1(jnp.abs(x))
 
 
 def make_codec(name: str) -> ValueCodec:
-    """The codec called `identity`, `symlog`, `return_norm` or `two_hot`.
+    """Return the codec called `identity`, `symlog`, `return_norm` or `two_hot`.
 
     Raises:
         KeyError: any other name.
@@ -78,7 +79,7 @@ def make_codec(name: str) -> ValueCodec:
 def _scalar_codec(
     encode: Callable[[Array, Stats], Array],
     decode: Callable[[Array, Stats], Array],
-    init_stats: Callable[[], Stats] = lambda: (),
+    init_stats: Callable[[], Stats] = lambda: None,
     update_stats: Callable[[Stats, Array, Array], Stats] = lambda stats, target, weight: stats,
     rescale: Callable[[Head, Stats, Stats], Head] = lambda head, old, new: head,
 ) -> ValueCodec:
@@ -87,14 +88,14 @@ def _scalar_codec(
     def decode_raw(raw: Array, stats: Stats) -> Array:
         return decode(raw[..., 0], stats)
 
-    def loss(raw: Array, target: Array, value_old: Array, clip_eps: float | Array, stats: Stats) -> Array:
+    def loss(raw: Array, target: Array, value_old: Array, clip_eps: Scalar, stats: Stats) -> Array:
         code, code_target = raw[..., 0], encode(target, stats)
         plain = squared_error(code, code_target)
         if isinstance(clip_eps, float | int) and not clip_eps:
             return plain
         near = jnp.clip(decode(code, stats), value_old - clip_eps, value_old + clip_eps)
         clipped = clipped_squared_error(code, code_target, encode(near, stats))
-        # a schedule may reach 0 during a run, when the number is no longer known to the compiler
+        # a schedule may reach 0 during a run, when the value is not known to the compiler
         return jnp.where(jnp.asarray(clip_eps) > 0.0, clipped, plain)
 
     return ValueCodec(1, 1.0, init_stats, update_stats, decode_raw, loss, rescale)
@@ -105,7 +106,7 @@ def _identity() -> ValueCodec:
 
 
 def _symlog() -> ValueCodec:
-    # clipped, because a head that has gone astray must not make an infinite value of a finite output
+    # clipped, so that a finite output never becomes an infinite value
     return _scalar_codec(lambda value, stats: symlog(value), lambda code, stats: symexp(jnp.clip(code, -20.0, 20.0)))
 
 
@@ -144,7 +145,7 @@ def _two_hot() -> ValueCodec:
     """A distribution over bins spaced evenly in symlog; the value is its mean in reward units.
 
     Hafner et al. 2023 (arXiv:2301.04104), eq. 10 and 11: bins `symexp(linspace)`, cross-entropy against the
-    two-hot target. The head starts at 0, else the outermost bins alone would make huge first values.
+    two-hot target. The head starts at 0, otherwise the outermost bins would produce huge first values.
     """
     half = symexp(jnp.linspace(0.0, _BIN_LIMIT, _BINS // 2 + 1))
     bins = jnp.concatenate([-half[:0:-1], half])
@@ -155,16 +156,16 @@ def _two_hot() -> ValueCodec:
         surplus = weight[..., _BINS // 2 :] - weight[..., : _BINS // 2 + 1][..., ::-1]
         return (surplus * half.reshape((1,) * (raw.ndim - 1) + (-1,))).sum(-1)
 
-    def loss(raw: Array, target: Array, value_old: Array, clip_eps: float | Array, stats: Stats) -> Array:
+    def loss(raw: Array, target: Array, value_old: Array, clip_eps: Scalar, stats: Stats) -> Array:
         return -(two_hot(target, bins) * jax.nn.log_softmax(raw)).sum(-1)
 
     return ValueCodec(
-        _BINS, 0.0, lambda: (), lambda stats, target, weight: stats, decode, loss, lambda head, old, new: head
+        _BINS, 0.0, lambda: None, lambda stats, target, weight: stats, decode, loss, lambda head, old, new: head
     )
 
 
-def two_hot(value: Array, bins: Array) -> Array:
-    """Weights `[..., B]` on the two bins next to `value [...]` whose mean is the value; values outside are clipped."""
+def two_hot(value: Float[Array, "*b"], bins: Float[Array, " B"]) -> Float[Array, "*b B"]:
+    """Return weights on the two bins next to each value whose mean is the value; values outside are clipped."""
     below, bins, above = (
         x.reshape((1,) * value.ndim + (-1,))
         for x in (jnp.append(bins[0] - 1.0, bins[:-1]), bins, jnp.append(bins[1:], bins[-1] + 1.0))

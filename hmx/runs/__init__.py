@@ -1,1 +1,1 @@
-"""The host side of a run: the loop over compiled chunks, checkpoints, sinks and signals."""
+"""Run training on the host: the loop over compiled chunks, checkpoints, sinks and signals."""

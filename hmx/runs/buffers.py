@@ -1,4 +1,4 @@
-"""Replay buffers on the host: to a file and back, with everything that scoring needs of them."""
+"""Save and load replay buffers, and check that they fit a policy and its environment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hmx.config.textfile import quoted
 from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import ExitCode, HmxError
 from hmx.records import buffer_file, meta
-from hmx.records.buffer_header import RECORDS, Header, differences, settings_of
-from hmx.records.sealed_arrays import DTYPES, ArrayForm
+from hmx.records.buffer_file import RECORDS, BufferHeader, differences, settings_of
+from hmx.records.sealed_arrays import DTYPES, ArrayForm, StoredArray
 from hmx.replay import ReplayState, blank
 from hmx.runs.checkpoint import as_data, from_host, leaf_names, to_host
 
@@ -29,20 +29,20 @@ OBS, LEGAL, ACTION = "obs_t", "legal_t", "action_t"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """A replay buffer in host memory; every array leads with the transitions `[size, ...]`, by slot.
+    """A replay buffer in host memory; the first axis of every array is the transitions `[size, ...]`, by slot.
 
     Attributes:
-        header: what it is; `arrays` there is filled in when it is saved.
+        header: its facts.
         items: the learner's transitions by name; scoring needs `obs_t`, `legal_t` and `action_t`.
-        env_states: the environment before each step, by the path of each leaf; empty where it was not kept.
+        env_states: the environment before each step, by the path of each leaf; empty if not saved.
         td_errors: float32, latest |TD error|.
-        consequence_scores: float32; of no meaning where not `scored`.
+        consequence_scores: float32; meaningless where not `scored`.
         scored: bool.
-        scored_at: uint32, `num_added` when scored; of no meaning where not `scored`.
+        scored_at: uint32, `num_added` when scored; meaningless where not `scored`.
         birth: uint32, transitions added before this one.
     """
 
-    header: Header
+    header: BufferHeader
     items: Mapping[str, Host]
     env_states: Mapping[str, Host]
     td_errors: Host
@@ -53,11 +53,11 @@ class Buffer:
 
 
 def from_replay(state: ReplayState, cfg: Config, spec: EnvSpec, *, run: str = "", update: int = 0) -> Buffer:
-    """The filled slots of a replay buffer (of one agent) in host memory.
+    """Copy the filled slots of a replay buffer (of one agent) to host memory.
 
     Args:
-        state: the buffer; of several trained side by side, one of them.
-        cfg: what filled it: environment, reward and discount.
+        state: the buffer of one agent.
+        cfg: the configuration that filled it.
         spec: of that environment.
         run: name of the run.
         update: updates done.
@@ -81,8 +81,8 @@ def from_replay(state: ReplayState, cfg: Config, spec: EnvSpec, *, run: str = ""
     )
 
 
-def header_of(cfg: Config, spec: EnvSpec, **ring: Any) -> Header:
-    """The header of a buffer filled under a configuration; `ring` has the fields that `cfg` does not tell."""
+def header_of(cfg: Config, spec: EnvSpec, **ring: object) -> BufferHeader:
+    """Return the header of a buffer filled under a configuration; `ring` has the fields that `cfg` does not give."""
     facts: dict[str, Any] = {
         "env": cfg.env.id,
         "settings": settings_of(cfg),
@@ -94,45 +94,52 @@ def header_of(cfg: Config, spec: EnvSpec, **ring: Any) -> Header:
         "gamma": cfg.algo.gamma,
         "created": meta.now(),
     }
-    return Header(**(facts | ring))
+    return BufferHeader(**(facts | ring))
 
 
 def save(path: Path, buffer: Buffer) -> None:
-    """Writes a buffer as a whole or not at all, in place of one that is there.
+    """Write a buffer atomically, replacing an existing file.
 
     Raises:
         HmxError: it cannot be written (exit code 2).
     """
-    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in named(buffer).items()}
-    for name, leaf in arrays.items():
-        if leaf.dtype.name not in DTYPES:
-            raise HmxError(f"{name} holds {leaf.dtype.name}, which a saved buffer cannot", "keep plain numbers")
-    forms = {name: ArrayForm(tuple(leaf.shape), leaf.dtype.name) for name, leaf in arrays.items()}
-    data = {name: leaf.astype(DTYPES[leaf.dtype.name], copy=False).reshape(-1) for name, leaf in arrays.items()}
-    views = {name: leaf.view(np.uint8).data if leaf.size else b"" for name, leaf in data.items()}
-    buffer_file.write(path, dataclasses.replace(buffer.header, arrays=forms), views)
+    buffer_file.write(path, buffer.header, {name: stored(leaf, name) for name, leaf in named(buffer).items()})
 
 
 def load(path: Path) -> Buffer:
-    """A saved buffer.
+    """Load a saved buffer.
 
     Raises:
-        HmxError: it is missing, damaged, of a newer schema, or no buffer (exit code 3).
+        HmxError: it is missing, damaged, of a newer schema, or not a buffer (exit code 3).
     """
     header, data = buffer_file.read(path)
-    arrays = {
-        name: np.frombuffer(data[name], DTYPES[form.dtype]).reshape(form.shape) for name, form in header.arrays.items()
-    }
+    arrays = {name: loaded(array) for name, array in data.items()}
     items, env_states = (
         {name.removeprefix(group): leaf for name, leaf in arrays.items() if name.startswith(group)}
         for group in ("items/", "env_states/")
     )
-    rest = {name: arrays[name] for name in RECORDS}
-    return Buffer(header=header, items=items, env_states=env_states, **rest)
+    return Buffer(header=header, items=items, env_states=env_states, **{name: arrays[name] for name in RECORDS})
+
+
+def stored(array: Host, name: str = "an array") -> StoredArray:
+    """Return an array in the form in which files keep it.
+
+    Raises:
+        HmxError: files cannot contain numbers of its type (exit code 2).
+    """
+    if array.dtype.name not in DTYPES:
+        raise HmxError(f"cannot save {name}: files cannot contain {array.dtype.name}", "use plain numbers")
+    plain = np.ascontiguousarray(array).astype(DTYPES[array.dtype.name], copy=False).reshape(-1)
+    return StoredArray(ArrayForm(array.shape, array.dtype.name), plain.view(np.uint8).data if plain.size else b"")
+
+
+def loaded(array: StoredArray) -> Host:
+    """Return an array of a file."""
+    return np.frombuffer(array.data, DTYPES[array.form.dtype]).reshape(array.form.shape)
 
 
 def named(buffer: Buffer) -> dict[str, Host]:
-    """All arrays by the names they have in the file."""
+    """Return all arrays by their names in the file."""
     return {
         **{f"items/{name}": leaf for name, leaf in buffer.items.items()},
         **{f"env_states/{name}": leaf for name, leaf in buffer.env_states.items()},
@@ -141,49 +148,47 @@ def named(buffer: Buffer) -> dict[str, Host]:
 
 
 def check(buffer: Buffer, cfg: Config, env: Env, what: str, learned: bool = False) -> None:
-    """Refuses a buffer that was filled in another environment, or that cannot be played on.
+    """Check that a buffer fits a policy and its environment.
 
     Args:
         buffer: to be scored.
         cfg: of the policy.
         env: of the policy.
         what: the file, for messages.
-        learned: whether Q-learning is to learn from it rather than somebody play on, which needs all of `Experience`
-            and no environment states.
+        learned: whether Q-learning is to train on it, which needs all of `Experience`, instead of scoring, which
+            needs environment states.
 
     Raises:
-        HmxError: it does not fit, each difference named, or lacks what scoring needs (exit code 3).
+        HmxError: it does not fit (each difference is named), or lacks something (exit code 3).
     """
     header, spec = buffer.header, env.spec
     hint = "give the run that filled this buffer, or a buffer that this run filled"
     if header.env != cfg.env.id:
-        said = f"{what} was filled in {quoted(header.env)}, and the policy plays {cfg.env.id}"
-        raise HmxError(said, hint, ExitCode.ARTEFACT)
+        message = f"{what} was filled in {quoted(header.env)}, but the policy plays {cfg.env.id}"
+        raise HmxError(message, hint, ExitCode.ARTEFACT)
     if found := differences(header, cfg):
         lines = "\n".join(f"  {line}" for line in found[:10])
-        raise HmxError(
-            f"{what} was filled under other rules than those of the policy:\n{lines}", hint, ExitCode.ARTEFACT
-        )
+        raise HmxError(f"{what} was filled under other options than the policy:\n{lines}", hint, ExitCode.ARTEFACT)
     if not buffer.env_states and not learned:
-        said = f"{what} holds no environment states, and without them nothing can be played on"
-        raise HmxError(said, "save the buffer with its states", ExitCode.ARTEFACT)
+        message = f"{what} has no environment states, which scoring needs"
+        raise HmxError(message, "save the buffer with its states", ExitCode.ARTEFACT)
     if not header.size:
-        raise HmxError(f"{what} is empty", "save it after some steps of training", ExitCode.ARTEFACT)
+        raise HmxError(f"{what} is empty", "save it after some training", ExitCode.ARTEFACT)
     wanted = _learned_of(spec) if learned else {**_items_of(spec), **_states_of(env)}
     problems = [_mismatch(name, form, named(buffer).get(name), header.size) for name, form in wanted.items()]
     extra = [name for name in named(buffer) if name.startswith("env_states/") and name not in wanted and not learned]
     problems += [f"{name}: not part of the environment's state" for name in extra]
-    if told := [problem for problem in problems if problem]:
-        lines = "\n".join(f"  {line}" for line in told[:10])
+    if found := [problem for problem in problems if problem]:
+        lines = "\n".join(f"  {line}" for line in found[:10])
         raise HmxError(f"{what} does not fit {cfg.env.id}:\n{lines}", hint, ExitCode.ARTEFACT)
     _check_actions(buffer, what)
     if learned and not np.isfinite(buffer.items["reward_tp1"]).all():
-        said = f"{what} is damaged: it holds rewards that are not finite"
-        raise HmxError(said, "take an intact copy", ExitCode.ARTEFACT)
+        message = f"{what} is damaged: it has rewards that are not finite"
+        raise HmxError(message, "use an intact copy", ExitCode.ARTEFACT)
 
 
 def env_states(buffer: Buffer, env: Env, index: Host) -> Any:
-    """The environment states of some slots, as `env.step` takes them."""
+    """Return the environment states of some slots, as `env.step` takes them."""
     spec, abstract = env.spec, _abstract_state(env)
     leaves = {}
     for name, leaf in zip(leaf_names(abstract), jax.tree.leaves(abstract), strict=True):
@@ -197,7 +202,7 @@ def _abstract_state(env: Env) -> Any:
 
 
 def _states_of(env: Env) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Path -> shape of one state's leaf, and its numbers; a typed key is the numbers it is made of."""
+    """Return shape and dtype of each leaf of one state, by path; typed keys as their data."""
     abstract = _abstract_state(env)
     plain = jax.eval_shape(lambda tree: [as_data(leaf) for leaf in jax.tree.leaves(tree)], abstract)
     found = {}
@@ -233,12 +238,12 @@ def _mismatch(name: str, form: tuple[tuple[int, ...], str], found: Host | None, 
 
 
 def _check_actions(buffer: Buffer, what: str) -> None:
-    """Actions outside their range would be played as others without a word."""
+    """Refuse illegal actions, which would silently be played as other actions."""
     action, legal = buffer.items[ACTION], buffer.items[LEGAL]
     inside = (action >= 0) & (action < legal.shape[-1])
     taken = np.take_along_axis(legal, np.where(inside, action, 0)[..., None].astype(np.int64), -1)[..., 0]
     bad = ~(inside & taken)
     if bad.any():
         slot = int(np.argwhere(bad)[0, 0])
-        said = f"{what} is damaged: the action of slot {slot} was not legal there ({int(bad.sum()):,} such)"
-        raise HmxError(said, "take an intact copy", ExitCode.ARTEFACT)
+        message = f"{what} is damaged: the action of slot {slot} is not legal ({int(bad.sum()):,} such)"
+        raise HmxError(message, "use an intact copy", ExitCode.ARTEFACT)

@@ -1,4 +1,4 @@
-"""The compiled part of the loop: a chunk of updates, what they report, and the guard against numbers that are none."""
+"""Compile a chunk of updates with their metrics and the checks for values that are not finite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hmx.agents.choosing import choose as choose_leaves
+from hmx.agents.trees import tree_where
 from hmx.agents.types import Algorithm, TrainState
 from hmx.runs.devices import on_devices, shardings
 from hmx.runs.signals import interruptible
@@ -20,12 +20,12 @@ from hmx.types import Array, Mean, Metrics, Sum
 
 Values = np.ndarray[Any, Any]
 
-# Where a number that is not finite shows, causes before effects: one bad reward spoils everything below it.
+# Metrics that show values that are not finite, causes before effects: one bad reward spoils all that follow.
 _CAUSES = ("train/mean_reward", "train/policy_loss", "train/value_loss", "train/total_loss", "train/grad_norm")
 
 
-class Row(NamedTuple):
-    """Where a metric lies in a packed vector: `width` values from `start`."""
+class MetricSlice(NamedTuple):
+    """The position of a metric in a packed vector: `width` values from `start`."""
 
     name: str
     kind: type[Any]
@@ -33,12 +33,12 @@ class Row(NamedTuple):
     width: int
 
 
-class Played(NamedTuple):
-    """What a call of a chunk did, on the device."""
+class ChunkResult(NamedTuple):
+    """The result of a chunk, on the device."""
 
     state: TrainState
     packed: Array  # [length, (seeds,) values]: one row per update
-    done: Array  # int32: updates done; the row after them is of the update that was refused, if one was
+    done: Array  # int32: updates done; the next row is that of an update that was not finite, if there was one
 
 
 @dataclasses.dataclass
@@ -46,19 +46,19 @@ class Chunk:
     """A compiled call of up to `length` updates.
 
     `call(state, hypers, n)` consumes `state` (its buffers are donated) and does `n <= length` updates with the
-    hyperparameters `hypers[name][i]`. After each, everything it reports and every parameter must be finite. Where
-    one is not, the loop ends with the state before that update, or goes on without what was learned in it.
+    hyperparameters `hypers[name][i]`. After each update all metrics and parameters must be finite. Otherwise the chunk
+    ends with the state before that update, or continues without what was learned in it.
     """
 
-    call: Callable[[TrainState, Mapping[str, Values], Any], Played]
-    rows: tuple[Row, ...]
+    call: Callable[[TrainState, Mapping[str, Values], np.int32], ChunkResult]
+    rows: tuple[MetricSlice, ...]
     parameters: tuple[str, ...]  # leaves of the parameters, whose flags follow the metrics in a packed row
     length: int
     num_seeds: int
-    traces: int  # how often `update` has been traced: once before the first call, or twice for several devices
+    traces: int  # how often `update` was traced: once before the first call, twice with several devices
 
 
-class _Going(NamedTuple):
+class _Carry(NamedTuple):
     state: TrainState
     packed: Array
     done: Array
@@ -73,19 +73,19 @@ def compile_chunk(
     on_nonfinite: str = "stop",
     mesh: Mesh | None = None,
 ) -> Chunk:
-    """Compiles a chunk for states shaped like `state` (arrays or their shapes).
+    """Compile a chunk for states shaped like `state` (arrays or their shapes).
 
-    The number of updates is an argument of the compiled loop, so one program serves full chunks and the
-    shorter last one. That keeps a run bit for bit the same however its updates fall into chunks, which
-    programs compiled for different lengths would not promise.
+    The number of updates is an argument of the compiled loop, so one program runs full chunks and the shorter last one.
+    This keeps a run bit for bit the same however its updates are divided into chunks; programs compiled for different
+    lengths would not guarantee that.
 
     Args:
-        algorithm: what is learned.
+        algorithm: the learner.
         state: of one agent, or with a leading axis of seeds.
         length: most updates of a call.
-        num_seeds: agents trained side by side.
-        on_nonfinite: `stop` before an update that is not sound in any seed, or `skip` what a seed learned in it.
-        mesh: the devices that the environments are spread over, with states placed as `devices.place` does.
+        num_seeds: agents trained in parallel.
+        on_nonfinite: `stop` before an update that is not finite in any seed, or `skip` what a seed learned in it.
+        mesh: the devices that the environments are sharded over, with states as `devices.put` places them.
     """
     chunk = Chunk(_uncompiled, (), tuple(_parameter_names(state)), length, num_seeds, traces=0)
 
@@ -93,12 +93,12 @@ def compile_chunk(
         chunk.traces += 1
         return algorithm.update(state_t, hypers)
 
-    # An inner jit: its trace is cached, so that looking at the shapes of the metrics costs no second trace.
+    # An inner jit: its trace is cached, so that `eval_shape` below costs no second trace.
     update = jax.jit(counted if num_seeds == 1 else jax.vmap(counted, in_axes=(0, None)))
     forget = algorithm.forget if num_seeds == 1 else jax.vmap(algorithm.forget)
-    choose: Callable[[Array, TrainState, TrainState], TrainState] = choose_leaves
-    if algorithm.choose is not None:
-        choose = algorithm.choose if num_seeds == 1 else jax.vmap(algorithm.choose, in_axes=(None, 0, 0))
+    choose: Callable[[Array, TrainState, TrainState], TrainState] = tree_where
+    if algorithm.select is not None:
+        choose = algorithm.select if num_seeds == 1 else jax.vmap(algorithm.select, in_axes=(None, 0, 0))
     shapes = jax.eval_shape(lambda tree: tree, state)
     names = sorted(algorithm.hypers(0))
     scalars = {name: jax.ShapeDtypeStruct((), jnp.float32) for name in names}
@@ -108,29 +108,29 @@ def compile_chunk(
     width = sum(row.width for row in chunk.rows) + len(chunk.parameters)
     excused = _excused(chunk.rows, width)
 
-    def run(state_t: TrainState, hypers: dict[str, Array], n: Array) -> Played:
-        def body(carry: _Going) -> _Going:
+    def run(state_t: TrainState, hypers: dict[str, Array], n: Array) -> ChunkResult:
+        def body(carry: _Carry) -> _Carry:
             new, out = update(carry.state, {name: hypers[name][carry.done] for name in names})
             row = jnp.concatenate([pack(out), _flags(new, num_seeds)], axis=-1)
             sound = (jnp.isfinite(row) | (row[..., excused] == 0)).all(-1)
             packed = carry.packed.at[carry.done].set(row)
             if on_nonfinite == "skip":
-                new = choose_leaves(sound, new, forget(carry.state, new))
-                return _Going(new, packed, carry.done + 1, carry.sound)
+                new = tree_where(sound, new, forget(carry.state, new))
+                return _Carry(new, packed, carry.done + 1, carry.sound)
             sound = sound.all()
-            return _Going(choose(sound, new, carry.state), packed, carry.done + sound, sound)
+            return _Carry(choose(sound, new, carry.state), packed, carry.done + sound, sound)
 
         nothing = jnp.zeros((length, *((num_seeds,) if num_seeds > 1 else ()), width), jnp.float32)
-        start = _Going(state_t, nothing, jnp.int32(0), jnp.bool_(True))
+        start = _Carry(state_t, nothing, jnp.int32(0), jnp.bool_(True))
         end = jax.lax.while_loop(lambda carry: (carry.done < n) & carry.sound, body, start)
-        return Played(end.state, end.packed, end.done)
+        return ChunkResult(end.state, end.packed, end.done)
 
     rows = {name: jax.ShapeDtypeStruct((length,), jnp.float32) for name in names}
     where: Any = {}
     if mesh is not None:
         states, everywhere = shardings(mesh, algorithm, shapes, num_seeds), NamedSharding(mesh, PartitionSpec())
         parts: Any = (states, everywhere, everywhere)
-        where = {"in_shardings": parts, "out_shardings": Played(*parts)}
+        where = {"in_shardings": parts, "out_shardings": ChunkResult(*parts)}
     with on_devices(mesh), key_checks(num_seeds):
         lowered = jax.jit(run, donate_argnums=0, **where).lower(shapes, rows, np.int32(0))
     chunk.call = interruptible(lowered.compile)
@@ -138,16 +138,16 @@ def compile_chunk(
 
 
 def key_checks(num_seeds: int) -> contextlib.AbstractContextManager[object]:
-    """No checks of key reuse where there are several seeds.
+    """Turn off the check for key reuse with several seeds.
 
-    The checker, where it is on, takes the transpose that `vmap` puts before a scan for a use, and looking at one
-    seed for the use of all. It sees the same update without that transpose whenever there is one seed.
+    The checker counts the transpose that `vmap` puts before a scan, and the indexing of one seed, as uses of all keys.
+    With one seed it checks the same update.
     """
     debug_key_reuse: Any = jax.debug_key_reuse
     return contextlib.nullcontext() if num_seeds == 1 else debug_key_reuse(False)
 
 
-def _uncompiled(state: TrainState, hypers: Mapping[str, Values], n: Any) -> Played:
+def _uncompiled(state: TrainState, hypers: Mapping[str, Values], n: np.int32) -> ChunkResult:
     raise RuntimeError("the chunk has not been compiled")
 
 
@@ -156,45 +156,45 @@ def _parameter_names(state: TrainState) -> list[str]:
     return ["params/" + jax.tree_util.keystr(path, simple=True, separator="/") for path in paths]
 
 
-def _is_float(leaf: Any) -> bool:
+def _is_float(leaf: Array) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
 def _flags(state: TrainState, num_seeds: int) -> Array:
-    """`[(seeds,) leaves]`: 0 for every leaf of the parameters that is finite, else not a number."""
+    """Return `[(seeds,) leaves]`: 0 for every parameter leaf that is finite, otherwise NaN."""
     leaves = [leaf for leaf in jax.tree.leaves(state.params) if _is_float(leaf)]
     seeds = 0 if num_seeds == 1 else 1
     finite = [jnp.isfinite(leaf).all(axis=tuple(range(seeds, leaf.ndim))) for leaf in leaves]
     return jnp.stack([jnp.where(flag, 0.0, jnp.nan) for flag in finite], axis=-1)
 
 
-def _excused(rows: tuple[Row, ...], width: int) -> Values:
-    """For each value the place of the count which, being 0, says that it means nothing; its own where there is none."""
-    places = np.arange(width)
+def _excused(rows: tuple[MetricSlice, ...], width: int) -> Values:
+    """Return the index of each value's count, where 0 means no data; a value without a count gets its own index."""
+    indices = np.arange(width)
     for row in rows:
         if row.kind is not Sum:
-            places[row.start] = row.start + 1
-    return places
+            indices[row.start] = row.start + 1
+    return indices
 
 
-def layout(metrics: Metrics) -> tuple[Row, ...]:
-    """Where each accumulator of `metrics` lies in the vector that `pack` makes of it."""
-    rows: list[Row] = []
+def layout(metrics: Metrics) -> tuple[MetricSlice, ...]:
+    """Return the position of each accumulator of `metrics` in the vector made by `pack`."""
+    rows: list[MetricSlice] = []
     start = 0
     for name in sorted(metrics):
         width = len(metrics[name])
-        rows.append(Row(name, type(metrics[name]), start, width))
+        rows.append(MetricSlice(name, type(metrics[name]), start, width))
         start += width
     return tuple(rows)
 
 
 def pack(metrics: Metrics) -> Array:
-    """All accumulators of one update in one vector, so that one transfer brings a chunk to the host."""
+    """Pack all accumulators of an update into one vector, so that a chunk needs one transfer to the host."""
     return jnp.stack([jnp.asarray(leaf, jnp.float32) for name in sorted(metrics) for leaf in metrics[name]], axis=-1)
 
 
-def reduce_row(rows: tuple[Row, ...], values: Values) -> dict[str, float]:
-    """The metrics of one update and seed as plain numbers; a metric without data is left out."""
+def reduce_row(rows: tuple[MetricSlice, ...], values: Values) -> dict[str, float]:
+    """Return the metrics of one update and seed as plain numbers, without those that have no data."""
     reduced: dict[str, float] = {}
     for row in rows:
         cell = [float(value) for value in values[row.start : row.start + row.width]]
@@ -206,7 +206,7 @@ def reduce_row(rows: tuple[Row, ...], values: Values) -> dict[str, float]:
 
 
 def not_finite(chunk: Chunk, values: Values) -> list[str]:
-    """The metrics and parameters of one packed row (of one seed) that are not finite, the likeliest cause first."""
+    """Return the metrics and parameters of one packed row (of one seed) that are not finite, likely causes first."""
     if np.isfinite(values).all():
         return []
     metrics = {name for name, value in reduce_row(chunk.rows, values).items() if not np.isfinite(value)}

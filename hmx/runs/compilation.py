@@ -1,4 +1,4 @@
-"""The persistent compilation cache: a second start of the same run compiles nothing."""
+"""Enable the persistent compilation cache, so that a second start of the same run compiles nothing."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import jax
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Where compiled programs are kept: `HMX_CACHE_DIR`, else `hmx/jax` in the user's cache folder.
+    """Return the folder of compiled programs: `HMX_CACHE_DIR`, or `hmx/jax` in the user's cache folder.
 
     Raises:
-        RuntimeError: there is no home folder to put it in.
+        RuntimeError: there is no home folder.
     """
     environ = os.environ if environ is None else environ
     if environ.get("HMX_CACHE_DIR"):
         return Path(environ["HMX_CACHE_DIR"]).expanduser()
     base = environ.get("XDG_CACHE_HOME", "")
-    # The XDG base directory specification has relative paths ignored.
+    # According to the XDG specification, relative paths are ignored.
     root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
     return root / "hmx" / "jax"
 
 
 def enable_cache(environ: Mapping[str, str] | None = None) -> str | None:
-    """Switches the cache on, unless the process has chosen one already; returns a warning where it cannot."""
+    """Enable the cache, unless the process has one already; return a warning if that fails."""
     config: Any = jax.config
     if config.jax_compilation_cache_dir:
         return None
@@ -38,14 +38,14 @@ def enable_cache(environ: Mapping[str, str] | None = None) -> str | None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(f"no permission to write {folder}")
     except (OSError, RuntimeError) as error:
-        return f"compiled programs are not kept between runs: {error}; HMX_CACHE_DIR names another folder"
+        return f"cannot cache compiled programs: {error}; set HMX_CACHE_DIR to another folder"
     config.update("jax_compilation_cache_dir", str(folder))
     config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     return None
 
 
 def _processor() -> str:
-    """A name for the kind of processor: a home folder may be shared by machines that cannot run each other's code."""
+    """Return a name for the kind of processor, since machines that share a home folder may need different code."""
     try:
         head = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
         facts = "\n".join(line for line in head.splitlines() if line.startswith(("model name", "flags", "Features")))

@@ -1,4 +1,4 @@
-"""Running out of memory, told in words, before it happens where that can be known."""
+"""Predict and report out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import jax
 from hmx.config.env_facts import facts_known
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.sizing.q_memory import largest_capacity, q_memory, stored_bytes
+from hmx.sizing.memory import largest_capacity, q_memory, stored_bytes
 
 
 @contextlib.contextmanager
 def out_of_memory(doing: str) -> Iterator[None]:
-    """Turns a failed allocation, on the host or on the device, into an HmxError.
+    """Turn a failed allocation, on the host or on the device, into an HmxError.
 
     Args:
-        doing: what the memory was not enough for, as `compiling`.
+        doing: the present work, such as `compiling`.
     """
     try:
         yield
@@ -29,16 +29,16 @@ def out_of_memory(doing: str) -> Iterator[None]:
             raise
         message = f"not enough memory while {doing}" + (f": {text[:200]}" if text else "")
         hint = (
-            "fewer of env.num_envs, run.num_seeds, algo.num_steps or replay.capacity need less; another program may "
-            "hold the rest. A checkpoint that is there stays good: `hmx resume` goes on from it"
+            "reduce env.num_envs, run.num_seeds, algo.num_steps or replay.capacity, or free memory used by other "
+            "programs. Existing checkpoints are intact: `hmx resume` continues from the newest"
         )
         raise HmxError(message, hint, ExitCode.USAGE) from error
 
 
 def free_memory() -> int | None:
-    """Bytes that may still be allocated where JAX computes; None where nobody tells.
+    """Return the bytes that can still be allocated on JAX's first device; None if unknown.
 
-    On a CPU that is what the kernel says is available, or what is left to the control group of this process.
+    On a CPU these are the available bytes according to the kernel, or those left to the control group of this process.
     """
     device = jax.local_devices()[0]
     if device.platform == "cpu":
@@ -73,22 +73,22 @@ def _lines(path: Path) -> list[str]:
 
 
 def memory_problem(cfg: Config) -> HmxError | None:
-    """Why a run of Q-learning does not fit into what is free, in numbers, and what would; None if it does.
+    """Return an error if a run of Q-learning needs more memory than is free; None if it fits.
 
-    A buffer is by far the largest thing a run can ask for, and its size is known before anything is allocated; that
-    of an extra's environment once it has been built.
+    The replay buffer is by far the largest allocation of a run, and its size is known beforehand (with the environment
+    of an extra, once that has been built).
     """
     free = free_memory()
     if cfg.algo.name != "dqn" or free is None or not facts_known(cfg.env):
         return None
     memory = q_memory(cfg)
-    if memory.total <= free:
+    if memory.total_bytes <= free:
         return None
     slot, number = stored_bytes(cfg), cfg.replay.capacity * cfg.run.num_seeds
     message = (
-        f"about {memory.total:,} bytes of memory are needed, {number * slot:,} of them for "
-        f"{cfg.run.num_seeds} x {cfg.replay.capacity:,} transitions of {slot:,} B, and {free:,} are free"
+        f"not enough memory: about {memory.total_bytes:,} bytes needed ({number * slot:,} of them for "
+        f"{cfg.run.num_seeds} x {cfg.replay.capacity:,} transitions of {slot:,} B), {free:,} free"
     )
     fits = largest_capacity(cfg, free)
-    hint = f"--set replay.capacity={fits}" if fits else "fewer run.num_seeds or env.num_envs need less"
+    hint = f"--set replay.capacity={fits}" if fits else "reduce run.num_seeds or env.num_envs"
     return HmxError(message, hint, ExitCode.USAGE)

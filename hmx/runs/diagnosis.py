@@ -1,4 +1,4 @@
-"""What is kept of an update whose numbers are not finite: the state before it, its batch, and what it reported."""
+"""Save what is needed to diagnose an update that is not finite: the state before it, its batch and its metrics."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import numpy as np
 
 from hmx.agents.types import Algorithm, TrainState
 from hmx.errors import ExitCode, HmxError
+from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import encode
-from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 from hmx.runs import checkpoint
-from hmx.runs.checkpoint import About
 from hmx.runs.chunk import key_checks
 from hmx.runs.device_memory import out_of_memory
-from hmx.runs.loop import Refused
+from hmx.runs.loop import NonFiniteUpdate
 from hmx.runs.signals import interruptible
-from hmx.runs.sinks import Fanout
+from hmx.runs.sinks import SinkGroup
 
 EXPERIENCE = "experience.npz"
 REFUSED = "refused.json"
 SCHEMA = 1
 
 
-class Kept(NamedTuple):
-    """What a diagnosis needs of a run."""
+class DiagnosisContext(NamedTuple):
+    """The facts about a run that a diagnosis needs."""
 
     algorithm: Algorithm
     paths: RunPaths
@@ -37,76 +37,78 @@ class Kept(NamedTuple):
     steps_per_update: int
     shape_digest: str
     config_digest: str
-    fanout: Fanout
+    sink_group: SinkGroup
+    run_id: str
 
 
-def refuse(kept: Kept, state: TrainState, refused: Refused) -> NoReturn:
-    """Keeps `diagnosis/<updates done>` beside the checkpoints, where no retention deletes it, and ends the run.
+def refuse(context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpdate) -> NoReturn:
+    """Write `diagnosis/<updates done>`, which is never deleted, and end the run.
 
-    It is a checkpoint of the state before the update, with `refused.json` (what was not finite and what the update
-    reported) and `experience.npz` (what it would have learned from, computed anew from that state; arrays
-    only, no pickles).
+    It is a checkpoint of the state before the update, with `refused.json` (the values that were not finite and the
+    metrics of the update) and `experience.npz` (the batch, recomputed from that state; arrays only, no pickles).
 
     Raises:
         HmxError: always, with exit code 4.
     """
-    folder, done = kept.paths.diagnosis, refused.update - 1
-    batch = _experience(kept, state, refused)
+    folder, done = context.paths.diagnosis, rejected.update - 1
+    batch = _experience(context, state, rejected)
 
-    def more(place: Path) -> None:
-        (place / REFUSED).write_text(_report(refused), encoding="utf-8")
+    def add_files(place: Path) -> None:
+        (place / REFUSED).write_text(_report(rejected), encoding="utf-8")
         if batch is not None:
             with (place / EXPERIENCE).open("wb") as file:
                 np.savez(file, allow_pickle=False, **batch)
 
-    about = About(
-        env_steps=done * kept.steps_per_update,
-        shape_digest=kept.shape_digest,
-        config_digest=kept.config_digest,
-        more=more,
+    info = CheckpointInfo(
+        run_id=context.run_id,
+        env_steps=done * context.steps_per_update,
+        shape_digest=context.shape_digest,
+        config_digest=context.config_digest,
     )
-    where = f"the state before it is kept in {folder / str(done)}"
+    where = f"the state before it is saved in {folder / str(done)}"
     try:
         saved = checkpoint.snapshot(state)
-        interruptible(partial(checkpoint.write, folder, saved, done, None, about))
+        interruptible(partial(checkpoint.write, folder, saved, done, None, info, add_files=add_files))
     except HmxError as error:
         where = error.message
-    names = refused.names or ("a count",)
+    names = rejected.names or ("a count",)
     others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    message = f"update {refused.update}: {names[0]} is not finite{others}; the update was not applied, and {where}"
+    message = f"update {rejected.update}: {names[0]} is not finite{others}; the update was not applied, and {where}"
     hint = (
-        f"{REFUSED} there names them all, and {EXPERIENCE} holds what the update would have learned from. "
-        f"To go on without such updates: hmx resume {kept.paths.argument} --on-nonfinite skip; to prevent them, "
+        f"all such values are in {REFUSED} there, and the batch of the update in {EXPERIENCE}. "
+        f"To skip such updates: hmx resume {context.paths.argument} --on-nonfinite skip; to prevent them, "
         "--set a smaller algo.learning_rate or algo.max_grad_norm"
     )
     raise HmxError(message, hint, ExitCode.CHECK_FAILED)
 
 
-def _experience(kept: Kept, state: TrainState, refused: Refused) -> dict[str, np.ndarray[Any, Any]] | None:
-    hypers = {name: np.float32(value) for name, value in refused.hypers.items()}
-    experience: Callable[..., dict[str, jax.Array]] = kept.algorithm.experience
-    if kept.num_seeds > 1:
+def _experience(
+    context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpdate
+) -> dict[str, np.ndarray[Any, Any]] | None:
+    hypers = {name: np.float32(value) for name, value in rejected.hypers.items()}
+    experience: Callable[..., dict[str, jax.Array]] = context.algorithm.experience
+    if context.num_seeds > 1:
         experience = jax.vmap(experience, in_axes=(0, None))
 
     def compute() -> dict[str, np.ndarray[Any, Any]]:
-        with key_checks(kept.num_seeds):
+        with key_checks(context.num_seeds):
             found = jax.jit(experience)(state, hypers)
         return {name: np.asarray(checkpoint.as_data(x)) for name, x in found.items()}
 
     try:
-        with out_of_memory("computing the batch anew"):
+        with out_of_memory("recomputing the batch"):
             return interruptible(compute)
     except HmxError as error:
-        kept.fanout.warn(f"{EXPERIENCE} is left out: {error.message}")
+        context.sink_group.warn(f"cannot write {EXPERIENCE}: {error.message}")
         return None
 
 
-def _report(refused: Refused) -> str:
+def _report(rejected: NonFiniteUpdate) -> str:
     body = {
         "schema": SCHEMA,
-        "update": refused.update,
-        "not_finite": list(refused.names),
-        "hypers": refused.hypers,
-        "records": [json.loads(encode(record)) for record in refused.records],
+        "update": rejected.update,
+        "not_finite": list(rejected.names),
+        "hypers": rejected.hypers,
+        "records": [json.loads(encode(record)) for record in rejected.records],
     }
     return json.dumps(body, indent=1, allow_nan=False) + "\n"

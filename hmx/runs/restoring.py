@@ -1,4 +1,4 @@
-"""The state of a run from the newest checkpoint that is whole, for the configuration it was made with."""
+"""Restore the state of a run from its newest intact checkpoint, and check that it fits the configuration."""
 
 from __future__ import annotations
 
@@ -9,79 +9,104 @@ from hmx.agents.types import TrainState
 from hmx.config import codec
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
+from hmx.records import frozen
 from hmx.records.checkpoints import Manifest
-from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 from hmx.runs import checkpoint
-from hmx.runs.migrations import shape_keys
+from hmx.runs.migrations import migrate
 from hmx.runs.session import Session
 
 
 class Restored(NamedTuple):
-    """A state read back from a run folder."""
+    """A state read from a run folder."""
 
     state: TrainState
     update: int
     damaged: tuple[tuple[int, str], ...]  # newer checkpoints that could not be used, and why
     manifest: Manifest
+    missing: int | None = None  # the newest checkpoint that meta.json names, where it is gone
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return a warning for each newer checkpoint that could not be used."""
+        used = f"checkpoint {self.update} is used instead"
+        gone = [f"checkpoint {self.missing} is missing; {used}"] if self.missing is not None else []
+        return [*gone, *(f"checkpoint {update} is damaged ({why}); {used}" for update, why in self.damaged)]
 
 
 def restore(session: Session, paths: RunPaths, update: int | None = None) -> Restored:
-    """The state of the newest intact checkpoint, or of the one at `update`.
+    """Restore the newest intact checkpoint, or the one of `update`.
 
     Raises:
-        HmxError: there is none, it is damaged, a later hmx wrote it, or it was written under another configuration
-            (exit code 3).
+        HmxError: there is none, or it is damaged, unreadable, of another run, of a later hmx, or of another
+            configuration (exit code 3).
     """
     _check_folder(paths)
-    path, broken = records.newest_intact(paths.checkpoints) if update is None else (_named(paths, update), {})
+    run_id = frozen.run_id_of(paths)
+    broken: dict[Path, list[str]] = {}
+    if update is not None:
+        path: Path | None = _named(paths, update, run_id)
+    else:
+        path, broken = records.newest_intact(paths.checkpoints, run_id)
     if path is None:
         raise _none(paths, broken)
     manifest = records.read_manifest(path)
     _check_configuration(session, paths, manifest)
     state = checkpoint.restore(path, session.abstract)
     damaged = tuple((int(p.name), "; ".join(why[:2])) for p, why in broken.items())
-    return Restored(state, int(path.name), damaged, manifest)
+    missing = _missing(paths, manifest.update, broken) if update is None else None
+    return Restored(state, int(path.name), damaged, manifest, missing)
 
 
 def _check_folder(paths: RunPaths) -> None:
     if paths.checkpoints.is_symlink() or (paths.checkpoints.exists() and not paths.checkpoints.is_dir()):
         what = "a link" if paths.checkpoints.is_symlink() else "a file"
         hint = "put the folder of checkpoints itself in its place"
-        raise HmxError(f"{paths.checkpoints} is {what} in place of a folder", hint, ExitCode.ARTEFACT)
+        raise HmxError(f"{paths.checkpoints} is {what} instead of a folder", hint, ExitCode.ARTEFACT)
+
+
+def _missing(paths: RunPaths, used: int, broken: dict[Path, list[str]]) -> int | None:
+    known = frozen.known_meta(paths)
+    if known is None or known.update <= used or any(int(path.name) >= known.update for path in broken):
+        return None
+    return known.update
 
 
 def _none(paths: RunPaths, broken: dict[Path, list[str]]) -> HmxError:
     hint = f"start over: hmx train --config {paths.config} --name {paths.name} --force"
     if not broken:
         return HmxError(f"{paths.folder} has no checkpoint yet", hint, ExitCode.ARTEFACT)
+    if any("belongs to another run" in why for faults in broken.values() for why in faults):
+        hint = f"restore the checkpoints of this run, or its {paths.meta.name} from a checkpoint; or {hint}"
     lines = [f"  {p.name}: {'; '.join(why[:2])}" for p, why in broken.items()]
     shown = [*lines[:8], *([f"  and {len(lines) - 8} more"] if len(lines) > 8 else [])]
     return HmxError("\n".join([f"no checkpoint of {paths.folder} is intact:", *shown]), hint, ExitCode.ARTEFACT)
 
 
-def _named(paths: RunPaths, update: int) -> Path:
+def _named(paths: RunPaths, update: int, run_id: str) -> Path:
     path = paths.checkpoint(update)
     known = records.listing(paths.checkpoints)
     if path not in known:
         names = ", ".join(p.name for p in known) or "none"
         raise HmxError(f"there is no checkpoint {path}", f"checkpoints of this run: {names}", ExitCode.ARTEFACT)
-    if faults := records.faults(path):
-        hint = "leave out --checkpoint to take the newest intact one"
+    if faults := records.faults(path, run_id=run_id):
+        hint = "leave out --checkpoint to use the newest intact one"
         raise HmxError(f"checkpoint {path} is damaged: {'; '.join(faults[:2])}", hint, ExitCode.ARTEFACT)
     return path
 
 
 def _check_configuration(session: Session, paths: RunPaths, manifest: Manifest) -> None:
-    """A run.toml edited by hand must not quietly give saved numbers another meaning."""
+    """Refuse a run.toml that would give saved numbers another meaning."""
     steps = manifest.update * session.sizes.batch_size
-    now = codec.shape_digest(session.cfg, shape_keys(manifest.schema))
+    now = codec.shape_digest(session.cfg, manifest.schema)
     if manifest.shape_digest and manifest.shape_digest != now:
         what = "the network, the environment or the number of seeds"
     elif manifest.env_steps != steps:
         what = "env.num_envs or algo.num_steps"
     else:
         return
-    # The leaves say more where they differ.
-    problems = records.leaf_differences(manifest.leaves, checkpoint.describe(session.abstract))
+    # Where leaves differ, they say more.
+    wanted = checkpoint.describe(session.abstract)
+    problems = records.leaf_differences(tuple(migrate(manifest, wanted).leaves.values()), wanted)
     message = "\n".join([f"{paths.config} has changed {what} since checkpoint {manifest.update}", *problems[:8]])
-    raise HmxError(message, "put run.toml back as it was; a new configuration needs a new run", ExitCode.ARTEFACT)
+    raise HmxError(message, "restore the old run.toml; a new configuration needs a new run", ExitCode.ARTEFACT)

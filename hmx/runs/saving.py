@@ -1,47 +1,61 @@
-"""Checkpoints written in the background: training goes on while the disk works."""
+"""Write checkpoints in the background, so that training continues meanwhile."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from typing import Any
 
 from hmx.agents.types import TrainState
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.signals import interruptible, wait_for
 
-Prepare = Callable[[TrainState, int, float | None], Callable[[], Any]]
+SLOW = 60.0  # seconds of waiting for a write after which it is reported
+
+_LOOK_UP = 0.2  # seconds
+
+Write = Callable[[], object]
+Prepare = Callable[[TrainState, int, float | None], Write]
 
 
 class Saver:
-    """Writes one checkpoint at a time in a thread of its own.
+    """Write one checkpoint at a time in a separate thread.
 
-    The state is copied to the host before `save` returns, so it may be donated at once. What a write came to is
-    told in the thread of the caller, by `collect` or `wait`. A process that ends in between loses that write and
-    nothing else, since a checkpoint has its name only when it is complete.
+    The state is copied to the host before `save` returns, so it may be donated at once. `collect` and `wait` report a
+    failed write in the thread of the caller. A process that ends during a write loses only that checkpoint, since a
+    checkpoint gets its name when it is complete.
 
     Args:
-        prepare: copies what is to be written of a state at an update with a score, and returns what writes the copy.
-        written: told of every update whose checkpoint is complete.
+        prepare: copies the state of an update with its score, and returns the function that writes the copy.
+        written: called with every update whose checkpoint is complete.
+        on_slow: called repeatedly while a write takes longer than `SLOW`, with a message and whether the write is stuck
+            because the system clock was set back; an exception it raises ends the wait.
     """
 
-    def __init__(self, prepare: Prepare, written: Callable[[int], None] = lambda update: None) -> None:
+    def __init__(
+        self,
+        prepare: Prepare,
+        written: Callable[[int], None] = lambda update: None,
+        on_slow: Callable[[str, bool], None] = lambda message, stuck: None,
+    ) -> None:
         self._prepare = prepare
         self._written = written
+        self._on_slow = on_slow
         self._thread: threading.Thread | None = None
         self._update = 0
         self._error: BaseException | None = None
+        self._offset = 0.0  # wall clock minus monotonic clock when the write began
 
     def save(self, state: TrainState, update: int, score: float | None = None) -> None:
-        """Copies the state and begins to write it, after the write before has ended.
+        """Copy the state and start to write it, after the previous write has ended.
 
         Raises:
-            HmxError: the write before has failed, or there is no memory for the copy; nothing has begun then.
+            HmxError: the previous write failed, or there is no memory for the copy; nothing was started.
         """
         self.wait()
         with out_of_memory("copying the state for a checkpoint"):
             write = interruptible(lambda: self._prepare(state, update, score))
-        self._update = update
+        self._update, self._offset = update, time.time() - time.monotonic()
 
         def run() -> None:
             try:
@@ -53,25 +67,36 @@ class Saver:
         self._thread.start()
 
     def collect(self) -> None:
-        """Takes note of a write that has ended; does not wait for one that has not.
+        """Take note of a write that has ended, without waiting.
 
         Raises:
-            HmxError: it has failed.
+            HmxError: it failed.
         """
         if self._thread is not None and not self._thread.is_alive():
             self.wait()
 
     def wait(self) -> None:
-        """Waits until nothing is being written.
+        """Wait until nothing is being written.
 
         Raises:
-            HmxError: the write has failed.
+            HmxError: the write failed.
         """
         if self._thread is None:
             return
-        wait_for(self._thread)
+        if not wait_for(self._thread, SLOW):
+            self._wait_long(self._thread)
         self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error
         self._written(self._update)
+
+    def _wait_long(self, thread: threading.Thread) -> None:
+        message = f"checkpoint {self._update} is still being written after more than {SLOW:.0f} s"
+        back = self._offset + time.monotonic() - time.time()
+        if stuck := back > 1:
+            # The array store waits for its own time stamps.
+            message += f": the system clock was set back by {back:.0f} s, and the write waits until it catches up"
+        message += f"; {'one signal (Ctrl-C)' if stuck else 'a second signal'} stops the run without this checkpoint"
+        while not wait_for(thread, _LOOK_UP):
+            self._on_slow(message, stuck)

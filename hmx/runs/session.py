@@ -1,4 +1,4 @@
-"""A run with everything it needs in memory: configuration, folder, environment and algorithm."""
+"""Open a run with its environment and algorithm, and run its updates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, cast
 
 import jax
 from jax.sharding import Mesh
@@ -18,25 +18,26 @@ from hmx.config.derive import Derived, derive
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.env.registry import make_env
-from hmx.records import layout
 from hmx.records import meta as metas
+from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import Marker
-from hmx.records.layout import RunPaths
 from hmx.records.meta import Meta
+from hmx.records.paths import CONFIG, META, RunPaths
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import compile_chunk
+from hmx.runs.clock import RunClock
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.device_memory import out_of_memory
-from hmx.runs.diagnosis import Kept, refuse
-from hmx.runs.loop import Loop, LoopResult, Record, Refused, Reports, abstract_state
+from hmx.runs.diagnosis import DiagnosisContext, refuse
+from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Record, Reports, abstract_state
 from hmx.runs.saving import Saver
-from hmx.runs.signals import SignalGuard, interruptible
-from hmx.runs.sinks import Fanout, JsonlSink, RunInfo, Sink
+from hmx.runs.signals import SignalGuard, StopNow, interruptible
+from hmx.runs.sinks import JsonlSink, RunInfo, Sink, SinkGroup
 from hmx.runs.wandb_sink import WandbSink
 
 
 class Session(NamedTuple):
-    """What a configuration becomes before anything is computed or written."""
+    """The environment, the algorithm and the sizes of a configuration; nothing is computed or written yet."""
 
     cfg: Config
     sizes: Derived
@@ -46,10 +47,10 @@ class Session(NamedTuple):
 
 
 def open_session(cfg: Config) -> Session:
-    """Builds environment and algorithm; `cfg` must have no problems.
+    """Build the environment and the algorithm; `cfg` must have no problems.
 
     Raises:
-        HmxError: the environment or the algorithm refuses the configuration.
+        HmxError: the environment or the algorithm does not accept the configuration.
     """
     env = make_env(cfg.env, cfg.reward)
     algorithm = make_algorithm(cfg, env)
@@ -57,10 +58,10 @@ def open_session(cfg: Config) -> Session:
 
 
 def device_name(cfg: Config | None = None) -> str:
-    """The device or devices that a run computes on, in words, such as `cpu` or `NVIDIA H200 (1 of 1)`.
+    """Return the name of the devices of a run, such as `cpu` or `NVIDIA H200 (1 of 1)`.
 
     Raises:
-        HmxError: there are not as many devices as `cfg` asks for, or they do not divide the environments.
+        HmxError: there are fewer devices than `cfg` asks for, or they do not divide the environments.
     """
     used = 1 if cfg is None else devices.num_devices(cfg)
     device, there, processes = jax.devices()[0], jax.device_count(), jax.process_count()
@@ -69,16 +70,16 @@ def device_name(cfg: Config | None = None) -> str:
     return str(device.device_kind) if alone else f"{device.device_kind} ({used} of {there}{apart})"
 
 
-def make_sinks(cfg: Config, paths: RunPaths, more: Sequence[Sink]) -> Fanout:
-    """The sinks of a run: the local file first, then those the configuration and the caller ask for."""
+def make_sinks(cfg: Config, paths: RunPaths, more: Sequence[Sink]) -> SinkGroup:
+    """Return the sinks of a run: the local file first, then those of the caller and of the configuration."""
     wandb = []
     if cfg.run.wandb != "disabled":
         wandb.append(WandbSink("online" if cfg.run.wandb == "online" else "offline", cfg.run.wandb_project))
-    return Fanout([JsonlSink(paths.metrics), *more, *wandb])
+    return SinkGroup([JsonlSink(paths.metrics), *more, *wandb])
 
 
 def info_of(session: Session, paths: RunPaths, meta: Meta, first: int) -> RunInfo:
-    """What the sinks are told."""
+    """Return the facts about a run that its sinks get."""
     sizes, cfg = session.sizes, session.cfg
     return RunInfo(
         name=paths.name,
@@ -89,24 +90,26 @@ def info_of(session: Session, paths: RunPaths, meta: Meta, first: int) -> RunInf
         total_updates=sizes.num_updates,
         steps_per_update=sizes.batch_size,
         num_seeds=cfg.run.num_seeds,
+        device=meta.device,
+        run_id=meta.run_id,
     )
 
 
-class Diary:
-    """Keeps meta.json in step with the run; failing to write it is a warning, since nothing depends on it."""
+class MetaWriter:
+    """Update meta.json during a run; a failure is a warning only, since nothing depends on the file."""
 
-    def __init__(self, paths: RunPaths, meta: Meta, fanout: Fanout) -> None:
+    def __init__(self, paths: RunPaths, meta: Meta, sink_group: SinkGroup) -> None:
         self.meta = meta
         self._path = paths.meta
-        self._fanout = fanout
+        self._sink_group = sink_group
 
-    def note(self, **fields: object) -> None:
-        """Changes fields of the meta data and writes them."""
+    def update(self, **fields: object) -> None:
+        """Change fields of the meta data and write them."""
         self.meta = metas.changed(self.meta, **fields)
         try:
             metas.write(self._path, self.meta)
         except OSError as error:
-            self._fanout.warn(f"{self._path} cannot be written: {error.strerror or error}")
+            self._sink_group.warn(f"cannot write {self._path}: {error.strerror or error}")
 
 
 def run_updates(
@@ -114,21 +117,23 @@ def run_updates(
     paths: RunPaths,
     state: TrainState | None,
     first: int,
-    fanout: Fanout,
+    sink_group: SinkGroup,
     guard: SignalGuard,
     saver: Saver,
     reports: Reports | None = None,
     group: Group = ALONE,
+    run_id: str = "",
 ) -> LoopResult:
-    """Compiles the chunk and runs the updates from `first` to the end, saving as the configuration says.
+    """Compile the chunk and run the updates from `first` to the end, with checkpoints as configured.
 
-    Of several processes all take part, and end with the whole state. Those that follow have no `state` to begin with,
-    no sinks, and a saver from `follower`.
+    In a distributed run every process calls this and gets the whole final state. Workers pass no `state`, no sinks, and
+    a saver from `worker_saver`.
 
     Raises:
-        HmxError: see `Loop.run`; also an update whose numbers are not finite (exit code 4), or a process that is gone.
-        StopNow: a second signal.
+        HmxError: see `Loop.run`; an update was not finite (exit code 4), or a process is gone.
+        StopNow: a second signal arrived.
     """
+    clock = RunClock.after(paths.metrics) if first else RunClock()
     cfg, sizes, algorithm = session.cfg, session.sizes, session.algorithm
     digests, mesh = (codec.shape_digest(cfg), codec.digest(cfg)), devices.make_mesh(cfg)
     with out_of_memory("compiling"):
@@ -137,26 +142,27 @@ def run_updates(
         )
     if reports is not None:
         reports = reports._replace(measure=partial(_measure, reports.measure, mesh, group))
-    kept = Kept(algorithm, paths, cfg.run.num_seeds, sizes.batch_size, *digests, fanout)
+    context = DiagnosisContext(algorithm, paths, cfg.run.num_seeds, sizes.batch_size, *digests, sink_group, run_id)
     loop = Loop(
         chunk=chunk,
         hypers=algorithm.hypers,
-        fanout=fanout,
+        sink_group=sink_group,
         guard=guard,
         saver=saver,
-        refuse=partial(_refuse, kept, mesh, group),
+        refuse=partial(_refuse, context, mesh, group),
         seed=cfg.run.seed,
         steps_per_update=sizes.batch_size,
         checkpoint_every=cfg.run.checkpoint_every,
         skips=cfg.run.on_nonfinite == "skip",
         reports=reports,
         group=group,
+        clock=clock,
     )
     with group.explaining():
         if mesh is not None and mesh.is_multi_process:
-            state = devices.hand_out(mesh, algorithm, state, session.abstract, cfg.run.num_seeds, group)
+            state = devices.scatter(mesh, algorithm, state, session.abstract, cfg.run.num_seeds, group)
         else:
-            state = devices.place(mesh, algorithm, state, cfg.run.num_seeds)
+            state = devices.put(mesh, algorithm, cast(TrainState, state), cfg.run.num_seeds)
         done = loop.run(state, first, sizes.num_updates)
         return done._replace(state=interruptible(lambda: devices.gather(mesh, done.state)))
 
@@ -165,60 +171,74 @@ def _measure(
     measure: Callable[[TrainState, int], list[Record]], mesh: Mesh | None, group: Group, now: TrainState, update: int
 ) -> list[Record]:
     whole = devices.gather(mesh, now)
-    return measure(whole, update) if group.leads else []
+    return measure(whole, update) if group.is_coordinator else []
 
 
-def _refuse(kept: Kept, mesh: Mesh | None, group: Group, before: TrainState, refused: Refused) -> NoReturn:
+def _refuse(
+    context: DiagnosisContext, mesh: Mesh | None, group: Group, before: TrainState, refused: NonFiniteUpdate
+) -> NoReturn:
     whole = devices.gather(mesh, before)
-    if not group.leads:
+    if not group.is_coordinator:
         group.wait_for_end()
-    refuse(kept, whole, refused)
+    refuse(context, whole, refused)
 
 
-def follower(mesh: Mesh | None) -> Saver:
-    """The saver of a process that follows: it hands over its part of the state, and writes nothing."""
+def worker_saver(mesh: Mesh | None) -> Saver:
+    """Return the saver of a worker: it sends its part of the state, and writes nothing."""
 
     def prepare(state: TrainState, update: int, score: float | None) -> Callable[[], None]:
-        devices.bring_together(mesh, state)
+        devices.replicate_locally(mesh, state)
         return lambda: None
 
     return Saver(prepare)
 
 
-def make_saver(session: Session, paths: RunPaths, diary: Diary, fanout: Fanout) -> Saver:
-    """Writes the checkpoints of a run, and notes in meta.json how far they have come."""
+def make_saver(
+    session: Session, paths: RunPaths, meta_writer: MetaWriter, sink_group: SinkGroup, guard: SignalGuard
+) -> Saver:
+    """Return the saver that writes the checkpoints of a run and records them in meta.json."""
     cfg, batch, mesh = session.cfg, session.sizes.batch_size, devices.make_mesh(session.cfg)
     marker, config = Marker(paths.metrics), codec.to_toml(cfg)
 
     def prepare(state: TrainState, update: int, score: float | None) -> Callable[[], Path]:
-        meta = metas.changed(diary.meta, update=update, env_steps=update * batch)
+        meta = metas.changed(meta_writer.meta, update=update, env_steps=update * batch)
         mark = None
-        if fanout.has(JsonlSink):  # else the file ends before this state
+        if sink_group.has(JsonlSink):  # otherwise the file ends before this state
             try:
                 mark = marker.mark()
             except OSError as error:
-                fanout.warn(f"{paths.metrics} cannot be read back: {error.strerror or error}")
-        about = checkpoint.About(
+                sink_group.warn(f"cannot read back {paths.metrics}: {error.strerror or error}")
+        info = CheckpointInfo(
+            run_id=meta.run_id,
             env_steps=update * batch,
-            shape_digest=codec.shape_digest(cfg),
-            config_digest=codec.digest(cfg),
+            shape_digest=meta.shape_digest,
+            config_digest=meta.config_digest,
             score=score,
             metrics=mark,
-            copies={layout.CONFIG: config, layout.META: metas.to_text(meta)},
-            keep_best=cfg.run.keep_best,
         )
-        saved = checkpoint.snapshot(devices.bring_together(mesh, state))
-        return partial(checkpoint.write, paths.checkpoints, saved, update, cfg.run.keep, about)
+        saved = checkpoint.snapshot(devices.replicate_locally(mesh, state))
 
-    return Saver(prepare, lambda update: diary.note(update=update, env_steps=update * batch))
+        def add_copies(folder: Path) -> None:
+            (folder / CONFIG).write_text(config, encoding="utf-8")
+            (folder / META).write_text(metas.to_text(meta), encoding="utf-8")
+
+        run = cfg.run
+        return partial(checkpoint.write, paths.checkpoints, saved, update, run.keep, info, run.keep_best, add_copies)
+
+    def on_slow(message: str, stuck: bool) -> None:
+        sink_group.warn(message)
+        if stuck and guard.requested is not None:
+            raise StopNow(guard.requested)
+
+    return Saver(prepare, lambda update: meta_writer.update(update=update, env_steps=update * batch), on_slow)
 
 
 def state_bytes(state: TrainState) -> int:
-    """Bytes of a state (arrays, or their shapes)."""
+    """Return the bytes of a state (arrays, or their shapes)."""
     plain = jax.eval_shape(lambda tree: jax.tree.map(checkpoint.as_data, tree), state)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(plain))
 
 
 def with_name(cfg: Config, paths: RunPaths) -> Config:
-    """The configuration under the name the run really got."""
+    """Return the configuration with the name of the run folder."""
     return dataclasses.replace(cfg, run=dataclasses.replace(cfg.run, name=paths.name))

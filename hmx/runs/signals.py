@@ -1,48 +1,52 @@
-"""Stopping a run: the first signal asks for a clean stop after the chunk, the second ends it at once."""
+"""Stop a run on SIGINT and SIGTERM: the first signal stops it after the current chunk, the second at once."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
 _LOOK_UP = 0.2  # seconds
+_REPEAT = 0.5  # seconds, enough for the main thread to leave the callback
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopNow(KeyboardInterrupt):
-    """A second signal: stop without saving. The last complete checkpoint stays as it is.
+    """Stop without saving, after a second signal; the last complete checkpoint is unchanged.
 
-    A compiled program may still be running in another thread, so a command that catches this
-    should leave by `os._exit(128 + signum)` once its own output is flushed.
+    A compiled program may still be running in another thread, so a command that catches this should flush its output
+    and leave by `os._exit(128 + signum)`.
     """
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by signal {signum}")
         self.signum = signum
-        self.hint = ""  # how to go on
+        self.hint = ""  # how to continue
 
 
 class SignalGuard:
-    """Turns SIGINT and SIGTERM into a request while the `with` block runs.
+    """Turn SIGINT and SIGTERM into a request while the `with` block runs.
 
-    `requested` is the first signal received, or None. A second one raises `StopNow` in the main
-    thread; a third meets the system's default action. Outside the main thread, where Python cannot
-    install handlers, the guard does nothing.
+    `requested` is the first signal received, or None. A second one raises `StopNow` in the main thread; a third has the
+    system's default action. Outside of the main thread, where Python cannot install handlers, the guard does nothing.
     """
 
     def __init__(self, on_request: Callable[[int], None] | None = None) -> None:
         self.requested: int | None = None
         self._on_request = on_request
-        self._previous: dict[int, Any] = {}
+        self._repeats = False  # whether a signal will be sent again
+        self._previous: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
+        self._previous_hook = sys.unraisablehook
 
     def __enter__(self) -> SignalGuard:
         if threading.current_thread() is threading.main_thread():
@@ -50,6 +54,7 @@ class SignalGuard:
                 # A signal ignored by the parent (nohup, a background job of a script) stays ignored.
                 if signal.getsignal(signum) is not signal.SIG_IGN:
                     self._previous[signum] = signal.signal(signum, self._handle)
+            self._previous_hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
         return self
 
     def __exit__(
@@ -58,6 +63,7 @@ class SignalGuard:
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)
         self._previous = {}
+        sys.unraisablehook = self._previous_hook
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.requested is None:
@@ -65,29 +71,45 @@ class SignalGuard:
             if self._on_request is not None:
                 self._on_request(signum)
             return
+        if self._repeats:
+            return
         for other in self._previous:
             signal.signal(other, signal.SIG_DFL)
         raise StopNow(signum)
 
+    def _unraisable(self, lost: sys.UnraisableHookArgs) -> None:
+        """Send the signal again if Python dropped `StopNow`, as in finalisers and in callbacks of gc and weakref."""
+        if not isinstance(lost.exc_value, StopNow):
+            self._previous_hook(lost)
+            return
+        self._repeats = True
+        for signum in self._previous:
+            signal.signal(signum, self._handle)
+        threading.Timer(_REPEAT, self._repeat, (lost.exc_value.signum,)).start()
 
-_watched: list[Callable[[], None]] = []
+    def _repeat(self, signum: int) -> None:
+        self._repeats = False
+        os.kill(os.getpid(), signum)
+
+
+_checks: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
 def watching(check: Callable[[], None]) -> Iterator[None]:
-    """Within the block, whoever waits in the main thread calls `check` now and then; what it raises ends the wait."""
-    _watched.append(check)
+    """Call `check` regularly while the main thread waits inside the block; an exception it raises ends the wait."""
+    _checks.append(check)
     try:
         yield
     finally:
-        _watched.remove(check)
+        _checks.remove(check)
 
 
 def interruptible(work: Callable[[], T]) -> T:
-    """Runs `work` in another thread and waits for it, so that a signal is handled while it blocks.
+    """Run `work` in another thread and wait for it, so that signals are handled while it blocks.
 
-    Python runs signal handlers in the main thread between two of its own instructions: a compilation or
-    a device wait in the main thread would hold them back until it ends.
+    Python runs signal handlers in the main thread, between two Python instructions: a compilation or a device wait in
+    the main thread would delay them until it ends.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -109,15 +131,15 @@ def interruptible(work: Callable[[], T]) -> T:
 
 
 def wait_for(thread: threading.Thread, seconds: float = math.inf) -> bool:
-    """Waits for a thread to end, no longer than `seconds`, and handles signals meanwhile; False if it has not.
+    """Wait for a thread to end, at most `seconds`, and handle signals meanwhile; return whether it has ended.
 
-    It looks up now and then: of two signals that come at once, the system may give the second to another thread,
-    and that does not wake the main one. What `watching` was given is asked then, too.
+    It wakes up regularly: of two simultaneous signals, the system may deliver the second to another thread, which does
+    not wake the main one. The checks of `watching` run then, too.
     """
     end = time.monotonic() + seconds
     while thread.is_alive() and (left := end - time.monotonic()) > 0:
         thread.join(min(left, _LOOK_UP))
         if threading.current_thread() is threading.main_thread():
-            for check in _watched:
+            for check in _checks:
                 check()
     return not thread.is_alive()

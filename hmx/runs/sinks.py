@@ -1,4 +1,4 @@
-"""Where the records of a run go: a fan-out to any number of sinks, of which only the local file may stop the run."""
+"""Send the records of a run to sinks; only a failure of the local metrics file stops the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Record = Mapping[str, float | int]
 
 @dataclasses.dataclass(frozen=True)
 class RunInfo:
-    """What a sink is told about the run before the first record."""
+    """Facts about a run that a sink gets before the first record."""
 
     name: str
     path: Path
@@ -25,10 +25,12 @@ class RunInfo:
     total_updates: int
     steps_per_update: int  # environment steps per update and seed
     num_seeds: int
+    device: str = ""  # empty where nothing is computed, as in `hmx runs sync`
+    run_id: str = ""
 
     @property
     def total_steps(self) -> int:
-        """Environment steps per seed at the end of the run."""
+        """Return the environment steps per seed at the end of the run."""
         return self.total_updates * self.steps_per_update
 
 
@@ -43,63 +45,67 @@ class Sink:
     name = "sink"
 
     def start(self, info: RunInfo) -> None:
-        """The run begins or goes on."""
+        """Handle the start of a run or of its resumption."""
 
     def phase(self, name: str) -> None:
-        """The run enters a phase: compiling, training, measuring, saving or evaluating."""
+        """Handle a new phase: compiling, training, measuring, saving, evaluating or stopping."""
 
     def record(self, record: Record) -> None:
-        """One update of one seed: `update`, `env_steps`, `seed`, `wall_time` and the metrics that have data."""
+        """Take the record of one update of one seed: its counters, its times and the metrics that have data."""
 
     def flush(self) -> None:
-        """All records of a chunk have been handed over."""
+        """Handle the end of the records of a chunk."""
 
     def warn(self, message: str) -> None:
-        """Something went wrong that does not stop the run."""
+        """Show a problem that does not stop the run."""
 
     def close(self, state: str) -> None:
-        """The run ends: `finished`, `interrupted`, `failed`, or `aborted` by a second signal, when nothing may wait."""
+        """Handle the end of the run: `finished`, `interrupted`, `failed`, or `aborted` by a second signal.
+
+        After `aborted`, nothing may wait.
+        """
 
 
 class JsonlSink(Sink):
-    """The local record, one line per update and seed; each chunk is on disk before the next begins."""
+    """The local metrics file: one line per update and seed, on disk before the next chunk starts."""
 
     required = True
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._path = path
+        self._run_id = ""
         self._writer: MetricsWriter | None = None
 
     def start(self, info: RunInfo) -> None:
-        """Opens the file for appending."""
-        self._writer = MetricsWriter(self._path)
+        """Open the file for appending."""
+        self._writer, self._run_id = MetricsWriter(self._path), info.run_id
 
     def record(self, record: Record) -> None:
-        """Appends one line."""
+        """Append one line."""
         if self._writer is not None:
-            self._writer.write(record)
+            self._writer.write({"run": self._run_id, **record} if self._run_id else record)
 
     def flush(self) -> None:
-        """Brings the lines of the chunk to disk."""
+        """Flush the lines of the chunk to disk."""
         if self._writer is not None:
             self._writer.flush()
 
     def close(self, state: str) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
 
 class SinkError(HmxError):
-    """The local record of the run cannot be written."""
+    """The local metrics file cannot be written."""
 
 
-class Fanout:
-    """Hands everything to every sink and keeps what went wrong.
+class SinkGroup:
+    """Pass phases, records and warnings to several sinks.
 
-    A failing optional sink is closed, dropped and named in `warnings`; a failing required one raises `SinkError`.
+    An optional sink that fails is dropped and named in `warnings`; a required one that fails raises `SinkError`.
     """
 
     def __init__(self, sinks: Iterable[Sink]) -> None:
@@ -109,7 +115,7 @@ class Fanout:
         self._waiting: list[str] = []
 
     def has(self, kind: type[Sink]) -> bool:
-        """Whether a sink of that kind is still taking records."""
+        """Return whether a sink of that kind still takes records."""
         return any(isinstance(sink, kind) for sink in self.sinks)
 
     def start(self, info: RunInfo) -> None:
@@ -120,35 +126,35 @@ class Fanout:
         """See `Sink.phase`."""
         self._each(lambda sink: sink.phase(name))
 
-    def interject(self, phase: str) -> None:
-        """`phase` for a signal handler, which may come while a sink is in the middle of something: then it waits."""
+    def phase_from_signal(self, phase: str) -> None:
+        """Announce a phase from a signal handler; it is delayed while a sink is being called."""
         if self._busy:
             self._waiting.append(phase)
         else:
             self.phase(phase)
 
     def records(self, records: Iterable[Record]) -> None:
-        """Hands over the records of one chunk, then flushes."""
+        """Pass on the records of one chunk, then flush."""
         records = list(records)
 
-        def hand_over(sink: Sink) -> None:
+        def write(sink: Sink) -> None:
             for record in records:
                 sink.record(record)
             sink.flush()
 
-        self._each(hand_over)
+        self._each(write)
 
     def warn(self, message: str) -> None:
-        """Keeps a warning for the result and shows it to every sink; a repeated one is kept once."""
+        """Show a warning on every sink and keep it for the result; a repeated one is dropped."""
         if message in self.warnings:
             return
         self.warnings.append(message)
         self._each(lambda sink: sink.warn(message))
 
     def close(self, state: str) -> None:
-        """Closes every sink, whatever the others do; the failure of a required one is raised last."""
+        """Close every sink, even if others fail; the failure of a required one is raised last."""
         failure: SinkError | None = None
-        self._busy += 1  # nobody is left to hear of another phase
+        self._busy += 1  # phases are no longer shown
         for sink in self.sinks:
             try:
                 sink.close(state)
@@ -164,13 +170,13 @@ class Fanout:
     def _each(self, act: Callable[[Sink], None]) -> None:
         self._busy += 1
         try:
-            self._hand_round(act)
+            self._call_all(act)
         finally:
             self._busy -= 1
         while self._waiting and not self._busy:
             self.phase(self._waiting.pop(0))
 
-    def _hand_round(self, act: Callable[[Sink], None]) -> None:
+    def _call_all(self, act: Callable[[Sink], None]) -> None:
         failure: SinkError | None = None
         lost: list[str] = []
         for sink in list(self.sinks):
@@ -189,14 +195,14 @@ class Fanout:
 
 
 def _dropped(sink: Sink, error: Exception) -> str:
-    return f"{sink.name} stopped taking records and was dropped: {_one_line(error)}"
+    return f"{sink.name} failed and gets no more records: {_one_line(error)}"
 
 
 def _sink_error(sink: Sink, error: Exception) -> SinkError:
     if isinstance(error, SinkError):
         return error
-    hint = "check the free space and the permissions of the run folder, then go on with `hmx resume`"
-    return SinkError(f"{sink.name} cannot be written: {_one_line(error)}", hint, ExitCode.ARTEFACT)
+    hint = "check the free space and the permissions of the run folder, then run `hmx resume`"
+    return SinkError(f"cannot write {sink.name}: {_one_line(error)}", hint, ExitCode.ARTEFACT)
 
 
 def _one_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What `hmx grad-report` may be pointed at: a run, its folder of checkpoints, or a checkpoint by itself."""
+"""Find checkpoints by path: a run, its folder of checkpoints, or a single checkpoint."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
 from hmx.records.frozen import read_config
-from hmx.records.layout import CHECKPOINTS, CONFIG, RunPaths, find_run
+from hmx.records.layout import find_run
+from hmx.records.paths import CHECKPOINTS, CONFIG, RunPaths
 from hmx.runs import checkpoint
 from hmx.runs.restoring import restore
 from hmx.runs.session import Session
 
 
 class Source(NamedTuple):
-    """Checkpoints with their configuration; `paths` is None for checkpoints that have left their run."""
+    """Checkpoints with their configuration; `paths` is None for checkpoints outside of a run folder."""
 
     cfg: Config
     folder: Path  # of the run, or of the checkpoints
     paths: RunPaths | None
-    update: int | None  # the checkpoint that was meant by the path itself
+    update: int | None  # of the checkpoint that the path leads to
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
+        """Return the folder of checkpoints."""
         return self.folder if self.paths is None else self.paths.checkpoints
 
     def updates(self) -> list[int]:
-        """All complete checkpoints, oldest first."""
+        """Return the updates of all complete checkpoints, oldest first."""
         return [int(path.name) for path in records.complete(self.checkpoints)]
 
-    def state(self, session: Session, update: int | None) -> tuple[TrainState, int, tuple[tuple[int, str], ...]]:
-        """A state, its update, and which newer checkpoints had to be passed over and why.
+    def state(self, session: Session, update: int | None) -> tuple[TrainState, int, list[str]]:
+        """Restore a state; return it with its update and with warnings about newer checkpoints that cannot be used.
 
         Raises:
             HmxError: there is none, it is damaged, or it is of another configuration (exit code 3).
@@ -43,16 +44,16 @@ class Source(NamedTuple):
         wanted = self.update if update is None else update
         if self.paths is not None:
             restored = restore(session, self.paths, wanted)
-            return restored.state, restored.update, restored.damaged
+            return restored.state, restored.update, restored.warnings
         path = _pick(self.folder, wanted)
-        return checkpoint.restore(path, session.abstract), int(path.name), ()
+        return checkpoint.restore(path, session.abstract), int(path.name), []
 
 
 def find(path: str | Path, root: str | Path) -> Source:
-    """What a path or the name of a run leads to.
+    """Find the checkpoints at a path, or of a run given by name.
 
     Raises:
-        HmxError: it is none of the three (exit code 3), or its configuration cannot be read.
+        HmxError: there are no checkpoints (exit code 3), or its configuration cannot be read.
     """
     given = Path(path).expanduser()
     if not _is_run(given) and given.is_dir():
@@ -104,8 +105,8 @@ def _pick(folder: Path, update: int | None) -> Path:
 
 
 def _carried(folder: Path) -> Config:
-    """The configuration that a checkpoint brings with it."""
+    """Read the configuration that a checkpoint contains."""
     if not (folder / CONFIG).is_file():
-        hint = "give the folder of the run it comes from"
-        raise HmxError(f"checkpoint {folder} carries no {CONFIG}", hint, ExitCode.ARTEFACT)
+        hint = "give the folder of its run"
+        raise HmxError(f"checkpoint {folder} contains no {CONFIG}", hint, ExitCode.ARTEFACT)
     return load(file=folder / CONFIG, environ={}).config

@@ -1,4 +1,4 @@
-"""Weights & Biases as one more sink: never needed, never in the way."""
+"""Send records to Weights & Biases, as an optional sink that never stops a run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ Mode = Literal["online", "offline"]
 
 _START_SECONDS = 120.0
 _FINISH_SECONDS = 60.0
-_WAITING = 100_000  # records that may wait for wandb to take them
+_WAITING = 100_000  # maximum records in the queue
 
 
 class WandbSink(Sink):
-    """Sends every metric whose name has a `/` under that very name, at the step `env_steps`.
+    """Log every metric with a `/` in its name to wandb, at the step `env_steps`.
 
-    Several seeds become as many wandb runs in one group. A run that is resumed goes on in the same
-    wandb run. Whatever fails (no package, no login, no network, wandb's own process gone) raises here, and the
-    fan-out goes on without.
+    Each seed is a wandb run of its own, in one group. A resumed run continues the same wandb run. Any failure (no
+    package, no login, no network, wandb's own process gone) raises here, and `SinkGroup` drops this sink.
 
-    All calls to wandb are made by a thread of its own, so that one that hangs holds up nothing.
+    A separate thread makes all calls to wandb, so that a call that hangs does not block training.
 
     Args:
         mode: `online` or `offline`.
@@ -48,16 +47,16 @@ class WandbSink(Sink):
         self._thread: threading.Thread | None = None
 
     def start(self, info: RunInfo) -> None:
-        """Opens one wandb run per seed.
+        """Open one wandb run per seed.
 
         Raises:
-            HmxError: the package is missing, or nobody is logged in.
+            HmxError: the package is missing, or there is no login.
             TimeoutError: wandb does not answer.
         """
         self._thread = threading.Thread(target=self._serve, args=(info,), name="hmx-wandb", daemon=True)
         self._thread.start()
         end = time.monotonic() + _START_SECONDS
-        # Not in one wait, for the reason that `wait_for` gives.
+        # Short waits, so that signals are handled; see `wait_for`.
         while not self._ready.wait(0.2) and time.monotonic() < end:
             pass
         if not self._ready.is_set():
@@ -66,19 +65,19 @@ class WandbSink(Sink):
         self._check()
 
     def record(self, record: Record) -> None:
-        """Hands over the metrics of one update."""
+        """Queue the metrics of one update."""
         self._check()
         try:
             self._queue.put_nowait(record)
         except queue.Full:
             _let_go()
-            raise TimeoutError(f"{_WAITING:,} records are waiting to be taken") from None
+            raise TimeoutError(f"{_WAITING:,} records are waiting to be sent") from None
 
     def close(self, state: str) -> None:
-        """Ends the wandb runs; what has not been sent within a minute stays in the run folder.
+        """Finish the wandb runs; what has not been sent within a minute stays in the run folder.
 
         Raises:
-            TimeoutError: something was left unsent.
+            TimeoutError: not everything was sent.
         """
         if state == "aborted" or self._thread is None:
             return
@@ -87,7 +86,7 @@ class WandbSink(Sink):
             self._queue.put_nowait(None)
         if not wait_for(self._thread, _FINISH_SECONDS):
             _let_go()
-            raise TimeoutError("not everything was sent in time; `wandb sync` sends the rest from the run folder")
+            raise TimeoutError("not everything was sent in time; send the rest from the run folder with `wandb sync`")
         self._check()
 
     def _check(self) -> None:
@@ -109,19 +108,19 @@ class WandbSink(Sink):
 
 
 def open_runs(info: RunInfo, mode: Mode, project: str) -> dict[int, Any]:
-    """One wandb run per seed, new or taken up again.
+    """Open one wandb run per seed, new or resumed.
 
     Raises:
-        HmxError: the package is missing, or nobody is logged in (exit code 2).
+        HmxError: the package is missing, or there is no login (exit code 2).
     """
     try:
         import wandb
     except ImportError as error:
-        words = f"the package wandb cannot be imported ({error}); `pip install wandb` brings it"
-        raise HmxError(words, "pip install wandb", ExitCode.USAGE) from error
+        message = f"cannot import the package wandb ({error}); install it with `pip install wandb`"
+        raise HmxError(message, "pip install wandb", ExitCode.USAGE) from error
     if mode == "online" and not wandb.login(prompt=False):
-        words = "nobody is logged in to wandb; run `wandb login`, or train with --wandb offline"
-        raise HmxError(words, "wandb login", ExitCode.USAGE)
+        message = "not logged in to wandb; run `wandb login`, or train with --wandb offline"
+        raise HmxError(message, "wandb login", ExitCode.USAGE)
     runs = {}
     first = info.config.run.seed
     for seed in range(first, first + info.num_seeds):
@@ -135,14 +134,14 @@ def open_runs(info: RunInfo, mode: Mode, project: str) -> dict[int, Any]:
             dir=str(info.path),
             resume="allow",
             reinit="create_new",
-            # wandb would otherwise wait for minutes, print, and take over the output of the process.
+            # By default wandb waits for minutes, prints, and redirects the output of the process.
             settings=wandb.Settings(silent=True, console="off", init_timeout=30),
         )
     return runs
 
 
 def finish_runs(runs: Mapping[int, Any], exit_code: int) -> None:
-    """Ends wandb runs, each whatever becomes of the others; the first failure is raised last."""
+    """Finish all wandb runs, even if some fail; the first failure is raised last."""
     failures: list[Exception] = []
     for run in runs.values():
         try:
@@ -154,30 +153,30 @@ def finish_runs(runs: Mapping[int, Any], exit_code: int) -> None:
 
 
 def tear_down() -> None:
-    """Ends wandb's own process, which writes its files to the end first.
+    """Stop wandb's own process after it has written its files.
 
-    Left to itself wandb would do so when the interpreter exits: a lost network would then hold up the exit, and a
-    process that is gone would end it in a traceback.
+    Otherwise wandb does so when the interpreter exits: a lost network then blocks the exit, and a wandb process that is
+    gone causes a traceback.
     """
     with contextlib.suppress(Exception):
         import wandb
 
-        if wandb.run is None:  # else the program that called us uses wandb itself
+        if wandb.run is None:  # else the calling program uses wandb itself
             wandb.teardown()
 
 
 def sendable(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of a record that have a number."""
+    """Return the metrics of a record that have a value."""
     return {name: value for name, value in record.items() if "/" in name and value is not None}
 
 
 def identity(info: RunInfo, seed: int) -> str:
-    """The id of the wandb run: the same for a run and its resumptions, another for a new run in the same folder."""
+    """Return the id of the wandb run: the same after a resume, another for a new run in the same folder."""
     return hashlib.sha256(f"{info.name}|{info.created}|{seed}".encode()).hexdigest()[:16]
 
 
 def _let_go() -> None:
-    """`tear_down` without waiting for it, for when wandb does not answer."""
+    """Call `tear_down` without waiting for it, for when wandb does not answer."""
     thread = threading.Thread(target=tear_down, name="hmx-wandb", daemon=True)
     thread.start()
-    thread.join(0.5)  # enough to take back what it registered for the exit
+    thread.join(0.5)  # enough to remove its exit handlers

@@ -1,4 +1,4 @@
-"""Which actions are compared: the one taken, and its alternatives."""
+"""The actions to compare: the one taken, and its alternatives."""
 
 from __future__ import annotations
 
@@ -6,34 +6,39 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from hmx.env.protocol import EnvSpec
-from hmx.scoring.options import Options, num_candidates
-from hmx.types import Array, Key
+from hmx.scoring.options import ScoreOptions, num_candidates
 
 
 class Candidates(NamedTuple):
-    """Joint actions to be tried in each position; the first is the one taken.
+    """Joint actions to try in each position; the first is the one taken.
 
-    An entry that is not `valid` is illegal or there already, and repeats the action taken.
+    An entry that is not `valid` is illegal or a duplicate, and repeats the action taken.
     """
 
-    action: Array  # int32 [S, K, A]
-    valid: Array  # bool [S, K]
+    action: Int[Array, "S K A"]
+    valid: Bool[Array, "S K"]
 
 
 def candidates(
-    options: Options, spec: EnvSpec, taken: Array, legal: Array, keys: Key, probs: Array | None
+    options: ScoreOptions,
+    spec: EnvSpec,
+    taken: Int[Array, "S A"],
+    legal: Bool[Array, "S A num_actions"],
+    keys: Key[Array, " S"],
+    probs: Float[Array, "S A num_actions"] | None,
 ) -> Candidates:
-    """The actions to try.
+    """Choose the actions to try.
 
     Args:
-        options: which.
+        options: which alternatives.
         spec: of the environment.
-        taken: int32 `[S, A]`, legal.
-        legal: bool `[S, A, num_actions]`.
-        keys: one per position, spent here.
-        probs: `[S, A, num_actions]`, where the options need them.
+        taken: actions taken, which are legal.
+        legal: legal actions.
+        keys: one per position.
+        probs: probabilities of the policy, if the options need them.
     """
     number = num_candidates(options, spec) - 1
     if options.actions == "all":
@@ -48,30 +53,25 @@ def candidates(
     allowed = jnp.take_along_axis(legal, alternatives.transpose(0, 2, 1), axis=2).all(1)
     actions = jnp.concatenate([taken[:, None], alternatives], 1)
     same = (actions[:, :, None] == actions[:, None]).all(-1)
-    # the first entry that is the same comes before; a mask of pairs in its place is miscompiled by XLA 0.10.2 for CPUs
-    # where there are two actions
+    # The first equal entry comes earlier. A mask of pairs instead is miscompiled by XLA 0.10.2 for CPUs if there are
+    # two actions.
     again = same.argmax(-1) < jnp.arange(actions.shape[1])[None]
     valid = jnp.concatenate([jnp.ones_like(allowed[:, :1]), allowed], 1) & ~again
     if options.actions == "topk":
-        # one more was looked for than is needed, in case the action taken is among them; the last valid one goes
+        # One more than needed was chosen, in case the action taken is among them; the last valid one is dropped.
         order = jnp.argsort(~valid, axis=1, stable=True)[:, : number + 1]
         actions = jnp.take_along_axis(actions, order[..., None], 1)
         valid = jnp.take_along_axis(valid, order, 1)
     return Candidates(jnp.where(valid[..., None], actions, taken[:, None]), valid)
 
 
-def joint_probs(probs: Array, actions: Array) -> Array:
-    """How likely a policy of independent agents is to choose joint actions, `[S, K]`.
-
-    Args:
-        probs: `[S, A, num_actions]`.
-        actions: int32 `[S, K, A]`.
-    """
+def joint_probs(probs: Float[Array, "S A num_actions"], actions: Int[Array, "S K A"]) -> Float[Array, "S K"]:
+    """Compute the probabilities of joint actions under a policy of independent agents."""
     return jnp.take_along_axis(probs, actions.transpose(0, 2, 1), axis=2).prod(1)
 
 
 def _all(taken: Array, num_actions: int, number: int) -> Array:
-    """Every joint action but the one taken, as numbers of one digit per agent."""
+    """Enumerate all joint actions except the one taken, as numbers with one digit per agent."""
     place = num_actions ** jnp.arange(taken.shape[1] - 1, -1, -1, dtype=jnp.int32)
     skipped = (taken * place[None]).sum(-1)[:, None]
     other = jnp.arange(number, dtype=jnp.int32)[None]
@@ -80,7 +80,7 @@ def _all(taken: Array, num_actions: int, number: int) -> Array:
 
 
 def _single(taken: Array, num_actions: int) -> Array:
-    """Every joint action in which one agent does something else."""
+    """Enumerate the joint actions in which exactly one agent acts differently."""
     agents = taken.shape[1]
     agent = jnp.repeat(jnp.arange(agents), num_actions - 1)
     other = jnp.tile(jnp.arange(num_actions - 1, dtype=jnp.int32), agents)[None]
@@ -89,8 +89,8 @@ def _single(taken: Array, num_actions: int) -> Array:
     return jnp.where(is_agent, replaced[..., None], taken[:, None])
 
 
-def _sampled(taken: Array, legal: Array, keys: Key, number: int) -> Array:
-    """Random legal actions: of one agent, different ones; of several, each agent's by itself."""
+def _sampled(taken: Array, legal: Array, keys: Array, number: int) -> Array:
+    """Sample legal actions: without replacement for one agent, independently per agent for several."""
     shape = legal.shape[1:]
     if taken.shape[1] == 1:
         noise = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
@@ -101,7 +101,7 @@ def _sampled(taken: Array, legal: Array, keys: Key, number: int) -> Array:
 
 
 def _likeliest(probs: Array, number: int) -> Array:
-    """The most probable joint actions, agent by agent: what is not among the best so far never leads to the best."""
+    """Find the most probable joint actions, agent by agent: extensions of the best prefixes contain the best."""
     best, chosen = jnp.ones((probs.shape[0], 1)), jnp.zeros((probs.shape[0], 1, 0), jnp.int32)
     for agent in range(probs.shape[1]):
         product = (best[..., None] * probs[:, None, agent]).reshape(probs.shape[0], -1)

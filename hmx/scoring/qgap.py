@@ -1,39 +1,45 @@
-"""A score from action values alone: what rollouts have to beat to be worth their cost."""
+"""A score from action values alone: the baseline that rollouts must beat."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 from hmx.env.protocol import EnvSpec
 from hmx.scoring.candidates import candidates, joint_probs
-from hmx.scoring.options import Options, check
+from hmx.scoring.options import ScoreOptions, check_options
 from hmx.scoring.score import aggregated, own_keys
-from hmx.types import Array, Key
 
 
 def q_gap(
-    spec: EnvSpec, values: Array, taken: Array, legal: Array, ids: Array, key: Key, options: Options,
-    probs: Array | None = None,
-) -> Array:  # fmt: skip
-    """How far the value of the action taken is from those of its alternatives, `[S]`.
+    spec: EnvSpec,
+    values: Float[Array, "S A num_actions"],
+    taken: Int[Array, "S A"],
+    legal: Bool[Array, "S A num_actions"],
+    ids: UInt[Array, " S"],
+    key: Key[Array, ""],
+    options: ScoreOptions,
+    probs: Float[Array, "S A num_actions"] | None = None,
+) -> Float[Array, " S"]:
+    """Compute how far the value of the action taken is from the values of its alternatives.
 
-    The same alternatives, for the same key, and the same aggregate as `score`; the value of a joint action is the sum
-    over agents (as in value decomposition, Sunehag et al. 2018, arXiv:1706.05296).
+    Alternatives and aggregate are those of `score` with the same key. The value of a joint action is the sum over
+    agents, as in value decomposition (Sunehag et al. 2018, arXiv:1706.05296).
 
     Args:
         spec: of the environment.
-        values: `[S, A, num_actions]` action values.
-        taken: int32 `[S, A]`.
-        legal: bool `[S, A, num_actions]`.
-        ids: uint32 `[S]`, which positions these are.
-        key: spent here; matters to `sampled` actions only.
-        options: which alternatives, and their aggregate; nothing else of them matters.
-        probs: the policy's probabilities `[S, A, num_actions]`, where the options need them.
+        values: action values.
+        taken: actions taken.
+        legal: legal actions.
+        ids: see `Positions.id`.
+        key: only used for `sampled` actions.
+        options: which alternatives, and their aggregate.
+        probs: probabilities of the policy, if the options need them.
 
     Raises:
         HmxError: the options cannot work.
     """
-    check(options, spec, probs is not None, True)
+    check_options(options, spec, probs is not None, True)
     tried = candidates(options, spec, taken, legal, own_keys(key, ids)[0], probs)
     joint = jnp.take_along_axis(values, tried.action.transpose(0, 2, 1), axis=2).sum(1)
     gaps = jnp.where(tried.valid, jnp.abs(joint - joint[:, :1]), 0.0)

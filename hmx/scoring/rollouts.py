@@ -1,4 +1,4 @@
-"""Returns of trying actions in stored positions and playing on."""
+"""Roll out actions from stored positions."""
 
 from __future__ import annotations
 
@@ -6,56 +6,57 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from hmx.env.protocol import Env, EnvState, take
-from hmx.scoring.continuation import Policy
-from hmx.scoring.options import Options
-from hmx.types import Array, Key, Timestep
+from hmx.scoring.continuation import Continuation
+from hmx.scoring.options import ScoreOptions
+from hmx.types import Timestep
 
 
 class Returns(NamedTuple):
-    """Of every rollout, `[B]`."""
+    """Results of B rollouts."""
 
-    total: Array  # float32: discounted reward, and the value of what was cut if the options say so
-    ended: Array  # bool: the episode was over within the horizon
-    steps: Array  # int32: until it was, or the horizon
+    total: Float[Array, " B"]  # discounted rewards, plus the value of truncated rollouts if bootstrapped
+    ended: Bool[Array, " B"]  # the episode ended within the horizon
+    steps: Int[Array, " B"]  # until the end of the episode, or the horizon
 
 
 class _Play(NamedTuple):
     env_state: EnvState
-    action: Array  # [B, A]: the next one
+    action: Array  # [B, A]: the next action
     step: Array  # int32: steps played
-    steps: Array  # int32 [B]: of them, before the episode was over
+    steps: Array  # int32 [B]: steps before the episode ended
     total: Array
-    discount: Array  # what the next reward counts
+    discount: Array  # of the next reward
     ended: Array
     terminated: Array
-    last: tuple[Array, Array] | None  # the observation to bootstrap from, and what is legal there
+    last: tuple[Array, Array] | None  # the observation to bootstrap from, and its legal actions
 
 
 def rollouts(
     env: Env,
-    policy: Policy,
+    policy: Continuation,
     params: Any,
     env_state: EnvState,
-    action: Array,
-    keys: Key,
-    options: Options,
-    horizon: int | Array,
+    action: Int[Array, "B A"],
+    keys: Key[Array, " B"],
+    options: ScoreOptions,
+    horizon: int | Int[Array, ""],
 ) -> Returns:
-    """Play one action and then the policy, until every episode is over or the horizon is reached.
+    """Play one action and then the policy, until every episode has ended or the horizon is reached.
 
-    Environments reset themselves; what the next episode brings does not count.
+    Environments reset themselves; rewards of the next episode do not count.
 
     Args:
         env: the environment.
-        policy: how play goes on.
+        policy: plays on after the first action.
         params: of the policy.
         env_state: states of B environments.
-        action: int32 `[B, A]`, the first action.
-        keys: one per rollout `[B]`; whatever is random in it follows from that.
+        action: the first actions.
+        keys: one per rollout, which determines all its randomness.
         options: discount, team reward and bootstrap.
-        horizon: steps, the first included.
+        horizon: steps, including the first.
     """
 
     def play(now: _Play) -> _Play:
@@ -73,7 +74,7 @@ def rollouts(
     return Returns(total, end.ended, end.steps)
 
 
-def _start(env: Env, env_state: EnvState, action: Array, keys: Key, options: Options) -> _Play:
+def _start(env: Env, env_state: EnvState, action: Array, keys: Array, options: ScoreOptions) -> _Play:
     zero, no = jnp.zeros(keys.shape, jnp.float32), jnp.zeros(keys.shape, bool)
     last = None
     if options.bootstrap:
@@ -84,7 +85,7 @@ def _start(env: Env, env_state: EnvState, action: Array, keys: Key, options: Opt
     )
 
 
-def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array, options: Options) -> _Play:
+def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array, options: ScoreOptions) -> _Play:
     reward = timestep.reward.mean(-1) if options.team_reward == "mean" else timestep.reward.sum(-1)
     going = ~now.ended
     last = None
@@ -104,12 +105,12 @@ def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array
 
 
 def repeated(env: Env, env_state: EnvState, times: int) -> EnvState:
-    """Each state that many times in a row."""
+    """Repeat each state so many times in a row."""
     leaf = jax.tree.leaves(env_state)[0]
     return take(env.spec, env_state, jnp.repeat(jnp.arange(leaf.shape[env.spec.state_axis]), times))
 
 
-def _stream(keys: Key, number: Array) -> Key:
+def _stream(keys: Array, number: Array) -> Array:
     return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, number)
 
 

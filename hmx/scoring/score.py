@@ -1,4 +1,4 @@
-"""The scorer: how much it matters what is done in a position."""
+"""The scorer: how much the choice of an action matters in a position."""
 
 from __future__ import annotations
 
@@ -7,74 +7,76 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
+from hmx.config.schema import Aggregate
 from hmx.env.protocol import Env, EnvState
 from hmx.scoring.candidates import Candidates, candidates, joint_probs
-from hmx.scoring.continuation import Policy
-from hmx.scoring.divergences import divergence
-from hmx.scoring.options import Options, check
+from hmx.scoring.continuation import Continuation
+from hmx.scoring.divergences import divergence, noise_floor
+from hmx.scoring.options import ScoreOptions, check_options
 from hmx.scoring.rollouts import repeated, rollouts
-from hmx.types import Array, Key
 
 
 class Positions(NamedTuple):
-    """Where something was done: environment states with what their agents saw, and the action taken."""
+    """Environment states with the observations of their agents and the actions taken."""
 
     env_state: EnvState  # of S environments
     obs: Array  # [S, A, *obs_shape]
-    legal: Array  # [S, A, num_actions]
-    taken: Array  # int32 [S, A], legal
-    id: Array  # uint32 [S]: which position this is, whatever the order; all randomness follows from it
+    legal: Bool[Array, "S A num_actions"]
+    taken: Int[Array, "S A"]  # legal
+    id: UInt[Array, " S"]  # names the position; determines all randomness, whatever the order of the positions
 
 
 class Outcomes(NamedTuple):
-    """What followed K actions in S positions, each tried N times; see `Scores` for `tried`."""
+    """Results of trying K actions in S positions, N times each; see `Scores` for `tried`."""
 
     tried: Candidates
-    returns: Array  # [S, K, N]
-    null: Array | None  # [S, N]: of the action taken under other random numbers, if the options ask for it
-    probs: Array | None  # [S, K]: how likely the policy was to choose the actions, if the options need it
-    ended: Array  # [S]: share of rollouts whose episode was over within the horizon
-    steps: Array  # int32 [S, K', N]: until the episode was over, or the horizon; K' includes the null
+    returns: Float[Array, "S K N"]
+    null: Float[Array, "S N"] | None  # of the action taken with other random numbers, if the options ask for it
+    probs: Float[Array, "S K"] | None  # of the policy for these actions, if the options need them
+    ended: Float[Array, " S"]  # share of rollouts whose episode ended within the horizon
+    steps: Int[Array, "S _ N"]  # until the end of the episode, or the horizon; includes the null
 
 
 class Scores(NamedTuple):
-    """Of S positions with K actions each, the first of them the one taken."""
+    """Scores of S positions with K actions each, the first of them the one taken."""
 
-    score: Array  # [S]: distance of the action taken from its alternatives; 0 where it has none
-    halves: Array  # [2, S]: the same from the first and from the second half of the rollouts
-    spread: Array  # [S]: between the highest and the lowest mean return of all actions, the one taken included
-    null: Array | None  # [S]: distance of the action taken from itself, if the options ask for it
-    action: Array  # int32 [S, K, A]
-    valid: Array  # bool [S, K]: what is not is to be ignored
-    divergence: Array  # [S, K]: from the action taken
-    mean: Array  # [S, K]: mean return
-    sd: Array  # [S, K]: standard deviation of the returns
-    ended: Array  # [S]: share of rollouts whose episode was over within the horizon
+    score: Float[Array, " S"]  # distance of the action taken from its alternatives; 0 without alternatives
+    halves: Float[Array, "2 S"]  # the same from the first and from the second half of the rollouts
+    bias: Float[Array, " S"]  # what an uncorrected score contains of the noise of the rollouts (estimate)
+    spread: Float[Array, " S"]  # highest minus lowest mean return of all actions, including the one taken
+    null: Float[Array, " S"] | None  # distance of the action taken from itself, if the options ask for it
+    action: Int[Array, "S K A"]
+    valid: Bool[Array, "S K"]  # other entries are to be ignored
+    divergence: Float[Array, "S K"]  # from the action taken
+    mean: Float[Array, "S K"]  # mean return
+    sd: Float[Array, "S K"]  # standard deviation of the returns
+    ended: Float[Array, " S"]  # share of rollouts whose episode ended within the horizon
 
 
 def score(
     env: Env,
-    policy: Policy,
+    policy: Continuation,
     params: Any,
     positions: Positions,
-    key: Key,
-    options: Options,
-    horizon: int | Array | None = None,
+    key: Key[Array, ""],
+    options: ScoreOptions,
+    horizon: int | Int[Array, ""] | None = None,
 ) -> Scores:
     """Compare the action taken with its alternatives by the returns that follow them: `play`, then `compare`.
 
-    A position's scores depend on the key and its `id`, not on which others are scored with it (as far as the policy's
-    arithmetic does not depend on the size of its batch).
+    The scores of a position depend on the key and its `id`, not on the other positions (as far as the policy's
+    arithmetic does not depend on its batch size).
 
     Args:
         env: the environment, which resets itself.
-        policy: how play goes on.
+        policy: plays on after the compared action.
         params: of the policy.
         positions: what to score.
-        key: spent here.
+        key: random key.
         options: what is compared, and how.
-        horizon: steps of each rollout, if not those of the options; may be traced.
+        horizon: steps of each rollout if not those of the options; may be traced.
 
     Raises:
         HmxError: the options cannot work with this environment or policy.
@@ -82,31 +84,29 @@ def score(
     return compare(play(env, policy, params, positions, key, options, horizon), options)
 
 
-def make_scorer(env: Env, policy: Policy, options: Options) -> Callable[[Any, Positions, Key], Scores]:
-    """`score` compiled, for `(params, positions, key)`; compiled anew for another number of positions.
+def make_scorer(
+    env: Env, policy: Continuation, options: ScoreOptions
+) -> Callable[[Any, Positions, Key[Array, ""]], Scores]:
+    """Compile `score` for `(params, positions, key)`.
 
     Raises:
         HmxError: the options cannot work with this environment or policy.
     """
-    check(options, env.spec, policy.probs is not None, policy.value is not None)
+    check_options(options, env.spec, policy.probs is not None, policy.value is not None)
     return jax.jit(lambda params, positions, key: score(env, policy, params, positions, key, options))
 
 
 def play(
     env: Env,
-    policy: Policy,
+    policy: Continuation,
     params: Any,
     positions: Positions,
-    key: Key,
-    options: Options,
-    horizon: int | Array | None = None,
+    key: Key[Array, ""],
+    options: ScoreOptions,
+    horizon: int | Int[Array, ""] | None = None,
 ) -> Outcomes:
-    """Try the action taken and its alternatives; arguments as of `score`.
-
-    Raises:
-        HmxError: the options cannot work with this environment or policy.
-    """
-    check(options, env.spec, policy.probs is not None, policy.value is not None)
+    """Try the action taken and its alternatives; see `score` for the arguments and errors."""
+    check_options(options, env.spec, policy.probs is not None, policy.value is not None)
     k_actions, k_rollouts = own_keys(key, positions.id)
     probs = policy.probs(params, positions.obs, positions.legal) if policy.probs and options.needs_probs else None
     tried = candidates(options, env.spec, positions.taken, positions.legal, k_actions, probs)
@@ -140,13 +140,13 @@ def play(
     )
 
 
-def compare(outcomes: Outcomes, options: Options) -> Scores:
-    """Scores from what was played: of the options, metric, aggregate and bins matter.
+def compare(outcomes: Outcomes, options: ScoreOptions) -> Scores:
+    """Compute scores from rollouts; of the options, metric, aggregate and correction matter.
 
-    So the same rollouts can be compared in several ways.
+    The same rollouts can be compared in several ways.
     """
     tried, returns = outcomes.tried, outcomes.returns
-    # what is not valid repeats the action taken, perhaps under other random numbers: it must not set the bins
+    # Entries that are not valid repeat the action taken, perhaps with other random numbers: they must not set the bins.
     returns = jnp.where(tried.valid[..., None], returns, returns[:, :1])
     weights = tried.valid.at[:, 0].set(False).astype(jnp.float32)
     if options.aggregate == "policy":
@@ -158,37 +158,40 @@ def compare(outcomes: Outcomes, options: Options) -> Scores:
         return jnp.concatenate([x[..., :half], x[..., -half:]])
 
     half_null = None if outcomes.null is None else halves(outcomes.null)
-    by_half = _distances(halves(returns), half_null, options)[0]
-    distances, null = _distances(returns, outcomes.null, options)
+    by_half = _compare(halves(returns), half_null, jnp.tile(weights, (2, 1)), options)
+    found = _compare(returns, outcomes.null, weights, options)
     mean = returns.mean(-1)
     highest = jnp.where(tried.valid, mean, -jnp.inf).max(1)
     return Scores(
-        score=aggregated(distances, weights, options.aggregate),
-        halves=aggregated(by_half, jnp.tile(weights, (2, 1)), options.aggregate).reshape(2, -1),
+        score=found.score,
+        halves=by_half.score.reshape(2, -1),
+        bias=found.bias,
         spread=highest - jnp.where(tried.valid, mean, jnp.inf).min(1),
-        null=null,
+        null=found.null,
         action=tried.action,
         valid=tried.valid,
-        divergence=jnp.where(tried.valid, distances, 0.0),
+        divergence=jnp.where(tried.valid, found.divergence, 0.0),
         mean=mean,
         sd=returns.std(-1),
         ended=outcomes.ended,
     )
 
 
-def own_keys(key: Key, ids: Array) -> tuple[Key, Key]:
-    """The keys of each position, `[S]`: for the choice of actions, and for the rollouts."""
+def own_keys(key: Key[Array, ""], ids: UInt[Array, " S"]) -> tuple[Key[Array, " S"], Key[Array, " S"]]:
+    """Derive the keys of each position: for the choice of actions, and for the rollouts."""
     own = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, ids)
     stream = jax.vmap(jax.random.fold_in, in_axes=(0, None))
     return stream(own, 0), stream(own, 1)
 
 
-def aggregated(divergences: Array, weights: Array, aggregate: str) -> Array:
-    """One number per position, `[S]`, from `[S, K]` distances; 0 where no weight is above 0.
+def aggregated(
+    divergences: Float[Array, "S K"], weights: Float[Array, "S K"], aggregate: Aggregate
+) -> Float[Array, " S"]:
+    """Aggregate distances over the alternatives; 0 where no weight is above 0.
 
     Args:
         divergences: of each action from the one taken.
-        weights: `[S, K]`, 0 for what does not count, the action taken included.
+        weights: 0 for entries that do not count, including the action taken.
         aggregate: `max`, or else the mean with these weights.
     """
     if aggregate == "max":
@@ -197,14 +200,33 @@ def aggregated(divergences: Array, weights: Array, aggregate: str) -> Array:
     return jnp.where(weights > 0.0, weights * divergences, 0.0).sum(1) / jnp.where(total > 0.0, total, 1.0)
 
 
-def _distances(returns: Array, null: Array | None, options: Options) -> tuple[Array, Array | None]:
-    """Distances `[S, K]` from the action taken, corrected if the metric says so; and that of the null `[S]`."""
+class _Compared(NamedTuple):
+    score: Array  # [S]
+    bias: Array  # [S]
+    divergence: Array  # [S, K]
+    null: Array | None  # [S]
+
+
+def _compare(returns: Array, null: Array | None, weights: Array, options: ScoreOptions) -> _Compared:
+    """Measure the distances of `[S, K, N]` returns from those of the action taken, with and without correction.
+
+    The noise of samples adds to their distance about as independent errors add: in squares. The Jensen-Shannon
+    divergence is itself a square of a distance (Endres and Schindelin 2003).
+    """
     actions = returns.shape[1]
     others = returns if null is None else jnp.concatenate([returns, null[:, None]], 1)
-    distances = jax.vmap(lambda x: divergence(options.metric, x[0], x, options.num_bins))(others)
-    if null is None:
-        return distances, None
-    itself = distances[:, actions]
-    if options.is_corrected:
-        distances = jnp.maximum(distances - itself[:, None], 0.0)
-    return distances[:, :actions], itself
+    distances = jax.vmap(lambda x: divergence(options.metric, x[0], x))(others)
+    itself = None if null is None else distances[:, actions]
+    distances = distances[:, :actions]
+    if options.is_binned:
+        assert itself is not None
+        distances = corrected = jnp.maximum(distances - itself[:, None], 0.0)
+    else:
+        noise = jax.vmap(lambda x: noise_floor(options.metric, x[0], x))(returns)
+        power = 1.0 if options.metric == "js" else 2.0
+        rest = jnp.maximum(distances**power - noise**power, 0.0) ** (1.0 / power)
+        corrected = jnp.where(noise > 0.0, jnp.minimum(rest, distances), distances)
+    plain, lower = (aggregated(x, weights, options.aggregate) for x in (distances, corrected))
+    if options.corrected:
+        return _Compared(lower, plain - lower, corrected, itself)
+    return _Compared(plain, plain - lower, distances, itself)

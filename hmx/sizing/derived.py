@@ -1,178 +1,223 @@
-"""Everything that follows from the inputs of the batch equations, in whole numbers of any size.
+"""The equations from the inputs to every other size: one table of formulas, which is what computes the values.
 
 Names that end in `_seed` count as the Metta training equations do, which take a batch for environment steps; the buffer
-of the same equations holds agent steps, and the other names count those. Training uses the agent steps.
+of the same equations holds agent steps, and the other names count those. Training uses the agent steps. Whole numbers
+are computed as such, of any size.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 from hmx.sizing.inputs import BatchInputs
 
-_COUNTED_UP_TO = 2**20
-"""Stored agent steps up to which `rollout_mixed_rows` is reported; the published figures end there too."""
+SizeValue = int | float | bool | None
+"""A value of the table; None for a value that is not defined or not counted."""
+
+Group = Literal["environments", "buffer", "updates", "agent steps", "rollout", "memory"]
+
+_SEQUENCES = "segments > 0"
+_MINIBATCHES = f"{_SEQUENCES} and minibatch_segments > 0 and minibatch_size <= batch_size"
+_ROLLOUT = f"{_MINIBATCHES} and total_agents <= segments and num_workers % async_factor == 0"
+_SPLIT = (
+    f"{_ROLLOUT} and bptt_horizon > 1 and minibatch_size % bptt_horizon == 0 and segments % minibatch_segments == 0"
+)
 
 
-def derive_batch(inputs: BatchInputs) -> dict[str, Any]:
-    """Every derived value that the inputs allow, in the order of a report.
+class Formula(NamedTuple):
+    """A value of the table and how it is computed.
 
-    Configurations with problems have fewer: without rows there are no minibatches, without room for all agents no
-    rollout. `workers_per_batch` is None where the workers do not split into groups, `rollout_mixed_rows` where the
-    buffer holds more than 2^20 agent steps (`mixed_rows` counts them all the same).
+    `text` is an expression in the names of inputs and of values of earlier rows; it is parsed and evaluated. The value
+    exists only if `condition` holds, an expression too; empty always holds.
     """
-    rows, minibatch_rows = _rows(inputs)
-    values = {**_environments(inputs), **_seed_counts(inputs)}
-    if rows < 1:
-        return values
-    values |= {"free_idx_seed": inputs.num_agents % rows, "free_idx": values["total_agents"] % rows}
-    if minibatch_rows < 1 or inputs.minibatch_size > inputs.batch_size:
-        return values
-    values |= _agent_steps(inputs, values["total_agents"], values["total_epochs"])
-    fits = values["total_agents"] <= rows and inputs.num_workers % inputs.async_factor == 0
-    if fits:
-        values |= _rollout(inputs, values["agents_per_forward"])
-    values |= _memory(inputs)
-    if fits and inputs.bptt_horizon > 1 and inputs.minibatch_size % inputs.bptt_horizon == 0 == rows % minibatch_rows:
-        small = rows * inputs.bptt_horizon <= _COUNTED_UP_TO
-        values["rollout_mixed_rows"] = mixed_rows(inputs) if small else None
-    return values
+
+    name: str
+    group: Group
+    unit: str
+    label: str
+    text: str
+    remark: str = ""
+    condition: str = ""
 
 
-def forward_target(inputs: BatchInputs, at_least_two: bool = False) -> int:
-    """Environments wanted per forward pass: as many as the target number of agents takes, at least one per worker.
+_NOT_USED = "takes batch_size for environment steps; training does not use it"
 
-    Args:
-        inputs: any.
-        at_least_two: raise a single environment to two, as later versions of the equations do.
+_TABLE: tuple[tuple[Group, str, tuple[tuple[str, ...], ...]], ...] = (
+    ("environments", "", (
+        ("target_batch_size_raw", "envs", "target before the minimum",
+         "forward_pass_minibatch_target_size // num_agents"),
+        ("floor_applied", "", "minimum applied", "target_batch_size_raw < max(2, num_workers)"),
+        ("target_batch_size", "envs", "target per forward pass",
+         "num_workers if floor_applied else target_batch_size_raw"),
+        ("batch_size_envs", "envs", "per forward pass", "target_batch_size // num_workers * num_workers"),
+        ("num_envs", "envs", "environments", "batch_size_envs * async_factor"),
+        ("envs_per_worker", "envs", "per worker", "num_envs // num_workers"),
+        ("agents_per_forward", "agents", "agents per forward pass", "batch_size_envs * num_agents"),
+        ("total_agents", "agents", "agents in all environments", "num_envs * num_agents"),
+        ("agents_per_worker", "agents", "agents per worker", "envs_per_worker * num_agents"),
+        ("workers_per_batch", "workers", "workers per forward pass",
+         "num_workers // async_factor if num_workers % async_factor == 0 else None"),
+        ("target_batch_size_fixed", "envs", "target per forward pass, at least 2",
+         "max(target_batch_size_raw, 2, num_workers)", "the minimum of later versions"),
+        ("batch_size_envs_fixed", "envs", "per forward pass, at least 2",
+         "target_batch_size_fixed // num_workers * num_workers"),
+        ("num_envs_fixed", "envs", "environments, at least 2", "batch_size_envs_fixed * async_factor"),
+        ("envs_per_worker_fixed", "envs", "per worker, at least 2", "num_envs_fixed // num_workers"),
+        ("agents_per_forward_fixed", "agents", "agents per forward pass, at least 2",
+         "batch_size_envs_fixed * num_agents"),
+        ("total_agents_fixed", "agents", "agents in all, at least 2", "num_envs_fixed * num_agents"),
+    )),
+    ("buffer", "", (
+        ("segments", "sequences", "sequences in the buffer", "batch_size // bptt_horizon"),
+        ("minibatch_segments", "sequences", "sequences per minibatch", "minibatch_size // bptt_horizon"),
+    )),
+    ("buffer", _SEQUENCES, (
+        ("free_idx_seed", "index", "first free sequence, for one environment", "num_agents % segments",
+         "counts one environment; the buffer starts at free_idx"),
+        ("free_idx", "index", "first free sequence", "total_agents % segments"),
+    )),
+    ("buffer", _MINIBATCHES, (
+        ("num_minibatches", "minibatches", "minibatches", "segments // minibatch_segments"),
+    )),
+    ("updates", "", (
+        ("steps_per_env_seed", "env steps", "steps per environment", "batch_size // num_envs", _NOT_USED),
+        ("agent_steps_per_batch_seed", "agent steps", "agent steps per batch", "batch_size * num_agents", _NOT_USED),
+        ("total_epochs", "batches", "whole batches in the run", "total_timesteps // batch_size"),
+        ("total_epochs_ceil", "batches", "batches that reach total_timesteps",
+         "ceil_div(total_timesteps, batch_size)"),
+    )),
+    ("updates", _MINIBATCHES, (
+        ("gradient_updates_per_batch", "gradient steps", "gradient steps per batch",
+         "num_minibatches * update_epochs"),
+        ("experiences_per_gradient_seed", "agent steps", "agent steps per gradient step",
+         "agent_steps_per_batch_seed // gradient_updates_per_batch", _NOT_USED),
+        ("gradient_updates_total", "gradient steps", "gradient steps in the run",
+         "total_epochs * gradient_updates_per_batch"),
+        ("total_epochs_world", "batches", "whole batches of all processes",
+         "total_timesteps // (batch_size * world_size)"),
+    )),
+    ("agent steps", _MINIBATCHES, (
+        ("stored_agent_steps", "agent steps", "agent steps stored per batch", "segments * bptt_horizon"),
+        ("usable_transitions", "agent steps", "agent steps with a next step in the sequence",
+         "segments * (bptt_horizon - 1)", "hmx train uses all, since it evaluates the state after each sequence"),
+        ("samples_per_update", "agent steps", "agent steps per gradient step", "minibatch_segments * bptt_horizon"),
+        ("env_steps_per_batch_floor", "env steps", "environment steps per batch", "stored_agent_steps // num_agents"),
+        ("agent_steps_per_agent", "steps", "steps per agent", "stored_agent_steps / total_agents"),
+        ("segments_per_agent", "sequences", "sequences per agent", "segments / total_agents"),
+        ("exact_fit", "", "exact fit", "segments % total_agents == 0"),
+        ("mean_reuse", "times", "uses of each step", "gradient_updates_per_batch * minibatch_segments / segments"),
+        ("expected_coverage_independent_minibatches", "share", "sequences seen, if minibatches are drawn independently",
+         "1 - (1 - minibatch_segments / segments) ** gradient_updates_per_batch",
+         "1 if sequences are shuffled (prio_alpha = 0)"),
+        ("global_agent_steps_per_epoch", "agent steps", "agent steps stored by all processes",
+         "stored_agent_steps * world_size"),
+    )),
+    ("rollout", _ROLLOUT, (
+        ("rollout_recvs", "receives", "receives until every sequence is complete",
+         "((ceil_div(segments, agents_per_forward) - 1) // async_factor * bptt_horizon + bptt_horizon - 1)"
+         " * async_factor + (ceil_div(segments, agents_per_forward) - 1) % async_factor + 1",
+         "groups take turns until every sequence is complete"),
+        ("rollout_collected_agent_steps", "agent steps", "agent steps collected per batch",
+         "rollout_recvs * agents_per_forward"),
+        ("rollout_overshoot_ratio", "times", "collected / stored",
+         "rollout_collected_agent_steps / stored_agent_steps"),
+        ("epochs_if_collected", "batches", "batches that reach total_timesteps",
+         "ceil_div(total_timesteps, rollout_collected_agent_steps * world_size)"),
+    )),
+    ("rollout", _SPLIT, (
+        ("rollout_mixed_rows", "sequences", "sequences from two trajectories",
+         "-ceil_div(segments, agents_per_forward) % async_factor * agents_per_forward"
+         " if stored_agent_steps <= 2**20 else None", "not computed for more than 2^20 stored steps"),
+    )),
+    ("memory", _MINIBATCHES, (
+        ("obs_bytes_seed", "bytes", "observations, one float per cell",
+         "segments * bptt_horizon * obs_width * obs_height * 4"),
+        ("obs_mb", "MB", "the same", "obs_bytes_seed / 10**6"),
+        ("obs_mib", "MiB", "the same", "obs_bytes_seed / 2**20"),
+        ("scalar_bytes_f32_x8", "bytes", "eight floats per step", "segments * bptt_horizon * 8 * 4"),
+        ("minibatch_obs_bytes_seed", "bytes", "observations of a minibatch",
+         "minibatch_segments * bptt_horizon * obs_width * obs_height * 4"),
+    )),
+)  # fmt: skip
+
+FORMULAS: dict[str, Formula] = {
+    name: Formula(name, group, unit, label, text, "".join(remark), condition)
+    for group, condition, rows in _TABLE
+    for name, unit, label, text, *remark in rows
+}
+"""One row per value, in the order in which they are computed and reported."""
+
+
+def derive_batch(inputs: BatchInputs) -> dict[str, SizeValue]:
+    """Compute every value of the table that exists for the inputs.
+
+    Configurations with problems have fewer values: without sequences there are no minibatches, without room for all
+    agents no rollout.
     """
-    raw, floor = inputs.forward_pass_minibatch_target_size // inputs.num_agents, max(2, inputs.num_workers)
-    if raw >= floor:
-        return raw
-    return floor if at_least_two else inputs.num_workers
+    values: dict[str, SizeValue] = dict(vars(inputs))
+    for name, row in FORMULAS.items():
+        if not row.condition or _compiled(row.condition)(values):
+            values[name] = _compiled(row.text)(values)
+    return {name: values[name] for name in FORMULAS if name in values}
 
 
-def forward_envs(inputs: BatchInputs, at_least_two: bool = False) -> int:
-    """Environments per forward pass: `forward_target` in whole rounds of workers."""
-    return forward_target(inputs, at_least_two) // inputs.num_workers * inputs.num_workers
+def size(inputs: BatchInputs, name: str) -> int:
+    """Compute one whole number of the table, and only what it follows from."""
+    values: dict[str, SizeValue] = dict(vars(inputs))
+    for row in _rows_behind(name):
+        values[row.name] = _compiled(row.text)(values)
+    return int(values[name] or 0)
 
 
-def total_agents(inputs: BatchInputs) -> int:
-    """Agents in all environments together: each takes a row of the buffer at a time."""
-    return forward_envs(inputs) * inputs.async_factor * inputs.num_agents
+@cache
+def _rows_behind(name: str) -> tuple[Formula, ...]:
+    """Return the rows that a value follows from, its own last."""
+    needed = {name}
+    for row in reversed(FORMULAS.values()):
+        if row.name in needed:
+            needed |= {node.id for node in ast.walk(ast.parse(row.text)) if isinstance(node, ast.Name)}
+    return tuple(row for row in FORMULAS.values() if row.name in needed)
 
 
-def rollout_recvs(inputs: BatchInputs) -> int:
-    """Groups of steps received until every row is complete, where groups take turns and each has to fill its rows.
+_Evaluate = Callable[[Mapping[str, SizeValue]], SizeValue]
 
-    The group that completes the last row is the k-th to complete some, k = ceil(rows / agents_per_forward). It does
-    so in round p = ceil(k / async_factor), as the j-th of its round, when the groups before it have taken all T steps
-    of that round and those after it all but the last.
-    """
-    groups, horizon = inputs.async_factor, inputs.bptt_horizon
-    finished = -(-(inputs.batch_size // horizon) // (forward_envs(inputs) * inputs.num_agents))
-    before, place = divmod(finished - 1, groups)
-    return before * groups * horizon + (horizon - 1) * groups + place + 1
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow, ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv, ast.Eq: operator.eq, ast.Lt: operator.lt,
+    ast.LtE: operator.le, ast.Gt: operator.gt,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., int]] = {"max": max, "ceil_div": lambda a, b: -(-a // b)}
 
 
-def mixed_rows(inputs: BatchInputs) -> int:
-    """Rows whose last step is older than the others when the rollout stops: those of groups that lacked one step."""
-    if inputs.bptt_horizon == 1:
-        return 0
-    per_forward = forward_envs(inputs) * inputs.num_agents
-    finished = -(-(inputs.batch_size // inputs.bptt_horizon) // per_forward)
-    return -finished % inputs.async_factor * per_forward
+@cache
+def _compiled(text: str) -> _Evaluate:
+    """Return the function of the known values that an expression of the table stands for."""
+    return _function(ast.parse(text, mode="eval").body)
 
 
-def expected_coverage(rows: int, minibatch_rows: int, draws: int) -> float:
-    """The share of rows that some minibatch of a batch has, when each is drawn without regard to the others.
-
-    Args:
-        rows: of the buffer.
-        minibatch_rows: drawn at a time, without replacement.
-        draws: minibatches, over all passes.
-    """
-    return 1.0 - (1.0 - minibatch_rows / rows) ** draws
-
-
-def _rows(inputs: BatchInputs) -> tuple[int, int]:
-    return inputs.batch_size // inputs.bptt_horizon, inputs.minibatch_size // inputs.bptt_horizon
-
-
-def _environments(inputs: BatchInputs) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for suffix, at_least_two in (("", False), ("_fixed", True)):
-        envs = forward_envs(inputs, at_least_two)
-        values[f"target_batch_size{suffix}"] = forward_target(inputs, at_least_two)
-        values[f"batch_size_envs{suffix}"] = envs
-        values[f"num_envs{suffix}"] = envs * inputs.async_factor
-        values[f"envs_per_worker{suffix}"] = envs * inputs.async_factor // inputs.num_workers
-        values[f"agents_per_forward{suffix}"] = envs * inputs.num_agents
-        values[f"total_agents{suffix}"] = envs * inputs.num_agents * inputs.async_factor
-    raw = inputs.forward_pass_minibatch_target_size // inputs.num_agents
-    values["target_batch_size_raw"] = raw
-    values["floor_applied"] = raw < max(2, inputs.num_workers)
-    values["agents_per_worker"] = values["envs_per_worker"] * inputs.num_agents
-    workers, left = divmod(inputs.num_workers, inputs.async_factor)
-    values["workers_per_batch"] = None if left else workers
-    return values
-
-
-def _seed_counts(inputs: BatchInputs) -> dict[str, Any]:
-    rows, minibatch_rows = _rows(inputs)
-    return {
-        "segments": rows,
-        "minibatch_segments": minibatch_rows,
-        "steps_per_env_seed": inputs.batch_size // (forward_envs(inputs) * inputs.async_factor),
-        "agent_steps_per_batch_seed": inputs.batch_size * inputs.num_agents,
-        "total_epochs": inputs.total_timesteps // inputs.batch_size,
-        "total_epochs_ceil": -(-inputs.total_timesteps // inputs.batch_size),
-    }
-
-
-def _agent_steps(inputs: BatchInputs, agents: int, epochs: int) -> dict[str, Any]:
-    rows, minibatch_rows = _rows(inputs)
-    minibatches = rows // minibatch_rows
-    updates = minibatches * inputs.update_epochs
-    stored = rows * inputs.bptt_horizon
-    return {
-        "num_minibatches": minibatches,
-        "gradient_updates_per_batch": updates,
-        "experiences_per_gradient_seed": inputs.batch_size * inputs.num_agents // updates,
-        "stored_agent_steps": stored,
-        "usable_transitions": rows * (inputs.bptt_horizon - 1),
-        "samples_per_update": minibatch_rows * inputs.bptt_horizon,
-        "env_steps_per_batch_floor": stored // inputs.num_agents,
-        "agent_steps_per_agent": stored / agents,
-        "segments_per_agent": rows / agents,
-        "exact_fit": rows % agents == 0,
-        "gradient_updates_total": epochs * updates,
-        "mean_reuse": updates * minibatch_rows / rows,
-        "expected_coverage_independent_minibatches": expected_coverage(rows, minibatch_rows, updates),
-        "global_agent_steps_per_epoch": stored * inputs.world_size,
-        "total_epochs_world": inputs.total_timesteps // (inputs.batch_size * inputs.world_size),
-    }
-
-
-def _rollout(inputs: BatchInputs, per_forward: int) -> dict[str, Any]:
-    recvs = rollout_recvs(inputs)
-    collected = recvs * per_forward
-    return {
-        "rollout_recvs": recvs,
-        "rollout_collected_agent_steps": collected,
-        "rollout_overshoot_ratio": collected / (_rows(inputs)[0] * inputs.bptt_horizon),
-        "epochs_if_collected": -(-inputs.total_timesteps // (collected * inputs.world_size)),
-    }
-
-
-def _memory(inputs: BatchInputs) -> dict[str, Any]:
-    rows, minibatch_rows = _rows(inputs)
-    step = inputs.obs_width * inputs.obs_height * 4
-    buffer = rows * inputs.bptt_horizon * step
-    return {
-        "obs_bytes_seed": buffer,
-        "obs_mb": buffer / 10**6,
-        "obs_mib": buffer / 2**20,
-        "scalar_bytes_f32_x8": rows * inputs.bptt_horizon * 8 * 4,
-        "minibatch_obs_bytes_seed": minibatch_rows * inputs.bptt_horizon * step,
-    }
+def _function(node: ast.expr) -> _Evaluate:
+    match node:
+        case ast.Name(name):
+            return operator.itemgetter(name)
+        case ast.Constant(int() | None as constant):
+            return lambda values: constant
+        case ast.BinOp(left, operation, right) | ast.Compare(left, [operation], [right]):
+            apply, one, other = _OPERATORS[type(operation)], _function(left), _function(right)
+            return lambda values: apply(one(values), other(values))
+        case ast.UnaryOp(ast.USub(), operand):
+            subtract, positive = _OPERATORS[ast.Sub], _function(operand)
+            return lambda values: subtract(0, positive(values))
+        case ast.BoolOp(ast.And(), parts):
+            conditions = [_function(part) for part in parts]
+            return lambda values: all(condition(values) for condition in conditions)
+        case ast.IfExp(test, body, orelse):
+            if_, then, else_ = _function(test), _function(body), _function(orelse)
+            return lambda values: then(values) if if_(values) else else_(values)
+        case ast.Call(ast.Name(name), arguments):
+            called, given = _FUNCTIONS[name], [_function(argument) for argument in arguments]
+            return lambda values: called(*(argument(values) for argument in given))
+    raise TypeError(f"not part of a formula: {ast.unparse(node)}")

@@ -1,4 +1,4 @@
-"""What the batch equations start from: twelve whole numbers, read with every fault named."""
+"""The inputs of the batch equations: twelve whole numbers, read with every problem named."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import ClassVar
 
 from hmx.config.coerce import show
 from hmx.config.names import nearest
-from hmx.config.schema import opt
+from hmx.config.option import opt
+from hmx.config.problem import Problem, fix
 from hmx.config.textfile import quoted
 
 LIMIT = 2**53 - 1
 """The largest value: what JSON readers and 64-bit floats hold exactly."""
 
+Scalar = bool | int | float | str | None
+
+_PANEL = "Sizes"
 _MAX_BITS = 1024  # of a number in a report; Python itself refuses to write more than 4,300 digits
 
 
@@ -23,108 +27,108 @@ _MAX_BITS = 1024  # of a number in a report; Python itself refuses to write more
 class BatchInputs:
     """The inputs of the batch equations, under the names and with the defaults of the Metta training equations."""
 
-    num_agents: int = opt(3, "agents in each environment; the task fixes it", "agents")
-    num_workers: int = opt(16, "processes that step environments", "workers")
-    batch_size: int = opt(524_288, "agent steps per update", "agent steps")
-    minibatch_size: int = opt(16_384, "agent steps per gradient step", "agent steps")
-    bptt_horizon: int = opt(64, "steps of one agent in a row of the buffer", "steps")
-    update_epochs: int = opt(1, "passes over each batch", "epochs")
-    forward_pass_minibatch_target_size: int = opt(4096, "agents wanted in one forward pass of the policy", "agents")
-    async_factor: int = opt(2, "groups of environments that take turns", "groups")
-    total_timesteps: int = opt(10_000_000_000, "agent steps to train for", "agent steps")
-    world_size: int = opt(1, "processes that train together, each with a batch of its own", "ranks")
-    obs_width: int = opt(11, "columns of an observation", "cells")
-    obs_height: int = opt(11, "rows of an observation", "cells")
+    num_agents: int = opt(3, "agents in each environment; the task fixes it", "agents", panel=_PANEL)
+    num_workers: int = opt(16, "processes that step environments", "workers", panel=_PANEL)
+    batch_size: int = opt(524_288, "agent steps per update", "agent steps", panel=_PANEL)
+    minibatch_size: int = opt(16_384, "agent steps per gradient step", "agent steps", panel=_PANEL)
+    bptt_horizon: int = opt(64, "steps per training sequence", "steps", panel=_PANEL)
+    update_epochs: int = opt(1, "passes over each batch", "epochs", panel=_PANEL)
+    forward_pass_minibatch_target_size: int = opt(
+        4096, "target number of agents in one forward pass", "agents", flag="--forward-target", panel=_PANEL
+    )
+    async_factor: int = opt(2, "groups of environments that take turns", "groups", panel=_PANEL)
+    total_timesteps: int = opt(10_000_000_000, "agent steps to train for", "agent steps", panel=_PANEL)
+    world_size: int = opt(1, "processes that train together, each with its own batch", "processes", panel=_PANEL)
+    obs_width: int = opt(11, "columns of an observation", "cells", panel=_PANEL)
+    obs_height: int = opt(11, "rows of an observation", "cells", panel=_PANEL)
+
+    shortest_horizon: ClassVar[int] = 2
+    """Steps of the shortest sequence that can be learned from: the last step needs the value of the next one."""
 
 
-class InputField(NamedTuple):
-    """One input: its name is the key in JSON, with dashes the option."""
+@dataclass(frozen=True, kw_only=True)
+class TrainerInputs(BatchInputs):
+    """Inputs for `hmx train`, which evaluates the state after each sequence and so can learn from a single step."""
 
-    name: str
-    default: int
-    doc: str
-    unit: str
+    shortest_horizon: ClassVar[int] = 1
 
 
-INPUT_FIELDS: dict[str, InputField] = {
-    f.name: InputField(f.name, getattr(BatchInputs(), f.name), f.metadata["doc"], f.metadata["unit"])
-    for f in dataclasses.fields(BatchInputs)
-}
+INPUT_FIELDS = {f.name: f for f in dataclasses.fields(BatchInputs)}
+DEFAULTS: dict[str, int] = dict(vars(BatchInputs()))
 
 
-class BatchProblem(NamedTuple):
-    """One thing that is wrong, or worth knowing.
+def read_inputs(raw: Mapping[str, object], kind: type[BatchInputs] = BatchInputs) -> BatchInputs | list[Problem]:
+    """Check values and return them as inputs; missing ones take their defaults.
 
-    `values` are the numbers of the violated relation. `fixes` are (field, value) pairs: each, set alone, leaves a
-    configuration without any problem; the nearest such value below and the nearest above.
-    """
-
-    code: str
-    message: str
-    values: dict[str, Any]
-    fixes: tuple[tuple[str, int], ...] = ()
-
-
-def read_inputs(raw: Mapping[str, Any]) -> tuple[BatchInputs | None, list[BatchProblem]]:
-    """The inputs that `raw` gives, missing ones at their defaults.
+    Args:
+        raw: values by name.
+        kind: class of the inputs.
 
     Returns:
-        The inputs, or None where a value is no whole number from 1 to 2^53 - 1 or a key is unknown; and what is
-        wrong: unknown keys first, then each kind of bad value in the order of the fields.
+        The inputs; or, where a value is not a whole number from 1 to 2^53 - 1 or a name is unknown, all problems:
+        unknown names first, then each kind of bad value in the order of the fields.
     """
-    found = [_unknown(name) for name in raw if name not in INPUT_FIELDS]
-    values = {name: raw.get(name, field.default) for name, field in INPUT_FIELDS.items()}
-    faults = {name: fault for name, value in values.items() if (fault := _fault(name, value))}
+    problems = [_unknown(name) for name in raw if name not in INPUT_FIELDS]
+    bad = [problem for name, value in raw.items() if name in INPUT_FIELDS and (problem := _check(name, value))]
+    order = list(INPUT_FIELDS)
+    bad.sort(key=lambda problem: order.index(str(problem.values["field"])))
     for code in ("E_NOT_INT", "E_NOT_POSITIVE", "E_TOO_LARGE"):
-        found += [fault for fault in faults.values() if fault.code == code]
-    return (None, found) if found else (BatchInputs(**values), [])
+        problems += [problem for problem in bad if problem.code == code]
+    return problems or kind(**{name: value for name, value in raw.items() if isinstance(value, int)})
 
 
-def _unknown(name: Any) -> BatchProblem:
-    near = nearest(str(name), INPUT_FIELDS)
-    words = f"did you mean {near}?" if near else f"known are {', '.join(INPUT_FIELDS)}"
-    return BatchProblem("E_UNKNOWN_FIELD", f"no such input: {quoted(str(name))}; {words}", {"field": str(name)})
+def violation(
+    code: str, message: str, values: Mapping[str, object], fixes: tuple[tuple[str, object], ...] = ()
+) -> Problem:
+    """Make the problem of a violated rule, with the numbers of the relation and the values that each repair it."""
+    return Problem(code, (), message, fixes, values=values)
 
 
-def _fault(name: str, value: Any) -> BatchProblem | None:
-    default = INPUT_FIELDS[name].default
+def _unknown(name: str) -> Problem:
+    near = nearest(name, INPUT_FIELDS)
+    hint = f"did you mean {near}?" if near else f"inputs are {', '.join(INPUT_FIELDS)}"
+    return violation("E_UNKNOWN_FIELD", f"no such input: {quoted(name)}; {hint}", {"field": name})
+
+
+def _check(name: str, value: object) -> Problem | None:
+    default, values = DEFAULTS[name], {"field": name, "value": json_value(value)}
     if isinstance(value, bool) or not isinstance(value, int):
-        whole = _meant(value)
-        words = f"{name} must be a whole number, not {_quoted(value)}"
         if value is None:
-            words = f"{name} has no value, and nothing finds one out by itself: give --{name.replace('_', '-')}"
-        return BatchProblem("E_NOT_INT", words, {"field": name, "value": _plain(value)}, ((name, whole or default),))
+            words = f"{name} has no value and is not detected: give --{name.replace('_', '-')}"
+        else:
+            words = f"{name} must be a whole number, not {_quoted(value)}"
+        return violation("E_NOT_INT", words, values, fix(name, _whole_number(value) or default))
     if value < 1:
-        fixes = tuple((name, works) for works in dict.fromkeys((1, default)))
         words = f"{name} must be 1 or more, not {show(value)}"
-        return BatchProblem("E_NOT_POSITIVE", words, {"field": name, "value": _plain(value)}, fixes)
+        return violation("E_NOT_POSITIVE", words, values, fix(name, *dict.fromkeys((1, default))))
     if value > LIMIT:
         words = f"{name} must be at most {LIMIT:,} (2^53 - 1), not {show(value)}"
-        values = {"field": name, "value": show(value), "max": LIMIT}
-        return BatchProblem("E_TOO_LARGE", words, values, ((name, default),))
+        return violation("E_TOO_LARGE", words, {**values, "value": show(value), "max": LIMIT}, fix(name, default))
     return None
 
 
-def _meant(value: Any) -> int | None:
-    """The whole number that a float or a text stands for, if it is one that an input may have."""
+def _whole_number(value: object) -> int | None:
+    """Return the valid input that a float or a text stands for, if any."""
     if isinstance(value, str):
         digits = value.strip().replace(",", "").replace("_", "")
         value = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= len(str(LIMIT)) else None
-    elif isinstance(value, bool) or not (isinstance(value, float) and value.is_integer()):
-        return None
-    return int(value) if value is not None and 1 <= value <= LIMIT else None
+    elif isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 1 <= value <= LIMIT else None
 
 
-def _plain(value: Any) -> Any:
-    """The value as it was given, or in words where JSON has no such number or Python will not write it."""
+def json_value(value: object) -> Scalar:
+    """Return the value as given, or as text where JSON has no such scalar or Python will not write it."""
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if value is None or isinstance(value, (bool, str)):
         return value
+    if isinstance(value, (list, tuple)):
+        return show(value)
     return (value if value.bit_length() <= _MAX_BITS else show(value)) if isinstance(value, int) else _quoted(value)
 
 
-def _quoted(value: Any) -> str:
-    if isinstance(value, (bool, float)):
-        return f"{value}".lower() if isinstance(value, bool) else repr(value)
-    return quoted(repr(value)) if isinstance(value, str) else f"a {type(value).__name__}"
+def _quoted(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return quoted(repr(value)) if isinstance(value, (str, float)) else f"a {type(value).__name__}"

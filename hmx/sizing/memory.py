@@ -1,273 +1,275 @@
-"""What a run holds in the memory of its device, computed before anything is allocated.
+"""Memory that a run takes on its device, computed before anything is allocated.
 
-Two geometries: that of the trainer, where the network is known, and that of the Metta training equations, where only
-its number of parameters is. Parts that follow from shapes alone are exact; activations depend on what the compiler
-keeps and recomputes, and are an estimate within a factor of 2.
+There are three geometries: PPO and Q-learning of `hmx train`, where the network is known, and the Metta training
+equations, where only its number of parameters is. Parts that follow from shapes alone are exact. Activations depend on
+what the compiler keeps and recomputes, and are an estimate within a factor of 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from hmx.config.env_facts import EnvFacts, env_facts
-from hmx.config.schema import AlgoConfig, Config, NetConfig
+from hmx.config import derive
+from hmx.config.env_facts import BoardSizes, EnvFacts, env_facts
+from hmx.config.schema import Config, NetConfig, PpoConfig
+from hmx.sizing.derived import size
+from hmx.sizing.inputs import BatchInputs
+from hmx.sizing.trainer import inputs_of
 
-WORD = 4
-"""Bytes of a float32 or an int32."""
-
-PARAMETER_BYTES = 4 * WORD
-"""Of one parameter: itself, its gradient and the two moments of Adam."""
-
-UNCERTAINTY = 2
-"""Factor either way within which an estimated part lies."""
-
-TOKEN_BYTES = 200 * 3
-"""One observation of the Metta environments: 200 tokens of 3 bytes."""
-
-METTA_LAYERS, METTA_UNITS, METTA_FLOATS = 2, 128, 10_000
-"""Layers and units of the LSTM of Metta's agents; numbers that one sample keeps for the gradient, roughly."""
+WORD = 4  # bytes of a float32 or an int32
+PARAMETER_BYTES = 4 * WORD  # a parameter, its gradient and the two moments of Adam
+Q_PARAMETER_BYTES = 5 * WORD  # the same, and the parameter of the target network
+UNCERTAINTY = 2  # factor either way within which an estimated part lies
+TOKEN_BYTES = 200 * 3  # an observation of the Metta environments: 200 tokens of 3 bytes
+METTA_LAYERS, METTA_UNITS = 2, 128  # of the LSTM of Metta's agents
+METTA_FLOATS = 10_000  # that one sample keeps for the gradient, roughly
+FANOUT = 8  # children of a node of the trees that transitions are drawn from
 
 _GATES = {"none": 0, "gru": 3, "lstm": 4}
-_STATES = {"none": 0, "gru": 1, "lstm": 2}  # arrays of a hidden state
+_STATES = {"none": 0, "gru": 1, "lstm": 2}  # arrays of a recurrent state
 _TWO_HOT_BINS = 127
 
-# Per agent step of a rollout besides observation and legal actions: action, log-probability, value, reward and value
-# of a final observation; alive, terminated and truncated.
+# Per agent step of a rollout, except observation and legal actions: action, log-probability, value, reward and
+# value of a final observation; alive, terminated and truncated.
 _STEP_BYTES = 5 * WORD + 3
-# What a training row adds: advantage, value target, weight, and the value that follows the reward.
-_ROW_BYTES = 4 * WORD
+# What a training sequence adds per step: advantage, value target, weight, and the value that follows the reward.
+_SEQUENCE_BYTES = 4 * WORD
 # One flag that all agents of an environment share: the step is the first of an episode.
 _RESET_BYTES = 1
+# Per transition: TD error, score, time of the score and number of the transition; whether it has a score.
+_RECORD_BYTES = 4 * WORD + 1
 
 
-class Part(NamedTuple):
-    """One row of a memory table."""
+class MemoryPart(NamedTuple):
+    """A part of the memory, over all seeds."""
 
     key: str
     label: str
     bytes: int
-    formula: str
+    formula: str  # how the size follows
     exact: bool = True
-    counted: bool = True  # in the total; what is not is there to compare
+    counted: bool = True  # in the total; other parts are there for comparison
 
 
-class Memory(NamedTuple):
-    """All parts, for every seed together; `parameters` are those of one seed."""
+@dataclass(frozen=True)
+class Memory:
+    """All parts over all seeds, the total with the ends of its interval, and the parameters of one seed."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
     parameters: int
-
-    @property
-    def total(self) -> int:
-        """Bytes, with estimates as they are."""
-        return sum(part.bytes for part in self.parts if part.counted)
-
-    @property
-    def interval(self) -> tuple[int, int]:
-        """The total with every estimate at its lower and at its upper end."""
-        exact = sum(part.bytes for part in self.parts if part.counted and part.exact)
-        rough = self.total - exact
-        return exact + rough // UNCERTAINTY, exact + rough * UNCERTAINTY
-
-    def to_json(self) -> dict[str, Any]:
-        """Bytes by key, and the total with its interval."""
-        low, high = self.interval
-        return {
-            **{part.key: part.bytes for part in self.parts},
-            "total_bytes": self.total,
-            "total_bytes_low": low,
-            "total_bytes_high": high,
-            "parameters": self.parameters,
-            "estimated": [part.key for part in self.parts if not part.exact],
-            "not_in_total": [part.key for part in self.parts if not part.counted],
-        }
+    total_bytes: int
+    total_bytes_low: int
+    total_bytes_high: int
 
 
-def value_width(value_target: str) -> int:
-    """Outputs of the value head."""
-    return _TWO_HOT_BINS if value_target == "two_hot" else 1
+def add_up(parts: list[MemoryPart], parameters: int, seeds: int = 1) -> Memory:
+    """Return the memory of so many seeds with these parts each."""
+    scaled = tuple(part._replace(bytes=part.bytes * seeds) for part in parts)
+    exact = sum(part.bytes for part in scaled if part.counted and part.exact)
+    rough = sum(part.bytes for part in scaled if part.counted and not part.exact)
+    return Memory(scaled, parameters, exact + rough, exact + rough // UNCERTAINTY, exact + rough * UNCERTAINTY)
 
 
-def count_parameters(net: NetConfig, facts: EnvFacts, outputs: int = 1) -> int:
-    """Parameters of the network that `hmx.nets.make_net` builds.
+def run_memory(cfg: Config) -> Memory:
+    """Compute the memory of `hmx train` during an update."""
+    return q_memory(cfg) if cfg.algo.name == "dqn" else trainer_memory(cfg, inputs_of(cfg))
+
+
+def trainer_memory(cfg: Config, inputs: BatchInputs) -> Memory:
+    """Compute the memory of PPO in `hmx train` during an update.
 
     Args:
-        net: the architecture.
-        facts: of the environment.
-        outputs: of the value head.
+        cfg: environment, network and number of seeds.
+        inputs: the sizes.
     """
-    seen = facts._replace(features=facts.features - facts.value_only)
-    trunk, width = trunk_parameters(net, seen, net.hidden)
-    own, value_width = (0, width) if net.shared_torso else trunk_parameters(net, facts, net.value_hidden or net.hidden)
-    return trunk + own + _policy_head(net, facts, width) + (value_width + 1) * outputs
+    facts, net, ppo = env_facts(cfg.env), cfg.net, cfg.ppo
+    steps, sequences = size(inputs, "stored_agent_steps"), size(inputs, "segments")
+    minibatch = size(inputs, "samples_per_update")
+    agents, envs = size(inputs, "total_agents"), size(inputs, "num_envs")
+    parameters = count_parameters(net, facts, value_width(ppo.value_target))
+    step = _step_bytes(ppo, facts)
+    per_step = step + _RESET_BYTES + _SEQUENCE_BYTES
+    carry = _STATES[net.rnn] * net.rnn_hidden * WORD * (1 if net.shared_torso else 2)
+    floats = learning_floats(net, facts)
+    environments = environment_bytes(cfg, envs)
+    if cfg.env.reset_on_done != "fresh":  # the states that episodes restart from
+        environments += envs * facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions)
+    if ppo.obs_norm != "none":  # a count of two words, mean and variance
+        environments += 2 * WORD + 2 * WORD * facts.obs_size
+    state = parameters * 3 * WORD + agents * carry + environments
+    copied = (
+        per_step if agents < sequences < steps else _SEQUENCE_BYTES
+    )  # whole rollouts and single steps stay in place
+    if ppo.obs_norm == "network" and copied == _SEQUENCE_BYTES:  # normalised, and so copied
+        copied += _observations(ppo) * WORD * facts.obs_size
+    parts = [
+        _model(parameters, PARAMETER_BYTES, "parameters, gradient, Adam"),
+        MemoryPart("rollout_bytes", "rollout", rollout_bytes(cfg, steps), f"{steps:,} agent steps x {step:,} B"),
+        MemoryPart(
+            "rows_bytes",
+            "training sequences",
+            steps * copied + sequences * carry,
+            f"{steps:,} agent steps x {copied:,} B, {sequences:,} sequences x {carry:,} B",
+        ),
+        _recurrent(agents, carry),
+        _environments(cfg, envs, environments),
+        _previous(state, "parameters, Adam, recurrent state and environments"),
+        _minibatch(minibatch, per_step, "agent steps"),
+        _activations(max(minibatch * floats, agents * acting_floats(net, facts)), minibatch, floats),
+    ]
+    return add_up(parts, parameters, cfg.run.num_seeds)
+
+
+def buffer_memory(inputs: BatchInputs, parameters: int) -> Memory:
+    """Compute the memory of a Metta trainer: observations of tokens, two int32 actions, and an LSTM.
+
+    The observations of the equations (one float32 per cell) are listed, but not part of the total.
+
+    Args:
+        inputs: the sizes.
+        parameters: number of parameters of the network.
+    """
+    steps, minibatch = size(inputs, "stored_agent_steps"), size(inputs, "samples_per_update")
+    # two actions, six scalars, advantages and importance ratios
+    scalars = (2 + 6 + 2) * WORD
+    cells = "bptt_horizon x obs_width x obs_height x 4 B"
+    published = (
+        ("obs_bytes_seed", "observations, 1 float per cell", f"segments x {cells}"),
+        ("minibatch_obs_bytes_seed", "the same in a minibatch", f"minibatch_segments x {cells}"),
+        ("scalar_bytes_f32_x8", "eight floats per step", "segments x bptt_horizon x 8 x 4 B"),
+    )
+    parts = [
+        *(MemoryPart(name, label, size(inputs, name), text, counted=False) for name, label, text in published),
+        MemoryPart("obs_bytes", "observations, tokens", steps * TOKEN_BYTES, f"{steps:,} agent steps x 200 x 3 B"),
+        MemoryPart("scalar_bytes", "rest of the buffer", steps * scalars, f"{steps:,} agent steps x {scalars} B"),
+        _model(parameters, PARAMETER_BYTES, "parameters, gradient, Adam"),
+        _recurrent(size(inputs, "total_agents"), 2 * METTA_LAYERS * METTA_UNITS * WORD),
+        _minibatch(minibatch, TOKEN_BYTES, "agent steps"),
+        _activations(minibatch * METTA_FLOATS, minibatch, METTA_FLOATS),
+    ]
+    return add_up(parts, parameters)
+
+
+def q_memory(cfg: Config) -> Memory:
+    """Compute the memory of Q-learning in `hmx train` during an update."""
+    facts, net, agents, envs = env_facts(cfg.env), cfg.net, cfg.env.num_agents, cfg.env.num_envs
+    capacity, steps, batch = cfg.replay.capacity, envs * cfg.algo.num_steps, cfg.dqn.batch_size
+    parameters = count_q_parameters(net, facts, cfg.dqn.dueling)
+    records, environments = priority_bytes(cfg), environment_bytes(cfg, envs)
+    transition, slot = transition_bytes(cfg), stored_bytes(cfg)
+    learning, acting = learning_floats(net, facts), acting_floats(net, facts)
+    # a batch runs through the network for its gradient, and twice more for targets; acting and collecting are smaller
+    samples = batch * agents
+    floats = max(samples * (learning + 2 * acting), envs * agents * acting)
+    transitions = f"{capacity:,} transitions"
+    parts = [
+        _model(parameters, Q_PARAMETER_BYTES, "parameters, target, gradient, Adam"),
+        MemoryPart("replay_bytes", "replay buffer", capacity * transition, f"{transitions} x {transition:,} B"),
+        MemoryPart(
+            "replay_states_bytes",
+            "environment states in it",
+            capacity * facts.state_bytes,
+            f"{capacity:,} states x {facts.state_bytes:,} B",
+        ),
+        MemoryPart("priority_bytes", "priorities", records, f"{capacity:,} records x {_RECORD_BYTES} B, and trees"),
+        MemoryPart(
+            "overwritten_bytes", "overwritten in an update", steps * slot, f"{steps:,} transitions x {slot:,} B"
+        ),
+        _environments(cfg, envs, environments),
+        _previous(
+            parameters * 4 * WORD + records + environments, "parameters, target, Adam, priorities and environments"
+        ),
+        _minibatch(batch * cfg.dqn.n_step, transition, "transitions"),
+        MemoryPart("activation_bytes", "activations", floats * WORD, f"{samples:,} samples", exact=False),
+    ]
+    if cfg.score.every and cfg.score.kind == "rollouts":
+        parts.append(_scoring(cfg, facts, acting))
+    return add_up(parts, parameters, cfg.run.num_seeds)
+
+
+def largest_capacity(cfg: Config, free: int) -> int:
+    """Return the largest `replay.capacity`, a multiple of `env.num_envs`, with which a run takes at most `free` bytes.
+
+    The result is 0 if not even the smallest capacity fits.
+    """
+    buffer = (cfg.replay.capacity * stored_bytes(cfg) + 2 * priority_bytes(cfg)) * cfg.run.num_seeds
+    rest = q_memory(cfg).total_bytes - buffer
+    fits = int((free - rest) * cfg.replay.capacity / buffer) // cfg.env.num_envs * cfg.env.num_envs
+    smallest = cfg.env.num_envs * max(cfg.algo.num_steps, cfg.dqn.n_step)
+    return fits if fits >= smallest else 0
 
 
 def rollout_bytes(cfg: Config, steps: int) -> int:
-    """Bytes of the transitions of `steps` agent steps, of one seed."""
-    facts = env_facts(cfg.env)
-    return steps * _step_bytes(cfg.algo, facts) + steps // cfg.env.num_agents * _RESET_BYTES
-
-
-def _observations(algo: AlgoConfig) -> int:
-    """Kept per step: where next values are evaluated apart, what followed besides what was seen."""
-    return 2 if (algo.advantage_when, algo.value_forward) == ("minibatch", "both") else 1
-
-
-def _step_bytes(algo: AlgoConfig, facts: EnvFacts) -> int:
-    return _observations(algo) * facts.obs_bytes + _action_bytes(facts) + _STEP_BYTES
+    """Return the bytes of the transitions of `steps` agent steps of one seed."""
+    return steps * _step_bytes(cfg.ppo, env_facts(cfg.env)) + steps // cfg.env.num_agents * _RESET_BYTES
 
 
 def environment_bytes(cfg: Config, envs: int) -> int:
-    """Of `envs` environments: their states, what their agents see, the episode under way and who is done."""
+    """Return the bytes of environments: states, observations, legal actions, current episodes and flags."""
     facts, agents = env_facts(cfg.env), envs * cfg.env.num_agents
     return envs * (facts.state_bytes + 2 * WORD + 1) + agents * (facts.obs_bytes + facts.num_actions + 1)
 
 
-def environments_part(cfg: Config, envs: int, count: int) -> Part:
-    """The line that tells the bytes of environments."""
-    state, agents = env_facts(cfg.env).state_bytes, envs * cfg.env.num_agents
-    words = f"{envs:,} environments x {state:,} B, and what {agents:,} agents see"
-    return Part("environment_bytes", "environments", count, words)
+def transition_bytes(cfg: Config) -> int:
+    """Return the bytes of a stored transition without the state of its environment; see `hmx.replay.Experience`."""
+    facts = env_facts(cfg.env)
+    # observation and legal actions before and after; action; takes part, and is done after the step
+    per_agent = 2 * (facts.obs_bytes + facts.num_actions) + WORD + 2
+    # reward of the team; truncated
+    return cfg.env.num_agents * per_agent + WORD + 1
 
 
-def trainer_memory(cfg: Config, derived: Mapping[str, Any]) -> Memory:
-    """What `hmx train` holds during an update.
-
-    Args:
-        cfg: environment, network and number of seeds.
-        derived: the sizes; see `hmx.sizing.batch.derive_batch`.
-    """
-    facts, net, seeds = env_facts(cfg.env), cfg.net, cfg.run.num_seeds
-    steps, rows, minibatch = derived["stored_agent_steps"], derived["segments"], derived["samples_per_update"]
-    agents, envs = derived["total_agents"], derived["num_envs"]
-    parameters = count_parameters(net, facts, value_width(cfg.algo.value_target))
-    algo, step_bytes = cfg.algo, _step_bytes(cfg.algo, facts)
-    row_bytes = step_bytes + _RESET_BYTES + _ROW_BYTES
-    carry = _carry_bytes(net)
-    learning, acting = learning_floats(net, facts), acting_floats(net, facts)
-    environments = environment_bytes(cfg, envs)
-    if cfg.env.reset_on_done != "fresh":  # the starts that episodes are followed by
-        environments += envs * facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions)
-    if algo.obs_norm != "none":  # a count of two words, mean and variance
-        environments += 2 * WORD + 2 * WORD * facts.obs_size
-    state = parameters * 3 * WORD + agents * carry + environments
-    copied = row_bytes if agents < rows < steps else _ROW_BYTES  # whole rollouts and single steps lie as they are
-    if algo.obs_norm == "network" and copied == _ROW_BYTES:  # read once, and so copied after all
-        copied += _observations(algo) * WORD * facts.obs_size
-    parts = (
-        Part("model_bytes", "parameters, gradient, Adam", parameters * PARAMETER_BYTES, f"{parameters:,} x 16 B"),
-        Part("rollout_bytes", "rollout", rollout_bytes(cfg, steps), f"{steps:,} agent steps x {step_bytes:,} B"),
-        Part(
-            "rows_bytes",
-            "training rows",
-            steps * copied + rows * carry,
-            f"{steps:,} agent steps x {copied:,} B, {rows:,} rows x {carry:,} B",
-        ),
-        Part("carry_bytes", "recurrent state", agents * carry, f"{agents:,} agents x {carry:,} B"),
-        environments_part(cfg, envs, environments),
-        Part(
-            "previous_state_bytes",
-            "state before the update",
-            state,
-            "parameters, Adam, recurrent state and environments once more",
-        ),
-        Part(
-            "minibatch_bytes", "minibatch copy", minibatch * row_bytes, f"{minibatch:,} agent steps x {row_bytes:,} B"
-        ),
-        Part(
-            "activation_bytes",
-            "activations",
-            max(minibatch * learning, agents * acting) * WORD,
-            f"{minibatch:,} samples x about {learning:,} floats",
-            exact=False,
-        ),
-    )
-    return Memory(tuple(part._replace(bytes=part.bytes * seeds) for part in parts), parameters)
+def stored_bytes(cfg: Config) -> int:
+    """Return the bytes of a slot of the replay buffer: a transition and the state of its environment."""
+    return transition_bytes(cfg) + env_facts(cfg.env).state_bytes
 
 
-def buffer_memory(derived: Mapping[str, Any], parameters: int) -> Memory:
-    """What a trainer of the Metta kind holds: observations of tokens, two int32 actions, and an LSTM.
+def priority_bytes(cfg: Config) -> int:
+    """Return the bytes of records and trees: per tree, nodes with eight children each down to one leaf per slot."""
+    nodes, total = cfg.replay.capacity, 0
+    while nodes > 1 or not total:
+        nodes = -(-nodes // FANOUT)
+        total += nodes * FANOUT
+    trees = 2 if cfg.replay.mixing == "additive" else 1
+    return cfg.replay.capacity * _RECORD_BYTES + trees * total * WORD
 
-    The observations of the equations (one float32 per cell) are there too, but not in the total.
+
+def value_width(value_target: str) -> int:
+    """Return the number of outputs of the value head."""
+    return _TWO_HOT_BINS if value_target == "two_hot" else 1
+
+
+def count_parameters(net: NetConfig, facts: EnvFacts, outputs: int = 1) -> int:
+    """Count the parameters of the network that `hmx.nets.make_net` builds.
 
     Args:
-        derived: the sizes; see `hmx.sizing.batch.derive_batch`.
-        parameters: of the network.
+        net: the architecture.
+        facts: of the environment.
+        outputs: outputs of the value head.
     """
-    steps, minibatch, agents = derived["stored_agent_steps"], derived["samples_per_update"], derived["total_agents"]
-    # two actions, six scalars, and then advantages and a buffer of importance ratios
-    scalars = 2 * WORD + 6 * WORD + 2 * WORD
-    carry = 2 * METTA_LAYERS * METTA_UNITS * WORD
-    return Memory(
-        (
-            Part(
-                "obs_bytes_seed",
-                "observations, 1 float a cell",
-                derived["obs_bytes_seed"],
-                "segments x bptt_horizon x obs_width x obs_height x 4 B",
-                counted=False,
-            ),
-            Part(
-                "minibatch_obs_bytes_seed",
-                "of these in a minibatch",
-                derived["minibatch_obs_bytes_seed"],
-                "minibatch_segments x bptt_horizon x obs_width x obs_height x 4 B",
-                counted=False,
-            ),
-            Part(
-                "scalar_bytes_f32_x8",
-                "eight floats per step",
-                derived["scalar_bytes_f32_x8"],
-                "segments x bptt_horizon x 8 x 4 B",
-                counted=False,
-            ),
-            Part("obs_bytes", "observations, tokens", steps * TOKEN_BYTES, f"{steps:,} agent steps x 200 x 3 B"),
-            Part("scalar_bytes", "rest of the buffer", steps * scalars, f"{steps:,} agent steps x {scalars} B"),
-            Part(
-                "model_bytes",
-                "parameters, gradient, Adam",
-                parameters * PARAMETER_BYTES,
-                f"{parameters:,} x {PARAMETER_BYTES} B (--parameters)",
-            ),
-            Part("carry_bytes", "recurrent state", agents * carry, f"{agents:,} agents x {carry:,} B"),
-            Part(
-                "minibatch_bytes", "minibatch copy", minibatch * TOKEN_BYTES, f"{minibatch:,} agent steps x 200 x 3 B"
-            ),
-            Part(
-                "activation_bytes",
-                "activations",
-                minibatch * METTA_FLOATS * WORD,
-                f"{minibatch:,} samples x about {METTA_FLOATS:,} floats",
-                exact=False,
-            ),
-        ),
-        parameters,
-    )
+    policy_facts = facts._replace(features=facts.features - facts.value_only)
+    trunk, width = _trunk(net, policy_facts, net.hidden)
+    own, value_units = (0, width) if net.shared_torso else _trunk(net, facts, net.value_hidden or net.hidden)
+    if facts.action_dim:
+        head = (width + 1) * facts.action_dim + (1 if net.std == "param" else width + 1) * facts.action_dim
+    else:
+        head = (width + 1) * facts.num_actions
+    return trunk + own + head + (value_units + 1) * outputs
 
 
-def _reads_board(net: NetConfig, facts: EnvFacts) -> bool:
-    return facts.board is not None and net.kind in ("auto", "cells")
+def count_q_parameters(net: NetConfig, facts: EnvFacts, dueling: bool) -> int:
+    """Count the parameters of the network that `hmx.nets.make_q_net` builds."""
+    trunk, width = _trunk(net, facts, net.hidden)
+    return trunk + (width + 1) * (facts.num_actions + dueling)
 
 
-def _policy_head(net: NetConfig, facts: EnvFacts, width: int) -> int:
-    """Parameters of the policy head on `width` units."""
-    if not facts.action_dim:
-        return (width + 1) * facts.num_actions
-    return (width + 1) * facts.action_dim + (1 if net.std == "param" else width + 1) * facts.action_dim
-
-
-def _action_bytes(facts: EnvFacts) -> int:
-    """Of an action beyond the four of a discrete one, and of the legal actions."""
-    return facts.num_actions + WORD * max(facts.action_dim - 1, 0)
-
-
-def trunk_parameters(net: NetConfig, facts: EnvFacts, hidden: tuple[int, ...]) -> tuple[int, int]:
-    """Parameters of one trunk, and the width of what comes out of it."""
+def _trunk(net: NetConfig, facts: EnvFacts, hidden: tuple[int, ...]) -> tuple[int, int]:
+    """Return the parameters of one trunk, and the width of its output."""
     total, width = 0, facts.features
-    if facts.board is not None and _reads_board(net, facts):
-        total += (facts.board.features + 1) * net.cell_features
-        width = facts.board.scalars + facts.board.cells * net.cell_features
+    if board := _board(net, facts):
+        total += (board.features + 1) * net.cell_features
+        width = board.scalars + board.cells * net.cell_features
     for units in hidden:
         total += (width + 1) * units + (2 * units if net.layer_norm else 0)
         width = units
@@ -278,32 +280,83 @@ def trunk_parameters(net: NetConfig, facts: EnvFacts, hidden: tuple[int, ...]) -
     return total, width
 
 
-def _carry_bytes(net: NetConfig) -> int:
-    """Of the memory of one agent."""
-    return _STATES[net.rnn] * net.rnn_hidden * WORD * (1 if net.shared_torso else 2)
-
-
 def learning_floats(net: NetConfig, facts: EnvFacts) -> int:
-    """Numbers that one sample keeps for its gradient.
+    """Return the numbers that one sample keeps for its gradient.
 
-    The features where they are decoded, the cells and their concatenation, and every hidden layer twice: its output
-    and the gradient of it. A layer norm keeps its input besides, a memory four numbers per gate and unit.
+    These are the features where they are decoded, the cells and their concatenation, and every hidden layer twice: its
+    output and the gradient of it. A layer norm also keeps its input, a recurrent layer four numbers per gate and unit.
     """
     kept = 3 if net.layer_norm else 2
     units, value_units = kept * sum(net.hidden), kept * sum(net.value_hidden or net.hidden)
-    memory = (4 * _GATES[net.rnn] + 4 * _STATES[net.rnn]) * net.rnn_hidden
+    recurrent = (4 * _GATES[net.rnn] + 4 * _STATES[net.rnn]) * net.rnn_hidden
     shared, own = (facts.features + facts.decode if facts.decode else 0), 0
-    if facts.board is not None and _reads_board(net, facts):
-        seen = facts.board.cells * net.cell_features
-        shared = facts.board.scalars + facts.board.cells * facts.board.features
-        own = 2 * seen + facts.board.scalars
-    value = 0 if net.shared_torso else own + value_units + memory
-    return shared + own + units + memory + value + 2 * (facts.num_actions + 2 * facts.action_dim)
+    if board := _board(net, facts):
+        shared = board.scalars + board.cells * board.features
+        own = 2 * board.cells * net.cell_features + board.scalars
+    value = 0 if net.shared_torso else own + value_units + recurrent
+    return shared + own + units + recurrent + value + 2 * (facts.num_actions + 2 * facts.action_dim)
 
 
 def acting_floats(net: NetConfig, facts: EnvFacts) -> int:
-    """Numbers that one agent needs to act: its features and the widest pair of layers."""
+    """Return the numbers that one agent needs to act: its features and the widest pair of layers."""
     features = facts.features + facts.decode
-    if facts.board is not None and _reads_board(net, facts):
-        features = facts.board.scalars + facts.board.cells * (facts.board.features + net.cell_features)
+    if board := _board(net, facts):
+        features = board.scalars + board.cells * (board.features + net.cell_features)
     return features + 2 * max((*net.hidden, *net.value_hidden)) + (_GATES[net.rnn] + _STATES[net.rnn]) * net.rnn_hidden
+
+
+def _board(net: NetConfig, facts: EnvFacts) -> BoardSizes | None:
+    """Return the cells of an observation, if the network reads them."""
+    return facts.board if net.kind in ("auto", "cells") else None
+
+
+def _observations(ppo: PpoConfig) -> int:
+    """Return the observations kept per step: also the next one if next values are evaluated separately."""
+    return 2 if (ppo.advantage_when, ppo.value_forward) == ("minibatch", "both") else 1
+
+
+def _step_bytes(ppo: PpoConfig, facts: EnvFacts) -> int:
+    action = facts.num_actions + WORD * max(facts.action_dim - 1, 0)  # beyond the four bytes of a discrete action
+    return _observations(ppo) * facts.obs_bytes + action + _STEP_BYTES
+
+
+def _model(parameters: int, each: int, label: str) -> MemoryPart:
+    return MemoryPart("model_bytes", label, parameters * each, f"{parameters:,} x {each} B")
+
+
+def _recurrent(agents: int, carry: int) -> MemoryPart:
+    return MemoryPart("carry_bytes", "recurrent state", agents * carry, f"{agents:,} agents x {carry:,} B")
+
+
+def _environments(cfg: Config, envs: int, total: int) -> MemoryPart:
+    state, agents = env_facts(cfg.env).state_bytes, envs * cfg.env.num_agents
+    formula = f"{envs:,} environments x {state:,} B, and the observations of {agents:,} agents"
+    return MemoryPart("environment_bytes", "environments", total, formula)
+
+
+def _previous(total: int, what: str) -> MemoryPart:
+    return MemoryPart("previous_state_bytes", "state before the update", total, f"a second copy of {what}")
+
+
+def _minibatch(samples: int, each: int, unit: str) -> MemoryPart:
+    return MemoryPart("minibatch_bytes", "minibatch copy", samples * each, f"{samples:,} {unit} x {each:,} B")
+
+
+def _activations(floats: int, samples: int, each: int) -> MemoryPart:
+    formula = f"{samples:,} samples x about {each:,} floats"
+    return MemoryPart("activation_bytes", "activations", floats * WORD, formula, exact=False)
+
+
+def _scoring(cfg: Config, facts: EnvFacts, acting: int) -> MemoryPart:
+    """Return the environments that rollouts play in side by side."""
+    score, agents = cfg.score, cfg.env.num_agents
+    joint = facts.num_actions**agents
+    tried = {
+        "all": joint,
+        "single": 1 + agents * (facts.num_actions - 1),
+    }.get(score.actions, 1 + min(score.num_actions, joint - 1))
+    tried += score.metric.endswith("_bins")
+    number = derive.positions_per_round(cfg) * tried * score.rollouts
+    per_env = facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions + acting * WORD)
+    formula = f"{number:,} environments"
+    return MemoryPart("scoring_bytes", "rollouts that score", number * per_env, formula, exact=False)

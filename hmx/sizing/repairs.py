@@ -1,7 +1,7 @@
 """Values that repair a configuration: for each field the nearest ones that alone leave no rule violated.
 
-Every value comes from divisors, or from the blocks in which a quotient stays the same; nothing counts its way up. Each
-is tried against the rules before it is offered.
+Every value comes from divisors, or from the blocks in which a quotient stays the same; nothing is searched one by one.
+Each value is checked against the rules before it is offered.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hmx.config.primes import divisor_above, divisor_below
-from hmx.sizing.derived import forward_envs, total_agents
+from hmx.config.divisors import divisor_above, divisor_below
+from hmx.config.problem import Problem
+from hmx.sizing.derived import size
 from hmx.sizing.inputs import LIMIT, BatchInputs
-from hmx.sizing.rules import holds
+from hmx.sizing.rules import holds, violations
 
 _MAX_BLOCKS = 4096
-"""Blocks looked at per field: a value further away is no repair that anybody wants."""
+"""Blocks tried per field: a value further away is not a useful repair."""
 
 
 class Repair(NamedTuple):
@@ -27,39 +28,45 @@ class Repair(NamedTuple):
     above: int | None
 
 
-def repairs(inputs: BatchInputs, *, bootstrap_rows: bool = False) -> list[Repair]:
-    """For every field that can repair the configuration alone, the nearest values that do.
+def batch_problems(inputs: BatchInputs) -> list[Problem]:
+    """Return every violated rule, in the order of a report, with the values that repair it.
 
-    The number of agents is only ever lowered. Batches are whole minibatches, so that a repair drops no steps.
-
-    Args:
-        inputs: whole numbers from 1.
-        bootstrap_rows: as for `batch_rules.violations`.
-
-    Returns:
-        One row per such field; none where no rule is violated.
+    A single value that repairs the whole configuration repairs each problem, so all of them have the same `fixes`.
+    There are none if two problems have no field in common; `nearest_valid` then tells what to change.
     """
-    if holds(inputs, bootstrap_rows=bootstrap_rows):
+    found = list(violations(inputs))
+    nearest = repairs(inputs) if found else []
+    fixes = tuple((r.field, value) for r in nearest for value in (r.below, r.above) if value is not None)
+    return [problem._replace(fixes=fixes) for problem in found]
+
+
+def repairs(inputs: BatchInputs) -> list[Repair]:
+    """Return, for every field that can repair the configuration alone, the nearest values that do.
+
+    The number of agents is only ever lowered. Batches are whole minibatches, so that a repair drops no steps. There are
+    no repairs if no rule is violated.
+    """
+    if holds(inputs):
         return []
 
     def checked(field: str, value: int | None) -> int | None:
         if value is None or not 1 <= value <= LIMIT:
             return None
-        changed = dataclasses.replace(inputs, **{field: value})
-        return value if holds(changed, bootstrap_rows=bootstrap_rows) else None
+        return value if holds(dataclasses.replace(inputs, **{field: value})) else None
 
     tried = [Repair(field, *(checked(field, v) for v in near(inputs))) for field, near in _NEAR.items()]
     return [repair for repair in tried if (repair.below, repair.above) != (None, None)]
 
 
-def suggestions(inputs: BatchInputs, *, bootstrap_rows: bool = False) -> list[tuple[str, int]]:
-    """The repairs worth listing, one (field, value) a line: those of `repairs` that change least.
+def suggestions(inputs: BatchInputs) -> list[tuple[str, int]]:
+    """Return the repairs worth listing as (field, value): those of `repairs` that change least.
 
-    Both neighbours of a minibatch, both of a batch (the larger first, which loses nothing), the nearer horizon and the
-    nearer number of groups; workers below, and above where the next multiple of the groups will do; fewer agents.
+    They are both neighbours of a minibatch, both of a batch (the larger first, since it loses nothing), the nearer
+    horizon, the nearer number of groups, fewer workers (or more, if the next multiple of the groups works), and fewer
+    agents.
     """
     listed: list[tuple[str, int | None]] = []
-    for field, below, above in repairs(inputs, bootstrap_rows=bootstrap_rows):
+    for field, below, above in repairs(inputs):
         if field == "batch_size":
             listed += [(field, above), (field, below)]
         elif field in ("bptt_horizon", "async_factor"):
@@ -81,29 +88,29 @@ def _nearer(value: int, below: int | None, above: int | None) -> int | None:
 
 
 def _minibatches(inputs: BatchInputs) -> tuple[int | None, int | None]:
-    rows, horizon = inputs.batch_size // inputs.bptt_horizon, inputs.bptt_horizon
-    if rows < 1:
+    sequences, horizon = inputs.batch_size // inputs.bptt_horizon, inputs.bptt_horizon
+    if sequences < 1:
         return None, None
-    below = divisor_below(rows, -(-inputs.minibatch_size // horizon))
-    above = divisor_above(rows, inputs.minibatch_size // horizon)
+    below = divisor_below(sequences, -(-inputs.minibatch_size // horizon))
+    above = divisor_above(sequences, inputs.minibatch_size // horizon)
     return below and below * horizon, above and above * horizon
 
 
 def _batches(inputs: BatchInputs) -> tuple[int | None, int | None]:
-    minibatch, least = inputs.minibatch_size, total_agents(inputs) * inputs.bptt_horizon
+    minibatch, least = inputs.minibatch_size, size(inputs, "total_agents") * inputs.bptt_horizon
     above = -(-max(least, inputs.batch_size + 1) // minibatch) * minibatch
     return (inputs.batch_size - 1) // minibatch * minibatch, above
 
 
 def _horizons(inputs: BatchInputs) -> tuple[int | None, int | None]:
-    # A divisor T of the minibatch splits the rows of the batch into minibatches where batch % minibatch < T.
-    left, most = inputs.batch_size % inputs.minibatch_size, inputs.batch_size // total_agents(inputs)
+    # A divisor T of the minibatch splits the sequences of the batch into minibatches if batch % minibatch < T.
+    left, most = inputs.batch_size % inputs.minibatch_size, inputs.batch_size // size(inputs, "total_agents")
     horizon, minibatch = inputs.bptt_horizon, inputs.minibatch_size
     return divisor_below(minibatch, min(horizon, most + 1)), divisor_above(minibatch, max(horizon, left))
 
 
 def _groups(inputs: BatchInputs) -> tuple[int | None, int | None]:
-    most = inputs.batch_size // inputs.bptt_horizon // (forward_envs(inputs) * inputs.num_agents)
+    most = inputs.batch_size // inputs.bptt_horizon // size(inputs, "agents_per_forward")
     groups, workers = inputs.async_factor, inputs.num_workers
     return divisor_below(workers, min(groups, most + 1)), divisor_above(workers, groups)
 
@@ -116,9 +123,9 @@ def _workers(inputs: BatchInputs) -> tuple[int | None, int | None]:
 
 
 def fewer_workers(workers: int, groups: int, raw: int, room: int) -> int | None:
-    """The next number of workers below, a multiple of `groups`, with at most `room` environments per forward.
+    """Return the next smaller multiple of `groups` workers with at most `room` environments per forward pass.
 
-    Up to `raw` workers there are raw // w x w environments, always more than half of `raw`; beyond, as many as workers.
+    Up to `raw` workers there are raw // w x w environments, always more than half of `raw`; above, as many as workers.
     """
     w = workers - 1
     for _ in range(_MAX_BLOCKS):
@@ -133,7 +140,7 @@ def fewer_workers(workers: int, groups: int, raw: int, room: int) -> int | None:
 
 
 def more_workers(workers: int, groups: int, raw: int, room: int) -> int | None:
-    """As `fewer_workers`, but above."""
+    """Return the next larger number of workers, see `fewer_workers`."""
     w = workers + 1
     for _ in range(_MAX_BLOCKS):
         w = -(-w // groups) * groups
@@ -167,7 +174,7 @@ def _targets(inputs: BatchInputs) -> tuple[int | None, int | None]:
 
 
 def largest_target(inputs: BatchInputs, room: int) -> int | None:
-    """The largest forward target that asks for at most `room` environments per forward pass, if any does."""
+    """Return the largest forward target that gives at most `room` environments per forward pass, if there is one."""
     if room < inputs.num_workers:
         return None
     return (room // inputs.num_workers + 1) * inputs.num_workers * inputs.num_agents - 1
@@ -182,4 +189,4 @@ _NEAR: dict[str, Callable[[BatchInputs], tuple[int | None, int | None]]] = {
     "num_agents": _agents,
     "forward_pass_minibatch_target_size": _targets,
 }
-"""Per field the value below and the value above that come into question."""
+"""Functions that return the candidates below and above the value of a field."""

@@ -1,81 +1,73 @@
-"""The rules of the batch equations: which relation is violated, with its numbers and in words."""
+"""The rules of the batch equations: which relations are violated, with their numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
-from hmx.sizing.derived import forward_envs, total_agents
-from hmx.sizing.inputs import BatchInputs
-
-
-class Finding(NamedTuple):
-    """A rule that does not hold: its code, what is wrong in words, and the numbers of the relation."""
-
-    code: str
-    message: str
-    values: dict[str, Any]
+from hmx.config.problem import Problem
+from hmx.sizing.derived import size
+from hmx.sizing.inputs import BatchInputs, violation
 
 
-def holds(inputs: BatchInputs, *, bootstrap_rows: bool = False) -> bool:
-    """Whether there are no `violations`, quick enough to try many values."""
+def holds(inputs: BatchInputs) -> bool:
+    """Return whether there are no `violations`; fast enough to try many values."""
     horizon, batch, minibatch = inputs.bptt_horizon, inputs.batch_size, inputs.minibatch_size
-    if not horizon <= minibatch <= batch:
+    if not inputs.shortest_horizon <= horizon <= minibatch <= batch:
         return False
-    rows = batch // horizon
+    sequences = batch // horizon
     return (
-        minibatch % horizon == 0 == rows % (minibatch // horizon)
-        and total_agents(inputs) <= rows
+        minibatch % horizon == 0 == sequences % (minibatch // horizon)
         and inputs.num_workers % inputs.async_factor == 0
-        and (bootstrap_rows or horizon > 1)
+        and size(inputs, "total_agents") <= sequences
     )
 
 
-def violations(inputs: BatchInputs, *, bootstrap_rows: bool = False) -> Iterator[Finding]:
-    """Each rule that does not hold, in the order of a report.
-
-    Args:
-        inputs: whole numbers from 1.
-        bootstrap_rows: whether the value of the step after a row is known too, so that a row of one step can teach.
-    """
-    yield from _row_rules(inputs)
+def violations(inputs: BatchInputs) -> Iterator[Problem]:
+    """Yield every rule that does not hold, in the order of a report and without fixes."""
+    yield from _sequence_rules(inputs)
     horizon, workers, groups = inputs.bptt_horizon, inputs.num_workers, inputs.async_factor
-    rows, agents = inputs.batch_size // horizon, total_agents(inputs)
-    if agents > rows:
-        envs = f"{forward_envs(inputs):,} environments per forward x async_factor {groups:,}"
-        words = (
-            f"{envs} x num_agents {inputs.num_agents:,} = {agents:,} agents, each of which needs a row, but batch_size "
-            f"{inputs.batch_size:,} // bptt_horizon {horizon:,} = {rows:,} rows"
+    sequences, agents = inputs.batch_size // horizon, size(inputs, "total_agents")
+    if 0 < sequences < agents:
+        yield violation(
+            "E_SEGMENTS_LT_AGENTS",
+            f"{size(inputs, 'batch_size_envs'):,} environments per forward pass x async_factor {groups:,} x num_agents "
+            f"{inputs.num_agents:,} = {agents:,} agents, and each needs a sequence of its own, but batch_size "
+            f"{inputs.batch_size:,} // bptt_horizon {horizon:,} = {sequences:,} sequences",
+            {"segments": sequences, "total_agents": agents},
         )
-        yield Finding("E_SEGMENTS_LT_AGENTS", words, {"segments": rows, "total_agents": agents})
     if workers % groups:
-        words = f"num_workers {workers:,} do not split into async_factor {groups:,} equal groups"
-        values = {"num_workers": workers, "async_factor": groups}
-        yield Finding("E_WORKERS_NOT_MULTIPLE_OF_ASYNC", words, values)
-    if horizon == 1 and not bootstrap_rows:
-        words = "bptt_horizon 1: the last step of each row has no value to learn from, and there is no other"
-        yield Finding("E_HORIZON_TOO_SHORT", words, {"bptt_horizon": horizon})
+        yield violation(
+            "E_WORKERS_NOT_MULTIPLE_OF_ASYNC",
+            f"num_workers {workers:,} cannot be split into async_factor {groups:,} equal groups",
+            {"num_workers": workers, "async_factor": groups},
+        )
+    if horizon < inputs.shortest_horizon:
+        yield violation(
+            "E_HORIZON_TOO_SHORT",
+            "bptt_horizon 1: the last step of a sequence has no next value to learn from, and there is no other step",
+            {"bptt_horizon": horizon},
+        )
 
 
-def _row_rules(inputs: BatchInputs) -> Iterator[Finding]:
+def _sequence_rules(inputs: BatchInputs) -> Iterator[Problem]:
     horizon, batch, minibatch = inputs.bptt_horizon, inputs.batch_size, inputs.minibatch_size
-    rows, minibatch_rows = batch // horizon, minibatch // horizon
-    if rows < 1:
-        words = f"batch_size {batch:,} is smaller than bptt_horizon {horizon:,}: not one row"
-        yield Finding("E_BATCH_LT_HORIZON", words, {"batch_size": batch, "bptt_horizon": horizon})
-    if minibatch_rows < 1:
-        words = f"minibatch_size {minibatch:,} is smaller than bptt_horizon {horizon:,}: not one row"
-        yield Finding("E_MINIBATCH_LT_HORIZON", words, {"minibatch_size": minibatch, "bptt_horizon": horizon})
+    sequences, per_minibatch = batch // horizon, minibatch // horizon
+    if sequences < 1:
+        words = f"batch_size {batch:,} is smaller than bptt_horizon {horizon:,}: not even one sequence"
+        yield violation("E_BATCH_LT_HORIZON", words, {"batch_size": batch, "bptt_horizon": horizon})
+    if per_minibatch < 1:
+        words = f"minibatch_size {minibatch:,} is smaller than bptt_horizon {horizon:,}: not even one sequence"
+        yield violation("E_MINIBATCH_LT_HORIZON", words, {"minibatch_size": minibatch, "bptt_horizon": horizon})
     elif left := minibatch % horizon:
-        words = f"minibatch_size {minibatch:,} is no multiple of bptt_horizon {horizon:,}: {left:,} steps over"
-        yield Finding("E_MINIBATCH_NOT_MULTIPLE_OF_HORIZON", words, {"remainder": left})
+        words = f"minibatch_size {minibatch:,} is not a multiple of bptt_horizon {horizon:,}: remainder {left:,}"
+        yield violation("E_MINIBATCH_NOT_MULTIPLE_OF_HORIZON", words, {"remainder": left})
     if minibatch > batch:
         words = f"minibatch_size {minibatch:,} is larger than batch_size {batch:,}"
-        yield Finding("E_MINIBATCH_GT_BATCH", words, {"minibatch_size": minibatch, "batch_size": batch})
-    elif minibatch_rows and (left := rows % minibatch_rows):
-        words = (
-            f"batch_size {batch:,} is {rows:,} rows of {horizon:,} steps, minibatch_size {minibatch:,} is "
-            f"{minibatch_rows:,}: the rows do not split into minibatches, {left:,} over"
+        yield violation("E_MINIBATCH_GT_BATCH", words, {"minibatch_size": minibatch, "batch_size": batch})
+    elif per_minibatch and (left := sequences % per_minibatch):
+        yield violation(
+            "E_SEGMENTS_NOT_MULTIPLE",
+            f"the {sequences:,} sequences of batch_size {batch:,} cannot be split into minibatches of "
+            f"{per_minibatch:,} sequences (minibatch_size {minibatch:,}): remainder {left:,}",
+            {"segments": sequences, "minibatch_segments": per_minibatch, "remainder": left},
         )
-        values = {"segments": rows, "minibatch_segments": minibatch_rows, "remainder": left}
-        yield Finding("E_SEGMENTS_NOT_MULTIPLE", words, values)

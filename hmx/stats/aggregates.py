@@ -1,10 +1,8 @@
-"""How good several runs are, and how sure one may be of it: aggregates over seeds and tasks with bootstrap intervals.
+"""Aggregates over seeds and tasks with confidence intervals, and the permutation test of two sides.
 
 The definitions are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice"
-(2021). Scores come as strata, one array of shape `[n]` per task (and side), which need not be of one length. Every
-statistic also takes strata with leading axes, `[..., n]`, and then gives one number for each of their elements.
-
-NumPy alone is needed here, no JAX.
+(2021). Scores come as strata, one array `[n]` per task (and side), which may differ in length. Every statistic also
+takes strata with leading axes, `[..., n]`, and returns one number for each of their elements.
 """
 
 from __future__ import annotations
@@ -12,21 +10,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Strata = Sequence[Array]
-Statistic = Callable[[Strata], Any]
+from hmx.stats.intervals import LEVEL, Floats, t_quantile
 
-LEVEL = 0.95
+Strata = Sequence[Floats]
+Statistic = Callable[[Strata], Floats]
+Indices = NDArray[np.int64]
+
 _BLOCK = 1 << 22  # numbers that are held at once while resampling
+_UNTRIMMED = 4  # of fewer scores the interquartile mean is the mean
 
 
 class Estimate(NamedTuple):
-    """A figure and its percentile interval; None where that cannot be known, as from a single run."""
+    """A value and its confidence interval; no interval from a single run."""
 
     value: float
     low: float | None = None
@@ -37,152 +37,202 @@ class Estimate(NamedTuple):
         """Whether 0 lies outside the interval."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
+    def mirrored(self, total: float = 0.0) -> Estimate:
+        """Return `total` less this estimate: a difference or a probability from the other side's point of view."""
+        low, high = (None if end is None else total - end for end in (self.high, self.low))
+        return Estimate(total - self.value, low, high)
 
-def interquartile_mean(strata: Strata) -> Any:
-    """The mean of the middle half of all scores; a quarter of fewer than 4 is none, so that it is then the mean."""
+
+def interquartile_mean(strata: Strata) -> Floats:
+    """Compute the mean of the middle half of all scores; fewer than 4 scores are not trimmed."""
     scores = np.sort(np.concatenate(list(strata), axis=-1), axis=-1)
     count = scores.shape[-1]
-    return scores[..., count // 4 : count - count // 4].mean(-1)
+    trimmed: Floats = scores[..., count // 4 : count - count // 4].mean(-1)
+    return trimmed
 
 
-def mean(strata: Strata) -> Any:
-    """The mean over tasks of the mean over runs."""
-    return _task_means(strata).mean(-1)
+def median(strata: Strata) -> Floats:
+    """Compute the median over tasks of the mean over runs."""
+    return np.asarray(np.median(np.stack([scores.mean(-1) for scores in strata], axis=-1), axis=-1))
 
 
-def median(strata: Strata) -> Any:
-    """The median over tasks of the mean over runs."""
-    return np.median(_task_means(strata), axis=-1)
-
-
-def optimality_gap(strata: Strata, target: float = 1.0) -> Any:
-    """How far scores stay below `target` on average; what is above it counts as the target itself."""
-    return target - mean([np.minimum(scores, target) for scores in strata])
-
-
-def profile(strata: Strata, taus: Sequence[float]) -> Array:
-    """The share of runs above each of `taus`, tasks counting alike: `[..., taus]`."""
+def profile(strata: Strata, taus: Sequence[float]) -> Floats:
+    """Compute the share of runs above each of `taus`, with equal weight per task: `[..., taus]`."""
     above = [np.stack([(scores > tau).mean(-1) for tau in taus], axis=-1) for scores in strata]
-    shares: Array = np.stack(above).mean(0)
-    return shares
+    return np.asarray(np.stack(above).mean(0))
 
 
-def improvement(strata: Strata) -> Any:
-    """The probability that a run of one side beats one of another on a random task; a tie counts as half.
+def improvement(strata: Strata) -> Floats:
+    """Compute the probability that a run of one side beats one of another on a random task; a tie counts as half.
 
     Args:
         strata: the tasks of the first side, then as many of the second in the same order.
     """
     half = len(strata) // 2
     wins = [_win_rate(x, y) for x, y in zip(strata[:half], strata[half:], strict=True)]
-    return np.stack(wins).mean(0)
+    return np.asarray(np.stack(wins).mean(0))
 
 
-def difference(statistic: Statistic) -> Statistic:
-    """A statistic of one side less that of another; strata as for `improvement`."""
+def mean_estimate(strata: Strata, level: float = LEVEL) -> Estimate:
+    """Estimate the mean over tasks of the mean over runs, with Student's t interval (Welch 1947 for several tasks)."""
+    weight = 1 / len(strata)
+    value = weight * math.fsum(float(scores.mean()) for scores in strata)
+    if min(len(scores) for scores in strata) < 2:
+        return Estimate(value)
+    errors = [(weight**2 * float(scores.var(ddof=1)) / len(scores), len(scores) - 1) for scores in strata]
+    return _welch(value, errors, level)
 
-    def apart(strata: Strata) -> Any:
-        half = len(strata) // 2
-        return statistic(strata[:half]) - statistic(strata[half:])
 
-    return apart
+def gap_estimate(strata: Strata, target: float = 1.0) -> Estimate:
+    """Estimate the optimality gap: how far scores stay below `target` on average; higher ones count as the target."""
+    gap = mean_estimate([np.minimum(scores, target) for scores in strata]).mirrored(target)
+    return gap if gap.low is None else gap._replace(low=max(gap.low, 0.0))  # a gap is never negative
 
 
-def estimate(
-    strata: Strata, statistic: Statistic, samples: int = 10_000, seed: int = 0, level: float = LEVEL
-) -> Estimate:
-    """A statistic with its stratified percentile bootstrap interval (Efron 1979): runs are redrawn within each stratum.
+def iqm_estimate(strata: Strata, resamples: int, seed: int = 0) -> Estimate:
+    """Estimate the interquartile mean, with an expanded percentile bootstrap; with fewer than 4 scores, Student's t."""
+    if len(strata) == 1 and len(strata[0]) < _UNTRIMMED:
+        return mean_estimate(strata)
+    return bootstrap(strata, interquartile_mean, resamples, seed, expand=True)
 
-    Where all possible redraws are no more than `samples`, each is taken once, and nothing is left to chance.
+
+def iqm_difference(first: Strata, second: Strata, resamples: int, seed: int = 0) -> Estimate:
+    """Estimate the interquartile mean of one side less that of the other.
+
+    The interval is a percentile bootstrap; where a side has fewer than 4 scores it is that of Yuen (1974), which for
+    means is Welch's t interval.
+    """
+    half = len(first)
+    if half == 1 and 1 < min(len(first[0]), len(second[0])) < _UNTRIMMED:
+        value = float(interquartile_mean(first) - interquartile_mean(second))
+        return _welch(value, [_iqm_error(first[0]), _iqm_error(second[0])], LEVEL)
+    return bootstrap(
+        [*first, *second],
+        lambda strata: interquartile_mean(strata[:half]) - interquartile_mean(strata[half:]),
+        resamples,
+        seed,
+    )
+
+
+def bootstrap(
+    strata: Strata, statistic: Statistic, resamples: int = 10_000, seed: int = 0, level: float = LEVEL,
+    expand: bool = False,
+) -> Estimate:  # fmt: skip
+    """Estimate a statistic with a stratified percentile bootstrap (Efron 1979): runs are resampled within each stratum.
 
     Args:
         strata: scores, one array `[n]` per stratum, each of at least one.
         statistic: of strata.
-        samples: redraws at most.
-        seed: of the redraws; the same one gives the same interval.
-        level: what the interval shall hold.
+        resamples: number of resamples.
+        seed: of the resamples; the same one gives the same interval.
+        level: nominal coverage.
+        expand: widen the interval as Student's t and the small-sample variance would (Hesterberg 2015).
     """
-    strata = [np.asarray(scores, np.float64) for scores in strata]
     value = float(statistic(strata))
     if min(len(scores) for scores in strata) < 2:
         return Estimate(value)
-    drawn = redraws([len(scores) for scores in strata], samples, seed)
-    found = [statistic([scores[index] for scores, index in zip(strata, block, strict=True)]) for block in drawn]
-    low, high = _ends(np.concatenate(found), level)
+    sizes = [len(scores) for scores in strata]
+    half = len(sizes) // 2
+    pairs = sum(x * y for x, y in zip(sizes[:half], sizes[half:], strict=False))
+    found = [
+        statistic([scores[index] for scores, index in zip(strata, block, strict=True)])
+        for block in _resamples(sizes, resamples, seed, width=max(sum(sizes), pairs))
+    ]
+    low, high = np.quantile(np.concatenate(found), _tails(sizes, level, expand))
     return Estimate(value, float(low), float(high))
 
 
-def band(
-    curves: Array, samples: int = 1000, seed: int = 0, level: float = LEVEL
-) -> tuple[Array, Array | None, Array | None]:
-    """The interquartile mean of curves `[runs, points]` and the ends of its interval; None for a single run."""
-    centre = interquartile_mean([curves.T])
+def band(curves: Floats, resamples: int = 1000, seed: int = 0) -> tuple[Floats, Floats | None, Floats | None]:
+    """Return the interquartile mean of curves `[runs, points]` and the ends of its interval; None for a single run."""
+    center = interquartile_mean([curves.T])
     if len(curves) < 2:
-        return centre, None, None
-    blocks = redraws([len(curves)], samples, seed, width=curves.shape[1])
+        return center, None, None
+    blocks = _resamples([len(curves)], resamples, seed, width=curves.size)
     found = [interquartile_mean([np.moveaxis(curves[index], 1, -1)]) for (index,) in blocks]
-    low, high = _ends(np.concatenate(found), level)
-    return centre, low, high
+    low, high = np.quantile(np.concatenate(found), _tails([len(curves)], LEVEL, expand=True), axis=0)
+    return center, low, high
 
 
-def redraws(sizes: Sequence[int], samples: int, seed: int, width: int = 1) -> Iterator[list[Array]]:
-    """Indices of redraws with replacement, in blocks: `[redraws, n]` for each size n; every one there is if few are."""
-    count = math.prod(n**n for n in sizes) if sum(n * math.log(n) for n in sizes) < 60 else math.inf
-    rows = max(1, _BLOCK // (width * max(sum(sizes), sum(a * b for a, b in itertools.pairwise([*sizes, 1])))))
-    if count <= samples:
-        yield from _every(sizes, int(count), rows)
-        return
-    draw = np.random.default_rng(seed)
-    for start in range(0, samples, rows):
-        size = min(rows, samples - start)
-        yield [draw.integers(n, size=(size, n)) for n in sizes]
+def p_value(first: Strata, second: Strata, permutations: int = 10_000, seed: int = 0) -> float:
+    """Return the two-sided p-value of the permutation test of `improvement`, runs permuted within each task.
 
-
-def chance(first: Strata, second: Strata, samples: int = 10_000, seed: int = 0) -> float:
-    """How often one side beats the other as clearly when runs are dealt out to them at random, task by task.
-
-    The permutation test of `improvement` (of Mann and Whitney, for one task), in either direction. Where there are no
-    more than `samples` ways to deal, each is counted once, and the answer is exact.
-
-    Args:
-        first: scores of one side, an array `[n]` per task.
-        second: those of the other side.
-        samples: deals at most.
-        seed: of the deals.
+    For one task this is the test of Mann and Whitney. It is exact where there are no more than `permutations` ways to
+    assign the runs to the two sides.
     """
-    pools = [np.concatenate([x, y]).astype(np.float64) for x, y in zip(first, second, strict=True)]
+    pools = [np.concatenate([x, y]) for x, y in zip(first, second, strict=True)]
     sizes = [len(x) for x in first]
-    exact, blocks = _deals(sizes, [len(pool) for pool in pools], samples, seed)
+    exact, blocks = _permutations(sizes, [len(pool) for pool in pools], permutations, seed)
 
-    def apart(block: Sequence[Array]) -> Array:
-        dealt = [pool[index] for pool, index in zip(pools, block, strict=True)]
-        one = [scores[..., :n] for scores, n in zip(dealt, sizes, strict=True)]
-        other = [scores[..., n:] for scores, n in zip(dealt, sizes, strict=True)]
-        found: Array = np.abs(improvement([*one, *other]) - 0.5)
-        return found
+    def distance(block: Sequence[Indices]) -> Floats:
+        mixed = [pool[index] for pool, index in zip(pools, block, strict=True)]
+        one = [scores[..., :n] for scores, n in zip(mixed, sizes, strict=True)]
+        other = [scores[..., n:] for scores, n in zip(mixed, sizes, strict=True)]
+        return np.abs(improvement([*one, *other]) - 0.5)
 
-    seen = apart([np.arange(len(pool))[None] for pool in pools])[0]
-    hits = deals = 0
+    observed = distance([np.arange(len(pool))[None] for pool in pools])[0]
+    hits = count = 0
     for block in blocks:
-        found = apart(block)
-        hits, deals = hits + int((found >= seen - 1e-12).sum()), deals + len(found)
-    return hits / deals if exact else (hits + 1) / (deals + 1)
+        found = distance(block)
+        hits, count = hits + int((found >= observed - 1e-12).sum()), count + len(found)
+    return hits / count if exact else (hits + 1) / (count + 1)
 
 
-def _deals(sizes: Sequence[int], pools: Sequence[int], samples: int, seed: int) -> tuple[bool, Iterator[list[Array]]]:
-    """Whether every deal is there, and the deals in blocks: orders of each pool whose first `sizes` go to one side."""
+def _welch(value: float, errors: Sequence[tuple[float, int]], level: float) -> Estimate:
+    """Return a t interval from the squared standard errors of independent parts and their degrees of freedom."""
+    total = math.fsum(error for error, _ in errors)
+    if not total > 0:
+        return Estimate(value, value, value)
+    dof = 1 / math.fsum((error / total) ** 2 / dof for error, dof in errors)
+    half = t_quantile((1 + level) / 2, dof) * math.sqrt(total)
+    return Estimate(value, value - half, value + half)
+
+
+def _iqm_error(scores: Floats) -> tuple[float, int]:
+    """Return the squared standard error of an interquartile mean and its degrees of freedom (Yuen 1974)."""
+    cut = len(scores) // 4
+    kept = np.sort(scores)[cut : len(scores) - cut]
+    winsorised = np.clip(scores, kept[0], kept[-1])
+    return float(((winsorised - winsorised.mean()) ** 2).sum()) / (len(kept) * (len(kept) - 1)), len(kept) - 1
+
+
+def _tails(sizes: Sequence[int], level: float, expand: bool) -> tuple[float, float]:
+    """Return the quantiles of a bootstrap distribution that are the ends of its interval."""
+    tail = (1 - level) / 2
+    if expand:
+        count, dof = sum(sizes), sum(sizes) - len(sizes)
+        tail = math.erfc(math.sqrt(count / dof / 2) * t_quantile(1 - tail, dof)) / 2
+    return tail, 1 - tail
+
+
+def _resamples(sizes: Sequence[int], resamples: int, seed: int, width: int) -> Iterator[list[Indices]]:
+    """Yield indices drawn with replacement in blocks, `[resamples, n]` for each size n.
+
+    A block is as large as memory allows if one resample becomes `width` numbers.
+    """
+    draw = np.random.default_rng(seed)
+    rows = max(1, _BLOCK // width)
+    for start in range(0, resamples, rows):
+        yield [draw.integers(n, size=(min(rows, resamples - start), n)) for n in sizes]
+
+
+def _permutations(
+    sizes: Sequence[int], pools: Sequence[int], permutations: int, seed: int
+) -> tuple[bool, Iterator[list[Indices]]]:
+    """Return whether all are included, and blocks of orders of each pool, whose first `sizes` go to one side."""
     counts = [math.comb(pool, n) for n, pool in zip(sizes, pools, strict=True)]
     rows = max(1, _BLOCK // max(*pools, *(n * (pool - n) for n, pool in zip(sizes, pools, strict=True))))
-    if math.prod(counts) <= samples:
-        return True, _every_deal(sizes, pools, counts, rows)
+    if math.prod(counts) <= permutations:
+        return True, _all_permutations(sizes, pools, counts, rows)
     draw = np.random.default_rng(seed)
     return False, (
-        [draw.random((min(rows, samples - start), pool)).argsort(-1) for pool in pools]
-        for start in range(0, samples, rows)
+        [draw.random((min(rows, permutations - start), pool)).argsort(-1) for pool in pools]
+        for start in range(0, permutations, rows)
     )
 
 
-def _every_deal(sizes: Sequence[int], pools: Sequence[int], counts: Sequence[int], rows: int) -> Iterator[list[Array]]:
+def _all_permutations(
+    sizes: Sequence[int], pools: Sequence[int], counts: Sequence[int], rows: int
+) -> Iterator[list[Indices]]:
     orders = []
     for n, pool in zip(sizes, pools, strict=True):
         chosen = [set(c) for c in itertools.combinations(range(pool), n)]
@@ -193,23 +243,7 @@ def _every_deal(sizes: Sequence[int], pools: Sequence[int], counts: Sequence[int
         yield [order[number] for order, number in zip(orders, numbers, strict=True)]
 
 
-def _every(sizes: Sequence[int], count: int, rows: int) -> Iterator[list[Array]]:
-    for start in range(0, count, rows):
-        numbers = np.unravel_index(np.arange(start, min(start + rows, count)), [n**n for n in sizes])
-        yield [np.stack(np.unravel_index(number, [n] * n), axis=-1) for number, n in zip(numbers, sizes, strict=True)]
-
-
-def _ends(found: Array, level: float) -> Array:
-    tail = (1 - level) / 2
-    ends: Array = np.quantile(found, [tail, 1 - tail], axis=0)
-    return ends
-
-
-def _task_means(strata: Strata) -> Array:
-    return np.stack([scores.mean(-1) for scores in strata], axis=-1)
-
-
-def _win_rate(x: Array, y: Array) -> Array:
+def _win_rate(x: Floats, y: Floats) -> Floats:
     first, second = x[..., :, None], y[..., None, :]
-    rate: Array = ((first > second) + 0.5 * (first == second)).mean((-2, -1))
+    rate: Floats = ((first > second) + 0.5 * (first == second)).mean((-2, -1))
     return rate

@@ -1,4 +1,4 @@
-"""Statistics of consequence scores: how they are spread, and what they agree with."""
+"""Statistics of consequence scores: their distribution, and their rank correlation with other values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 MIDDLE = (0.05, 0.5)  # of the largest spread
 _BINS_PER_DECADE = 3
 _DECADES = 6
-_MOST_DRAWS = 2e7  # numbers drawn for a bootstrap
+_MOST_DRAWS = 2e7  # random numbers of a bootstrap
 _RESAMPLES = 1000
 
 
@@ -34,19 +34,19 @@ class Correlation(NamedTuple):
 
 
 def quantiles(values: Host) -> dict[str, float]:
-    """Quantiles by name, `p5` for example, interpolated between neighbours."""
+    """Return quantiles by name, such as `p5`, interpolated between neighbours."""
     found = np.quantile(values.astype(np.float64), QUANTILES)
     return {f"p{100 * q:g}": float(x) for q, x in zip(QUANTILES, found, strict=True)}
 
 
 def tied_share(values: Host) -> float:
-    """Share of the values that occur more than once."""
+    """Return the share of the values that occur more than once."""
     _, counts = np.unique(values, return_counts=True)
     return float(counts[counts > 1].sum() / values.size)
 
 
 def gini(values: Host) -> float | None:
-    """The Gini coefficient of values that are not negative: 0 if all are equal, near 1 if one has it all.
+    """Return the Gini coefficient of values that are not negative: 0 if all are equal, near 1 if one has everything.
 
     None where all are 0.
     """
@@ -59,7 +59,7 @@ def gini(values: Host) -> float | None:
 
 
 def log_histogram(values: Host) -> tuple[int, list[Bin]]:
-    """How many values are 0, and bins of equal ratio for the others, three to a decade.
+    """Return how many values are 0, and bins of equal ratio for the others, three per decade.
 
     Values more than six decades below the largest are in the lowest bin.
     """
@@ -76,7 +76,7 @@ def log_histogram(values: Host) -> tuple[int, list[Bin]]:
 
 
 def ranks(values: Sequence[float] | Host) -> Host:
-    """Ranks from 1, equal values with the mean of theirs."""
+    """Return ranks from 1; equal values share the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     middle: Host = (ends - counts + 1 + ends) / 2
@@ -84,14 +84,14 @@ def ranks(values: Sequence[float] | Host) -> Host:
 
 
 def spearman(a: Host, b: Host) -> float | None:
-    """Spearman's rank correlation; None where either has no two different values."""
+    """Return Spearman's rank correlation; None where either has no two different values."""
     x, y = ranks(a) - (len(a) + 1) / 2, ranks(b) - (len(b) + 1) / 2
     spread = np.sqrt(x @ x) * np.sqrt(y @ y)
     return float(np.clip(x @ y / spread, -1.0, 1.0)) if spread > 0.0 else None
 
 
 def correlation(a: Host, b: Host, seed: int = 0) -> Correlation:
-    """Spearman's correlation with a percentile bootstrap interval (Efron 1979); the same seed gives the same one."""
+    """Return Spearman's correlation with a percentile bootstrap interval (Efron 1979), reproducible by its seed."""
     value, size = spearman(a, b), len(a)
     if value is None or size < 3:
         return Correlation(value)
@@ -106,7 +106,7 @@ def correlation(a: Host, b: Host, seed: int = 0) -> Correlation:
 
 
 def middle_share(spread: Host) -> float | None:
-    """Share of positions where some actions matter neither little nor much: 5 to 50 % of the largest spread."""
+    """Return the share of positions whose spread is 5 to 50 % of the largest one."""
     largest = float(spread.max())
     if not largest > 0.0:
         return None
@@ -114,6 +114,6 @@ def middle_share(spread: Host) -> float | None:
 
 
 def half_error(halves: Host) -> Host:
-    """Standard error of scores `[S]` from those of two halves `[2, S]` of the rollouts."""
+    """Return the standard error of scores `[S]` from those of two halves `[2, S]` of the rollouts."""
     error: Host = np.abs(halves[0] - halves[1]) / 2
     return error

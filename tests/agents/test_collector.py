@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.collector import Actors, Policy, collect, start, value_where
+from hmx.agents.collector import Policy, RolloutState, collect, start, value_where
 from hmx.agents.types import Decision
 from hmx.env.counting import make_counting
 from hmx.rl import distributions
@@ -53,7 +53,7 @@ def make_env(length=0):
 def played():
     """Two rollouts on end."""
     env = make_env()
-    run = jax.jit(partial(collect, env, POLICY, num_steps=STEPS, num_rows=2))
+    run = jax.jit(partial(collect, env, POLICY, num_steps=STEPS, num_sequences=2))
     actors_1, rollout_1, _ = run(start(env, ENVS, NOTHING, jax.random.key(0)), jax.random.key(1))
     return actors_1, rollout_1, *run(actors_1, jax.random.key(2))
 
@@ -130,7 +130,7 @@ def test_no_episode_means_no_data_rather_than_zero():
 def test_rollouts_join_without_a_seam(played):
     """The accumulators of episodes under way and the observation travel with the actors."""
     actors, *_ = played
-    assert isinstance(actors, Actors)
+    assert isinstance(actors, RolloutState)
     np.testing.assert_array_equal(actors.episode.length, STEPS % LIMIT)
     np.testing.assert_array_equal(actors.episode.total, 0 + 1 + 2)
 

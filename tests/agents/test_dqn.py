@@ -7,7 +7,7 @@ import pytest
 from probes import GAMMA, action_must_match_observation, never_ending
 
 from hmx.agents import make_algorithm
-from hmx.agents.dqn import make_parts
+from hmx.agents.dqn import make_components
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
 from hmx.env.counting import make_counting
@@ -72,7 +72,7 @@ def test_a_stored_transition_belongs_together():
     state = jax.jit(algorithm.init)(jax.random.key(0))
     for number in range(3):
         state, _ = update(state, hypers_of(algorithm, number, gradient_steps=0.0))
-    replay, items = state.replay, jax.tree.map(np.asarray, state.replay.items)
+    replay, items = state.learner.replay, jax.tree.map(np.asarray, state.learner.replay.items)
     assert int(replay.size) == 24 and int(replay.num_added) == 45 and int(replay.position) == 21
     step = items.obs_t[:, 0, 0]
     assert set(step) == set(range(6))
@@ -95,19 +95,19 @@ def test_nothing_is_learned_until_the_buffer_holds_enough(corridor):
     begun = jax.jit(algorithm.init)(jax.random.key(3))
     first, found = update(begun, hypers_of(algorithm, 0))
     assert_same(first.params, begun.params)
-    assert int(first.gradient_steps) == 0 and float(found["train/total_loss"].count) == 0
+    assert int(first.learner.gradient_steps) == 0 and float(found["train/total_loss"].count) == 0
     second, found = update(first, hypers_of(algorithm, 1))
-    assert int(second.gradient_steps) == 2 and float(found["train/total_loss"].count) == 2
+    assert int(second.learner.gradient_steps) == 2 and float(found["train/total_loss"].count) == 2
     assert any((x != y).any() for x, y in zip(leaves_of(first.params), leaves_of(second.params), strict=True))
     # hard copies every 250 gradient steps: not yet
-    assert_same(second.target_params, begun.params)
+    assert_same(second.learner.target_params, begun.params)
 
 
 def test_everything_reported_is_documented(corridor):
     reported = {name for found in corridor[3] for name in found if not name.startswith(("reward/", "actions/"))}
     known = set(METRICS)
     assert reported <= known
-    assert {f"train/{name}" for name in corridor[0].hypers(0) if name[0] != "_"} <= known
+    assert {f"train/{name}" for name, value in corridor[0].hypers(0).items() if not isinstance(value, bool)} <= known
     assert {"replay/coverage", "replay/staleness_p90", "score/mean", "replay/is_weight_min"} <= reported
 
 
@@ -115,7 +115,7 @@ def test_scores_come_when_they_are_due_and_are_counted(corridor):
     _, _, state, metrics = corridor
     passes = [float(found["score/mean"].count) for found in metrics]
     assert passes == [0, 12, 0, 12, 0, 12]
-    replay = state.replay
+    replay = state.learner.replay
     scored = np.asarray(replay.scored)
     assert int(replay.num_scored) == scored.sum() > 12
     coverage = metrics[5]["replay/coverage"]
@@ -133,9 +133,9 @@ def test_scores_come_when_they_are_due_and_are_counted(corridor):
 def test_an_update_can_be_taken_back_to_the_bit(corridor):
     """Seven updates go round the ring: what they overwrote is put back, to the last leaf of the state."""
     algorithm, update, state, _ = corridor
-    assert int(state.replay.num_added) > 64
+    assert int(state.learner.replay.num_added) > 64
     after, _ = update(state, hypers_of(algorithm, 7))
-    choose = jax.jit(algorithm.choose)
+    choose = jax.jit(algorithm.select)
     assert_same(choose(jnp.bool_(True), after, state), after)
     back = choose(jnp.bool_(False), after, state)
     assert_same(back, state)
@@ -146,8 +146,9 @@ def test_what_was_learned_can_be_forgotten(corridor):
     algorithm, update, state, _ = corridor
     after, _ = update(state, hypers_of(algorithm, 7))
     rest = algorithm.forget(state, after)
-    assert_same((rest.params, rest.target_params, rest.opt_state), (state.params, state.target_params, state.opt_state))
-    assert_same((rest.env_state, rest.replay, rest.update), (after.env_state, after.replay, after.update))
+    assert_same((rest.params, rest.opt_state), (state.params, state.opt_state))
+    assert_same(rest.learner.target_params, state.learner.target_params)
+    assert_same((rest.actors, rest.learner.replay, rest.update), (after.actors, after.learner.replay, after.update))
 
 
 def test_what_an_update_learns_from_can_be_had_again(corridor):
@@ -156,7 +157,7 @@ def test_what_an_update_learns_from_can_be_had_again(corridor):
     assert found["target"].shape == (2, 8) and found["obs_t"].shape == (2, 8, 1, 8)
     after, metrics = update(state, hypers_of(algorithm, 7))
     np.testing.assert_array_equal(found["weights"].min(1).sum(), metrics["replay/is_weight_min"].total)
-    assert (np.asarray(after.replay.size) > np.asarray(found["index"])).all()
+    assert (np.asarray(after.learner.replay.size) > np.asarray(found["index"])).all()
 
 
 def test_the_policy_is_the_one_the_run_ends_with_or_greedy(corridor):
@@ -178,30 +179,30 @@ def test_the_policy_is_the_one_the_run_ends_with_or_greedy(corridor):
 def test_additive_replay_without_weight_on_consequence_is_prioritised_replay_to_the_bit(corridor):
     _, _, mixed, metrics = corridor
     plain, _ = run(*compiled(configure()), 6)
-    assert float(metrics[3]["score/mean"].count) == 12 and int(mixed.replay.num_scored) > 12
+    assert float(metrics[3]["score/mean"].count) == 12 and int(mixed.learner.replay.num_scored) > 12
     assert_same(
-        (plain.params, plain.target_params, plain.opt_state), (mixed.params, mixed.target_params, mixed.opt_state)
+        (plain.params, plain.learner.target_params, plain.opt_state),
+        (mixed.params, mixed.learner.target_params, mixed.opt_state),
     )
-    np.testing.assert_array_equal(plain.replay.td_errors, mixed.replay.td_errors)
+    np.testing.assert_array_equal(plain.learner.replay.td_errors, mixed.learner.replay.td_errors)
 
 
 def test_the_gap_of_action_values_goes_through_the_same_door():
     cfg = configure(**{**SCORED, "replay__mu": 0.5, "score__kind": "qgap"})
     algorithm, update = compiled(cfg)
     state, _ = run(algorithm, update, 2)
-    replay, items = state.replay, state.replay.items
+    replay, items = state.learner.replay, state.learner.replay.items
     scored = np.asarray(replay.scored)
     assert scored.sum() == 12
-    values = np.asarray(make_parts(cfg, make_env(cfg.env, RewardWeights())).net.values(state.params, items.obs_t))[:, 0]
+    net = make_components(cfg, make_env(cfg.env, RewardWeights())).net
+    values = np.asarray(net.values(state.params, items.obs_t))[:, 0]
     gap = np.where(np.asarray(items.legal_t)[:, 0].all(-1), np.abs(values[:, 0] - values[:, 1]), 0.0)
     np.testing.assert_allclose(np.asarray(replay.consequence_scores)[scored], gap[scored], rtol=1e-5, atol=1e-7)
     assert gap[scored].max() > 0.0
 
 
 def test_uniform_replay_is_exponent_0_and_exactly_uniform():
-    cfg, flat = configure(replay__mixing="uniform"), configure(replay__alpha_td=0.0)
-    env = make_env(cfg.env, RewardWeights())
-    assert make_parts(cfg, env).replay_options == make_parts(flat, env).replay_options
+    cfg = configure(replay__mixing="uniform")
     _, metrics = run(*compiled(cfg), 4)
     assert float(metrics[3]["replay/is_weight_min"].total) == 2.0  # a weight of 1 in each of two gradient steps
     ess = metrics[3]["replay/ess"]

@@ -10,7 +10,7 @@ import pytest
 from hmx.agents import make_algorithm
 from hmx.agents.collector import Policy, collect, start
 from hmx.agents.types import Decision
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
 from hmx.env.rendezvous import make_rendezvous
 from hmx.rl import distributions
@@ -38,7 +38,7 @@ def count(carry, obs, reset):
 def played():
     env = make_rendezvous(LIMIT, AGENTS)
     actors = start(env, ENVS, jnp.zeros((ENVS, AGENTS)), jax.random.key(0))
-    run = jax.jit(partial(collect, env, Policy(count_and_move_at_random, count), num_steps=STEPS, num_rows=4))
+    run = jax.jit(partial(collect, env, Policy(count_and_move_at_random, count), num_steps=STEPS, num_sequences=4))
     _, rollout, _ = run(actors, jax.random.key(1))
     return jax.tree.map(np.asarray, rollout)
 
@@ -84,15 +84,8 @@ def trained():
         run=RunConfig(total_steps=updates * envs * steps),
         env=EnvConfig(id="rendezvous", num_envs=envs, num_agents=AGENTS, max_steps=20),
         net=NetConfig(hidden=(64,), activation="tanh"),
-        algo=AlgoConfig(
-            num_steps=steps,
-            update_epochs=4,
-            num_minibatches=4,
-            learning_rate=3e-3,
-            gamma=0.97,
-            ent_coef=0.01,
-            value_target="identity",
-        ),
+        algo=AlgoConfig(num_steps=steps, learning_rate=3e-3, gamma=0.97),
+        ppo=PpoConfig(update_epochs=4, num_minibatches=4, ent_coef=0.01, value_target="identity"),
     )
     algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
     rows = [algorithm.hypers(update) for update in range(updates)]
@@ -113,7 +106,7 @@ def test_two_agents_learn_to_meet(trained):
 def test_parameters_are_shared_and_the_ratio_starts_at_one(trained):
     state, metrics = trained
     assert state.params["policy_head"]["kernel"].shape == (64, 3)
-    assert state.obs.shape[:2] == (32, AGENTS)
+    assert state.actors.obs.shape[:2] == (32, AGENTS)
     errors = np.asarray(metrics["train/first_ratio_error"].value)
     assert errors[0] == 0.0
     assert errors.max() < 1e-5

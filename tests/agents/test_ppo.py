@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from learner import learner
 
 from hmx.agents import make_algorithm
 from hmx.agents.ppo import ppo_loss
 from hmx.agents.sequences import Batch
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
 from hmx.types import Max, Mean, Sum
@@ -24,7 +25,7 @@ def configure(env_id="frozenlake", num_envs=8, max_steps=9, updates=UPDATES, hid
         run=RunConfig(total_steps=updates * num_envs * algo["num_steps"]),
         env=EnvConfig(id=env_id, num_envs=num_envs, max_steps=max_steps),
         net=NetConfig(hidden=hidden),
-        algo=AlgoConfig(**algo),
+        **learner(**algo),
     )
 
 
@@ -44,8 +45,10 @@ def scheduled(algorithm, update):
 
 def ask(algorithm, state, key=0, greedy=True, legal=None):
     """The decision at the state's own observations."""
-    legal = state.legal if legal is None else legal
-    return algorithm.act(state, state.carry, state.obs, legal, state.reset, jax.random.key(key), greedy)[0]
+    legal = state.actors.legal if legal is None else legal
+    return algorithm.act(
+        state, state.actors.carry, state.actors.obs, legal, state.actors.reset, jax.random.key(key), greedy
+    )[0]
 
 
 def run(cfg, updates=UPDATES, seed=0):
@@ -84,7 +87,7 @@ def leaves(tree):
 
 @pytest.mark.parametrize("value_target", ["symlog", "return_norm"])
 def test_the_ratio_is_exactly_one_when_nothing_is_learned(value_target):
-    """At step size 0 the policy never changes, so rollout and loss must agree to the last bit on every sample."""
+    """At learning rate 0 the policy never changes, so rollout and loss must agree to the last bit on every sample."""
     cfg = configure("counting", learning_rate=0.0, value_target=value_target, update_epochs=2, num_minibatches=4)
     state, history = run(cfg)
     for metrics in history:
@@ -93,7 +96,7 @@ def test_the_ratio_is_exactly_one_when_nothing_is_learned(value_target):
     algorithm = build(cfg)
     first = jax.jit(algorithm.init)(jax.random.key(0))
     np.testing.assert_array_equal(state.params["policy_head"]["kernel"], first.params["policy_head"]["kernel"])
-    then, now = (ask(algorithm, first._replace(params=s.params, value_stats=s.value_stats)) for s in (first, state))
+    then, now = (ask(algorithm, first._replace(params=s.params, learner=s.learner)) for s in (first, state))
     np.testing.assert_array_equal(now.probs, then.probs)
     np.testing.assert_allclose(now.value, then.value, rtol=1e-3, atol=1e-4)
 
@@ -112,7 +115,7 @@ def test_metrics_have_their_names_and_agree(trained):
     names = (
         "mean_reward mean_episode_return mean_episode_length num_episodes policy_loss value_loss total_loss approx_kl"
     )
-    names += " clip_frac entropy max_entropy explained_variance grad_norm first_ratio_error cut_frac"
+    names += " clip_frac entropy max_entropy explained_variance grad_norm first_ratio_error truncated_frac"
     actions = {f"actions/{name}_frac" for name in ("left", "down", "right", "up")}
     assert set(metrics) == {f"train/{name}" for name in names.split()} | {"reward/goal"} | actions
     assert sum(number(metrics[name]) for name in actions) == pytest.approx(1.0)
@@ -158,7 +161,7 @@ def test_every_update_draws_anew(trained):
     update = update_with(algorithm)
     now, _ = update(state)
     later, _ = update(state._replace(update=state.update + 1))
-    assert any((a != b).any() for a, b in zip(leaves(now.obs), leaves(later.obs), strict=True))
+    assert any((a != b).any() for a, b in zip(leaves(now.actors.obs), leaves(later.actors.obs), strict=True))
 
 
 def test_seeds_side_by_side_equal_seeds_alone(trained):
@@ -183,15 +186,15 @@ def test_act(trained):
     np.testing.assert_allclose(decision.probs.sum(-1), 1.0, rtol=1e-5)
     sampled = [ask(algorithm, state, k, greedy=False).action.tolist() for k in range(8)]
     assert len({str(action) for action in sampled}) > 1
-    only_up = jnp.zeros_like(state.legal).at[..., 3].set(True)
+    only_up = jnp.zeros_like(state.actors.legal).at[..., 3].set(True)
     assert ask(algorithm, state, greedy=False, legal=only_up).action.tolist() == [[3]] * 8
 
 
 def test_the_loss_by_hand(trained):
     """One sample, whose network outputs are read off first."""
-    cfg, algorithm, state, _ = trained
+    _, algorithm, state, _ = trained
     parts = algorithm.update.args[0]
-    obs = state.obs[:1]
+    obs = state.actors.obs[:1]
     legal = jnp.array([[[True, True, False, False]]])
     (logits, value), _ = parts.net.apply(state.params, (), obs, jnp.zeros((1, 1), bool))
     p = np.exp(np.asarray(logits[0, 0, :2], np.float64))
@@ -213,9 +216,9 @@ def test_the_loss_by_hand(trained):
         done=jnp.zeros((1, 1), bool),
         carry=(),
         advantage_next=jnp.zeros(1),
-        row_weight=jnp.ones(1),
+        sequence_weight=jnp.ones(1),
     )
-    plain = parts._replace(algo=dataclasses.replace(cfg.algo, norm_adv=False))
+    plain = parts._replace(cfg=dataclasses.replace(parts.cfg, ppo=dataclasses.replace(parts.cfg.ppo, norm_adv=False)))
     hypers = {"clip_eps": jnp.float32(0.2), "ent_coef": jnp.float32(0.01)}
     total, metrics = ppo_loss(plain, state.params, (), hypers, batch)
     value_loss = 0.5 * (float(value[0, 0, 0]) - np.log1p(target)) ** 2

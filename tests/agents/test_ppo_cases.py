@@ -13,8 +13,8 @@ from ppo_cases import CASES, arrays, case
 
 from hmx.agents.optim import clip
 from hmx.config import derive
+from hmx.config.derive import value_weight
 from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig
-from hmx.config.switches import value_weight
 from hmx.nets.layers import Torso, dense
 from hmx.rl import normaliser, policies, tanh_normal
 from hmx.rl.advantages import gae, normalise
@@ -115,7 +115,7 @@ def test_1_3_half_and_clip():
     codec = make_codec("identity")
 
     def loss(values, half, eps):
-        weight = value_weight(dataclasses.replace(Config().algo, vf_coef=given["coef"], vf_half=half))
+        weight = value_weight(dataclasses.replace(Config().ppo, vf_coef=given["coef"], vf_half=half))
         return weight * codec.loss(values[:, None], targets, old, eps, ()).mean()
 
     for half, name in ((True, "brax"), (False, "scs")):
@@ -314,7 +314,7 @@ def test_2_4_statistics():
     stats = normaliser.init_stats((2,))
     same(stats.mean, expected["before_any_data"]["mean"])
     for ddof in (0, 1):
-        same(normaliser.deviation(stats, ddof), expected["before_any_data"]["std"])
+        same(normaliser.std(stats, ddof), expected["before_any_data"]["std"])
     for batch, *wanted in zip(
         given["batches"], *(expected[n] for n in ("brax_welford", "scs_welford", "brax_ema")), strict=True
     ):
@@ -323,10 +323,10 @@ def test_2_4_statistics():
         assert int(stats.count[1]) == population["count"] == sample["count"] == moving["count"]
         for one, ddof in ((population, 0), (sample, 1), (moving, 0)):
             same(stats.mean, one["mean"])
-            same(normaliser.deviation(stats, ddof), one["std"])
+            same(normaliser.std(stats, ddof), one["std"])
         same(stats.var, moving["var"])
     same(stats.mean, expected["pooled_mean"])
-    same(normaliser.deviation(stats), expected["pooled_population_std"])
+    same(normaliser.std(stats), expected["pooled_population_std"])
 
 
 def test_2_4_the_first_ratio_shows_when_statistics_moved():
@@ -334,7 +334,7 @@ def test_2_4_the_first_ratio_shows_when_statistics_moved():
     obs, action = arrays(given, "observations", "actions")
     stats = normaliser.init_stats((1,))
     moved = normaliser.merge(stats, obs[:, None], jnp.ones(4))
-    same([float(moved.mean[0]), float(normaliser.deviation(moved)[0])], given["stats_after"])
+    same([float(moved.mean[0]), float(normaliser.std(moved)[0])], given["stats_after"])
 
     def density(stats):
         mean = given["weight"] * normaliser.normalise(stats, obs[:, None])

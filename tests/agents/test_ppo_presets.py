@@ -11,23 +11,22 @@ from jax.extend.core import jaxprs_in_params
 from ppo_cases import case
 
 from hmx.agents.collector import Rollout
-from hmx.agents.ppo import _init, _rollout
-from hmx.agents.ppo_loss import make_head, make_parts, ppo_loss
-from hmx.agents.sequences import make_rows
+from hmx.agents.ppo import _init, _rollout, make_batch, make_components, make_head, ppo_loss
+from hmx.config.derive import value_weight
 from hmx.config.load import load
 from hmx.config.schema import RewardWeights
-from hmx.config.switches import value_weight
 from hmx.env.registry import make_env
 from hmx.nets.build import Net, NetOutput
 from hmx.types import Transition
 
 
-def preset(name, **algo):
-    cfg = load(preset=name, sets=[f"algo.{key}={value}" for key, value in algo.items()], environ={}, check=False).config
+def preset(name, num_steps, gamma=0.99, **ppo):
+    sets = [f"algo.num_steps={num_steps}", f"algo.gamma={gamma}", *(f"ppo.{key}={value}" for key, value in ppo.items())]
+    cfg = load(preset=name, sets=sets, environ={}, check=False).config
     return dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, num_envs=2, id="pendulum"))
 
 
-HYPERS = {"clip_eps": 0.3, "ent_coef": 0.0}
+HYPERS = {"clip_eps": jnp.float32(0.3), "ent_coef": jnp.float32(0.0)}
 LAST, NEXT = 100, 200  # observations are numbers of places: [t, b], the last of b, what follows [t, b]
 
 
@@ -59,8 +58,8 @@ def test_the_whole_loss_of_a_preset_from_one_batch(name):
         name, gamma=given["gamma"], gae_lambda=given["lambda_"], reward_scale=given["reward_scaling"], obs_norm="none",
         gae_axis="time", num_steps=3, bptt_horizon=3, num_minibatches=1, ent_coef=0.0,
     )  # fmt: skip
-    assert (cfg.algo.clip_eps, cfg.algo.vf_coef) == (expected["clip"], given["vf_coef"])
-    parts = make_parts(cfg, make_env(cfg.env, RewardWeights()))._replace(net=speaking(given, cfg))
+    assert (cfg.ppo.clip_eps, cfg.ppo.vf_coef) == (expected["clip"], given["vf_coef"])
+    parts = make_components(cfg, make_env(cfg.env, RewardWeights()))._replace(net=speaking(given, cfg))
     place = jnp.arange(6).reshape(3, 2, 1, 1)
     raw = jnp.asarray(given["raw_action_TBA"], jnp.float32)[:, :, None]
     logits = jax.jit(lambda: speaking(given, cfg).unroll((), (), place, None)[0].logits)()
@@ -74,19 +73,19 @@ def test_the_whole_loss_of_a_preset_from_one_batch(name):
         value_final_tp1=flat, final_obs_tp1=place + NEXT,
     )  # fmt: skip
     last = jnp.arange(2).reshape(2, 1, 1) + LAST
-    rows = jax.jit(lambda rollout: make_rows(rollout, cfg.algo, 3))
+    rows = jax.jit(lambda rollout: make_batch(rollout, cfg, 3))
     batch = rows(Rollout(seen, (), flat[0], last, jnp.zeros(2, bool)))
-    hypers = {"clip_eps": jnp.float32(cfg.algo.clip_eps), "ent_coef": jnp.float32(1.0)}
+    hypers = {"clip_eps": jnp.float32(cfg.ppo.clip_eps), "ent_coef": jnp.float32(1.0)}
     total, metrics = jax.jit(partial(ppo_loss, parts))({}, (), hypers, batch)
     entropy = float(metrics["train/entropy"].total)
     if expected["gaussian_entropy"] is not None:
         assert entropy == pytest.approx(expected["gaussian_entropy"], rel=1e-5)
     assert float(metrics["train/policy_loss"].total) == pytest.approx(expected["policy_loss"], rel=1e-4)
-    assert value_weight(cfg.algo) * float(metrics["train/value_loss"].total) == pytest.approx(
+    assert value_weight(cfg.ppo) * float(metrics["train/value_loss"].total) == pytest.approx(
         expected["value_loss"], rel=1e-5
     )
     assert float(total) + entropy == pytest.approx(expected["total_without_entropy"], rel=1e-4)
-    wrong = parts._replace(algo=dataclasses.replace(cfg.algo, gae_axis="batch"))
+    wrong = parts._replace(cfg=dataclasses.replace(cfg, ppo=dataclasses.replace(cfg.ppo, gae_axis="batch")))
     otherwise = float(jax.jit(partial(ppo_loss, wrong))({}, (), hypers, batch)[0])
     assert abs(otherwise + entropy - expected["total_without_entropy"]) > 0.1
 
@@ -112,7 +111,7 @@ def test_2_1_value_passes(forward):
         )
         cfg = dataclasses.replace(cfg, net=dataclasses.replace(cfg.net, hidden=(2,), value_hidden=(7,)))
         cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, num_envs=rows))
-        parts = make_parts(cfg, make_env(cfg.env, RewardWeights()))
+        parts = make_components(cfg, make_env(cfg.env, RewardWeights()))
         shapes = jax.eval_shape(lambda key, parts=parts: one_batch(parts, key), jax.random.key(0))
         program = jax.make_jaxpr(lambda p, b, parts=parts: ppo_loss(parts, p, (), HYPERS, b)[0])(*shapes)
         assert rows_through(program.jaxpr, (3, 7)) == wanted["brax" if forward == "shift" else "scs"]
@@ -121,4 +120,4 @@ def test_2_1_value_passes(forward):
 def one_batch(parts, key):
     state = _init(parts, key)
     _, rollout, _ = _rollout(parts, state, jax.random.key(1))
-    return state.params, make_rows(rollout, parts.algo, parts.horizon)
+    return state.params, make_batch(rollout, parts.cfg, parts.horizon)

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from learner import learner
 
 from hmx.agents import make_algorithm
 from hmx.agents.ppo import ppo_loss
 from hmx.agents.sequences import Batch
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
 
 HORIZON, ROWS = 2, 3
@@ -24,7 +25,7 @@ def configure(**algo):
         run=RunConfig(total_steps=48),
         env=EnvConfig(id="frozenlake", num_envs=3, max_steps=9),
         net=NetConfig(hidden=(4,)),
-        algo=AlgoConfig(
+        **learner(
             **{
                 "num_steps": 2,
                 "bptt_horizon": HORIZON,
@@ -71,13 +72,18 @@ def made():
         done=jnp.array([[False, True, False], [False, False, False]]),
         carry=(),
         advantage_next=numbers()[0],
-        row_weight=jnp.ones(ROWS),
+        sequence_weight=jnp.ones(ROWS),
     )
     return parts, params, batch, ratio, np.asarray(value_raw[..., 0], np.float64)
 
 
+def switched(parts, **ppo):
+    cfg = dataclasses.replace(parts.cfg, ppo=dataclasses.replace(parts.cfg.ppo, **ppo))
+    return parts._replace(cfg=cfg)
+
+
 def loss_of(parts, params, batch, hypers=None, **algo):
-    parts = parts._replace(algo=dataclasses.replace(parts.algo, **algo))
+    parts = switched(parts, **algo)
     hypers = {name: jnp.float32(value) for name, value in {**HYPERS, **(hypers or {})}.items()}
     total, metrics = ppo_loss(parts, params, (), hypers, batch)
     return float(total), {name.removeprefix("train/"): float(metric[0]) for name, metric in metrics.items()}
@@ -101,12 +107,12 @@ def test_clip_range_and_entropy_weight_come_with_the_update(made):
 
 def test_advantages_are_normalised_before_they_are_weighted(made):
     parts, params, batch, ratio, _ = made
-    row_weight = jnp.array([1.0, 0.5, 0.1])
+    weight = np.array([1.0, 0.5, 0.1], np.float32)
     advantage = np.asarray(batch.advantage, np.float64)
     scaled = (advantage - advantage.mean()) / advantage.std()
     for norm_adv, expected in ((True, scaled), (False, advantage)):
-        _, metrics = loss_of(parts, params, batch._replace(row_weight=row_weight), norm_adv=norm_adv)
-        assert metrics["policy_loss"] == pytest.approx(surrogate(ratio, expected * np.asarray(row_weight)), rel=1e-3)
+        _, metrics = loss_of(parts, params, batch._replace(sequence_weight=jnp.asarray(weight)), norm_adv=norm_adv)
+        assert metrics["policy_loss"] == pytest.approx(surrogate(ratio, expected * weight), rel=1e-3)
 
 
 def test_value_clipping(made):
@@ -147,7 +153,9 @@ def test_vtrace_computes_advantages_anew_under_the_present_ratios(made, row_end)
 def test_vtrace_advantages_are_constants_for_the_gradient(made):
     """With ratios at 1 and clipped nowhere, d loss / d log_prob is minus the advantage: nothing flows through it."""
     parts, params, batch, _, _ = made
-    parts = parts._replace(algo=dataclasses.replace(parts.algo, advantage="vtrace", vf_coef=0.0))
+    parts = parts._replace(
+        cfg=dataclasses.replace(parts.cfg, ppo=dataclasses.replace(parts.cfg.ppo, advantage="vtrace", vf_coef=0.0))
+    )
     (logits, _), _ = parts.net.unroll(params, (), batch.obs, batch.reset)
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), batch.action[..., None], -1)[..., 0]
     batch = batch._replace(log_prob_old=chosen)
@@ -168,7 +176,7 @@ def test_a_step_of_weight_0_has_no_say(made):
     parts, params, batch, _, _ = made
     weight = batch.weight.at[1, 2].set(0.0)
     hypers = {name: jnp.float32(value) for name, value in {**HYPERS, "ent_coef": 0.1}.items()}
-    parts = parts._replace(algo=dataclasses.replace(parts.algo, norm_adv=True))
+    parts = switched(parts, norm_adv=True)
 
     def grad(junk):
         spoiled = batch._replace(

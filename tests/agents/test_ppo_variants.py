@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.collector import Policy, Wanted, collect, start
-from hmx.agents.ppo import _init, _rollout, make_parts, make_ppo, ppo_loss
-from hmx.agents.sequences import make_rows
+from hmx.agents.collector import Policy, RolloutOptions, collect, start
+from hmx.agents.ppo import _init, _rollout, make_batch, make_components, make_ppo, ppo_loss
 from hmx.agents.types import Decision
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
@@ -28,10 +27,10 @@ BASE = {
     "net.hidden": (8,),
     "net.shared_torso": False,
     "algo.num_steps": 8,
-    "algo.bptt_horizon": 4,
-    "algo.num_minibatches": 2,
-    "algo.update_epochs": 1,
-    "algo.value_target": "identity",
+    "ppo.bptt_horizon": 4,
+    "ppo.num_minibatches": 2,
+    "ppo.update_epochs": 1,
+    "ppo.value_target": "identity",
     "algo.learning_rate": 1e-3,
 }
 
@@ -84,13 +83,13 @@ def keyed_env(max_steps):
 def starts_seen(max_steps, rollouts, **values):
     """The number of the start of every observation and the steps since, both `[rollouts x 8, 4]`."""
     env = keyed_env(max_steps)
-    parts = make_parts(config(algo__bptt_horizon=1, **values), env)
+    parts = make_components(config(ppo__bptt_horizon=1, **values), env)
     state, play = jax.jit(partial(_init, parts))(jax.random.key(0)), jax.jit(partial(_rollout, parts))
     seen = []
     for key in jax.random.split(jax.random.key(1), rollouts):
         actors, rollout, _ = play(state, key)
         seen.append(np.asarray(rollout.transitions.obs_t[:, :, 0]))
-        state = state._replace(**actors._asdict(), update=state.update + 1)
+        state = state._replace(actors=actors, update=state.update + 1)
     obs = np.concatenate(seen)
     return obs[..., 0], obs[..., 1]
 
@@ -134,7 +133,9 @@ def test_2_4_statistics_in_the_step():
     """Observations 1, 2, 3, ... after a raw 0: each normalised with the statistics of those before it."""
     env, see = make_counting(4), lambda stats, obs: normaliser.normalise(stats, obs)
     actors = start(env, 1, (), jax.random.key(0))._replace(obs_stats=normaliser.init_stats((1,)))
-    actors, rollout, _ = collect(env, count_policy(), actors, jax.random.key(1), 6, wanted=Wanted(see=see))
+    actors, rollout, _ = collect(
+        env, count_policy(), actors, jax.random.key(1), 6, options=RolloutOptions(normalize_fn=see)
+    )
     raw = [1.0, 2.0, 3.0, 4.0, 1.0, 2.0]  # reached by each step; the fourth ends the episode
     shown, counted = [], []
     for number in raw:
@@ -150,14 +151,14 @@ def test_2_4_statistics_in_the_step():
 
 
 def test_2_4_an_evaluation_reads_like_training():
-    played = Played(algo__obs_norm="env").update()
+    played = Played(ppo__obs_norm="env").update()
     state, obs = played.state, jnp.full((1, 1, 3), 2.0)
     none, key = jnp.ones((1, 1, 0), bool), jax.random.key(0)
 
     def value(first):
         return float(played.algorithm.act(state, (), obs, none, jnp.array([first]), key, True)[0].value[0, 0])
 
-    plain = dataclasses.replace(played.cfg, algo=dataclasses.replace(played.cfg.algo, obs_norm="none"))
+    plain = dataclasses.replace(played.cfg, ppo=dataclasses.replace(played.cfg.ppo, obs_norm="none"))
     raw = make_ppo(plain, played.env).act(state, (), obs, none, jnp.array([False]), key, True)[0].value
     assert value(True) == float(raw[0, 0]) != value(False)
 
@@ -165,7 +166,7 @@ def test_2_4_an_evaluation_reads_like_training():
 @pytest.fixture(scope="module")
 def normalised():
     """Three updates with statistics of the network, and all that was seen in them."""
-    played, seen = Played(algo__obs_norm="network"), []
+    played, seen = Played(ppo__obs_norm="network"), []
     for _ in range(3):
         seen.append(np.asarray(played.experience()["obs"]).reshape(-1, 3))
         played.update()
@@ -173,16 +174,16 @@ def normalised():
 
 
 def test_2_4_statistics_rest_while_they_are_learned_with(normalised):
-    moved = Played(algo__obs_norm="network", algo__obs_norm_update="before_sgd").update(2)
+    moved = Played(ppo__obs_norm="network", ppo__obs_norm_update="before_sgd").update(2)
     for played, rest in ((normalised[0], True), (moved, False)):
         assert (max(told["train/first_ratio_error"] for told in played.told) < 1e-5) == rest
 
 
 def test_2_4_statistics_are_those_of_all_that_was_seen(normalised):
     played, seen = normalised
-    assert int(played.state.obs_stats.count[1]) == len(seen) == 3 * 8 * 4
-    np.testing.assert_allclose(played.state.obs_stats.mean, seen.mean(0), atol=1e-5)
-    np.testing.assert_allclose(played.state.obs_stats.var, seen.var(0), rtol=1e-4)
+    assert int(played.state.actors.obs_stats.count[1]) == len(seen) == 3 * 8 * 4
+    np.testing.assert_allclose(played.state.actors.obs_stats.mean, seen.mean(0), atol=1e-5)
+    np.testing.assert_allclose(played.state.actors.obs_stats.var, seen.var(0), rtol=1e-4)
 
 
 def test_2_4_counts_beyond_what_a_float_can_count():
@@ -207,6 +208,9 @@ def test_2_4_clipping(clip):
     assert float(normaliser.normalise(stats, jnp.array([3.0]), clip=clip)[0]) == (clip or 3.0)
 
 
+HYPERS = {"clip_eps": jnp.float32(0.2), "ent_coef": jnp.float32(0.0)}
+
+
 class Batch:
     """One rollout with all that any variant wants of it, turned into rows and losses without compiling an update."""
 
@@ -229,12 +233,12 @@ class Batch:
 
         policy = Policy(act, lambda carry, obs, reset: ask(carry, obs, reset)[1])
         actors = start(env, 4, parts.net.initial_carry((4, 1)), jax.random.key(1))
-        wanted = Wanted(final_obs=True, final_value=True)
-        self.rollout = jax.jit(lambda a, k: collect(env, policy, a, k, 8, 1, wanted)[1])(actors, jax.random.key(2))
+        options = RolloutOptions(final_obs=True, final_value=True)
+        self.rollout = jax.jit(lambda a, k: collect(env, policy, a, k, 8, 1, options)[1])(actors, jax.random.key(2))
 
     def parts(self, **values):
-        cfg = config(**{"algo__bptt_horizon": 8, "algo__norm_adv": False, **self.values, **values})
-        return make_parts(cfg, make_env(cfg.env, RewardWeights()))
+        cfg = config(**{"ppo__bptt_horizon": 8, "ppo__norm_adv": False, **self.values, **values})
+        return make_components(cfg, make_env(cfg.env, RewardWeights()))
 
     def losses(self, **values):
         """The value and policy loss of all rows, before any gradient step."""
@@ -247,10 +251,10 @@ class Batch:
 
         @jax.jit
         def loss(params, rollout):
-            if parts.algo.value_forward == "shift":
-                rollout = rollout._replace(transitions=rollout.transitions._replace(final_obs_tp1=()))
-            batch = make_rows(rollout, parts.algo, parts.horizon)
-            metrics = ppo_loss(parts, params, (), {"clip_eps": 0.2, "ent_coef": 0.0}, batch)[1]
+            if parts.cfg.ppo.value_forward == "shift":
+                rollout = rollout._replace(transitions=rollout.transitions._replace(final_obs_tp1=None))
+            batch = make_batch(rollout, parts.cfg, parts.horizon)
+            metrics = ppo_loss(parts, params, (), HYPERS, batch)[1]
             return [metrics[f"train/{name}_loss"].total for name in ("value", "policy")]
 
         return loss
@@ -261,30 +265,30 @@ def batch():
     return Batch()
 
 
-ANEW = {"algo__advantage_when": "minibatch", "algo__value_forward": "both"}
+ANEW = {"ppo__advantage_when": "minibatch", "ppo__value_forward": "both"}
 
 
 def test_1_1_values_of_the_moment_are_those_of_the_rollout_before_the_first_step(batch):
     """With rows as long as the rollout, advantages anew must be the rollout's own, however next states are valued."""
     plain = batch.losses()
     np.testing.assert_allclose(batch.losses(**ANEW), plain, rtol=1e-4)
-    np.testing.assert_allclose(batch.losses(algo__value_forward="both"), plain, rtol=1e-4)
-    masked = batch.losses(algo__episode_end="mask")
-    shifted = batch.losses(algo__episode_end="mask", algo__advantage_when="minibatch")
+    np.testing.assert_allclose(batch.losses(ppo__value_forward="both"), plain, rtol=1e-4)
+    masked = batch.losses(ppo__episode_end="mask")
+    shifted = batch.losses(ppo__episode_end="mask", ppo__advantage_when="minibatch")
     np.testing.assert_allclose(shifted, masked, rtol=1e-4)
     assert abs(masked[0] - plain[0]) > 1e-3 * plain[0]
     # shorter rows see less of the future
-    assert abs(batch.losses(algo__bptt_horizon=2, **ANEW)[0] - plain[0]) > 1e-3 * plain[0]
+    assert abs(batch.losses(ppo__bptt_horizon=2, **ANEW)[0] - plain[0]) > 1e-3 * plain[0]
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("algo__advantage", "brax"),
-        ("algo__gae_axis", "batch"),
-        ("algo__episode_end", "terminal"),
-        ("algo__episode_end", "timeout_reward"),
-        ("algo__episode_end", "leak"),
+        ("ppo__advantage", "brax"),
+        ("ppo__gae_axis", "batch"),
+        ("ppo__episode_end", "terminal"),
+        ("ppo__episode_end", "timeout_reward"),
+        ("ppo__episode_end", "leak"),
     ],
 )
 def test_1_2_each_variant_is_another_loss_and_the_same_in_both_places(batch, key, value):
@@ -308,26 +312,26 @@ def test_1_1_advantages_anew_move_with_the_network(batch):
 
 def test_advantages_anew_with_a_memory():
     """The value after the row is said with the memory that the row leaves behind."""
-    remembering = Batch(net__rnn="gru", net__rnn_hidden=4, algo__episode_end="mask")
-    np.testing.assert_allclose(remembering.losses(algo__advantage_when="minibatch"), remembering.losses(), rtol=1e-4)
+    remembering = Batch(net__rnn="gru", net__rnn_hidden=4, ppo__episode_end="mask")
+    np.testing.assert_allclose(remembering.losses(ppo__advantage_when="minibatch"), remembering.losses(), rtol=1e-4)
 
 
 def test_1_3_rewards_are_scaled_for_the_learner(batch):
-    parts = batch.parts(algo__reward_scale=10.0)
-    rows = make_rows(batch.rollout, parts.algo, 8)
+    parts = batch.parts(ppo__reward_scale=10.0)
+    rows = make_batch(batch.rollout, parts.cfg, 8)
     np.testing.assert_allclose(rows.reward, 10.0 * batch.rollout.transitions.reward_tp1.reshape(8, 4), rtol=1e-6)
-    assert not np.allclose(rows.target, make_rows(batch.rollout, batch.parts().algo, 8).target)
+    assert not np.allclose(rows.target, make_batch(batch.rollout, batch.parts().cfg, 8).target)
 
 
 def test_what_is_reported_of_cuts_and_of_the_most_that_entropy_can_be(normalised):
     told = normalised[0].told[0]
-    assert told["train/cut_frac"] == 4.0  # the sum over 32 steps: one cut in each of 4 environments
+    assert told["train/truncated_frac"] == 4.0  # the sum over 32 steps: one cut in each of 4 environments
     assert told["train/max_entropy"] == pytest.approx(32 * np.log(2.0), rel=1e-5)
     assert told["train/std"] == pytest.approx(2 * 0.694, rel=0.02)  # two minibatches
 
 
 def parameters(**values):
-    parts = make_parts(config(**values), make_env(config().env, RewardWeights()))
+    parts = make_components(config(**values), make_env(config().env, RewardWeights()))
     return jax.eval_shape(parts.net.init, jax.random.key(0))
 
 
@@ -343,13 +347,13 @@ def test_a_deviation_that_does_not_depend_on_the_observation():
 
 
 def test_rows_know_what_comes_after_them():
-    cfg = config(algo__advantage_when="minibatch", algo__episode_end="mask")
+    cfg = config(ppo__advantage_when="minibatch", ppo__episode_end="mask")
     env = make_counting(6)
-    parts = make_parts(dataclasses.replace(cfg, env=EnvConfig(id="counting", num_envs=2, max_steps=6)), env)
+    parts = make_components(dataclasses.replace(cfg, env=EnvConfig(id="counting", num_envs=2, max_steps=6)), env)
     actors = start(env, 2, (), jax.random.key(0))
     _, rollout, _ = collect(env, count_policy(), actors, jax.random.key(1), 8)
-    batch = make_rows(rollout, parts.algo, 4)
+    batch = make_batch(rollout, parts.cfg, 4)
     assert batch.obs[:, 0, 0].tolist() == [0, 1, 2, 3] and batch.obs[:, 2, 0].tolist() == [4, 5, 0, 1]
     assert batch.obs_last[:, 0].tolist() == [4, 4, 2, 2]
     assert batch.truncated[:, 2].tolist() == [False, True, False, False]
-    assert not batch.reset_last.any() and isinstance(batch.obs_next, tuple)
+    assert not batch.reset_last.any() and batch.obs_next is None

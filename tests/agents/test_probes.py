@@ -4,17 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from learner import learner
 from probes import GAMMA, PROBES, action_must_match_observation, never_ending
 
 from hmx.agents import make_algorithm
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig
 from hmx.env.api_test import check_env
 
 UPDATES = 150
 
 
 def solve(probe, value_target):
-    algo = AlgoConfig(
+    options = learner(
         num_steps=4,
         learning_rate=0.01,
         num_minibatches=2,
@@ -24,7 +25,7 @@ def solve(probe, value_target):
         value_target=value_target,
     )
     run = RunConfig(total_steps=UPDATES * 4 * 32)
-    cfg = Config(run=run, env=EnvConfig(num_envs=32), net=NetConfig(hidden=(16,), activation="tanh"), algo=algo)
+    cfg = Config(run=run, env=EnvConfig(num_envs=32), net=NetConfig(hidden=(16,), activation="tanh"), **options)
     algorithm = make_algorithm(cfg, probe.env)
 
     rows = [algorithm.hypers(update) for update in range(UPDATES)]

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.dqn import make_parts
+from hmx.agents.dqn import make_components
 from hmx.agents.q_learning import Learner, learn, next_value, taken_value, targets, without_stored
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.env.counting import make_counting
 from hmx.nets import QNet
-from hmx.replay import Batch, blank
+from hmx.replay import ReplayBatch, blank
 
 GAMMA = 0.5
 ACTIONS = 4
@@ -27,7 +27,7 @@ def make(**changes):
         "dqn.gradient_steps": 1, "dqn.double": False, "dqn.loss": "squared", "run.total_steps": 100,
     }  # fmt: skip
     cfg = replace(Config(), {**keys, **{key.replace("__", "."): value for key, value in changes.items()}})
-    return make_parts(cfg, make_counting(0))._replace(net=TABLE_NET)
+    return make_components(cfg, make_counting(0))._replace(net=TABLE_NET)
 
 
 def item(agents=1, **fields):
@@ -43,7 +43,7 @@ def item(agents=1, **fields):
 
 def one_batch(items):
     zero = jnp.zeros(1, jnp.int32)
-    return Batch(zero, zero.astype(jnp.uint32), items, jnp.ones(1), jnp.ones(1))
+    return ReplayBatch(zero, zero.astype(jnp.uint32), items, jnp.ones(1), jnp.ones(1))
 
 
 def learner_of(parts, replay=None, params=TABLE, target=TARGET):
@@ -52,7 +52,11 @@ def learner_of(parts, replay=None, params=TABLE, target=TARGET):
 
 
 def target_of(parts, items):
-    return float(jax.jit(lambda items: targets(parts, learner_of(parts), None, one_batch(items))[0])(items))
+    def target(items):
+        replay = parts.replay.init(items, None)
+        return targets(parts, learner_of(parts, replay), replay, one_batch(items))[0]
+
+    return float(jax.jit(target)(items))
 
 
 def test_the_target_network_judges_its_own_choice_or_that_of_the_network():
@@ -129,7 +133,7 @@ def test_a_gradient_step_moves_the_values_that_were_drawn_and_writes_their_error
     error = 1.0 + GAMMA * 60.0 - 1.0
     assert drawn.target.tolist() == [[1.0 + GAMMA * 60.0] * 4]
     assert after.replay.td_errors[0] == error and after.replay.td_max == error
-    # Adam's first step is as long as the step size, towards the target, and touches nothing else
+    # Adam's first step is as long as the learning rate, towards the target, and touches nothing else
     moved = np.asarray(after.params - TABLE)
     assert moved[0, 0] == pytest.approx(0.01, rel=1e-3) and np.count_nonzero(moved) == 1
     # with a weight of 1 each: half the square, or a straight line of slope 1

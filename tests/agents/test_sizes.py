@@ -6,11 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hmx.agents import make_algorithm
-from hmx.config import derive
-from hmx.config.primes import all_divisors
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.config import derive, rules
+from hmx.config.divisors import all_divisors
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
-from hmx.sizing import batch
+from hmx.sizing.derived import derive_batch
+from hmx.sizing.repairs import batch_problems
+from hmx.sizing.trainer import inputs_of
 
 
 @st.composite
@@ -23,8 +25,8 @@ def configurations(draw):
             id=draw(st.sampled_from(["corridor", "rendezvous"])), num_envs=num_envs, num_agents=draw(st.integers(1, 3))
         ),
         net=NetConfig(hidden=(4,), rnn=draw(st.sampled_from(["none", "gru", "lstm"])), rnn_hidden=3),
-        algo=AlgoConfig(
-            num_steps=num_steps,
+        algo=AlgoConfig(num_steps=num_steps),
+        ppo=PpoConfig(
             bptt_horizon=draw(st.sampled_from([0, *all_divisors(num_steps), num_steps + 1])),
             num_minibatches=draw(st.sampled_from([*all_divisors(num_envs * num_steps), 5])),
             update_epochs=draw(st.integers(1, 2)),
@@ -38,11 +40,11 @@ def configurations(draw):
 @settings(max_examples=25, deadline=None)
 @given(configurations())
 def test_a_configuration_without_problems_builds_a_trainer_of_the_sizes_it_says(cfg):
-    if derive.problems(cfg):
+    if rules.problems(cfg):
         return
-    sizes, inputs = derive.derive(cfg), batch.inputs_of(cfg)
-    assert batch.batch_problems(inputs, bootstrap_rows=True) == []
-    printed = batch.derive_batch(inputs)
+    sizes, inputs = derive.derive(cfg), inputs_of(cfg)
+    assert batch_problems(inputs) == []
+    printed = derive_batch(inputs)
     assert (printed["segments"], printed["minibatch_segments"]) == (sizes.segments, sizes.minibatch_segments)
     assert printed["stored_agent_steps"] == sizes.agent_steps
     assert printed["gradient_updates_per_batch"] == sizes.gradient_steps_per_update
@@ -52,7 +54,7 @@ def test_a_configuration_without_problems_builds_a_trainer_of_the_sizes_it_says(
     hypers = {name: jax.ShapeDtypeStruct((), jnp.float32) for name in algorithm.hypers(0)}
     rows = jax.eval_shape(algorithm.experience, state, hypers)
     assert rows["action"].shape == (sizes.horizon, sizes.segments)
-    assert rows["row_weight"].shape == (sizes.segments,)
+    assert rows["sequence_weight"].shape == (sizes.segments,)
     after, metrics = jax.eval_shape(algorithm.update, state, hypers)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
     assert "train/total_loss" in metrics

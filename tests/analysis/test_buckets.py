@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.analysis.buckets import UNDEFINED, ZERO, group_advantages, reward_std, split
+from hmx.analysis.buckets import UNDEFINED, ZERO, group_advantages, merge_equal, reward_std, split
 
 NAN = float("nan")
 
@@ -32,7 +32,7 @@ def test_the_remainder_goes_to_the_last_bucket(groups, buckets, expected):
     assert sizes(np.arange(1, groups + 1), buckets) == expected
 
 
-def test_undefined_and_zero_groups_have_buckets_of_their_own():
+def test_undefined_and_zero_scores_have_their_own_buckets():
     score = np.array([0.3, 0, NAN, 0.1, 0, 0.5, 0.2, 0.4, 0.6, 0.7])
     assert split(score, 4, own_zero=False) == (
         ("bucket_1", (1, 4)), ("bucket_2", (3, 6)), ("bucket_3", (0, 7)), ("bucket_4", (5, 8, 9)), (UNDEFINED, (2,)),
@@ -42,7 +42,7 @@ def test_undefined_and_zero_groups_have_buckets_of_their_own():
     )  # fmt: skip
 
 
-def test_nothing_to_rank():
+def test_split_without_ranked_groups():
     assert split(np.array([0.0, 0.0]), 4) == ((ZERO, (0, 1)),)
     assert split(np.array([NAN]), 4) == ((UNDEFINED, (0,)),)
     assert split(np.array([]), 4) == ()
@@ -62,7 +62,7 @@ def test_a_split_is_a_partition_in_order(score, num_buckets, own_zero):
 
 
 @given(st.permutations(range(6)))
-def test_ties_never_move_a_group_past_another_score(order):
+def test_ties_keep_groups_between_lower_and_higher_scores(order):
     score = np.array([0.5, 0.1, 0.5, 0.1, 0.9, 0.5])
     names = [{g: b.name for b in split(score[list(at)], 3) for g in b.groups} for at in (order, range(6))]
     for here, g in enumerate(order):
@@ -70,7 +70,7 @@ def test_ties_never_move_a_group_past_another_score(order):
             assert names[0][here] == names[1][g]
 
 
-def test_reward_std_is_the_sample_deviation():
+def test_reward_std_is_the_sample_standard_deviation():
     std = reward_std(np.array([[0.0, 1.0], [1.0, 1.0], [3.0, NAN], [2.0, 4.0]]))
     np.testing.assert_allclose(std[[0, 1, 3]], [math.sqrt(0.5), 0.0, math.sqrt(2.0)], rtol=1e-12)
     assert np.isnan(std[2])
@@ -79,7 +79,7 @@ def test_reward_std_is_the_sample_deviation():
 
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("members", [2, 3, 5, 6, 7, 12])
-def test_equal_returns_are_worth_exactly_nothing(members, scaled):
+def test_equal_returns_have_exactly_no_advantage(members, scaled):
     """The mean of K equal float32 numbers is often one rounding away from them, and 0 / 0 is not far."""
     values = np.float32(np.linspace(-20, 20, 401))
     returns = np.repeat(values[:, None], members, axis=1).astype(np.float64)
@@ -90,7 +90,7 @@ def test_equal_returns_are_worth_exactly_nothing(members, scaled):
     assert (group_advantages(returns, scaled) == 0.0).all()
 
 
-def test_scaling_and_shifting_rewards():
+def test_buckets_do_not_depend_on_scale_or_shift_of_returns():
     returns = np.random.default_rng(0).normal(size=(12, 5))
     shift = np.random.default_rng(1).normal(size=(12, 1))
     for name, other, factor in (("scaled", 7.0 * returns, 7.0), ("shifted", returns + shift, 1.0)):
@@ -100,6 +100,22 @@ def test_scaling_and_shifting_rewards():
             group_advantages(other, False), factor * group_advantages(returns, False), rtol=1e-6, atol=1e-12
         )
         np.testing.assert_allclose(group_advantages(other, True), group_advantages(returns, True), rtol=1e-6, atol=1e-9)
+
+
+def test_equal_standard_deviations_stay_equal_under_float32_rounding():
+    """Returns of 0.1, 0.2, ... have equal differences; adding 4 rounds them differently, but moves no group."""
+    pairs = np.array([[0.1, 0.2], [0.5, 0.6], [0.3, 0.4], [0.7, 0.8], [0.2, 0.6], [0.1, 0.5], [0.9, 0.5], [0.3, 0.7]])
+    plain, shifted = (reward_std(np.float32(pairs + shift).astype(np.float64)) for shift in (0.0, 4.0))
+    assert len(set(plain)) == len(set(shifted)) == 2
+    assert split(shifted, 4) == split(plain, 4)
+    assert [bucket.groups for bucket in split(shifted, 4)] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    np.testing.assert_allclose(shifted, plain, rtol=1e-4)
+
+
+def test_standard_deviations_above_rounding_stay_apart():
+    std = np.array([0.5, 0.5 + 3e-7, 0.5 + 1e-5, 0.0, NAN])
+    merged = merge_equal(std, np.full(5, 1e-6))
+    np.testing.assert_array_equal(merged, [0.5, 0.5, 0.5 + 1e-5, 0.0, NAN])
 
 
 def test_group_advantages_by_hand():

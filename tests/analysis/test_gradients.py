@@ -1,21 +1,21 @@
 """Gradients of groups: cases worked by hand through the training loss itself, and identities in both precisions."""
 
-import dataclasses
 from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import ALGO, log_half, parts_of, rows, softmax
+from tiny import CFG, log_half, parts_of, rows, softmax
 
 from hmx.agents.ppo import policy_advantage, ppo_loss
-from hmx.agents.sequences import ROW_LEAVES, Batch, take_rows
+from hmx.agents.sequences import PER_SEQUENCE, Batch, take_sequences
 from hmx.analysis.buckets import split
-from hmx.analysis.components import COMPONENTS, Group, live, ppo_sums
+from hmx.analysis.components import COMPONENTS, GroupBatch, live, ppo_sums
 from hmx.analysis.gradients import flat, gather, layers, make_group_gradients
 from hmx.analysis.measures import Sums, measure
 from hmx.analysis.probe import by_group, group_index, in_parts, part_width, take
+from hmx.config.fields import replace
 from hmx.config.schema import NetConfig
 from hmx.env.protocol import EnvSpec
 from hmx.nets import make_net
@@ -32,8 +32,8 @@ def gradients_of(kl):
 
 def means(batch, params=None, kl="analytic", reference=None, **hypers):
     """Component -> mean loss and mean gradient with respect to the two logits and the value, of one group."""
-    groups = jax.tree.map(lambda leaf: leaf[None], Group(batch, reference))
-    found = gather(gradients_of(kl), softmax() if params is None else params, groups, (), {**HYPERS, **hypers})
+    groups = jax.tree.map(lambda leaf: leaf[None], GroupBatch(batch, reference))
+    found = gather(gradients_of(kl), softmax() if params is None else params, groups, (), {**HYPERS, **hypers}, chunk=8)
     n = float(batch.weight.sum())
     return {name: (found.losses[0, c] / n, found.grads[0, c] / n) for c, name in enumerate(COMPONENTS)}
 
@@ -70,7 +70,7 @@ def test_rewards_of_the_same_action_cancel():
         (1.25, 1.0, 0.28, -0.625),
     ],
 )
-def test_the_clip(ratio, advantage, eps, gradient):
+def test_ratio_is_clipped(ratio, advantage, eps, gradient):
     _, got = means(rows([0], [advantage], HALF - np.log(ratio)), clip_eps=eps)["task"]
     np.testing.assert_allclose(got[:2], (gradient, -gradient), atol=1e-6)
 
@@ -133,16 +133,16 @@ def test_which_components_can_have_a_gradient():
     assert live("k1", False) == live("analytic", True) == (True,) * 4
     several = make_group_gradients(ppo_sums(parts_of(), "analytic"), (True, False, False, True))
     batch = jax.tree.map(
-        lambda leaf: leaf[None], Group(rows([0, 1], (1.0, 0.0), np.log([0.75, 0.25]), target=1.0), None)
+        lambda leaf: leaf[None], GroupBatch(rows([0, 1], (1.0, 0.0), np.log([0.75, 0.25]), target=1.0), None)
     )
-    found = gather(several, P3, batch, (), HYPERS)
+    found = gather(several, P3, batch, (), HYPERS, chunk=8)
     assert (found.grads[0, 1] == 0).all()  # spared, though it would not have been 0
     assert found.losses[0, 1] != 0
     assert (found.grads[0, 0] != 0).any() and (found.grads[0, 3] != 0).any()
 
 
 @pytest.mark.parametrize("x64", [False, True])
-def test_a_policy_diverges_from_itself_by_exactly_nothing(x64):
+def test_divergence_from_itself_is_exactly_zero(x64):
     with jax.enable_x64(x64):
         logits = jnp.asarray(np.random.default_rng(0).normal(size=(50, 7)) * 3)
         legal = jnp.asarray(np.random.default_rng(1).random((50, 7)) < 0.6).at[:, 0].set(True)
@@ -163,7 +163,7 @@ def test_a_policy_diverges_from_itself_by_exactly_nothing(x64):
 
 @pytest.mark.parametrize("kind", ["k2", "k3"])
 @pytest.mark.parametrize("x64", [False, True])
-def test_an_estimate_at_agreement_is_exactly_nothing(kind, x64):
+def test_gradient_of_estimates_at_agreement_is_exactly_zero(kind, x64):
     with jax.enable_x64(x64):
         log_prob = jnp.log(jnp.linspace(0.01, 0.99, 99))
         gradient = jax.jit(jax.grad(lambda x: kl_estimate(x, log_prob, kind).sum()))(log_prob)
@@ -179,10 +179,10 @@ def test_a_gaussian_policy():
         return jnp.stack([kl.sum() * group.shape[0], -0.01 * log_sigma.sum() * group.shape[0]]), ()
 
     several = make_group_gradients(sums)
-    one = gather(several, {"log_sigma": jnp.array([-0.5]), "mu": jnp.array([0.3])}, jnp.zeros((1, 5)))
+    one = gather(several, {"log_sigma": jnp.array([-0.5]), "mu": jnp.array([0.3])}, jnp.zeros((1, 5)), chunk=8)
     assert one.losses[0, 0] / 5 == pytest.approx(0.228940, abs=1e-6)
     np.testing.assert_allclose(one.grads[0, 0] / 5, (-0.632121, 0.3), rtol=1e-5)
-    four = gather(several, {"log_sigma": jnp.full(4, -1.0), "mu": jnp.zeros(4)}, jnp.zeros((3, 5)))
+    four = gather(several, {"log_sigma": jnp.full(4, -1.0), "mu": jnp.zeros(4)}, jnp.zeros((3, 5)), chunk=8)
     np.testing.assert_allclose(np.linalg.norm(four.grads[:, 1], axis=-1) / 5, 0.02, rtol=1e-5)
 
 
@@ -191,7 +191,7 @@ COEFS = {"task": 1.0, "entropy": 0.01, "kl": 0.3, "value": 0.5}
 BUCKETS = 3
 
 
-NORMED = dataclasses.replace(ALGO, norm_adv=True)
+NORMED = replace(CFG, {"ppo.norm_adv": True})
 
 
 def frozen(batch):
@@ -228,7 +228,7 @@ class World:
 
     def groups(self, batch, group):
         index, real = group_index(batch, group, 6)
-        return Group(by_group(batch, index, real), take(self.reference, index))
+        return GroupBatch(by_group(batch, index, real), take(self.reference, index))
 
     def gather(self, batch=None, group=None, chunk=8):
         groups = self.groups(self.batch if batch is None else batch, self.group if group is None else group)
@@ -270,7 +270,7 @@ def test_groups_add_up_to_the_gradient_of_the_training_loss(world):
 
 def test_weighted_buckets_add_up_and_unweighted_ones_do_not(world):
     found, weight = world.gather()
-    steps = weight.sum((1, 2))
+    steps = weight.sum((1, 2), dtype=np.float64)
     sums = Sums(found.losses, found.grads, steps, np.ones(6))
     buckets = split(np.array([0.3, 0.1, 0.6, 0.2, 0.9, 0.4]), BUCKETS)
     measured = measure(sums, buckets, COEFS, layers(world.params))
@@ -281,20 +281,20 @@ def test_weighted_buckets_add_up_and_unweighted_ones_do_not(world):
         assert np.linalg.norm(np.mean(each, axis=0) - whole) > 0.01 * np.linalg.norm(whole)
 
 
-def test_normalising_advantages_in_every_bucket_would_break_that(world):
-    """Frozen, they are normalised once; anew in each bucket they would say something else about the same batch."""
+def test_normalising_advantages_per_bucket_changes_the_gradient(world):
+    """Normalised per bucket, advantages would give another gradient of the same batch."""
     whole = world.gather()[0].grads[:, 0].sum(0)
     again = np.zeros_like(whole)
     index, real = group_index(world.batch, world.group, 6)
     for ids in ((0, 1), (2, 3), (4, 5)):
         inside = jnp.asarray(np.isin(world.group, ids)[None], world.batch.weight.dtype)
         bucket = frozen(world.raw._replace(weight=world.raw.weight * inside))
-        groups = Group(by_group(bucket, index, real), take(world.reference, index))
-        again = again + gather(world.several, world.params, groups, (), HYPERS).grads[:, 0].sum(0)
+        groups = GroupBatch(by_group(bucket, index, real), take(world.reference, index))
+        again = again + gather(world.several, world.params, groups, (), HYPERS, chunk=8).grads[:, 0].sum(0)
     assert np.linalg.norm(again - whole) > 0.01 * np.linalg.norm(whole)
 
 
-def test_heads_get_only_what_is_theirs(world):
+def test_heads_get_no_gradient_of_the_other_loss(world):
     found, _ = world.gather()
     places = {layer.name: layer.parts[0] for layer in layers(world.params)}
     assert list(places) == ["policy_head", "torso/dense_0", "torso/dense_1", "value_head"]
@@ -309,8 +309,8 @@ def test_heads_get_only_what_is_theirs(world):
 
 def test_before_an_update_it_is_the_plain_policy_gradient(world):
     found, _ = world.gather()
-    assert float(found.more.ratio_error.max()) < 1e-6
-    assert float(found.more.clip_frac.max()) == 0.0
+    assert float(found.aux.ratio_error.max()) < 1e-6
+    assert float(found.aux.clip_frac.max()) == 0.0
 
     def plain(params):
         logits = world.parts.net.unroll(params, (), world.batch.obs, world.batch.reset)[0].logits
@@ -326,16 +326,16 @@ def test_the_size_of_a_chunk_changes_nothing(world, chunk):
     one, other = world.gather()[0], world.gather(chunk=chunk)[0]
     assert other.grads.shape == one.grads.shape
     close(other.grads, one.grads, tolerance(world))
-    np.testing.assert_allclose(other.more.approx_kl, one.more.approx_kl, atol=1e-9)
+    np.testing.assert_allclose(other.aux.approx_kl, one.aux.approx_kl, atol=1e-9)
 
 
-def test_groups_in_parts_are_groups(world):
+def test_groups_in_parts_have_the_gradients_of_groups(world):
     index, real, owner = in_parts(*group_index(world.batch, world.group, 6), part_width(world.batch, 6))
     assert index.shape == real.shape == (len(owner), 4)  # 40 rows in 6 groups: 2.2 are a third of a mean group
     assert sorted(index[real]) == list(range(40)) and set(owner) == set(range(6))
     assert (world.group[index[real]] == np.repeat(owner[:, None], 4, axis=1)[real]).all()
-    groups = Group(by_group(world.batch, index, real), take(world.reference, index))
-    found = gather(world.several, world.params, groups, (), HYPERS, owner=owner)
+    groups = GroupBatch(by_group(world.batch, index, real), take(world.reference, index))
+    found = gather(world.several, world.params, groups, (), HYPERS, chunk=8, owner=owner)
     whole, _ = world.gather()
     close(found.grads, whole.grads, tolerance(world))
     close(found.losses, whole.losses, tolerance(world))
@@ -344,13 +344,13 @@ def test_groups_in_parts_are_groups(world):
 
 
 def test_padding_changes_nothing(world):
-    """Rows of weight 0, whatever they hold, are not even carried along; filling up adds exact zeros."""
+    """Rows of weight 0 are left out, and padding adds exact zeros."""
     pad = 7
-    junk = take_rows(world.batch, np.arange(pad), jnp.ones(pad))
+    junk = take_sequences(world.batch, jnp.arange(pad), jnp.ones(pad))
     junk = jax.tree.map(lambda leaf: jnp.full_like(leaf, 3), junk)._replace(weight=jnp.zeros((1, pad)))
     padded = Batch(
         *(
-            () if isinstance(a, tuple) else jnp.concatenate([a, b], axis=int(name not in ROW_LEAVES))
+            a if a is None or isinstance(a, tuple) else jnp.concatenate([a, b], axis=int(name not in PER_SEQUENCE))
             for name, a, b in zip(Batch._fields, world.batch, junk, strict=True)
         )
     )
@@ -365,8 +365,10 @@ def test_padding_changes_nothing(world):
     leaves = {
         name: jnp.where(filler.reshape(filler.shape + (1,) * (leaf.ndim - 3)), jnp.full_like(leaf, 2), leaf)
         for name, leaf in groups.batch._asdict().items()
-        if name not in (*ROW_LEAVES, "weight") and not isinstance(leaf, tuple)
+        if name not in (*PER_SEQUENCE, "weight") and leaf is not None and not isinstance(leaf, tuple)
     }
-    junk = gather(world.several, world.params, groups._replace(batch=groups.batch._replace(**leaves)), (), HYPERS)
+    junk = gather(
+        world.several, world.params, groups._replace(batch=groups.batch._replace(**leaves)), (), HYPERS, chunk=8
+    )
     np.testing.assert_array_equal(junk.grads, alone.grads)
     np.testing.assert_array_equal(junk.losses, alone.losses)

@@ -7,26 +7,32 @@ import pytest
 
 from hmx.analysis import losses
 from hmx.config.fields import replace
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig
 from hmx.env.registry import make_env
 
 BASE = Config(
     env=EnvConfig(id="pendulum", num_envs=2, max_steps=200),
     net=NetConfig(hidden=(8,), activation="tanh", shared_torso=False, gain_policy=1.0, std="softplus", std_min=0.001),
-    algo=AlgoConfig(
-        num_steps=8, num_minibatches=1, gamma=0.9, gae_lambda=0.9, value_target="identity", vf_coef=0.5, ent_coef=0.01,
-        entropy="tanh_quadrature", learning_rate=1e-2, lr_schedule="constant", clip_eps=0.2, max_grad_norm=0.0,
+    algo=AlgoConfig(num_steps=8, gamma=0.9, learning_rate=1e-2, lr_schedule="constant", max_grad_norm=0.0),
+    ppo=PpoConfig(
+        num_minibatches=1,
+        gae_lambda=0.9,
+        value_target="identity",
+        vf_coef=0.5,
+        ent_coef=0.01,
+        entropy="tanh_quadrature",
+        clip_eps=0.2,
     ),
-)  # fmt: skip
+)
 
 TURNS = {
     "same": {},
-    "whole": {"algo.vf_half": False},
-    "scaled": {"algo.reward_scale": 10.0},
-    "batch": {"algo.gae_axis": "batch"},
-    "terminal": {"algo.episode_end": "terminal"},
-    "exp": {"net.std": "exp", "net.std_min": 0.0, "algo.entropy": "gaussian"},
-    "anew": {"algo.advantage_when": "minibatch", "algo.value_forward": "both"},
+    "whole": {"ppo.vf_half": False},
+    "scaled": {"ppo.reward_scale": 10.0},
+    "batch": {"ppo.gae_axis": "batch"},
+    "terminal": {"ppo.episode_end": "terminal"},
+    "exp": {"net.std": "exp", "net.std_min": 0.0, "ppo.entropy": "gaussian"},
+    "anew": {"ppo.advantage_when": "minibatch", "ppo.value_forward": "both"},
 }
 
 
@@ -34,11 +40,11 @@ TURNS = {
 def compared() -> dict[str, tuple[losses.Loss, losses.Loss]]:
     """Name of a turn -> the loss at the first gradient step, and later; the base itself is `base`."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("NUM_ENVS", 4), ("NUM_STEPS", 12), ("HORIZON", 6), ("CUT", 5), ("LATER", 3)):
+        for name, value in (("NUM_ENVS", 4), ("NUM_STEPS", 12), ("HORIZON", 6), ("MAX_STEPS", 5), ("LATER", 3)):
             patch.setattr(losses, name, value)
         configs = losses.on_one_scale([BASE, *(replace(BASE, turn) for turn in TURNS.values())])
         found = losses.compare_losses(configs, make_env(configs[0].env, configs[0].reward))
-    assert found.cut_frac == pytest.approx(2 / 12) and found.ended_frac == 0.0 and found.steps == 48
+    assert found.truncated_frac == pytest.approx(2 / 12) and found.terminated_frac == 0.0 and found.steps == 48
     return dict(zip(["base", *TURNS], zip(found.first, found.later, strict=True), strict=True))
 
 
@@ -82,33 +88,33 @@ def test_summing_along_the_batch_turns_the_policy_gradient(compared):
     assert batch.cosine["policy"] < 0.99 and batch.correlation < 0.99
 
 
-def test_a_cut_taken_for_an_end_changes_targets(compared):
+def test_truncation_as_termination_changes_targets(compared):
     base, terminal = compared["base"][0], compared["terminal"][0]
     assert terminal.target != pytest.approx(base.target)
     assert terminal.norm["entropy"] == pytest.approx(base.norm["entropy"])
 
 
-def test_deviations_and_entropies_are_a_sides_own(compared):
+def test_action_std_and_entropy_are_those_of_each_side(compared):
     base, exp = compared["base"][0], compared["exp"][0]
     assert exp.raw["entropy"] > base.raw["entropy"] + 0.3
     assert exp.ratio_error < 1e-5 and exp.cosine["entropy"] < 0.99
     assert exp.norm["value"] == pytest.approx(base.norm["value"], rel=1e-5)
 
 
-def test_advantages_anew_are_those_of_rows(compared):
+def test_advantages_per_minibatch_differ_from_those_per_rollout(compared):
     base, anew = compared["base"], compared["anew"]
     assert anew[0].correlation > 0.9 and anew[0].advantage != pytest.approx(base[0].advantage)
     assert anew[1].advantage != pytest.approx(anew[0].advantage)
 
 
-def test_no_gradient_has_no_direction():
+def test_cosine_with_zero_is_none():
     assert losses._cosine(np.zeros(3), np.ones(3)) is None
     assert losses._cosine(np.array([3.0, 4.0]), np.array([-3.0, -4.0])) == pytest.approx(-1.0)
 
 
-def test_all_sides_get_the_first_ones_environment_and_network():
+def test_all_sides_get_the_environment_and_network_of_the_first():
     other = replace(BASE, {"env.id": "corridor", "net.hidden": (32, 32), "net.std": "exp", "algo.gamma": 0.5})
     first, second = losses.on_one_scale([BASE, other])
     assert second.env == first.env and second.env.id == "pendulum" and second.net.hidden == (8,)
     assert second.net.std == "exp" and second.algo.gamma == 0.5
-    assert (second.algo.num_steps, second.algo.bptt_horizon) == (losses.NUM_STEPS, losses.HORIZON)
+    assert (second.algo.num_steps, second.ppo.bptt_horizon) == (losses.NUM_STEPS, losses.HORIZON)

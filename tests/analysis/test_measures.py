@@ -29,7 +29,7 @@ def one_component(grads, steps=None):
 
 
 def whole_of(grads, steps=None):
-    return measure(one_component(grads, steps), (), {"task": 1.0}, ()).whole.parts["task"]
+    return measure(one_component(grads, steps), (), {"task": 1.0}, ()).whole.components["task"]
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +38,14 @@ def measured():
     return sums, measure(sums, split(np.arange(1.0, 13.0), 5), COEFS, LAYERS)
 
 
-def test_weights_of_a_batch_are_steps():
+def test_buckets_are_weighted_by_steps():
     """Buckets of 10 and 30 steps: the whole is (.25, .75), not the mean (.5, .5), and shares are .1 and .9."""
     sums = one_component([(10.0, 0.0), (0.0, 30.0)], steps=(10, 30))
     found = measure(sums, (Bucket("a", (0,)), Bucket("b", (1,))), {"task": 1.0}, ())
     assert [b.weight for b in found.buckets] == [0.25, 0.75]
-    assert [b.parts["task"].norm for b in found.buckets] == [1.0, 1.0]
+    assert [b.components["task"].norm for b in found.buckets] == [1.0, 1.0]
     assert [b.share for b in found.buckets] == pytest.approx([0.1, 0.9])
-    assert found.whole.parts["task"].norm == pytest.approx(np.hypot(0.25, 0.75))
+    assert found.whole.components["task"].norm == pytest.approx(np.hypot(0.25, 0.75))
     assert found.cos["task"]["a"]["b"] == 0.0
 
 
@@ -69,20 +69,20 @@ def test_buckets_add_up_to_the_whole(measured):
             coef * sums.grads[list(b.groups), c].sum(0) / sums.steps[list(b.groups)].sum() for b in found.buckets
         ]
         np.testing.assert_allclose(weights @ np.array(per_bucket), full, rtol=1e-12, atol=1e-15)
-        assert found.whole.parts[name].norm == pytest.approx(np.linalg.norm(full), rel=1e-12)
+        assert found.whole.components[name].norm == pytest.approx(np.linalg.norm(full), rel=1e-12)
         if coef:  # buckets of unequal steps must not be averaged as if they were equal
             assert not np.allclose(np.mean(per_bucket, axis=0), full, rtol=0.01)
         for bucket, g in zip(found.buckets, per_bucket, strict=True):
-            assert bucket.parts[name].norm == pytest.approx(np.linalg.norm(g), rel=1e-12)
+            assert bucket.components[name].norm == pytest.approx(np.linalg.norm(g), rel=1e-12)
 
 
 def test_shares_add_up(measured):
     _, found = measured
     assert sum(b.share for b in found.buckets) == pytest.approx(1.0, rel=1e-12)
     for bucket in (*found.buckets, found.whole):
-        assert sum(bucket.parts[name].share for name in COEFS) == pytest.approx(1.0, rel=1e-12)
-        assert bucket.parts[TOTAL].share == pytest.approx(1.0)
-        assert sum(bucket.parts[name].loss for name in COEFS) == pytest.approx(bucket.parts[TOTAL].loss)
+        assert sum(bucket.components[name].share for name in COEFS) == pytest.approx(1.0, rel=1e-12)
+        assert bucket.components[TOTAL].share == pytest.approx(1.0)
+        assert sum(bucket.components[name].loss for name in COEFS) == pytest.approx(bucket.components[TOTAL].loss)
     assert found.whole.share == pytest.approx(1.0)
 
 
@@ -90,35 +90,35 @@ def test_the_total_is_the_sum_of_components_as_vectors(measured):
     """So its square is the sum of all pairwise products, and its norm obeys the triangle inequality only."""
     _, found = measured
     for bucket in (*found.buckets, found.whole):
-        norms = {name: bucket.parts[name].norm for name in COEFS}
+        norms = {name: bucket.components[name].norm for name in COEFS}
         square = sum(norms[a] * norms[b] * (1.0 if a == b else bucket.cos[a][b] or 0.0) for a in COEFS for b in COEFS)
-        assert bucket.parts[TOTAL].norm == pytest.approx(np.sqrt(square), rel=1e-9)
-        assert bucket.parts[TOTAL].norm < sum(norms.values())
+        assert bucket.components[TOTAL].norm == pytest.approx(np.sqrt(square), rel=1e-9)
+        assert bucket.components[TOTAL].norm < sum(norms.values())
 
 
 def test_layers_add_up(measured):
     _, found = measured
     for bucket in (*found.buckets, found.whole):
-        for part in bucket.parts.values():
+        for part in bucket.components.values():
             assert np.hypot(*part.layers.values()) == pytest.approx(part.norm, rel=1e-12)
             assert set(part.layers) == {"torso", "head"}
 
 
 def test_a_component_of_weight_0_keeps_its_raw_norm(measured):
     sums, found = measured
-    part = found.whole.parts["kl"]
+    part = found.whole.components["kl"]
     assert (part.norm, part.share, part.cos_all, part.loss) == (0.0, 0.0, None, 0.0)
     assert part.raw == pytest.approx(np.linalg.norm(sums.grads[:, 2].sum(0)) / sums.steps.sum())
-    twice = measure(sums, (), {**COEFS, "entropy": 0.02}, LAYERS).whole.parts["entropy"]
-    once = found.whole.parts["entropy"]
+    twice = measure(sums, (), {**COEFS, "entropy": 0.02}, LAYERS).whole.components["entropy"]
+    once = found.whole.components["entropy"]
     assert (twice.norm, twice.raw) == (pytest.approx(2 * once.norm), once.raw)
-    assert found.whole.parts[TOTAL].raw is None
+    assert found.whole.components[TOTAL].raw is None
 
 
 def test_norms_per_sample_and_per_step(measured):
     sums, found = measured
     for bucket in found.buckets:
-        part = bucket.parts["task"]
+        part = bucket.components["task"]
         total = np.linalg.norm(sums.grads[list(bucket.groups), 0].sum(0))
         assert part.sum_norm == pytest.approx(total)
         assert part.per_sample == pytest.approx(total / (2 * len(bucket.groups)))
@@ -128,7 +128,7 @@ def test_norms_per_sample_and_per_step(measured):
 def test_one_bucket_is_the_whole_and_the_whole_depends_on_no_bucket():
     sums = random_sums()
     one = measure(sums, split(np.ones(12), 1), COEFS, LAYERS)
-    assert one.buckets[0].parts == one.whole.parts
+    assert one.buckets[0].components == one.whole.components
     assert measure(sums, split(np.arange(1.0, 13.0), 4), COEFS, LAYERS).whole == one.whole
     assert one.whole.name == ALL
 
@@ -140,8 +140,8 @@ def test_permuting_groups_changes_only_their_ids(measured):
     again = measure(moved, split(np.arange(1.0, 13.0)[order], 5), COEFS, LAYERS)
     for a, b in zip(found.buckets, again.buckets, strict=True):
         assert sorted(a.groups) == sorted(int(order[g]) for g in b.groups)
-        for name, part in a.parts.items():
-            other = b.parts[name]
+        for name, part in a.components.items():
+            other = b.components[name]
             np.testing.assert_allclose(
                 [part.norm, part.error, part.noise.trace, part.noise.signal],
                 [other.norm, other.error, other.noise.trace, other.noise.signal],
@@ -168,7 +168,7 @@ def test_the_noise_scale_by_hand():
 @pytest.mark.parametrize(
     ("grads", "trace", "signal"), [([(1, 0), (1, 0), (0, 1), (0, -1)], 1, 0), ([(1, 0), (-1, 0)], 2, -1)]
 )
-def test_no_signal_is_told_as_such(grads, trace, signal):
+def test_noise_without_signal_is_flagged(grads, trace, signal):
     noise = whole_of(grads).noise
     assert (noise.trace, noise.signal) == (pytest.approx(trace), pytest.approx(signal, abs=1e-12))
     assert (noise.scale, noise.snr) == (None, None)
@@ -176,7 +176,7 @@ def test_no_signal_is_told_as_such(grads, trace, signal):
     assert (noise.scale, noise.snr, noise.flag) == (None, None, "no signal")
 
 
-def test_one_group_has_no_noise_to_speak_of():
+def test_one_group_has_no_noise_estimate():
     part = whole_of([(3.0, 4.0)])
     assert part.norm == 5.0
     assert part.error is None
@@ -185,7 +185,7 @@ def test_one_group_has_no_noise_to_speak_of():
 
 def test_the_trace_is_the_sample_covariance():
     sums = random_sums(groups=9)
-    part = measure(sums, (), COEFS, LAYERS).whole.parts["task"]
+    part = measure(sums, (), COEFS, LAYERS).whole.components["task"]
     scaled = sums.grads[:, 0] * 9 / sums.steps.sum()
     direct = np.square(scaled - scaled.mean(0)).sum() / 8
     assert part.noise.trace == pytest.approx(direct, rel=1e-12)
@@ -205,6 +205,14 @@ def test_noise_scale_of_a_known_gradient():
     assert np.median([noise.scale for noise in found]) == pytest.approx(50.0, rel=0.15)
 
 
+def test_interval_is_students_t_around_the_norm():
+    part = measure(random_sums(groups=8), (), COEFS, LAYERS).whole.components["task"]
+    low, high = part.interval
+    assert (low + high) / 2 == pytest.approx(part.norm)
+    assert (high - low) / 2 == pytest.approx(2.3646 * part.error, rel=1e-4)  # t with 7 degrees of freedom
+    assert whole_of([(3.0, 4.0)]).interval is None
+
+
 def test_the_standard_error_covers_the_truth():
     """Of norms of means of 16 groups about a gradient of norm 5, 95 % lie within 2.13 errors of it."""
     random = np.random.default_rng(1)
@@ -217,7 +225,7 @@ def test_the_standard_error_covers_the_truth():
 
 def test_clip_scale(measured):
     _, found = measured
-    norm = found.whole.parts[TOTAL].norm
+    norm = found.whole.components[TOTAL].norm
     assert clip_scale(found, norm / 2) == pytest.approx(0.5)
     assert clip_scale(found, norm * 2) == 1.0
     assert clip_scale(found, 0.0) == 1.0
@@ -243,11 +251,11 @@ def bandit(random, groups, members, by_action=True):
     return sums_of(slice(None)), [sums_of(slice(0, half)), sums_of(slice(half, None))]
 
 
-def test_ranking_by_its_own_rewards_makes_a_trend_and_crossfit_does_not():
-    """4,000 groups that differ by nothing but chance."""
+def test_ranking_by_own_rewards_makes_a_trend_and_crossfit_does_not():
+    """4,000 groups that differ at random only."""
     coefs = {"task": 1.0}
     (sums, std), halves = bandit(np.random.default_rng(0), 4000, 8)
-    in_sample = [b.parts["task"].norm for b in measure(sums, split(std, 4, own_zero=False), coefs, ()).buckets]
+    in_sample = [b.components["task"].norm for b in measure(sums, split(std, 4, own_zero=False), coefs, ()).buckets]
     np.testing.assert_allclose(in_sample, [0.231, 0.321, 0.333, 0.354], atol=0.02)
     assert in_sample == sorted(in_sample)
     scores = np.stack([std for _, std in halves])
@@ -257,7 +265,7 @@ def test_ranking_by_its_own_rewards_makes_a_trend_and_crossfit_does_not():
     assert max(flat) - min(flat) < 0.1 * (max(in_sample) - min(in_sample))
 
 
-def test_the_norm_grows_with_the_square_of_the_deviation():
+def test_norm_grows_with_the_square_of_the_standard_deviation():
     """Four members, n of which succeed: centred advantages give .75 s^2, those divided by s give .75 s, on the dot."""
     for successes, norm, scaled in (
         (0, 0, 0),
@@ -274,13 +282,13 @@ def test_the_norm_grows_with_the_square_of_the_deviation():
             assert whole_of(grad, [4.0]).norm == pytest.approx(0.75 * std**power * np.sqrt(2.0), abs=1e-9)
 
 
-def test_rewards_of_pure_chance_have_variance_and_no_signal():
+def test_random_rewards_have_variance_and_no_signal():
     """The same deviations as before, and only the noise scale tells."""
     coefs = {"task": 1.0}
     (sums, std), _ = bandit(np.random.default_rng(1), 400, 8, by_action=False)
-    whole = measure(sums, split(std, 4), coefs, ()).whole.parts["task"]
+    whole = measure(sums, split(std, 4), coefs, ()).whole.components["task"]
     (real, real_std), _ = bandit(np.random.default_rng(1), 400, 8)
-    signal = measure(real, split(real_std, 4), coefs, ()).whole.parts["task"]
+    signal = measure(real, split(real_std, 4), coefs, ()).whole.components["task"]
     assert std.mean() == pytest.approx(real_std.mean(), rel=0.05)
     assert signal.noise.snr > 1000
     assert whole.noise.snr is None or whole.noise.snr < 10

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from hmx.agents import make_algorithm
-from hmx.agents.dqn import make_parts
+from hmx.agents.dqn import make_components
 from hmx.agents.q_learning import td_losses
 from hmx.analysis.buckets import UNDEFINED, ZERO
 from hmx.analysis.gradients import flat
 from hmx.analysis.q_replay import of_state
-from hmx.analysis.q_terms import Networks, at, group_gradients, judged, make_terms
+from hmx.analysis.q_terms import Networks, group_gradients, make_td_functions, td_targets_of, with_num_envs
 from hmx.analysis.report import make_reporter
-from hmx.analysis.spec import Spec
-from hmx.analysis.stored import Position, Stored, drawn, episodes
+from hmx.analysis.request import ProbeRequest
+from hmx.analysis.stored import Stored, StoredPosition, _start_std, drawn, episodes
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
 from hmx.env.registry import make_env
@@ -35,8 +35,8 @@ CFG = replace(
         "dqn.loss": "huber", "algo.learning_rate": 0.05, "dqn.target_every": 3, "algo.max_grad_norm": 0.01,
     },
 )  # fmt: skip
-SMALL = Spec(groups=6, per_group=4, buckets=2, chunk=4)
-STORED = Spec(groups=8, per_group=6, buckets=3, by="td", replay=True)
+SMALL = ProbeRequest(groups=6, per_group=4, buckets=2, chunk=4)
+STORED = ProbeRequest(groups=8, per_group=6, buckets=3, by="td", replay=True)
 
 
 class Learned:
@@ -45,7 +45,7 @@ class Learned:
     def __init__(self):
         self.env = make_env(CFG.env, RewardWeights())
         self.algorithm = make_algorithm(CFG, self.env)
-        self.parts = make_parts(CFG, self.env)
+        self.parts = make_components(CFG, self.env)
         update = jax.jit(lambda *args: (*self.algorithm.update(*args), self.algorithm.experience(*args)))
         state = jax.jit(self.algorithm.init)(jax.random.key(3))
         for number in range(8):
@@ -57,8 +57,8 @@ class Learned:
         found = self.metrics[name]
         return float(found.total / found.count)
 
-    def report(self, spec, stored=None, key=7, hypers=None):
-        reporter = make_reporter(CFG, self.env, spec, stored)
+    def report(self, request, stored=None, key=7, hypers=None):
+        reporter = make_reporter(CFG, self.env, request, stored)
         return reporter(self.state, hypers or self.hypers, jax.random.key(key))
 
 
@@ -81,34 +81,34 @@ def numbers(tree):
     return [np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x) for x in tree]
 
 
-def test_it_is_the_gradient_of_training(learned):
+def test_gradient_is_that_of_training(learned):
     """Of the very minibatch of an update: its targets, its weighted loss and its gradient."""
-    parts = at(learned.parts, CFG.env.num_envs)
+    parts = with_num_envs(learned.parts, CFG.env.num_envs)
     index, weights = (np.asarray(learned.seen[name][0]) for name in ("index", "weights"))
-    replay = learned.state.replay
-    networks = Networks(learned.before.params, learned.before.target_params)
-    terms = make_terms(parts, True)
-    found = judged(terms, networks, history(replay.items, replay.birth), index)
+    replay = learned.state.learner.replay
+    networks = Networks(learned.before.params, learned.before.learner.target_params)
+    functions = make_td_functions(parts, True)
+    found = td_targets_of(functions, networks, history(replay.items, replay.birth), index)
     np.testing.assert_allclose(found.target, learned.seen["target"][0], rtol=1e-6)
     assert np.abs(found.td_error).mean() == pytest.approx(learned.metric("train/td_error"), rel=1e-5)
     place = np.arange(len(index))  # a transition drawn twice has two places
     items = jax.tree.map(lambda leaf: leaf[index], replay.items)
     groups = [place[:5], place[5:12], place[12:]]
-    grads = group_gradients(terms, networks.params, items, groups, found.target, weights, chunk=2)
+    grads = group_gradients(functions, networks.params, items, groups, found.target, weights, chunk=2)
     assert grads.losses[:, 1].sum() / 16 == pytest.approx(learned.metric("train/total_loss"), rel=1e-5)
     assert np.linalg.norm(grads.grads[:, 1].sum(0)) / 16 == pytest.approx(learned.metric("train/grad_norm"), rel=1e-4)
     # the sums of groups are those of one group, however they are cut
-    whole = group_gradients(terms, networks.params, items, [place], found.target, weights, chunk=1, width=16)
+    whole = group_gradients(functions, networks.params, items, [place], found.target, weights, chunk=1, width=16)
     np.testing.assert_allclose(grads.grads.sum(0), whole.grads[0], rtol=1e-4, atol=1e-7)
 
 
-def test_stored_errors_are_those_that_training_stored(learned):
+def test_td_errors_are_those_that_training_stored(learned):
     """What the last gradient step wrote, with the networks that it had."""
-    replay = learned.state.replay
+    replay = learned.state.learner.replay
     index = np.unique(learned.seen["index"][0])
-    networks = Networks(learned.before.params, learned.before.target_params)
-    terms = make_terms(at(learned.parts, CFG.env.num_envs), False)
-    found = judged(terms, networks, history(replay.items, replay.birth), index)
+    networks = Networks(learned.before.params, learned.before.learner.target_params)
+    functions = make_td_functions(with_num_envs(learned.parts, CFG.env.num_envs), False)
+    found = td_targets_of(functions, networks, history(replay.items, replay.birth), index)
     np.testing.assert_allclose(np.abs(found.td_error), replay.td_errors[index], rtol=1e-5, atol=1e-6)
 
 
@@ -120,13 +120,13 @@ def by_hand(loss, **fields):
     cfg = replace(CFG, {"env.id": "corridor", "env.num_agents": 1, "dqn.loss": loss, "dqn.n_step": 1})
     cfg = replace(cfg, {"dqn.double": False, "algo.gamma": 0.5})
     net = QNet(lambda key: TABLE, lambda table, obs: table[obs[..., 0].astype(jnp.int32)])
-    parts = make_parts(cfg, make_env(cfg.env, RewardWeights()))._replace(net=net)
+    parts = make_components(cfg, make_env(cfg.env, RewardWeights()))._replace(net=net)
     items = blank(1, 1, (1,), jnp.float32, 4)
     usual = {"reward_tp1": [1.0], "agent_done_tp1": [[False]], "obs_tp1": [[[1.0]]]}
     items = items._replace(**{name: jnp.asarray(value) for name, value in {**usual, **fields}.items()})
-    terms, slot = make_terms(at(parts, 1), True), np.zeros(1, int)
-    found = judged(terms, Networks(TABLE, 10 * TABLE), history(items, jnp.zeros(1, jnp.uint32)), slot)
-    grads = group_gradients(terms, TABLE, items, [slot], found.target, np.float32([0.25]), chunk=1)
+    functions, slot = make_td_functions(with_num_envs(parts, 1), True), np.zeros(1, int)
+    found = td_targets_of(functions, Networks(TABLE, 10 * TABLE), history(items, jnp.zeros(1, jnp.uint32)), slot)
+    grads = group_gradients(functions, TABLE, items, [slot], found.target, np.float32([0.25]), chunk=1)
     return float(found.target[0]), float(found.td_error[0]), grads.losses[0], grads.grads[0].reshape(2, 2, 4)
 
 
@@ -139,67 +139,71 @@ def test_a_transition_by_hand():
     assert by_hand("huber")[3][0, 0, 0] == -1.0
 
 
-def test_what_is_predicted_rightly_has_no_gradient_at_all():
+def test_correct_prediction_has_exactly_no_gradient():
     target, error, losses, grads = by_hand("squared", agent_done_tp1=[[True]])
     assert (target, error) == (1.0, 0.0)
     assert not losses.any() and not grads.any()
 
 
-def test_a_report_on_the_buffer(learned, replayed):
+def test_report_on_stored_transitions_matches_direct_computation(learned, replayed):
     """Shares add up, and the whole is what all of its transitions make, by brute force."""
-    assert [b.name for b in replayed.measures.buckets] == ["bucket_1", "bucket_2", "bucket_3"]
-    assert [b.steps for b in replayed.measures.buckets] == [16, 16, 16]
+    assert [b.name for b in replayed.buckets] == ["bucket_1", "bucket_2", "bucket_3"]
+    assert [b.steps for b in replayed.buckets] == [16, 16, 16]
     replay = replayed.replay
     slots = np.concatenate([list(group) for group in replay.slots])
     assert len(set(slots)) == 48 and replayed.stored == 96
-    assert sum(b.share for b in replayed.measures.buckets) == pytest.approx(1.0)
-    assert sum(b.share for b in replay.measures.buckets) == pytest.approx(1.0)
-    assert sum(replay.draws.values()) == pytest.approx(1.0)
+    assert sum(b.share for b in replayed.buckets) == pytest.approx(1.0)
+    assert sum(b.replayed_share for b in replayed.buckets) == pytest.approx(1.0)
+    assert sum(b.draws for b in replayed.buckets) == pytest.approx(1.0)
     assert replay.prioritised and replay.beta == pytest.approx(0.4)
-    scores = [np.mean([replayed.score[g] for g in b.groups]) for b in replayed.measures.buckets]
+    scores = [np.mean([replayed.score[g] for g in b.groups]) for b in replayed.buckets]
     assert scores == sorted(scores)
-    probs = np.asarray(learned.parts.replay.probs(learned.state.replay), np.float64)
+    probs = np.asarray(learned.parts.replay.probs(learned.state.learner.replay), np.float64)
     density = 96 * probs[slots]
-    assert replay.draws["bucket_3"] == pytest.approx(
-        sum(96 * probs[list(replay.slots[g])].sum() for g in replayed.measures.buckets[2].groups) / density.sum()
+    assert replayed.buckets[2].draws == pytest.approx(
+        sum(96 * probs[list(replay.slots[g])].sum() for g in replayed.buckets[2].groups) / density.sum()
     )
-    terms = make_terms(at(learned.parts, 4), False)
+    functions = make_td_functions(with_num_envs(learned.parts, 4), False)
     state = learned.state
-    found = judged(
-        terms, Networks(state.params, state.target_params), history(state.replay.items, state.replay.birth), slots
+    found = td_targets_of(
+        functions,
+        Networks(state.params, state.learner.target_params),
+        history(state.learner.replay.items, state.learner.replay.birth),
+        slots,
     )
-    items = jax.tree.map(lambda leaf: leaf[slots], state.replay.items)
+    items = jax.tree.map(lambda leaf: leaf[slots], state.learner.replay.items)
 
     def loss(params, weight):
-        return (weight * td_losses(learned.parts, params, items, found.target)[0]).mean()
+        return (weight * td_losses(learned.parts, params, items, jnp.asarray(found.target))[0]).mean()
 
-    for measures, weight in ((replayed.measures, np.ones(48)), (replay.measures, density**0.6)):
+    norms = (replayed.whole.components["td"].norm, replayed.whole.replayed_norm)
+    for norm, weight in zip(norms, (np.ones(48), density**0.6), strict=True):
         grads = flat(jax.grad(loss)(state.params, np.float32(weight)))
-        assert measures.whole.parts["td"].norm == pytest.approx(float(jnp.linalg.norm(grads)), rel=1e-4)
-    assert replayed.clip_scale == pytest.approx(0.01 / replay.measures.whole.parts["td"].norm)
+        assert norm == pytest.approx(float(jnp.linalg.norm(grads)), rel=1e-4)
+    assert replayed.clip_scale == pytest.approx(0.01 / replayed.whole.replayed_norm)
 
 
-def test_weights_of_exponent_one_undo_replay(learned, replayed):
+def test_importance_weights_with_exponent_one_undo_replay(learned, replayed):
     undone = learned.report(STORED, hypers={**learned.hypers, "is_beta": 1.0})
-    for one, other in zip(undone.replay.measures.buckets, undone.measures.buckets, strict=True):
-        assert one.share == pytest.approx(other.share, rel=1e-5)
-    assert undone.replay.draws == replayed.replay.draws
+    for undone_bucket, bucket in zip(undone.buckets, replayed.buckets, strict=True):
+        assert undone_bucket.replayed_share == pytest.approx(undone_bucket.share, rel=1e-5)
+        assert undone_bucket.draws == bucket.draws
 
 
-def test_a_saved_buffer_is_the_buffer(learned, replayed):
-    stored = of_state(learned.parts, learned.state.replay)
-    assert learned.report(STORED, stored).measures == replayed.measures
+def test_saved_buffer_gives_the_report_of_the_checkpoint(learned, replayed):
+    stored = of_state(learned.parts, learned.state.learner.replay)
+    assert learned.report(STORED, stored).whole == replayed.whole
     refreshed = stored._replace(td_errors=np.abs(np.arange(96.0)))
-    assert learned.report(STORED, refreshed).replay.td_rank != replayed.replay.td_rank
+    assert learned.report(STORED, refreshed).consistency.td_rank != replayed.consistency.td_rank
 
 
 @pytest.mark.parametrize("by", ["priority", "age", "consequence", "return", "length", "reward_std"])
-def test_other_figures_of_transitions(learned, by):
-    stored = of_state(learned.parts, learned.state.replay)
+def test_rank_transitions_by_other_values(learned, by):
+    stored = of_state(learned.parts, learned.state.learner.replay)
     scores = np.where(np.arange(96) % 3 == 0, 0.0, np.arange(96.0))
     stored = stored._replace(scores=scores, scored=np.arange(96) % 2 == 0)
     report = learned.report(dataclasses.replace(STORED, by=by), stored)
-    slots = {b.name: [s for g in b.groups for s in report.replay.slots[g]] for b in report.measures.buckets}
+    slots = {b.name: [s for g in b.groups for s in report.replay.slots[g]] for b in report.buckets}
     if by == "priority":
         assert stored.probs[slots["bucket_1"]].max() <= stored.probs[slots["bucket_3"]].min()
     if by == "age":
@@ -208,7 +212,7 @@ def test_other_figures_of_transitions(learned, by):
         assert all(s % 2 for s in slots[UNDEFINED]) and all(s % 6 == 0 for s in slots[ZERO])
         assert scores[slots["bucket_1"]].max() < scores[slots["bucket_3"]].min()
     if by in ("return", "length"):
-        assert np.isnan(report.score[[*report.measures.buckets[-1].groups]]).all()
+        assert np.isnan(report.score[[*report.buckets[-1].groups]]).all()
     assert sum(map(len, slots.values())) == 48
 
 
@@ -230,7 +234,7 @@ def ring(num_added, done, cut=(), size=None, envs=2):
     return found.ret[back], found.length[back], found.start_std[back]
 
 
-def test_episodes_are_rebuilt_from_births():
+def test_episodes_are_rebuilt_from_the_order_of_transitions():
     """Environment 0 has 0 2 | 4 6 (cut) | 8, environment 1 has 1 3 5 | 7 9: the last of either goes on."""
     ret, length, std = ring(10, done=(2, 5), cut=(6,))
     np.testing.assert_array_equal(ret, [2, 9, 2, 9, 10, 9, 10, np.nan, np.nan, np.nan])
@@ -239,97 +243,106 @@ def test_episodes_are_rebuilt_from_births():
     assert std[0] == std[4] == pytest.approx(np.std([2, 10], ddof=1)) and np.isnan(std[1])
 
 
-def test_what_was_overwritten_began_somewhere_unknown():
+def test_stored_standard_deviations_are_equal_where_only_rounding_differs():
+    """Two starts with returns 4.1 and 4.2, and 4.7 and 4.8, in float32."""
+    ret = np.float32([4.1, 4.7, 4.2, 4.8]).astype(np.float64)
+    std = _start_std(jnp.array([0.0, 1.0, 0.0, 1.0])[:, None], np.arange(4), ret)
+    assert len(set(std)) == 1 and std[0] == pytest.approx(np.sqrt(0.005), rel=1e-5)
+
+
+def test_episode_with_overwritten_start_is_unknown():
     """The same steps in a buffer that has lost those before, when births have wrapped around."""
     ret, _, _ = ring(2**32 + 4, done=(2, 5), cut=(6,), size=10)
     np.testing.assert_array_equal(ret, [np.nan] * 4 + [10, np.nan, 10] + [np.nan] * 3)
 
 
-def test_a_report_on_episodes(learned, probe):
+def test_report_on_episodes_has_consistent_values(learned, probe):
     assert probe.algo == "dqn" and probe.epsilon == pytest.approx(learned.hypers["epsilon"])
-    assert probe.ratio_error < 1e-5 and probe.value_error < 1e-5
-    whole = probe.measures.whole
-    assert list(whole.parts) == ["td", "total"] and whole.parts["td"].norm == whole.parts["total"].norm > 0
-    assert whole.steps == probe.lengths.sum() and whole.samples == 24
-    assert probe.rv_action.shape == (6,) and probe.clip_scale < 1.0
-    assert sum(b.share for b in probe.measures.buckets) == pytest.approx(1.0)
-    assert {name: set(found) for name, found in probe.crossfit.items()}["bucket_1"] == {"td", "total"}
+    assert probe.consistency.ratio_error < 1e-5 and probe.consistency.value_error < 1e-5
+    whole = probe.whole
+    assert (
+        list(whole.components) == ["td", "total"] and whole.components["td"].norm == whole.components["total"].norm > 0
+    )
+    assert whole.steps == probe.episodes.lengths.sum() and whole.samples == 24
+    assert probe.episodes.acted_std.shape == (6,) and probe.clip_scale < 1.0
+    assert sum(b.share for b in probe.buckets) == pytest.approx(1.0)
+    assert {b.name: b.crossfit for b in probe.buckets}["bucket_1"].keys() == {"td", "total"}
 
 
-def test_a_report_changes_nothing_and_says_the_same_again(learned, probe):
+def test_report_leaves_the_state_unchanged_and_repeats(learned, probe):
     before = numbers(jax.tree.leaves(learned.state))
     again = learned.report(dataclasses.replace(SMALL, keys="both", crossfit=True, buckets=1))
     for one, other in zip(before, numbers(jax.tree.leaves(learned.state)), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert again.measures.whole == probe.measures.whole
-    np.testing.assert_array_equal(again.returns, probe.returns)
+    assert again.whole == probe.whole
+    np.testing.assert_array_equal(again.episodes.returns, probe.episodes.returns)
 
 
-def test_groups_by_td_error(learned, probe):
+def test_rank_groups_by_td_error(learned, probe):
     found = learned.report(dataclasses.replace(SMALL, by="td", chunk=24))
-    assert found.measures.whole.parts["td"].norm == pytest.approx(probe.measures.whole.parts["td"].norm, rel=1e-5)
+    assert found.whole.components["td"].norm == pytest.approx(probe.whole.components["td"].norm, rel=1e-5)
     assert (found.score > 0).all()
     with pytest.raises(HmxError, match="no levels"):
         learned.report(dataclasses.replace(SMALL, by="level"))
 
 
-def test_episodes_from_stored_states(learned):
+def test_episodes_of_a_group_start_in_one_stored_state(learned):
     """Each group in a state of its own, and all of a group in one."""
     asked = []
-    replay = learned.state.replay
+    replay = learned.state.learner.replay
 
     def at_slots(slots):
         asked.append(slots)
         states = learned.parts.replay.env_states(replay, jnp.asarray(slots))
         items = jax.tree.map(lambda leaf: leaf[slots], replay.items)
-        return Position(states, items.obs_t, items.legal_t, ~items.alive_t)
+        return StoredPosition(states, items.obs_t, items.legal_t, ~items.alive_t)
 
     stored = of_state(learned.parts, replay)._replace(at=at_slots)
     report = learned.report(SMALL, stored)
     (slots,) = asked
     assert slots.shape == (24,) and len(set(slots)) == 6 and (slots.reshape(6, 4) == slots[::4, None]).all()
     assert report.stored == 96 and report.replay is None
-    assert report.ratio_error < 1e-5
+    assert report.consistency.ratio_error < 1e-5
     # nine steps less those already taken: an episode is cut where it would have been
     taken = np.asarray(replay.env_states.steps)[slots]
-    assert (report.lengths.reshape(-1) <= 9 - taken).all()
+    assert (report.episodes.lengths.reshape(-1) <= 9 - taken).all()
 
 
-def test_networks_that_are_no_numbers_are_refused(learned):
-    broken = learned.state._replace(
-        target_params=jax.tree.map(lambda leaf: leaf * jnp.nan, learned.state.target_params)
-    )
-    for spec in (SMALL, STORED):
+def test_networks_that_are_not_finite_are_refused(learned):
+    own = learned.state.learner
+    broken_params = jax.tree.map(lambda leaf: leaf * jnp.nan, own.target_params)
+    broken = learned.state._replace(learner=own._replace(target_params=broken_params))
+    for request in (SMALL, STORED):
         with pytest.raises(HmxError, match="not finite") as caught:
-            make_reporter(CFG, learned.env, spec)(broken, learned.hypers, jax.random.key(7))
+            make_reporter(CFG, learned.env, request)(broken, learned.hypers, jax.random.key(7))
         assert caught.value.exit_code == ExitCode.CHECK_FAILED
 
 
-def test_too_few_transitions(learned):
-    stored = of_state(learned.parts, learned.state.replay)
-    with pytest.raises(HmxError, match="holds 96 transitions, and 97 are asked for") as caught:
+def test_too_few_transitions_are_refused(learned):
+    stored = of_state(learned.parts, learned.state.learner.replay)
+    with pytest.raises(HmxError, match=r"cannot draw 97 transitions: .* holds 96") as caught:
         drawn(stored, 97, [0])
     assert caught.value.exit_code == ExitCode.USAGE and "--groups" in caught.value.hint
-    with pytest.raises(HmxError, match="cannot be ranked by consequence: none has a score among 48 of 96"):
+    with pytest.raises(HmxError, match="by consequence: none has a score among 48 of 96"):
         learned.report(dataclasses.replace(STORED, by="consequence"))
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"advantage": "group"}, "no advantages"),
-        ({"kl_coef": 0.1}, "no policy that KL"),
-        ({"kl": "k1"}, "no policy that KL"),
+        ({"advantage": "group"}, "not from advantages"),
+        ({"kl_coef": 0.1}, "no policy to measure a KL"),
+        ({"kl": "k1"}, "no policy to measure a KL"),
         ({"replay": True, "by": "td", "crossfit": True}, "--crossfit"),
-        ({"replay": True, "by": "td", "keys": "both"}, "--keys is about episodes"),
-        ({"replay": True, "by": "td", "max_length": 5}, "--max-length is about episodes"),
-        ({"by": "priority"}, "unknown --by priority"),
+        ({"replay": True, "by": "td", "keys": "both"}, "--keys with --replay"),
+        ({"replay": True, "by": "td", "max_length": 5}, "--max-length with --replay"),
+        ({"by": "priority"}, "cannot rank by priority without --replay"),
     ],
 )
-def test_what_q_learning_does_not_have(learned, change, words):
+def test_q_learning_refuses_options_it_does_not_have(learned, change, words):
     with pytest.raises(HmxError, match=words) as caught:
         make_reporter(CFG, learned.env, dataclasses.replace(SMALL, **change))
     assert caught.value.exit_code == ExitCode.USAGE
     reporter = make_reporter(CFG, learned.env, SMALL)
-    with pytest.raises(HmxError, match="no policy that KL"):
+    with pytest.raises(HmxError, match="no policy to measure a KL"):
         reporter(learned.state, learned.hypers, jax.random.key(0), learned.state.params)

@@ -1,4 +1,4 @@
-"""Whole reports: the probe, what it leaves alone, and agreement with what training does."""
+"""Reports of PPO: the probe, an unchanged state, and agreement with training."""
 
 import dataclasses
 from functools import partial
@@ -9,34 +9,34 @@ import numpy as np
 import optax
 import pytest
 
-import hmx.analysis.spec as spec_module
-from hmx.agents.ppo import fit_codec, make_parts, make_ppo, policy_advantage, policy_of, ppo_loss
+from hmx.agents.ppo import fit_codec, make_components, make_ppo, policy_advantage, policy_of, ppo_loss
 from hmx.agents.sequences import Batch
+from hmx.analysis import results
 from hmx.analysis.buckets import ZERO, split
-from hmx.analysis.components import Group, coefficients, live, ppo_sums
+from hmx.analysis.components import GroupBatch, coefficients, live, ppo_sums
 from hmx.analysis.gradients import gather, layers, make_group_gradients
 from hmx.analysis.measures import TOTAL, Sums, measure
 from hmx.analysis.probe import by_group, group_index, grouped, make_prober, play
 from hmx.analysis.ranking import check_rank, make_ranker
 from hmx.analysis.report import make_reporter
-from hmx.analysis.spec import Spec, check
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.analysis.request import ProbeRequest, check
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.env.autoreset import Game, batched
 from hmx.env.counting import make_counting
 from hmx.env.protocol import EnvSpec
 from hmx.env.registry import make_env
 from hmx.errors import ExitCode, HmxError
 
-SMALL = Spec(groups=6, per_group=4, buckets=2, chunk=3)
+SMALL = ProbeRequest(groups=6, per_group=4, buckets=2, chunk=3)
 
 
-def configure(env_id, max_steps=9, num_agents=1, rnn="none", value_target="symlog", **algo):
-    algo = {"num_steps": 8, "update_epochs": 1, "num_minibatches": 1, "max_grad_norm": 0.5, **algo}
+def configure(env_id, max_steps=9, num_agents=1, rnn="none", **ppo):
     return Config(
         run=RunConfig(total_steps=10_000),
         env=EnvConfig(id=env_id, num_envs=4, max_steps=max_steps, num_agents=num_agents, recall_delay=2, slip=0.3),
         net=NetConfig(kind="mlp", hidden=(8,), activation="tanh", rnn=rnn, rnn_hidden=4),
-        algo=AlgoConfig(value_target=value_target, **algo),
+        algo=AlgoConfig(num_steps=8, max_grad_norm=0.5),
+        ppo=PpoConfig(update_epochs=1, num_minibatches=1, **ppo),
     )
 
 
@@ -56,11 +56,11 @@ def leaves(tree):
 class Case:
     """A state, a reporter that is compiled once, and the report of `SMALL`."""
 
-    def __init__(self, cfg, spec=SMALL, env=None):
+    def __init__(self, cfg, request=SMALL, env=None):
         self.cfg = cfg
         self.env, self.algorithm, self.state = built(cfg, env)
         self.hypers = self.algorithm.hypers(0)
-        self.reporter = make_reporter(cfg, self.env, spec)
+        self.reporter = make_reporter(cfg, self.env, request)
         self.before = [leaf.copy() for leaf in leaves(self.state)]
         self.report = self.again()
 
@@ -80,7 +80,7 @@ RECALL = configure("recall", rnn="gru", clip_vf_eps=0.5)
 def experience(cfg, trained=False):
     """Rows that an update would learn from, with all that goes with them, and what the update says."""
     env, algorithm, state = built(cfg)
-    parts = make_parts(cfg, env)
+    parts = make_components(cfg, env)
     hypers = {key: jnp.float32(value) for key, value in algorithm.hypers(0).items()}
     # together, so that the rollout is compiled once
     both = jax.jit(lambda *args: (algorithm.experience(*args), algorithm.update(*args)[1] if trained else {}))
@@ -93,89 +93,91 @@ def experience(cfg, trained=False):
 def measured(cfg, parts, state, hypers, batch):
     """The report of those rows, each environment a group."""
     params, stats = fit_codec(parts, state, batch)
-    frozen = batch._replace(advantage=policy_advantage(cfg.algo, batch, jnp.ones_like(batch.advantage)))
-    rows_per_env = batch.row_weight.shape[0] // cfg.env.num_envs
-    index, real = group_index(frozen, np.arange(batch.row_weight.shape[0]) // rows_per_env, cfg.env.num_envs)
+    frozen = batch._replace(advantage=policy_advantage(cfg, batch, jnp.ones_like(batch.advantage)))
+    rows_per_env = batch.sequence_weight.shape[0] // cfg.env.num_envs
+    index, real = group_index(frozen, np.arange(batch.sequence_weight.shape[0]) // rows_per_env, cfg.env.num_envs)
     several = make_group_gradients(ppo_sums(parts, "analytic"), live("analytic", False))
     rows = by_group(frozen, index, real)
-    found = gather(several, params, Group(rows, None), stats, hypers)
-    steps = np.asarray(rows.weight).sum((1, 2))
+    found = gather(several, params, GroupBatch(rows, None), stats, hypers, chunk=8)
+    steps = np.asarray(rows.weight, np.float64).sum((1, 2))
     assert steps.sum() == batch.weight.sum()
-    assert float(found.more.ratio_error.max()) < 1e-5
-    coefs = coefficients(cfg.algo.vf_coef, {name: float(value) for name, value in hypers.items()}, 0.0)
+    assert float(found.aux.ratio_error.max()) < 1e-5
+    coefs = coefficients(cfg.ppo.vf_coef, {name: float(value) for name, value in hypers.items()}, 0.0)
     return measure(Sums(found.losses, found.grads, steps, np.ones(len(steps))), (), coefs, layers(params)).whole
 
 
-def test_it_says_what_training_does():
-    """On the very rows of an update of one gradient step: the same gradient norm, losses and entropy. Two agents."""
+def test_gradient_norm_and_losses_are_those_of_training():
+    """On the rows of an update of one gradient step, with two agents."""
     parts, state, hypers, batch, metrics = experience(RENDEZVOUS, trained=True)
     whole = measured(RENDEZVOUS, parts, state, hypers, batch)
 
     def number(metric):
         return float(metrics[metric].total / metrics[metric].count)
 
-    assert whole.parts[TOTAL].norm == pytest.approx(number("train/grad_norm"), rel=2e-5)
-    assert whole.parts[TOTAL].loss == pytest.approx(number("train/total_loss"), rel=2e-5)
-    assert whole.parts["task"].loss == pytest.approx(number("train/policy_loss"), abs=1e-6)
-    assert whole.parts["value"].loss == pytest.approx(0.5 * number("train/value_loss"), rel=2e-5)
-    assert whole.parts["entropy"].loss == pytest.approx(-0.01 * number("train/entropy"), rel=2e-5, abs=1e-7)
+    assert whole.components[TOTAL].norm == pytest.approx(number("train/grad_norm"), rel=2e-5)
+    assert whole.components[TOTAL].loss == pytest.approx(number("train/total_loss"), rel=2e-5)
+    assert whole.components["task"].loss == pytest.approx(number("train/policy_loss"), abs=1e-6)
+    assert whole.components["value"].loss == pytest.approx(0.5 * number("train/value_loss"), rel=2e-5)
+    assert whole.components["entropy"].loss == pytest.approx(-0.01 * number("train/entropy"), rel=2e-5, abs=1e-7)
 
 
-def test_it_says_what_a_recurrent_loss_says():
+def test_gradient_norm_is_that_of_a_recurrent_loss():
     parts, state, hypers, batch, _ = experience(RECALL)
     assert jax.tree.leaves(batch.carry)
     whole = measured(RECALL, parts, state, hypers, batch)
     _, stats = fit_codec(parts, state, batch)
     gradient = jax.jit(lambda params: jax.grad(lambda p: ppo_loss(parts, p, stats, hypers, batch)[0])(params))
-    assert whole.parts[TOTAL].norm == pytest.approx(float(optax.tree.norm(gradient(state.params))), rel=2e-5)
-    assert whole.parts["value"].layers["memory/input"] > 0.0
+    assert whole.components[TOTAL].norm == pytest.approx(float(optax.tree.norm(gradient(state.params))), rel=2e-5)
+    assert whole.components["value"].layers["memory/input"] > 0.0
 
 
 @pytest.mark.parametrize(("cfg", "agents"), [(RECALL, 1), (RENDEZVOUS, 2)], ids=["recurrent", "two agents"])
-def test_what_was_played_is_what_is_differentiated(cfg, agents):
-    """Memories are those of the moment: what is recomputed from them agrees with what was stored."""
+def test_recomputed_probabilities_match_stored_ones(cfg, agents):
     case = Case(cfg)
-    assert case.report.ratio_error < 1e-5
-    steps = case.report.measures.whole.steps
-    lengths = case.report.lengths.sum()
+    assert case.report.consistency.ratio_error < 1e-5
+    steps = case.report.whole.steps
+    lengths = case.report.episodes.lengths.sum()
     assert steps == lengths if agents == 1 else lengths < steps <= 2 * lengths  # who is done takes no part
-    kl = case.again(reference=case.state.params).measures.whole.parts["kl"]
+    kl = case.again(reference=case.state.params).whole.components["kl"]
     assert kl.raw < 1e-5
     if agents == 1:
-        assert (case.report.lengths == 3).all()
-        assert set(np.unique(case.report.returns)) == {-1.0, 1.0}
+        assert (case.report.episodes.lengths == 3).all()
+        assert set(np.unique(case.report.episodes.returns)) == {-1.0, 1.0}
 
 
-def test_nothing_is_changed_and_the_same_key_gives_the_same(corridor):
+def test_report_leaves_the_state_unchanged_and_repeats_with_the_same_key(corridor):
     again = corridor.again()
     for before, after in zip(corridor.before, leaves(corridor.state), strict=True):
         np.testing.assert_array_equal(before, after)
     assert repr(again) == repr(corridor.report)
     other = corridor.again(key=8)
-    assert (other.returns != again.returns).any()
+    assert (other.episodes.returns != again.episodes.returns).any()
 
 
-def test_a_report_by_its_figures(corridor):
+def test_report_has_consistent_values(corridor):
     report = corridor.report
-    assert report.returns.shape == report.lengths.shape == report.cut.shape == (6, 4)
-    assert not report.cut.any()
-    assert report.ratio_error < 1e-5 and report.clip_frac == 0.0
-    assert report.one_start
-    whole = report.measures.whole
-    assert whole.steps == report.lengths.sum()
+    assert report.episodes.returns.shape == report.episodes.lengths.shape == report.episodes.truncated.shape == (6, 4)
+    assert not report.episodes.truncated.any()
+    assert report.consistency.ratio_error < 1e-5 and report.consistency.clip_frac == 0.0
+    assert report.episodes.one_start
+    whole = report.whole
+    assert whole.steps == report.episodes.lengths.sum()
     assert whole.samples == 24
-    goal = np.round(report.returns + 0.01 * report.lengths, 5)  # 1 for who arrives, and each step costs .01
+    goal = np.round(
+        report.episodes.returns + 0.01 * report.episodes.lengths, 5
+    )  # 1 for who arrives, and each step costs .01
     assert set(np.unique(goal)) <= {0.0, 1.0}
-    assert {g for b in report.measures.buckets for g in b.groups} == set(range(6))
-    assert whole.parts["kl"].norm == whole.parts["kl"].raw == 0.0
-    assert set(whole.parts["value"].layers) == {"policy_head", "torso/dense_0", "value_head"}
-    assert report.clip_scale == pytest.approx(min(1.0, 0.5 / whole.parts[TOTAL].norm))
-    assert set(report.crossfit) <= {b.name for b in report.measures.buckets} | {ZERO}
-    assert all(set(norms) == {"task", "entropy", "kl", "value", "total"} for norms in report.crossfit.values())
+    assert {g for b in report.buckets for g in b.groups} == set(range(6))
+    assert whole.components["kl"].norm == whole.components["kl"].raw == 0.0
+    assert set(whole.components["value"].layers) == {"policy_head", "torso/dense_0", "value_head"}
+    assert report.clip_scale == pytest.approx(min(1.0, 0.5 / whole.components[TOTAL].norm))
+    crossed = [set(b.crossfit) for b in report.buckets if b.crossfit is not None]
+    assert crossed and all(names == {"task", "entropy", "kl", "value", "total"} for names in crossed)
+    assert report.whole.acted_std == pytest.approx(report.episodes.acted_std.mean())
 
 
-def test_common_keys_leave_only_actions_to_differ():
-    """On a floor that slips at even odds, members that act alike part ways, unless their keys are common."""
+def test_common_keys_make_equal_actions_lead_to_equal_states():
+    """In a corridor that slips half of the time, equal actions lead apart unless the keys are common."""
     env = make_env(dataclasses.replace(configure("corridor").env, slip=0.5), RewardWeights())
     parted = {}
     for common in (False, True):
@@ -195,16 +197,20 @@ def counting():
     """Episodes of ten steps that pay 0 + 1 + ... + 9, looked at every four steps."""
     cfg = configure("counting")
     env, _, state = built(cfg, make_counting(0, 10))
-    parts = make_parts(cfg, env)
+    parts = make_components(cfg, env)
     prober = make_prober(env, partial(policy_of, parts), parts.net, num_groups=2, per_group=3, horizon=1, limit=4)
     assert prober.num_steps == 4
-    return lambda limit: play(prober._replace(limit=limit), state, jax.random.key(0), cfg.algo, 1)
+    return lambda limit: play(prober._replace(limit=limit), state, jax.random.key(0), cfg, 1)
 
 
 def test_only_first_episodes_count(counting):
-    """What auto-reset plays after them has no weight."""
+    """Steps after an auto-reset have no weight."""
     probe = counting(70)
-    assert (probe.returns == 45.0).all() and (probe.lengths == 10.0).all() and not probe.cut.any()
+    assert (
+        (probe.episodes.returns == 45.0).all()
+        and (probe.episodes.lengths == 10.0).all()
+        and not probe.episodes.truncated.any()
+    )
     assert probe.batch.weight.shape == (1, 16 * 6)  # three rounds of play were enough, filled up to four
     weight = np.asarray(probe.batch.weight[0])
     assert weight.sum() == 6 * 10
@@ -213,25 +219,29 @@ def test_only_first_episodes_count(counting):
     assert sorted(probe.member[weight > 0]) == sorted([0, 1, 2] * 20)
 
 
-def test_an_episode_longer_than_the_probe_is_cut(counting):
+def test_episode_longer_than_the_probe_is_truncated(counting):
     probe = counting(4)
-    assert (probe.returns == 6.0).all() and (probe.lengths == 4.0).all() and probe.cut.all()
+    assert (
+        (probe.episodes.returns == 6.0).all()
+        and (probe.episodes.lengths == 4.0).all()
+        and probe.episodes.truncated.all()
+    )
     assert probe.batch.weight.sum() == 6 * 4
 
 
-def test_an_episode_that_its_environment_cuts_is_complete():
+def test_episode_truncated_by_its_environment_counts_as_complete():
     cfg = configure("counting", max_steps=4)
     env, _, state = built(cfg)
-    parts = make_parts(cfg, env)
+    parts = make_components(cfg, env)
     prober = make_prober(env, partial(policy_of, parts), parts.net, num_groups=2, per_group=3, horizon=1)
-    probe = play(prober, state, jax.random.key(0), cfg.algo, 1)
-    assert (probe.returns == 6.0).all() and not probe.cut.any()
+    probe = play(prober, state, jax.random.key(0), cfg, 1)
+    assert (probe.episodes.returns == 6.0).all() and not probe.episodes.truncated.any()
 
 
-def test_members_share_their_start_and_groups_do_not():
+def test_episodes_of_a_group_share_their_start_and_groups_differ():
     cfg = configure("rendezvous", num_agents=2)
     env, _, state = built(cfg)
-    parts = make_parts(cfg, env)
+    parts = make_components(cfg, env)
     prober = make_prober(env, partial(policy_of, parts), parts.net, num_groups=5, per_group=3, horizon=1)
     first = np.asarray(jax.jit(prober.begin)(state, jax.random.key(1)).obs).reshape(5, 3, -1)
     assert (first == first[:, :1]).all()
@@ -256,47 +266,47 @@ def coin():
     return Case(configure("corridor"), SMALL, coin_env(lambda core, action: 10.0 * core))
 
 
-def with_spec(case, **change):
-    """Another report with the programs that are compiled already."""
-    kit, *_ = case.reporter.args
-    spec = dataclasses.replace(SMALL, **change)
-    ranker = make_ranker(kit.parts, kit.probers[False], spec.by)
-    case.reporter = partial(case.reporter.func, kit._replace(spec=spec, ranker=ranker))
+def report_with(case, **change):
+    """Report with the programs that are compiled already."""
+    compiled, *_ = case.reporter.args
+    request = dataclasses.replace(SMALL, **change)
+    ranker = make_ranker(compiled.parts, compiled.probers[False], request.rank)
+    case.reporter = partial(case.reporter.func, compiled._replace(request=request, ranker=ranker))
     return case.again()
 
 
 def test_groups_without_variance_have_no_task_gradient_under_their_own_baseline(coin):
-    """And do have one under a critic, which judges them by what it expected."""
-    assert [b.name for b in coin.report.measures.buckets] == [ZERO]
-    assert coin.report.measures.whole.parts["task"].norm > 0.0
+    """With a critic as baseline they do have one."""
+    assert [b.name for b in coin.report.buckets] == [ZERO]
+    assert coin.report.whole.components["task"].norm > 0.0
     for advantage in ("group", "group-std"):
-        report = with_spec(coin, advantage=advantage)
-        assert report.measures.whole.parts["task"].norm == 0.0
-        assert report.measures.whole.parts["value"].norm == coin.report.measures.whole.parts["value"].norm
-    ranked = with_spec(coin, rank_zeros=True)
-    assert [len(b.groups) for b in ranked.measures.buckets] == [3, 3]
+        report = report_with(coin, advantage=advantage)
+        assert report.whole.components["task"].norm == 0.0
+        assert report.whole.components["value"].norm == coin.report.whole.components["value"].norm
+    ranked = report_with(coin, rank_zeros=True)
+    assert [len(b.groups) for b in ranked.buckets] == [3, 3]
 
 
-def test_ranking_by_other_figures(coin):
-    report = with_spec(coin, by="return")
-    np.testing.assert_array_equal(report.score, report.returns.mean(1))
-    assert not report.one_start
-    names = {g: b.name for b in report.measures.buckets for g in b.groups}
+def test_rank_by_return_td_and_length(coin):
+    report = report_with(coin, by="return")
+    np.testing.assert_array_equal(report.score, report.episodes.returns.mean(1))
+    assert not report.episodes.one_start
+    names = {g: b.name for b in report.buckets for g in b.groups}
     assert [names[g] for g in np.argsort(report.score)] == ["bucket_1"] * 3 + ["bucket_2"] * 3
-    td = with_spec(coin, by="td")
-    assert split(td.score, 2) == split(td.returns.mean(1), 2)  # an untrained critic expects about nothing
-    assert (with_spec(coin, by="length").score == 1.0).all()
+    td = report_with(coin, by="td")
+    assert split(td.score, 2) == split(td.episodes.returns.mean(1), 2)  # an untrained critic expects about nothing
+    assert (report_with(coin, by="length").score == 1.0).all()
 
 
-def test_ranking_by_level_and_by_consequence(coin):
-    """The level is what the environment makes of what is seen; where actions do nothing they are of no consequence."""
-    level = with_spec(coin, by="level")
-    np.testing.assert_allclose(level.score, np.round(level.returns.mean(1) / 10, 1), atol=1e-6)
+def test_rank_by_level_and_by_consequence(coin):
+    """Where actions change nothing, their consequence is 0."""
+    level = report_with(coin, by="level")
+    np.testing.assert_allclose(level.score, np.round(level.episodes.returns.mean(1) / 10, 1), atol=1e-6)
     assert len(set(level.score)) > 2
-    assert (with_spec(coin, by="consequence").score == 0.0).all()
+    assert (report_with(coin, by="consequence").score == 0.0).all()
     matters = Case(configure("corridor"), SMALL, coin_env(lambda core, action: 10.0 * core * action))
-    report = with_spec(matters, by="consequence")
-    paid = report.returns.max(1)
+    report = report_with(matters, by="consequence")
+    paid = report.episodes.returns.max(1)
     told = paid > 0.0  # groups in which somebody has chosen the action that pays
     assert told.sum() > 3
     np.testing.assert_allclose(report.score[told], paid[told], rtol=1e-5)
@@ -304,41 +314,41 @@ def test_ranking_by_level_and_by_consequence(coin):
 
 @pytest.mark.parametrize(
     ("cfg", "by", "words"),
-    [(configure("corridor"), "level", "corridor has no levels"), (RECALL, "consequence", "a network with memory")],
+    [(configure("corridor"), "level", "corridor has no levels"), (RECALL, "consequence", "network is recurrent")],
     ids=["level", "consequence"],
 )
-def test_figures_that_are_not_to_be_had(cfg, by, words):
+def test_rank_refuses_values_that_do_not_exist(cfg, by, words):
     with pytest.raises(HmxError, match=words) as caught:
         make_reporter(cfg, make_env(cfg.env, RewardWeights()), dataclasses.replace(SMALL, by=by))
     assert caught.value.exit_code == ExitCode.USAGE and caught.value.hint
 
 
-def test_a_consequence_takes_something_to_compare_with():
+def test_rank_by_consequence_needs_a_second_action():
     spec = make_env(configure("corridor").env, RewardWeights()).spec
-    check_rank("consequence", spec, has_memory=False)
+    check_rank("consequence", spec, recurrent=False)
     with pytest.raises(HmxError, match="no other actions"):
-        check_rank("consequence", spec._replace(num_actions=0), has_memory=False)
+        check_rank("consequence", spec._replace(num_actions=0), recurrent=False)
 
 
-def test_nothing_is_replayed_by_ppo():
+def test_ppo_refuses_replay():
     cfg = configure("corridor")
-    with pytest.raises(HmxError, match="ppo learns from what it has just played") as caught:
+    with pytest.raises(HmxError, match="ppo has no replay buffer") as caught:
         make_reporter(cfg, make_env(cfg.env, RewardWeights()), dataclasses.replace(SMALL, replay=True, by="td"))
     assert caught.value.exit_code == ExitCode.USAGE and "--from-buffer" in caught.value.hint
 
 
-def test_another_policy_to_diverge_from(coin):
-    with_spec(coin, kl_coef=0.1)
-    same = coin.again(reference=coin.state.params).measures.whole.parts["kl"]
+def test_kl_from_a_reference_has_a_gradient(coin):
+    report_with(coin, kl_coef=0.1)
+    same = coin.again(reference=coin.state.params).whole.components["kl"]
     assert same.raw < 1e-6
     other = jax.tree.map(lambda leaf: 3 * leaf, jax.jit(coin.algorithm.init)(jax.random.key(5)).params)
-    apart = coin.again(reference=other).measures.whole.parts["kl"]
+    apart = coin.again(reference=other).whole.components["kl"]
     assert apart.raw > 1e-3
     assert apart.norm == pytest.approx(0.1 * apart.raw)
     assert apart.loss > 0.0
 
 
-def test_rewards_that_are_no_numbers_are_refused():
+def test_rewards_that_are_not_finite_are_refused():
     env = coin_env(lambda core, action: jnp.where(action > 0, jnp.nan, 1.0))
     with pytest.raises(HmxError, match="not finite") as caught:
         Case(configure("corridor"), SMALL, env)
@@ -348,26 +358,28 @@ def test_rewards_that_are_no_numbers_are_refused():
 @pytest.mark.parametrize(
     ("change", "words", "hint"),
     [
-        ({"groups": 0}, "0 start states", "--groups"),
-        ({"per_group": 1}, "at least 2", "--per-group"),
-        ({"buckets": 0}, "0 buckets", "--buckets"),
-        ({"buckets": 7}, "6 groups cannot fill 7 buckets", "--groups 112"),
-        ({"crossfit": True, "per_group": 3}, "half of 3", "--per-group"),
-        ({"by": "luck"}, "luck", "reward_std"),
-        ({"advantage": "best"}, "best", "trainer"),
-        ({"keys": "one"}, "one", "independent"),
-        ({"kl": "k4"}, "k4", "analytic"),
+        ({"groups": 0}, "--groups 0: must be 1 or more", "--groups 1"),
+        ({"per_group": 1}, "must be 2 or more", "--per-group 2"),
+        ({"max_length": -1}, "must be 0 or more", "--max-length 0"),
+        ({"chunk": 0}, "must be 1 or more", "--chunk 1"),
+        ({"groups": 1 << 20}, "at most 1,048,576", "--groups 64"),
+        ({"kl_coef": -0.1}, "must be 0 or more", "--kl-coef 0"),
+        ({"kl_coef": float("inf")}, "must be a finite number", "--kl-coef 0"),
+        ({"buckets": 0}, "must be 1 or more", "--buckets 1"),
+        ({"buckets": 7}, "cannot fill 7 buckets with 6 groups", "--groups 112"),
+        ({"crossfit": True, "per_group": 3}, "half of them", "--per-group"),
+        ({"by": "priority"}, "cannot rank by priority without --replay", "--by reward_std"),
     ],
 )
-def test_impossible_requests(change, words, hint):
+def test_request_check_refuses_impossible_values(change, words, hint):
     with pytest.raises(HmxError) as caught:
         check(dataclasses.replace(SMALL, **change))
     assert words in caught.value.message and hint in caught.value.hint
     assert caught.value.exit_code == ExitCode.USAGE
 
 
-def test_more_gradients_than_memory(monkeypatch):
-    monkeypatch.setattr(spec_module, "MAX_BYTES", 4096)
+def test_report_refuses_more_gradients_than_memory_holds(monkeypatch):
+    monkeypatch.setattr(results, "MAX_BYTES", 4096)
     cfg = configure("corridor")
     reporter = make_reporter(cfg, make_env(cfg.env, RewardWeights()), SMALL)
     with pytest.raises(HmxError, match="GiB") as caught:

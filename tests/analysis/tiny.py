@@ -3,13 +3,13 @@
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.ppo import Parts
+from hmx.agents.ppo import PpoComponents
 from hmx.agents.sequences import Batch
-from hmx.config.schema import AlgoConfig
+from hmx.config.schema import Config, PpoConfig
 from hmx.nets import Net, NetOutput
 from hmx.rl.value_codec import make_codec
 
-ALGO = AlgoConfig(norm_adv=False)
+CFG = Config(ppo=PpoConfig(norm_adv=False))
 
 
 def _unroll(params, carry, obs, reset):
@@ -18,10 +18,10 @@ def _unroll(params, carry, obs, reset):
     return NetOutput(logits, jnp.broadcast_to(params["value_head"]["v"][None, None], (*shape, 1))), carry
 
 
-def parts_of(algo=ALGO, net=None):
+def parts_of(cfg=CFG, net=None):
     """Parts of PPO that only its loss needs."""
     net = net or Net(init=None, apply=None, unroll=_unroll, initial_carry=lambda batch: (), map_value_head=None)
-    return Parts(algo, 1, 1, env=None, net=net, codec=make_codec("identity"), optimiser=None)
+    return PpoComponents(cfg, 1, env=None, net=net, codec=make_codec("identity"), optimiser=None)
 
 
 def softmax(z=(0.0, 0.0), v=0.0):
@@ -52,7 +52,7 @@ def rows(action, advantage, log_prob_old, target=0.0, value_old=0.0, weight=1.0,
         done=jnp.asarray(np.ones((1, n), bool)),
         carry=(),
         advantage_next=jnp.asarray(np.zeros(n, dtype)),
-        row_weight=jnp.asarray(np.ones(n, dtype)),
+        sequence_weight=jnp.asarray(np.ones(n, dtype)),
     )
 
 

@@ -1,4 +1,4 @@
-"""What every refusal looks like."""
+"""The shape of every refusal."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 
 def refused(result: Any, code: int, *parts: str, printed: bool = False) -> None:
-    """The error says all of this, in the shape that every error has; only an answer in JSON is printed as well."""
+    """Check that an error and its hint contain all parts; `printed` is whether JSON is printed too."""
     assert result.exit_code == code, result.output
-    error, _, hint = result.stderr.rpartition("\n\n")
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("starting: ")]
+    error, _, hint = "\n".join(lines).rpartition("\n\n")
     assert error.startswith("error: ") and hint.startswith("hint: ")
     assert "Traceback" not in result.stderr and "crash" not in result.stderr
     for part in parts:

@@ -58,7 +58,7 @@ def test_a_dry_run_refuses_likewise(hmx, tmp_path):
 def test_all_problems_are_told_at_once_with_their_origins(hmx, tmp_path, monkeypatch):
     (tmp_path / "mine.toml").write_text('[env]\nnum_envs = -3\n[algo]\nactivatoin = "relu"\n')
     monkeypatch.setenv("HMX_ALGO_GAMMA", "1.5")
-    result = hmx("train", "--config", "mine.toml", "--set", "algo.clip_eps=-1", "--lr", "-1")
+    result = hmx("train", "--config", "mine.toml", "--set", "ppo.clip_eps=-1", "--lr", "-1")
     refused(
         result, ExitCode.USAGE, "mine.toml:2", "mine.toml:4", "HMX_ALGO_GAMMA", "--set", "--lr", "algo.gamma", "1.5"
     )

@@ -12,9 +12,11 @@ import pytest
 from rich.console import Console
 
 from hmx.cli.console import ConsoleSink, JsonSink, clock, short
-from hmx.cli.tables import PolicyTable
+from hmx.cli.render.terminal import print_document
 from hmx.config.schema import Config
 from hmx.jobs.evaluate import PolicyStats
+from hmx.reports.blocks import Document
+from hmx.reports.summaries import policies
 from hmx.runs.sinks import RunInfo
 
 INFO = RunInfo(
@@ -82,7 +84,7 @@ def test_time_left_counts_training_only(now):
     panel.record(record(25, train__steps_per_sec=33_333.0))
     panel.flush()
     text = drawn(panel, console)
-    assert "0:30 gone, 1:30 left" in text
+    assert "0:30 elapsed, 1:30 remaining" in text
     assert "25%" in text and "1.00M/4.00M" in text and "33.3k steps/s" in text
 
 
@@ -97,9 +99,9 @@ def test_a_gradient_report_is_named_and_timed_apart(now):
     panel.phase("measuring")
     now.seconds += 20
     text = drawn(panel, console)
-    assert "measuring 0:20" in text and "0:30 gone, 1:30 left" in text and "grad_norm" not in text
+    assert "measuring 0:20" in text and "0:30 elapsed, 1:30 remaining" in text and "grad_norm" not in text
     panel.phase("training")
-    assert "0:30 gone, 1:30 left" in drawn(panel, console)
+    assert "0:30 elapsed, 1:30 remaining" in drawn(panel, console)
 
 
 def test_a_resumed_run_judges_its_speed_by_its_own_steps(now):
@@ -109,7 +111,7 @@ def test_a_resumed_run_judges_its_speed_by_its_own_steps(now):
     now.seconds += 10
     panel.record(record(60))
     panel.flush()
-    assert "0:10 gone, 0:40 left" in drawn(panel, console)
+    assert "0:10 elapsed, 0:40 remaining" in drawn(panel, console)
 
 
 def test_return_stage_entropy_and_kl_are_shown_and_seeds_averaged(now):
@@ -220,6 +222,6 @@ def test_wins_are_counted_also_where_there_are_no_stages():
         for name, wins in (("random", 0), ("greedy", 5))
     ]
     shown = Console(file=io.StringIO(), width=80)
-    shown.print(PolicyTable(rows, {}))
+    print_document(Document("", (policies(rows, {}),)), shown)
     text = shown.file.getvalue()
     assert "wins" in text and "5/8" in text and "0/8" in text and "stage" not in text

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_tree import leaves
 
 import hmx.cli.version
 
-COMMANDS = (
-    "train", "resume", "evaluate", "watch", "play", "compare", "compute-config", "grad-report", "score-buffer",
-    "runs", "runs list", "runs verify", "runs sync",
-)  # fmt: skip
+COMMANDS = ("runs", *(name.removeprefix("hmx ") for name, _ in leaves()))
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
+TYPES = re.compile(r"<[a-z]|x[<>]=")
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -45,10 +46,12 @@ def test_the_guard_against_heavy_imports_can_fail(loaded):
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_is_as_committed(shell, command):
-    """To accept a change: write the new text to the file that this test names."""
+    """RENEW_GOLDEN=1 accepts a change."""
     words = [*command.split(), "--help"]
     done = shell("-m", "hmx", *words, COLUMNS="100")
     golden = GOLDEN / f"help-{command.replace(' ', '-') or 'hmx'}.txt"
+    if os.environ.get("RENEW_GOLDEN"):
+        golden.write_text("".join(line.rstrip() + "\n" for line in done.stdout.splitlines()))
     assert done.returncode == 0 and done.stderr == ""
     assert _lines(done.stdout) == _lines(golden.read_text()), golden
 
@@ -62,15 +65,39 @@ print(json.dumps(pages))
 """
 
 
-@pytest.mark.parametrize("columns", [40, 59, 80])
+@pytest.mark.parametrize("columns", [44, 59, 80])
 def test_help_fits_the_terminal(shell, columns):
     """The width is looked at when the program starts: a process for each, which shows the help of every command."""
     pages = json.loads(shell("-c", PAGES, "", *COMMANDS, COLUMNS=str(columns)).stdout)
     assert set(pages) == {"", *COMMANDS}
     for command, page in pages.items():
-        widest = max(len(line.rstrip()) for line in page.splitlines())
+        # An example stays on one line, so that it can be pasted.
+        widest = max(len(line.rstrip()) for line in page.splitlines() if not line.startswith("    hmx "))
         assert 30 < widest <= columns, command
         assert "…" not in page, f"{command}: something was cut"
+        assert not TYPES.search(page), f"{command}: help shows a type or a range"
+
+
+def test_the_pattern_for_types_finds_those_that_typer_shows():
+    for text in ("--force <bool>", "<list[str]>", "SIDE <path>", "[0<=x<=2147483647]", "[x>=1]"):
+        assert TYPES.search(text), text
+    assert not TYPES.search("P(A>B) < 0.4")
+
+
+def test_every_command_has_examples_that_it_accepts():
+    commands = dict(leaves())
+    assert len(commands) > 10
+    for name, command in commands.items():
+        assert command.examples, f"{name} has no example"
+        for example in command.examples:
+            assert example.startswith(name) and len(example) <= 76, f"{name}: wrapped in a terminal of 80 columns"
+            command.make_context(name, shlex.split(example.removeprefix(name)))  # raises if it does not parse
+
+
+def test_an_example_with_a_wrong_option_is_refused():
+    (command,) = (command for name, command in leaves() if name == "hmx watch")
+    with pytest.raises(Exception, match="No such option: --greed"):
+        command.make_context("watch", ["--greed"])
 
 
 def test_the_version_is_that_of_the_project(hmx):

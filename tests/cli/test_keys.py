@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import termios
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 
 from hmx.cli import theatre
+from hmx.cli.board import BoardView
 from hmx.cli.keys import Keyboard
 from hmx.cli.theatre import KEYS, MENU, perform, show
+from hmx.errors import ExitCode
 from hmx.game.tables import ACTION_NAMES, NUM_ACTIONS
 from hmx.jobs.frames import Frame
 
@@ -139,13 +143,13 @@ def test_what_is_not_possible_is_said_and_not_done():
 
 def test_a_key_without_meaning_is_said():
     taken, screen = played("z")
-    assert taken == [] and "that key does nothing" in screen
+    assert taken == [] and "no action has that key" in screen
 
 
 def test_after_the_end_only_a_new_game_or_the_way_out():
     taken, screen = played("w", "w", "w", "w", "n", "w")
     assert taken == [0, 0, 0, -1, 0]
-    assert "DIED" in screen and "the game is over" in screen and "a new game" in screen
+    assert "DIED" in screen and "the game is over" in screen and "new game" in screen
 
 
 def test_usable_programs_are_shown_with_their_keys():
@@ -178,3 +182,32 @@ def test_a_watcher_can_pause_step_and_leave(monkeypatch, keys, shown):
     monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
     show(frames, title="nothing", delay=100.0, step=True, json=False)
     assert screen.getvalue().count("episode 1   step") == shown
+
+
+def test_ctrl_c_leaves_a_watched_game_quietly(monkeypatch, capsys):
+    def interrupted() -> Any:
+        yield frames()[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit) as left:
+        show(interrupted, title="nothing", delay=0.0, step=False, json=False)
+    assert left.value.exit_code == ExitCode.SIGINT
+    assert "error" not in capsys.readouterr().err
+
+
+def test_a_small_terminal_says_how_many_lines_it_hides(monkeypatch):
+    screen = io.StringIO()
+    console = Console(file=screen, width=60, height=14, force_terminal=True)
+    theatre._draw(console, BoardView(frames()[0], title="small"), "help")
+    text = screen.getvalue()
+    assert "small" in text and re.search(r"terminal too small: \d+ lines hidden", text) and "help" in text
+    assert text.count("\n") < 14
+
+
+def test_a_resized_terminal_is_drawn_again(monkeypatch):
+    typist, screen = Typist(theatre.RESIZED, "q"), io.StringIO()
+    monkeypatch.setattr(theatre, "Console", lambda **_: Console(file=screen, width=80, height=24, force_terminal=True))
+    monkeypatch.setattr(theatre, "Keyboard", lambda: typist)
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    show(frames, title="nothing", delay=100.0, step=True, json=False)
+    assert screen.getvalue().count("episode 1   step 0") == 2

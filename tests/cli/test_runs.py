@@ -13,18 +13,21 @@ from typing import Any
 
 import pytest
 
-from hmx.cli import run_tables
+from hmx.cli.render.terminal import print_document
 from hmx.jobs import sync as syncs
-from hmx.jobs.sync import SyncResult
+from hmx.jobs.sync import SyncResult, WandbRun
 from hmx.records import artefact
 from hmx.records import meta as metas
+from hmx.reports.summaries import synchronisation
 
 DATA = Path(__file__).parents[1] / "data"
 
 HOLD = """
 import sys
-from hmx.records.layout import RunPaths
+from hmx.reports.summaries import synchronisation
+from hmx.records.paths import RunPaths
 from hmx.records.lock import RunLock
+from hmx.reports.summaries import synchronisation
 with RunLock(RunPaths(sys.argv[1], "corridor")):
     print("held", flush=True)
     sys.stdin.readline()
@@ -61,7 +64,7 @@ def test_the_list(hmx: Any, run: Path) -> None:
     head, row = (line.split() for line in result.stdout.splitlines() if line.strip() and "─" not in line)
     assert head == ["run", "state", "steps", "return", "size", "age"]
     assert row[:3] == ["corridor", "interrupted", "64"]
-    assert hmx("runs", "list", "--root", "elsewhere").stdout == "no runs in elsewhere; `hmx train` makes one\n"
+    assert hmx("runs", "list", "--root", "elsewhere").stdout == "no runs in elsewhere; hmx train creates one\n"
     data = json.loads(hmx("runs", "list", "--json").stdout)
     assert [(row["name"], row["state"], row["update"]) for row in data["runs"]] == [("corridor", "interrupted", 4)]
 
@@ -69,7 +72,7 @@ def test_the_list(hmx: Any, run: Path) -> None:
 def test_a_whole_run_and_a_damaged_one(hmx: Any, run: Path) -> None:
     result = hmx("runs", "verify", "corridor")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "runs/corridor: whole; intact checkpoints: 2, 4\n"
+    assert result.stdout == "runs/corridor: intact; intact checkpoints: 2, 4\n"
     (run / "checkpoints" / "4" / "manifest.json").unlink()
     (run / "metrics.jsonl").write_text("")
     result = hmx("runs", "verify", "corridor")
@@ -78,11 +81,18 @@ def test_a_whole_run_and_a_damaged_one(hmx: Any, run: Path) -> None:
     assert "metrics.jsonl" in result.stdout
     assert "lacks updates 1 to 2" in result.stdout
     assert "runs/corridor: damaged; intact checkpoints: 2" in result.stdout
-    assert "error: runs/corridor: 3 things damaged or missing" in result.stderr
-    assert "checkpoint 2 is the newest intact one: hmx resume corridor goes on from it" in result.stderr
+    assert "error: runs/corridor: 3 files are damaged or missing" in result.stderr
+    assert "hmx resume corridor continues from checkpoint 2" in result.stderr
     result = hmx("runs", "verify", "corridor", "--json")
     assert result.exit_code == 3
     assert json.loads(result.stdout)["damage"][0]["path"] == "checkpoints/4"
+
+
+def test_verify_without_a_checkpoint_ends_with_exit_code_3(hmx: Any, run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+    result = hmx("runs", "verify", "corridor")
+    assert result.exit_code == 3
+    assert "hint: no checkpoint is intact" in result.stderr
 
 
 def test_what_is_in_a_file_does_not_reach_the_terminal_raw(hmx: Any, run: Path) -> None:
@@ -109,8 +119,9 @@ def test_a_row_is_text_and_no_markup() -> None:
     from rich.console import Console
 
     shown = io.StringIO()
-    row = SyncResult(run=Path("[red]r"), project="\x1b[2J[bold]p", sent=1, there=0, wandb_runs=((0, "", "\x07[u]"),))
-    Console(file=shown, width=100).print(run_tables.synchronisation(row))
+    opened = (WandbRun(0, "", "\x07[u]"),)
+    row = SyncResult(run=Path("[red]r"), project="\x1b[2J[bold]p", sent=1, there=0, wandb_runs=opened)
+    print_document(synchronisation(row), Console(file=shown, width=100))
     assert "[red]r" in shown.getvalue()
     assert "\\x1b[2J[bold]p" in shown.getvalue()
     assert "\\x07[u]" in shown.getvalue()
@@ -125,7 +136,7 @@ def test_a_row_is_text_and_no_markup() -> None:
         (("runs", "verify", "coridor"), 3, "did you mean corridor?"),
         (("runs", "verify", "corridor", "--jsn"), 2, "did you mean --json?"),
         (("runs", "sync", "coridor"), 3, "did you mean corridor?"),
-        (("resume", "corridor", "--set", "nothing"), 2, "must read section.key=value"),
+        (("resume", "corridor", "--set", "nothing"), 2, "expected section.key=value"),
         (("resume", "corridor", "--set", "net.hidden=8"), 2, "net.hidden: 4 cannot become 8"),
         (("resume", "corridor", "--dry-run", "--set", "run.keep=0"), 2, "run.keep"),
     ],
@@ -144,7 +155,7 @@ def test_a_dry_resumption(hmx: Any, run: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "update 4, 64 steps per seed" in result.stdout
     assert "update 16, 256 steps per seed" in result.stdout
-    for line in ("run.total_steps: 128 becomes 256", "algo.gamma: 0.99 becomes 0.9", "run.keep: 3 becomes 9"):
+    for line in ("run.total_steps: 128 -> 256", "algo.gamma: 0.99 -> 0.9", "run.keep: 3 -> 9"):
         assert line in result.stdout
     assert "warning: checkpoint 6 is damaged (the manifest is of update 4)" in result.stderr
     shutil.rmtree(run / "checkpoints" / "6")
@@ -158,7 +169,7 @@ def test_a_second_process_is_refused(hmx: Any, run: Path, holder: subprocess.Pop
     for words in (("resume", "corridor"), ("train", "--preset", "tiny", "--name", "corridor", "--force")):
         result = hmx(*words)
         assert result.exit_code == 2
-        assert f"error: runs/corridor is in use: process {holder.pid} writes to it since" in result.stderr
+        assert f"error: runs/corridor is in use by process {holder.pid} since" in result.stderr
         assert f"kill -INT {holder.pid}" in result.stderr
     assert "runs/corridor is in use: resume would refuse" in hmx("resume", "corridor", "--dry-run").stderr
     assert f"held by process {holder.pid}" in hmx("runs", "verify", "corridor").stdout
@@ -179,14 +190,14 @@ def test_sending_a_run(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     def sync(name: Path, **options: Any) -> syncs.SyncResult:
         asked.append({"name": name, **options})
-        rows = ((0, "abc", "https://wandb.example/abc"),)
+        rows = (WandbRun(0, "abc", "https://wandb.example/abc"),)
         return syncs.SyncResult(run=run, project="mine", sent=1200, there=3, wandb_runs=rows)
 
     monkeypatch.setattr(syncs, "sync", sync)
     result = hmx("runs", "sync", "corridor", "--project", "mine", "--offline")
     assert result.exit_code == 0, result.stderr
     assert asked == [{"name": Path("corridor"), "project": "mine", "mode": "offline"}]
-    assert "1,200 records to the project mine; 3 were there already" in result.stdout
+    assert "1,200 records to the project mine; 3 were already there" in result.stdout
     assert "https://wandb.example/abc" in result.stdout
     assert json.loads(hmx("runs", "sync", "corridor", "--json").stdout)["sent"] == 1200
     assert asked[1]["mode"] == "online"

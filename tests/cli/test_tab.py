@@ -1,20 +1,28 @@
-"""What Tab offers, asked the way the shells ask."""
+"""What Tab offers: asked as the shells ask, and typed into real shells."""
 
 from __future__ import annotations
 
+import os
+import pty
+import select
+import shlex
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from command_tree import leaves
 
+from hmx.config import presets
 from hmx.config.fields import FIELDS
 
-ROOT = Path(__file__).parents[2]
+COMPLETIONS = Path(__file__).parents[2] / "completions"
 
 
 def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
-    """The completions of a line in bash; the cursor stands at its end."""
+    """Return the completions of a line in bash, with the cursor at its end."""
     words = line.split(" ")
     asked = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
     done = shell("-m", "hmx", _HMX_COMPLETE="complete_bash", **asked)
@@ -25,21 +33,7 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        (
-            "hmx ",
-            [
-                "train",
-                "resume",
-                "evaluate",
-                "watch",
-                "play",
-                "compare",
-                "compute-config",
-                "grad-report",
-                "score-buffer",
-                "runs",
-            ],
-        ),
+        ("hmx c", ["compare", "compute-config"]),
         ("hmx runs ", ["list", "verify", "sync"]),
         ("hmx tr", ["train"]),
         ("hmx train --env frozen", ["frozenlake", "frozenlake-slippery"]),
@@ -56,7 +50,7 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
         ("hmx compare x y --metric ev", ["evaluation"]),
         ("hmx score-buffer x --metric t", ["tv", "tv_bins"]),
         ("hmx score-buffer x --aggregate m", ["mean", "max"]),
-        ("hmx score-buffer x --actions s", ["single-dev", "sampled:"]),
+        ("hmx score-buffer x --actions s", ["single", "sampled"]),
     ],
 )
 def test_tab(shell, line, answer):
@@ -67,34 +61,130 @@ def test_every_key_of_the_configuration_is_offered(shell):
     assert offered(shell, "hmx train --set ") == [f"{key}=" for key in FIELDS]
 
 
-@pytest.mark.parametrize("command", ["resume", "evaluate", "watch"])
-def test_runs_are_offered(shell, tmp_path, trained, command):
-    assert offered(shell, f"hmx {command} ") == []
-    shutil.copytree(trained, tmp_path / "runs")
-    assert offered(shell, f"hmx {command} cor") == ["corridor"]
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Make a folder with two runs, as far as completion looks at them."""
+    for name, updates in (("corridor", ("4", "32", "64.damaged")), ("lake", ("8",))):
+        for update in updates:
+            (tmp_path / "runs" / name / "checkpoints" / update).mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.toml").touch()
+    return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("line", "answer", "replies"),
+    ("line", "answer"),
     [
-        ("hmx train --set algo.ga", "algo.gamma=", ["nospace", "algo.gamma="]),
-        ("hmx train --set algo.lr_schedule=c", "algo.lr_schedule=constant", ["constant"]),
-        ("hmx evaluate ", "corridor", ["corridor"]),
+        ("hmx resume ", ["corridor", "lake"]),
+        ("hmx evaluate cor", ["corridor"]),
+        ("hmx watch l", ["lake"]),
+        ("hmx evaluate corridor --checkpoint ", ["32", "4"]),
+        ("hmx watch --greedy runs/corridor --checkpoint 3", ["32"]),
+        ("hmx grad-report lake --checkpoint ", ["8"]),
+        ("hmx grad-report corridor --reference ", ["32", "4"]),
+        ("hmx grad-report corridor --compare ", ["corridor", "lake"]),
+        ("hmx evaluate nothing --checkpoint ", []),
+        ("hmx evaluate --checkpoint ", []),
+        ("hmx score-buffer lake --checkpoint ", ["corridor", "lake"]),
     ],
 )
-def test_the_script_for_bash(tmp_path, environ, line, answer, replies):
-    """Sources the committed script and presses Tab, as far as a script can."""
-    stub = tmp_path / "hmx"
-    stub.write_text(f'#!/bin/sh\necho "$COMP_WORDS|$COMP_CWORD" > asked\necho {answer}\n')
-    stub.chmod(0o755)
-    code = f"""
-    source {ROOT / "completions" / "hmx.bash"}
-    compopt() {{ echo $2; }}
-    COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}
-    _hmx_completion ./hmx
-    printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(["bash", "-c", code], env=environ(), cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout.split() == replies and done.stderr == ""
-    words = line.split(" ")
-    assert (tmp_path / "asked").read_text() == "\n".join(words) + f"|{len(words) - 1}\n"
+def test_runs_and_their_checkpoints_are_offered(shell, runs, line, answer):
+    assert offered(shell, line) == answer
+
+
+FREE = {
+    "N", "X", "I", "N|all", "N,...", "TEXT", "STEPS", "SECONDS", "SHARE", "SIZE", "PART", "EXPR", "FILE", "FOLDER",
+    "HOST:PORT", "[ENV=]X,...", "ENV=LOW:HIGH",
+}  # fmt: skip
+
+
+def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    silent = set()
+    for name, command in leaves():
+        ctx = command.make_context(name, ["corridor"], resilient_parsing=True)
+        for param in command.params:
+            has_value = not param.hidden and not getattr(param, "is_flag", False)
+            if has_value and not param.shell_complete(ctx, ""):
+                silent.add((name, param.opts[0], param.metavar))
+    new_names = {("hmx train", "--name"), ("hmx runs sync", "--project")}
+    assert {row[:2] for row in silent if row[2] not in FREE} == new_names
+
+
+@pytest.mark.parametrize("kind", ["complete_fish", "complete_zsh"])
+def test_a_description_is_one_line(shell, kind):
+    """In fish every line is a candidate; a long description must not be wrapped, whatever the width of the terminal."""
+    asked = {"_TYPER_COMPLETE_ARGS": "hmx train --preset ", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    lines = shell("-m", "hmx", _HMX_COMPLETE=kind, COLUMNS="40", **asked).stdout.splitlines()
+    assert max(map(len, lines)) > 100 and len(lines) == len(presets.names())
+
+
+SETUP = {
+    "bash": (["--norc", "-i"], f"source {COMPLETIONS}/hmx.bash"),
+    "zsh": (["-f", "-i"], f"fpath=({COMPLETIONS} $fpath); autoload -Uz compinit; compinit -D -u"),
+}
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh"])
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ("hmx train --preset qu\t", ["--preset quick "]),
+        ("hmx train --preset s\t\t", ["scs-doc", "sound"]),
+        ("bin/hmx evaluate corridor --checkpoint 3\t", ["--checkpoint 32 "]),
+        ("hmx train --set algo.lr_w\t1", ["--set algo.lr_warmup=1"]),
+        ("hmx train --set algo.lr_schedule=cos\t", ["algo.lr_schedule=cosine "]),
+    ],
+)
+def test_tab_in_an_interactive_shell(runs, environ, name, keys, shown):
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    words, setup = SETUP[name]
+    seen = typed([name, *words], setup, keys, shown, cwd=runs, env=on_path(runs, environ))
+    assert all(text in seen for text in shown), seen
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("hmx train --preset s", ["scs", "scs-doc", "smax", "smax-vdn", "sound"]),
+        ("bin/hmx evaluate corridor --checkpoint ", ["4", "32"]),
+        ("hmx train --set algo.lr_w", ["algo.lr_warmup="]),
+        ("hmx train --config ru", ["runs/"]),
+    ],
+)
+def test_tab_in_fish(runs, environ, line, values):
+    code = f"source {COMPLETIONS}/hmx.fish; complete -C '{line}'"
+    env = on_path(runs, environ)
+    done = subprocess.run(["fish", "--no-config", "-c", code], cwd=runs, env=env, capture_output=True, text=True)
+    assert sorted(row.partition("\t")[0] for row in done.stdout.splitlines()) == sorted(values) and done.stderr == ""
+
+
+def on_path(folder: Path, environ) -> dict[str, str]:
+    """Put a program `hmx` on the PATH, and return the environment."""
+    program = folder / "bin" / "hmx"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m hmx "$@"\n')
+    program.chmod(0o755)
+    return environ(PATH=f"{program.parent}:{os.environ['PATH']}", TERM="dumb", HOME=str(folder))
+
+
+def typed(command: list[str], setup: str, keys: str, shown: list[str], **more) -> str:
+    """Type into a shell on a terminal of its own; return what the terminal shows once it shows all of `shown`."""
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, start_new_session=True, **more)
+    os.close(end)
+    seen = ""
+    try:
+        # The quotes keep the echo of the first line apart from its output.
+        for text, wanted in ((f"PS1='> '; {setup}; echo rea''dy\n", ["ready"]), (keys, shown)):
+            os.write(terminal, text.encode())
+            seen, deadline = "", time.monotonic() + 30
+            while not all(part in seen for part in wanted) and time.monotonic() < deadline:
+                if select.select([terminal], [], [], 0.2)[0]:
+                    seen += os.read(terminal, 65536).decode(errors="replace")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    return seen

@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.config import derive
+from hmx.config import derive, rules
 from hmx.config.autoscale import MINIBATCH, auto_scale
 from hmx.config.codec import diff
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 
-SCALED = ("algo.num_minibatches", "algo.update_epochs", "algo.learning_rate")
+SCALED = ("ppo.num_minibatches", "ppo.update_epochs", "algo.learning_rate")
 
 
 def config(envs, steps, minibatches=4, epochs=4, rate=2.5e-4):
@@ -17,58 +17,58 @@ def config(envs, steps, minibatches=4, epochs=4, rate=2.5e-4):
     return replace(cfg, {"run.total_steps": 100 * max(1, envs * steps)})
 
 
-def test_the_case_the_rule_was_made_for():
+def test_auto_scale_of_the_reference_batch():
     # 2,048 x 128: 4 x 4 gradient steps become 32 x 2 = 64, and the step size a quarter.
     scaled, lines = auto_scale(config(2048, 128))
-    assert (scaled.algo.num_minibatches, scaled.algo.update_epochs) == (32, 2)
+    assert (scaled.ppo.num_minibatches, scaled.ppo.update_epochs) == (32, 2)
     assert scaled.algo.learning_rate == pytest.approx(6.25e-5)
     assert lines == [
-        "algo.num_minibatches: 4 -> 32, 262,144 steps in minibatches of 8,192",
-        "algo.update_epochs: 4 -> 2, fewer passes for more minibatches, at least 2",
+        "ppo.num_minibatches: 4 -> 32, minibatches of 8,192 of 262,144 steps",
+        "ppo.update_epochs: 4 -> 2, fewer epochs for more minibatches, at least 2",
         "algo.learning_rate: 0.00025 -> 6.25e-05, 4 times as many gradient steps per update",
     ]
 
 
-def test_a_batch_that_no_power_of_two_divides_still_splits():
+def test_auto_scale_splits_batches_without_powers_of_two():
     scaled, _ = auto_scale(config(1000, 128))
-    assert scaled.algo.num_minibatches == 16
-    assert derive.problems(scaled) == []
+    assert scaled.ppo.num_minibatches == 16
+    assert rules.problems(scaled) == []
 
 
-def test_minibatches_stay_small_however_large_the_batch():
+def test_auto_scale_keeps_minibatches_small_for_any_batch():
     scaled, _ = auto_scale(config(65_536, 128))
     assert derive.derive(scaled).minibatch_size == MINIBATCH
 
 
-def test_epochs_never_rise():
-    assert auto_scale(config(2048, 128, epochs=1))[0].algo.update_epochs == 1
+def test_auto_scale_never_raises_epochs():
+    assert auto_scale(config(2048, 128, epochs=1))[0].ppo.update_epochs == 1
 
 
-def test_small_batches_stay_as_they_are():
+def test_auto_scale_leaves_small_batches_alone():
     assert auto_scale(Config()) == (Config(), [])
     assert auto_scale(config(8, 8)) == (config(8, 8), [])
 
 
 @pytest.mark.parametrize("origin", ["my.toml:3", "HMX_X", "--set", "--minibatches"])
 @pytest.mark.parametrize("key", SCALED)
-def test_what_the_user_set_stays(key, origin):
+def test_auto_scale_keeps_values_that_the_user_set(key, origin):
     cfg = config(2048, 128)
     scaled, lines = auto_scale(cfg, {**dict.fromkeys(FIELDS, "default"), key: origin})
     assert key not in diff(cfg, scaled)
     assert not any(line.startswith(key) for line in lines)
-    if key == "algo.num_minibatches":
+    if key == "ppo.num_minibatches":
         assert scaled == cfg
     else:
-        assert scaled.algo.num_minibatches == 32
+        assert scaled.ppo.num_minibatches == 32
 
 
-def test_an_explicit_number_of_epochs_counts_in_the_step_size():
-    scaled, _ = auto_scale(config(2048, 128), {"algo.update_epochs": "--update-epochs"})
+def test_auto_scale_learning_rate_accounts_for_explicit_epochs():
+    scaled, _ = auto_scale(config(2048, 128), {"ppo.update_epochs": "--update-epochs"})
     assert scaled.algo.learning_rate == pytest.approx(2.5e-4 / 8)
 
 
-def test_presets_are_not_the_users_own_values():
-    assert auto_scale(config(2048, 128), dict.fromkeys(FIELDS, "preset big"))[0].algo.num_minibatches == 32
+def test_auto_scale_may_change_values_of_presets():
+    assert auto_scale(config(2048, 128), dict.fromkeys(FIELDS, "preset big"))[0].ppo.num_minibatches == 32
 
 
 @given(
@@ -79,7 +79,7 @@ def test_presets_are_not_the_users_own_values():
     st.floats(0, 1),
     st.booleans(),
 )
-def test_whatever_comes_in(envs, steps, minibatches, epochs, rate, by_user):
+def test_auto_scale_accepts_any_configuration(envs, steps, minibatches, epochs, rate, by_user):
     cfg = config(envs, steps, minibatches, epochs, rate)
     origins = dict.fromkeys(FIELDS, "--set" if by_user else "default")
     scaled, lines = auto_scale(cfg, origins)
@@ -87,11 +87,11 @@ def test_whatever_comes_in(envs, steps, minibatches, epochs, rate, by_user):
     assert set(changed) <= set(SCALED)
     assert [line.partition(":")[0] for line in lines] == [key for key in SCALED if key in changed]
     assert not (by_user and changed)
-    assert scaled.algo.update_epochs <= cfg.algo.update_epochs
+    assert scaled.ppo.update_epochs <= cfg.ppo.update_epochs
     assert scaled.algo.learning_rate <= cfg.algo.learning_rate
-    assert scaled.algo.num_minibatches >= cfg.algo.num_minibatches
+    assert scaled.ppo.num_minibatches >= cfg.ppo.num_minibatches
     assert auto_scale(scaled, origins) == (scaled, [])
     if changed:
-        assert envs * steps % scaled.algo.num_minibatches == 0
-    if not derive.problems(cfg):
-        assert derive.problems(scaled) == []
+        assert envs * steps % scaled.ppo.num_minibatches == 0
+    if not rules.problems(cfg):
+        assert rules.problems(scaled) == []

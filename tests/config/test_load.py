@@ -1,15 +1,18 @@
+import dataclasses
 import re
 import subprocess
 import sys
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.config import codec, derive, presets
+from hmx.config import codec, presets, rules
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.fields import FIELDS, get, replace
-from hmx.config.load import Flag, load
+from hmx.config.load import load, read_request
+from hmx.config.option import opt
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 
@@ -28,14 +31,14 @@ def failure(**layers):
     return lines
 
 
-def test_without_layers_it_is_the_schema():
+def test_load_without_layers_returns_the_defaults():
     loaded = load(environ={})
     assert loaded.config == Config()
     assert set(loaded.origins.values()) == {"default"}
     assert load("default", environ={}) == loaded
 
 
-def test_layers_win_in_order_and_leave_their_name(tmp_path):
+def test_later_layers_override_earlier_ones_and_are_the_origin(tmp_path):
     file = tmp_path / "my.toml"
     file.write_text("[run]\nseed = 1\nnum_seeds = 2\n[env]\nnum_envs = 32\n\nmax_steps = 7\n[algo]\nent_coef = 0.5\n")
     loaded = load(
@@ -43,16 +46,16 @@ def test_layers_win_in_order_and_leave_their_name(tmp_path):
         file=file,
         environ={"HMX_RUN_NUM_SEEDS": "3", "HMX_ENV_NUM_ENVS": "64", "HMX_ENV_MAX_STEPS": "8", "PATH": "/bin"},
         sets=["env.num_envs = 128", "env.max_steps=9"],
-        flags={"env.max_steps": 10, "run.total_steps": Flag(1_000_000, "--steps"), "run.root": None},
+        flags={"env.max_steps": 10, "run.total_steps": "1M", "run.root": None},
     )
     wanted = {
         "net.kind": ("auto", "default"),
         "env.id": ("corridor", "preset tiny"),
         "run.seed": (1, "my.toml:2"),
-        "algo.ent_coef": (0.5, "my.toml:9"),
+        "ppo.ent_coef": (0.5, "my.toml:9"),
         "run.num_seeds": (3, "HMX_RUN_NUM_SEEDS"),
         "env.num_envs": (128, "--set"),
-        "env.max_steps": (10, "--max-steps"),
+        "env.max_steps": (10, "--set"),
         "run.total_steps": (1_000_000, "--steps"),
         "run.root": ("runs", "default"),
     }
@@ -85,6 +88,10 @@ def test_every_key_can_be_given_as_text_in_every_way(key):
         ("env.num_envs", "1_000", 1000),
         ("env.num_envs", " 1000 ", 1000),
         ("run.total_steps", "1e10", 10**10),
+        ("run.total_steps", "1M", 1_000_000),
+        ("run.total_steps", "1.1M", 1_100_000),
+        ("env.num_envs", "20k", 20_000),
+        ("run.devices", "all", 0),
         ("algo.gamma", "1", 1.0),
         ("algo.adam_eps", "1e-8", 1e-8),
         ("reward.death_penalty", "-2", -2.0),
@@ -116,7 +123,6 @@ def test_text_is_read_as_the_type_of_its_key(key, text, value):
         ("env.num_envs", "nan"),
         ("env.num_envs", ""),
         ("env.num_envs", "9" * 5000),
-        ("env.num_envs", "4M"),
         ("algo.gamma", "nan"),
         ("algo.gamma", "-inf"),
         ("algo.gamma", "1e999"),
@@ -129,7 +135,7 @@ def test_text_is_read_as_the_type_of_its_key(key, text, value):
         ("run.name", "\udcff"),
     ],
 )
-def test_text_that_does_not_fit_is_refused_with_a_value_that_does(key, text):
+def test_unreadable_text_is_refused_with_a_value_that_works(key, text):
     (line,) = failure(sets=[f"{key}={text}"])
     assert line.startswith(f"{key} = ")
     assert "(--set): " in line
@@ -158,9 +164,7 @@ def test_text_that_does_not_fit_is_refused_with_a_value_that_does(key, text):
 def test_values_of_files_must_have_the_type_themselves(key, value):
     with pytest.raises(BadValue) as caught:
         coerce(FIELDS[key], value)
-    name, _, works = caught.value.suggestion.partition("=")
-    assert name == key
-    coerce(FIELDS[key], works, text=True)
+    coerce(FIELDS[key], caught.value.works)
 
 
 def test_whole_floats_of_files_are_whole_numbers(tmp_path):
@@ -170,27 +174,26 @@ def test_whole_floats_of_files_are_whole_numbers(tmp_path):
     assert (total, type(total)) == (1_000_000, int)
 
 
-def test_all_problems_of_all_layers_come_at_once(tmp_path):
+def test_problems_of_all_layers_are_listed_at_once(tmp_path):
     file = tmp_path / "my.toml"
     file.write_text("[algo]\nlearnin_rate = 0.1\nnum_steps = 'x'\n\n[env]\nid = 'hackmatirx'\n")
     lines = failure(
         file=file,
         environ={"HMX_ALGO_LERNING_RATE": "1", "HMX_ENV_MAX_STEPS": "-1"},
-        sets=["lr=3", "gamma", "algo.clip_eps=0"],
-        flags={"run.num_seeds": Flag(0, "--seeds"), "algo.lr_schedule": Flag("linaer", "--schedule")},
+        sets=["lr=3", "gamma", "ppo.clip_eps=0"],
+        flags={"run.num_seeds": 0, "run.wandb": "onlin"},
     )
     assert lines == [
         "algo.learnin_rate = 0.1 (my.toml:2): unknown key; did you mean algo.learning_rate=0.1?",
         "algo.num_steps = x (my.toml:3): must be a whole number; try algo.num_steps=64",
         "HMX_ALGO_LERNING_RATE = 1 (environment): no option has this name; did you mean HMX_ALGO_LEARNING_RATE=1?",
         "lr = 3 (--set): unknown key; did you mean algo.learning_rate=3?",
-        "--set gamma: must read section.key=value; try algo.gamma=0.99",
-        "algo.lr_schedule = linaer (--schedule): is not one of constant, linear, cosine, logarithmic, exponential; "
-        "try algo.lr_schedule=linear",
-        "run.num_seeds = 0 (--seeds): must be 1 or more; try run.num_seeds=1",
+        "--set gamma: expected section.key=value; try algo.gamma=0.99",
+        "run.wandb = onlin (--wandb): is not one of disabled, offline, online; try --wandb online",
+        "run.num_seeds = 0 (--seeds): must be 1 or more; try --seeds 1",
         "env.max_steps = -1 (HMX_ENV_MAX_STEPS): must be 0 or more; try env.max_steps=0",
-        "algo.clip_eps = 0.0 (--set): must be above 0; try algo.clip_eps=1.0",
-        "env.id = hackmatirx (my.toml:6): no such environment; known are hackmatrix, counting, corridor, frozenlake, "
+        "ppo.clip_eps = 0.0 (--set): must be above 0; try ppo.clip_eps=0.2",
+        "env.id = hackmatirx (my.toml:6): no such environment; choose from hackmatrix, counting, corridor, frozenlake, "
         "frozenlake-slippery, recall, rendezvous, pendulum, cartpole, cartpole-discrete, and with optional extras "
         "gymnax/NAME, brax/NAME, playground/NAME, smax/NAME; try env.id=hackmatrix",
     ]
@@ -200,13 +203,16 @@ def test_all_problems_of_all_layers_come_at_once(tmp_path):
     ("layers", "hint"),
     [
         ({"sets": ["algo.gamma=2"]}, "--set algo.gamma=1.0"),
-        ({"flags": {"run.num_seeds": Flag(0, "--seeds")}}, "--seeds 1"),
+        ({"flags": {"run.num_seeds": 0}}, "--seeds 1"),
+        ({"flags": {"env.id": "pendulum", "algo.name": "dqn"}}, "--algo ppo"),
+        ({"flags": {"replay.save": True}}, "no --save-buffer"),
+        ({"flags": {"env.num_envs": 3}, "sets": ["ppo.num_minibatches=7"]}, "--set ppo.num_minibatches=6"),
         ({"environ": {"HMX_ALGO_GAMMA": "x"}}, "HMX_ALGO_GAMMA=0.99"),
         ({"environ": {"HMX_ALGO_GAMA": "0.9"}}, "HMX_ALGO_GAMMA=0.9"),
         ({"sets": ["algo.gama=0.9"]}, "--set algo.gamma=0.9"),
     ],
 )
-def test_the_hint_of_a_single_problem_mends_it(layers, hint):
+def test_hint_of_a_single_problem_fixes_it(layers, hint):
     with pytest.raises(HmxError) as caught:
         load(**{"environ": {}, **layers})
     assert caught.value.hint == hint
@@ -230,45 +236,45 @@ def test_the_hint_names_the_line_of_the_file(tmp_path):
         ("agol.gamma", "algo.gamma"),
         ("n_envs", "env.num_envs"),
         ("env.nmu_envs", "env.num_envs"),
-        ("minibatches", "algo.num_minibatches"),
+        ("minibatches", "ppo.num_minibatches"),
         ("reward.kils", "reward.kills"),
         ("net.hiden", "net.hidden"),
     ],
 )
-def test_unknown_keys_find_the_one_that_was_meant(typed, meant):
+def test_unknown_key_suggests_the_nearest_key(typed, meant):
     (line,) = failure(sets=[f"{typed}={show(FIELDS[meant].default)}"])
     assert f"did you mean {meant}=" in line
 
 
-def test_an_unknown_key_far_from_all_says_what_there_is():
+def test_unknown_key_without_a_near_key_lists_sections():
     (line,) = failure(sets=["zzzz=1"])
-    assert line == "zzzz = 1 (--set): unknown key; sections are run, env, reward, net, algo, dqn, replay, score"
+    assert line == "zzzz = 1 (--set): unknown key; sections are run, env, reward, net, algo, ppo, dqn, replay, score"
 
 
-def test_the_suggestion_for_an_unknown_key_holds_a_value_that_works():
+def test_suggestion_for_an_unknown_key_has_a_valid_value():
     (line,) = failure(sets=["algo.gama=high"])
     assert line.endswith("did you mean algo.gamma=0.99?")
 
 
-def test_other_programs_variables_are_left_alone():
+def test_unrelated_environment_variables_are_ignored():
     environ = {"HMX_": "1", "HMX_DEBUG": "1", "HMX_CACHE_DIR": "/x", "_HMX_COMPLETE": "bash", "HMXALGO": "2"}
     assert load(environ=environ) == load(environ={})
 
 
 @pytest.mark.parametrize("name", ["HMX_AGLO_GAMMA", "HMX_ALGO_GAMA", "HMX_ALGO_XYZZY", "HMX_ALGOGAMMA"])
-def test_slips_in_variables_are_not_left_alone(name):
+def test_misspelt_environment_variables_are_refused(name):
     (line,) = failure(environ={name: "0.5"})
     assert line.startswith(f"{name} = 0.5 (environment): no option has this name")
 
 
 @pytest.mark.parametrize("text", ["gamma", "", "algo.gamma"])
-def test_a_set_without_equals_is_told_its_form(text):
+def test_set_without_equals_shows_the_expected_form(text):
     (line,) = failure(sets=[text])
-    assert "must read section.key=value; try algo." in line
+    assert "expected section.key=value; try algo." in line
     load(environ={}, sets=[line.rpartition("; try ")[2]])
 
 
-def test_a_new_run_does_not_take_the_name_of_the_one_it_is_modelled_on(tmp_path, monkeypatch):
+def test_new_run_does_not_inherit_the_name_of_its_template(tmp_path, monkeypatch):
     (folder := tmp_path / "mine").mkdir()
     cfg = replace(Config(), {"run.name": "mine", "run.seed": 7})
     (folder / "run.toml").write_text(codec.to_toml(cfg))
@@ -283,54 +289,88 @@ def test_a_new_run_does_not_take_the_name_of_the_one_it_is_modelled_on(tmp_path,
     assert load(file=folder, environ={}, sets=["run.name=mine"], new_run=True).config == cfg
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_are_refused(tmp_path):
     (tmp_path / "mine.toml").write_text("")
-    assert failure(file=tmp_path / "mien.toml") == [f"there is no configuration file {tmp_path}/mien.toml"]
+    assert failure(file=tmp_path / "mien.toml") == [f"no such configuration file: {tmp_path}/mien.toml"]
     with pytest.raises(HmxError) as caught:
         load(file=tmp_path / "mien.toml", environ={})
     assert caught.value.hint == f"did you mean {tmp_path}/mine.toml?"
     (empty := tmp_path / "empty").mkdir()
-    assert failure(file=empty) == [f"there is no configuration file {empty}/run.toml"]
+    assert failure(file=empty) == [f"no such configuration file: {empty}/run.toml"]
     (binary := tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     assert failure(file=binary) == [f"{binary} is not a text file in UTF-8"]
     assert failure(file=tmp_path / "mine.toml" / "x")[0].startswith("cannot read ")
     assert failure(file=tmp_path / ("a" * 300))[0].startswith("cannot read ")
 
 
-def test_a_file_from_another_system_is_read(tmp_path):
+def test_file_with_byte_order_mark_and_crlf_is_read(tmp_path):
     file = tmp_path / "dos.toml"
     file.write_bytes(b"\xef\xbb\xbf[algo]\r\ngamma = 0.5\r\n")
     loaded = load(file=file, environ={})
     assert (loaded.config.algo.gamma, loaded.origins["algo.gamma"]) == (0.5, "dos.toml:2")
 
 
-def test_a_problem_of_type_does_not_hide_one_of_size():
-    lines = failure(sets=["algo.num_minibatches=7", "algo.gamma=x"])
-    assert [re.split(r"[ =]", line)[0] for line in lines] == ["algo.gamma", "algo.num_minibatches"]
+def test_type_problems_do_not_hide_size_problems():
+    lines = failure(sets=["ppo.num_minibatches=7", "algo.gamma=x"])
+    assert [re.split(r"[ =]", line)[0] for line in lines] == ["algo.gamma", "ppo.num_minibatches"]
 
 
-def test_auto_scale_is_judged_by_its_outcome():
-    sets = ["env.num_envs=1000", "algo.num_steps=128", "algo.auto_scale=true"]
+def test_result_of_auto_scale_is_checked():
+    sets = ["env.num_envs=1000", "algo.num_steps=128", "ppo.auto_scale=true"]
     loaded = load(environ={}, sets=sets)
-    assert loaded.config.algo.num_minibatches == Config().algo.num_minibatches
-    (line,) = failure(sets=[*sets, "algo.num_minibatches=12"])
+    assert loaded.config.ppo.num_minibatches == Config().ppo.num_minibatches
+    (line,) = failure(sets=[*sets, "ppo.num_minibatches=12"])
     assert "do not split into 12 equal minibatches" in line
 
 
-def test_auto_scale_may_mend_what_would_not_split():
+def test_auto_scale_may_fix_an_indivisible_batch():
     odd = ["env.num_envs=33333", "algo.num_steps=3"]
     assert "do not split into 8 equal minibatches" in failure(sets=odd)[0]
-    assert load(environ={}, sets=[*odd, "algo.auto_scale=true"]).config.algo.auto_scale
+    assert load(environ={}, sets=[*odd, "ppo.auto_scale=true"]).config.ppo.auto_scale
 
 
-def test_unchecked_loading_still_judges_types():
+def test_unchecked_load_still_checks_types():
     assert load(environ={}, sets=["algo.gamma=2"], check=False).config.algo.gamma == 2
     with pytest.raises(HmxError):
         load(environ={}, sets=["algo.gamma=x"], check=False)
 
 
+@dataclasses.dataclass(frozen=True)
+class Ask:
+    """A request with an option of every kind."""
+
+    rollouts: int = opt(16, "continuations", ge=1, le=100)
+    horizon: int | None = opt(None, "steps", ge=1, words={"auto": None})
+    gamma: float | None = opt(None, "discount", ge=0, le=1)
+    metric: Literal["w1", "tv"] = opt("w1", "distance")
+    crn: bool = opt(True, "common random numbers", flag="--common")
+
+
+def test_a_request_is_read_from_what_was_typed():
+    assert read_request(Ask, {}) == Ask()
+    typed = {"--rollouts": "1e1", "--horizon": "20", "--gamma": "0.5", "--metric": "tv", "--common": False}
+    assert read_request(Ask, typed) == Ask(rollouts=10, horizon=20, gamma=0.5, metric="tv", crn=False)
+    assert read_request(Ask, {"--horizon": "auto", "--rollouts": None}) == Ask()
+
+
+def test_all_problems_of_a_request_are_named_with_options_that_work():
+    with pytest.raises(HmxError) as caught:
+        read_request(Ask, {"--rollouts": "0", "--horizon": "long", "--metric": "w2", "--gamma": "2"})
+    assert caught.value.message.splitlines() == [
+        "4 problems in the options",
+        "  --rollouts 0: must be from 1 to 100; try --rollouts 1",
+        "  --horizon long: must be a whole number or auto; try --horizon 1",
+        "  --metric w2: is not one of w1, tv; try --metric w1",
+        "  --gamma 2: must be from 0 to 1; try --gamma 1.0",
+    ]
+    with pytest.raises(HmxError) as caught:
+        read_request(Ask, {"--rollouts": "many"})
+    assert caught.value.message == "--rollouts many: must be a whole number; try --rollouts 16"
+    assert caught.value.hint == "--rollouts 16"
+
+
 @given(st.dictionaries(st.text(max_size=12), st.text(max_size=12), max_size=3))
-def test_no_text_ends_in_anything_but_words(pairs):
+def test_any_text_loads_or_raises_a_readable_error(pairs):
     sets = [f"{key}={value}" for key, value in pairs.items()]
     sets += [f"{key}={value}" for key, value in zip(FIELDS, pairs.values(), strict=False)]
     try:
@@ -338,22 +378,22 @@ def test_no_text_ends_in_anything_but_words(pairs):
     except HmxError as error:
         assert error.hint
     else:
-        assert derive.problems(loaded.config) == []
+        assert rules.problems(loaded.config) == []
 
 
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_runs(name):
     loaded = load(name, environ={})
-    assert derive.problems(loaded.config) == []
+    assert rules.problems(loaded.config) == []
     meant = {"brax": ["rounded_up"], "scs-doc": ["known_bug"]}
-    assert [w.code for w in derive.warnings(loaded.config)] == meant.get(name, []) or name == presets.DEFAULT
+    assert [w.code for w in rules.warnings(loaded.config)] == meant.get(name, []) or name == presets.DEFAULT
     assert presets.summary(name)
     assert codec.resolve(presets.values(name))[1] == []
     changed = {key for key, origin in loaded.origins.items() if origin not in ("default", "env.id")}
     assert changed == set(presets.values(name))
 
 
-def test_presets_are_for_what_their_names_say():
+def test_presets_have_the_expected_environments_and_algorithms():
     assert presets.names() == (
         "default", "brax", "dqn", "lake", "metta", "pole", "quick", "scs", "scs-doc", "smax",
         "smax-vdn", "sound", "tiny",

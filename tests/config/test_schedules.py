@@ -3,14 +3,16 @@
 import json
 import math
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hmx.config.schedules import prio_beta, progress, value
-from hmx.config.schema import SCHEDULES
-from hmx.sizing.batch import expected_coverage
+from hmx.config.schema import Schedule
+from hmx.sizing.derived import derive_batch
+from hmx.sizing.inputs import BatchInputs
 
 CASES = json.loads((Path(__file__).parent / "schedule_cases.json").read_text())
 
@@ -45,7 +47,7 @@ def test_case(case):
     assert value(NAMES[case["kind"]], start, end, done, rate) == pytest.approx(case["value"], **EXACT)
 
 
-def test_past_the_end_the_cases_would_go_astray():
+def test_reference_schedules_leave_their_range_past_the_end():
     assert sum(case["value"] != case["value_unclamped"] for case in VALUES) >= 5
 
 
@@ -70,7 +72,8 @@ def test_beta(case):
 @pytest.mark.parametrize("case", CASES["coverage"])
 def test_coverage(case):
     minibatches, epochs = case["num_minibatches"], case["update_epochs"]
-    covered = expected_coverage(256 * minibatches, 256, minibatches * epochs)
+    inputs = BatchInputs(batch_size=256 * minibatches, minibatch_size=256, bptt_horizon=1, update_epochs=epochs)
+    covered = derive_batch(inputs)["expected_coverage_independent_minibatches"]
     assert covered == pytest.approx(case["expected_coverage_independent"], **EXACT)
     assert 1.0 - covered == pytest.approx(case["never_seen"], rel=1e-9, abs=1e-15)
     assert covered == pytest.approx(case["monte_carlo"], rel=0.01)
@@ -111,7 +114,7 @@ def test_progress_is_clamped_and_takes_any_size():
 
 SHARE = st.floats(0.0, 1.0)
 NUMBER = st.floats(0.0, 1e6)
-ARGUMENTS = st.tuples(st.sampled_from(SCHEDULES), NUMBER, NUMBER, st.floats(1e-3, 1e3), SHARE)
+ARGUMENTS = st.tuples(st.sampled_from(get_args(Schedule)), NUMBER, NUMBER, st.floats(1e-3, 1e3), SHARE)
 
 
 @given(ARGUMENTS)
@@ -129,13 +132,13 @@ def test_both_ends_are_reached(arguments):
 
 
 @given(ARGUMENTS, st.floats(-5.0, 5.0))
-def test_outside_it_stays_at_the_ends(arguments, p):
+def test_schedule_is_constant_outside_the_run(arguments, p):
     name, start, end, rate, warmup = arguments
     assert value(name, start, end, p, rate, warmup) == value(name, start, end, min(max(p, 0.0), 1.0), rate, warmup)
 
 
 @given(ARGUMENTS, SHARE, SHARE)
-def test_after_the_warm_up_it_only_goes_towards_the_end(arguments, one, other):
+def test_schedule_is_monotonic_after_the_warm_up(arguments, one, other):
     name, start, end, rate, _ = arguments
     early, late = (value(name, start, end, p, rate) for p in sorted((one, other)))
     slack = 1e-9 * max(start, end, 1.0)

@@ -9,12 +9,12 @@ from hmx.config.coerce import show
 from hmx.config.textfile import MAX_BYTES, printable, quoted, read_text
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+def test_byte_order_mark_is_removed(tmp_path):
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfabc")
     assert read_text(tmp_path / "a") == "abc"
 
 
-def test_what_is_too_long_is_not_read_to_its_end(tmp_path):
+def test_long_file_is_not_read_to_its_end(tmp_path):
     (tmp_path / "just").write_bytes(b"x" * MAX_BYTES)
     assert len(read_text(tmp_path / "just")) == MAX_BYTES
     (tmp_path / "over").write_bytes(b"x" * (MAX_BYTES + 1))
@@ -63,5 +63,5 @@ def test_quoted_is_one_short_line():
     ],
     ids=["list", "nested list", "table in a list", "table", "huge"],
 )
-def test_values_that_no_option_has_are_shown_as_what_they_are(value, shown):
+def test_nested_and_huge_values_are_abbreviated(value, shown):
     assert show(value) == shown

@@ -1,4 +1,4 @@
-"""Man pages, completions and reference pages say what the code says."""
+"""Man pages, completions and reference pages follow from the code."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ GENERATED = ("man", "completions", "docs")
 
 
 def check(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs the generator's check in a checkout."""
+    """Run the generator's check in a checkout."""
     return subprocess.run([sys.executable, "tools/docs.py", "--check"], cwd=folder, capture_output=True, text=True)
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A checkout that a test may spoil."""
+    """Make a checkout that a test may change."""
     for name in ("hmx", "tools", *GENERATED):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("CHANGELOG.md", "pyproject.toml"):
@@ -31,20 +31,20 @@ def copy(tmp_path: Path) -> Path:
 
 def test_the_committed_files_are_current():
     done = check(ROOT)
-    assert done.returncode == 0, f"{done.stderr}\nmake docs writes them anew"
+    assert done.returncode == 0, f"{done.stderr}\nmake docs writes them"
 
 
 @pytest.mark.parametrize(
     ("source", "old", "new", "stale"),
     [
-        ("hmx/config/schema.py", "seed of every random stream", "the seed", {"docs/config.md", "man/hmx-train.1"}),
-        ("hmx/cli/resume.py", '"--steps"', '"--until"', {"docs/cli.md", "man/hmx-resume.1"}),
+        ("hmx/config/schema.py", "random seed", "the seed", {"docs/config.md", "man/hmx-train.1"}),
+        ("hmx/cli/watch.py", '"--delay"', '"--pause"', {"docs/cli.md", "man/hmx-watch.1"}),
         ("CHANGELOG.md", "## [0.1.0] - 20", "## [0.1.0] - 21", {"man/hmx.1"}),
         ("hmx/records/metrics_table.py", "train/grad_norm", "train/gradient", {"docs/metrics.md"}),
         ("completions/_hmx", "compdef", "comdef", {"completions/_hmx"}),
     ],
 )
-def test_a_change_of_the_code_makes_them_stale(copy, source, old, new, stale):
+def test_a_change_of_the_code_makes_generated_files_stale(copy, source, old, new, stale):
     path = copy / source
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
@@ -53,12 +53,12 @@ def test_a_change_of_the_code_makes_them_stale(copy, source, old, new, stale):
     assert stale <= set(re.findall(r"error: (\S+) is out of date", done.stderr))
 
 
-def test_a_page_of_a_command_that_is_gone_is_found(copy):
+def test_the_page_of_a_removed_command_is_stale(copy):
     (copy / "man" / "hmx-dance.1").write_text("")
     assert "man/hmx-dance.1" in check(copy).stderr
 
 
-def test_writing_makes_them_current(copy):
+def test_make_docs_updates_stale_files_and_removes_old_ones(copy):
     (copy / "man" / "hmx-dance.1").write_text("")
     (copy / "docs" / "config.md").unlink()
     subprocess.run([sys.executable, "tools/docs.py"], cwd=copy, check=True, capture_output=True)
@@ -74,10 +74,13 @@ def test_the_man_pages_are_clean_roff():
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "man").glob("*.1")), ids=lambda page: page.name)
-def test_man_pages_have_the_sections_that_readers_expect(page):
-    heads = re.findall(r"^\.SH (.+)$", page.read_text(), re.MULTILINE)
-    wanted = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "SEE ALSO"]
-    assert [head for head in heads if head in wanted] == wanted
-    # besides, a page has the commands of a group, each with a section of its own
-    others = [head for head in heads if head not in (*wanted, "COMMANDS")]
-    assert all(f".B hmx {page.stem[4:]} {head.lower()}" in page.read_text() for head in others)
+def test_man_pages_have_the_usual_sections_and_examples(page):
+    sections = dict(re.findall(r"^\.SH (.+)\n((?:(?!\.SH ).*\n)*)", page.read_text(), re.MULTILINE))
+    usual = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"]
+    usual.append("SEE ALSO")
+    assert [heading for heading in sections if heading in usual] == usual
+    assert all(sections[heading].strip() for heading in usual)
+    assert re.search(rf"^{page.stem.replace('-', ' ', 1)}\b".replace("-", r"\\-"), sections["EXAMPLES"], re.MULTILINE)
+    # Other sections: the commands of hmx, and in the page of a group one section for each of its commands.
+    others = [heading for heading in sections if heading not in (*usual, "COMMANDS")]
+    assert all(f".B hmx {page.stem[4:]} {heading.lower()}" in page.read_text() for heading in others)

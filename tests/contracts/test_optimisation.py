@@ -1,37 +1,50 @@
-"""Tests compile with less optimisation; those marked `optimised` compile as users do, whatever ran before them."""
+"""Tests compile with less optimisation; those marked `optimised` run in a process that compiles as users do."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-turned = jax.jit(lambda x: x[::-1])
+HERE = Path(__file__)
 QUICK = "xla_cpu_use_fusion_emitters=false" in os.environ.get("XLA_FLAGS", "")
+
+turned = jax.jit(lambda x: x[::-1])
 
 
 def is_optimised() -> bool:
-    """XLA wraps a single operation into a fusion for no other reason than to emit it as it emits fusions."""
+    """Whether XLA wraps a single operation into a fusion, which it does only to emit it as it emits fusions."""
     return "wrapped_reverse" in turned.lower(jnp.ones(3)).compile().as_text()
 
 
-@pytest.fixture
-def optimised_fixture() -> bool:
-    return is_optimised()
-
-
-def test_without_the_mark(optimised_fixture: bool) -> None:
-    assert optimised_fixture == is_optimised() == (not QUICK)
-    assert turned(jnp.ones(3))[0] == 1 and turned._cache_size() == 1
+def test_unmarked_test_compiles_with_less_optimisation_unless_flags_are_given() -> None:
+    assert is_optimised() == (not QUICK)
 
 
 @pytest.mark.optimised
-def test_with_the_mark(optimised_fixture: bool) -> None:
-    assert optimised_fixture and is_optimised()
-    assert not QUICK or turned._cache_size() == 0, "what was compiled otherwise is not used"
+def test_marked_test_compiles_as_users_do() -> None:
+    assert is_optimised()
 
 
-def test_without_the_mark_again() -> None:
-    assert is_optimised() == (not QUICK)
+@pytest.mark.parametrize(
+    ("flags", "options", "outcome"),
+    [
+        ({}, [], "1 passed, 1 skipped"),
+        ({"XLA_FLAGS": ""}, ["--only-optimised"], "1 passed, 1 deselected"),
+        ({"XLA_FLAGS": ""}, [], "2 passed"),
+    ],
+)
+def test_marked_tests_run_only_where_code_is_compiled_as_users_do(
+    flags: dict[str, str], options: list[str], outcome: str
+) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | flags
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
+    chosen = [f"{HERE}::test_unmarked_test_compiles_with_less_optimisation_unless_flags_are_given"]
+    chosen.append(f"{HERE}::test_marked_test_compiles_as_users_do")
+    done = subprocess.run([*command, *chosen], env=env, capture_output=True, text=True, cwd=HERE.parents[2])
+    assert outcome in done.stdout, done.stdout + done.stderr

@@ -1,8 +1,9 @@
-"""The promises of the project's own files: README, Makefile, package."""
+"""The project's own files keep their promises: README, Makefile, package, image."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,12 +14,15 @@ import pytest
 import typer
 
 from hmx.cli.app import app
+from hmx.config import presets
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+LINK = re.compile(r"\]\(([^)#]+)\)")
 LINES = (ROOT / "constraints.txt").read_text().splitlines()
 PINS = dict(line.split("==") for line in LINES if line and not line.startswith("#"))
 
@@ -43,7 +47,7 @@ def test_every_command_of_the_program_is_in_the_readme_and_no_other():
     assert set(re.findall(r"`hmx ([a-z-]+)", README)) == commands
 
 
-@pytest.mark.parametrize("option", sorted(set(re.findall(r"(--[a-z-]+)", README))))
+@pytest.mark.parametrize("option", sorted(set(re.findall(r"(--[a-z-]+)", README)) - {"--build-arg", "--init", "--rm"}))
 def test_every_option_in_the_readme_exists(option):
     reference = (ROOT / "docs" / "cli.md").read_text()
     assert option in reference
@@ -71,7 +75,7 @@ def test_pins_name_versions_and_no_addresses():
 def test_everything_the_project_asks_for_is_pinned():
     asked = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["test"]]
     pinned = {name.lower().replace("_", "-") for name in PINS}
-    missing = {re.match(r"[A-Za-z0-9_-]+", line)[0].lower() for line in asked} - pinned
+    missing = {re.match(r"[A-Za-z0-9_-]+", line)[0].lower().replace("_", "-") for line in asked} - pinned
     assert not missing
 
 
@@ -79,20 +83,53 @@ def test_the_changelog_knows_the_version():
     assert f"## [{PROJECT['project']['version']}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_package_brings_its_man_pages_completions_and_presets(tmp_path):
+def test_the_wheel_contains_what_the_documents_promise(tmp_path):
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    data = f"hmx-{PROJECT['project']['version']}.data/data/share"
+    archive = zipfile.ZipFile(wheel)
+    share = f"hmx-{PROJECT['project']['version']}.data/data/share"
     commands = ["", *(f"-{name}" for name in typer.main.get_command(app).commands)]
-    wanted = {f"{data}/man/man1/hmx{name}.1" for name in commands}
+    wanted = {f"{share}/man/man1/hmx{name}.1" for name in commands}
+    wanted |= {f"{share}/doc/hmx/{path.relative_to(ROOT)}" for path in (ROOT / "docs").rglob("*.*")}
+    wanted |= {f"hmx/config/presets/{name}.toml" for name in presets.names() if name != presets.DEFAULT}
     wanted |= {
-        f"{data}/bash-completion/completions/hmx",
-        f"{data}/zsh/site-functions/_hmx",
-        f"{data}/fish/vendor_completions.d/hmx.fish",
-        "hmx/config/presets/quick.toml",
+        f"{share}/bash-completion/completions/hmx",
+        f"{share}/zsh/site-functions/_hmx",
+        f"{share}/fish/vendor_completions.d/hmx.fish",
         "hmx/py.typed",
     }
-    assert wanted <= set(names)
-    assert not [name for name in names if name.startswith("tests/")]
+    assert wanted <= set(archive.namelist())
+    assert not [name for name in archive.namelist() if name.startswith("tests/")]
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    text = archive.read(metadata).decode()
+    assert "make train" in text and "Classifier: Programming Language :: Python :: 3.13" in text
+    assert not [link for link in LINK.findall(text) if not link.startswith("https://")]
+    assert any(not link.startswith("https://") for link in LINK.findall(README))  # else the line above shows nothing
+
+
+def test_the_image_trains_and_contains_what_it_builds_from():
+    instructions = re.findall(r"^([A-Z]+) (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    told = dict(instructions)
+    assert (told["ENTRYPOINT"], told["CMD"]) == ('["hmx"]', '["train"]')
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    shared = {source.partition("/")[0] for source in WHEEL["shared-data"]}
+    needed = {*WHEEL["packages"], *shared, "tools", "README.md", "LICENSE", "constraints.txt", "pyproject.toml"}
+    assert needed <= kept and all((ROOT / name).exists() for name in kept)
+
+
+def test_the_pods_of_kubernetes_fit_the_image():
+    image = (ROOT / "Dockerfile").read_text()
+    pods = (ROOT / "docs" / "hosts" / "kubernetes.yaml").read_text()
+    folder, user = (
+        re.search(r"^WORKDIR (.+)$", image, re.MULTILINE)[1],
+        re.search(r"^USER (\d+):", image, re.MULTILINE)[1],
+    )
+    assert f"workingDir: {folder}\n" in pods and f"mountPath: {folder}/runs\n" in pods
+    assert f"runAsUser: {user}\n" in pods and f"fsGroup: {user}\n" in pods
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="hadolint is not installed")
+def test_the_dockerfile_is_clean():
+    done = subprocess.run(["hadolint", str(ROOT / "Dockerfile")], capture_output=True, text=True)
+    assert done.stdout == "" and done.returncode == 0

@@ -59,7 +59,7 @@ def broken(length=0, **changes):
         (broken(terminated=lambda ts: ts.truncated), "terminated and truncated at once"),
         (broken(final_obs=lambda ts: ts.obs + 1), "final_obs differs"),
         (broken(final_legal=lambda ts: ts.legal[..., ::-1]), "final_legal differs"),
-        (broken(final_legal=lambda ts: ts.final_legal & ~ts.truncated[:, None, None]), "was cut no action is legal"),
+        (broken(final_legal=lambda ts: ts.final_legal & ~ts.truncated[:, None, None]), "no legal action in a truncat"),
         (
             broken(
                 truncated=lambda ts: ts.obs[:, 0, 0] == 2, final_obs=lambda ts: ts.obs, final_legal=lambda ts: ts.legal

@@ -1,19 +1,24 @@
 """What optional extras mean to those who have none: ids that are taken, sizes left open, and the command to install."""
 
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
-from hmx.config import derive
+from hmx.config import rules
 from hmx.config.env_facts import env_facts, extra_of, facts_known, step_limit
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.config.smax_facts import SCENARIOS
+from hmx.env import extras
+from hmx.env.extras import install
 from hmx.env.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
-from hmx.reports.sizes.job import compute_config
+from hmx.reports.sizes.job import compute_sizes
+from hmx.reports.sizes.request import SizesRequest
 from hmx.reports.sizes.source import read_source
 
 NAME = "gymnax/CartPole-v1"
@@ -49,8 +54,15 @@ def test_an_unknown_backend_of_brax_is_named_before_anything_is_imported(no_extr
 def test_a_missing_extra_gives_the_command_that_installs_it(no_extras, extra, package):
     with pytest.raises(HmxError, match=rf"{extra}/... needs a package that is not installed: {package}\b") as found:
         make_env(EnvConfig(id=f"{extra}/x"), RewardWeights())
-    assert found.value.hint == f"pip install 'hmx[{extra}]'" and found.value.exit_code == ExitCode.USAGE
+    assert found.value.hint == install(extra) and found.value.exit_code == ExitCode.USAGE
     assert EXTRAS.keys() == {*PACKAGES, "smax"}
+
+
+def test_the_hint_installs_an_extra_from_the_clone_that_hmx_runs_from(monkeypatch, tmp_path):
+    clone = Path(__file__).parents[2]
+    assert shlex.split(extras.install("gymnax")) == [sys.executable, "-m", "pip", "install", "-e", f"{clone}[gymnax]"]
+    monkeypatch.setattr(extras, "_CLONE", tmp_path)  # as after `pip install .`
+    assert extras.install("gymnax") == "in a clone of hmx: pip install '.[gymnax]'"
 
 
 @pytest.mark.parametrize("package", ["jaxmarl", "six"])
@@ -71,7 +83,7 @@ def test_so_does_a_battle_of_smax(monkeypatch, capsys, package):
     monkeypatch.setattr(sys, "meta_path", [Found(), *sys.meta_path])
     with pytest.raises(HmxError, match=f"smax/... needs a package that is not installed: {package}") as found:
         make_env(EnvConfig(id=BATTLE, num_agents=3), RewardWeights())
-    assert found.value.hint == "pip install 'hmx[smax]'" and found.value.exit_code == ExitCode.USAGE
+    assert found.value.hint == install("smax") and found.value.exit_code == ExitCode.USAGE
     assert brax not in sys.modules and capsys.readouterr().out == ""
 
 
@@ -81,8 +93,8 @@ def test_a_battle_of_smax_is_known_without_having_it():
     assert cfg.env.num_agents == 3 and facts_known(cfg.env)
     assert (env_facts(cfg.env).obs_size, env_facts(cfg.env).num_actions, step_limit(cfg.env)) == (75, 8, 100)
     assert step_limit(EnvConfig(id=BATTLE, max_steps=30)) == 30
-    (problem,) = derive.problems(replace(cfg, {"env.num_agents": 2}))
-    assert (problem.code, problem.suggestion) == ("num_agents", "env.num_agents=3")
+    (problem,) = rules.problems(replace(cfg, {"env.num_agents": 2}))
+    assert (problem.code, problem.fixes) == ("num_agents", (("env.num_agents", 3),))
     with pytest.raises(HmxError, match="smax/8m has 8 agents"):
         load(environ={}, flags={"env.id": "smax/8m"}, sets=["env.num_agents=3"])
 
@@ -90,9 +102,9 @@ def test_a_battle_of_smax_is_known_without_having_it():
 @pytest.mark.parametrize(("scenario", "near"), [("3M", "3m"), ("2s3", "2s3z"), ("\x1b[31m", "3m")])
 def test_an_unknown_scenario_is_refused_with_all_there_are(scenario, near):
     cfg = replace(Config(), {"env.id": f"smax/{scenario}"})
-    (problem,) = derive.problems(cfg)
+    (problem,) = rules.problems(cfg)
     assert problem.code == "unknown_env" and all(name in problem.message for name in SCENARIOS)
-    assert problem.suggestion == f"env.id=smax/{near}"
+    assert problem.fixes == (("env.id", f"smax/{near}"),)
     with pytest.raises(HmxError, match="27m_vs_30m, 3s5z_vs_3s6z") as found:
         make_env(cfg.env, RewardWeights())
     assert "\x1b" not in found.value.message
@@ -102,7 +114,7 @@ def test_an_unknown_scenario_is_refused_with_all_there_are(scenario, near):
 def test_so_does_exporting_without_it(no_extras, module, package):
     with pytest.raises(HmxError, match=f"not installed: {package}") as found:
         __import__(f"hmx.env.{module}")
-    assert found.value.hint == "pip install 'hmx[gymnax]'"
+    assert found.value.hint == install("gymnax")
 
 
 def test_a_gymnax_of_the_old_interface_is_refused(monkeypatch):
@@ -119,16 +131,16 @@ def test_a_gymnax_of_the_old_interface_is_refused(monkeypatch):
 
 def test_a_configuration_may_name_it_without_having_it(no_extras):
     cfg = replace(Config(), {"env.id": NAME})
-    assert not derive.problems(cfg)
-    (problem,) = derive.problems(replace(cfg, {"env.num_agents": 2}))
+    assert not rules.problems(cfg)
+    (problem,) = rules.problems(replace(cfg, {"env.num_agents": 2}))
     assert problem.code == "num_agents"
-    assert [p.code for p in derive.problems(replace(cfg, {"env.id": "gymnax/"}))] == ["unknown_env"]
+    assert [p.code for p in rules.problems(replace(cfg, {"env.id": "gymnax/"}))] == ["unknown_env"]
 
 
 def test_compute_config_says_that_its_sizes_are_not_known(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('[env]\nid = "gymnax/Never-built-v0"\nnum_envs = 64\n')
-    found = compute_config(read_source(config=file))
+    found = compute_sizes(read_source(config=file), {}, SizesRequest())
     assert found.valid and found.memory is None and found.derived["num_envs"] == 64
     (note,) = (note for note in found.notes if "memory" in note)
     assert "gymnax/Never-built-v0" in note and "--dry-run" in note

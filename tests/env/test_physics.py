@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from hmx.env.api_test import check_env
+from hmx.env.extras import install
 from hmx.env.physics import importing, make_physics, quiet
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array
@@ -108,7 +109,7 @@ def test_a_module_that_does_not_work_with_this_jax_says_so(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(HmxError, match="the brax that is installed does not work with JAX") as found, importing("brax"):
         __import__("too_old_for_jax")
-    assert found.value.hint == "pip install 'hmx[brax]'" and found.value.exit_code == ExitCode.USAGE
+    assert found.value.hint == install("brax") and found.value.exit_code == ExitCode.USAGE
 
 
 def test_warnings_of_theirs_are_left_out_and_mujoco_writes_no_log(monkeypatch):

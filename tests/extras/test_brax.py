@@ -1,5 +1,6 @@
 """Environments of Brax behind the contract of ours, against Brax itself."""
 
+import dataclasses
 import sys
 
 import jax
@@ -12,14 +13,16 @@ from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.api_test import check_env
+from hmx.env.extras import install
 from hmx.env.physics import importing, make_physics, quiet
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
-from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 from hmx.reports.compare.job import compare
+from hmx.reports.compare.request import CompareRequest
 from hmx.runs import checkpoint
 from hmx.runs.session import open_session
 
@@ -134,8 +137,8 @@ def test_what_is_not_there_says_so(env_id, message, hint):
 
 
 def config(root, total_steps, **values):
-    sets = ["env.id=brax/fast", "env.max_steps=12", "env.num_envs=4", "algo.num_steps=8", "algo.num_minibatches=2"]
-    sets += ["algo.update_epochs=2", "net.hidden=8", "run.updates_per_chunk=1", "run.eval_episodes=2"]
+    sets = ["env.id=brax/fast", "env.max_steps=12", "env.num_envs=4", "algo.num_steps=8", "ppo.num_minibatches=2"]
+    sets += ["ppo.update_epochs=2", "net.hidden=8", "run.updates_per_chunk=1", "run.eval_episodes=2"]
     sets += ["algo.lr_schedule=constant", f"run.root={root}", f"run.total_steps={total_steps}"]
     return load("sound", sets=[*sets, *(f"{key}={value}" for key, value in values.items())], environ={}).config
 
@@ -150,16 +153,16 @@ def test_a_resumed_run_ends_in_the_same_bits_and_without_brax_says_what_to_insta
     assert ends[0].keys() == ends[1].keys()
     assert [name for name in ends[0] if ends[0][name].tobytes() != ends[1][name].tobytes()] == []
     monkeypatch.setitem(sys.modules, "brax", None)
-    sides = [str(whole), str(part)]
+    request = CompareRequest(sides=(str(whole), str(part)))
     for command in (
         lambda: resume(part, changes={"run.total_steps": "192"}),
         lambda: evaluate(part),
-        lambda: compare(sides, impl=True),
+        lambda: compare(dataclasses.replace(request, impl=True)),
     ):
         with pytest.raises(HmxError, match="package that is not installed: brax") as found:
             command()
-        assert found.value.hint == "pip install 'hmx[brax]'"
-    assert compare(sides).to_json()["tasks"]  # which builds no environment
+        assert found.value.hint == install("brax")
+    assert compare(request).tasks  # which builds no environment
 
 
 def test_what_training_would_hold_is_known_once_it_is_built(tmp_path):
@@ -169,4 +172,4 @@ def test_what_training_would_hold_is_known_once_it_is_built(tmp_path):
     assert planned.run.name.startswith("brax-hopper")
     facts = env_facts(cfg.env)
     assert (facts.obs_size, facts.num_actions, facts.action_dim) == (11, 0, 3)
-    assert facts.state_bytes > 4 * 11 and planned.memory.total > 0
+    assert facts.state_bytes > 4 * 11 and planned.memory.total_bytes > 0

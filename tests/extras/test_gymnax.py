@@ -142,7 +142,7 @@ def test_what_cannot_be_played_says_so(monkeypatch, factory, message):
 
 def test_what_training_would_hold_is_known_once_it_is_built(tmp_path):
     cfg = replace(Config(), {"env.id": "gymnax/Acrobot-v1", "env.num_envs": 8, "algo.num_steps": 16})
-    cfg = replace(cfg, {"run.root": str(tmp_path), "run.total_steps": 128, "algo.num_minibatches": 2})
+    cfg = replace(cfg, {"run.root": str(tmp_path), "run.total_steps": 128, "ppo.num_minibatches": 2})
     assert not facts_known(cfg.env)
     planned = plan(cfg)
     assert planned.run.name.startswith("gymnax-Acrobot-v1-ppo-s0")

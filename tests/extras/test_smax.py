@@ -4,13 +4,13 @@ import json
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.cli import score_plot
 from hmx.config.env_facts import env_facts
 from hmx.config.fields import replace
 from hmx.config.load import load
@@ -20,6 +20,7 @@ from hmx.config.schema import (
     DqnConfig,
     EnvConfig,
     NetConfig,
+    PpoConfig,
     ReplayConfig,
     RewardWeights,
     RunConfig,
@@ -27,6 +28,7 @@ from hmx.config.schema import (
 )
 from hmx.config.smax_facts import SCENARIOS, sizes
 from hmx.env.api_test import check_env
+from hmx.env.extras import install
 from hmx.env.registry import _measured, make_env
 from hmx.env.smax import make_smax
 from hmx.errors import HmxError
@@ -34,7 +36,8 @@ from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records.layout import find_run
 from hmx.reports.consequence.job import dry_run, score_buffer
-from hmx.reports.consequence.options import Ask
+from hmx.reports.consequence.pictures import picture
+from hmx.reports.consequence.request import ScoreRequest
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
@@ -243,7 +246,7 @@ def test_another_version_is_refused(monkeypatch):
     monkeypatch.setattr(jaxmarl, "__version__", "0.1.0")
     with pytest.raises(HmxError, match=r"installed is 0\.1\.0, not 0\.2") as found:
         made()
-    assert found.value.hint == "pip install 'hmx[smax]'"
+    assert found.value.hint == install("smax")
 
 
 def test_importing_it_says_nothing_and_leaves_the_streams_alone():
@@ -278,7 +281,10 @@ def small(root, name, **values):
 def lines(run):
     """The metrics of each update without those that measure the machine."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in ("wall_time", "train/steps_per_sec")} for row in rows]
+    return [
+        {k: v for k, v in row.items() if k not in ("elapsed", "wall_time", "run", "train/steps_per_sec")}
+        for row in rows
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -320,23 +326,23 @@ def test_value_decomposition_reports_wins_and_scores(learned):
 
 
 def test_a_buffer_is_scored_by_what_each_unit_could_have_done_instead(learned, tmp_path):
-    ask = Ask(select="uniform:4", rollouts=2, horizon="6", chunk=4, force=True)
+    request = ScoreRequest(positions=4, rollouts=2, horizon=6)
     whole = learned[0]
     buffer = whole / "reports" / "buffer.npz"
-    assert dry_run(buffer, checkpoint=whole, ask=ask).actions == 1 + ALLIES * 7
-    found = score_buffer(buffer, checkpoint=whole, ask=ask, out=tmp_path / "o").to_json()
-    for row in found["top"]:
-        units = row["battle"]
+    assert dry_run(buffer, checkpoint=whole, request=request).actions == 1 + ALLIES * 7
+    found = score_buffer(buffer, checkpoint=whole, request=request, out=tmp_path / "o")
+    for row in found.top:
+        units: Any = row.state["battle"]
         assert 1 <= len([unit for unit in units if unit["side"] == "ally"]) <= ALLIES < len(units) + ALLIES
         assert all(unit["kind"] == "marine" and 0 < unit["health"] <= 45 and 0 <= unit["x"] <= 32 for unit in units)
-        assert "allies in blue" in score_plot.battle(units)
-    assert found["top"]
+        assert "allies in blue" in picture(row.state).alt
+    assert found.top
 
 
 def test_ppo_with_shared_parameters_updates(tmp_path):
     """And with a value that sees the whole battle."""
-    algo = AlgoConfig(num_steps=16, num_minibatches=2, update_epochs=1, value_target="identity")
-    cfg = small(tmp_path, "ppo", algo=algo)
+    ppo = PpoConfig(num_minibatches=2, update_epochs=1, value_target="identity")
+    cfg = small(tmp_path, "ppo", algo=AlgoConfig(num_steps=16), ppo=ppo)
     cfg = replace(cfg, {"env.world_state": True, "net.shared_torso": False})
     run = train(cfg).run
     rows = lines(run)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hmx.config import fields
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
-from hmx.records.layout import RunPaths
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.records.paths import RunPaths
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 BATCH = 32
@@ -69,25 +69,31 @@ def watcher() -> type[Watcher]:
     return Watcher
 
 
+def config_of(updates: int = 6, **values: Any) -> Config:
+    cfg = Config(
+        run=RunConfig(name="r", total_steps=updates * BATCH, updates_per_chunk=2, eval_episodes=0),
+        env=EnvConfig(id="corridor", num_envs=4, max_steps=20),
+        net=NetConfig(kind="mlp", hidden=(8,)),
+        algo=AlgoConfig(num_steps=8),
+        ppo=PpoConfig(update_epochs=1, num_minibatches=2),
+    )
+    return fields.replace(cfg, {key.replace("__", "."): value for key, value in values.items()})
+
+
 @pytest.fixture
 def make_config(tmp_path: Path) -> MakeConfig:
-    def make(updates: int = 6, **values: Any) -> Config:
-        cfg = Config(
-            run=RunConfig(
-                name="r", root=str(tmp_path / "runs"), total_steps=updates * BATCH, updates_per_chunk=2, eval_episodes=0
-            ),
-            env=EnvConfig(id="corridor", num_envs=4, max_steps=20),
-            net=NetConfig(kind="mlp", hidden=(8,)),
-            algo=AlgoConfig(num_steps=8, update_epochs=1, num_minibatches=2),
-        )
-        return fields.replace(cfg, {key.replace("__", "."): value for key, value in values.items()})
+    return lambda updates=6, **values: config_of(updates, **{"run__root": str(tmp_path / "runs"), **values})
 
-    return make
+
+@pytest.fixture(scope="session")
+def new_config() -> MakeConfig:
+    return config_of
 
 
 def _lines(run: Path) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert {record.pop("schema") for record in found} <= {1}
+    assert {record.pop("schema") for record in found} <= {1, 2}
+    assert len({record.pop("run", "") for record in found} - {""}) <= 1
     return found
 
 
@@ -100,7 +106,7 @@ def lines() -> Callable[[Path], list[dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def deterministic() -> Callable[[Path], list[dict[str, Any]]]:
     """The records of a run without what depends on the clock."""
-    clock = {"wall_time", "train/steps_per_sec", "train/grad_report_seconds"}
+    clock = {"elapsed", "wall_time", "train/steps_per_sec", "train/grad_report_seconds"}
     return lambda run: [{k: v for k, v in record.items() if k not in clock} for record in _lines(run)]
 
 
@@ -117,24 +123,3 @@ def unpack() -> Callable[[int, Path], RunPaths]:
         return RunPaths(root, "corridor")
 
     return make
-
-
-@pytest.fixture
-def good(tmp_path: Path) -> Path:
-    """Five seeds about 0.9."""
-    from made_runs import flat, make_run
-
-    return make_run(tmp_path / "good", flat(0.90, 0.91, 0.92, 0.93, 0.94), evaluated=dict.fromkeys(range(5), 0.9))
-
-
-@pytest.fixture
-def bad(tmp_path: Path) -> Path:
-    """Five seeds about 0.5, with another step size."""
-    from made_runs import flat, make_run
-
-    return make_run(
-        tmp_path / "bad",
-        flat(0.50, 0.52, 0.54, 0.56, 0.58),
-        changes={"algo.learning_rate": 1e-3},
-        evaluated=dict.fromkeys(range(5), 0.5),
-    )

@@ -1,4 +1,4 @@
-"""What can happen to a file. Each is told a place outside of the run, too, for what is moved away."""
+"""Ways to damage a file. Each function also gets a path outside of the run, to move the file to."""
 
 from __future__ import annotations
 

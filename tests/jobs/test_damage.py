@@ -1,7 +1,7 @@
-"""Every file of a run folder, damaged in every way: what verify, evaluate and resume then say and do.
+"""Damage every file of a run folder in every way, and check what verify, evaluate and resume do.
 
-The state that evaluate and resume go on with is compared bit for bit with that of the undamaged checkpoint. What they
-would do with it is cut short: it does not depend on the damage, and would be compiled anew for each case.
+The state that evaluate and resume use is compared bit for bit with that of the undamaged checkpoint. The commands stop
+before they compile, since what follows does not depend on the damage.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from hmx.records import atomic, checkpoints, jsonl
 from hmx.records import meta as metas
 from hmx.records.artefact import sealed, write_sealed
 from hmx.records.frozen import config_fault, read_config
-from hmx.records.layout import RunPaths
 from hmx.records.lock import this_process
+from hmx.records.paths import RunPaths
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore
 from hmx.runs.session import Session, open_session
@@ -83,13 +83,13 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
         return one
 
-    def carry_out(
-        session: Session, paths: RunPaths, meta: Any, fanout: Any, start: Any, *, first: int, group: Any
+    def run_session(
+        session: Session, paths: RunPaths, meta: Any, sink_group: Any, start: Any, *, first: int, group: Any
     ) -> Went:
-        return Went(first, to_host(start()), tuple(fanout.warnings))
+        return Went(first, to_host(start()), tuple(sink_group.warnings))
 
     monkeypatch.setattr(evaluates, "make_player", play)
-    monkeypatch.setattr(resumes, "carry_out", carry_out)
+    monkeypatch.setattr(resumes, "run_session", run_session)
     for module in (evaluates, resumes):
         monkeypatch.setattr(module, "open_session", session_of)
         monkeypatch.setattr(module, "enable_cache", lambda: None)
@@ -116,7 +116,7 @@ def same(went: Went, states: dict[int, dict[str, np.ndarray[Any, Any]]]) -> bool
     )
 
 
-def test_undamaged(run: RunPaths, commands: SimpleNamespace, states: Any) -> None:
+def test_an_undamaged_run_verifies_evaluates_and_resumes(run: RunPaths, commands: SimpleNamespace, states: Any) -> None:
     found = runs.verify(run.folder)
     assert (found.damage, found.intact) == ((), (2, 4))
     assert [note.path for note in found.notes] == ["lock"]
@@ -124,13 +124,13 @@ def test_undamaged(run: RunPaths, commands: SimpleNamespace, states: Any) -> Non
         went = command(run)
         assert went.update == 4
         assert same(went, states)
-    assert went.warnings == (f"{run.lock} had been left behind by process 1 on {this_process().host}, which is gone",)
+    assert went.warnings == (f"removed the stale lock {run.lock} of process 1 on {this_process().host}, which is gone",)
     assert len(files_of_checkpoint()) == len([p for p in run.checkpoint(4).rglob("*") if p.is_file()]) > 10
 
 
 @WAYS
 @pytest.mark.parametrize("file", files_of_checkpoint())
-def test_a_file_of_the_newest_checkpoint(
+def test_a_damaged_checkpoint_is_reported_and_the_older_one_used(
     file: str, damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
 ) -> None:
     victim = run.folder / file
@@ -143,7 +143,7 @@ def test_a_file_of_the_newest_checkpoint(
         went = command(run)
         assert went.update == 2
         assert same(went, states)
-        (warning,) = [text for text in went.warnings if "checkpoint" in text]
+        (warning,) = [text for text in went.warnings if text.startswith("checkpoint")]
         assert "checkpoint 4 is damaged" in warning
         assert victim.name in warning
         assert "checkpoint 2 is used instead" in warning
@@ -155,7 +155,9 @@ def test_a_file_of_the_newest_checkpoint(
 
 
 @WAYS
-def test_the_configuration(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+def test_a_damaged_configuration_is_refused_with_the_command_that_restores_it(
+    damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
+) -> None:
     if damage in (flip_early, flip_late):
         # Most of the file is comments; a change in what it means is another matter than one in what it says.
         value = "gamma = 0.99" if damage is flip_early else "slip = 0.1"
@@ -173,12 +175,12 @@ def test_the_configuration(damage: Any, run: RunPaths, commands: SimpleNamespace
         with pytest.raises(HmxError, match=r"run\.toml") as caught:
             command(run)
         assert caught.value.exit_code == ExitCode.ARTEFACT
-        assert "put back what checkpoint 4 knows: " in caught.value.hint
+        assert "restore the copy of checkpoint 4: " in caught.value.hint
     assert {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()} == before
     if damage is flip_early:
         assert "algo.gamma: 0.99 became 0.98" in caught.value.message
         assert f"hmx resume {run.folder} --set KEY=VALUE" in caught.value.hint
-    remedy = caught.value.hint.partition("knows: ")[2].partition(";")[0]
+    remedy = caught.value.hint.partition("checkpoint 4: ")[2].partition(";")[0]
     subprocess.run(["sh", "-c", remedy], check=True)
     assert runs.verify(run.folder).damage == ()
     went = commands.resume(run)
@@ -186,7 +188,7 @@ def test_the_configuration(damage: Any, run: RunPaths, commands: SimpleNamespace
     assert same(went, states)
 
 
-def test_a_changed_byte_of_the_configuration_is_noticed_wherever_it_is(run: RunPaths) -> None:
+def test_every_changed_byte_of_the_configuration_is_noticed(run: RunPaths) -> None:
     data, meant = run.config.read_bytes(), read_config(run)
     same_meaning = 0
     for at in range(0, len(data), 67):
@@ -201,7 +203,9 @@ def test_a_changed_byte_of_the_configuration_is_noticed_wherever_it_is(run: RunP
 
 
 @WAYS
-def test_the_meta_data(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+def test_damaged_meta_data_are_restored_from_a_checkpoint(
+    damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
+) -> None:
     created = metas.read(run.meta).created
     damage(run.meta, tmp_path / "outside")
     assert [place.path for place in runs.verify(run.folder).damage] == ["meta.json"]
@@ -221,7 +225,9 @@ def test_the_meta_data(damage: Any, run: RunPaths, commands: SimpleNamespace, st
 
 
 @WAYS
-def test_the_metrics(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+def test_intact_lines_of_damaged_metrics_are_kept(
+    damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
+) -> None:
     whole = run.metrics.read_bytes()
     damage(run.metrics, tmp_path / "outside")
     found = runs.verify(run.folder)
@@ -244,7 +250,9 @@ def test_the_metrics(damage: Any, run: RunPaths, commands: SimpleNamespace, stat
 
 
 @WAYS
-def test_a_report(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+def test_a_damaged_report_is_reported_and_not_needed(
+    damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
+) -> None:
     damage(run.reports / "evaluation.json", tmp_path / "outside")
     found = runs.verify(run.folder)
     # A run that was interrupted need not have one.
@@ -256,7 +264,9 @@ def test_a_report(damage: Any, run: RunPaths, commands: SimpleNamespace, states:
 
 
 @WAYS
-def test_the_lock(damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+def test_a_damaged_lock_is_replaced_or_refused(
+    damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
+) -> None:
     damage(run.lock, tmp_path / "outside")
     found = runs.verify(run.folder)
     if damage in (delete, empty):
@@ -266,7 +276,7 @@ def test_the_lock(damage: Any, run: RunPaths, commands: SimpleNamespace, states:
     went = commands.evaluate(run)
     assert (went.update, went.warnings) == (4, ())
     if damage in (folder, link_to_a_copy_outside, link_to_nothing):
-        with pytest.raises(HmxError, match="and not a lock") as caught:
+        with pytest.raises(HmxError, match="cannot lock") as caught:
             commands.resume(run)
         assert caught.value.exit_code == ExitCode.ARTEFACT
         subprocess.run(["sh", "-c", caught.value.hint.rpartition(": ")[2]], check=True)
@@ -280,7 +290,9 @@ def test_the_lock(damage: Any, run: RunPaths, commands: SimpleNamespace, states:
 
 
 @WAYS
-def test_both_checkpoints(damage: Any, run: RunPaths, commands: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_run_without_an_intact_checkpoint_is_refused_and_unchanged(
+    damage: Any, run: RunPaths, commands: SimpleNamespace, tmp_path: Path
+) -> None:
     for update in (2, 4):
         damage(run.checkpoint(update) / "manifest.json", tmp_path / f"outside{update}")
     run.lock.unlink()
@@ -299,7 +311,9 @@ def test_both_checkpoints(damage: Any, run: RunPaths, commands: SimpleNamespace,
 
 @pytest.mark.parametrize("name", ["checkpoints", "checkpoints/4", "reports"])
 @pytest.mark.parametrize("way", ["deleted", "file", "link", "link outside"])
-def test_a_folder(name: str, way: str, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path) -> None:
+def test_a_replaced_folder_is_reported_and_not_written_through(
+    name: str, way: str, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
+) -> None:
     victim, outside = run.folder / name, tmp_path / "outside"
     victim.rename(outside)
     if way == "file":
@@ -327,7 +341,7 @@ def test_a_folder(name: str, way: str, run: RunPaths, commands: SimpleNamespace,
     assert sorted(outside.rglob("*")) == precious, "nothing is deleted or written through a link"
 
 
-def test_what_else_a_resumption_finds_is_noted(run: RunPaths, commands: SimpleNamespace) -> None:
+def test_a_resumption_records_everything_it_repairs(run: RunPaths, commands: SimpleNamespace) -> None:
     meta = metas.read(run.meta)
     metas.write(run.meta, dataclasses.replace(meta, versions={**meta.versions, "jax": "0.0.1"}))
     damage_newest = run.checkpoint(4) / "run.toml"
@@ -338,14 +352,14 @@ def test_what_else_a_resumption_finds_is_noted(run: RunPaths, commands: SimpleNa
     (entry,) = meta.resumes
     assert (entry.update, entry.command, entry.changes) == (2, ("hmx", "resume"), {"run.keep": [3, 9]})
     assert entry.damaged == {"4": "run.toml: no such file or directory"}
-    assert any("left behind by process 1" in note for note in entry.notes)
+    assert any("of process 1 on" in note for note in entry.notes)
     assert any(f"jax 0.0.1 became {meta.versions['jax']}" in note for note in entry.notes)
     assert meta.config_sha256 == metas.sha256(run.config.read_text())
     assert read_config(run).run.keep == 9
     assert commands.resume(run).update == 2
 
 
-def test_a_resumption_killed_between_its_two_files_is_taken_up_again(
+def test_a_resumption_killed_between_its_two_files_can_be_repeated(
     run: RunPaths, commands: SimpleNamespace, states: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """meta.json knows the new configuration already, run.toml is still the old one."""

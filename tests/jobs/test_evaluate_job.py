@@ -57,17 +57,23 @@ def test_one_episode_has_no_interval() -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from hmx.config.schema import AlgoConfig, EnvConfig, NetConfig, RunConfig
+    from hmx.config.schema import AlgoConfig, EnvConfig, NetConfig, PpoConfig, RunConfig
 
     cfg = Config(
         run=RunConfig(
-            name="learned", root=str(tmp_path_factory.mktemp("runs")), total_steps=60 * 256, eval_episodes=0,
-            updates_per_chunk=20, num_seeds=2, checkpoint_every=1,
+            name="learned",
+            root=str(tmp_path_factory.mktemp("runs")),
+            total_steps=60 * 256,
+            eval_episodes=0,
+            updates_per_chunk=20,
+            num_seeds=2,
+            checkpoint_every=1,
         ),
         env=EnvConfig(id="corridor", num_envs=16, max_steps=50, slip=0.0),
         net=NetConfig(kind="mlp", hidden=(16,), activation="tanh"),
-        algo=AlgoConfig(num_steps=16, learning_rate=1e-2, value_target="identity", lr_schedule="constant"),
-    )  # fmt: skip
+        algo=AlgoConfig(num_steps=16, learning_rate=1e-2, lr_schedule="constant"),
+        ppo=PpoConfig(value_target="identity"),
+    )
     return train(cfg).run
 
 

@@ -19,27 +19,27 @@ from hmx.runs.loop import Loop, init_state
 from hmx.runs.saving import Saver
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import SignalGuard
-from hmx.runs.sinks import Fanout
+from hmx.runs.sinks import SinkGroup
 
 MakeConfig = Callable[..., Config]
 
 UPDATES = 5
-CLOCK = {"wall_time", "train/steps_per_sec"}
+CLOCK = {"elapsed", "wall_time", "train/steps_per_sec"}
 
-MEMORY = {"env__id": "recall", "env__recall_delay": 3, "net__rnn_hidden": 4, "algo__bptt_horizon": 4}
+MEMORY = {"env__id": "recall", "env__recall_delay": 3, "net__rnn_hidden": 4, "ppo__bptt_horizon": 4}
 EVERYTHING = {
-    "algo__advantage": "vtrace",
-    "algo__prio_alpha": 0.6,
+    "ppo__advantage": "vtrace",
+    "ppo__prio_alpha": 0.6,
     "algo__lr_schedule": "cosine",
     "algo__lr_warmup": 0.3,
-    "algo__clip_schedule": "logarithmic",
-    "algo__clip_end": 0.5,
-    "algo__clip_vf_eps": 0.2,
-    "algo__value_target": "return_norm",
+    "ppo__clip_schedule": "logarithmic",
+    "ppo__clip_end": 0.5,
+    "ppo__clip_vf_eps": 0.2,
+    "ppo__value_target": "return_norm",
 }
 
 REPLAY = {
-    "algo__name": "dqn", "algo__update_epochs": 4, "algo__num_minibatches": 8, "dqn__learn_starts": 32,
+    "algo__name": "dqn", "ppo__update_epochs": 4, "ppo__num_minibatches": 8, "dqn__learn_starts": 32,
     "dqn__batch_size": 8, "dqn__n_step": 2, "replay__capacity": 48, "replay__mixing": "multiplicative",
     "replay__target_ess": 0.7, "replay__survey_every": 2, "score__every": 2, "score__transitions": 6,
     "score__rollouts": 2, "score__horizon": 3,
@@ -50,12 +50,12 @@ CONTINUOUS = {
     "env__reset_on_done": "first",
     "env__full_reset_every": 2,
     "net__shared_torso": False,
-    "algo__advantage": "brax",
-    "algo__advantage_when": "minibatch",
-    "algo__episode_end": "mask",
-    "algo__bptt_horizon": 4,
-    "algo__obs_norm": "network",
-    "algo__obs_norm_update": "before_sgd",
+    "ppo__advantage": "brax",
+    "ppo__advantage_when": "minibatch",
+    "ppo__episode_end": "mask",
+    "ppo__bptt_horizon": 4,
+    "ppo__obs_norm": "network",
+    "ppo__obs_norm_update": "before_sgd",
 }
 
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -84,7 +84,7 @@ class Recorder:
     def run(self, state: Any, first: int = 0) -> tuple[Any, list[dict[str, Any]]]:
         records: list[dict[str, Any]] = []
 
-        class Keep(Fanout):
+        class Keep(SinkGroup):
             def records(self, new: Any) -> None:
                 records.extend({k: v for k, v in record.items() if k not in CLOCK} for record in new)
 

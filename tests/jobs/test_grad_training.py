@@ -1,4 +1,4 @@
-"""Reports in training: what they say, and that nothing else changes."""
+"""Gradient reports during training: their metrics, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 
 from hmx.config import fields
 from hmx.config.load import load
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_training
-from hmx.jobs.grad_training import make_reports, spec_of
+from hmx.jobs.grad_training import make_reports, request_of
 from hmx.jobs.resume import apply, resume
 from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
 from hmx.reports.gradients.job import grad_report
-from hmx.reports.gradients.to_json import to_json
+from hmx.reports.gradients.request import GradReportRequest
 from hmx.runs.session import open_session
 
 PER_BUCKET = {
@@ -37,13 +37,22 @@ def config(root: Path, **run: Any) -> Config:
     """Two agents, six updates in chunks of two; 5 is the end of no chunk."""
     return Config(
         run=RunConfig(
-            name="r", root=str(root), seed=3, num_seeds=2, total_steps=6 * 32, updates_per_chunk=2, eval_episodes=0,
-            checkpoint_every=1, grad_report_groups=4, **run,
+            name="r",
+            root=str(root),
+            seed=3,
+            num_seeds=2,
+            total_steps=6 * 32,
+            updates_per_chunk=2,
+            eval_episodes=0,
+            checkpoint_every=1,
+            grad_report_groups=4,
+            **run,
         ),
         env=EnvConfig(id="corridor", num_envs=4, max_steps=20),
         net=NetConfig(kind="mlp", hidden=(8,)),
-        algo=AlgoConfig(num_steps=8, update_epochs=1, num_minibatches=2, ent_schedule="linear", ent_end=0.0),
-    )  # fmt: skip
+        algo=AlgoConfig(num_steps=8),
+        ppo=PpoConfig(update_epochs=1, num_minibatches=2, ent_schedule="linear", ent_end=0.0),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +94,7 @@ def arrays(run: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_run_that_reports_is_the_run_that_does_not(plain: Path, reporting: Path, deterministic: Lines) -> None:
+def test_run_with_reports_equals_run_without(plain: Path, reporting: Path, deterministic: Lines) -> None:
     """Parameters, optimiser, keys and environments in every checkpoint, and every other number, to the last bit."""
     one, other = arrays(plain), arrays(reporting)
     assert sorted({name.partition("/")[0] for name in one}) == ["2", "4", "6"]
@@ -95,7 +104,7 @@ def test_a_run_that_reports_is_the_run_that_does_not(plain: Path, reporting: Pat
     assert list(reported(records)) == [(3, 3), (3, 4), (6, 3), (6, 4)]
 
 
-def test_every_name_is_in_the_table_and_every_promised_one_is_there(reporting: Path, lines: Lines) -> None:
+def test_metrics_of_a_report_are_those_of_the_metrics_table(reporting: Path, lines: Lines) -> None:
     records = [record for record in lines(reporting) if record["update"] == 3]
     for record in records:
         names = {name for name in record if name.startswith("grad_norm/")}
@@ -114,23 +123,24 @@ def test_every_name_is_in_the_table_and_every_promised_one_is_there(reporting: P
         assert rows <= known, rows - known
 
 
-def test_a_report_is_that_of_the_checkpoint_before(reporting: Path, lines: Lines) -> None:
-    """What was measured before update 3 is what the offline command says about checkpoint 2."""
+def test_report_equals_that_of_the_checkpoint_before(reporting: Path, lines: Lines) -> None:
+    """The report before update 3 equals that of the command on checkpoint 2."""
     found = reported(lines(reporting))
     for agent in (0, 1):
-        report = grad_report(reporting, spec=spec_of(config(reporting)), checkpoint=2, agent=agent).points[0].report
+        asked = dataclasses.asdict(request_of(config(reporting)))
+        report = grad_report(reporting, GradReportRequest(**asked, checkpoint=2, agent=agent)).reports[0]
         assert grad_training.metrics(report) == found[3, 3 + agent]
-        whole = to_json(report)["all"]
-        said = {k.removeprefix("grad_norm/all/"): v for k, v in found[3, 3 + agent].items()}
-        assert said["task"] == whole["norm"]["task"] > 0.0
-        assert said["loss/entropy"] == whole["loss"]["entropy"] < 0.0
-        assert said["per_sample/value"] == whole["per_sample"]["value"]
-        assert said["sample_count"] == 16.0 and said["sample_pct"] == 100.0
-        assert said["kl"] == 0.0
+        parts = report.whole.components
+        metrics = {k.removeprefix("grad_norm/all/"): v for k, v in found[3, 3 + agent].items()}
+        assert metrics["task"] == parts["task"].norm > 0.0
+        assert metrics["loss/entropy"] == parts["entropy"].loss < 0.0
+        assert metrics["per_sample/value"] == parts["value"].per_sample
+        assert metrics["sample_count"] == 16.0 and metrics["sample_pct"] == 100.0
+        assert metrics["kl"] == 0.0
     assert found[3, 3] != found[3, 4]
 
 
-def test_a_resumed_run_reports_the_same(reporting: Path, tmp_path: Path, deterministic: Lines, watcher: Any) -> None:
+def test_resumed_run_reports_the_same(reporting: Path, tmp_path: Path, deterministic: Lines, watcher: Any) -> None:
     """Stopped where the report of update 6 cuts a chunk, and resumed from there."""
     again = train(config(tmp_path, grad_report_every=3), sinks=[watcher(stop_at=5)])
     assert (again.state, again.updates) == ("interrupted", 5)
@@ -147,7 +157,7 @@ def test_a_resumed_run_reports_the_same(reporting: Path, tmp_path: Path, determi
         (RuntimeError("a bug"), "a bug"),
     ],
 )
-def test_what_goes_wrong_costs_the_report_only(
+def test_error_in_a_report_costs_the_report_only(
     error: Exception, words: str, make_config: Any, monkeypatch: pytest.MonkeyPatch, deterministic: Lines
 ) -> None:
     def fails(*given: Any) -> Any:
@@ -163,7 +173,7 @@ def test_what_goes_wrong_costs_the_report_only(
     assert reported(records) == {}
 
 
-def test_nothing_is_compiled_again(make_config: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_second_report_compiles_nothing(make_config: Any, caplog: pytest.LogCaptureFixture) -> None:
     """For another state, whose episodes are of other lengths."""
     session = open_session(make_config(4, run__grad_report_every=1, run__grad_report_groups=4))
     reports = make_reports(session)
@@ -180,7 +190,7 @@ def test_nothing_is_compiled_again(make_config: Any, caplog: pytest.LogCaptureFi
     assert [text for text in caplog.messages if text.startswith("Compiling")] == []
 
 
-def test_it_may_be_switched_on_and_off_on_the_way(make_config: Any) -> None:
+def test_reports_can_be_switched_on_by_resume(make_config: Any) -> None:
     cfg = make_config(4)
     on = apply(cfg, {"run.grad_report_every": "50"})
     assert on == fields.replace(cfg, {"run.grad_report_every": 50})
@@ -190,6 +200,6 @@ def test_it_may_be_switched_on_and_off_on_the_way(make_config: Any) -> None:
             apply(cfg, {key: value})
 
 
-def test_the_parts_of_a_report_that_training_makes() -> None:
-    spec = spec_of(Config(run=dataclasses.replace(RunConfig(), grad_report_groups=48)))
-    assert (spec.groups, spec.per_group, spec.buckets, spec.max_length) == (48, 4, 4, 256)
+def test_size_of_a_report_during_training() -> None:
+    request = request_of(Config(run=dataclasses.replace(RunConfig(), grad_report_groups=48)))
+    assert (request.groups, request.per_group, request.buckets, request.max_length) == (48, 4, 4, 256)

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from hmx.records import checkpoints as records
-from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 
 
 def _harness() -> ModuleType:
@@ -31,7 +31,7 @@ harness = _harness()
 
 
 @pytest.mark.slow
-def test_what_was_saved_survives_kills(tmp_path: Path) -> None:
+def test_checkpoints_and_metrics_survive_kills(tmp_path: Path) -> None:
     tally = harness.harness(tmp_path, kills=5, updates=40, seed=3)
     assert tally.kills == 5
     assert tally.runs >= 1
@@ -51,7 +51,7 @@ def run(tmp_path: Path) -> RunPaths:
     return paths
 
 
-def test_the_harness_counts_what_it_sees(run: RunPaths) -> None:
+def test_the_harness_counts_kills_and_replays(run: RunPaths) -> None:
     (run.checkpoints / ".tmp-3-77").mkdir()
     with run.metrics.open("a") as file:
         file.write('{"upd')
@@ -72,7 +72,7 @@ def test_the_harness_counts_what_it_sees(run: RunPaths) -> None:
         (lambda run: run.metrics.write_text('{"update":1}\n'), "only up to update 1"),
     ],
 )
-def test_the_harness_notices_what_is_lost(harm: object, words: str, run: RunPaths) -> None:
+def test_the_harness_notices_losses(harm: object, words: str, run: RunPaths) -> None:
     harm(run)  # type: ignore[operator]
     with pytest.raises(harness.Lost, match=words):
         harness.examine(run, 1, 2, harness.Tally())

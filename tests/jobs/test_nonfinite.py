@@ -140,7 +140,7 @@ def test_the_state_is_kept_where_the_batch_cannot_be(
     run = Path(cfg.run.root) / "r"
     assert records.faults(run / "diagnosis" / "0") == []
     assert not (run / "diagnosis" / "0" / "experience.npz").exists()
-    assert sink.warnings == ["experience.npz is left out: not enough memory while computing the batch anew"]
+    assert sink.warnings == ["cannot write experience.npz: not enough memory while recomputing the batch"]
 
 
 def test_a_disk_that_is_full_as_well_does_not_hide_the_cause(
@@ -151,6 +151,6 @@ def test_a_disk_that_is_full_as_well_does_not_hide_the_cause(
 
     fault.update, fault.place = 2, "train/value_loss"
     monkeypatch.setattr(checkpoint, "_write_arrays", full)
-    with pytest.raises(HmxError, match=r"update 2: train/value_loss .* cannot be written: No space left") as caught:
+    with pytest.raises(HmxError, match=r"update 2: .* cannot write checkpoint .*: No space left") as caught:
         train(make_config(5))
     assert caught.value.exit_code == ExitCode.CHECK_FAILED

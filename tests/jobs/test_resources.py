@@ -101,7 +101,7 @@ def test_a_disk_that_stays_full_ends_the_run_with_the_old_checkpoints_whole(
     assert error.exit_code == ExitCode.ARTEFACT
     # the chunk after the failure has ended by then, and its own write has failed as well
     assert f"{'No space left' if step == 'arrays' else 'Read-only file system'}" in error.message
-    assert "checkpoints already there are untouched" in error.hint
+    assert "older checkpoints are unchanged" in error.hint
     assert saved(run) == [2]
     goes_on(run, deterministic)
 
@@ -119,7 +119,7 @@ def test_a_disk_that_is_full_for_a_moment_costs_one_checkpoint(
     monkeypatch.setattr(records, "write_manifest", full)
     result = train(make_config(8, run__checkpoint_every=1, run__keep=9))
     (warning,) = result.warnings
-    assert "checkpoints/4 cannot be written: No space left on device; trying once more" in warning
+    assert "cannot write checkpoint " in warning and "checkpoints/4: No space left on device; trying again" in warning
     assert saved(result.run) == [2, 6, 8]
     assert [record["update"] for record in deterministic(result.run)] == list(range(1, 9))
 
@@ -147,7 +147,9 @@ def test_a_metrics_file_that_can_grow_no_more_ends_the_run_after_a_checkpoint(
     error, run = fails(cfg, At(2, lambda: limit(resource.RLIMIT_FSIZE, 220_000)))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert error.exit_code == ExitCode.ARTEFACT
-    assert "metrics.jsonl cannot be written: File too large" in error.message.replace("[Errno 27] ", "")
+    assert "cannot write " in error.message and "metrics.jsonl: File too large" in error.message.replace(
+        "[Errno 27] ", ""
+    )
     assert not (run / "metrics.jsonl").read_bytes().endswith(b"\n")
     (last,) = saved(run)
     assert last > 2
@@ -183,7 +185,7 @@ def test_too_many_open_files_end_the_run_with_the_last_checkpoint_whole(
         for handle in held:
             os.close(handle)
     assert caught.value.exit_code == ExitCode.ARTEFACT
-    assert "cannot be written: Too many open files" in caught.value.message
+    assert "Too many open files" in caught.value.message
     assert [path.name for path in records.complete(run / "checkpoints")] == ["2", "4"]
     goes_on(run, deterministic)
 

@@ -36,10 +36,10 @@ def saved(run: Path) -> dict[str, np.ndarray[Any, Any]]:
 def assert_same_bits(a: Path, b: Path) -> None:
     x, y = saved(a), saved(b)
     assert list(x) == list(y)
-    assert {"key", "update", "reset", "agent_done"} <= set(x)
+    assert {"key", "update", "actors/reset", "actors/agent_done"} <= set(x)
     assert any(name.startswith("params") for name in x)
     assert any(name.startswith("opt_state") for name in x)
-    assert any(name.startswith("env_state") for name in x)
+    assert any(name.startswith("actors/env_state") for name in x)
     different = [name for name in x if x[name].dtype != y[name].dtype or x[name].tobytes() != y[name].tobytes()]
     assert different == []
 
@@ -216,7 +216,7 @@ def test_a_file_edited_by_hand_is_noticed(key: str, value: Any, words: str, make
     assert caught.value.exit_code == ExitCode.ARTEFACT
     assert words in caught.value.message
     assert "run.total_steps: 64 became 640" in caught.value.message
-    put_back = caught.value.hint.partition("knows: ")[2].partition(";")[0]
+    put_back = caught.value.hint.partition("checkpoint 2: ")[2].partition(";")[0]
     subprocess.run(["sh", "-c", put_back], check=True)
     assert resumes.plan(run, changes={"run.total_steps": 640}).update == 2
 

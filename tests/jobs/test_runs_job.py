@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -8,15 +9,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import runs
+from hmx.jobs.resume import resume
+from hmx.records import checkpoints
 from hmx.records import meta as metas
 from hmx.records.jsonl import MetricsWriter
-from hmx.records.layout import RunPaths, new_run
+from hmx.records.layout import new_run
 from hmx.records.lock import RunLock
+from hmx.records.paths import RunPaths
 
 MOMENT = "2026-01-01T00:00:00+00:00"
 RETURN = "train/mean_episode_return"
@@ -167,7 +172,7 @@ def test_what_is_wrong_with_the_records_is_told(unpack: Callable[[int, Path], Ru
         return [place.what for place in found.damage]
 
     assert said(*lines) == []
-    assert said(*lines, b'{"update":5') == ["the last line is cut"]
+    assert said(*lines, b'{"update":5') == ["the last line is incomplete"]
     assert said(*lines[:3]) == ["lacks update 4", "updates 3 to 4 changed since the checkpoint was written"]
     assert said(lines[0].replace(b"0.3", b"0.4"), *lines[1:]) == [
         "updates 1 to 2 changed since the checkpoint was written"
@@ -215,3 +220,35 @@ def test_a_state_kept_for_diagnosis_is_checked_too(unpack: Callable[[int, Path],
     (paths.diagnosis / "4" / "meta.json").unlink()
     (found,) = runs.verify(paths.folder).damage
     assert found.path == "diagnosis/4"
+
+
+def test_verify_beside_a_writer_reports_no_checkpoint_that_retention_deletes(
+    unpack: Callable[[int, Path], RunPaths], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, really = unpack(2, tmp_path), checkpoints.sha256_of
+
+    def delete_meanwhile(path: Path) -> str:
+        if "/2/" in str(path):
+            shutil.rmtree(run.checkpoint(2), ignore_errors=True)
+        return really(path)
+
+    monkeypatch.setattr(checkpoints, "sha256_of", delete_meanwhile)
+    found = runs.verify(run.folder)
+    assert (found.damage, found.intact) == ((), (4,))
+
+
+def test_a_read_error_stops_a_resumption_and_leaves_the_checkpoint_alone(
+    unpack: Callable[[int, Path], RunPaths], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, really = unpack(2, tmp_path), os.open
+
+    def fail(path: Any, *given: Any, **more: Any) -> int:
+        if str(path).endswith("checkpoints/4/run.toml"):
+            raise OSError(errno.EIO, "Input/output error")
+        return really(path, *given, **more)
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(HmxError, match=r"cannot read .*/4/run\.toml: input/output error") as caught:
+        resume(run.folder)
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    assert [path.name for path in checkpoints.listing(run.checkpoints)] == ["2", "4"]

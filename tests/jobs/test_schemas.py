@@ -1,4 +1,4 @@
-"""Runs of every published schema go on; what a later version wrote is refused in words."""
+"""Runs of every published schema can be resumed; files of later versions are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hmx.records import checkpoints, jsonl
 from hmx.records import meta as metas
 from hmx.records.artefact import sealed
 from hmx.records.frozen import read_config
-from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
@@ -38,7 +38,7 @@ def content(paths: RunPaths) -> dict[Path, bytes]:
 
 
 @OLD
-def test_it_is_read_and_verified_and_nothing_is_rewritten(schema: int, folder: Any) -> None:
+def test_an_old_run_is_verified_and_not_rewritten(schema: int, folder: Any) -> None:
     paths = folder(schema)
     before = content(paths)
     manifest = checkpoints.read_manifest(paths.checkpoint(4))
@@ -52,23 +52,24 @@ def test_it_is_read_and_verified_and_nothing_is_rewritten(schema: int, folder: A
     assert content(paths) == before
 
 
-def test_the_state_of_schema_1_is_carried_over(folder: Any) -> None:
+def test_the_state_of_schema_1_is_migrated(folder: Any) -> None:
     paths = folder(1)
     session = open_session(read_config(paths))
     state = to_host(restore(session, paths).state)
     saved = {leaf.path: leaf for leaf in checkpoints.read_manifest(paths.checkpoint(4)).leaves}
-    assert set(state) - set(saved) == {"reset", "agent_done"}
-    assert set(saved) - set(state) == {"env_steps"}
-    assert not state["reset"].any()
-    assert not state["agent_done"].any()
-    assert (state["reset"].shape, state["agent_done"].shape) == ((2,), (2, 1))
+    flat = {path.removeprefix("actors/").removeprefix("learner/") for path in state}
+    assert flat - set(saved) == {"reset", "agent_done"}
+    assert set(saved) - flat == {"env_steps"}
+    reset, agent_done = state["actors/reset"], state["actors/agent_done"]
+    assert not reset.any() and not agent_done.any()
+    assert (reset.shape, agent_done.shape) == ((2,), (2, 1))
     assert state["update"] == 4
     # Four updates have moved every parameter away from zero, where biases begin.
     assert all(np.abs(leaf).sum() > 0 for name, leaf in state.items() if name.startswith("params/"))
 
 
 @OLD
-def test_it_is_evaluated_and_resumed_to_its_end(schema: int, folder: Any) -> None:
+def test_an_old_run_is_evaluated_and_resumed_to_its_end(schema: int, folder: Any) -> None:
     paths = folder(schema)
     found = evaluate(paths.folder, episodes=4, policies=("sampled",))
     assert (found.checkpoint, found.warnings) == (4, ())
@@ -136,7 +137,7 @@ def _config(paths: RunPaths) -> None:
         (_config, "run.toml", ExitCode.USAGE, False),
     ],
 )
-def test_what_a_later_version_wrote_is_refused_and_left_alone(
+def test_files_of_a_later_version_are_refused_and_unchanged(
     change: Callable[[RunPaths], None], name: str, code: ExitCode, evaluates: bool, folder: Any
 ) -> None:
     paths = folder(2)
@@ -162,7 +163,7 @@ def test_a_report_of_a_later_version_is_named(folder: Any) -> None:
     assert "has schema 99, written by a newer hmx" in found.what
 
 
-def test_a_scenario_says_its_schema_or_counts_as_the_first(tmp_path: Path) -> None:
+def test_a_scenario_without_a_schema_has_schema_1(tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"
     for position in ({"player": {"row": 0, "col": 0}}, {"schema": 1, "player": {"row": 0, "col": 0}}):
         file.write_text(json.dumps(position))

@@ -1,7 +1,6 @@
-"""Signals at the awkward moments, sent to the real command in a process of its own.
+"""Signals in the middle of a phase, sent to the real command in a separate process.
 
-The process holds still in the phase under test until it has heard the first signal, or for ever: no test depends on
-how fast anything is.
+The process blocks in the phase under test until it receives the first signal, or forever, so no test depends on timing.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from hmx.records import meta as metas
 MakeConfig = Callable[..., Config]
 
 SCRIPT = """
-    import os, sys, threading
+    import os, sys, threading, time
     from types import SimpleNamespace
 
     place, times = sys.argv[1:3]
     sys.argv[1:] = sys.argv[3:]
-    from hmx.runs import checkpoint, session
+    from hmx.runs import checkpoint, saving, session
     from hmx.runs.signals import interruptible
-    from hmx.runs.sinks import Fanout
+    from hmx.runs.sinks import SinkGroup
 
     heard = threading.Event()
-    interject = Fanout.interject
+    phase_from_signal = SinkGroup.phase_from_signal
 
     def hold(where):
         os.write(1, f"{where}\\n".encode())
@@ -43,7 +42,7 @@ SCRIPT = """
 
     def hear(self, phase):
         heard.set()
-        interject(self, phase)
+        phase_from_signal(self, phase)
 
     def compile_chunk(*given):
         interruptible(lambda: hold("compiling"))
@@ -51,10 +50,13 @@ SCRIPT = """
 
     def write(path, leaves):
         if "-4-" in path.parent.name:
+            if times == "clock":
+                now, saving.SLOW = time.time, 0.5
+                time.time = lambda: now() - 86_400
             hold("saving")
         write_really(path, leaves)
 
-    Fanout.interject = hear
+    SinkGroup.phase_from_signal = hear
     if place == "compiling":
         compile_really, session.compile_chunk = session.compile_chunk, compile_chunk
     elif place == "saving":
@@ -70,10 +72,14 @@ SCRIPT = """
 """
 
 
-def play(place: str, twice: bool, cfg: Config, folder: Path) -> tuple[int, str, Path]:
-    """Exit code, stderr and run folder of `hmx train` that is told to stop in a phase."""
+def play(place: str, twice: bool, cfg: Config, folder: Path, clock: bool = False) -> tuple[int, str, Path]:
+    """Return exit code, stderr and run folder of `hmx train` after one or two signals in a phase.
+
+    With `clock`, the phase blocks forever and the system clock is set back by a day.
+    """
     (folder / "cfg.toml").write_text(to_toml(cfg))
-    words = [place, "twice" if twice else "once", "train", "--config", str(folder / "cfg.toml")]
+    times = "clock" if clock else "twice" if twice else "once"
+    words = [place, times, "train", "--config", str(folder / "cfg.toml")]
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), *words]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
@@ -99,7 +105,7 @@ def newest(run: Path) -> int | None:
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_while_compiling(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
+def test_signals_while_compiling(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
     code, said, run = play("compiling", twice, make_config(9), tmp_path)
     assert code == (143 if twice else 130)
     assert f"hmx resume {run}" in said
@@ -108,7 +114,7 @@ def test_while_compiling(twice: bool, make_config: MakeConfig, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_while_a_checkpoint_is_being_written(
+def test_signals_while_a_checkpoint_is_written(
     twice: bool, make_config: MakeConfig, tmp_path: Path, deterministic: Callable[[Path], list[dict[str, float]]]
 ) -> None:
     cfg = make_config(1_000_000, run__checkpoint_every=1, algo__lr_schedule="constant")
@@ -128,8 +134,18 @@ def test_while_a_checkpoint_is_being_written(
     assert not list((run / "checkpoints").glob(".tmp-*"))
 
 
+def test_one_signal_stops_a_run_whose_checkpoint_waits_for_a_clock_that_was_set_back(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    cfg = make_config(1_000_000, run__checkpoint_every=1)
+    code, said, run = play("saving", False, cfg, tmp_path, clock=True)
+    assert code == 130
+    assert f"hmx resume {run}" in said
+    assert newest(run) == 2
+
+
 @pytest.mark.parametrize("twice", [False, True])
-def test_while_wandb_finishes(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
+def test_signals_while_wandb_finishes(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
     code, _, run = play("finishing", twice, make_config(2, run__wandb="online"), tmp_path)
     assert code == (143 if twice else 130)
     assert metas.read(run / "meta.json").state == "finished", "whatever becomes of what was not sent"

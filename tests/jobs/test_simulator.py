@@ -15,7 +15,7 @@ from hmx.errors import HmxError
 from hmx.game.tables import ACTION_NAMES, SIPHON
 from hmx.jobs import simulator
 from hmx.jobs.frames import Frame
-from hmx.jobs.simulator import Policy, Simulator, decide_at_random
+from hmx.jobs.simulator import FramePolicy, Simulator, decide_at_random
 
 MAX_STEPS = 4
 
@@ -31,7 +31,7 @@ def compiled_once():
 
 @pytest.fixture(scope="module")
 def chance():
-    return Policy(jax.jit(decide_at_random))
+    return FramePolicy(jax.jit(decide_at_random))
 
 
 def game(**more: Any) -> Simulator:

@@ -15,8 +15,8 @@ from hmx.jobs.sync import sync
 from hmx.records import meta as metas
 from hmx.records.frozen import known_meta
 from hmx.records.jsonl import MetricsWriter
-from hmx.records.layout import RunPaths
 from hmx.records.lock import RunLock
+from hmx.records.paths import RunPaths
 from hmx.runs.sinks import RunInfo
 from hmx.runs.wandb_sink import WandbSink
 
@@ -124,7 +124,7 @@ def test_a_network_that_goes_is_told_and_taken_up_again(paths: RunPaths, cloud: 
 
 def test_nobody_logged_in(paths: RunPaths, cloud: Cloud) -> None:
     cloud.logged_in = False
-    with pytest.raises(HmxError, match="nobody is logged in") as caught:
+    with pytest.raises(HmxError, match="not logged in") as caught:
         sync(paths.folder)
     assert caught.value.exit_code == ExitCode.USAGE
 

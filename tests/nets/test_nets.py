@@ -35,7 +35,7 @@ def board_cells(obs):
 def apply(net, params, obs, obs_rank=1):
     """One step of a network without memory."""
     output, carry = net.apply(params, (), obs, jnp.zeros(obs.shape[: obs.ndim - obs_rank], bool))
-    assert carry == ()
+    assert carry is None
     return output
 
 

@@ -1,4 +1,4 @@
-"""A buffer in a file: what goes in comes out, and what a stranger made of it is refused with words."""
+"""Buffer files: what is written is read again, and damaged or hostile files are refused with a message."""
 
 from __future__ import annotations
 
@@ -20,46 +20,51 @@ from hmx.config import fields
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records import artefact, buffer_file
-from hmx.records.buffer_header import RECORDS, Header, differences, settings_of
-from hmx.records.sealed_arrays import ArrayForm
+from hmx.records.buffer_file import RECORDS, BufferHeader, differences, settings_of
+from hmx.records.sealed_arrays import ArrayForm, StoredArray
 
 CFG = fields.replace(Config(), {"env.id": "corridor"})
 
 
-def small(size: int = 3) -> tuple[Header, dict[str, np.ndarray]]:
+def small(size: int = 3) -> tuple[BufferHeader, dict[str, np.ndarray]]:
     arrays: dict[str, np.ndarray] = {name: np.arange(size).astype(dtype) for name, dtype in RECORDS.items()}
     arrays |= {
         "items/obs_t": np.arange(size * 8, dtype=np.float32).reshape(size, 1, 8),
         "env_states/core": np.arange(size, dtype=np.int32),
         "env_states/none": np.zeros((size, 0), np.uint8),
     }
-    header = Header(
+    header = BufferHeader(
         env="corridor", settings=settings_of(CFG), num_actions=2, num_agents=1, obs_shape=(8,), obs_dtype="float32",
         capacity=8, size=size, position=size, num_added=size, num_envs=1, td_max=2.5, gamma=0.9, run="r", update=7,
-        arrays={name: ArrayForm(leaf.shape, leaf.dtype.name) for name, leaf in arrays.items()},
     )  # fmt: skip
     return header, arrays
 
 
+def stored(arrays: dict[str, np.ndarray]) -> dict[str, StoredArray]:
+    return {n: StoredArray(ArrayForm(leaf.shape, leaf.dtype.name), leaf.tobytes()) for n, leaf in arrays.items()}
+
+
 def written(path: Path, size: int = 3) -> Path:
     header, arrays = small(size)
-    buffer_file.write(path, header, {name: leaf.tobytes() for name, leaf in arrays.items()})
+    buffer_file.write(path, header, stored(arrays))
     return path
 
 
 @pytest.mark.parametrize("size", [3, 0])
-def test_what_goes_in_comes_out(tmp_path: Path, size: int) -> None:
+def test_header_and_arrays_are_read_as_written(tmp_path: Path, size: int) -> None:
     header, arrays = small(size)
     path = written(tmp_path / "b.npz", size)
     found, data = buffer_file.read(path)
     assert found == header
-    assert {name: bytes(value) for name, value in data.items()} == {n: leaf.tobytes() for n, leaf in arrays.items()}
+    assert {name: bytes(array.data) for name, array in data.items()} == {
+        n: leaf.tobytes() for n, leaf in arrays.items()
+    }
     assert buffer_file.read_header(path) == header
     assert path.read_bytes() == written(tmp_path / "again.npz", size).read_bytes()
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def test_numpy_opens_it_too(tmp_path: Path) -> None:
+def test_numpy_reads_the_same_arrays(tmp_path: Path) -> None:
     _, arrays = small()
     with np.load(written(tmp_path / "b.npz"), allow_pickle=False) as archive:
         for name, leaf in arrays.items():
@@ -106,13 +111,13 @@ HUGE = [10**6, 10**6]
 CLAIMS = {
     "a terabyte": (at("arrays", 5, "shape", value=[3, *HUGE]), "more than 68,719,476,736 elements"),
     "digits": (at("arrays", 5, "shape", value=[3, 10**400]), "elements"),
-    "more than there is": (at("arrays", 5, "shape", value=[3, 1 << 20]), "not there in the size"),
+    "more than there is": (at("arrays", 5, "shape", value=[3, 1 << 20]), "does not have the size"),
     "rank": (at("arrays", 5, "shape", value=[3] + [1] * 100), "an array of the shape"),
     "negative": (at("arrays", 5, "shape", value=[-3, 1]), "not that of a saved buffer"),
     "objects": (at("arrays", 5, "dtype", value="object"), "an array of object"),
-    "other numbers": (at("arrays", 6, "dtype", value="float32"), "as the header claims"),
+    "other numbers": (at("arrays", 6, "dtype", value="float32"), "as the header states"),
     "other length": (at("arrays", 5, "shape", value=[4, 1, 6]), "for 3 transitions"),
-    "name": (at("arrays", 5, "name", value="items/../../etc/passwd"), "is not there"),
+    "name": (at("arrays", 5, "name", value="items/../../etc/passwd"), "does not have the size"),
     "a record of another kind": (at("arrays", 0, "dtype", value="uint32"), "td_errors is uint32[3]"),
     "too full": (at("ring", "size", value=9), "a ring of 8 slots, 9 filled"),
     "beyond the ring": (at("ring", "position", value=8), "next 8"),
@@ -128,7 +133,7 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_claims_that_are_not_believed(tmp_path: Path, claim: str) -> None:
+def test_false_statements_of_the_header_are_refused_without_allocating_memory(tmp_path: Path, claim: str) -> None:
     change, words = CLAIMS[claim]
     path = rebuilt(written(tmp_path / "b.npz"), change)
     tracemalloc.start()
@@ -138,7 +143,7 @@ def test_claims_that_are_not_believed(tmp_path: Path, claim: str) -> None:
     assert peak < 4 << 20
 
 
-def test_a_changed_header_and_a_changed_array(tmp_path: Path) -> None:
+def test_changed_headers_and_arrays_are_refused(tmp_path: Path) -> None:
     path = rebuilt(written(tmp_path / "a.npz"), at("gamma", value=0.5), seal=False)
     assert "its header has changed" in refused(path)
 
@@ -150,7 +155,7 @@ def test_a_changed_header_and_a_changed_array(tmp_path: Path) -> None:
     assert buffer_file.read_header(path).size == 3
 
 
-def test_names_that_no_array_has(tmp_path: Path) -> None:
+def test_arrays_with_other_names_are_refused(tmp_path: Path) -> None:
     for name in ("items/../../etc/passwd", "secrets", "items/a b"):
 
         def rename(body: Any, name: str = name) -> None:
@@ -162,7 +167,7 @@ def test_names_that_no_array_has(tmp_path: Path) -> None:
         assert "an array of the name" in refused(rebuilt(written(tmp_path / "b.npz"), rename, move))
 
 
-def test_members_that_no_buffer_has(tmp_path: Path) -> None:
+def test_missing_compressed_and_further_members_are_refused(tmp_path: Path) -> None:
     path = rebuilt(written(tmp_path / "a.npz"), compression=zipfile.ZIP_DEFLATED)
     assert "compressed" in refused(path)
     path = rebuilt(written(tmp_path / "b.npz"), members=lambda data: data.update({"run.py": b"import os"}))
@@ -170,14 +175,14 @@ def test_members_that_no_buffer_has(tmp_path: Path) -> None:
     path = rebuilt(written(tmp_path / "f.npz"), at("arrays", value=[]), lambda data: [data.pop(n) for n in [*data][1:]])
     assert "the array td_errors is missing" in refused(path)
     path = rebuilt(written(tmp_path / "c.npz"), members=lambda data: data.pop("birth.npy"))
-    assert "birth is not there" in refused(path)
+    assert "birth does not have the size" in refused(path)
     path = rebuilt(written(tmp_path / "d.npz"), members=lambda data: data.pop("header.json"))
     assert "no header.json" in refused(path)
     np.savez(tmp_path / "e.npz", x=np.arange(3))
     assert "no header.json" in refused(tmp_path / "e.npz")
 
 
-def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+def test_compressed_bomb_is_refused_without_unpacking(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", b" " * (64 << 20))
     tracemalloc.start()
@@ -186,7 +191,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
-def test_members_that_lie_over_each_other(tmp_path: Path) -> None:
+def test_overlapping_members_are_refused(tmp_path: Path) -> None:
     """One megabyte named a hundred times is not a hundred megabytes."""
     name, payload = b"a", b"x" * (1 << 20)
     local = struct.pack("<4s5H3I2H", b"PK\x03\x04", 20, 0, 0, 0, 0, 0, len(payload), len(payload), 1, 0)
@@ -203,11 +208,11 @@ def test_members_that_lie_over_each_other(tmp_path: Path) -> None:
     assert "larger than the file" in refused(tmp_path / "quine.npz")
 
 
-def test_what_is_no_file_of_ours(tmp_path: Path) -> None:
-    assert "there is no saved buffer" in refused(tmp_path / "missing.npz")
-    assert "folder in place of a file" in refused(tmp_path)
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    assert "does not exist" in refused(tmp_path / "missing.npz")
+    assert "folder instead of a file" in refused(tmp_path)
     (tmp_path / "text").write_text("it went well")
-    assert "no saved buffer, or damaged" in refused(tmp_path / "text")
+    assert "not a saved buffer, or it is damaged" in refused(tmp_path / "text")
     assert not buffer_file.is_buffer(tmp_path / "text") and not buffer_file.is_buffer(tmp_path)
     path = written(tmp_path / "half.npz")
     assert buffer_file.is_buffer(path)
@@ -216,7 +221,7 @@ def test_what_is_no_file_of_ours(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_no_changed_byte_goes_unnoticed_or_unexplained(data: Any) -> None:
+def test_every_changed_byte_is_refused_or_changes_nothing(data: Any) -> None:
     header, arrays = small()
     changed = bytearray(IMAGE)
     changed[data.draw(st.integers(0, len(IMAGE) - 1))] = data.draw(st.integers(0, 255))
@@ -227,7 +232,9 @@ def test_no_changed_byte_goes_unnoticed_or_unexplained(data: Any) -> None:
         assert problem.exit_code == ExitCode.ARTEFACT and problem.message.isprintable()
     else:  # a byte that means nothing, such as a date
         assert found == header
-        assert {name: bytes(value) for name, value in content.items()} == {n: a.tobytes() for n, a in arrays.items()}
+        assert {name: bytes(array.data) for name, array in content.items()} == {
+            n: a.tobytes() for n, a in arrays.items()
+        }
 
 
 IMAGE = b""
@@ -241,20 +248,21 @@ def _image(tmp_path_factory: pytest.TempPathFactory) -> None:
     IMAGE = PLACE.read_bytes()
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = written(tmp_path / "b.npz")
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     header, arrays = small()
 
     with pytest.raises(HmxError, match="cannot write the saved buffer"):
-        buffer_file.write(tmp_path / "no" / "b.npz", header, {n: a.tobytes() for n, a in arrays.items()})
+        buffer_file.write(tmp_path / "no" / "b.npz", header, stored(arrays))
     with pytest.raises(ValueError, match="birth"):
-        buffer_file.write(path, header, {**{n: a.tobytes() for n, a in arrays.items()}, "birth": b""})
+        whole = stored(arrays)
+        buffer_file.write(path, header, whole | {"birth": StoredArray(whole["birth"].form, b"")})
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert [p.name for p in tmp_path.iterdir()] == ["b.npz"]
 
 
-def test_rules_that_differ_are_named() -> None:
+def test_options_that_differ_are_named() -> None:
     header, _ = small()
     assert differences(header, CFG) == []
     assert differences(header, fields.replace(CFG, {"env.num_envs": 3, "reward.kills": 9.0, "algo.gamma": 0.5})) == []
@@ -267,4 +275,4 @@ def test_rules_that_differ_are_named() -> None:
     assert differences(dataclasses.replace(header, settings=older), Config()) == []
     assert len(differences(dataclasses.replace(header, settings=older), game)) == 1
     newer = dataclasses.replace(header, settings={**header.settings, "env.wind": 3})
-    assert differences(newer, Config()) == ["env.wind decided something in the buffer, and is unknown here"]
+    assert differences(newer, Config()) == ["env.wind is set in the buffer, and unknown here"]

@@ -7,9 +7,18 @@ from pathlib import Path
 import pytest
 
 from hmx.errors import ExitCode, HmxError
-from hmx.records import checkpoints
-from hmx.records.artefact import NewerSchema, sealed
-from hmx.records.checkpoints import Leaf, complete, faults, leaf_differences, listing, newest_intact, surplus
+from hmx.records import artefact, checkpoints
+from hmx.records.artefact import NewerSchema, Unreadable, sealed
+from hmx.records.checkpoints import (
+    CheckpointInfo,
+    Leaf,
+    complete,
+    faults,
+    leaf_differences,
+    listing,
+    newest_intact,
+    surplus,
+)
 from hmx.records.jsonl import Mark
 
 LEAVES = (Leaf("params/head/kernel", (3, 4), "float32"), Leaf("key", (), "key<fry>"))
@@ -21,7 +30,8 @@ def make(folder, update, manifest=True, **more):
     (path / "arrays" / "d" / "data").write_bytes(b"x" * 1000 + str(update).encode())
     (path / "leaves.json").write_text("{}")
     if manifest:
-        checkpoints.write_manifest(path, update, update * 10, "shape", "config", LEAVES, **more)
+        info = CheckpointInfo(env_steps=update * 10, shape_digest="shape", config_digest="config", **more)
+        checkpoints.write_manifest(path, update, LEAVES, info)
     return path
 
 
@@ -35,7 +45,7 @@ def rewrite(path, **change):
 def test_a_manifest_holds_everything(tmp_path):
     path = make(tmp_path, 5)
     manifest = checkpoints.read_manifest(path)
-    assert (manifest.update, manifest.env_steps, manifest.schema) == (5, 50, 2)
+    assert (manifest.update, manifest.env_steps, manifest.schema) == (5, 50, 3)
     assert (manifest.shape_digest, manifest.config_digest) == ("shape", "config")
     assert manifest.leaves == LEAVES
     assert [(f.path, f.size) for f in manifest.files] == [("arrays/d/data", 1001), ("leaves.json", 2)]
@@ -44,12 +54,10 @@ def test_a_manifest_holds_everything(tmp_path):
     assert faults(path) == []
 
 
-def test_score_mark_and_copies(tmp_path):
-    path = make(tmp_path, 5, score=1.5, metrics=Mark(7, "abc"), copies={"run.toml": "schema = 1\n"})
+def test_score_and_mark_are_kept(tmp_path):
+    path = make(tmp_path, 5, score=1.5, metrics=Mark(7, "abc"))
     manifest = checkpoints.read_manifest(path)
     assert (manifest.score, manifest.metrics) == (1.5, Mark(7, "abc"))
-    assert "run.toml" in {file.path for file in manifest.files}
-    assert (path / "run.toml").read_text() == "schema = 1\n"
     for score in (None, float("nan"), float("inf")):
         shutil.rmtree(path)
         assert checkpoints.read_manifest(make(tmp_path, 5, score=score)).score is None
@@ -58,7 +66,7 @@ def test_score_mark_and_copies(tmp_path):
 def test_a_manifest_of_the_first_schema(tmp_path):
     path = make(tmp_path, 5)
     data = json.loads((path / "manifest.json").read_text())
-    for key in ("score", "metrics", "sha256"):
+    for key in ("score", "metrics", "run_id", "sha256"):
         del data[key]
     (path / "manifest.json").write_text(json.dumps({**data, "schema": 1}))
     assert faults(path) == []
@@ -84,8 +92,8 @@ def test_listing_is_by_number_and_passes_over_the_rest(tmp_path):
     (tmp_path / "8").write_text("a file")
     (tmp_path / "9").symlink_to(tmp_path / "100")
     assert [p.name for p in listing(tmp_path)] == ["3", "7", "8", "9", "20", "100"]
-    assert faults(tmp_path / "8") == ["a file in place of a folder"]
-    assert faults(tmp_path / "9") == ["a link in place of a folder"]
+    assert faults(tmp_path / "8") == ["a file instead of a folder"]
+    assert faults(tmp_path / "9") == ["a link instead of a folder"]
     assert [p.name for p in complete(tmp_path)] == ["3", "20", "100"]
     assert listing(tmp_path / "none") == complete(tmp_path / "8") == []
 
@@ -153,13 +161,13 @@ def damage_whole_link(path):
         (damage_short, "arrays/d/data: 10 bytes instead of 1,002", True),
         (damage_bit, "arrays/d/data: the content has changed", False),
         (damage_folder, "arrays/d/data: no such file or directory", True),
-        (damage_manifest, "cannot be read", True),
-        (damage_no_manifest, "is not complete: no manifest.json", True),
+        (damage_manifest, "cannot read", True),
+        (damage_no_manifest, "is incomplete: it has no manifest.json", True),
         (damage_number, "the manifest is of update 1", True),
         (damage_seal, "its content has changed", True),
         (damage_link, "arrays/d/data: data is a link", True),
         (damage_linked_folder, "arrays/d/data: arrays is a link", True),
-        (damage_whole_link, "a link in place of a folder", True),
+        (damage_whole_link, "a link instead of a folder", True),
         (damage_other_file, "leaves.json: not a regular file", True),
     ],
 )
@@ -179,13 +187,13 @@ def test_nothing_intact(tmp_path):
     path = make(tmp_path, 1, manifest=False)
     found, broken = newest_intact(tmp_path)
     assert found is None
-    assert "is not complete" in broken[path][0]
+    assert "is incomplete" in broken[path][0]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schema": 3}, "schema 3, written by a newer hmx; this one reads schema 2"),
+        ({"schema": 4}, "schema 4, written by a newer hmx; this hmx reads up to schema 3"),
         ({"files": 3}, "damaged: not a manifest"),
         ({"files": [{"path": "x"}]}, "damaged: not a manifest"),
         ({"files": [{"path": "/etc/passwd", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
@@ -218,10 +226,10 @@ def test_manifests_that_cannot_be_used(tmp_path, change, words):
 def test_what_a_later_hmx_wrote_is_neither_skipped_nor_deleted(tmp_path):
     for update in (1, 2, 3, 4, 5):
         make(tmp_path, update)
-    rewrite(tmp_path / "2", schema=3)
+    rewrite(tmp_path / "2", schema=4)
     assert newest_intact(tmp_path)[0] == tmp_path / "5"
     assert [p.name for p in surplus(tmp_path, 1)] == ["1", "3", "4"]
-    rewrite(tmp_path / "5", schema=3)
+    rewrite(tmp_path / "5", schema=4)
     with pytest.raises(NewerSchema, match="written by a newer hmx"):
         newest_intact(tmp_path)
 
@@ -230,15 +238,15 @@ def test_what_a_later_hmx_wrote_is_neither_skipped_nor_deleted(tmp_path):
 def test_a_manifest_that_is_something_else(tmp_path, text):
     path = make(tmp_path, 1)
     (path / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(HmxError, match=r"damaged|cannot be read"):
+    with pytest.raises(HmxError, match=r"damaged|cannot read"):
         checkpoints.read_manifest(path)
 
 
 def test_leaves_that_differ_are_each_named():
     wanted = (Leaf("params/head/kernel", (3, 5), "float32"), Leaf("new", (2,), "int32"))
     assert leaf_differences(LEAVES, wanted) == [
-        "key: saved, but not part of the state",
-        "new: part of the state, but not saved",
+        "key: saved, but not needed",
+        "new: needed, but not saved",
         "params/head/kernel: saved as float32[3, 4], needed as float32[3, 5]",
     ]
     assert leaf_differences(LEAVES, LEAVES[::-1]) == []
@@ -256,23 +264,59 @@ def test_surplus_keeps_the_newest_whole_ones(tmp_path):
         surplus(tmp_path, 0)
 
 
-def test_what_cannot_be_read_for_the_moment_is_not_deleted(tmp_path, monkeypatch):
+@pytest.fixture
+def failing(monkeypatch):
+    """Make the system fail to open the files of checkpoint 2, `times` times."""
+
+    def start(code, times):
+        monkeypatch.setattr(artefact, "_RETRY_SECONDS", 0.0)
+        really, left = os.open, [times]
+
+        def open_or_fail(path, *args, **more):
+            if left[0] and Path(path).parent.name == "2":
+                left[0] -= 1
+                raise OSError(code, os.strerror(code))
+            return really(path, *args, **more)
+
+        monkeypatch.setattr(os, "open", open_or_fail)
+
+    return start
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.ESTALE])
+def test_a_checkpoint_that_cannot_be_read_at_the_moment_is_not_damaged(tmp_path, failing, code):
+    for update in (1, 2):
+        make(tmp_path, update)
+    if code != errno.EACCES:
+        failing(code, times=2)
+        assert newest_intact(tmp_path) == (tmp_path / "2", {}), "the third try succeeds"
+    failing(code, times=1000)
+    with pytest.raises(Unreadable, match=r"cannot read .*/2/manifest\.json: ") as caught:
+        newest_intact(tmp_path)
+    assert caught.value.exit_code is ExitCode.ARTEFACT
+    assert "cannot read" in faults(tmp_path / "2")[0]
+
+
+def test_a_checkpoint_that_cannot_be_read_at_the_moment_is_not_deleted(tmp_path, failing, monkeypatch):
     for update in (1, 2, 3):
         make(tmp_path, update)
     (tmp_path / "1" / "manifest.json").write_text("damaged")
-    plain, out = Path.open, OSError(errno.EMFILE, "too many open files")
-
-    def open_or_not(self, *args, **more):
-        if self.parent.name == "2":
-            raise out
-        return plain(self, *args, **more)
-
-    monkeypatch.setattr(checkpoints, "_faults", lambda path, deep: ["unread"] if path.name in "12" else [])
-    monkeypatch.setattr(Path, "open", open_or_not)
+    failing(errno.EMFILE, times=1000)
     assert [p.name for p in surplus(tmp_path, 1)] == ["1"]
     monkeypatch.undo()
     assert [p.name for p in surplus(tmp_path, 1)] == ["1", "2"]
-    assert [p.name for p in surplus(tmp_path, 2)] == ["1"], "the judgement of the bad moment is not remembered"
+    assert [p.name for p in surplus(tmp_path, 2)] == ["1"], "the failure is not cached"
+
+
+def test_a_checkpoint_of_another_run_is_faulty(tmp_path):
+    make(tmp_path, 1)
+    make(tmp_path, 2, run_id="ours")
+    make(tmp_path, 3, run_id="theirs")
+    assert newest_intact(tmp_path, "ours") == (
+        tmp_path / "2", {tmp_path / "3": ["belongs to another run (id theirs instead of ours)"]}
+    )  # fmt: skip
+    assert newest_intact(tmp_path) == (tmp_path / "3", {})
+    assert faults(tmp_path / "1", run_id="ours") == [], "of a schema without an id"
 
 
 def test_the_best_are_kept_besides(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import jsonl
-from hmx.records.jsonl import Mark, Marker, MetricsWriter, begins_with, cut, read, repair, salvage, survey, tail
+from hmx.records.jsonl import Mark, Marker, MetricsWriter, begins_with, cut, read, repair, salvage, scan, survey, tail
 
 KEYS = st.text(max_size=8).filter(lambda key: key != "schema")
 NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))
@@ -83,7 +83,7 @@ def test_a_closed_writer_says_so(path):
     writer.close()
     writer.close()
     writer.flush()
-    with pytest.raises(ValueError, match="has been closed"):
+    with pytest.raises(ValueError, match="is closed"):
         writer.write({"update": 1})
 
 
@@ -275,17 +275,32 @@ def test_a_line_without_end_is_not_read_as_a_whole(path, monkeypatch):
 
 def test_lines_carry_a_schema_that_readers_do_not_see(path):
     fill(path, 1)
-    assert path.read_text().startswith('{"schema":1,"update":1,')
+    assert path.read_text().startswith('{"schema":2,"update":1,')
     assert set(next(read(path))) == {"update", "train/entropy"}
     path.write_text('{"update":1}\n')
     assert updates(path) == [1], "written before lines had one"
 
 
+def test_old_names_of_metrics_are_renamed_by_every_reader(path):
+    path.write_text('{"schema":1,"update":1,"train/cut_frac":0.5,"train/entropy":1.0}\n')
+    renamed = {"update": 1, "train/truncated_frac": 0.5, "train/entropy": 1.0}
+    assert list(read(path)) == [renamed]
+    assert tail(path) == [{"schema": 1, **renamed}]
+    assert [record for _, _, record in scan(path)] == [{"schema": 1, **renamed}]
+
+
+def test_records_of_another_run_are_salvaged_as_damaged_lines(path):
+    path.write_text('{"update":1,"run":"a"}\n{"update":2,"run":"b"}\n{"update":3}\n')
+    assert survey(path).runs == ("a", "b")
+    assert salvage(path, 9, "a") == (2, 0, (2,))
+    assert [record["update"] for record in read(path)] == [1, 3]
+
+
 def test_lines_of_a_newer_schema_are_refused(path):
-    path.write_text('{"schema":1,"update":1}\n{"schema":2,"update":2}\n')
+    path.write_text('{"schema":1,"update":1}\n{"schema":3,"update":2}\n')
     before = path.read_bytes()
     for call in (lambda: updates(path), lambda: salvage(path, 1), lambda: survey(path)):
-        with pytest.raises(HmxError, match=r"metrics.jsonl:2 has schema 2, written by a newer hmx") as caught:
+        with pytest.raises(HmxError, match=r"metrics.jsonl:2 has schema 3, written by a newer hmx") as caught:
             call()
         assert caught.value.exit_code is ExitCode.ARTEFACT
     assert path.read_bytes() == before
@@ -296,7 +311,7 @@ def test_only_a_plain_file_is_read(path):
     link = path.with_name("link.jsonl")
     link.symlink_to(path)
     os.mkfifo(path.with_name("pipe.jsonl"))
-    for other, words in (("link", "a link in place"), ("pipe", "not a regular file")):
+    for other, words in (("link", "a link instead"), ("pipe", "not a regular file")):
         with pytest.raises(HmxError, match=words):
             updates(path.with_name(f"{other}.jsonl"))
         assert not begins_with(path.with_name(f"{other}.jsonl"), Marker(path).mark())

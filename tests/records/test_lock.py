@@ -15,12 +15,13 @@ import pytest
 from hmx.errors import ExitCode, HmxError
 from hmx.records import lock
 from hmx.records.artefact import sealed
-from hmx.records.layout import RunPaths, new_run
+from hmx.records.layout import new_run
 from hmx.records.lock import STALE, RunLock, holding, this_process
+from hmx.records.paths import RunPaths
 
 HOLD = """
 import sys, time
-from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 from hmx.records.lock import RunLock
 with RunLock(RunPaths(sys.argv[1], "r")) as held:
     print("note:", held.note, flush=True)
@@ -31,7 +32,7 @@ TAKE_TURNS = """
 import os, sys
 from hmx.errors import HmxError
 from hmx.records import lock
-from hmx.records.layout import RunPaths
+from hmx.records.paths import RunPaths
 lock._PATIENCE = 0.05
 held = 0
 for _ in range(60):
@@ -78,10 +79,10 @@ def write(paths: RunPaths, **fields: object) -> None:
     paths.lock.write_text(sealed(data))
 
 
-def test_a_second_process_is_refused_and_told_who_holds_it(paths: RunPaths) -> None:
+def test_a_second_process_is_refused_with_the_owner_named(paths: RunPaths) -> None:
     with hold(paths) as process:
         assert holding(paths).state == "held"
-        with pytest.raises(HmxError, match=rf"is in use: process {process.pid} writes to it since .* ago\)") as caught:
+        with pytest.raises(HmxError, match=rf"is in use by process {process.pid} since .* ago\)") as caught:
             RunLock(paths).__enter__()
         assert caught.value.exit_code == ExitCode.USAGE
         assert f"kill -INT {process.pid}" in caught.value.hint
@@ -93,30 +94,30 @@ def test_a_second_process_is_refused_and_told_who_holds_it(paths: RunPaths) -> N
         assert held.note == ""
 
 
-def test_a_killed_process_leaves_a_lock_that_is_taken_over_with_a_note(paths: RunPaths) -> None:
+def test_the_lock_of_a_killed_process_is_removed_with_a_note(paths: RunPaths) -> None:
     with hold(paths) as process:
         process.send_signal(signal.SIGKILL)
     assert holding(paths).state == "stale"
     with RunLock(paths) as held:
-        assert re.search(rf"left behind by process {process.pid} on .*, which is gone", held.note)
+        assert re.search(rf"removed the stale lock .* of process {process.pid} on .*, which is gone", held.note)
         assert holding(paths).state == "held"
     assert holding(paths) == lock.Holding("free")
     assert os.listdir(paths.folder) == []
 
 
-def test_nobody_takes_it_twice_in_one_process(paths: RunPaths) -> None:
-    with RunLock(paths), pytest.raises(HmxError, match=f"process {os.getpid()} writes to it"):
+def test_one_process_cannot_lock_twice(paths: RunPaths) -> None:
+    with RunLock(paths), pytest.raises(HmxError, match=f"in use by process {os.getpid()} since"):
         RunLock(paths).__enter__()
     with RunLock(paths):
         pass
 
 
-def test_the_number_of_a_process_is_not_enough(paths: RunPaths) -> None:
+def test_a_reused_process_id_does_not_hold_the_lock(paths: RunPaths) -> None:
     """This process has the number of the one that left the lock, but began at another time."""
     write(paths, pid=os.getpid(), started="12")
     assert holding(paths).state == "stale"
     with RunLock(paths) as held:
-        assert f"left behind by process {os.getpid()}" in held.note
+        assert f"of process {os.getpid()} on" in held.note
 
 
 def test_a_lock_without_flock_is_judged_by_its_owner(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ def test_a_lock_without_flock_is_judged_by_its_owner(paths: RunPaths, monkeypatc
     parent = os.getppid()
     write(paths, pid=parent, started=lock._started(parent))
     assert holding(paths).state == "held"
-    with pytest.raises(HmxError, match=f"process {parent} writes to it"):
+    with pytest.raises(HmxError, match=f"in use by process {parent} since"):
         RunLock(paths).__enter__()
     write(paths, pid=parent, started="12")
     with RunLock(paths) as held:
@@ -136,27 +137,25 @@ def test_a_lock_deleted_under_its_owner_does_not_let_another_in(paths: RunPaths)
         data = paths.lock.read_text()
         paths.lock.unlink()
         paths.lock.write_text(data)
-        with pytest.raises(HmxError, match=f"process {process.pid} writes to it"):
+        with pytest.raises(HmxError, match=f"in use by process {process.pid} since"):
             RunLock(paths).__enter__()
         process.communicate("\n")
     assert paths.lock.exists(), "it removes only its own file"
 
 
-def test_another_machine_is_believed_as_long_as_it_gives_signs_of_life(paths: RunPaths) -> None:
+def test_a_lock_of_another_machine_is_held_while_it_has_heartbeats(paths: RunPaths) -> None:
     write(paths, host="elsewhere", boot="another", pid=77)
     assert holding(paths).state == "held"
-    with pytest.raises(
-        HmxError, match=r"process 77 on elsewhere writes to it .*; its last sign of life is \d"
-    ) as caught:
+    with pytest.raises(HmxError, match=r"in use by process 77 on elsewhere since .*; last heartbeat \d") as caught:
         RunLock(paths).__enter__()
     assert caught.value.exit_code == ExitCode.USAGE
-    assert f"lapses {STALE:.0f} seconds after" in caught.value.hint
+    assert f"becomes stale {STALE:.0f} s after" in caught.value.hint
     assert f"rm {paths.lock}" in caught.value.hint
     old = time.time() - STALE - 5
     os.utime(paths.lock, (old, old))
     assert holding(paths).state == "stale"
     with RunLock(paths) as held:
-        assert "left behind by process 77 on elsewhere" in held.note
+        assert "of process 77 on elsewhere" in held.note
 
 
 def test_a_machine_started_anew_has_forgotten_its_locks(paths: RunPaths) -> None:
@@ -178,7 +177,7 @@ def test_a_damaged_lock_that_nobody_holds_is_taken_over(paths: RunPaths, text: s
     paths.lock.write_text(text)
     assert holding(paths) == lock.Holding("stale")
     with RunLock(paths) as held:
-        assert held.note == (f"{paths.lock} had been left behind, and is damaged" if text else "")
+        assert held.note == (f"removed the stale lock {paths.lock}, which is damaged" if text else "")
 
 
 @pytest.mark.parametrize("field", [{"pid": "1"}, {"pid": -1}, {"host": 3}, {"extra": 1}])
@@ -187,13 +186,13 @@ def test_an_owner_is_of_the_right_types(paths: RunPaths, field: dict[str, object
     assert holding(paths) == lock.Holding("stale")
 
 
-def test_what_is_no_file_cannot_be_a_lock(paths: RunPaths, tmp_path: Path) -> None:
+def test_a_lock_that_is_not_a_file_is_refused(paths: RunPaths, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("precious")
     makers = (
-        (lambda: paths.lock.mkdir(), "is a folder", os.rmdir),
-        (lambda: paths.lock.symlink_to(tmp_path / "outside"), "is a link", os.unlink),
-        (lambda: paths.lock.symlink_to(tmp_path / "nowhere"), "is a link", os.unlink),
-        (lambda: os.mkfifo(paths.lock), "is no regular file", os.unlink),
+        (lambda: paths.lock.mkdir(), "it is a folder", os.rmdir),
+        (lambda: paths.lock.symlink_to(tmp_path / "outside"), "it is a link", os.unlink),
+        (lambda: paths.lock.symlink_to(tmp_path / "nowhere"), "it is a link", os.unlink),
+        (lambda: os.mkfifo(paths.lock), "it is not a file", os.unlink),
     )
     for make, words, remove in makers:
         make()
@@ -247,7 +246,7 @@ def test_a_file_that_was_replaced_while_it_was_being_locked_is_not_the_lock(
 def test_a_run_in_use_is_not_started_over(paths: RunPaths) -> None:
     paths.config.write_text("schema = 1\n")
     with hold(paths) as process:
-        with pytest.raises(HmxError, match=f"is in use: process {process.pid}"):
+        with pytest.raises(HmxError, match=f"is in use by process {process.pid}"):
             new_run(paths.root, "r", "stem", force=True)
         assert paths.config.exists()
         process.communicate("\n")

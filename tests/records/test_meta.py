@@ -108,7 +108,7 @@ def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "cannot be read"),
+        ("{", "cannot read"),
         ("[]", "damaged"),
         ("{}", "damaged"),
         ('{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [1]}', "damaged"),
@@ -117,14 +117,14 @@ def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
             '{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "state": "odd"}',
             "unknown state",
         ),
-        ('{"schema": 3}', "schema 3, written by a newer hmx"),
+        ('{"schema": 4}', "schema 4, written by a newer hmx"),
         ('{"schema": 2}', "its content has changed"),
         ('{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "update": "5"}', "damaged"),
-        ("[" * 100_000, "cannot be read"),
-        ("\udcff", "cannot be read"),
+        ("[" * 100_000, "cannot read"),
+        ("\udcff", "cannot read"),
     ],
 )
-def test_damage_is_told_in_words(tmp_path, text, words):
+def test_a_damaged_file_is_an_error(tmp_path, text, words):
     path = tmp_path / "meta.json"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(HmxError, match=words) as caught:
@@ -177,6 +177,6 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path):
     """Numbers of millions of digits take longer to be read than anybody waits."""
     with (tmp_path / "meta.json").open("wb") as file:
         file.truncate((8 << 20) + 1)
-    with pytest.raises(HmxError, match="8,388,609 bytes, more than the 8,388,608") as caught:
+    with pytest.raises(HmxError, match="8,388,609 bytes, more than the maximum of 8,388,608") as caught:
         meta.read(tmp_path / "meta.json")
     assert caught.value.exit_code is ExitCode.ARTEFACT

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hmx.replay import Options, Replay, make_replay
+from hmx.config.schema import ReplayConfig
+from hmx.replay import Replay, make_replay
 
 CAPACITY, ENVS = 24, 3
 
@@ -19,7 +20,7 @@ class Compiled(NamedTuple):
     """The functions of a replay that change or read its state, compiled."""
 
     replay: Replay
-    options: Options
+    options: ReplayConfig
     empty: Any
     add: Any
     sample: Any
@@ -43,16 +44,16 @@ def numbered(first):
 
 
 @cache
-def function(name: str, options: Options, static: int | None = None) -> Any:
+def function(name: str, options: ReplayConfig, static: int | None = None) -> Any:
     """One compilation per function and set of options that it looks at."""
-    compiled = getattr(make_replay(CAPACITY, ENVS, options), name)
+    compiled = getattr(make_replay(CAPACITY, ENVS, options, -1), name)
     return jax.jit(compiled, static_argnums=static)
 
 
 @cache
-def compile_replay(options: Options) -> Compiled:
+def compile_replay(options: ReplayConfig) -> Compiled:
     """The replay with these options; functions that are the same for other options are compiled once for all."""
-    replay = make_replay(CAPACITY, ENVS, options)
+    replay = make_replay(CAPACITY, ENVS, options, -1)
     unfitted = replace(options, mu=0.5, alpha_td=1.0, alpha_c=1.0, is_norm="max", target_ess=0.0)
     scoring = replace(options, is_norm="max") if options.target_ess else unfitted
     drawing = replace(unfitted, mu=options.mu, is_norm=options.is_norm)
@@ -72,4 +73,4 @@ def compile_replay(options: Options) -> Compiled:
 @pytest.fixture(scope="session")
 def make():
     """`make(mixing=..., ...)`: a compiled replay, its environment states batched on the trailing axis."""
-    return lambda **options: compile_replay(Options(state_axis=-1, **options))
+    return lambda **options: compile_replay(ReplayConfig(**{"mixing": "additive", **options}))

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hmx.replay.priority import EPS_C, EPS_TD
+
 CAPACITY = 24  # of the fixture `make`
 ALL = np.arange(CAPACITY, dtype=np.int32)
 MIXINGS = [{"mixing": "td"}, {"mixing": "additive", "mu": 0.3}, {"mixing": "multiplicative"}]
@@ -25,11 +27,11 @@ def prepared(replay, scored=SOME, scale=1.0):
 
 def expected_probs(options, scored, size=CAPACITY):
     """The definition, in float64."""
-    by_error = (ERRORS[:size].astype(np.float64) + options.eps_td) ** options.alpha_td
+    by_error = (ERRORS[:size].astype(np.float64) + EPS_TD) ** options.alpha_td
     by_score = np.full(size, np.nan)
     if len(scored):
         scores = SCORES.astype(np.float64)[scored]
-        by_score[scored] = (scores / scores.mean() + options.eps_c) ** options.alpha_c
+        by_score[scored] = (scores / scores.mean() + EPS_C) ** options.alpha_c
     neutral = np.nanmean(by_score) if len(scored) else 1.0
     by_score = np.where(np.isnan(by_score), neutral, by_score)
     p_delta, p_c = by_error / by_error.sum(), by_score / by_score.sum()

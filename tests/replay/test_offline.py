@@ -6,17 +6,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.replay import Options, make_replay
+from hmx.config.schema import ReplayConfig
+from hmx.replay import make_replay
 from hmx.replay.offline import probabilities
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        Options(mixing="td"),
-        Options(mixing="additive", mu=0.3),
-        Options(mixing="multiplicative"),
-        Options(mixing="additive", target_ess=0.6),
+        ReplayConfig(mixing="uniform"),
+        ReplayConfig(mixing="td"),
+        ReplayConfig(mixing="additive", mu=0.3),
+        ReplayConfig(mixing="multiplicative"),
+        ReplayConfig(mixing="additive", target_ess=0.6),
     ],
 )
 def test_as_in_a_buffer(options):

@@ -27,8 +27,8 @@ CASES = json.loads((Path(__file__).parent / "reference_cases.json").read_text())
     ],
 )
 def test_surrogate_by_hand(ratio, advantage, loss, slope):
-    log_prob = jnp.log(ratio)
-    value, gradient = jax.value_and_grad(clipped_surrogate)(log_prob, 0.0, advantage, 0.2)
+    log_prob, advantage = jnp.log(ratio), jnp.float32(advantage)
+    value, gradient = jax.value_and_grad(clipped_surrogate)(log_prob, jnp.float32(0.0), advantage, 0.2)
     np.testing.assert_allclose(value, loss, rtol=1e-6)
     np.testing.assert_allclose(gradient, slope * ratio, rtol=1e-6)  # d ratio / d log_prob = ratio
 

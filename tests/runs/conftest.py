@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hmx.agents.sharding import whole
+from hmx.agents.sharding import replicate
 from hmx.agents.types import Algorithm
 from hmx.runs import loop as loops
 from hmx.runs.chunk import Chunk, compile_chunk
@@ -99,7 +99,7 @@ def _forget(before: State, after: State) -> State:
 
 
 def _partitions(state: State) -> State:
-    return whole(state)
+    return replicate(state)
 
 
 def _experience(state: State, hypers: dict[str, Array]) -> dict[str, Array]:

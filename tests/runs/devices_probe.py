@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.runs import chunk as chunks
 from hmx.runs import devices
 from hmx.runs.checkpoint import to_host
@@ -28,7 +28,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "memory": {
         "env": {"id": "recall", "num_envs": 8, "recall_delay": 2},
         "net": {"rnn": "gru", "rnn_hidden": 8},
-        "algo": {"advantage": "vtrace", "prio_alpha": 0.5},
+        "ppo": {"advantage": "vtrace", "prio_alpha": 0.5},
         "run": {"num_seeds": 2},
     },
 }
@@ -40,7 +40,8 @@ def configure(case: str, num_devices: int) -> Config:
         run=RunConfig(devices=num_devices, **given.get("run", {})),
         env=EnvConfig(**{"max_steps": 9, **given["env"]}),
         net=NetConfig(hidden=(16,), **given.get("net", {})),
-        algo=AlgoConfig(num_steps=8, num_minibatches=2, update_epochs=2, **given.get("algo", {})),
+        algo=AlgoConfig(num_steps=8),
+        ppo=PpoConfig(num_minibatches=2, update_epochs=2, **given.get("ppo", {})),
     )
 
 
@@ -51,16 +52,16 @@ def measure(case: str, num_devices: int) -> dict[str, Any]:
     chunks.interruptible = lambda compile_: compiled.append(compile_()) or compiled[0]  # type: ignore[attr-defined]
     mesh, seeds = devices.make_mesh(cfg), cfg.run.num_seeds
     chunk = chunks.compile_chunk(session.algorithm, session.abstract, UPDATES, seeds, mesh=mesh)
-    state = devices.place(mesh, session.algorithm, init_state(session.algorithm, 0, seeds), seeds)
+    state = devices.put(mesh, session.algorithm, init_state(session.algorithm, 0, seeds), seeds)
     hypers = {name: np.full(UPDATES, value, np.float32) for name, value in session.algorithm.hypers(0).items()}
-    played = chunk.call(state, hypers, np.int32(UPDATES))
+    result = chunk.call(state, hypers, np.int32(UPDATES))
     text = compiled[0].as_text()
     return {
-        "values": np.asarray(played.packed).tolist(),
-        "leaves": {name: leaf.astype(np.float64).tolist() for name, leaf in to_host(played.state).items()},
+        "values": np.asarray(result.packed).tolist(),
+        "leaves": {name: leaf.astype(np.float64).tolist() for name, leaf in to_host(result.state).items()},
         "spread": {
             str(leaf.sharding.num_devices if not leaf.sharding.is_fully_replicated else 1)
-            for leaf in jax.tree.leaves(played.state.env_state)
+            for leaf in jax.tree.leaves(result.state.actors.env_state)
         }.pop(),
         "flops": compiled[0].cost_analysis()["flops"],
         "collectives": len(re.findall(r"(?:all-reduce|all-gather|all-to-all|collective-permute)(?:-start)?\(", text)),

@@ -12,13 +12,13 @@ import numpy as np
 from hmx.agents.types import Algorithm
 from hmx.errors import ExitCode, HmxError
 from hmx.runs.chunk import Chunk
-from hmx.runs.loop import Loop, LoopResult, Refused, Reports, init_state
+from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Reports, init_state
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard
-from hmx.runs.sinks import Fanout, Record, Sink
+from hmx.runs.sinks import Record, Sink, SinkGroup
 
 FAULTS = ("none", "reward", "loss", "gradient", "parameter")  # as the learner of conftest.py counts them
-CLOCK = {"wall_time", "train/steps_per_sec"}
+CLOCK = {"elapsed", "wall_time", "train/steps_per_sec"}
 
 
 class Memory(Sink):
@@ -72,12 +72,12 @@ class Disk:
 
 
 class Refusal(HmxError):
-    def __init__(self, state: Any, refused: Refused) -> None:
+    def __init__(self, state: Any, refused: NonFiniteUpdate) -> None:
         super().__init__("refused", "", ExitCode.CHECK_FAILED)
         self.state, self.refused = bits(state), refused
 
 
-def refuse(state: Any, refused: Refused) -> Any:
+def refuse(state: Any, refused: NonFiniteUpdate) -> Any:
     raise Refusal(state, refused)
 
 
@@ -100,7 +100,7 @@ def drive(
         loop = Loop(
             chunk=chunk,
             hypers=hypers or learner.hypers,
-            fanout=Fanout(sinks),
+            sink_group=SinkGroup(sinks),
             guard=guard,
             saver=disk.saver(),
             refuse=refuse,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hmx.runs import chunk as chunks
-from hmx.runs.chunk import Chunk, Row
+from hmx.runs.chunk import Chunk, MetricSlice
 from hmx.types import Max, Mean, Sum
 
 
@@ -34,9 +34,9 @@ def test_reduction_of_each_kind() -> None:
 )
 def test_what_is_not_finite_is_named_causes_first(places: dict[int, float], names: list[str]) -> None:
     rows = (
-        Row("train/entropy", Mean, 0, 2),
-        Row("train/mean_reward", Mean, 2, 2),
-        Row("programs/push", Sum, 4, 1),
+        MetricSlice("train/entropy", Mean, 0, 2),
+        MetricSlice("train/mean_reward", Mean, 2, 2),
+        MetricSlice("programs/push", Sum, 4, 1),
     )
     parameters = ("params/a", "params/b", "params/w")
     chunk = Chunk(call=_never, rows=rows, parameters=parameters, length=1, num_seeds=1, traces=0)
@@ -46,7 +46,7 @@ def test_what_is_not_finite_is_named_causes_first(places: dict[int, float], name
 
 
 def test_a_maximum_without_data_is_no_failure() -> None:
-    rows = (Row("stats/highest", Max, 0, 2),)
+    rows = (MetricSlice("stats/highest", Max, 0, 2),)
     chunk = Chunk(call=_never, rows=rows, parameters=(), length=1, num_seeds=1, traces=0)
     assert chunks.not_finite(chunk, np.array([-np.inf, 0], np.float32)) == []
     assert chunks.not_finite(chunk, np.array([-np.inf, 1], np.float32)) == ["stats/highest"]

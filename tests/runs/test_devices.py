@@ -63,9 +63,9 @@ def test_one_device_needs_no_mesh() -> None:
 
 
 def test_more_devices_than_there_are_are_refused() -> None:
-    with pytest.raises(HmxError, match=r"run\.devices = 3: there is only 1") as caught:
+    with pytest.raises(HmxError, match=r"run\.devices = 3: only 1 available") as caught:
         make_mesh(config(3))
-    assert "at most --devices 1" in caught.value.hint
+    assert "--devices 1; to try 3 devices" in caught.value.hint
     assert "xla_force_host_platform_device_count=3" in caught.value.hint
 
 
@@ -81,6 +81,6 @@ def test_environments_that_the_devices_do_not_divide_are_refused(monkeypatch: py
 
 def test_several_processes_take_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax.process_count", lambda: 2)
-    with pytest.raises(HmxError, match=r"run\.devices = 1: a run of several processes takes all") as caught:
+    with pytest.raises(HmxError, match=r"run\.devices = 1: a run of several processes uses all") as caught:
         make_mesh(config(1))
     assert caught.value.hint == "--devices all"

@@ -1,4 +1,4 @@
-"""What processes of a run tell each other: here each is a thread, and the connections are pairs of sockets."""
+"""Messages between the processes of a run; here each process is a thread, and connections are pairs of sockets."""
 
 import contextlib
 import json
@@ -14,9 +14,9 @@ import pytest
 
 from hmx.errors import ExitCode, HmxError
 from hmx.runs.cluster.group import ALONE, Group
-from hmx.runs.cluster.transport import Farewell, Line
+from hmx.runs.cluster.transport import Connection, ExitMessage
 
-opened: list[Group | Line] = []
+opened: list[Group | Connection] = []
 
 
 @pytest.fixture(autouse=True)
@@ -26,10 +26,10 @@ def closed() -> Iterator[None]:
         opened.pop().close()
 
 
-def make_line(connection: socket.socket, **more: float) -> Line:
-    line = Line(connection, **more)  # type: ignore[arg-type]
-    opened.append(line)
-    return line
+def make_connection(peer: socket.socket, **more: float) -> Connection:
+    connection = Connection(peer, **more)  # type: ignore[arg-type]
+    opened.append(connection)
+    return connection
 
 
 def make_groups(count: int, on_lost: Callable[[HmxError], None] | None = None) -> list[Group]:
@@ -47,87 +47,94 @@ def each(groups: list[Group], act: Callable[[Group], Any]) -> list[Any]:
         return list(pool.map(act, groups))
 
 
-def test_what_number_0_says_reaches_all_and_what_all_say_reaches_number_0() -> None:
+def test_broadcast_gather_and_all_reduce_max_over_three_processes() -> None:
     groups = make_groups(3)
     said = bytes(range(256)) * 9000  # more than one piece
-    assert [bytes(heard) for heard in each(groups, lambda g: g.share(said if g.leads else b""))] == [said] * 3
-    assert each(groups, lambda g: g.collect(b"%d" % g.index)) == [[b"0", b"1", b"2"], [], []]
-    assert each(groups, lambda g: g.highest(7 if g.index == 2 else 0)) == [7, 7, 7]
-    assert each(groups, lambda g: g.highest(g.leads)) == [1, 1, 1]
-    assert [g.leads for g in groups] == [True, False, False]
+    assert [bytes(heard) for heard in each(groups, lambda g: g.broadcast(said if g.is_coordinator else b""))] == [
+        said
+    ] * 3
+    assert each(groups, lambda g: g.gather(b"%d" % g.index)) == [[b"0", b"1", b"2"], [], []]
+    assert each(groups, lambda g: g.all_reduce_max(7 if g.index == 2 else 0)) == [7, 7, 7]
+    assert each(groups, lambda g: g.all_reduce_max(g.is_coordinator)) == [1, 1, 1]
+    assert [g.is_coordinator for g in groups] == [True, False, False]
 
 
-def test_one_process_asks_nobody() -> None:
-    assert ALONE.leads and ALONE.share(b"x") == b"x" and ALONE.collect(b"x") == [b"x"] and ALONE.highest(3) == 3
+def test_a_single_process_needs_no_messages() -> None:
+    assert (
+        ALONE.is_coordinator
+        and ALONE.broadcast(b"x") == b"x"
+        and ALONE.gather(b"x") == [b"x"]
+        and ALONE.all_reduce_max(3) == 3
+    )
     ALONE.wait_for_end()
     ALONE.check()
 
 
-def test_a_process_that_is_gone_is_named_to_all_others() -> None:
+def test_all_others_name_a_lost_process() -> None:
     groups = make_groups(3)
     for group in groups:
         group.hint = "what to do"
     groups[2].close()
     for group in groups[:2]:
-        with pytest.raises(HmxError, match="process 2 on node2 is gone: its connection ended") as caught:
-            group.highest(0)
+        with pytest.raises(HmxError, match="lost process 2 on node2: its connection ended") as caught:
+            group.all_reduce_max(0)
         assert (caught.value.hint, caught.value.exit_code) == ("what to do", ExitCode.UNEXPECTED)
     with pytest.raises(HmxError, match="process 2 on node2"):
         groups[0].check()
-    groups[0].check()  # once: what is done at the end must not be cut short by it
+    groups[0].check()  # only once, so that the clean-up can finish
 
 
-def test_a_process_that_hears_nothing_of_another_takes_it_for_gone() -> None:
+def test_a_peer_without_heartbeat_counts_as_lost() -> None:
     here, there = socket.socketpair()
     ended = threading.Event()
-    line = make_line(here, silence=0.05)
-    line.start(lambda _: ended.set(), beat_every=9)
+    connection = make_connection(here, silence=0.05)
+    connection.start(lambda _: ended.set(), beat_every=9)
     assert ended.wait(30)
-    assert line.lost == "nothing was heard of it for 0 seconds"
+    assert connection.lost == "no heartbeat for 0 s"
     there.close()
 
 
-def test_signs_of_life_are_enough() -> None:
+def test_heartbeats_keep_a_connection() -> None:
     here, there = socket.socketpair()
-    line, other = make_line(here, silence=2), make_line(there, silence=60)
-    line.start()
+    connection, other = make_connection(here, silence=2), make_connection(there, silence=60)
+    connection.start()
     other.start(beat_every=0.01)
-    assert not line.ended.wait(3)
-    line.close()
+    assert not connection.ended.wait(3)
+    connection.close()
 
 
-def test_number_0_gone_without_a_word_is_told_at_once_to_whoever_asked() -> None:
+def test_a_lost_coordinator_is_reported_through_on_lost() -> None:
     told: list[HmxError] = []
     heard = threading.Event()
     groups = make_groups(2, lambda problem: (told.append(problem), heard.set()))  # type: ignore[func-returns-value]
     groups[0].close()
     assert heard.wait(30)
-    assert "process 0 on node0 is gone" in told[0].message
+    assert "lost process 0 on node0" in told[0].message
 
 
-def test_an_error_of_one_ends_all_with_its_message_and_code() -> None:
+def test_an_error_of_one_process_ends_all_with_its_message_and_exit_code() -> None:
     groups = make_groups(3)
     groups[1].names[1] = "node1"
     groups[1].leave(HmxError("no memory", "less of it", ExitCode.CHECK_FAILED))
     for group in (groups[0], groups[2]):
-        with pytest.raises(HmxError, match="process 1 on node1 stopped: no memory") as caught:
-            group.highest(0)
+        with pytest.raises(HmxError, match="process 1 on node1 failed: no memory") as caught:
+            group.all_reduce_max(0)
         assert (caught.value.hint, caught.value.exit_code) == ("less of it", ExitCode.CHECK_FAILED)
 
 
-def test_an_error_of_number_0_reaches_those_who_wait_for_the_end() -> None:
+def test_an_error_of_the_coordinator_reaches_waiting_workers() -> None:
     groups = make_groups(2)
     groups[0].names[0] = "node0"
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(groups[1].wait_for_end)
         pool.submit(lambda: None)
         threading.Thread(target=groups[0].leave, args=(ValueError("odd"),), daemon=True).start()
-        with pytest.raises(HmxError, match="process 0 on node0 stopped: ValueError: odd"):
+        with pytest.raises(HmxError, match="process 0 on node0 failed: ValueError: odd"):
             waiting.result()
     groups[1].close()
 
 
-def test_after_a_good_end_nobody_is_missed() -> None:
+def test_no_error_after_a_normal_end() -> None:
     groups = make_groups(2)
     groups[0].leave()
     groups[1].wait_for_end()
@@ -137,10 +144,10 @@ def test_after_a_good_end_nobody_is_missed() -> None:
         group.check()
 
 
-def test_a_program_that_fails_since_a_process_is_gone_says_so() -> None:
+def test_a_jax_error_caused_by_a_lost_process_names_the_process() -> None:
     groups = make_groups(2)
     groups[1].close()
-    with pytest.raises(HmxError, match="process 1 on node1 is gone"), groups[0].explaining():
+    with pytest.raises(HmxError, match="lost process 1 on node1"), groups[0].explaining():
         raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo AllGather failed")
     with pytest.raises(jax.errors.JaxRuntimeError, match="other"), ALONE.explaining():
         raise jax.errors.JaxRuntimeError("other")
@@ -149,30 +156,30 @@ def test_a_program_that_fails_since_a_process_is_gone_says_so() -> None:
 @pytest.mark.parametrize(
     "sent",
     [
-        struct.pack("!cQ", b"d", 1 << 40),  # more than anybody may send to number 0
+        struct.pack("!cQ", b"d", 1 << 40),  # larger than a worker may send
         struct.pack("!cQ", b"e", 1 << 40),
         struct.pack("!cQ", b"e", 2) + b"{]",
         struct.pack("!cQ", b"e", 9) + json.dumps([1, 2, 3]).encode() + b"\xff" * 9,
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
     ],
 )
-def test_bytes_that_nobody_should_send_end_the_connection(sent: bytes) -> None:
+def test_invalid_frames_end_the_connection(sent: bytes) -> None:
     here, there = socket.socketpair()
-    line = make_line(here)
-    line.start()
+    connection = make_connection(here)
+    connection.start()
     with contextlib.suppress(OSError):
         there.sendall(sent)
     there.close()
-    assert line.ended.wait(30)
-    assert line.lost and line.farewell is None
+    assert connection.ended.wait(30)
+    assert connection.lost and connection.exit_message is None
 
 
-def test_a_farewell_travels_whole() -> None:
+def test_an_exit_message_arrives_unchanged() -> None:
     here, there = socket.socketpair()
-    line, other = make_line(here), make_line(there)
-    line.start()
+    connection, other = make_connection(here), make_connection(there)
+    connection.start()
     other.start()
-    other.say_farewell(Farewell("what", "hint", 4))
-    assert line.ended.wait(30)
-    assert line.farewell == Farewell("what", "hint", 4)
-    line.close()
+    other.send_exit(ExitMessage("what", "hint", 4))
+    assert connection.ended.wait(30)
+    assert connection.exit_message == ExitMessage("what", "hint", 4)
+    connection.close()

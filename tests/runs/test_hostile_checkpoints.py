@@ -54,11 +54,11 @@ def memory() -> int:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"shape": [HUGE, 3]}, "the array w is float32[1000000000000, 3], and not float32[2, 3]"),
+        ({"shape": [HUGE, 3]}, "the array w is float32[1000000000000, 3] instead of float32[2, 3]"),
         ({"shape": [HUGE]}, "the headers of its arrays are damaged"),
         ({"shape": [2, 3], "chunks": [HUGE, 1]}, "the array w"),
-        ({"shape": [3, 2]}, "the array w is float32[3, 2], and not float32[2, 3]"),
-        ({"dtype": "<f8"}, "the array w is float64[2, 3], and not float32[2, 3]"),
+        ({"shape": [3, 2]}, "the array w is float32[3, 2] instead of float32[2, 3]"),
+        ({"dtype": "<f8"}, "the array w is float64[2, 3] instead of float32[2, 3]"),
         ({"dtype": "|O"}, ""),
         ({"compressor": {"id": "pickle"}}, ""),
         ({"filters": [{"id": "pickle"}]}, ""),
@@ -70,7 +70,7 @@ def test_a_header_that_says_something_else_is_refused_before_anything_is_allocat
 ) -> None:
     change_header(saved, **change)
     before = memory()
-    with pytest.raises(HmxError, match="cannot be read") as caught:
+    with pytest.raises(HmxError, match="cannot read checkpoint") as caught:
         checkpoint.restore(saved, STATE)
     assert caught.value.exit_code == ExitCode.ARTEFACT
     assert words in caught.value.message
@@ -82,7 +82,7 @@ def test_an_array_that_is_missing(saved: Path) -> None:
     for name in ("w/.zarray", "w/0.0"):
         store.write(name, None).result()
     seal(saved, checkpoint.describe(STATE))
-    with pytest.raises(HmxError, match="cannot be read") as caught:
+    with pytest.raises(HmxError, match="cannot read checkpoint") as caught:
         checkpoint.restore(saved, STATE)
     assert caught.value.exit_code == ExitCode.ARTEFACT
 
@@ -91,7 +91,7 @@ def test_an_array_that_is_missing(saved: Path) -> None:
 def test_a_chunk_that_is_not_what_its_header_says(data: bytes, saved: Path) -> None:
     kvstore(saved).write("w/0.0", data).result()
     seal(saved, checkpoint.describe(STATE))
-    with pytest.raises(HmxError, match="cannot be read") as caught:
+    with pytest.raises(HmxError, match="cannot read checkpoint") as caught:
         checkpoint.restore(saved, STATE)
     assert caught.value.exit_code == ExitCode.ARTEFACT
 

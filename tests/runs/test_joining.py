@@ -1,4 +1,4 @@
-"""How processes find each other: who they are, what they refuse, and whom. JAX itself is started in tests/cli."""
+"""How the processes of a run are detected, connect and reject each other. JAX itself is started in tests/cli."""
 
 import contextlib
 import socket
@@ -12,10 +12,10 @@ import pytest
 from hmx.errors import HmxError
 from hmx.runs.cluster import rendezvous as joining
 from hmx.runs.cluster.group import ALONE, Group
-from hmx.runs.cluster.rendezvous import Place, Wanted, join, locate, parse_address
+from hmx.runs.cluster.rendezvous import JoinOptions, Slot, join, locate, parse_address
 from hmx.runs.cluster.transport import send_hello
 
-wanted = partial(Wanted, timeout=300.0)
+options = partial(JoinOptions, timeout=300.0)
 
 SLURM = {
     "SLURM_JOB_ID": "4097",
@@ -43,65 +43,65 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def place(index: int, count: int, port: int) -> Place:
-    return Place(host="127.0.0.1", port=port, count=count, index=index, local_devices=None)
+def slot(index: int, count: int, port: int) -> Slot:
+    return Slot(host="127.0.0.1", port=port, count=count, index=index, local_devices=None)
 
 
-def test_the_options_say_it_all() -> None:
-    found = locate(wanted(coordinator="[fe80::1]:29400", count=2, index=1))
-    assert found == Place(host="fe80::1", port=29400, count=2, index=1, local_devices=None)
+def test_locate_takes_the_options() -> None:
+    found = locate(options(coordinator="[fe80::1]:29400", count=2, index=1))
+    assert found == Slot(host="fe80::1", port=29400, count=2, index=1, local_devices=None)
 
 
-def test_one_process_is_alone_and_starts_nothing() -> None:
-    assert locate(wanted(count=1)) is None
-    assert locate(wanted(coordinator="node1:29400", count=1, index=0)) is None
-    with join(wanted(count=1)) as group:
+def test_one_process_starts_nothing() -> None:
+    assert locate(options(count=1)) is None
+    assert locate(options(coordinator="node1:29400", count=1, index=0)) is None
+    with join(options(count=1)) as group:
         assert group is ALONE
 
 
-def test_slurm_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locate_detects_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
-    assert locate(wanted()) == Place(host="node007", port=61441, count=12, index=5, local_devices=(1,))
+    assert locate(options()) == Slot(host="node007", port=61441, count=12, index=5, local_devices=(1,))
     # an option wins over what is found
-    assert locate(wanted(coordinator="node008:29400")) == Place(
+    assert locate(options(coordinator="node008:29400")) == Slot(
         host="node008", port=29400, count=12, index=5, local_devices=(1,)
     )
 
 
-def test_open_mpi_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locate_detects_open_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in OPEN_MPI.items():
         monkeypatch.setenv(name, value)
-    found = locate(wanted())
+    found = locate(options())
     assert found is not None
     assert (found.host, found.count, found.index, found.local_devices) == ("10.96.0.1", 3, 2, (0,))
 
 
-def test_kubernetes_without_its_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubernetes_without_its_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setitem(__import__("sys").modules, "kubernetes", None)
     with pytest.raises(HmxError, match="`kubernetes` package") as caught:
-        locate(wanted())
+        locate(options())
     assert "--process-id" in caught.value.hint
-    assert locate(wanted(coordinator="hmx-0.hmx:29400", count=2, index=0)) is not None
+    assert locate(options(coordinator="hmx-0.hmx:29400", count=2, index=0)) is not None
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said", "hint"),
+    ("options", "message", "hint"),
     [
-        (wanted(), "--coordinator, --num-processes and --process-id must be given", "--coordinator HOST:PORT"),
-        (wanted(coordinator="a:1", count=2), "so that --process-id must be given", "--process-id I"),
-        (wanted(count=2, index=0), "so that --coordinator must be given", "--coordinator HOST:PORT"),
-        (wanted(coordinator="a:1", count=2, index=2), "numbered from 0 to 1", "of its own"),
-        (wanted(coordinator="a:1", count=2, index=-1), "--process-id -1", "of its own"),
-        (wanted(coordinator="a:1", count=1, index=1), "--process-id 1: with --num-processes 1", "of its own"),
-        (wanted(coordinator="a:1", count=0, index=0), "there is at least one", "--num-processes 2"),
+        (options(), "--coordinator, --num-processes and --process-id must be given", "--coordinator HOST:PORT"),
+        (options(coordinator="a:1", count=2), "so --process-id must be given", "--process-id I"),
+        (options(count=2, index=0), "so --coordinator must be given", "--coordinator HOST:PORT"),
+        (options(coordinator="a:1", count=2, index=2), "must be 0 to 1", "its own id"),
+        (options(coordinator="a:1", count=2, index=-1), "--process-id -1: must be 0 to 1", "its own id"),
+        (options(coordinator="a:1", count=1, index=1), "must be 0 to 0 with --num-processes 1", "its own id"),
+        (options(coordinator="a:1", count=0, index=0), "must be at least 1", "--num-processes 2"),
     ],
 )
-def test_parts_that_are_missing_or_out_of_range_are_named(wanted: Wanted, said: str, hint: str) -> None:
+def test_missing_and_impossible_options_are_named(options: JoinOptions, message: str, hint: str) -> None:
     with pytest.raises(HmxError) as caught:
-        locate(wanted)
-    assert said in caught.value.message and hint in caught.value.hint
+        locate(options)
+    assert message in caught.value.message and hint in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def test_a_coordinator_must_be_a_host_and_a_port(text: str) -> None:
     assert "node001:29400" in caught.value.hint
 
 
-def meet(places: list[Place], timeout: float = 60.0) -> list[Any]:
-    """The address of JAX's service as each process hears it, or the error it ends in."""
+def meet(slots: list[Slot], timeout: float = 60.0) -> list[Any]:
+    """Return the address of JAX's service that each process received, or its error."""
 
-    def one(mine: Place) -> Any:
+    def one(mine: Slot) -> Any:
         group = Group(mine.index, mine.count)
         try:
-            address = (joining._lead if group.leads else joining._follow)(mine, group, timeout)
+            address = (joining._coordinate if group.is_coordinator else joining._connect)(mine, group, timeout)
             assert group.names[0] and len(group.names) == mine.count
             return address
         except HmxError as error:
@@ -130,12 +130,12 @@ def meet(places: list[Place], timeout: float = 60.0) -> list[Any]:
             done.wait()
             group.close()
 
-    done = threading.Barrier(len(places))
-    with ThreadPoolExecutor(len(places)) as pool:
-        return list(pool.map(one, places))
+    done = threading.Barrier(len(slots))
+    with ThreadPoolExecutor(len(slots)) as pool:
+        return list(pool.map(one, slots))
 
 
-def test_processes_meet_in_any_order_and_strangers_are_turned_away() -> None:
+def test_processes_connect_in_any_order_and_strangers_are_ignored() -> None:
     port = free_port()
 
     def stranger() -> None:
@@ -145,59 +145,59 @@ def test_processes_meet_in_any_order_and_strangers_are_turned_away() -> None:
                 return
 
     threading.Thread(target=stranger, daemon=True).start()
-    first, *others = meet([place(2, 3, port), place(0, 3, port), place(1, 3, port)])
+    first, *others = meet([slot(2, 3, port), slot(0, 3, port), slot(1, 3, port)])
     assert first.startswith("127.0.0.1:") and others == [first, first]
 
 
-def test_those_who_do_not_come_are_named() -> None:
+def test_missing_processes_are_named_on_every_process() -> None:
     port = free_port()
-    led, followed = meet([place(0, 4, port), place(2, 4, port)], timeout=1.0)
-    assert "processes 1, 3 have not come within 1 seconds" in led.message
-    assert f"--coordinator 127.0.0.1:{port} --num-processes 4 --process-id 1" in led.hint
-    assert "processes 1, 3 have not come" in followed.message, "who came is told why it ends"
+    coordinator, worker = meet([slot(0, 4, port), slot(2, 4, port)], timeout=1.0)
+    assert "timed out after 1 s waiting for processes 1 and 3" in coordinator.message
+    assert f"--coordinator 127.0.0.1:{port} --num-processes 4 --process-id 1" in coordinator.hint
+    assert "waiting for processes 1 and 3" in worker.message
 
 
-def test_a_coordinator_that_nobody_listens_at_is_told() -> None:
+def test_an_unreachable_coordinator_is_an_error() -> None:
     port = free_port()
-    (error,) = meet([place(1, 2, port)], timeout=0.1)
-    assert f"process 0 was not reached at 127.0.0.1:{port} within 0.1 seconds: Connection refused" in error.message
+    (error,) = meet([slot(1, 2, port)], timeout=0.1)
+    assert f"timed out after 0.1 s connecting to process 0 at 127.0.0.1:{port}: Connection refused" in error.message
     assert "--coordinator" in error.hint
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        (error,) = meet([place(0, 2, port)], timeout=1.0)
+        (error,) = meet([slot(0, 2, port)], timeout=1.0)
     assert f"cannot listen on port {port}: Address already in use" in error.message
     assert "--coordinator 127.0.0.1:PORT" in error.hint
 
 
-def test_processes_that_do_not_belong_together_are_told_both() -> None:
+def test_different_process_counts_are_an_error_on_both_processes() -> None:
     port = free_port()
-    led, followed = meet([place(0, 2, port), place(1, 3, port)])
-    assert "says that there are 3 processes, and process 0 that there are 2" in led.message
-    assert "there are 3 processes" in followed.message
+    coordinator, worker = meet([slot(0, 2, port), slot(1, 3, port)])
+    assert "process 1 on" in coordinator.message and "has --num-processes 3, process 0 has 2" in coordinator.message
+    assert "--num-processes 3" in worker.message
 
 
-def test_a_number_cannot_be_taken_twice() -> None:
+def test_a_process_id_can_be_used_once() -> None:
     port = free_port()
-    errors = meet([place(0, 3, port), place(1, 3, port), place(1, 3, port)])
-    assert all("has come, and that number is taken" in error.message for error in errors)
+    errors = meet([slot(0, 3, port), slot(1, 3, port), slot(1, 3, port)])
+    assert all("process id 1 is already in use (" in error.message for error in errors)
 
 
 @pytest.mark.parametrize("index", [2, 0, -1, "1", [1], None, True])
-def test_a_number_that_is_none_is_refused(index: object) -> None:
+def test_an_invalid_process_id_is_refused(index: object) -> None:
     hello = {"index": index, "count": 2, "host": "node1", "versions": joining._versions()}
-    problem = joining._misfit(place(0, 2, 1024), hello, joining._versions(), {1})
-    assert problem is not None and "that number is taken" in problem.message
-    assert joining._misfit(place(0, 2, 1024), {**hello, "index": 1}, joining._versions(), {1}) is None
+    problem = joining._misfit(slot(0, 2, 1024), hello, joining._versions(), {1})
+    assert problem is not None and "already in use" in problem.message
+    assert joining._misfit(slot(0, 2, 1024), {**hello, "index": 1}, joining._versions(), {1}) is None
 
 
-def test_other_versions_are_named() -> None:
+def test_different_versions_are_named() -> None:
     port, group = free_port(), Group(0, 2)
 
     def odd() -> None:
-        connection = joining._reach(place(1, 2, port), 60.0)
+        connection = joining._reach(slot(1, 2, port), 60.0)
         with connection:
             send_hello(connection, {"index": 1, "count": 2, "host": "\x1b[2Jnode1", "versions": {"jax": "0.0.1"}})
             connection.recv(1)
@@ -205,7 +205,7 @@ def test_other_versions_are_named() -> None:
     coming = threading.Thread(target=odd)
     coming.start()
     with pytest.raises(
-        HmxError, match=r"process 1 on \\x1b\[2Jnode1 has other versions than process 0: .*jax 0\.0\.1 there"
+        HmxError, match=r"process 1 on \\x1b\[2Jnode1 has other versions than process 0: .*jax 0\.0\.1 instead of"
     ):
-        joining._lead(place(0, 2, port), group, 60.0)
+        joining._coordinate(slot(0, 2, port), group, 60.0)
     coming.join()

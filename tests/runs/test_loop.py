@@ -15,7 +15,7 @@ from hmx.runs import loop as loops
 from hmx.runs.chunk import Chunk
 from hmx.runs.loop import Loop, init_state
 from hmx.runs.signals import SignalGuard
-from hmx.runs.sinks import Fanout, Sink, SinkError
+from hmx.runs.sinks import Sink, SinkError, SinkGroup
 from hmx.types import Mean
 
 
@@ -97,7 +97,7 @@ def test_what_a_resumed_run_begins_with_is_not_written_again(chunk: Chunk, learn
     with SignalGuard() as guard:
         signal.raise_signal(signal.SIGTERM)
         disk = Disk()
-        loop = Loop(chunk, learner.hypers, Fanout([]), guard, disk.saver(), refuse, 7, 8, 2)
+        loop = Loop(chunk, learner.hypers, SinkGroup([]), guard, disk.saver(), refuse, 7, 8, 2)
         loop.run(init_state(learner, 7, 1), 5, 9)
         assert disk.saved == []
         loop.run(init_state(learner, 7, 1), 0, 9)
@@ -109,7 +109,7 @@ def test_a_failing_optional_sink_is_dropped_with_one_warning(chunk: Chunk, learn
     result, _ = drive(chunk, learner, bad, good, total=9)
     assert result.updates == 9
     assert len(good.records) == 9
-    assert good.warnings == ["memory stopped taking records and was dropped: no space left on device"]
+    assert good.warnings == ["memory failed and gets no more records: no space left on device"]
 
 
 @pytest.mark.parametrize("full_at", [(), (6,)])
@@ -117,7 +117,7 @@ def test_a_failing_required_sink_ends_the_run_after_a_checkpoint(
     full_at: tuple[int, ...], chunk: Chunk, learner: Algorithm
 ) -> None:
     good, bad, disk = Memory(), Memory(fail_at=5, required=True), Disk(full_at)
-    with pytest.raises(SinkError, match="memory cannot be written: no space left"):
+    with pytest.raises(SinkError, match="cannot write memory: no space left"):
         drive(chunk, learner, bad, good, total=30, every=100, disk=disk)
     assert disk.saved == ([] if full_at else [6])
     assert len(good.records) == 6
@@ -153,7 +153,7 @@ def test_a_write_that_fails_once_is_tried_again(chunk: Chunk, learner: Algorithm
     result, disk = drive(chunk, learner, memory, total=12, every=1, disk=Disk(full_at=(6,)))
     assert result.updates == 12
     assert disk.saved == disk.noted == [3, 9, 12]
-    assert memory.warnings == ["checkpoint 6 cannot be written; trying once more"]
+    assert memory.warnings == ["checkpoint 6 cannot be written; trying again"]
 
 
 def test_a_write_that_fails_twice_ends_the_run(chunk: Chunk, learner: Algorithm) -> None:
@@ -214,7 +214,7 @@ def test_what_a_seed_learned_can_be_skipped(skipping: Chunk, learner: Algorithm)
     assert result.updates == 6
     skipped = [(r["update"], r["seed"]) for r in memory.records if r["train/skipped_updates"]]
     assert skipped == [(2, 8), (5, 8)]
-    assert memory.warnings == ["update 2: train/total_loss is not finite; what such an update would teach is left out"]
+    assert memory.warnings == ["update 2: train/total_loss is not finite; such updates are skipped"]
     # the other seed has noticed nothing; this one lives on, in the same environments
     assert same(loops.seed_state(result.state, 0, 2), loops.seed_state(without.state, 0, 2))
     mine, other = loops.seed_state(result.state, 1, 2), loops.seed_state(without.state, 1, 2)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -30,6 +32,38 @@ def test_the_second_signal_stops_at_once_and_the_third_meets_the_default() -> No
     assert stopped.value.signum == signal.SIGINT
     assert guard.requested == signal.SIGTERM
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.mark.parametrize("place", ["gc callback", "finaliser", "weakref callback"])
+def test_a_second_signal_in_a_callback_whose_exceptions_are_dropped_still_stops(place: str) -> None:
+    """Python prints such an exception as "Exception ignored in ..."; pytest turns that into an error."""
+    left = [signal.SIGINT]  # one signal, however often garbage is collected
+
+    def callback(*given: object) -> None:
+        if left:
+            signal.raise_signal(left.pop())
+
+    class Thing:
+        pass
+
+    class Finalised:
+        __del__ = callback
+
+    with SignalGuard(), pytest.raises(StopNow):
+        signal.raise_signal(signal.SIGTERM)
+        if place == "finaliser":
+            Finalised()
+        elif place == "weakref callback":
+            thing = Thing()
+            reference = weakref.ref(thing, callback)
+            del thing
+            assert reference() is None
+        else:
+            gc.callbacks.append(callback)
+            gc.collect()
+        time.sleep(30)
+    if callback in gc.callbacks:
+        gc.callbacks.remove(callback)
 
 
 def test_a_signal_the_parent_ignores_stays_ignored() -> None:

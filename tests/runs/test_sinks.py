@@ -8,7 +8,7 @@ import pytest
 
 from hmx.config.schema import Config, RunConfig
 from hmx.errors import ExitCode, HmxError
-from hmx.runs.sinks import Fanout, JsonlSink, Record, RunInfo, Sink, SinkError
+from hmx.runs.sinks import JsonlSink, Record, RunInfo, Sink, SinkError, SinkGroup
 
 
 def run_info(path: Path, seeds: int = 1, seed: int = 0) -> RunInfo:
@@ -41,19 +41,19 @@ class Failing(Sink):
         self._call("close")
 
 
-def drive(fanout: Fanout, path: Path) -> None:
-    fanout.start(run_info(path))
-    fanout.phase("training")
-    fanout.records([{"update": 1}, {"update": 2}])
-    fanout.close("finished")
+def drive(sink_group: SinkGroup, path: Path) -> None:
+    sink_group.start(run_info(path))
+    sink_group.phase("training")
+    sink_group.records([{"update": 1}, {"update": 2}])
+    sink_group.close("finished")
 
 
 @pytest.mark.parametrize("where", ["start", "phase", "record", "close"])
 def test_an_optional_sink_fails_alone(where: str, tmp_path: Path) -> None:
     bad, good = Failing(where), Failing("never")
-    fanout = Fanout([bad, good])
-    drive(fanout, tmp_path)
-    assert fanout.warnings == [f"brittle stopped taking records and was dropped: {where} went wrong"]
+    sink_group = SinkGroup([bad, good])
+    drive(sink_group, tmp_path)
+    assert sink_group.warnings == [f"brittle failed and gets no more records: {where} went wrong"]
     assert good.calls == ["start", "phase", "record", "record", "close"]
     assert bad.calls[-1] == where
 
@@ -61,17 +61,17 @@ def test_an_optional_sink_fails_alone(where: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["start", "phase", "record", "close"])
 def test_a_required_sink_raises(where: str, tmp_path: Path) -> None:
     other = Failing("never")
-    with pytest.raises(SinkError, match=f"brittle cannot be written: {where} went wrong") as caught:
-        drive(Fanout([Failing(where, required=True), other]), tmp_path)
+    with pytest.raises(SinkError, match=f"cannot write brittle: {where} went wrong") as caught:
+        drive(SinkGroup([Failing(where, required=True), other]), tmp_path)
     assert caught.value.exit_code == ExitCode.ARTEFACT
     assert other.calls[-1] == where, "the others still hear of it"
 
 
 def test_a_warning_is_kept_once(tmp_path: Path) -> None:
-    fanout = Fanout([])
-    fanout.warn("the same")
-    fanout.warn("the same")
-    assert fanout.warnings == ["the same"]
+    sink_group = SinkGroup([])
+    sink_group.warn("the same")
+    sink_group.warn("the same")
+    assert sink_group.warnings == ["the same"]
 
 
 def test_the_words_of_a_known_error_are_kept(tmp_path: Path) -> None:
@@ -81,27 +81,27 @@ def test_the_words_of_a_known_error_are_kept(tmp_path: Path) -> None:
         def start(self, info: RunInfo) -> None:
             raise HmxError("nobody is logged in", "log in")
 
-    fanout = Fanout([Broken()])
-    fanout.start(run_info(tmp_path))
-    assert fanout.warnings == ["broken stopped taking records and was dropped: nobody is logged in"]
+    sink_group = SinkGroup([Broken()])
+    sink_group.start(run_info(tmp_path))
+    assert sink_group.warnings == ["broken failed and gets no more records: nobody is logged in"]
 
 
 def test_jsonl_has_one_line_per_record_and_appends(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     for updates in ([1, 2], [3]):
-        fanout = Fanout([JsonlSink(path)])
-        fanout.start(run_info(tmp_path))
-        fanout.records([{"update": u, "train/x": 0.5} for u in updates])
+        sink_group = SinkGroup([JsonlSink(path)])
+        sink_group.start(run_info(tmp_path))
+        sink_group.records([{"update": u, "train/x": 0.5} for u in updates])
         assert [json.loads(line)["update"] for line in path.read_text().splitlines()][-len(updates) :] == updates
-        fanout.close("finished")
+        sink_group.close("finished")
     assert len(path.read_text().splitlines()) == 3
 
 
 def test_jsonl_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
-    fanout = Fanout([JsonlSink(tmp_path / "metrics.jsonl")])
-    with pytest.raises(SinkError, match=r"metrics\.jsonl cannot be written"):
-        fanout.start(run_info(tmp_path))
+    sink_group = SinkGroup([JsonlSink(tmp_path / "metrics.jsonl")])
+    with pytest.raises(SinkError, match=r"cannot write .*metrics\.jsonl"):
+        sink_group.start(run_info(tmp_path))
 
 
 def test_a_phase_from_a_signal_waits_until_the_sinks_are_done(tmp_path: Path) -> None:
@@ -109,22 +109,22 @@ def test_a_phase_from_a_signal_waits_until_the_sinks_are_done(tmp_path: Path) ->
 
     class Busy(Sink):
         def record(self, record: Record) -> None:
-            fanout.interject("stopping")  # as a signal handler would, in the middle of this
+            sink_group.phase_from_signal("stopping")  # as a signal handler would, in the middle of this
             heard.append("record")
 
         def phase(self, name: str) -> None:
             heard.append(name)
 
-    fanout = Fanout([Busy()])
-    fanout.interject("training")
-    fanout.records([{"update": 1}, {"update": 2}])
+    sink_group = SinkGroup([Busy()])
+    sink_group.phase_from_signal("training")
+    sink_group.records([{"update": 1}, {"update": 2}])
     assert heard == ["training", "record", "record", "stopping", "stopping"]
 
 
 def test_a_sink_that_failed_is_no_longer_there(tmp_path: Path) -> None:
-    fanout = Fanout([JsonlSink(tmp_path / "metrics.jsonl")])
-    assert fanout.has(JsonlSink)
+    sink_group = SinkGroup([JsonlSink(tmp_path / "metrics.jsonl")])
+    assert sink_group.has(JsonlSink)
     (tmp_path / "metrics.jsonl").mkdir()
     with pytest.raises(SinkError):
-        fanout.start(run_info(tmp_path))
-    assert not fanout.has(JsonlSink)
+        sink_group.start(run_info(tmp_path))
+    assert not sink_group.has(JsonlSink)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hmx.env.autoreset import Game, batched
 from hmx.env.protocol import Env, EnvSpec
-from hmx.scoring import Options, Policy, Positions, compare, make_policy, play
+from hmx.scoring import Continuation, Positions, ScoreOptions, compare, make_continuation, play
 from hmx.types import Array, Key
 
 
@@ -108,30 +108,37 @@ def worth(params: Array, obs: Array, legal: Array) -> Array:
     return exact + jnp.where(legal.all((1, 2)), 0.1, 0.0)
 
 
-POLICY: Policy = make_policy(levels, "softmax", 1.0, worth)
+POLICY: Continuation = make_continuation(levels, "softmax", 1.0, worth)
+
+
+def options_of(**changes: object) -> ScoreOptions:
+    """Options of these tests, which do not bootstrap unless they say so."""
+    return ScoreOptions(**{"bootstrap": False, "gamma": 0.99, "team_reward": "mean", **changes})
 
 
 @cache
-def player(options: Options, max_steps: int = 0):
+def player(options: ScoreOptions, max_steps: int = 0):
     """`play`, compiled once for all horizons, metrics and aggregates."""
     env = make_machine(max_steps)
     return jax.jit(lambda params, positions, key, horizon: play(env, POLICY, params, positions, key, options, horizon))
 
 
 @cache
-def comparer(options: Options):
+def comparer(options: ScoreOptions):
     """`compare`, compiled once for all that it does not look at."""
     return jax.jit(lambda outcomes: compare(outcomes, options))
 
 
-def outcomes_of(names: list[str], options: Options, *, key: int = 0, max_steps: int = 0):
+def outcomes_of(names: list[str], options: ScoreOptions, *, key: int = 0, max_steps: int = 0):
     """What follows the levers of these cases."""
-    plain = replace(options, metric="w1", aggregate="policy", null=options.needs_null, horizon=1)
+    plain = replace(options, metric="w1", aggregate="policy", null=options.needs_null, horizon=1, corrected=False)
     positions = at(make_machine(max_steps), names)
     return player(plain, max_steps)(jnp.asarray(WEIGHTS), positions, jax.random.key(key), options.horizon)
 
 
-def scores_of(names: list[str], options: Options, **settings):
+def scores_of(names: list[str], options: ScoreOptions, **settings):
     """Scores of these cases."""
-    only = Options(metric=options.metric, aggregate=options.aggregate, rollouts=options.rollouts)
+    only = options_of(
+        metric=options.metric, aggregate=options.aggregate, rollouts=options.rollouts, corrected=options.corrected
+    )
     return comparer(only)(outcomes_of(names, options, **settings))

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from machine import options_of
 
 from hmx.env.rendezvous import make_rendezvous
-from hmx.scoring import Options, candidates, env_steps
+from hmx.scoring import candidates, env_steps
 from hmx.scoring.candidates import joint_probs
 
 TWO, ONE = make_rendezvous(9, 2).spec, make_rendezvous(9, 1).spec
@@ -20,7 +21,7 @@ PROBS = jnp.array([[[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]], [[0.0, 1.0, 0.0], [0.6, 0
 def tried(spec, taken=TAKEN, legal=LEGAL, probs=PROBS, seed=0, **options):
     """As a list of tuples per position, the action taken first; and the raw result."""
     keys = jax.random.split(jax.random.key(seed), taken.shape[0])
-    got = candidates(Options(**options), spec, taken, legal, keys, probs)
+    got = candidates(options_of(**options), spec, taken, legal, keys, probs)
     rows = zip(np.asarray(got.action), np.asarray(got.valid), strict=True)
     return [[tuple(int(x) for x in a) for a, v in zip(*row, strict=True) if v] for row in rows], got
 
@@ -93,7 +94,7 @@ def test_sampled_joint_actions_are_legal_and_never_twice():
     ],
 )
 def test_the_cost_is_actions_times_rollouts_times_horizon(options, expected):
-    assert env_steps(Options(rollouts=4, horizon=10, **options), TWO, 7) == 7 * expected * 40
+    assert env_steps(options_of(rollouts=4, horizon=10, **options), TWO, 7) == 7 * expected * 40
 
 
 @pytest.mark.optimised
@@ -109,7 +110,7 @@ def test_of_two_actions_the_other_one_is_tried_whichever_was_taken(actions):
         jax.random.split(jax.random.key(0), size),
         jnp.full((size, 1, 2), 0.5),
     )
-    options = Options(actions=actions, num_actions=1)
+    options = options_of(actions=actions, num_actions=1)
     found = jax.jit(lambda *given: candidates(options, spec, *given, probs))(
         jnp.asarray(taken), jnp.asarray(legal), keys
     )

@@ -1,4 +1,4 @@
-"""Deterministic FrozenLake: scores are the gaps of the exact action values, in every state."""
+"""FrozenLake: scores against exact ones, in every state."""
 
 from functools import cache
 
@@ -6,10 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lake_values import CELLS, GAMMA, optimal_values
+from lake_values import CELLS, GAMMA, optimal_values, slippery_scores
+from machine import options_of
 
 from hmx.env.frozenlake import SIDE, make_frozenlake
-from hmx.scoring import Options, Positions, compare, make_policy, play, q_gap
+from hmx.reports.consequence import findings
+from hmx.reports.consequence.measure import noise
+from hmx.scoring import Positions, compare, make_continuation, play, q_gap
+from hmx.stats.ranks import spearman
 
 
 def everywhere(env, taken):
@@ -26,15 +30,15 @@ def by_table(values, obs):
 
 @cache
 def player():
-    env, options = make_frozenlake(0, slippery=False), Options(rollouts=1, gamma=float(GAMMA))
-    policy = make_policy(by_table, "greedy")
+    env, options = make_frozenlake(0, slippery=False), options_of(rollouts=1, gamma=float(GAMMA))
+    policy = make_continuation(by_table, "greedy", 0.0)
     return jax.jit(lambda values, at, horizon: play(env, policy, values, at, jax.random.key(0), options, horizon))
 
 
 def found(horizon, taken, **options):
     positions = everywhere(make_frozenlake(0, slippery=False), taken)
     outcomes = player()(jnp.asarray(optimal_values()), positions, horizon)
-    return compare(outcomes, Options(rollouts=1, **options))
+    return compare(outcomes, options_of(rollouts=1, **options))
 
 
 def test_the_start_is_worth_thirteen_steps_and_one():
@@ -68,7 +72,64 @@ def test_the_gap_of_exact_values_is_the_score_of_rollouts(aggregate):
     """The proxy that rollouts have to beat: it cannot be beaten where the values are exact."""
     values = jnp.asarray(optimal_values()[CELLS])
     taken = np.asarray(values.argmin(1), np.int32)
-    env, options = make_frozenlake(0, slippery=False), Options(aggregate=aggregate)
+    env, options = make_frozenlake(0, slippery=False), options_of(aggregate=aggregate)
     legal, ids = jnp.ones((len(CELLS), 1, 4), bool), jnp.asarray(CELLS, jnp.uint32)
     gap = q_gap(env.spec, values[:, None], jnp.asarray(taken)[:, None], legal, ids, jax.random.key(0), options)
     np.testing.assert_allclose(gap, found(40, taken, aggregate=aggregate).score, rtol=1e-6)
+
+
+HORIZON = 60
+TAKEN = optimal_values()[CELLS].argmax(1).astype(np.int32)
+
+
+def options_for(rollouts):
+    return options_of(rollouts=rollouts, horizon=HORIZON, gamma=float(GAMMA), null=True)
+
+
+@cache
+def slippery(rollouts, times=1):
+    """Scores of all states on slippery ice, each so many times; and the exact scores."""
+    env, options = make_frozenlake(HORIZON, slippery=True), options_for(rollouts)
+    logits = 20.0 * optimal_values()
+    policy = make_continuation(by_table, "softmax", 1.0)
+    cells, taken = np.tile(CELLS, times), np.tile(TAKEN, times)
+    state, _ = env.reset(jax.random.split(jax.random.key(0), len(cells)))
+    state = state._replace(core=jnp.asarray(cells))
+    obs = jax.nn.one_hot(cells, SIDE * SIDE)[:, None]
+    legal, ids = jnp.ones((len(cells), 1, 4), bool), jnp.arange(len(cells), dtype=jnp.uint32)
+    positions = Positions(state, obs, legal, jnp.asarray(taken)[:, None], ids)
+    outcomes = jax.jit(lambda key: play(env, policy, jnp.asarray(logits), positions, key, options))(jax.random.key(7))
+    probs = np.exp(logits - logits.max(1, keepdims=True))
+    exact = slippery_scores(probs / probs.sum(1, keepdims=True), TAKEN, HORIZON)
+    return jax.tree.map(np.asarray, compare(outcomes, options)), np.tile(exact, times)
+
+
+def noise_of(scores, rollouts):
+    columns = {"halves": scores.halves.T, "bias": scores.bias, "null": scores.null}
+    return noise(columns, options_for(rollouts))
+
+
+def test_estimated_bias_is_what_noise_adds_to_scores():
+    found, exact = slippery(16, times=4)
+    added = found.score.mean() - exact.mean()
+    assert added > 0.3 * exact.mean()
+    assert found.bias.mean() == pytest.approx(added, rel=0.35)
+
+
+def test_standard_error_is_the_error_against_exact_scores_including_bias():
+    found, exact = slippery(16, times=4)
+    rmse = np.sqrt(np.square(found.score - exact).mean())
+    assert 0.7 * rmse < noise_of(found, 16).standard_error < 1.6 * rmse
+
+
+def test_uncorrected_scores_rank_better_and_are_therefore_the_default():
+    found, exact = slippery(16, times=4)
+    assert spearman(found.score, exact) > spearman(found.score - found.bias, exact) + 0.05
+
+
+def test_rankings_called_trusted_agree_with_exact_scores_and_noisy_ones_are_not_called_so():
+    for rollouts, trusted in ((16, False), (256, True)):
+        found, exact = slippery(rollouts, times=4 if rollouts == 16 else 1)
+        assert (noise_of(found, rollouts).reliability >= findings.LEAST_RELIABILITY) is trusted
+        if trusted:
+            assert spearman(found.score, exact) > 0.85

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from machine import comparer, outcomes_of, scores_of
+from machine import comparer, options_of, outcomes_of, scores_of
 
 from hmx.env.autoreset import Game, batched
 from hmx.env.protocol import EnvSpec
-from hmx.scoring import Options, Policy, Positions, play
+from hmx.scoring import Continuation, Positions, play
 
 ROLLOUTS, GAMMA = 512, 0.9
 LN2 = np.log(2.0)
@@ -18,7 +18,7 @@ LN2 = np.log(2.0)
 
 def of(metric="w1", **options):
     """The options of most tests: few sets of them, so that few programs are compiled."""
-    return Options(**{"rollouts": ROLLOUTS, "horizon": 4, "gamma": GAMMA, "metric": metric, **options})
+    return options_of(**{"rollouts": ROLLOUTS, "horizon": 4, "gamma": GAMMA, "metric": metric, **options})
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,21 @@ def test_without_common_random_numbers_equal_actions_differ_by_chance():
     assert abs(halves.mean() - 0.1964) < 4 * halves.std() / np.sqrt(2000)
 
 
+@pytest.mark.parametrize(("metric", "plug_in"), [("w1", 0.14), ("dmean", 0.14), ("tv", 0.14), ("js", 0.016)])
+def test_correction_removes_the_noise_of_equal_actions_and_nothing_of_sure_ones(metric, plug_in):
+    """Two coins without common random numbers: their distance is 0, and 16 throws of each show more."""
+    names = ["coins"] * 998 + ["fork"] * 2
+    plain, corrected = (
+        scores_of(names, of(metric, rollouts=16, crn=False, corrected=corrected)) for corrected in (False, True)
+    )
+    coins = np.asarray(plain.score[:998]).mean()
+    assert coins == pytest.approx(plug_in, rel=0.15)
+    assert np.asarray(corrected.score[:998]).mean() < 0.7 * coins
+    np.testing.assert_array_equal(corrected.score[998:], plain.score[998:])
+    np.testing.assert_allclose(corrected.score + corrected.bias, plain.score, rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(corrected.bias, plain.bias)
+
+
 def test_bins_are_corrected_by_what_an_action_shows_against_itself():
     """Uncorrected, two equal actions under other random numbers would show their chance difference."""
     found = scores_of(["coins"] * 998 + ["fork"] * 2, of("tv_bins", rollouts=16, crn=False))
@@ -83,7 +98,7 @@ def test_units():
     names = ["eight to three", "nine to six", "equal means", "fork"] * 16
     outcomes = outcomes_of(names, of(), key=1)
     for metric, factor in (("w1", 100.0), ("tv", 1.0), ("js", 1.0)):
-        judge = comparer(Options(metric=metric, rollouts=ROLLOUTS))
+        judge = comparer(options_of(metric=metric, rollouts=ROLLOUTS))
         one, hundred = judge(outcomes), judge(outcomes._replace(returns=100.0 * outcomes.returns))
         np.testing.assert_allclose(hundred.score, factor * one.score, rtol=1e-5)
 
@@ -153,8 +168,8 @@ def test_a_chain_worked_out_by_hand():
     state, shown = env.reset(jax.random.split(jax.random.key(0), num))
     ids, taken = jnp.arange(num, dtype=jnp.uint32), jnp.zeros((num, 1), jnp.int32)
     positions = Positions(state, shown.obs, shown.legal, taken, ids)
-    policy = Policy(lambda params, obs, legal, keys: jnp.zeros(obs.shape[:2], jnp.int32))
-    options = Options(rollouts=4096, horizon=10, gamma=0.9, crn=False)
+    policy = Continuation(lambda params, obs, legal, keys: jnp.zeros(obs.shape[:2], jnp.int32))
+    options = options_of(rollouts=4096, horizon=10, gamma=0.9, crn=False)
     outcomes = jax.jit(lambda: play(env, policy, None, positions, jax.random.key(1), options))()
     for metric, expected in (("w1", 0.085668), ("dmean", 0.085668), ("tv", 0.64), ("js", 0.301758)):
         found = comparer(replace(options, metric=metric))(outcomes)

@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from machine import NAMES, POLICY, WEIGHTS, at, make_machine
+from machine import NAMES, POLICY, WEIGHTS, at, make_machine, options_of
 
 from hmx.env.protocol import Env, take
 from hmx.env.rendezvous import make_rendezvous
 from hmx.errors import HmxError
-from hmx.scoring import Options, Policy, Positions, make_policy, make_scorer
+from hmx.scoring import Continuation, Positions, make_continuation, make_scorer
 
-OPTIONS = Options(rollouts=8, horizon=6, crn=False, actions="sampled", num_actions=1)
+OPTIONS = options_of(rollouts=8, horizon=6, crn=False, actions="sampled", num_actions=1)
 
 
 def part(spec, positions, index):
@@ -63,8 +63,8 @@ def test_agents_are_rewarded_as_a_team(team_reward, axis):
     legal = jnp.ones((2, 2, 3), bool)
     taken = jnp.array([[1, 0], [1, 1]], jnp.int32)  # meet on cell 1; stay apart
     positions = Positions(state, shown.obs, legal, taken, jnp.arange(2, dtype=jnp.uint32))
-    policy = Policy(lambda params, obs, legal, keys: jnp.ones(obs.shape[:2], jnp.int32))
-    options = Options(actions="all", rollouts=2, horizon=1, team_reward=team_reward)
+    policy = Continuation(lambda params, obs, legal, keys: jnp.ones(obs.shape[:2], jnp.int32))
+    options = options_of(actions="all", rollouts=2, horizon=1, team_reward=team_reward)
     found = make_scorer(env, policy, options)(None, positions, jax.random.key(0))
     agents = 2 if team_reward == "sum" else 1
     # on two of nine joint actions they meet, which pays each of them 1
@@ -86,41 +86,19 @@ def test_continuations_choose_as_they_say():
         ("softmax", 0.5, [1 / 14, 4 / 14, 9 / 14, 0]),
         ("epsilon", 0.3, [0.1, 0.1, 0.8, 0]),
     ):
-        policy = make_policy(preferences, kind, parameter)
+        policy = make_continuation(preferences, kind, parameter)
         actions = np.asarray(policy.act(values, obs, legal, jax.random.wrap_key_data(jax.random.key_data(keys))))
         np.testing.assert_allclose(np.bincount(actions[:, 0], minlength=4) / 8000, expected, atol=0.025)
         if policy.probs:
             np.testing.assert_allclose(policy.probs(values, obs, legal)[0, 0], expected, rtol=1e-5)
-    for kind, parameter in (("best", 1.0), ("softmax", 0.0), ("epsilon", 1.5)):
-        with pytest.raises(HmxError):
-            make_policy(preferences, kind, parameter)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"actions": "some"}, "actions"),
-        ({"num_actions": 0}, "num_actions"),
-        ({"rollouts": 0}, "rollouts"),
-        ({"horizon": 0}, "horizon"),
-        ({"gamma": 1.1}, "gamma"),
-        ({"metric": "kl"}, "metric"),
-        ({"aggregate": "median"}, "aggregate"),
-        ({"team_reward": "max"}, "team_reward"),
-        ({"num_bins": 1}, "num_bins"),
-    ],
-)
-def test_options_that_cannot_work_are_refused_by_name(wrong, words):
-    with pytest.raises(HmxError, match=words):
-        make_scorer(make_machine(), POLICY, Options(**wrong))
-
-
-def test_what_the_policy_does_not_give_is_never_made_up():
-    greedy = make_policy(lambda params, obs: params, "greedy")
-    for options in (Options(aggregate="policy"), Options(actions="topk")):
+def test_options_that_need_probabilities_or_values_are_refused_without_them():
+    greedy = make_continuation(lambda params, obs: params, "greedy", 0.0)
+    for options in (options_of(aggregate="policy"), options_of(actions="topk")):
         with pytest.raises(HmxError, match="probabilities"):
             make_scorer(make_machine(), greedy, options)
     with pytest.raises(HmxError, match="value function"):
-        make_scorer(make_machine(), greedy, Options(bootstrap=True))
+        make_scorer(make_machine(), greedy, options_of(bootstrap=True))
     with pytest.raises(HmxError, match="joint actions"):
-        make_scorer(make_rendezvous(9, 12), greedy, Options(actions="all"))
+        make_scorer(make_rendezvous(9, 12), greedy, options_of(actions="all"))

@@ -1,50 +1,202 @@
-"""What all pages of HTML share: one file with its drawings inside, no script, nothing fetched."""
+"""Render a document as one HTML page: no script, nothing fetched, light and dark, readable on a phone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import NamedTuple
 
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1120px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.3em; } h2 { font-size: 1.1em; margin: 1.6em 0 .4em; } h3 { font-size: 1em; margin: 0 0 .3em; }
-.plots { display: flex; flex-wrap: wrap; gap: 24px; } figure { margin: 0; max-width: 520px; }
-figcaption { color: #555; font-size: 13px; } svg { max-width: 100%; height: auto; }
-.finding { font-weight: 600; } .warning { color: #8a4b00; } .failed { color: #b2182b; font-weight: 600; }
+from hmx.cli.render import plots, svg
+from hmx.config.textfile import printable
+from hmx.reports.blocks import (
+    Aside,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Heading,
+    Paragraph,
+    Picture,
+    Plot,
+    Row,
+    Shape,
+    Table,
+    as_cell,
+)
+
+LIGHT = """
+--page: #fff; --ink: #222; --faint: #666; --grid: #e2e2e2; --good: #1a7f37; --warning: #8a4b00; --bad: #b2182b;
+--c0: #1f77b4; --c1: #d95f02; --c2: #1b9e77; --c3: #7570b3; --c4: #e7298a; --c5: #579415; --c6: #a6761d; --c7: #555;
 """
+_DARK = """
+--page: #16181a; --ink: #e4e6e8; --faint: #9aa0a6; --grid: #33373b; --good: #56d364; --warning: #e3a54a; --bad: #ff7b72;
+--c0: #5aa9e6; --c1: #ff9248; --c2: #3cc9a0; --c3: #a9a4e8; --c4: #ff6bb3; --c5: #9bd44f; --c6: #d8a84a; --c7: #b8bcc0;
+"""
+_STYLE = (
+    f"""
+:root {{ color-scheme: light dark; {LIGHT} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}
+"""
+    + """
+* { box-sizing: border-box; }
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 1140px;
+  margin: 1.5em auto; padding: 0 1em; overflow-wrap: anywhere; }
+h1 { font-size: 1.35em; } h2 { font-size: 1.15em; margin: 1.8em 0 .4em; border-bottom: 1px solid var(--grid); }
+h3 { font-size: 1em; margin: 1.2em 0 .3em; } p { margin: .4em 0; max-width: 52em; }
+.strong, .good, .bad { font-weight: 600; } .good { color: var(--good); } .warning { color: var(--warning); }
+.bad { color: var(--bad); } .faint, .note, caption, figcaption p { color: var(--faint); }
+.scroll { overflow-x: auto; margin: .6em 0; } .note { font-size: 13px; }
+table { border-collapse: collapse; font-size: 14px; overflow-wrap: normal; }
+caption { text-align: left; padding-bottom: .2em; }
+th, td { padding: .2em .9em .2em 0; text-align: left; vertical-align: top; }
+thead th { border-bottom: 1px solid var(--faint); vertical-align: bottom; }
+.right { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+thead .right { white-space: normal; }
+td:first-child, th:first-child { position: sticky; left: 0; background: var(--page); }
+.group { font-weight: 600; padding-top: .6em; } .shaded { padding-left: .9em; }
+.bar { display: inline-block; height: .75em; margin-left: .5em; background: var(--c0); vertical-align: baseline; }
+.space { display: inline-block; width: 6em; text-align: left; }
+.plots, .aside { display: flex; flex-wrap: wrap; gap: 1.5em 2em; margin: 1em 0; align-items: flex-start; }
+.plots > figure { flex: 1 1 400px; max-width: 540px; } .aside > * { min-width: 0; max-width: 100%; }
+.aside > .text { flex: 1 1 300px; } .text > :first-child { margin-top: 0; }
+.aside > .plots { margin: 0; flex: 0 1 auto; }
+.aside > .plots:only-child { flex: 1 1 100%; }
+figure { margin: 0; min-width: 0; } figure > svg { display: block; width: 100%; height: auto; }
+figure.picture { flex: 0 1 auto !important; } figure.picture > svg { width: auto; max-width: 100%; }
+figcaption { font-size: 13px; } figcaption h3 { margin: 0; font-size: 15px; } figcaption p { margin: .2em 0 .6em; }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .1em 1.1em; margin: .2em 0; padding: 0; }
+.legend svg { margin-right: .4em; vertical-align: -1px; }
+pre { margin: 0; padding: .6em; overflow-x: auto; background: #1d1f21; color: #d5d8d6; border-radius: 4px;
+  font: 13px/1.25 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+.hit:hover { stroke-width: 2; }
+@media (max-width: 480px) { body { padding: 0 .7em; margin-top: .7em; } figure > svg text { font-size: 13px; } }
+@media print { :root { """
+    + LIGHT
+    + """ } body { max-width: none; font-size: 11pt; }
+  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .scroll { overflow: visible; }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+"""
+)
 
 
-class Drawing(NamedTuple):
-    """A drawing with what stands above and below it."""
-
-    heading: str
-    svg: str
-    caption: str
-
-
-def document(title: str, body: str, style: str = "") -> str:
-    """The whole page; `style` is what its own parts need beside the common one."""
+def page(document: Document) -> str:
+    """Return a document as the text of an HTML file."""
+    title = _safe(document.title)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}{style.lstrip()}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{_STYLE}</style></head>\n"
+        f"<body><main><h1>{title}</h1>\n{_body(document.blocks)}\n</main></body></html>\n"
     )
 
 
-def figures(drawings: Iterable[Drawing]) -> str:
-    """Drawings side by side, as many as there is room for."""
-    shown = "".join(
-        f"<figure><h3>{escape(heading)}</h3>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
-        for heading, svg, caption in drawings
-    )
-    return f'<div class="plots">{shown}</div>'
+def _safe(text: str) -> str:
+    return escape(printable(text, ""))
 
 
-def paragraph(text: str, kind: str = "") -> str:
-    """A line of text of a kind that the style knows."""
-    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+def _body(blocks: Sequence[Block]) -> str:
+    """Return blocks in order; neighbouring plots and pictures stand side by side."""
+    parts: list[str] = []
+    for drawn, group in itertools.groupby(blocks, lambda block: isinstance(block, (Plot, Picture))):
+        texts = [_block(block) for block in group]
+        parts.append(f'<div class="plots">{"".join(texts)}</div>' if drawn else "\n".join(texts))
+    return "\n".join(parts)
 
 
-def sentence(text: str) -> str:
-    """With a capital at its start."""
-    return text[:1].upper() + text[1:]
+def _block(block: Block) -> str:
+    match block:
+        case Heading():
+            return f"<h{block.level + 1}>{_safe(block.text)}</h{block.level + 1}>"
+        case Paragraph():
+            return f"<p{_class(block.tone)}>{_safe(block.text)}</p>"
+        case Table():
+            return _table(block)
+        case Plot():
+            return _plot(block)
+        case Picture():
+            return _picture(block)
+        case Aside():
+            return _aside(block)
+
+
+def _class(*names: str) -> str:
+    kept = " ".join(name for name in names if name not in ("", "plain"))
+    return f' class="{kept}"' if kept else ""
+
+
+def _table(table: Table) -> str:
+    head = ""
+    if any(column.name for column in table.columns):
+        names = "".join(f"<th{_side(column)}>{_safe(column.heading)}</th>" for column in table.columns)
+        head = f"<thead><tr>{names}</tr></thead>"
+    title = f"<caption>{_safe(table.title)}</caption>" if table.title else ""
+    rows = "".join(_row(row, table.columns) for row in table.rows)
+    note = f'<p class="note">{_safe(table.note)}</p>' if table.note else ""
+    return f'<div class="scroll"><table>{title}{head}<tbody>{rows}</tbody></table></div>{note}'
+
+
+def _side(column: Column) -> str:
+    return _class("right" if column.align == "right" else "")
+
+
+def _row(row: Row, columns: Sequence[Column]) -> str:
+    if len(row.cells) == 1 and len(columns) > 1:
+        cell = as_cell(row.cells[0])
+        return f'<tr><th class="group" colspan="{len(columns)}">{_safe(cell.text)}</th></tr>'
+    cells = "".join(_cell(as_cell(cell), column) for cell, column in zip(row.cells, columns, strict=True))
+    return f"<tr{_class(row.tone)}>{cells}</tr>"
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    shade = style = ""
+    if cell.shade is not None:
+        red, strength = cell.shade > 0, min(abs(cell.shade), 1.0)
+        style = f' style="background: rgba({"214, 69, 65" if red else "66, 133, 244"}, {0.65 * strength:.2f})"'
+        shade = "shaded"
+    bar = ""
+    if cell.bar is not None:
+        width = 6.0 * min(max(cell.bar, 0.0), 1.0)
+        bar = f'<span class="space"><span class="bar" style="width: {width:.2f}em"></span></span>'
+    hover = f' title="{_safe(cell.detail)}"' if cell.detail else ""
+    names = _class("right" if column.align == "right" else "", cell.tone, shade)
+    return f"<td{names}{style}{hover}>{_safe(cell.text)}{bar}</td>"
+
+
+def _plot(plot: Plot) -> str:
+    legend = ""
+    named = {series.name: series for series in reversed(plot.series) if series.name}
+    if len(named) > 1:
+        items = "".join(f"<li>{plots.swatch(named[name])}{_safe(name)}</li>" for name in plots.names(plot))
+        legend = f'<ul class="legend">{items}</ul>'
+    caption = f"<p>{_safe(plot.caption)}</p>" if plot.caption else ""
+    drawn = plots.drawing(plot) if plots.has_values(plot) else ""
+    return f"<figure><figcaption><h3>{_safe(plot.title)}</h3>{caption}{legend}</figcaption>{drawn}</figure>"
+
+
+def _picture(picture: Picture) -> str:
+    if not picture.shapes:
+        text = escape(printable(picture.text, "\n"))
+        return f'<figure class="picture"><pre role="img" aria-label="{_safe(picture.alt)}">{text}</pre></figure>'
+    drawn = svg.figure(picture.width, picture.height, list(_shapes(picture.shapes)), printable(picture.alt, ""))
+    return f'<figure class="picture">{drawn}</figure>'
+
+
+def _shapes(shapes: Iterable[Shape]) -> Iterator[str]:
+    for shape in shapes:
+        fill, text = _safe(shape.fill), printable(shape.text, "")
+        if shape.kind == "rect":
+            yield svg.rect(shape.x, shape.y, shape.width, shape.height, fill, text)
+        elif shape.kind == "circle":
+            yield svg.dot(shape.x, shape.y, shape.width / 2, fill, text)
+        else:
+            size = shape.height or 12.0
+            yield svg.words(shape.x, shape.y + 0.35 * size, text, "middle", round(size), fill)
+
+
+def _aside(aside: Aside) -> str:
+    """Return pictures beside the text that belongs to them."""
+    parts = []
+    for drawn, group in itertools.groupby(aside.blocks, lambda block: isinstance(block, (Plot, Picture))):
+        body = _body(list(group))
+        parts.append(body if drawn else f'<div class="text">{body}</div>')
+    return f'<div class="aside">{"".join(parts)}</div>'

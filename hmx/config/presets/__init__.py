@@ -1,7 +1,8 @@
-"""Named starting points: TOML files of a few keys each, laid over the defaults."""
+"""Named configurations: TOML files of a few keys each, applied over the defaults."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hmx.config import codec
@@ -10,24 +11,20 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 
 DEFAULT = "default"
+_FOLDER = Path(__file__).parent
 
 
 def names() -> tuple[str, ...]:
-    """Every preset, `default` (the schema itself) first."""
-    from importlib.resources import files  # slow to import, and only needed with a preset
-
-    found = sorted(f.name.removesuffix(".toml") for f in files(__name__).iterdir() if f.name.endswith(".toml"))
-    return (DEFAULT, *found)
+    """Return the names of all presets, `default` (the schema itself) first."""
+    return (DEFAULT, *sorted(file.stem for file in _FOLDER.glob("*.toml")))
 
 
 def text(name: str) -> str:
-    """The file of a preset.
+    """Read the file of a preset.
 
     Raises:
         HmxError: no such preset.
     """
-    from importlib.resources import files
-
     known = names()
     if name not in known:
         near = nearest(name, known)
@@ -36,16 +33,16 @@ def text(name: str) -> str:
         raise HmxError(f"there is no preset {given}", hint)
     if name == DEFAULT:
         return "# The defaults: HackMatrix, about five minutes on a laptop.\n"
-    return (files(__name__) / f"{name}.toml").read_text(encoding="utf-8")
+    return (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def summary(name: str) -> str:
-    """What a preset is for: the comment its file begins with."""
+    """Return what a preset is for: the comment at the start of its file."""
     return text(name).partition("\n")[0].removeprefix("#").strip()
 
 
 def values(name: str) -> dict[str, Any]:
-    """The values a preset sets, by dotted key.
+    """Read the values that a preset sets, by dotted key.
 
     Raises:
         HmxError: no such preset.

@@ -1,14 +1,16 @@
 """Conditions on the figures of a comparison, such as `P(A>B) < 0.4 or difference_high(A, B) < 0`.
 
-A figure is a name with sides, and perhaps a task, in brackets. Around figures and numbers stand `+ - * /`,
-comparisons, `not`, `and`, `or` and brackets. Nothing is ever run as code.
+A figure is a name with sides, and perhaps a task, in parentheses. Figures and numbers combine with `+ - * /`,
+comparisons, `not`, `and`, `or` and parentheses. A condition is parsed and interpreted, never executed.
 """
 
 from __future__ import annotations
 
+import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from hmx.config.names import nearest
@@ -16,49 +18,70 @@ from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 
 MAX_LENGTH = 1000
-_MAX_DEPTH = 40
-_TOKEN = re.compile(
-    r"\s*(?:(?P<figure>[A-Za-z_]\w*\s*\([^()]*\))|(?P<number>(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?%?)"
-    r"|(?P<word>[A-Za-z_]\w*)|(?P<sign><=|>=|==|!=|[<>+*/()-]))"
-)
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+MAX_DEPTH = 50
+
+_FIGURE = re.compile(r"(?!(?:and|or|not)\b)\b[A-Za-z_]\w*\s*\([^()]*\)", re.ASCII)
+_PERCENT = re.compile(r"(\d[\d_.]*)%", re.ASCII)
+_STRAY = re.compile(r"(?<![\w.])(?!(?:and|or|not)\b)[A-Za-z_]\w*|[^\w\s.+*/()<>=!-]+", re.ASCII)
+_HINT = 'for example --fail-if "P(A>B) < 0.4" or --fail-if "difference_high(A, B) < 0 and seeds(A) >= 5"'
+_EXPECTED = 'expected a comparison such as "P(A>B) < 0.4"'
+
+_COMPARE: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
 }  # fmt: skip
-_HINT = 'for example: --fail-if "P(A>B) < 0.4", or --fail-if "difference_high(A, B) < 0 and seeds(A) >= 5"'
+_CALCULATE: dict[type[ast.operator], Callable[[float, float], float | None]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: lambda a, b: a / b if b else None,
+}  # fmt: skip
 
 Figures = Mapping[str, float | None]
-Truth = bool | None
-_Number = Callable[[Figures], float | None]
-_Test = Callable[[Figures], Truth]
 
 
 class Condition(NamedTuple):
-    """A condition that can be asked again and again: True, False, or None where a figure is not known."""
+    """A parsed condition; names in `tree` are those of `figures`, in the order of the text."""
 
     text: str
-    holds: _Test
-    figures: tuple[str, ...]  # as written
+    tree: ast.expr
+    figures: tuple[str, ...]
 
 
 def parse(text: str) -> Condition:
-    """The condition that a text says.
+    """Parse a condition.
 
     Raises:
-        HmxError: it is none.
+        HmxError: it is not one.
     """
-    return _Parser(text).parse()
+    if len(text) > MAX_LENGTH:
+        raise HmxError(f"--fail-if is longer than {MAX_LENGTH:,} characters", "split it into several --fail-if")
+    written: list[str] = []
+
+    def placeholder(match: re.Match[str]) -> str:
+        written.append(match[0])
+        return f" figure_{len(written) - 1} "
+
+    rest = _FIGURE.sub(" ", text)
+    if stray := _STRAY.search(_PERCENT.sub("0", rest)):
+        raise _wrong(text, f'expected a number or a figure such as iqm(A), got "{quoted(stray[0], 20)}"')
+    source = " ".join(_PERCENT.sub(r"(\1/100)", _FIGURE.sub(placeholder, text)).split())
+    if not source:
+        raise _wrong(text, f"{_EXPECTED}, got nothing")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tree = ast.parse(source, mode="eval").body
+    except SyntaxError as problem:
+        raise _wrong(text, f"{_EXPECTED}: {problem.msg.partition('.')[0]}") from None
+    except (MemoryError, RecursionError, ValueError):
+        raise _wrong(text, "too complex") from None
+    condition = Condition(text.strip(), tree, tuple(written))
+    _Interpreter(condition, {}).truth(tree)
+    return condition
 
 
-def canonical(figure: str, letters: Mapping[str, str]) -> str:
-    """A figure as it is listed: names of sides by their letters, one blank after each comma."""
-    name, _, inner = figure.partition("(")
-    parts = [part.strip() for part in inner.removesuffix(")").split(",")]
-    shown = [">".join(letters.get(side.strip(), side.strip()) for side in part.split(">")) for part in parts]
-    return f"{name.strip()}({', '.join(shown)})"
-
-
-def decide(condition: Condition, figures: Figures, letters: Mapping[str, str]) -> tuple[Truth, dict[str, float | None]]:
-    """Whether the condition holds, and the figures it asks for.
+def decide(
+    condition: Condition, figures: Figures, letters: Mapping[str, str]
+) -> tuple[bool | None, dict[str, float | None]]:
+    """Return whether the condition holds, None if that depends on an unknown figure, and the figures it uses.
 
     Args:
         condition: the condition.
@@ -66,7 +89,7 @@ def decide(condition: Condition, figures: Figures, letters: Mapping[str, str]) -
         letters: name of a side -> its letter.
 
     Raises:
-        HmxError: it asks for a figure that there is not.
+        HmxError: it uses a figure that does not exist.
     """
     used: dict[str, float | None] = {}
     for written in condition.figures:
@@ -74,13 +97,13 @@ def decide(condition: Condition, figures: Figures, letters: Mapping[str, str]) -
         if key not in figures:
             near = nearest(key, figures)
             hint = f"did you mean {near}?" if near else _HINT
-            raise HmxError(f"there is no figure {quoted(written)} in this comparison", hint)
+            raise HmxError(f"no figure {quoted(written)} in this comparison", hint)
         used[written] = figures[key]
-    return condition.holds(used), used
+    return _Interpreter(condition, used).truth(condition.tree), used
 
 
 def check(condition: Condition, figures: Figures, letters: Mapping[str, str]) -> str:
-    """Why the check fails, "" where it does not; a figure that is not known fails it if the answer hangs on it.
+    """Return why the check fails, "" if it passes; a decisive figure that is unknown fails it.
 
     Raises:
         HmxError: see `decide`.
@@ -88,180 +111,68 @@ def check(condition: Condition, figures: Figures, letters: Mapping[str, str]) ->
     truth, used = decide(condition, figures, letters)
     if truth is False:
         return ""
-    shown = ", ".join(
-        f"{quoted(name)} is {'not known' if value is None else f'{value:.6g}'}" for name, value in used.items()
-    )
+    shown = ", ".join(f"{quoted(name)} is {'unknown' if v is None else f'{v:.6g}'}" for name, v in used.items())
     return f"{quoted(condition.text)} {'cannot be decided' if truth is None else 'holds'}: {shown}"
 
 
-def failure(reasons: list[str]) -> HmxError:
-    """The error that ends a command whose checks failed."""
-    return HmxError("\n".join(reasons), "the figures are in the report above", ExitCode.CHECK_FAILED)
+def failure(reasons: Sequence[str]) -> HmxError:
+    """Return the error that ends a command whose checks failed."""
+    return HmxError("\n".join(reasons), "the report above lists the figures", ExitCode.CHECK_FAILED)
 
 
-class _Part(NamedTuple):
-    """What a part of the text is: a number, or else a test."""
+def canonical(figure: str, letters: Mapping[str, str]) -> str:
+    """Return a figure as listed: sides by their letters, and one space after each comma."""
+    name, _, inner = figure.partition("(")
+    parts = [part.strip() for part in inner.removesuffix(")").split(",")]
+    shown = [">".join(letters.get(side.strip(), side.strip()) for side in part.split(">")) for part in parts]
+    return f"{name.strip()}({', '.join(shown)})"
 
-    number: _Number | None = None
-    test: _Test | None = None
+
+def _wrong(text: str, why: str) -> HmxError:
+    return HmxError(f"cannot read --fail-if {quoted(text) or repr(text)}: {why}", _HINT)
 
 
-class _Parser:
-    """Recursive descent; each level returns a function of the figures."""
+class _Interpreter:
+    """Evaluates a condition; every other kind of expression is refused, whatever the figures."""
 
-    def __init__(self, text: str) -> None:
-        self._text, self._tokens, self._at, self._depth = text, [("", "")], 0, 0
-        self._figures: list[str] = []
+    def __init__(self, condition: Condition, values: Figures) -> None:
+        self._text = condition.text
+        self._values = {f"figure_{i}": values.get(name) for i, name in enumerate(condition.figures)}
 
-    def parse(self) -> Condition:
-        if len(self._text) > MAX_LENGTH:
-            raise HmxError(f"--fail-if is longer than {MAX_LENGTH:,} characters", "give it several times")
-        self._tokens = [*self._scan(), ("", "")]
-        test = self._test(self._either())
-        if self._kind:
-            raise self._wrong(f"{quoted(self._word)} is one too many")
-        return Condition(self._text.strip(), test, tuple(dict.fromkeys(self._figures)))
-
-    def _scan(self) -> list[tuple[str, str]]:
-        found, at, text = [], 0, self._text.rstrip()
-        while at < len(text):
-            match = _TOKEN.match(text, at)
-            if match is None or match.lastgroup is None:
-                raise self._wrong(f"cannot read {quoted(text[at:].strip(), 20)}")
-            found.append((match.lastgroup, match[match.lastgroup]))
-            at = match.end()
-        return found
-
-    @property
-    def _kind(self) -> str:
-        return self._tokens[self._at][0]
-
-    @property
-    def _word(self) -> str:
-        return self._tokens[self._at][1]
-
-    def _take(self, *words: str) -> str:
-        """The next token if it is one of these."""
-        word = self._word
-        if self._kind in ("word", "sign") and word in words:
-            self._at += 1
-            return word
-        return ""
-
-    def _wrong(self, why: str) -> HmxError:
-        return HmxError(f"--fail-if {quoted(self._text) or repr('')}: {why}", _HINT)
-
-    def _either(self) -> _Part:
-        part = self._both()
-        while self._take("or"):
-            part = _Part(test=_either(self._test(part), self._test(self._both())))
-        return part
-
-    def _both(self) -> _Part:
-        part = self._negation()
-        while self._take("and"):
-            part = _Part(test=_both(self._test(part), self._test(self._negation())))
-        return part
-
-    def _negation(self) -> _Part:
-        if not self._take("not"):
-            return self._comparison()
-        self._deeper()
-        test = self._test(self._negation())
-        self._depth -= 1
-        return _Part(test=lambda figures: None if (truth := test(figures)) is None else not truth)
-
-    def _comparison(self) -> _Part:
-        part = self._sum()
-        sign = self._take(*_COMPARE)
-        if not sign:
-            return part
-        left, right, compare = self._number(part), self._number(self._sum()), _COMPARE[sign]
-        if self._kind == "sign" and self._word in _COMPARE:
-            raise self._wrong("a chain of comparisons; join two with and")
-
-        def test(figures: Figures) -> Truth:
-            a, b = left(figures), right(figures)
+    def truth(self, node: ast.expr, depth: int = 0) -> bool | None:
+        self._check_depth(depth)
+        if isinstance(node, ast.BoolOp):
+            found = [self.truth(part, depth + 1) for part in node.values]
+            decisive = isinstance(node.op, ast.Or)
+            return decisive if decisive in found else None if None in found else not decisive
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.truth(node.operand, depth + 1)
+            return None if inner is None else not inner
+        if isinstance(node, ast.Compare):
+            if len(node.ops) > 1:
+                raise _wrong(self._text, "comparisons cannot be chained; join two with and")
+            compare = _COMPARE.get(type(node.ops[0]))
+            a, b = self.value(node.left, depth + 1), self.value(node.comparators[0], depth + 1)
+            if compare is None:
+                raise _wrong(self._text, _EXPECTED)
             return None if a is None or b is None else compare(a, b)
+        self.value(node, depth)
+        raise _wrong(self._text, f"{_EXPECTED}, got a bare value")
 
-        return _Part(test=test)
+    def value(self, node: ast.expr, depth: int) -> float | None:
+        self._check_depth(depth)
+        if isinstance(node, ast.Name):
+            return self._values[node.id]
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            return float(str(node.value))  # an integer of any size
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            inner = self.value(node.operand, depth + 1)
+            return -inner if inner is not None and isinstance(node.op, ast.USub) else inner
+        if isinstance(node, ast.BinOp) and type(node.op) in _CALCULATE:
+            a, b = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+            return None if a is None or b is None else _CALCULATE[type(node.op)](a, b)
+        raise _wrong(self._text, "expected a number, a figure such as iqm(A), or + - * / of these")
 
-    def _sum(self) -> _Part:
-        part = self._product()
-        while sign := self._take("+", "-"):
-            act = operator.add if sign == "+" else operator.sub
-            part = _Part(_apply(act, self._number(part), self._number(self._product())))
-        return part
-
-    def _product(self) -> _Part:
-        part = self._factor()
-        while sign := self._take("*", "/"):
-            act = operator.mul if sign == "*" else _divide
-            part = _Part(_apply(act, self._number(part), self._number(self._factor())))
-        return part
-
-    def _factor(self) -> _Part:
-        self._deeper()
-        kind, word = self._kind, self._word
-        if self._take("-"):
-            part = _Part(_apply(operator.mul, lambda figures: -1.0, self._number(self._factor())))
-        elif self._take("("):
-            part = self._either()
-            if not self._take(")"):
-                raise self._wrong("a bracket is not closed")
-        elif kind == "number":
-            self._at += 1
-            number = float(word.rstrip("%").replace("_", "")) / (100 if word.endswith("%") else 1)
-            part = _Part(lambda figures: number)
-        elif kind == "figure":
-            self._at += 1
-            self._figures.append(word)
-            part = _Part(lambda figures: figures[word])
-        else:
-            given = f"{quoted(word)} is" if word else "there is nothing"
-            raise self._wrong(f"{given} where a figure or a number is needed")
-        self._depth -= 1
-        return part
-
-    def _test(self, part: _Part) -> _Test:
-        if part.test is None:
-            raise self._wrong("a figure on its own is no condition: compare it with something")
-        return part.test
-
-    def _number(self, part: _Part) -> _Number:
-        if part.number is None:
-            raise self._wrong("a condition is no number")
-        return part.number
-
-    def _deeper(self) -> None:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise self._wrong("nested too deeply")
-
-
-def _either(one: _Test, other: _Test) -> _Test:
-    def test(figures: Figures) -> Truth:
-        a, b = one(figures), other(figures)
-        return True if a or b else None if a is None or b is None else False
-
-    return test
-
-
-def _both(one: _Test, other: _Test) -> _Test:
-    def test(figures: Figures) -> Truth:
-        a, b = one(figures), other(figures)
-        return False if a is False or b is False else None if a is None or b is None else True
-
-    return test
-
-
-def _apply(act: Callable[[float, float], float | None], one: _Number, other: _Number) -> _Number:
-    def value(figures: Figures) -> float | None:
-        a, b = one(figures), other(figures)
-        return None if a is None or b is None else act(a, b)
-
-    return value
-
-
-def _divide(a: float, b: float) -> float | None:
-    return a / b if b else None
+    def _check_depth(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise _wrong(self._text, "nested too deeply")

@@ -1,25 +1,29 @@
-"""Where the configurations of several sides differ, and what each difference means."""
+"""Where the configurations of the sides differ, and what each difference means."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hmx.config.coerce import show
-from hmx.config.derive import problems
+from hmx.config.derive import Derived, derive
 from hmx.config.fields import FIELDS, get
-from hmx.config.meaning import ROWS, Row, meaning, row_of
+from hmx.config.meaning import ASPECTS, Aspect, aspect_of, meaning
+from hmx.config.rules import problems
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.reports.compare.checks import sizes
+from hmx.reports.compare.findings import Difference, DifferenceGroup
 from hmx.reports.compare.read import Side
 
-# What tells runs apart but has no part in what they compute; seeds are listed with the sides.
+# What tells runs apart without a part in what they compute; seeds are listed with the sides.
 _NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project")
 
-_TABLES = {"algo": "learning", "net": "network", "env": "environment", "reward": "reward", "run": "run"}
+# In the order of the report.
+_TITLES = {
+    "algo": "learning", "ppo": "PPO", "dqn": "Q-learning", "replay": "replay buffer", "score": "scoring",
+    "net": "network", "env": "environment", "reward": "reward", "run": "run",
+}  # fmt: skip
 
 _SIZES = {
     "batch_size": "environment steps per update",
@@ -27,60 +31,44 @@ _SIZES = {
     "gradient_steps_per_update": "gradient steps per update",
     "num_updates": "updates of the whole run",
     "gradient_steps": "gradient steps of the whole run",
-    "total_env_steps": "environment steps that really run, per seed",
+    "total_env_steps": "environment steps of the whole run, per seed",
 }
 
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """One key, or a size that follows from several.
-
-    `values` are by side, as one would type them, "" where the side has no configuration; where runs of a side do not
-    agree, their values are joined by " or ", or named by environment.
-    """
-
-    key: str
-    values: tuple[str, ...]
-    doc: str
+_Values = Mapping[str, Mapping[str, None]]  # environment -> values, in order
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Differences that belong together."""
-
-    title: str
-    row: str  # number of the documented difference between implementations of PPO; "" for everything else
-    differences: tuple[Difference, ...]
-    effects: tuple[str, ...] = ()  # of a row: what each side comes to, in words; "" where that is not known
-    bug: bool = False  # whether a side reproduces a known bug
-
-
-def differences(sides: Sequence[Side]) -> list[Group]:
-    """The differences between configurations: the documented rows first, then by table, then what follows from all."""
+def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
+    """Return the differences: the documented ones first, then by section, then the sizes that follow."""
     known = [side for side in sides if side.configs]
     if len(known) < 2 and not any(len(side.configs) > 1 for side in known):
         return []
     found: dict[str, list[Difference]] = {}
     for key in FIELDS:
-        if key not in _NO_PART and (values := _values(sides, key)) is not None:
-            found.setdefault(row_of(key) or key.partition(".")[0], []).append(Difference(key, values, _doc(key)))
-    rows = [_row(sides, number, found.pop(number)) for number in ROWS if number in found]
-    tables = [Group(title, "", tuple(found[name])) for name, title in _TABLES.items() if name in found]
-    sizes_ = _sizes(sides)
-    return [*rows, *tables, *([Group("what follows", "", tuple(sizes_))] if sizes_ else [])]
+        values = None if key in _NO_PART else _compared([_by_task(side, partial(_shown, key=key)) for side in sides])
+        if values is not None:
+            found.setdefault(aspect_of(key) or key.partition(".")[0], []).append(Difference(key, values, _doc(key)))
+    rows = [_row(sides, number, found[number]) for number in ASPECTS if number in found]
+    tables = [DifferenceGroup(title, "", tuple(found[name])) for name, title in _TITLES.items() if name in found]
+    sizes = tuple(_sizes(sides))
+    return [*rows, *tables, *([DifferenceGroup("resulting sizes", "", sizes)] if sizes else [])]
 
 
-def _row(sides: Sequence[Side], number: str, found: Sequence[Difference]) -> Group:
-    told = [_by_task(side, partial(_effect, number=number)) for side in sides]
+def derived(config: Config | None) -> Derived | None:
+    """Return the sizes that follow from a configuration; None without one or for one that cannot run."""
+    return None if config is None or problems(config) else derive(config)
+
+
+def _row(sides: Sequence[Side], number: str, found: Sequence[Difference]) -> DifferenceGroup:
+    effects = [_by_task(side, partial(_effect, number=number)) for side in sides]
     bug = any(row.bug for side in sides for config in side.configs for row in _rows(config) if row.id == number)
-    return Group(ROWS[number][0], number, tuple(found), tuple(_text(side) for side in told), bug)
+    return DifferenceGroup(ASPECTS[number][0], number, tuple(found), tuple(_text(side) for side in effects), bug)
 
 
 def _effect(config: Config, number: str) -> str | None:
     return next((row.meaning for row in _rows(config) if row.id == number), None)
 
 
-def _rows(config: Config) -> tuple[Row, ...]:
+def _rows(config: Config) -> tuple[Aspect, ...]:
     return () if problems(config) else meaning(config)
 
 
@@ -89,65 +77,58 @@ def _doc(key: str) -> str:
     return field.doc + (f" [{field.unit}]" if field.unit else "")
 
 
-def _values(sides: Sequence[Side], key: str) -> tuple[str, ...] | None:
-    """The values of each side; None where all agree."""
-    return _told([_by_task(side, lambda config: _shown(config, key)) for side in sides])
-
-
-_Values = Mapping[str, Mapping[str, None]]  # environment -> values, in order
-
-
-def _by_task(side: Side, show_: Callable[[Config], str | None]) -> _Values:
-    found: dict[str, dict[str, None]] = {}
-    for config in side.configs:
-        value = show_(config)
-        if value is not None:
-            found.setdefault(config.env.id, {})[value] = None
-    return found
-
-
-def _told(by_side: Sequence[_Values]) -> tuple[str, ...] | None:
-    """One text per side; None where the sides agree on every environment that they share."""
-    spread = any(len(values) > 1 for side in by_side for values in side.values())
-    if not spread and not any(_apart(one, other) for one, other in itertools.combinations(by_side, 2)):
+def _shown(config: Config, key: str) -> str | None:
+    """Return a value as one would type it; None where the algorithm or the environment does not read it."""
+    field = FIELDS[key]
+    if config.algo.name not in (field.applies or (config.algo.name,)):
         return None
-    return tuple(_text(side) for side in by_side)
-
-
-def _apart(one: _Values, other: _Values) -> bool:
-    shared = one.keys() & other.keys()
-    if shared or not one or not other:
-        return any(one[task].keys() != other[task].keys() for task in shared)
-    return _union(one) != _union(other)
-
-
-def _union(side: _Values) -> set[str]:
-    return {value for values in side.values() for value in values}
-
-
-def _text(side: _Values) -> str:
-    if not side:
-        return ""
-    if len({tuple(values) for values in side.values()}) == 1:
-        return " or ".join(next(iter(side.values())))
-    if all(list(values) == [task] for task, values in side.items()):  # the environment itself
-        return " or ".join(side)
-    return ", ".join(f"{' or '.join(values)} ({task})" for task, values in side.items())
-
-
-def _shown(config: Config, key: str) -> str:
+    if config.env.id not in (field.envs or (config.env.id,)):
+        return None
     return quoted(show(get(config, key))) or '""'
 
 
 def _sizes(sides: Sequence[Side]) -> list[Difference]:
     rows = []
-    for name, words in _SIZES.items():
-        values = _told([_by_task(side, partial(_size, name=name)) for side in sides])
+    for name, doc in _SIZES.items():
+        values = _compared([_by_task(side, partial(_size, name=name)) for side in sides])
         if values is not None:
-            rows.append(Difference(name, values, words))
+            rows.append(Difference(name, values, doc))
     return rows
 
 
 def _size(config: Config, name: str) -> str | None:
-    found = sizes(config)
-    return None if found is None else f"{found[name]:,}"
+    found = derived(config)
+    return None if found is None else f"{getattr(found, name):,}"
+
+
+def _by_task(side: Side, value_of: Callable[[Config], str | None]) -> _Values:
+    found: dict[str, dict[str, None]] = {}
+    for config in side.configs:
+        value = value_of(config)
+        if value is not None:
+            found.setdefault(config.env.id, {})[value] = None
+    return found
+
+
+def _compared(by_side: Sequence[_Values]) -> tuple[str, ...] | None:
+    """Return one text per side; None where the sides agree on every environment that they share."""
+    disagree = any(len(values) > 1 for side in by_side for values in side.values())
+    if not disagree and not any(_differ(one, other) for one, other in itertools.combinations(by_side, 2)):
+        return None
+    return tuple(_text(side) for side in by_side)
+
+
+def _differ(one: _Values, other: _Values) -> bool:
+    shared = one.keys() & other.keys()
+    if shared or not one or not other:
+        return any(one[task].keys() != other[task].keys() for task in shared)
+    first, second = ({value for values in side.values() for value in values} for side in (one, other))
+    return first != second
+
+
+def _text(side: _Values) -> str:
+    if len({tuple(values) for values in side.values()}) <= 1:
+        return " or ".join(next(iter(side.values()), ()))
+    if all(list(values) == [task] for task, values in side.items()):  # the environment itself
+        return " or ".join(side)
+    return ", ".join(f"{' or '.join(values)} ({task})" for task, values in side.items())

@@ -1,112 +1,112 @@
-"""What `hmx compare` is asked to compare: from words of the command line to runs, metrics files and configurations."""
+"""From the sides on the command line to runs, metrics files and configurations."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import string
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from hmx.config import presets
 from hmx.config.names import is_run_name, nearest
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import words
-from hmx.records.layout import CONFIG, META, METRICS, list_runs
+from hmx.records.layout import list_runs
+from hmx.records.paths import CONFIG, META, METRICS
+from hmx.reports.compare.findings import Kind
 
 LETTERS = string.ascii_uppercase
 MAX_MEMBERS = 1000
 PRESET = "preset:"
 
-_DEPTH = 3  # folders below the one that was given
+_DEPTH = 3  # folders below the given one
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _WAYS = "a side is a run, a folder of runs, a metrics file, a configuration or a preset"
 
-Kind = Literal["run", "metrics", "config", "preset"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Member:
-    """One thing that a side is made of; `path` is the run folder or the file, or the name of a preset."""
+@dataclass(frozen=True)
+class MemberPath:
+    """A part of a side; `path` is the run folder, the file, or the name of a preset."""
 
     kind: Kind
     path: Path
     label: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Chosen:
-    """A side as it was asked for: `letter` is its place, A for the first."""
+@dataclass(frozen=True)
+class SidePaths:
+    """A side as given; `letter` is its place, A for the first."""
 
     letter: str
     name: str
-    members: tuple[Member, ...]
+    members: tuple[MemberPath, ...]
 
 
-def choose(texts: Sequence[str], root: str | Path) -> tuple[Chosen, ...]:
-    """The sides that are meant by texts of the form `[NAME=]PATH[,PATH...]`.
+def choose(texts: Sequence[str], root: Path) -> tuple[SidePaths, ...]:
+    """Find what texts of the form `[NAME=]PATH[,PATH...]` stand for.
 
-    A path that exists as a whole is never split. A path may be a run (by its name below `root`, its folder or its
+    A path that exists as a whole is never split. A path is a run (its name below `root`, its folder or its
     metrics.jsonl), a folder whose subfolders are runs or whose files are `*.jsonl`, a metrics file, a TOML file, or the
-    name of a preset, which `preset:` in front makes certain.
+    name of a preset, which `preset:` in front marks as one.
 
     Raises:
-        HmxError: fewer than two sides, too many, names that clash (exit code 2), or nothing there (3).
+        HmxError: fewer than two sides, too many, or names that clash (exit code 2); a path that does not exist (3).
     """
     if len(texts) < 2:
-        given = quoted(texts[0]) if texts else "runs/one"
-        raise HmxError("a comparison takes at least two sides", f"hmx compare {given or 'runs/one'} runs/another")
+        given = quoted(texts[0]) if texts else ""
+        raise HmxError("expected at least two sides to compare", f"hmx compare {given or 'runs/one'} runs/another")
     if len(texts) > len(LETTERS):
-        raise HmxError(f"{len(texts)} sides: at most {len(LETTERS)} can be compared", "hmx compare A=runs/one,runs/two")
-    found: list[Chosen] = []
+        raise HmxError(f"cannot compare {len(texts)} sides: at most {len(LETTERS)}", "join runs: A=runs/one,runs/two")
+    found: list[SidePaths] = []
     for letter, text in zip(LETTERS, texts, strict=False):
-        name, paths = _split(text, Path(root))
-        members = tuple(member for path in paths for member in _members(path, Path(root)))
+        name, paths = _split(text, root)
+        members = tuple(member for path in paths for member in _members(path, root))
         if len(members) > MAX_MEMBERS:
-            raise HmxError(f"{quoted(text)} holds more than {MAX_MEMBERS:,} runs", "name the folder of fewer")
+            raise HmxError(f"{quoted(text)} has more than {MAX_MEMBERS:,} runs", "give a folder with fewer runs")
         if name:
             _check_name(name, letter, found)
-        found.append(Chosen(letter, name or _free(_default_name(paths), letter, found), members))
+        found.append(SidePaths(letter, name or _free(_default_name(paths), letter, found), members))
     return tuple(found)
 
 
 def _split(text: str, root: Path) -> tuple[str, list[str]]:
-    """The name of a side, empty where none was given, and its paths."""
-    if _there(text, root):
+    """Return the name of a side, "" where none was given, and its paths."""
+    if _exists(text, root):
         return "", [text]
     name, equals, rest = text.partition("=")
     if not equals:
         name, rest = "", text
     elif not name:
-        raise HmxError(f"{quoted(text)}: no name before the equals sign", f"hmx compare ours={quoted(rest)} ...")
-    paths = [rest] if _there(rest, root) else rest.split(",")
+        raise HmxError(
+            f"{quoted(text)}: expected a name before the equals sign", f"hmx compare ours={quoted(rest)} ..."
+        )
+    paths = [rest] if _exists(rest, root) else rest.split(",")
     if not all(paths):
-        raise HmxError(f"{quoted(text) or repr(text)} names an empty path", _WAYS)
+        raise HmxError(f"{quoted(text) or repr(text)} contains an empty path", _WAYS)
     return name, paths
 
 
-def _there(text: str, root: Path) -> bool:
+def _exists(text: str, root: Path) -> bool:
     try:
         return bool(text) and (Path(text).exists() or (is_run_name(text) and (root / text).exists()))
     except (OSError, ValueError):
         return False
 
 
-def _check_name(name: str, letter: str, before: Sequence[Chosen]) -> None:
+def _check_name(name: str, letter: str, before: Sequence[SidePaths]) -> None:
     if not _NAME.fullmatch(name):
-        words_ = f"{quoted(name)} cannot be the name of a side: letters, digits, dots, dashes and underscores can"
-        raise HmxError(words_, "hmx compare ours=runs/one theirs=runs/another")
+        message = f"{quoted(name)} is not a valid name: use letters, digits, dots, dashes and underscores"
+        raise HmxError(message, "hmx compare ours=runs/one theirs=runs/another")
     if name in LETTERS and name != letter:
-        raise HmxError(f"{name} stands for side {LETTERS.index(name) + 1}", f"give side {letter} another name")
+        raise HmxError(f"{name} is the letter of side {LETTERS.index(name) + 1}", f"give side {letter} another name")
     if name in {side.name for side in before}:
-        raise HmxError(f"two sides are called {name}", f"hmx compare {name}=... {name}-2=...")
+        raise HmxError(f"two sides have the name {name}", f"hmx compare {name}=... {name}-2=...")
 
 
-def _free(name: str, letter: str, before: Sequence[Chosen]) -> str:
-    if name in LETTERS:
-        name = f"run-{name}"
+def _free(name: str, letter: str, before: Sequence[SidePaths]) -> str:
+    name = f"run-{name}" if name in LETTERS else name
     taken = {side.name for side in before}
     return next(n for n in (name, f"{name}-{letter}", *(f"{name}-{i}" for i in range(2, 99))) if n not in taken)
 
@@ -122,7 +122,7 @@ def _default_name(paths: Sequence[str]) -> str:
     return plain if len(paths) == 1 else f"{plain}+{len(paths) - 1}"
 
 
-def _members(text: str, root: Path) -> list[Member]:
+def _members(text: str, root: Path) -> list[MemberPath]:
     if text.startswith(PRESET):
         return [_preset(text.removeprefix(PRESET))]
     try:
@@ -132,65 +132,67 @@ def _members(text: str, root: Path) -> list[Member]:
             if path.is_file():
                 return [_file(path)]
             if path.exists():
-                raise HmxError(f"{quoted(text)} is neither a file nor a folder", _WAYS, ExitCode.ARTEFACT)
+                raise HmxError(f"cannot read {quoted(text)}: neither a file nor a folder", _WAYS, ExitCode.ARTEFACT)
     except (OSError, ValueError) as problem:
         why = "not a path" if isinstance(problem, ValueError) else words(problem)
         raise HmxError(f"cannot read {quoted(text)}: {why}", _WAYS, ExitCode.ARTEFACT) from None
     if text in presets.names():
         return [_preset(text)]
     near = nearest(text, [*list_runs(root), *presets.names()])
-    hint = f"did you mean {near}? " if near else ""
-    raise HmxError(f"there is no run, file or preset {quoted(text)}", hint + _WAYS, ExitCode.ARTEFACT)
+    hint = f"did you mean {near}? {_WAYS}" if near else _WAYS
+    raise HmxError(f"no run, file or preset {quoted(text)}", hint, ExitCode.ARTEFACT)
 
 
 def _home(text: str) -> Path:
     try:
         return Path(text).expanduser()
-    except RuntimeError:  # ~ of somebody whom this machine does not know
+    except RuntimeError:  # ~ of an unknown user
         return Path(text)
 
 
-def _preset(name: str) -> Member:
+def _preset(name: str) -> MemberPath:
     presets.text(name)
-    return Member("preset", Path(name), f"preset {name}")
+    return MemberPath("preset", Path(name), f"preset {name}")
 
 
-def _file(path: Path) -> Member:
+def _file(path: Path) -> MemberPath:
+    label = quoted(str(path))
     if path.suffix == ".toml":
-        return Member("config", path, quoted(str(path)))
+        return MemberPath("config", path, label)
     if path.name == METRICS and _is_run(path.parent):
-        return Member("run", path.parent, quoted(str(path.parent)))
+        return MemberPath("run", path.parent, quoted(str(path.parent)))
     if path.suffix in (".jsonl", ".json"):
-        return Member("metrics", path, quoted(str(path)))
+        return MemberPath("metrics", path, label)
     hint = "metrics files end in .jsonl, configurations in .toml"
-    raise HmxError(f"{quoted(str(path))} is neither a metrics file nor a configuration", hint, ExitCode.ARTEFACT)
+    raise HmxError(f"cannot compare {label}: neither a metrics file nor a configuration", hint, ExitCode.ARTEFACT)
 
 
-def _folder(path: Path, text: str) -> list[Member]:
+def _folder(path: Path, text: str) -> list[MemberPath]:
     found = _below(path, _DEPTH)
     if not found:
         files = sorted(child for child in path.iterdir() if child.suffix == ".jsonl" and child.is_file())
-        found = [Member("metrics", file, quoted(str(file))) for file in files]
+        found = [MemberPath("metrics", file, quoted(str(file))) for file in files]
     if not found:
-        hint = f"a run has a {CONFIG}, a folder of seeds has runs or *.jsonl files in it"
-        raise HmxError(f"there are no runs in {quoted(text)}", hint, ExitCode.ARTEFACT)
+        hint = f"a run has a {CONFIG}; a folder of seeds contains runs or *.jsonl files"
+        raise HmxError(f"no runs in {quoted(text)}", hint, ExitCode.ARTEFACT)
     return found
 
 
-def _below(path: Path, depth: int) -> list[Member]:
+def _below(path: Path, depth: int) -> list[MemberPath]:
     if _is_run(path):
-        return [Member("run", path, quoted(str(path)))]
+        return [MemberPath("run", path, quoted(str(path)))]
     if (path / METRICS).is_file():
-        return [Member("metrics", path / METRICS, quoted(str(path / METRICS)))]
-    if not depth:
-        return []
-    found: list[Member] = []
-    for child in sorted(
-        path.iterdir(), key=lambda p: [int(t) if t.isdigit() else t for t in re.split(r"([0-9]+)", p.name)]
-    ):
+        return [MemberPath("metrics", path / METRICS, quoted(str(path / METRICS)))]
+    found: list[MemberPath] = []
+    for child in sorted(path.iterdir(), key=_in_order) if depth else ():
         if not child.name.startswith(".") and child.is_dir() and len(found) <= MAX_MEMBERS:
             found += _below(child, depth - 1)
     return found
+
+
+def _in_order(path: Path) -> list[tuple[int, str]]:
+    """Return a key that sorts seed2 before seed10."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"([0-9]+)", path.name)]
 
 
 def _is_run(path: Path) -> bool:

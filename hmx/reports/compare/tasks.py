@@ -1,218 +1,135 @@
-"""What each side reached on one task, how sure that is, and which side is better if that can be said."""
+"""Compare the sides on one task, and on all tasks they share."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 
-from hmx.records.metrics_table import METRICS
-from hmx.reports.compare.read import Seed, Side
-from hmx.reports.compare.scores import Final, Window, area, curve, final, median, reached
+from hmx.reports.compare.curves import area, curve, final, median, reached
+from hmx.reports.compare.findings import (
+    TAUS,
+    Aggregates,
+    Overall,
+    Pair,
+    ScoreRange,
+    SeedScore,
+    SideScores,
+    TaskFindings,
+    ThresholdTimes,
+    Verdict,
+)  # fmt: skip
+from hmx.reports.compare.read import Seed
+from hmx.reports.compare.request import EVALUATION, CompareRequest
 from hmx.stats import aggregates as agg
 from hmx.stats.aggregates import Estimate
+from hmx.stats.intervals import Floats
 
-RETURN = "train/mean_episode_return"
-EVALUATION = "evaluation"
-TENTH = Window()
+Groups = Mapping[str, Sequence[Seed]]
+"""Letter -> the agents of a side on one task."""
+
+Evaluated = Mapping[tuple[str, int | None], float]
+"""Mean return of the evaluation by run and seed."""
+
 _CURVE_SAMPLES = 1000
-_LIKELY = 0.05  # chance above which a verdict is qualified
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Spec:
-    """What is measured, and how."""
-
-    metric: str = RETURN  # or EVALUATION: the final value is then that of the evaluation that ended the run
-    last: Window = TENTH
-    thresholds: tuple[tuple[str, float], ...] = ()  # task, "" for all, and value; none are chosen by the data
-    own_end: bool = False  # each run at its own end rather than where the shortest ends
-    ranges: tuple[tuple[str, float, float], ...] = ()  # task, what counts as 0, what counts as 1
-    samples: int = 10_000
-    seed: int = 0
-
-    @property
-    def curve(self) -> str:
-        """The metric whose curve is used."""
-        return RETURN if self.metric == EVALUATION else self.metric
-
-    @property
-    def up(self) -> bool:
-        """Whether more is better; what has no direction counts as better when it is more."""
-        return self.direction != "down"
-
-    @property
-    def direction(self) -> str:
-        """`up` or `down`, whichever is better; `none` where neither is."""
-        info = METRICS.get(self.curve)
-        return "none" if info is None else info.direction
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Threshold:
-    """When the seeds of a side reached a value; medians are None where half or more never did."""
-
-    value: float
-    reached: int
-    of: int
-    steps: float | None
-    seconds: float | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scores:
-    """One side on one task."""
-
-    letter: str
-    seeds: tuple[tuple[str, int | None], ...]  # run and number
-    end: int  # steps that the shortest of its seeds took
-    finals: tuple[Final, ...]  # of `seeds`
-    mean: float | None
-    std: float | None
-    iqm: Estimate | None
-    area: Estimate | None
-    evaluated: Estimate | None  # interquartile mean over seeds of the evaluation that ended each run
-    thresholds: tuple[Threshold, ...]
-
-    @property
-    def values(self) -> list[float]:
-        """The final values there are."""
-        return [found.value for found in self.finals if found.value is not None]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pair:
-    """Two sides; a difference is that of the first less the second."""
-
-    a: str
-    b: str
-    improvement: Estimate | None  # probability that a run of a is better than one of b
-    difference: Estimate | None  # of interquartile means
-    shared: int  # seeds that both sides have
-    paired: Estimate | None  # mean difference of the same seeds
-    chance: float | None  # how often sides of these runs, dealt out at random, differ as clearly
-    better: str  # letter; "" where none can be called better
-    words: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
-    """Everything about one task."""
-
-    name: str
-    end: int  # steps up to which the sides are compared; of the longest with own_end
-    limited_by: str  # the run that ends first, where runs end at different steps
-    window: float  # steps
-    sides: tuple[Scores, ...]
-    pairs: tuple[Pair, ...]
-    blocks: tuple[str, ...]  # why no verdict is given
-    curves: Mapping[str, Mapping[str, Any]]  # letter -> over -> points
-
-
-def seeds_by_task(sides: Sequence[Side]) -> dict[str, dict[str, list[Seed]]]:
-    """Task -> letter -> the agents that have records."""
-    found: dict[str, dict[str, list[Seed]]] = {}
-    for side in sides:
-        for seed in side.seeds:
-            if len(seed.steps):
-                found.setdefault(seed.task, {}).setdefault(side.letter, []).append(seed)
-    return found
+_SIGNIFICANT = 0.05
 
 
 def measure(
-    name: str, seeds: Mapping[str, Sequence[Seed]], evaluated: Mapping[tuple[str, int | None], float],
-    blocks: Sequence[str], spec: Spec,
-) -> Task:  # fmt: skip
-    """Compares the sides on one task.
+    name: str, groups: Groups, evaluated: Evaluated, blocks: Sequence[str], request: CompareRequest
+) -> TaskFindings:
+    """Compare the sides on one task.
 
     Args:
-        name: of the task.
-        seeds: by letter; sides that have none are left out.
-        evaluated: mean return of the evaluation by run and seed.
-        blocks: what forbids a verdict.
-        spec: what is measured.
+        name: id of the environment.
+        groups: the sides that trained on it.
+        evaluated: evaluations at the end of the runs.
+        blocks: reasons against a verdict.
+        request: what to measure.
     """
-    every = [seed for group in seeds.values() for seed in group]
+    every = [seed for group in groups.values() for seed in group]
     shortest = min(every, key=lambda seed: seed.end)
     longest = max(seed.end for seed in every)
-    end = longest if spec.own_end else shortest.end
-    ends = {id(seed): seed.end if spec.own_end else end for seed in every}
-    finals = {letter: [_final(s, ends[id(s)], evaluated, spec) for s in group] for letter, group in seeds.items()}
-    levels = _thresholds(name, seeds, finals, end, spec)
-    scores = tuple(
-        _scores(letter, group, finals[letter], ends, levels, evaluated, spec) for letter, group in seeds.items()
+    end = longest if request.own_end else shortest.end
+    scores = {letter: [_score(seed, _end(seed, end, request), evaluated, request) for seed in group]
+              for letter, group in groups.items()}  # fmt: skip
+    levels = _thresholds(name, groups, scores, request)
+    sides = tuple(
+        _side(letter, group, scores[letter], end, levels, evaluated, request) for letter, group in groups.items()
     )
-    pairs = [_pair(x, y, blocks, spec) for i, x in enumerate(scores) for y in scores[i + 1 :]]
-    drawn = {
-        letter: {
-            over: curve(group, spec.curve, over, min(spec.samples, _CURVE_SAMPLES), spec.seed)
-            for over in ("steps", "time")
-        }
-        for letter, group in seeds.items()
-    }
-    return Task(
-        name=name, end=end, limited_by=shortest.run if shortest.end < longest else "", window=spec.last.width(end),
-        sides=scores, pairs=tuple(pairs), blocks=tuple(blocks), curves=drawn,
+    return TaskFindings(
+        name=name, end=end, limited_by=shortest.run if shortest.end < longest else "",
+        window=request.last.width(end), blocks=tuple(blocks), sides=sides,
+        pairs=tuple(_pair(x, y, blocks, request) for x, y in combinations(sides, 2)),
     )  # fmt: skip
 
 
-def _final(seed: Seed, end: float, evaluated: Mapping[tuple[str, int | None], float], spec: Spec) -> Final:
-    if spec.metric == EVALUATION:
+def _end(seed: Seed, end: int, request: CompareRequest) -> int:
+    return seed.end if request.own_end else end
+
+
+def _score(seed: Seed, end: float, evaluated: Evaluated, request: CompareRequest) -> SeedScore:
+    if request.metric == EVALUATION:
         value = evaluated.get((seed.run, seed.number))
-        return Final(value, "" if value is not None else "was not evaluated")
-    return final(seed.series.get(spec.curve), end, spec.last)
+        why = "" if value is not None else "was not evaluated"
+    else:
+        value, why = final(seed.series.get(request.curve), end, request.last)
+    return SeedScore(run=seed.run, seed=seed.number, value=value, why=why)
+
+
+def _known(scores: Sequence[SeedScore]) -> Floats:
+    return np.array([score.value for score in scores if score.value is not None])
 
 
 def _thresholds(
-    task: str, seeds: Mapping[str, Sequence[Seed]], finals: Mapping[str, Sequence[Final]], end: float, spec: Spec
+    task: str, groups: Groups, scores: Mapping[str, Sequence[SeedScore]], request: CompareRequest
 ) -> list[float]:
-    """Those asked for here; else half-way and nine tenths of the way from the start to the best side's end."""
-    asked = [value for name, value in spec.thresholds if name in ("", task)]
-    if asked:
-        return list(dict.fromkeys(asked))
-    starts = [s.series[spec.curve].values for group in seeds.values() for s in group if spec.curve in s.series]
+    """Return the thresholds given; else half-way and nine tenths of the way from the start to the best side's end."""
+    given = [value for name, value in request.thresholds if name in ("", task)]
+    if given:
+        return list(dict.fromkeys(given))
+    starts = [s.series[request.curve].values for group in groups.values() for s in group if request.curve in s.series]
     first = [float(values[np.isfinite(values)][0]) for values in starts if np.isfinite(values).any()]
-    ends = [
-        float(agg.interquartile_mean([np.array([f.value for f in group if f.value is not None])]))
-        for group in finals.values()
-        if any(f.value is not None for f in group)
-    ]
+    ends = [float(agg.interquartile_mean([_known(group)])) for group in scores.values() if len(_known(group))]
     if not first or not ends:
         return []
-    low, high = float(np.median(first)), max(ends) if spec.up else min(ends)
-    if (high <= low) if spec.up else (high >= low):
+    low, high = float(np.median(first)), max(ends) if request.up else min(ends)
+    if high == low or (high > low) != request.up:
         return []
     return [float(f"{low + share * (high - low):.3g}") for share in (0.5, 0.9)]
 
 
-def _scores(
-    letter: str, seeds: Sequence[Seed], finals: Sequence[Final], ends: Mapping[int, int], levels: Sequence[float],
-    evaluated: Mapping[tuple[str, int | None], float], spec: Spec,
-) -> Scores:  # fmt: skip
-    values = np.array([found.value for found in finals if found.value is not None])
-    areas = [area(seed.series.get(spec.curve), ends[id(seed)]) for seed in seeds]
-    keys = tuple((seed.run, seed.number) for seed in seeds)
-    played = [evaluated[key] for key in keys if key in evaluated]
-    return Scores(
+def _side(
+    letter: str, seeds: Sequence[Seed], scores: Sequence[SeedScore], end: int, levels: Sequence[float],
+    evaluated: Evaluated, request: CompareRequest,
+) -> SideScores:  # fmt: skip
+    values = _known(scores)
+    areas = [area(seed.series.get(request.curve), _end(seed, end, request)) for seed in seeds]
+    played = [evaluated[key] for seed in seeds if (key := (seed.run, seed.number)) in evaluated]
+    resamples = min(request.samples, _CURVE_SAMPLES)
+    return SideScores(
         letter=letter,
-        seeds=keys,
         end=min(seed.end for seed in seeds),
-        finals=tuple(finals),
+        seeds=tuple(scores),
         mean=float(values.mean()) if len(values) else None,
         std=float(values.std(ddof=1)) if len(values) > 1 else None,
-        iqm=_estimate([values], agg.interquartile_mean, spec),
-        area=_estimate([np.array([a for a in areas if a is not None])], agg.interquartile_mean, spec),
-        evaluated=_estimate([np.array(played)], agg.interquartile_mean, spec) if len(played) == len(keys) else None,
-        thresholds=tuple(_threshold(level, seeds, ends, spec) for level in levels),
+        iqm=_iqm(values, request),
+        area=_iqm(np.array([value for value in areas if value is not None]), request),
+        evaluated=_iqm(np.array(played), request) if len(played) == len(seeds) else None,
+        thresholds=tuple(_times(level, seeds, end, request) for level in levels),
+        curves={over: curve(seeds, request.curve, over, resamples, request.seed) for over in ("steps", "time")},
     )
 
 
-def _threshold(level: float, seeds: Sequence[Seed], ends: Mapping[int, int], spec: Spec) -> Threshold:
-    found = [reached(seed.series.get(spec.curve), level, ends[id(seed)], spec.up) for seed in seeds]
-    return Threshold(
+def _iqm(values: Floats, request: CompareRequest) -> Estimate | None:
+    return agg.iqm_estimate([values], request.samples, request.seed) if len(values) else None
+
+
+def _times(level: float, seeds: Sequence[Seed], end: int, request: CompareRequest) -> ThresholdTimes:
+    found = [reached(s.series.get(request.curve), level, _end(s, end, request), request.up) for s in seeds]
+    return ThresholdTimes(
         value=level,
         reached=sum(hit is not None for hit in found),
         of=len(found),
@@ -221,66 +138,148 @@ def _threshold(level: float, seeds: Sequence[Seed], ends: Mapping[int, int], spe
     )
 
 
-def _estimate(strata: agg.Strata, statistic: Callable[[agg.Strata], Any], spec: Spec) -> Estimate | None:
-    if not all(len(scores) for scores in strata):
-        return None
-    return agg.estimate(strata, statistic, spec.samples, spec.seed)
-
-
-def _pair(x: Scores, y: Scores, blocks: Sequence[str], spec: Spec) -> Pair:
-    sign = 1.0 if spec.up else -1.0
-    first, second = np.array(x.values), np.array(y.values)
-    difference = _estimate([first, second], agg.difference(agg.interquartile_mean), spec)
-    apart = paired_differences(x, y)
-    chance = agg.chance([first], [second], spec.samples, spec.seed) if difference else None
-    better, words = judge(x, y, difference, chance, blocks, spec)
+def _pair(x: SideScores, y: SideScores, blocks: Sequence[str], request: CompareRequest) -> Pair:
+    first, second = [_known(x.seeds)], [_known(y.seeds)]
+    if not len(first[0]) or not len(second[0]):
+        verdict = judge(x, y, None, None, blocks, request)
+        return Pair(a=x.letter, b=y.letter, improvement=None, difference=None, p_value=None, verdict=verdict)
+    sign = 1.0 if request.up else -1.0
+    difference = agg.iqm_difference(first, second, request.samples, request.seed)
+    p_value = agg.p_value(first, second, request.samples, request.seed)
+    paired = np.array(paired_differences(x, y))
+    strata = [sign * first[0], sign * second[0]]
     return Pair(
         a=x.letter, b=y.letter,
-        improvement=_estimate([sign * first, sign * second], agg.improvement, spec),
+        improvement=agg.bootstrap(strata, agg.improvement, request.samples, request.seed),
         difference=difference,
-        shared=len(apart),
-        paired=_estimate([np.array(apart)], agg.mean, spec) if len(apart) else None,
-        chance=chance,
-        better=better,
-        words=words,
+        shared=len(paired),
+        paired=agg.mean_estimate([paired]) if len(paired) else None,
+        p_value=p_value,
+        verdict=judge(x, y, difference, p_value, blocks, request),
     )  # fmt: skip
 
 
-def paired_differences(x: Scores, y: Scores) -> list[float]:
-    """The difference of each seed number that comes once, with a value, on both sides."""
+def paired_differences(x: SideScores, y: SideScores) -> list[float]:
+    """Return the difference of each seed number that occurs once, with a value, on both sides."""
     one, other = (_by_number(side) for side in (x, y))
     return [one[number] - other[number] for number in one if number in other]
 
 
-def _by_number(side: Scores) -> dict[int, float]:
-    count = Counter(number for _, number in side.seeds)
-    pairs = zip(side.seeds, side.finals, strict=True)
-    return {n: f.value for (_, n), f in pairs if n is not None and count[n] == 1 and f.value is not None}
+def _by_number(side: SideScores) -> dict[int, float]:
+    count = Counter(score.seed for score in side.seeds)
+    return {s.seed: s.value for s in side.seeds if s.seed is not None and count[s.seed] == 1 and s.value is not None}
 
 
 def judge(
-    x: Scores, y: Scores, difference: Estimate | None, chance: float | None, blocks: Sequence[str], spec: Spec
-) -> tuple[str, str]:
-    """The letter of the better side, "" where none can be called so, and the verdict in words."""
+    x: SideScores, y: SideScores, difference: Estimate | None, p_value: float | None, blocks: Sequence[str],
+    request: CompareRequest,
+) -> Verdict:  # fmt: skip
+    """Return which side is better: the interval must exclude 0 and the permutation test must be significant."""
     if blocks:
-        return "", f"no verdict: {blocks[0]}"
+        return Verdict("no verdict", f"no verdict: {blocks[0]}")
     for side in (x, y):
-        missing = [found.why for found in side.finals if found.value is None]
+        missing = [score.why for score in side.seeds if score.value is None]
         if missing:
-            which = f"{len(missing)} of {_seeds(len(side.finals))}"
-            return "", f"no verdict: {side.letter} has {which} whose value {missing[0]}"
-    n, m = len(x.finals), len(y.finals)
+            which = f"{len(missing)} of {_seeds(len(side.seeds))}"
+            return Verdict("no verdict", f"no verdict: {side.letter} has {which} whose value {missing[0]}")
+    n, m = len(x.seeds), len(y.seeds)
     if difference is None or not difference.excludes_zero or min(n, m) < 2:
-        return "", f"not distinguishable with {n} and {_seeds(m)}"
-    better = x.letter if (difference.value > 0) == spec.up else y.letter
-    verdict = f"{better} is {'higher' if spec.direction == 'none' else 'better'}"
-    if chance is None or chance <= _LIKELY:
-        return better, verdict
-    return better, (
-        f"{verdict}, but on little ground: with {n} and {_seeds(m)}, {chance:.0%} of all ways to deal them "
-        "out to two sides differ as clearly"
-    )
+        return Verdict("not distinguishable", f"not distinguishable ({n} vs {_seeds(m)})")
+    letter = x.letter if (difference.value > 0) == request.up else y.letter
+    word = "higher" if request.direction == "none" else "better"
+    if p_value is None or p_value <= _SIGNIFICANT:
+        return Verdict("better", f"{letter} is {word}", letter)
+    evidence = f"weak evidence that {letter} is {word}: permutation test p = {p_value:.2g} ({n} vs {_seeds(m)})"
+    return Verdict("weak evidence", evidence)
 
 
 def _seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
+
+
+def overall(
+    tasks: Sequence[TaskFindings], letters: Sequence[str], random: Mapping[str, float], request: CompareRequest
+) -> Overall:
+    """Put the tasks that all sides share on one scale and compare the sides on all of them.
+
+    Args:
+        tasks: each task on its own.
+        letters: the sides that have records.
+        random: task -> mean return of random play, where it is known.
+        request: score ranges and resamples.
+    """
+    if len(letters) < 2:
+        return Overall(why="only one side has records" if letters else "no side has records")
+    shared = [task for task in tasks if [s.letter for s in task.sides] == list(letters)]
+    shared = [task for task in shared if all(side.values for side in task.sides)]
+    ranges = {task.name: _range(task, random, request) for task in shared}
+    unknown = [name for name, found in ranges.items() if found is None]
+    if unknown:
+        names = " ".join(f"--range {name}=LOW:HIGH" for name in unknown)
+        return Overall(why=f"no common scale for {request.metric}; set one with {names}")
+    known = {name: found for name, found in ranges.items() if found is not None and found.low != found.high}
+    shared = [task for task in shared if task.name in known]
+    if not shared:
+        return Overall(why="no task on which all sides have values that differ")
+    strata = [[_scaled(task.sides[i], known[task.name]) for task in shared] for i in range(len(letters))]
+    return Overall(
+        tasks=tuple(known),
+        ranges=known,
+        sides=tuple(_aggregates(letter, found, request) for letter, found in zip(letters, strata, strict=True)),
+        pairs=tuple(
+            _overall_pair(shared, i, j, strata, request) for i, j in combinations(range(len(letters)), 2)
+        ),
+    )  # fmt: skip
+
+
+def _range(task: TaskFindings, random: Mapping[str, float], request: CompareRequest) -> ScoreRange | None:
+    """Return the range given; of returns, that from random play or the worst seed to the best seed; else None."""
+    for name, low, high in request.ranges:
+        if name == task.name:
+            return ScoreRange(low, high, "given by --range")
+    if not request.is_return:
+        return None
+    values = [value for side in task.sides for value in side.values]
+    worst, best = min(values), max(values)
+    if random.get(task.name, best) < best:
+        return ScoreRange(random[task.name], best, "0 is random play, 1 the best seed of all sides")
+    return ScoreRange(worst, best, "0 is the worst seed of all sides, 1 the best")
+
+
+def _scaled(side: SideScores, found: ScoreRange) -> Floats:
+    return (np.array(side.values) - found.low) / (found.high - found.low)
+
+
+def _aggregates(letter: str, strata: agg.Strata, request: CompareRequest) -> Aggregates:
+    mean = agg.mean_estimate(strata)
+    return Aggregates(
+        letter=letter,
+        iqm=agg.iqm_estimate(strata, request.samples, request.seed),
+        # The median of two tasks is their mean.
+        median=mean if len(strata) < 3 else agg.bootstrap(
+            strata, agg.median, request.samples, request.seed, expand=True
+        ),
+        mean=mean,
+        gap=agg.gap_estimate(strata),
+        profile=tuple(agg.profile(strata, TAUS).tolist()),
+    )  # fmt: skip
+
+
+def _overall_pair(
+    tasks: Sequence[TaskFindings], i: int, j: int, strata: Sequence[agg.Strata], request: CompareRequest
+) -> Pair:
+    first, second = strata[i], strata[j]
+    # More is better on the scale, whatever the metric.
+    difference = agg.iqm_difference(first, second, request.samples, request.seed)
+    p_value = agg.p_value(first, second, request.samples, request.seed)
+    blocks = [f"{task.name}: {block}" for task in tasks for block in task.blocks]
+    scaled = difference if request.up else difference.mirrored()
+    # The verdict is as careful as the task with the fewest seeds requires.
+    verdicts = [judge(task.sides[i], task.sides[j], scaled, p_value, blocks, request) for task in tasks]
+    fewest = [min(len(task.sides[i].seeds), len(task.sides[j].seeds)) for task in tasks]
+    least = min(range(len(tasks)), key=lambda t: (bool(verdicts[t].better), fewest[t]))
+    return Pair(
+        a=tasks[0].sides[i].letter, b=tasks[0].sides[j].letter,
+        improvement=agg.bootstrap([*first, *second], agg.improvement, request.samples, request.seed),
+        difference=difference, p_value=p_value, verdict=verdicts[least],
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Positions of a policy that keeps no buffer: it plays, and what it met is kept."""
+"""Collect positions by playing, for runs without a replay buffer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.preferences import Preferences
+from hmx.agents.policy_outputs import PolicyOutputs
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.rl import distributions
@@ -18,7 +18,7 @@ from hmx.runs.checkpoint import to_host
 from hmx.runs.signals import interruptible
 from hmx.types import Array, Key
 
-_SIDE_BY_SIDE = 16  # environments: few, so that each gets far into its episodes
+_PARALLEL = 16  # environments: few, so that each gets far into its episodes
 
 
 class _Step(NamedTuple):
@@ -28,24 +28,24 @@ class _Step(NamedTuple):
 
 
 def collect(
-    cfg: Config, env: Env, preferences: Preferences, params: Any, number: int, key: Key, *, run: str, update: int
+    cfg: Config, env: Env, preferences: PolicyOutputs, params: Any, number: int, key: Key, *, run: str, update: int
 ) -> Buffer:
-    """A buffer of at least `number` successive transitions of an agent that plays as it does in training.
+    """Fill a buffer with at least `number` successive transitions of an agent that plays as in training.
 
-    Sixteen environments side by side, or fewer for fewer transitions, from the start of an episode on. The TD error is
+    Sixteen environments run in parallel (fewer for fewer transitions), from the start of an episode. The TD error is
     that of the value function, `|r + gamma V(s') - V(s)|`.
 
     Args:
         cfg: of the run.
         env: its environment.
-        preferences: of the agent.
-        params: of the agent.
+        preferences: outputs of the network of the agent.
+        params: of the network.
         number: transitions, rounded up to whole steps of all environments.
-        key: spent here.
+        key: random key.
         run: name of the run.
         update: of the checkpoint.
     """
-    num_envs = min(_SIDE_BY_SIDE, number)
+    num_envs = min(_PARALLEL, number)
     steps = -(-number // num_envs)
     program = jax.jit(partial(_played, cfg, env, preferences, num_envs, steps))
     seen: _Step = interruptible(lambda: jax.block_until_ready(program(params, key)))
@@ -74,14 +74,16 @@ def collect(
     )
 
 
-def _played(cfg: Config, env: Env, preferences: Preferences, num_envs: int, steps: int, params: Any, key: Key) -> _Step:
+def _played(
+    cfg: Config, env: Env, preferences: PolicyOutputs, num_envs: int, steps: int, params: Any, key: Key
+) -> _Step:
     k_reset, k_play = jax.random.split(key)
     state, shown = env.reset(jax.random.split(k_reset, num_envs))
 
     def play(now: tuple[Any, Array, Array], step: Array) -> tuple[tuple[Any, Array, Array], _Step]:
         state, obs, legal = now
         k_act, k_env = jax.random.split(jax.random.fold_in(k_play, step))
-        preferred = preferences.of(params, obs)
+        preferred = preferences.outputs(params, obs)
         action = jax.vmap(distributions.sample)(jax.random.split(k_act, num_envs), preferred, legal)
         after, timestep = env.step(state, action, jax.random.split(k_env, num_envs))
         team = timestep.reward.mean(-1) if preferences.team_reward == "mean" else timestep.reward.sum(-1)

@@ -1,101 +1,337 @@
-"""What a score report comes to: gates that its numbers must pass, and one sentence that follows from them."""
+"""What `hmx score-buffer` finds out: every figure of the report, the gates of `--strict`, and the verdict."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-LEAST_RELIABILITY = 0.5
+from hmx.errors import ExitCode, HmxError
+from hmx.records.plain import JsonValue
+from hmx.reports.consequence.request import ScoreRequest
+from hmx.runs.buffers import Host
+from hmx.scoring import ScoreOptions
+from hmx.stats.ranks import Bin, Correlation
+
+SCHEMA = 2
+
+LEAST_RELIABILITY = 0.8
+"""From here on the rank correlation with exact scores was at least 0.86 (docs/score-buffer.md)."""
+ROUGH_RELIABILITY = 0.5
 MOST_NULL = 0.25  # of the median score
 MOST_TIED = 0.95
+MOST_TRUNCATED = 0.05
 
-_AGREE, _DIFFER = 0.7, 0.3  # rank correlations above and below which something is said to agree, or not
+_AGREE, _DIFFER = 0.7, 0.3  # rank correlations above and below which two rankings agree, or differ
+
+
+class ContinuationPolicy(NamedTuple):
+    """The policy that plays on."""
+
+    run: str
+    update: int
+    agent: int
+    kind: str
+    parameter: float
+
+
+class BufferFacts(NamedTuple):
+    """The buffer that positions come from."""
+
+    size: int
+    capacity: int
+    added: int
+    collected: bool
+    run: str
+    update: int
+
+
+class Distribution(NamedTuple):
+    """How scores are distributed."""
+
+    mean: float
+    quantiles: Mapping[str, float]
+    zero_share: float
+    distinct: int
+    tied_share: float
+    gini: float | None
+    top_tenth_share: float | None
+    zeros: int
+    bins: tuple[Bin, ...]
+
+
+class MetricSummary(NamedTuple):
+    """Scores by another metric, and their rank correlation with the scores."""
+
+    mean: float
+    median: float
+    zero_share: float
+    spearman: float | None
+
+
+class Noise(NamedTuple):
+    """How far scores can be trusted."""
+
+    reliability: float | None  # rank correlation of the two halves of the rollouts
+    standard_error: float | None  # root mean square over the positions, including the bias
+    bias: float  # mean of what noise adds to uncorrected scores
+    null: float  # mean distance of the action taken from itself with other random numbers
+
+
+class RolloutFacts(NamedTuple):
+    """How long rollouts were."""
+
+    horizon: int
+    auto: bool
+    median_length: float
+    p99_length: float
+    truncated_share: float
+    mean_steps: float
+
+
+class Baseline(NamedTuple):
+    """The gap that needs no rollouts: of action values, or of one step and the value after it."""
+
+    kind: Literal["Q-gap", "value gap"]
+    median: float
+    correlation: Correlation
+
+
+class Stakes(NamedTuple):
+    """The spread of returns over the actions of a position."""
+
+    largest: float
+    middle_share: float | None
+
+
+class ReplayFacts(NamedTuple):
+    """How replay would sample a buffer."""
+
+    ess: float
+    prob_ratio: float
+    is_weight_min: float
+    is_weight_max: float
+    alpha_td: float
+    alpha_c: float
+
+
+class Coverage(NamedTuple):
+    """Share of the buffer with a score, and how many transitions were added since the scores."""
+
+    before: float
+    after: float
+    target: float
+    staleness_p50: float | None
+    staleness_p90: float | None
+
+
+class Cost(NamedTuple):
+    """Environment steps and time."""
+
+    env_steps: int
+    seconds: float
+    compile_seconds: float
+    steps_per_second: float | None
+    most_env_steps: int
+    environments_per_position: int
+    live_environments: int
+
+
+class TriedAction(NamedTuple):
+    """An action in a position, with its returns and their distance from those of the action taken."""
+
+    action: str
+    taken: bool
+    mean: float
+    std: float
+    distance: float
+
+
+class TopPosition(NamedTuple):
+    """One of the most consequential positions; `times` counts those that look the same with the same action."""
+
+    slot: int
+    birth: int
+    times: int
+    score: float
+    error: float | None
+    td_error: float
+    taken: str
+    best: str  # of the alternatives
+    gap: float  # mean return of `best` minus that of the action taken
+    actions: tuple[TriedAction, ...]  # by mean return, highest first
+    state: Mapping[str, JsonValue]  # as the environment describes it, or `observation`
+
+
+class Point(NamedTuple):
+    """A position in plots."""
+
+    score: float
+    td_error: float
+    proxy: float
 
 
 class Gate(NamedTuple):
-    """A number that must be on one side of a limit; `passed` is None where it is not known."""
+    """A condition of `--strict`; `passed` is None if the value is not known."""
 
     name: str
     value: float | None
     limit: float
     passed: bool | None
-    what: str  # what it means to fail
+    meaning: str  # of a failure
+
+    def __str__(self) -> str:
+        """Return the gate and why it failed, as one line."""
+        value = "unknown" if self.value is None else f"{self.value:.2f}"
+        return f"{self.name} {value}, limit {self.limit:g}: {self.meaning}"
 
 
-def gates(report: Mapping[str, Any]) -> list[Gate]:
-    """The gates of `--strict`."""
-    scores, noise, coverage = report["scores"], report["noise"], report["coverage"]
-    reliability, median, null = noise["reliability"], scores["quantiles"]["p50"], noise["null"]
+@dataclass(frozen=True, kw_only=True)
+class ScoreFindings:
+    """Everything that `hmx score-buffer` reports; `--json` prints it."""
+
+    schema: int = SCHEMA
+    path: str
+    env: str
+    out: Path
+    finding: str = ""
+    policy: ContinuationPolicy
+    buffer: BufferFacts
+    seed: int
+    options: ScoreOptions
+    request: ScoreRequest
+    positions: int
+    scores: Distribution
+    metrics: Mapping[str, MetricSummary]
+    noise: Noise
+    rollouts: RolloutFacts
+    td: Correlation
+    td_fresh: Correlation | None
+    proxy: Baseline
+    stakes: Stakes
+    replay_before: ReplayFacts
+    replay_after: ReplayFacts
+    coverage: Coverage
+    cost: Cost
+    top: tuple[TopPosition, ...]
+    points: tuple[Point, ...]
+    gates: tuple[Gate, ...] = ()
+    warnings: tuple[str, ...] = ()
+    columns: Mapping[str, Host] = dataclasses.field(default_factory=dict, metadata={"json": False})
+
+    @property
+    def failed(self) -> list[Gate]:
+        """Return the gates that were not passed."""
+        return [gate for gate in self.gates if gate.passed is False]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorePlan:
+    """What scoring takes at most: the answer of `--dry-run`."""
+
+    schema: int = SCHEMA
+    path: str
+    env: str
+    out: Path
+    positions: int
+    size: int
+    actions: int
+    rollouts: int
+    horizon: int
+    is_bound: bool  # whether the horizon is an upper bound
+    env_steps: int
+    state_bytes: int
+
+
+def judged(found: ScoreFindings, warnings: tuple[str, ...]) -> ScoreFindings:
+    """Return the findings with gates, verdict and warnings."""
+    verdict = " ".join(sentences(found))
+    return dataclasses.replace(found, finding=verdict, gates=_gates(found), warnings=(*warnings, *_warnings(found)))
+
+
+def check_gates(found: ScoreFindings) -> None:
+    """Refuse scores that fail a gate.
+
+    Raises:
+        HmxError: a gate failed (exit code 4).
+    """
+    if found.failed:
+        lines = [f"  {gate}" for gate in found.failed]
+        hint = "more --rollouts make scores less noisy; another --metric or --aggregate has fewer ties"
+        raise HmxError("\n".join(["the scores do not pass:", *lines]), hint, ExitCode.CHECK_FAILED)
+
+
+def _gates(found: ScoreFindings) -> tuple[Gate, ...]:
+    reliability, median, null = found.noise.reliability, found.scores.quantiles["p50"], found.noise.null
     share = null / median if median > 0.0 else (0.0 if null == 0.0 else None)
-    return [
+    tied, coverage = found.scores.tied_share, found.coverage
+    return (
         Gate(
             "reliability", reliability, LEAST_RELIABILITY,
             None if reliability is None else reliability >= LEAST_RELIABILITY,
-            "two halves of the rollouts rank the positions differently",
+            "the two halves of the rollouts rank the positions differently",
         ),
         Gate(
             "null", share, MOST_NULL, share is not None and share <= MOST_NULL,
-            "the action taken is nearly as far from itself as from its alternatives",
+            "with other random numbers the action taken is nearly as far from itself as from its alternatives",
         ),
+        Gate("ties", tied, MOST_TIED, tied <= MOST_TIED, "nearly every score occurs more than once"),
         Gate(
-            "ties", scores["tied_share"], MOST_TIED, scores["tied_share"] <= MOST_TIED,
-            "nearly all scores tie, and so rank nothing",
+            "coverage", coverage.after, coverage.target, coverage.after >= coverage.target,
+            "fewer transitions than required have a score",
         ),
-        Gate(
-            "coverage", coverage["after"], coverage["target"], coverage["after"] >= coverage["target"],
-            "fewer transitions have a score than wanted",
-        ),
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
-def finding(report: Mapping[str, Any]) -> str:
-    """One sentence."""
-    return "; ".join(_findings(report)) + "."
-
-
-def _findings(report: Mapping[str, Any]) -> Iterator[str]:
-    scores = report["scores"]
-    if scores["quantiles"]["p100"] == 0.0:
-        yield "nothing that was tried in these positions makes any difference"
+def sentences(found: ScoreFindings) -> Iterator[str]:
+    """Yield the verdict, the most important sentence first."""
+    scores, noise = found.scores, found.noise
+    if scores.quantiles["p100"] == 0.0:
+        yield "No action that was tried makes a difference in these positions."
         return
-    zero = f", and {scores['zero_share']:.0%} make no difference at all" if scores["zero_share"] else ""
-    yield f"a tenth of the positions has {scores['top_tenth_share']:.0%} of all consequence{zero}"
-    yield _agreement("TD errors rank", report["td"])
-    yield _agreement(f"the {report['proxy']['kind']}, which needs no rollouts, ranks", report["proxy"])
-    noise = report["noise"]
-    if noise["reliability"] is not None:
-        sure = "can" if noise["reliability"] >= LEAST_RELIABILITY else "cannot"
-        yield f"the ranking {sure} be trusted (reliability {noise['reliability']:.2f})"
-    median = scores["quantiles"]["p50"]
-    if noise["null"] > MOST_NULL * median:
+    yield _trust(noise.reliability)
+    zero = f", and {scores.zero_share:.0%} of the positions have none" if scores.zero_share else ""
+    yield f"A tenth of the positions has {scores.top_tenth_share:.0%} of all consequence{zero}."
+    yield _agreement("TD errors rank", found.td)
+    yield _agreement(f"The {found.proxy.kind}, which needs no rollouts, ranks", found.proxy.correlation)
+    median = scores.quantiles["p50"]
+    if noise.null > MOST_NULL * median:
         yield (
-            f"under other random numbers the action taken is {noise['null']:.2g} from itself, the median score is "
-            f"{median:.2g}"
+            f"Low scores are noise: with other random numbers the action taken is {noise.null:.2g} from itself, "
+            f"and the median score is {median:.2g}."
         )
-    cut = report["rollouts"]["cut_share"]
-    if cut > 0.05:
-        yield f"{cut:.0%} of the rollouts were cut by the horizon"
+    if found.rollouts.truncated_share > MOST_TRUNCATED:
+        yield f"{found.rollouts.truncated_share:.0%} of the rollouts were truncated by the horizon."
 
 
-def _agreement(who: str, found: Mapping[str, Any]) -> str:
-    value = found["spearman"]
-    if value is None:
-        return f"{who} them not at all, as all are equal"
-    how = "likewise" if value >= _AGREE else "otherwise" if value <= _DIFFER else "only somewhat alike"
-    return f"{who} them {how} (Spearman {value:+.2f})"
+def _trust(reliability: float | None) -> str:
+    if reliability is None:
+        return "The reliability of the ranking is unknown."
+    shown = f"reliability {reliability:.2f}"
+    if reliability >= LEAST_RELIABILITY:
+        return f"The ranking of the positions can be trusted ({shown})."
+    if reliability >= ROUGH_RELIABILITY:
+        return f"The ranking of the positions is rough ({shown}, below {LEAST_RELIABILITY:g})."
+    return f"The ranking of the positions cannot be trusted ({shown})."
 
 
-def warnings(report: Mapping[str, Any]) -> list[str]:
-    """What to know before believing a figure."""
-    found = []
-    noise, rollouts = report["noise"], report["rollouts"]
-    if noise["reliability"] is None and report["options"]["rollouts"] < 2:
-        found.append("one rollout per action says nothing about noise: take at least 2")
-    if rollouts["cut_share"] > 0.05 and not report["options"]["bootstrap"]:
-        found.append(
-            f"{rollouts['cut_share']:.0%} of the rollouts were cut by the horizon, and what would have followed "
-            "counts as nothing (--bootstrap, or a longer --horizon)"
+def _agreement(who: str, found: Correlation) -> str:
+    if found.value is None:
+        return f"{who} the positions not at all: all values are equal."
+    how = "similarly" if found.value >= _AGREE else "differently" if found.value <= _DIFFER else "somewhat similarly"
+    return f"{who} the positions {how} (Spearman {found.value:+.2f})."
+
+
+def _warnings(found: ScoreFindings) -> Iterator[str]:
+    options, share = found.options, found.rollouts.truncated_share
+    if options.rollouts < 2:
+        yield "one rollout per action does not show how noisy the scores are; use --rollouts 2 or more"
+    if share > MOST_TRUNCATED and not options.bootstrap:
+        yield (
+            f"{share:.0%} of the rollouts were truncated by the horizon, and later rewards count as 0; use --bootstrap "
+            "or a longer --horizon"
         )
-    if report["options"]["metric"] in ("tv", "js") and report["scores"]["tied_share"] > MOST_TIED:
-        found.append(f"{report['options']['metric']} saturates where returns rarely tie: w1 does not")
-    return found
+    if options.metric in ("tv", "js") and found.scores.tied_share > MOST_TIED:
+        yield f"{options.metric} saturates if returns rarely tie; w1 does not"

@@ -1,4 +1,4 @@
-"""TD errors of stored transitions by the network of today, beside those that were stored when they were last drawn."""
+"""Recompute the TD errors of stored transitions with the network that plays on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 
 from hmx.reports.consequence.source import Scene
 from hmx.rl import distributions
-from hmx.runs.buffers import ACTION, LEGAL, OBS
+from hmx.runs.buffers import ACTION, LEGAL, OBS, Host
 from hmx.runs.signals import interruptible
-from hmx.stats.ranks import Host
 from hmx.types import Array
 
 _PART = 256
@@ -20,14 +19,14 @@ _REWARD, _DONE, _ALIVE, _OBS_NEXT, _LEGAL_NEXT = "reward_tp1", "agent_done_tp1",
 
 
 def fresh_errors(scene: Scene, slots: Host) -> Host | None:
-    """One-step `|r + gamma max Q(s', .) - Q(s, a)|`, summed over agents inside; None where that is not known.
+    """Compute the one-step `|r + gamma max Q(s', .) - Q(s, a)|`, summed over agents; None if it is not known.
 
     Args:
-        scene: an agent with action values, and transitions with what came after them.
+        scene: an agent with action values, and complete transitions.
         slots: of the transitions.
     """
     items = scene.buffer.items
-    if not scene.agent.preferences.are_values or not _complete(items, len(scene.buffer.birth)):
+    if not scene.agent.network.are_values or not _complete(items, len(scene.buffer.birth)):
         return None
     program = jax.jit(partial(_errors, scene))
     found = []
@@ -41,7 +40,7 @@ def fresh_errors(scene: Scene, slots: Host) -> Host | None:
 
 
 def _complete(items: object, size: int) -> bool:
-    """Whether a buffer, which may be a stranger's, holds what came after its steps."""
+    """Return whether a buffer, which may come from a stranger, has the results of its steps."""
     if not isinstance(items, dict) or any(n not in items for n in (_REWARD, _DONE, _ALIVE, _OBS_NEXT, _LEGAL_NEXT)):
         return False
     agents = items[ACTION].shape
@@ -54,8 +53,8 @@ def _complete(items: object, size: int) -> bool:
 
 
 def _errors(scene: Scene, params: object, items: dict[str, Array]) -> Array:
-    values = scene.agent.preferences.of(params, items[OBS])
-    after = scene.agent.preferences.of(params, items[_OBS_NEXT])
+    values = scene.agent.network.outputs(params, items[OBS])
+    after = scene.agent.network.outputs(params, items[_OBS_NEXT])
     taken = jnp.take_along_axis(values, items[ACTION][..., None], -1)[..., 0]
     best = jnp.take_along_axis(after, distributions.mode(after, items[_LEGAL_NEXT])[..., None], -1)[..., 0]
     following = jnp.where(items[_DONE], 0.0, best).sum(-1)

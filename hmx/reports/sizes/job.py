@@ -1,292 +1,238 @@
-"""`hmx compute-config`: what follows from the sizes of a run, what is wrong with them, and what would be right."""
+"""Compute everything that follows from the sizes of a run, what is wrong with them, and what would be right."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
 
-from hmx.config import codec, derive
-from hmx.config.env_facts import extra_of, facts_known
-from hmx.config.fields import replace
-from hmx.config.hypers import horizons, schedule_table
+from hmx.config import codec, derive, fields, rules
+from hmx.config.divisors import all_divisors
+from hmx.config.env_facts import facts_known
+from hmx.config.hypers import SCHEDULED, scheduled_values
 from hmx.config.names import nearest
-from hmx.config.primes import all_divisors
-from hmx.config.problem import line
+from hmx.config.numbers import typed_number
+from hmx.config.problem import Problem, line
 from hmx.config.schema import Config
 from hmx.errors import HmxError
-from hmx.reports.sizes.source import SIZES, Source, config_warnings, judge, read_source, trainable
-from hmx.sizing import batch
-from hmx.sizing.batch import INPUT_FIELDS, BatchInputs, BatchProblem
+from hmx.reports.sizes.findings import (
+    Horizons,
+    ProblemCodes,
+    RunTime,
+    ScheduleEnds,
+    SizesFindings,
+    SizesProblem,
+    SweepFindings,
+    WallClock,
+)
+from hmx.reports.sizes.request import SizesRequest
+from hmx.reports.sizes.source import SizesSource
+from hmx.reports.sizes.trainer import check_trainer, config_warnings, trainable
+from hmx.sizing.cautions import batch_warnings, low_use
+from hmx.sizing.derived import derive_batch, size
+from hmx.sizing.fit import exact_fit, nearest_valid
+from hmx.sizing.inputs import DEFAULTS, BatchInputs, TrainerInputs, json_value, read_inputs, violation
 from hmx.sizing.memory import Memory, buffer_memory, trainer_memory
-
-__all__ = ["Asks", "ComputeResult", "Fixed", "Source", "compute_config", "fix", "read_source", "sweep"]
-
-SCHEMA = 1
-PARAMETERS = 1_000_000
-"""Assumed of a network that nothing is known of."""
+from hmx.sizing.repairs import batch_problems, suggestions
 
 # The trainer counts in Python, its environments need no workers, and a run of less than one update is refused.
 _NOT_FOR_TRAINERS = {"W_STEP_COUNTER_NEEDS_INT64", "W_ONE_ENV_PER_FORWARD", "W_TOTAL_LT_BATCH", "W_ROLLOUT_OVERSHOOT"}
 
 
-class Asks(NamedTuple):
-    """What a report is to answer besides: how long at these speeds, whether it fits this memory."""
-
-    sps: tuple[float, ...] = ()  # agent steps per second
-    gpu_memory: int | None = None  # bytes
-    parameters: int | None = None  # of the network, where no configuration of a trainer tells
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ComputeResult:
-    """One configuration worked out. What cannot be computed is None; docs/batch-math.md explains every key."""
-
-    source: str
-    trainer: bool  # from a configuration of `hmx train`: then its stricter rules hold
-    inputs: dict[str, Any]
-    given: tuple[str, ...]  # inputs set by options
-    derived: dict[str, Any] | None
-    train: dict[str, int] | None  # what `hmx train` makes of it, see `hmx.config.derive.Derived`
-    errors: tuple[BatchProblem, ...]
-    warnings: tuple[BatchProblem, ...]
-    suggestions: tuple[tuple[str, Any], ...]
-    exact_fit: dict[str, dict[str, Any]] | None
-    memory: Memory | None
-    gpu_memory: int | None
-    schedules: dict[str, dict[str, Any]]
-    horizons: dict[str, float | int | None]
-    wall_clock: dict[str, Any] | None
-    notes: tuple[str, ...]
-
-    @property
-    def valid(self) -> bool:
-        """Whether it would run."""
-        return not self.errors
-
-    @property
-    def only_sizes(self) -> bool:
-        """Whether every error is about sizes, and not about another key of the configuration."""
-        return all(not any("." in key for key in p.values) or SIZES.intersection(p.values) for p in self.errors)
-
-    def to_json(self) -> dict[str, Any]:
-        """One object with stable keys."""
-        memory = self.memory.to_json() | {"gpu_memory_bytes": self.gpu_memory} if self.memory else None
-        return {
-            "schema": SCHEMA,
-            "valid": self.valid,
-            "source": self.source,
-            "trainer": self.trainer,
-            "input": {name: _plain(value) for name, value in self.inputs.items()},
-            "derived": self.derived,
-            "train": self.train,
-            "errors": [_problem_json(p) for p in self.errors],
-            "warnings": [_problem_json(p) for p in self.warnings],
-            "codes": {"errors": [p.code for p in self.errors], "warnings": [p.code for p in self.warnings]},
-            "suggestions": [{name: value} for name, value in self.suggestions],
-            "exact_fit_batch": self.exact_fit,
-            "memory": memory,
-            "schedules": self.schedules,
-            "horizons": self.horizons,
-            "wall_clock": self.wall_clock,
-            "notes": list(self.notes),
-        }
-
-
-def compute_config(source: Source, options: Mapping[str, Any] | None = None, asks: Asks | None = None) -> ComputeResult:
-    """Works one configuration out.
+def compute_sizes(source: SizesSource, given: Mapping[str, object], request: SizesRequest) -> SizesFindings:
+    """Compute the sizes of one configuration.
 
     Args:
-        source: what the inputs start from.
-        options: inputs by name, laid over those of the source; anything but a whole number becomes a problem.
-        asks: what else to answer.
+        source: where the inputs come from.
+        given: inputs that override those of the source; values that are not whole numbers become problems.
+        request: questions about the sizes.
 
     Raises:
-        HmxError: a number of parameters for a network that is known.
+        HmxError: a question cannot be read, or `request.parameters` is given although the network is known.
     """
-    options, asks = dict(options or {}), asks or Asks()
-    if source.trainer and asks.parameters is not None:
-        raise HmxError("the network of this configuration is known: --parameters cannot change it", "leave it out")
-    raw = {**source.raw, **options}
-    inputs, found = batch.read_inputs(raw)
-    cfg, trained = None, source.trainer is not None
-    if source.trainer is not None:
-        cfg, more = judge(source.trainer, inputs, changed=bool(options))
-        found = [*found, *more]
-        inputs = inputs if source.raw else None
+    trainer, limit = source.trainer, request.gpu_bytes
+    if trainer is not None and request.parameters != SizesRequest.parameters:
+        raise HmxError("cannot use --parameters: the network of this configuration is known", "leave it out")
+    values = {**source.inputs, **given}
+    read = read_inputs(values, BatchInputs if trainer is None else TrainerInputs)
+    inputs, problems = (None, read) if isinstance(read, list) else (read, [])
+    cfg = None
+    if trainer is not None:
+        cfg, more = check_trainer(trainer, inputs, changed=bool(given))
+        problems = [*problems, *more]
+        inputs = inputs if source.inputs else None
     elif inputs is not None:
-        found = batch.batch_problems(inputs)
-    derived = batch.derive_batch(inputs) if inputs else None
-    warnings = _warnings(inputs, cfg if not found else None, trained) if inputs else []
-    memory = _memory(source, inputs, asks) if inputs else None
-    if inputs and memory and asks.gpu_memory is not None and memory.total > asks.gpu_memory:
-        warnings.append(_over_memory(source, inputs, memory, asks, asks.gpu_memory))
-    return ComputeResult(
+        problems = batch_problems(inputs)
+    derived = derive_batch(inputs) if inputs else None
+    memory = _memory(source, inputs, request) if inputs else None
+    warnings = _warnings(inputs, source, None if problems else cfg) if inputs else []
+    if inputs and memory and limit is not None and memory.total_bytes > limit:
+        warnings.append(_over_memory(source, inputs, memory, request, limit))
+    note = low_use(inputs) if inputs and trainer is None else ""
+    return SizesFindings(
+        valid=not problems,
         source=source.name,
-        trainer=trained,
-        inputs={name: raw.get(name, field.default) for name, field in INPUT_FIELDS.items()} | raw,
-        given=tuple(options),
+        trainer=trainer is not None,
+        input={name: json_value(value) for name, value in {**DEFAULTS, **values}.items()},
+        given=tuple(given),
         derived=derived,
-        train=derive.derive(cfg)._asdict() if cfg and not found else None,
-        errors=tuple(found),
-        warnings=tuple(warnings),
-        suggestions=_suggestions(inputs, found, trained),
-        exact_fit=batch.exact_fit(inputs, bootstrap_rows=trained) if inputs else None,
+        train=derive.derive(cfg) if cfg and not problems else None,
+        errors=tuple(map(_for_report, problems)),
+        warnings=tuple(map(_for_report, warnings)),
+        codes=ProblemCodes(tuple(p.code for p in problems), tuple(p.code for p in warnings)),
+        suggestions=_suggestions(inputs, problems, trainer is not None),
+        exact_fit_batch=exact_fit(inputs) if inputs else {},
         memory=memory,
-        gpu_memory=asks.gpu_memory,
-        schedules=schedule_table(source.hypers.algo),
-        horizons=horizons(source.hypers.algo, inputs.bptt_horizon if inputs else None),
-        wall_clock=_wall_clock(inputs, derived or {}, asks.sps) if inputs and asks.sps else None,
-        notes=(*source.notes, *(note.message for note in batch.batch_notes(inputs)))
-        if inputs and not trained
-        else (*source.notes, *_unmeasured(source)),
+        gpu_memory_bytes=limit,
+        schedules=schedules(source.hypers),
+        horizons=horizons(source.hypers, inputs.bptt_horizon if inputs else None),
+        wall_clock=_wall_clock(inputs, derived or {}, request.speeds) if inputs and request.speeds else None,
+        notes=(*source.notes, *([note] if note else [])),
     )
 
 
-def sweep(
-    source: Source,
-    field: str,
-    values: Sequence[Any],
-    options: Mapping[str, Any] | None = None,
-    asks: Asks | None = None,
-) -> tuple[ComputeResult, ...]:
-    """One result for each value of one input.
+def sweep_sizes(source: SizesSource, given: Mapping[str, object], sweep: str, request: SizesRequest) -> SweepFindings:
+    """Compute the sizes for each value of one input, see `compute_sizes`; `sweep` is text such as `num_agents=3,24`.
 
     Raises:
-        HmxError: no such input, no values, or an input that is given as an option too.
+        HmxError: there is no such input, there are no values, or the input is also given.
     """
-    if field not in INPUT_FIELDS:
-        near = nearest(field, INPUT_FIELDS)
-        hint = f"did you mean --sweep {near}=...?" if near else f"inputs are {', '.join(INPUT_FIELDS)}"
-        raise HmxError(f"--sweep {field}: no such input", hint)
+    name, _, listed = sweep.partition("=")
+    field = name.strip().removeprefix("--").replace("-", "_")
+    values = [typed_number(part) for part in listed.split(",")] if listed.strip() else []
+    if field not in DEFAULTS:
+        near = nearest(field, DEFAULTS)
+        hint = f"did you mean --sweep {near}=...?" if near else f"inputs are {', '.join(DEFAULTS)}"
+        raise HmxError(f"cannot sweep {field}: no such input", hint)
     if not values:
-        raise HmxError(f"--sweep {field}: no values", f"--sweep {field}=1,2,4")
-    if options and field in options:
-        raise HmxError(f"{field} is swept and given too", f"leave --{field.replace('_', '-')} out")
-    return tuple(compute_config(source, {**(options or {}), field: value}, asks) for value in values)
+        raise HmxError(f"cannot sweep {field}: no values", f"--sweep {field}=1,2,4")
+    if field in given:
+        raise HmxError(f"cannot sweep {field}: it is also given", f"leave out --{field.replace('_', '-')}")
+    results = tuple(compute_sizes(source, {**given, field: value}, request) for value in values)
+    return SweepFindings(sweep=field, results=results)
 
 
-class Fixed(NamedTuple):
-    """The nearest configuration that `hmx train` takes, and what became different, a line each."""
+@dataclass(frozen=True)
+class FixedSizes:
+    """The nearest configuration that `hmx train` accepts, and what changed, a line each."""
 
     config: Config
     changes: tuple[str, ...]
 
     def to_toml(self) -> str:
-        """The file, with the changes in comments at its top."""
+        """Return a configuration file with the changes in comments at its top."""
         head = ["The nearest configuration that fits exactly, for `hmx train --config FILE`.", *self.changes]
         return "".join(f"# {text}\n" for text in head) + codec.to_toml(self.config)
 
 
-def fix(source: Source, options: Mapping[str, Any] | None = None) -> Fixed:
-    """The nearest configuration that violates no rule and that a synchronous rollout fills exactly.
+def fix_sizes(source: SizesSource, given: Mapping[str, object]) -> FixedSizes:
+    """Return the nearest configuration that violates no rule and that a synchronous rollout fills exactly.
 
     Raises:
-        HmxError: inputs that are no whole numbers, or a configuration that is wrong in more than its sizes.
+        HmxError: an input is not a whole number, or more than the sizes is wrong with the configuration.
     """
-    inputs, found = batch.read_inputs({**source.raw, **(options or {})})
-    if inputs is None or not (source.raw or source.trainer is None):
-        _, more = judge(source.trainer, None, changed=False) if source.trainer else (None, [])
-        words = "\n".join(f"{p.code}: {p.message}" for p in [*found, *more])
-        raise HmxError(words, "only sizes that are whole numbers from 1 can be fixed")
-    near = batch.nearest_valid(inputs, bootstrap_rows=source.trainer is not None)
+    trainer = source.trainer
+    read = read_inputs({**source.inputs, **given}, BatchInputs if trainer is None else TrainerInputs)
+    if isinstance(read, list) or (trainer is not None and not source.inputs):
+        more = check_trainer(trainer, None, changed=False)[1] if trainer else []
+        problems = [*(read if isinstance(read, list) else []), *more]
+        words = "\n".join(f"{p.code}: {p.message}" for p in problems)
+        raise HmxError(words, "--fix changes only sizes that are whole numbers from 1; correct these values first")
+    near = nearest_valid(read)
     cfg, extra = trainable(near, source.hypers)
-    if problems := derive.problems(cfg):
-        raise HmxError("\n".join(line(p) for p in problems), "only sizes can be fixed; mend the rest first")
-    old, new = dataclasses.asdict(inputs), dataclasses.asdict(near)
-    changes = [f"{name}: {old[name]} -> {new[name]}" for name in INPUT_FIELDS if old[name] != new[name]]
-    return Fixed(cfg, (*(changes or ["No size had to change."]), *extra))
+    if found := rules.problems(cfg):
+        raise HmxError("\n".join(line(p) for p in found), "--fix changes only sizes; correct these values first")
+    old, new = vars(read), vars(near)
+    changes = [f"{name}: {old[name]} -> {new[name]}" for name in DEFAULTS if old[name] != new[name]]
+    return FixedSizes(cfg, (*(changes or ["No size had to change."]), *extra))
 
 
-def _warnings(inputs: BatchInputs, cfg: Config | None, trained: bool) -> list[BatchProblem]:
-    found = batch.batch_warnings(inputs)
-    if not trained:
+def schedules(cfg: Config) -> dict[str, ScheduleEnds]:
+    """Return every scheduled hyperparameter at the start, in the middle and at the end of the run."""
+    start, middle, end = (scheduled_values(cfg, done) for done in (0.0, 0.5, 1.0))
+    kinds = {name: str(fields.get(cfg, keys.schedule)) for name, keys in SCHEDULED.items()}
+    return {
+        name: ScheduleEnds(kinds.get(name, "linear"), value, middle[name], end[name]) for name, value in start.items()
+    }
+
+
+def horizons(cfg: Config, sequence: int | None) -> Horizons:
+    """Return how far rewards and advantages look ahead, beside the length of a training sequence."""
+    gamma, decay = cfg.algo.gamma, cfg.algo.gamma * cfg.ppo.gae_lambda
+    return Horizons(
+        gamma=gamma,
+        gae_lambda=cfg.ppo.gae_lambda,
+        reward_steps=1.0 / (1.0 - gamma) if gamma < 1.0 else None,
+        advantage_steps=1.0 / (1.0 - decay) if decay < 1.0 else None,
+        bptt_horizon=sequence,
+    )
+
+
+def _for_report(problem: Problem) -> SizesProblem:
+    values = {name: json_value(value) for name, value in problem.values.items()}
+    return SizesProblem(problem.code, problem.message, values, tuple({key: value} for key, value in problem.fixes))
+
+
+def _warnings(inputs: BatchInputs, source: SizesSource, cfg: Config | None) -> list[Problem]:
+    found = batch_warnings(inputs)
+    if source.trainer is None:
         return found
     return [p for p in found if p.code not in _NOT_FOR_TRAINERS] + (config_warnings(cfg) if cfg else [])
 
 
 def _suggestions(
-    inputs: BatchInputs | None, found: Sequence[BatchProblem], trained: bool
-) -> tuple[tuple[str, Any], ...]:
-    """The repairs worth listing, those of a trainer's configuration in the order of its problems."""
-    if inputs is None or not found:
+    inputs: BatchInputs | None, problems: Sequence[Problem], trained: bool
+) -> tuple[dict[str, object], ...]:
+    """Return the repairs worth listing; those for `hmx train` in the order of its problems."""
+    if inputs is None or not problems:
         return ()
-    return tuple(dict.fromkeys(fix for p in found for fix in p.fixes) if trained else batch.suggestions(inputs))
+    if trained:
+        return tuple({key: value} for key, value in dict.fromkeys(fix for p in problems for fix in p.fixes))
+    return tuple({field: value} for field, value in suggestions(inputs))
 
 
-def _unmeasured(source: Source) -> list[str]:
-    """Why there is no section on memory, where the environment says its sizes only once it is built."""
-    if source.trainer is None or not extra_of(source.trainer.env.id) or facts_known(source.trainer.env):
-        return []
-    name = source.trainer.env.id
-    return [f"memory is left out: the sizes of {name} are known once it is built, as by hmx train --dry-run"]
-
-
-def _memory(source: Source, inputs: BatchInputs, asks: Asks) -> Memory | None:
-    derived = batch.derive_batch(inputs)
-    if "samples_per_update" not in derived:
+def _memory(source: SizesSource, inputs: BatchInputs, request: SizesRequest) -> Memory | None:
+    if "samples_per_update" not in derive_batch(inputs):
         return None
     if source.trainer is None:
-        return buffer_memory(derived, PARAMETERS if asks.parameters is None else asks.parameters)
+        return buffer_memory(inputs, request.parameters)
     if not facts_known(source.trainer.env):
         return None
-    return trainer_memory(replace(source.trainer, {"env.num_agents": inputs.num_agents}), derived)
+    return trainer_memory(fields.replace(source.trainer, {"env.num_agents": inputs.num_agents}), inputs)
 
 
-def _over_memory(source: Source, inputs: BatchInputs, memory: Memory, asks: Asks, limit: int) -> BatchProblem:
-    """The warning, with the largest batch and the largest minibatch that alone bring it below the limit."""
-    trained = source.trainer is not None
-    horizon = inputs.bptt_horizon
-    agents: int = batch.derive_batch(inputs)["total_agents"]
+def _over_memory(
+    source: SizesSource, inputs: BatchInputs, memory: Memory, request: SizesRequest, limit: int
+) -> Problem:
+    """Return the warning, with the largest batch and the largest minibatch that alone are below the limit."""
+    horizon, batch = inputs.bptt_horizon, inputs.batch_size
 
     def fits(field: str, value: int) -> bool:
-        held = _memory(source, dataclasses.replace(inputs, **{field: value}), asks)
-        return held is not None and held.total <= limit
+        needed = _memory(source, replace(inputs, **{field: value}), request)
+        return needed is not None and needed.total_bytes <= limit
 
-    unit = math.lcm(inputs.minibatch_size, agents * horizon) if trained else inputs.minibatch_size
-    low, high = 0, (inputs.batch_size - 1) // unit
+    unit = inputs.minibatch_size
+    if source.trainer is not None:
+        unit = math.lcm(unit, size(inputs, "total_agents") * horizon)
+    low, high = 0, (batch - 1) // unit
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits("batch_size", middle * unit) else (low, middle - 1)
-    tried = [("batch_size", low * unit)]
-    rows = [d * horizon for d in all_divisors(inputs.batch_size // horizon) if d * horizon < inputs.minibatch_size]
-    tried += [("minibatch_size", size) for size in reversed(rows) if fits("minibatch_size", size)][:1]
+    smaller = (d * horizon for d in reversed(all_divisors(batch // horizon)) if d * horizon < inputs.minibatch_size)
+    minibatch = next((steps for steps in smaller if fits("minibatch_size", steps)), 0)
     fixes = tuple(
         (field, value)
-        for field, value in tried
-        if value and not batch.batch_problems(dataclasses.replace(inputs, **{field: value}), bootstrap_rows=trained)
+        for field, value in (("batch_size", low * unit), ("minibatch_size", minibatch))
+        if value and not batch_problems(replace(inputs, **{field: value}))
     )
-    low_bytes, high_bytes = memory.interval
     words = (
-        f"about {memory.total:,} bytes ({low_bytes:,} to {high_bytes:,}) are more than the {limit:,} of --gpu-mem; "
-        "a buffer whose observations stay in the memory of the host needs less"
+        f"about {memory.total_bytes:,} bytes ({memory.total_bytes_low:,} to {memory.total_bytes_high:,}) are needed, "
+        f"more than the {limit:,} of --gpu-mem"
     )
-    return BatchProblem("W_BUFFER_OVER_MEMORY", words, {"needed": memory.total, "given": limit}, fixes)
+    return violation("W_BUFFER_OVER_MEMORY", words, {"needed": memory.total_bytes, "given": limit}, fixes)
 
 
-def _wall_clock(inputs: BatchInputs, derived: Mapping[str, Any], speeds: Sequence[float]) -> dict[str, Any]:
-    """Seconds for all agent steps at each speed; a rollout that overshoots keeps only a part of them."""
-    over = derived.get("rollout_overshoot_ratio", 1.0)
-    total = inputs.total_timesteps
-    rows = [
-        {"sps": sps, "seconds": total / sps, "useful_sps": sps / over, "useful_seconds": total * over / sps}
-        for sps in speeds
-    ]
-    return {"agent_steps": total, "overshoot": over, "at": rows}
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: what TOML can say and JSON cannot becomes text."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return value if value is None or isinstance(value, (bool, int, str, list)) else str(value)
-
-
-def _problem_json(problem: BatchProblem) -> dict[str, Any]:
-    return {
-        "code": problem.code,
-        "message": problem.message,
-        "values": {name: _plain(value) for name, value in problem.values.items()},
-        "fixes": [{name: value} for name, value in problem.fixes],
-    }
+def _wall_clock(inputs: BatchInputs, derived: Mapping[str, object], speeds: Sequence[float]) -> WallClock:
+    ratio = derived.get("rollout_overshoot_ratio", 1.0)
+    over, total = ratio if isinstance(ratio, float) else 1.0, inputs.total_timesteps
+    return WallClock(total, over, tuple(RunTime(sps, total / sps, sps / over, total * over / sps) for sps in speeds))

@@ -1,1 +1,1 @@
-"""One run over several processes."""
+"""Run one training job on several processes."""

@@ -1,7 +1,7 @@
-"""The processes of one run: what they tell each other between two compiled programs, and who is still there.
+"""Exchange small messages between the processes of a run, and notice when one of them is gone.
 
-Number 0 leads: it alone reads and writes the run folder. All others follow: they compute their part, and hear from
-number 0 what to do. Every process calls the same methods in the same order.
+Process 0 is the coordinator: it alone reads and writes the run folder. The others are workers: they compute their part
+of the run and do what the coordinator tells them. All processes must call the same methods in the same order.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 import jax
 
 from hmx.errors import ExitCode, HmxError
-from hmx.runs.cluster.transport import SMALL, Farewell, Line
+from hmx.runs.cluster.transport import SMALL, Connection, ExitMessage
 
-LINGER = 10.0  # seconds that a process which ends the run waits for the others to have read why
+LINGER = 10.0  # seconds to wait at the end until the other processes have read the exit message
 
 _LOOK_UP = 0.2  # seconds
 _ANY_SIZE = 1 << 62
@@ -30,173 +30,173 @@ class Group:
     """The processes of a run, seen from one of them.
 
     Args:
-        index: of this process.
-        count: of all.
-        on_lost: called in another thread, on a process that follows, when number 0 is gone without a word. JAX
-            ends the process a fifth of a second later, whatever it is doing.
+        index: process id of this process.
+        count: number of processes.
+        on_lost: called on a worker, in another thread, when the coordinator is gone without an exit message. JAX
+            ends the worker a fifth of a second later.
     """
 
     def __init__(self, index: int = 0, count: int = 1, on_lost: Lost | None = None) -> None:
         self.index, self.count = index, count
         self.names = [socket.gethostname()] * count
-        self.hint = "start all processes again"  # what to do when one is gone
-        self._lines: dict[int, Line] = {}
+        self.hint = "start all processes again"  # shown when a process is gone
+        self._connections: dict[int, Connection] = {}
         self._on_lost = on_lost
         self._problem: HmxError | None = None
-        self._told = False
+        self._raised = False
         self._over = threading.Event()
         self._lock = threading.Lock()
 
     @property
-    def leads(self) -> bool:
-        """Whether this process reads and writes the run folder."""
+    def is_coordinator(self) -> bool:
+        """Return whether this process reads and writes the run folder."""
         return self.index == 0
 
     @property
-    def me(self) -> str:
-        """This process in words."""
-        return self._name(self.index)
+    def label(self) -> str:
+        """Return the id and the host of this process, for messages."""
+        return self._label(self.index)
 
-    def add(self, index: int, name: str, connection: socket.socket) -> None:
-        """A process that has come, on the machine `name`."""
+    def add(self, index: int, name: str, peer: socket.socket) -> None:
+        """Add a process that runs on the machine `name`."""
         self.names[index] = name
-        line = self._lines[index] = Line(connection, SMALL if self.leads else _ANY_SIZE)
-        line.start(lambda ended: self._gone(index, ended))
+        connection = self._connections[index] = Connection(peer, SMALL if self.is_coordinator else _ANY_SIZE)
+        connection.start(lambda ended: self._on_end(index, ended))
 
-    def share(self, data: bytes | memoryview = b"") -> bytes | memoryview:
-        """What number 0 says, to all.
+    def broadcast(self, data: bytes | memoryview = b"") -> bytes | memoryview:
+        """Send `data` from the coordinator to all workers; return it on every process.
 
         Raises:
             HmxError: a process of the run is gone.
         """
         self._raise()
-        if not self.leads:
-            return self._hear(0)
-        for line in self._lines.values():
-            line.send(data)
+        if not self.is_coordinator:
+            return self._receive(0)
+        for connection in self._connections.values():
+            connection.send(data)
         return data
 
-    def collect(self, data: bytes) -> list[bytes]:
-        """What each process says, by number, on number 0; nothing elsewhere.
+    def gather(self, data: bytes) -> list[bytes]:
+        """Return the data of all processes by process id on the coordinator, and nothing on workers.
 
         Raises:
             HmxError: a process of the run is gone.
         """
         self._raise()
-        if not self.leads:
-            self._lines[0].send(data)
+        if not self.is_coordinator:
+            self._connections[0].send(data)
             return []
-        return [data, *(self._hear(index) for index in range(1, self.count))]
+        return [data, *(self._receive(index) for index in range(1, self.count))]
 
-    def highest(self, value: int) -> int:
-        """The largest of the values of all processes.
+    def all_reduce_max(self, value: int) -> int:
+        """Return the largest of the values of all processes.
 
         Raises:
             HmxError: a process of the run is gone.
         """
         if self.count == 1:
             return value
-        values = self.collect(json.dumps(int(value)).encode())
-        return int(json.loads(bytes(self.share(json.dumps(max(map(int, values), default=0)).encode()))))
+        values = self.gather(json.dumps(int(value)).encode())
+        return int(json.loads(bytes(self.broadcast(json.dumps(max(map(int, values), default=0)).encode()))))
 
     def wait_for_end(self) -> None:
-        """Waits, on a process that follows, until number 0 has ended the run.
+        """Wait, on a worker, until the coordinator has ended the run.
 
         Raises:
-            HmxError: it ended in an error, or is gone.
+            HmxError: the run failed, or a process is gone.
         """
-        while not self.leads and not self._over.wait(_LOOK_UP):
+        while not self.is_coordinator and not self._over.wait(_LOOK_UP):
             self._raise()
 
     def check(self) -> None:
-        """Raises once when a process is gone; what is done after that may take its time.
+        """Raise the failure of another process, once: the clean-up afterwards must not be interrupted.
 
         Raises:
-            HmxError: a process of the run is gone, or has ended it with an error.
+            HmxError: a process of the run is gone, or failed.
         """
-        if self._problem is not None and not self._told:
-            self._told = True
+        if self._problem is not None and not self._raised:
+            self._raised = True
             self._raise()
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """A program that failed since a process is gone is told as that."""
+        """Replace JAX errors inside the block by the loss of a process where that caused them."""
         try:
             yield
         except jax.errors.JaxRuntimeError:
             end = time.monotonic() + LINGER / 2
             while self.count > 1 and time.monotonic() < end:
-                self._told = self._problem is not None
+                self._raised = self._problem is not None
                 self._raise()
                 time.sleep(_LOOK_UP)
             raise
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Tells the others how this process ended, and gives them the time to hear it."""
+        """Send the other processes how this one ended, and wait until they have read it."""
         if error is None:
             self._over.set()
-        farewell = Farewell() if error is None else self._farewell(error)
-        # What came from another process is known to all, or will be told by number 0.
-        if self.leads or (error is not None and self._problem is None):
-            for line in self._lines.values():
-                line.say_farewell(farewell)
-        if error is not None and self.leads:
+        exit_message = ExitMessage() if error is None else self._exit_message(error)
+        # The coordinator forwards the failure of another process to all.
+        if self.is_coordinator or (error is not None and self._problem is None):
+            for connection in self._connections.values():
+                connection.send_exit(exit_message)
+        if error is not None and self.is_coordinator:
             end = time.monotonic() + LINGER
-            for line in self._lines.values():
-                line.ended.wait(max(0.0, end - time.monotonic()))
+            for connection in self._connections.values():
+                connection.ended.wait(max(0.0, end - time.monotonic()))
 
     def close(self) -> None:
-        """Ends all connections."""
-        for line in self._lines.values():
-            line.close()
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
 
-    def _farewell(self, error: BaseException) -> Farewell:
+    def _exit_message(self, error: BaseException) -> ExitMessage:
         if isinstance(error, HmxError):
             if self._problem is not None:
-                return Farewell(error.message, error.hint, int(error.exit_code))
-            return Farewell(f"{self.me} stopped: {error.message}", error.hint, int(error.exit_code))
+                return ExitMessage(error.message, error.hint, int(error.exit_code))
+            return ExitMessage(f"{self.label} failed: {error.message}", error.hint, int(error.exit_code))
         text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        return Farewell(f"{self.me} stopped: {text}", self.hint, int(ExitCode.UNEXPECTED))
+        return ExitMessage(f"{self.label} failed: {text}", self.hint, int(ExitCode.UNEXPECTED))
 
-    def _gone(self, index: int, line: Line) -> None:
-        """In the thread that read the line."""
-        said = line.farewell
-        if said is not None and not said.message:
+    def _on_end(self, index: int, connection: Connection) -> None:
+        """Handle the end of a connection, in the thread that reads it."""
+        received = connection.exit_message
+        if received is not None and not received.message:
             self._over.set()
             return
-        if said is not None:
-            problem = HmxError(said.message, said.hint or self.hint, ExitCode(said.code))
+        if received is not None:
+            problem = HmxError(received.message, received.hint or self.hint, ExitCode(received.code))
         else:
-            problem = HmxError(f"{self._name(index)} is gone: {line.lost}", self.hint, ExitCode.UNEXPECTED)
+            problem = HmxError(f"lost {self._label(index)}: {connection.lost}", self.hint, ExitCode.UNEXPECTED)
         with self._lock:
             if self._over.is_set() or self._problem is not None:
                 return
             self._problem = problem
-        if self.leads:
-            for other in self._lines.values():
-                other.say_farewell(Farewell(problem.message, problem.hint, int(problem.exit_code)))
-        elif said is None and self._on_lost is not None:
+        if self.is_coordinator:
+            for other in self._connections.values():
+                other.send_exit(ExitMessage(problem.message, problem.hint, int(problem.exit_code)))
+        elif received is None and self._on_lost is not None:
             self._on_lost(problem)
 
-    def _hear(self, index: int) -> bytes:
-        line = self._lines[index]
+    def _receive(self, index: int) -> bytes:
+        connection = self._connections[index]
         while True:
-            # Whether it has ended is asked first: what it said before that is heard all the same.
-            ended = line.ended.is_set()
-            frame = line.receive(0 if ended else _LOOK_UP)
+            # Checked before receiving, so that a frame sent just before the end is not lost.
+            ended = connection.ended.is_set()
+            frame = connection.receive(0 if ended else _LOOK_UP)
             if frame is not None:
                 return frame
             self._raise()
             if ended:
-                raise HmxError(f"{self._name(index)} has ended before the others", self.hint, ExitCode.UNEXPECTED)
+                raise HmxError(f"{self._label(index)} ended before the others", self.hint, ExitCode.UNEXPECTED)
 
     def _raise(self) -> None:
         if (problem := self._problem) is not None:
             raise HmxError(problem.message, problem.hint, problem.exit_code)
 
-    def _name(self, index: int) -> str:
+    def _label(self, index: int) -> str:
         return f"process {index} on {self.names[index]}"
 
 
 ALONE = Group()
-"""A run of one process: nothing to share, nobody to wait for."""
+"""The group of a run with one process."""

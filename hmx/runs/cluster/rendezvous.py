@@ -1,7 +1,7 @@
-"""How the processes of one run find each other, and agree that they are one: before JAX hears of it.
+"""Connect the processes of a run, check that they fit together, and start JAX's distributed service.
 
-JAX ends a process that waits in vain. So the processes meet at the coordinator's address first, where what is wrong
-can be told in words; then number 0 opens JAX's own service on a port that is free, and all join that.
+JAX aborts a process that waits too long for the others. So the processes first meet at the coordinator's address, where
+problems can be reported; then process 0 starts JAX's own service on a free port, and all join it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import meta as metas
 from hmx.runs.cluster.group import ALONE, Group, Lost
-from hmx.runs.cluster.transport import Farewell, Line, read_hello, send_hello
+from hmx.runs.cluster.transport import Connection, ExitMessage, read_hello, send_hello
 from hmx.runs.signals import interruptible, watching
 
 _LOOK_UP = 0.2  # seconds
@@ -29,49 +29,53 @@ _MUST_AGREE = ("hmx", "jax", "jaxlib")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What a process was told of the run it belongs to; what is None is looked for in the cluster around it."""
+class JoinOptions:
+    """The options of a process of a distributed run; what is None is detected from the cluster."""
 
     coordinator: str | None = None  # HOST:PORT of process 0
-    count: int | None = None  # processes
-    index: int | None = None  # of this process, from 0
+    count: int | None = None  # number of processes
+    index: int | None = None  # process id, from 0
     timeout: float  # seconds to wait for the others
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a process stands in its run."""
+class Slot:
+    """The place of a process in its run."""
 
     host: str  # of process 0
     port: int
     count: int
     index: int
-    local_devices: tuple[int, ...] | None  # the only devices it may use; None for all of its machine
+    local_devices: tuple[int, ...] | None  # devices it may use; None for all of its machine
 
 
 @contextlib.contextmanager
-def join(wanted: Wanted, on_lost: Lost | None = None) -> Iterator[Group]:
-    """Joins the processes of a run; leaves them, told how it ended, with the block.
+def join(options: JoinOptions, on_lost: Lost | None = None) -> Iterator[Group]:
+    """Join the processes of a run; at the end of the block, tell them how this process ended.
 
-    JAX must not have been asked for its devices before. After an error the process should end by `os._exit`: programs
-    may still wait for a process that is gone.
+    JAX must not have been asked for its devices before. After an error the process should end by `os._exit`: compiled
+    programs may still wait for a process that is gone.
 
     Args:
-        wanted: who this process is.
+        options: of this process.
         on_lost: see `Group`.
 
     Raises:
-        HmxError: the numbers do not fit, or the others were not found (exit code 2); one was lost (1).
+        HmxError: the options do not fit, or the others were not found (exit code 2); a process was lost (1).
     """
-    place = locate(wanted)
-    if place is None:
+    slot = locate(options)
+    if slot is None:
         yield ALONE
         return
-    group = Group(place.index, place.count, on_lost)
+    group = Group(slot.index, slot.count, on_lost)
     try:
-        address = _lead(place, group, wanted.timeout) if group.leads else _follow(place, group, wanted.timeout)
+        address = (
+            _coordinate(slot, group, options.timeout)
+            if group.is_coordinator
+            else _connect(slot, group, options.timeout)
+        )
         with watching(group.check):
-            _start_jax(place, group, address)
+            _start_jax(slot, group, address)
             yield group
     except BaseException as error:
         group.leave(error)
@@ -81,29 +85,28 @@ def join(wanted: Wanted, on_lost: Lost | None = None) -> Iterator[Group]:
     group.close()
 
 
-def locate(wanted: Wanted) -> Place | None:
-    """Which process this is, from the options or from what JAX sees of a cluster; None for one that is alone.
+def locate(options: JoinOptions) -> Slot | None:
+    """Return the place of this process, from the options or the cluster; None for a run of one process.
 
     Raises:
-        HmxError: something is missing, or the numbers do not fit each other.
+        HmxError: an option is missing, or the options contradict each other.
     """
-    if wanted.count == 1 and not wanted.index:
+    if options.count == 1 and not options.index:
         return None
-    coordinator, count, index, local = _detect(wanted)
+    coordinator, count, index, local = _detect(options)
     parts = {"--coordinator": coordinator, "--num-processes": count, "--process-id": index}
     if missing := [option for option, value in parts.items() if value is None]:
-        message = f"--distributed: JAX sees no cluster here, so that {_listed(missing)} must be given"
-        raise HmxError(message, _ALL_THREE)
+        raise HmxError(f"--distributed: JAX detects no cluster here, so {_listed(missing)} must be given", _ALL_THREE)
     assert coordinator is not None and count is not None and index is not None
     if count < 1:
-        raise HmxError(f"--num-processes {count}: there is at least one", "--num-processes 2")
+        raise HmxError(f"--num-processes {count}: must be at least 1", "--num-processes 2")
     if not 0 <= index < count:
-        message = f"--process-id {index}: with --num-processes {count} they are numbered from 0 to {count - 1}"
-        raise HmxError(message, "give each process a number of its own")
+        message = f"--process-id {index}: must be 0 to {count - 1} with --num-processes {count}"
+        raise HmxError(message, "give each process its own id")
     if count == 1:
         return None
     host, port = parse_address(coordinator)
-    return Place(host=host, port=port, count=count, index=index, local_devices=local)
+    return Slot(host=host, port=port, count=count, index=index, local_devices=local)
 
 
 def _listed(words: list[str]) -> str:
@@ -111,10 +114,10 @@ def _listed(words: list[str]) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, where a host with colons stands in brackets.
+    """Split `HOST:PORT`, where a host with colons is in brackets.
 
     Raises:
-        HmxError: it is no such text.
+        HmxError: the text has another form.
     """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -124,39 +127,39 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, number
 
 
-def _detect(wanted: Wanted) -> tuple[str | None, int | None, int | None, tuple[int, ...] | None]:
-    """What JAX itself would find. Its function has no public name; tests/runs/test_joining.py holds on to it."""
+def _detect(options: JoinOptions) -> tuple[str | None, int | None, int | None, tuple[int, ...] | None]:
+    """Return what JAX would detect. Its function is private; tests/runs/test_joining.py notices a change."""
     from jax._src.clusters import ClusterEnv
 
     found: Any
     try:
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             found = ClusterEnv.auto_detect_unset_distributed_params(
-                wanted.coordinator, wanted.count, wanted.index, None, None, int(wanted.timeout)
+                options.coordinator, options.count, options.index, None, None, int(options.timeout)
             )
-    except Exception as error:  # each kind of cluster has its own
-        if None not in (wanted.coordinator, wanted.count, wanted.index):
-            return wanted.coordinator, wanted.count, wanted.index, None
+    except Exception as error:  # each kind of cluster raises its own
+        if None not in (options.coordinator, options.count, options.index):
+            return options.coordinator, options.count, options.index, None
         text = " ".join(str(error).split())[:300]
-        raise HmxError(f"the cluster does not tell which process this is: {text}", f"give {_ALL_THREE}") from error
-    if said and None in found[:3]:
-        text = " ".join(str(said[0].message).split())[:300]
-        raise HmxError(f"the cluster does not tell which process this is: {text}", f"give {_ALL_THREE}")
+        raise HmxError(f"cannot detect which process this is: {text}", f"give {_ALL_THREE}") from error
+    if caught and None in found[:3]:
+        text = " ".join(str(caught[0].message).split())[:300]
+        raise HmxError(f"cannot detect which process this is: {text}", f"give {_ALL_THREE}")
     coordinator, count, index, local = found
     return coordinator, count, index, tuple(local) if local is not None else None
 
 
-def _lead(place: Place, group: Group, timeout: float) -> str:
-    """Waits for all others, and tells them where JAX's service will be."""
+def _coordinate(slot: Slot, group: Group, timeout: float) -> str:
+    """Wait for all workers, and send them the address of JAX's service."""
     versions, end = _versions(), time.monotonic() + timeout
-    with _listen(place) as server:
+    with _listen(slot) as server:
         server.settimeout(_LOOK_UP)
-        left = set(range(1, place.count))
+        left = set(range(1, slot.count))
         while left:
             group.check()
             if time.monotonic() > end:
-                raise _missing(place, left, timeout)
+                raise _missing(slot, left, timeout)
             try:
                 connection, _ = server.accept()
             except TimeoutError:
@@ -165,55 +168,55 @@ def _lead(place: Place, group: Group, timeout: float) -> str:
             if hello is None:
                 connection.close()
                 continue
-            if problem := _misfit(place, hello, versions, left):
+            if problem := _misfit(slot, hello, versions, left):
                 with connection:
-                    Line(connection).say_farewell(Farewell(problem.message, problem.hint, int(problem.exit_code)))
+                    Connection(connection).send_exit(ExitMessage(problem.message, problem.hint, int(problem.exit_code)))
                 raise problem
             index = int(str(hello["index"]))
             left.remove(index)
             group.add(index, quoted(str(hello.get("host")), 100), connection)
-    address = f"{_bracketed(place.host)}:{_free_port(place)}"
+    address = f"{_bracketed(slot.host)}:{_free_port(slot)}"
     names = "\n".join([address, *group.names])
-    group.share(names.encode())
+    group.broadcast(names.encode())
     return address
 
 
-def _follow(place: Place, group: Group, timeout: float) -> str:
-    connection = _reach(place, timeout)
-    hello = {"index": place.index, "count": place.count, "host": socket.gethostname(), "versions": _versions()}
+def _connect(slot: Slot, group: Group, timeout: float) -> str:
+    connection = _reach(slot, timeout)
+    hello = {"index": slot.index, "count": slot.count, "host": socket.gethostname(), "versions": _versions()}
     try:
         send_hello(connection, hello)
     except OSError as error:
-        raise _unreachable(place, timeout, error) from error
-    group.add(0, place.host, connection)
-    address, *names = bytes(group.share()).decode().split("\n")
+        raise _unreachable(slot, timeout, error) from error
+    group.add(0, slot.host, connection)
+    address, *names = bytes(group.broadcast()).decode().split("\n")
     group.names = names
     return address
 
 
-def _listen(place: Place) -> socket.socket:
+def _listen(slot: Slot) -> socket.socket:
     """A port that the others can reach: on all addresses of the machine, or on the loopback that was named."""
     try:
-        if _is_loopback(place.host):
-            family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-            return socket.create_server((place.host, place.port), family=family, backlog=place.count)
+        if _is_loopback(slot.host):
+            family = socket.AF_INET6 if ":" in slot.host else socket.AF_INET
+            return socket.create_server((slot.host, slot.port), family=family, backlog=slot.count)
         if socket.has_dualstack_ipv6():
             return socket.create_server(
-                ("", place.port), family=socket.AF_INET6, backlog=place.count, dualstack_ipv6=True
+                ("", slot.port), family=socket.AF_INET6, backlog=slot.count, dualstack_ipv6=True
             )
-        return socket.create_server(("", place.port), backlog=place.count)
+        return socket.create_server(("", slot.port), backlog=slot.count)
     except OSError as error:
-        message = f"process 0 cannot listen on port {place.port}: {error.strerror or error}"
-        raise HmxError(message, f"another port for all processes: --coordinator {place.host}:PORT") from error
+        message = f"process 0 cannot listen on port {slot.port}: {error.strerror or error}"
+        raise HmxError(message, f"give all processes another port: --coordinator {slot.host}:PORT") from error
 
 
 def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _free_port(place: Place) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in place.host else socket.AF_INET) as probe:
-        probe.bind((place.host if _is_loopback(place.host) else "", 0))
+def _free_port(slot: Slot) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in slot.host else socket.AF_INET) as probe:
+        probe.bind((slot.host if _is_loopback(slot.host) else "", 0))
         return int(probe.getsockname()[1])
 
 
@@ -221,51 +224,51 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _reach(place: Place, timeout: float) -> socket.socket:
+def _reach(slot: Slot, timeout: float) -> socket.socket:
     end = time.monotonic() + timeout
     while True:
         try:
-            return socket.create_connection((place.host, place.port), timeout=5.0)
-        except OSError as error:  # names of a cluster, too, may need a while to be known
+            return socket.create_connection((slot.host, slot.port), timeout=5.0)
+        except OSError as error:  # also while the names of a cluster are not known yet
             if time.monotonic() > end:
-                raise _unreachable(place, timeout, error) from error
+                raise _unreachable(slot, timeout, error) from error
         time.sleep(_LOOK_UP)
 
 
-def _unreachable(place: Place, timeout: float, error: OSError) -> HmxError:
-    where = f"{_bracketed(place.host)}:{place.port}"
-    message = f"process 0 was not reached at {where} within {timeout:g} seconds: {error.strerror or error}"
-    return HmxError(message, "start process 0 as well, and give all processes its --coordinator HOST:PORT")
+def _unreachable(slot: Slot, timeout: float, error: OSError) -> HmxError:
+    where = f"{_bracketed(slot.host)}:{slot.port}"
+    message = f"timed out after {timeout:g} s connecting to process 0 at {where}: {error.strerror or error}"
+    return HmxError(message, "start process 0, and give all processes its --coordinator HOST:PORT")
 
 
-def _missing(place: Place, left: set[int], timeout: float) -> HmxError:
-    numbers = ", ".join(str(index) for index in sorted(left)[:8]) + (", ..." if len(left) > 8 else "")
-    which = f"process {numbers} has" if len(left) == 1 else f"processes {numbers} have"
-    where = f"--coordinator {_bracketed(place.host)}:{place.port} --num-processes {place.count}"
-    message = f"{which} not come within {timeout:g} seconds"
-    return HmxError(message, f"start with {where} --process-id {min(left)}; --join-timeout waits longer")
+def _missing(slot: Slot, left: set[int], timeout: float) -> HmxError:
+    ids = [str(index) for index in sorted(left)[:8]] + (["others"] if len(left) > 8 else [])
+    where = f"--coordinator {_bracketed(slot.host)}:{slot.port} --num-processes {slot.count}"
+    message = f"timed out after {timeout:g} s waiting for process{'es' * (len(left) > 1)} {_listed(ids)}"
+    hint = f"start it with {where} --process-id {min(left)}, or wait longer with --join-timeout SECONDS"
+    return HmxError(message, hint)
 
 
-def _misfit(place: Place, hello: dict[str, object], versions: dict[str, str], left: set[int]) -> HmxError | None:
-    """Why a process that has come cannot be part of this run."""
+def _misfit(slot: Slot, hello: dict[str, object], versions: dict[str, str], left: set[int]) -> HmxError | None:
+    """Return why a process that has connected cannot be part of this run; None if it can."""
     index, count, theirs = hello.get("index"), hello.get("count"), hello.get("versions")
-    who = f"process {quoted(str(index))} on {quoted(str(hello.get('host')), 100)}"
-    if count != place.count:
-        message = (
-            f"{who} says that there are {quoted(str(count))} processes, and process 0 that there are {place.count}"
-        )
-        return HmxError(message, f"--num-processes {place.count} for every process")
+    host = quoted(str(hello.get("host")), 100)
+    who = f"process {quoted(str(index))} on {host}"
+    if count != slot.count:
+        message = f"{who} has --num-processes {quoted(str(count))}, process 0 has {slot.count}"
+        return HmxError(message, f"give every process --num-processes {slot.count}")
     if type(index) is not int or index not in left:
-        return HmxError(f"{who} has come, and that number is taken", "give each process a --process-id of its own")
+        message = f"process id {quoted(str(index))} is already in use ({host})"
+        return HmxError(message, f"give each process its own --process-id, 0 to {slot.count - 1}")
     there = theirs if isinstance(theirs, dict) else {}
     unlike = [
-        f"{name} {quoted(str(there.get(name)))} there and {mine} here"
+        f"{name} {quoted(str(there.get(name)))} instead of {mine}"
         for name, mine in versions.items()
         if there.get(name) != mine
     ]
     if unlike:
         message = f"{who} has other versions than process 0: {', '.join(unlike)}"
-        return HmxError(message, "install the same on all machines")
+        return HmxError(message, "install the same versions on all machines")
     return None
 
 
@@ -273,26 +276,26 @@ def _versions() -> dict[str, str]:
     return {name: version for name, version in metas.versions().items() if name in _MUST_AGREE}
 
 
-def _start_jax(place: Place, group: Group, address: str) -> None:
-    # It would catch SIGTERM itself; the loop saves and stops, wherever the signal arrives.
+def _start_jax(slot: Slot, group: Group, address: str) -> None:
+    # JAX would catch SIGTERM itself; here the training loop saves and stops.
     jax.config.update("jax_enable_preemption_service", False)
-    bind = address if _is_loopback(place.host) else None
+    bind = address if _is_loopback(slot.host) else None
 
     def start() -> None:
         jax.distributed.initialize(
             address,
-            place.count,
-            place.index,
-            local_device_ids=place.local_devices,
+            slot.count,
+            slot.index,
+            local_device_ids=slot.local_devices,
             cluster_detection_method="deactivate",
             coordinator_bind_address=bind,
             shutdown_timeout_seconds=60,
         )
-        jax.devices()  # all must be there for this, too
+        jax.devices()  # also waits for all processes
 
     try:
         interruptible(start)
     except jax.errors.JaxRuntimeError as error:
         text = " ".join(str(error).split())[:300]
-        hint = "the machines must reach each other on all ports above 1023, as JAX needs it"
-        raise HmxError(f"JAX did not start on {group.me}: {text}", hint, ExitCode.UNEXPECTED) from error
+        hint = "JAX needs all ports above 1023 to be open between the machines"
+        raise HmxError(f"cannot start JAX on {group.label}: {text}", hint, ExitCode.UNEXPECTED) from error

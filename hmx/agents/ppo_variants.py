@@ -1,0 +1,224 @@
+"""Switches that reproduce what other implementations of PPO do; `hmx.agents.ppo` calls them where they deviate.
+
+Functions that take a batch, a state or observations return them unchanged for the default configuration. docs/ppo.md
+lists the switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int, Shaped
+
+from hmx.agents.collector import Rollout, RolloutOptions
+from hmx.agents.sequences import Batch, as_sequences
+from hmx.agents.types import Carry, Params, RolloutState, Starts
+from hmx.config.schema import Config, PpoConfig
+from hmx.env.protocol import Env, select
+from hmx.nets import Net
+from hmx.rl import normaliser
+from hmx.rl.advantages import Advantages, vtrace_gae
+from hmx.rl.normaliser import RunningStats
+from hmx.rl.variants import variant_gae
+from hmx.types import Array, Key
+
+# Rollouts
+
+
+def rollout_options(ppo: PpoConfig) -> RolloutOptions:
+    """Return what `ppo.obs_norm = env` and `ppo.value_forward = both` need of a rollout."""
+    both = ppo.value_forward == "both"
+    return RolloutOptions(
+        normalize_fn=_normalise(ppo) if ppo.obs_norm == "env" else None,
+        final_obs=both and ppo.advantage_when == "minibatch",
+        final_value=both and ppo.advantage_when == "rollout",
+    )
+
+
+def with_first_starts(cfg: Config, actors: RolloutState) -> RolloutState:
+    """Keep the first states as start states of all episodes if `env.reset_on_done = first`."""
+    if cfg.env.reset_on_done != "first":
+        return actors
+    return actors._replace(starts=Starts(actors.env_state, actors.obs, actors.legal))
+
+
+def before_rollout(
+    cfg: Config, env: Env, actors: RolloutState, update: Int[Array, ""], key: Key, begin: Callable[[Key], RolloutState]
+) -> tuple[RolloutState, Key]:
+    """Apply `env.full_reset_every` and `env.reset_on_done = rollout_cache`, and return the key left for the rollout.
+
+    Args:
+        cfg: the configuration.
+        env: the environment.
+        actors: where the last rollout ended.
+        update: finished updates.
+        key: the rollout's own key.
+        begin: returns reset environments.
+    """
+    on_done, full_every = cfg.env.reset_on_done, cfg.env.full_reset_every
+    if not full_every and on_done != "rollout_cache":
+        return actors, key
+    k_play, k_full, k_cache = jax.random.split(key, 3)
+    if full_every:
+        due = (update > 0) & (update % full_every == 0)
+        fresh = begin(k_full)._replace(obs_stats=actors.obs_stats)
+        actors = jax.tree.map(partial(jnp.where, due), fresh, actors)
+    if on_done == "rollout_cache":
+        env_state, timestep = env.reset(jax.random.split(k_cache, cfg.env.num_envs))
+        actors = actors._replace(starts=Starts(env_state, timestep.obs, timestep.legal))
+    return actors, k_play
+
+
+def after_rollout(cfg: Config, actors: RolloutState) -> RolloutState:
+    """Drop the start states of `env.reset_on_done = rollout_cache`."""
+    return actors._replace(starts=None) if cfg.env.reset_on_done == "rollout_cache" else actors
+
+
+# Observations
+
+
+def _normalise(ppo: PpoConfig) -> Callable[[RunningStats, Array], Array]:
+    return partial(normaliser.normalise, ddof=ppo.obs_norm_ddof, clip=ppo.obs_norm_clip)
+
+
+def network_obs(ppo: PpoConfig, stats: RunningStats | None, obs: Shaped[Array, "*shape"]) -> Shaped[Array, "*shape"]:
+    """Return observations as the network reads them: normalised if `ppo.obs_norm = network`."""
+    return obs if ppo.obs_norm != "network" or stats is None else _normalise(ppo)(stats, obs)
+
+
+def network_batch(ppo: PpoConfig, stats: RunningStats | None, batch: Batch) -> Batch:
+    """Return sequences with all observations as the network reads them."""
+    if ppo.obs_norm != "network":
+        return batch
+    read = partial(jax.tree.map, partial(network_obs, ppo, stats))
+    return batch._replace(obs=read(batch.obs), obs_next=read(batch.obs_next), obs_last=read(batch.obs_last))
+
+
+def env_obs(
+    ppo: PpoConfig, stats: RunningStats | None, obs: Shaped[Array, "E A *s"], reset: Bool[Array, " E"]
+) -> Shaped[Array, "E A *s"]:
+    """Return raw observations as a step under `ppo.obs_norm = env` returns them: normalised, except the first ones."""
+    if ppo.obs_norm != "env" or stats is None:
+        return obs
+    normalised = _normalise(ppo)(stats, obs)
+    chosen: Array = select(reset, obs.astype(normalised.dtype), normalised)
+    return chosen
+
+
+def update_obs_stats(ppo: PpoConfig, actors: RolloutState, rollout: Rollout) -> RolloutState:
+    """Merge the observations of a rollout into the statistics of `ppo.obs_norm = network`."""
+    if ppo.obs_norm != "network" or actors.obs_stats is None:
+        return actors
+    seen = rollout.transitions
+    return actors._replace(obs_stats=normaliser.merge(actors.obs_stats, seen.obs_t, seen.alive_t))
+
+
+# Advantages
+
+
+def has_standard_advantages(ppo: PpoConfig) -> bool:
+    """Whether advantages of a rollout are GAE over time with a bootstrap at truncations."""
+    plain = ppo.advantage != "brax" and (ppo.gae_axis, ppo.episode_end) == ("time", "bootstrap")
+    return plain and ppo.value_forward == "shift"
+
+
+def rollout_advantages(rollout: Rollout, cfg: Config) -> Advantages:
+    """Compute advantages and targets `[T, E, A]` of the forms of `variant_gae`, with the values of the rollout."""
+    seen = rollout.transitions
+    value_tp1 = jnp.concatenate([seen.value_t[1:], rollout.value_last[None]])
+    if cfg.ppo.value_forward == "both" and cfg.ppo.advantage_when == "rollout":
+        value_tp1 = seen.value_final_tp1
+    value_tp1 = jnp.where(seen.truncated_tp1, seen.value_final_tp1, value_tp1)
+    reward, value, after, terminated, truncated = (
+        leaf.reshape(leaf.shape[0], -1)
+        for leaf in (seen.reward_tp1, seen.value_t, value_tp1, seen.terminated_tp1, seen.truncated_tp1)
+    )
+    found = variant_gae(reward, value, after, terminated, truncated, *_variant(cfg))
+    return Advantages(*(leaf.reshape(seen.value_t.shape) for leaf in found))
+
+
+def _variant(cfg: Config) -> tuple[float, float, str, str, str]:
+    """Return the last arguments of `variant_gae`."""
+    form = "brax" if cfg.ppo.advantage == "brax" else "gae"
+    return cfg.algo.gamma, cfg.ppo.gae_lambda, cfg.ppo.episode_end, form, cfg.ppo.gae_axis
+
+
+def vtrace_advantages(batch: Batch, ratio: Float[Array, "H N"], cfg: Config) -> Advantages:
+    """Compute V-trace-clipped advantages of sequences `[H, N]` under importance ratios `[H, N]`.
+
+    Where `row_end` is not `bootstrap` the last step of each sequence has advantage 0, as in a buffer whose rewards
+    arrive with the next observation and which therefore does not hold the result of the last action.
+    """
+    if cfg.ppo.row_end != "bootstrap":
+        ratio = ratio.at[-1].set(0.0)
+    return vtrace_gae(
+        ratio,
+        batch.reward,
+        batch.value_old,
+        batch.bootstrap,
+        batch.done,
+        batch.advantage_next,
+        cfg.algo.gamma,
+        cfg.ppo.gae_lambda,
+        cfg.ppo.vtrace_rho_clip,
+        cfg.ppo.vtrace_c_clip,
+    )
+
+
+def adapt_batch(batch: Batch, rollout: Rollout, cfg: Config) -> Batch:
+    """Apply `ppo.row_end`, or add what `ppo.advantage_when = minibatch` needs to recompute advantages."""
+    ppo, (horizon, count) = cfg.ppo, batch.reward.shape
+    if ppo.row_end != "bootstrap":
+        batch = batch._replace(advantage_next=jnp.zeros_like(batch.advantage_next))
+        advantages = vtrace_advantages(batch, jnp.ones_like(batch.reward), cfg)
+        weight = batch.weight.at[-1].set(0.0) if ppo.row_end == "mask" else batch.weight
+        return batch._replace(advantage=advantages.advantage_t, target=advantages.target_t, weight=weight)
+    if ppo.advantage_when == "rollout" or rollout.obs_last is None or rollout.reset_last is None:
+        return batch
+    seen = rollout.transitions
+    last = jnp.concatenate([seen.obs_t[horizon::horizon], rollout.obs_last[None]])
+    reset_last = jnp.concatenate([seen.reset_t[horizon::horizon], rollout.reset_last[None]])
+    return batch._replace(
+        terminated=as_sequences(seen.terminated_tp1, horizon),
+        truncated=as_sequences(seen.truncated_tp1, horizon),
+        obs_next=None if seen.final_obs_tp1 is None else as_sequences(seen.final_obs_tp1, horizon),
+        obs_last=last.reshape(count, *last.shape[3:]),
+        reset_last=jnp.broadcast_to(reset_last[..., None], last.shape[:3]).reshape(count),
+    )
+
+
+def recompute_advantages(
+    cfg: Config,
+    net: Net,
+    decode: Callable[[Array], Array],
+    params: Params,
+    batch: Batch,
+    value_raw: Float[Array, "H N width"],
+    carry: Carry,
+) -> Batch:
+    """Return a minibatch with advantages and targets from the present values, if `ppo.advantage_when = minibatch`.
+
+    Args:
+        cfg: the configuration.
+        net: the network.
+        decode: turns its value output into values.
+        params: its parameters.
+        batch: the minibatch, of `adapt_batch`. Its new advantages and targets are constants for gradients.
+        value_raw: `[H, N, width]`: the value output for its observations.
+        carry: the RNN carry after its sequences.
+    """
+    if batch.terminated is None or batch.truncated is None or batch.obs_last is None or batch.reset_last is None:
+        return batch
+    value_t = decode(value_raw)
+    if cfg.ppo.value_forward == "both" and batch.obs_next is not None:
+        (_, later), _ = net.unroll(params, batch.carry, batch.obs_next, jnp.zeros_like(batch.reset))
+        value_tp1 = decode(later)
+    else:
+        (_, later), _ = net.apply(params, carry, batch.obs_last, batch.reset_last)
+        value_tp1 = jnp.concatenate([value_t[1:], decode(later)[None]])
+    found = variant_gae(batch.reward, value_t, value_tp1, batch.terminated, batch.truncated, *_variant(cfg))
+    advantage, target = jax.lax.stop_gradient(found)
+    return batch._replace(advantage=advantage, target=target)

@@ -1,0 +1,228 @@
+"""What a gradient report finds, and the steps that reports of all algorithms share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from hmx.agents.types import Params, TrainState
+from hmx.analysis.buckets import Floats, Host, Ints, split
+from hmx.analysis.gradients import layers
+from hmx.analysis.measures import BucketGradients, Cosines, Sums, clip_scale, crossfit, measure
+from hmx.analysis.probe import ProbeEpisodes
+from hmx.analysis.ranking import Figure, score
+from hmx.analysis.request import NO_KL, ProbeRequest, RankBy
+from hmx.analysis.stored import Stored
+from hmx.config.schema import Config
+from hmx.errors import ExitCode, HmxError
+from hmx.types import Key
+
+MAX_BYTES = 8 << 30  # of the gradients of all groups, which are held in host memory
+
+
+class Consistency(NamedTuple):
+    """Recomputed values against those stored while playing; None where an algorithm does not have them."""
+
+    ratio_error: float | None = None  # largest |ratio - 1| of probabilities
+    approx_kl: float | None = None
+    clip_frac: float | None = None
+    value_error: float | None = None  # largest difference of greedy action values
+    td_rank: float | None = None  # rank correlation of stored and recomputed |TD error|
+
+
+class ReplaySample(NamedTuple):
+    """Stored transitions, and how replay draws and weighs them.
+
+    A transition that is drawn with probability p and weighted by `(N p)^-beta` contributes `(N p)^(1 - beta)` of its
+    gradient to the mean of a batch. Dividing the weights of a batch by the largest scales all of this equally.
+    """
+
+    beta: float
+    prioritised: bool  # whether some transitions are more likely to be drawn than others
+    slots: tuple[tuple[int, ...], ...]  # of each group's transitions
+
+
+class Summary(NamedTuple):
+    """Mean, minimum and maximum of the known values; None without any."""
+
+    mean: float | None = None
+    min: float | None = None
+    max: float | None = None
+
+
+UNKNOWN = Summary()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketReport(BucketGradients):
+    """A bucket with its episodes or its stored transitions; what does not apply is None."""
+
+    score: Summary  # what its groups are ranked by
+    reward_std: Summary = UNKNOWN
+    return_mean: float | None = None
+    truncated_frac: float | None = None
+    acted_std: float | None = None
+    crossfit: Mapping[str, float] | None = None  # component -> norm over half of the episodes
+    td_error: float | None = None  # mean |TD error| of stored transitions by the current networks
+    draws: float | None = None  # share of what replay draws, among the transitions of this report
+    replayed_share: float | None = None  # share of the update as replay draws and weights transitions
+    replayed_norm: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradReport:
+    """The report of one train state; arrays are on the host, with a row per group."""
+
+    request: ProbeRequest = field(metadata={"json": False})
+    algo: str
+    source: Literal["starts", "buffer", "replay"]  # fresh or stored start states, or stored transitions
+    rank: RankBy
+    coefs: Mapping[str, float]  # component -> weight in the loss
+    clip_scale: float  # factor by which training would clip the gradient of the whole batch
+    consistency: Consistency
+    buckets: tuple[BucketReport, ...]
+    whole: BucketReport
+    cos: Mapping[str, Cosines]  # between buckets
+    score: Floats  # [G]: what the groups are ranked by
+    stored: int | None  # transitions in the buffer that the groups are from
+    epsilon: float | None = None  # exploration of Q-learning's episodes
+    episodes: ProbeEpisodes | None = None
+    replay: ReplaySample | None = None
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Report on a train state of one agent, which is only read.
+
+    `hypers` are the scheduled values of the coming update. `reference` are the parameters that the KL component is
+    measured from, by default those of the state; only PPO has it.
+    """
+
+    def __call__(
+        self, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
+    ) -> GradReport:
+        """Report on `state`."""
+        ...
+
+
+def report_on_episodes(
+    request: ProbeRequest,
+    cfg: Config,
+    episodes: ProbeEpisodes,
+    figure: Figure | None,
+    sums: Sums,
+    half_sums: Callable[[Ints], Sums],
+    coefs: Mapping[str, float],
+    params: Params,
+    consistency: Consistency,
+    stored: Stored | None,
+    epsilon: float | None = None,
+) -> GradReport:
+    """Rank groups of episodes and measure the gradients of their buckets.
+
+    Args:
+        request: what to measure.
+        cfg: configuration of the trainer.
+        episodes: results of the episodes.
+        figure: what ranks groups; None for the standard deviation of their returns.
+        sums: gradients of all groups.
+        half_sums: gradients of all groups, of the given members of each.
+        coefs: weight of each component in the loss.
+        params: of the network.
+        consistency: recomputed against stored values.
+        stored: the buffer that the episodes start from.
+        epsilon: exploration of the episodes.
+    """
+    members, half = np.arange(request.per_group), request.per_group // 2
+    ranks = score(figure, episodes.returns, members)
+    measures = measure(sums, split(ranks, request.buckets, request.own_zero), coefs, layers(params))
+    crossed: Mapping[str, Mapping[str, float]] = {}
+    if request.crossfit:
+        turns = (members[:half], members[half:])
+        scores = np.stack([score(figure, episodes.returns, turn) for turn in turns])
+        crossed = crossfit([half_sums(turn) for turn in turns], scores, request.buckets, coefs, request.own_zero)
+
+    def bucket(found: BucketGradients) -> BucketReport:
+        ids, acted = list(found.groups), episodes.acted_std
+        return BucketReport(
+            **vars(found),
+            score=summary(ranks[ids]),
+            reward_std=summary(episodes.reward_std[ids]),
+            return_mean=float(episodes.returns[ids].mean()),
+            truncated_frac=float(episodes.truncated[ids].mean()),
+            acted_std=None if acted is None else float(acted[ids].mean()),
+            crossfit=crossed.get(found.name),
+        )
+
+    return GradReport(
+        request=request,
+        algo=cfg.algo.name,
+        source="starts" if stored is None else "buffer",
+        rank=request.rank,
+        coefs=coefs,
+        clip_scale=clip_scale(measures, cfg.algo.max_grad_norm),
+        consistency=consistency,
+        buckets=tuple(map(bucket, measures.buckets)),
+        whole=bucket(measures.whole),
+        cos=measures.cos,
+        score=ranks,
+        stored=None if stored is None else stored.size,
+        epsilon=epsilon,
+        episodes=episodes,
+    )
+
+
+def summary(values: Floats) -> Summary:
+    """Return mean, minimum and maximum of the values that are known."""
+    known = values[np.isfinite(values)]
+    return Summary(float(known.mean()), float(known.min()), float(known.max())) if len(known) else UNKNOWN
+
+
+def check_gradient_memory(request: ProbeRequest, params: Params, components: int) -> None:
+    """Refuse more groups than memory can hold the gradients of.
+
+    Raises:
+        HmxError: with exit code 2.
+    """
+    each = components * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+    if each * request.groups > MAX_BYTES:
+        fits = MAX_BYTES // each
+        what = f"the gradients of {request.groups} groups would take {each * request.groups / 2**30:.1f} GiB"
+        raise HmxError(what, f"--groups {fits}" if fits else "the network is too large for a gradient report")
+
+
+def check_returns(returns: Floats) -> None:
+    """Refuse returns that are not finite.
+
+    Raises:
+        HmxError: with exit code 4.
+    """
+    bad = int((~np.isfinite(returns)).sum())
+    if bad:
+        what = f"{bad} of {returns.size} episodes have a return that is not finite"
+        raise HmxError(what, "the environment's rewards must be finite numbers", ExitCode.CHECK_FAILED)
+
+
+def check_no_reference(reference: Params | None) -> None:
+    """Refuse a reference policy, which Q-learning does not have.
+
+    Raises:
+        HmxError: with exit code 2.
+    """
+    if reference is not None:
+        raise HmxError(f"cannot use --reference: Q-learning {NO_KL}", "drop --reference")
+
+
+def check_finite(grads: Host) -> None:
+    """Refuse gradients that are not finite.
+
+    Raises:
+        HmxError: with exit code 4.
+    """
+    if not np.isfinite(grads).all():
+        hint = "the parameters may not be finite: try an earlier checkpoint with --checkpoint"
+        raise HmxError("the gradient of this checkpoint is not finite", hint, ExitCode.CHECK_FAILED)

@@ -1,0 +1,189 @@
+"""Progress on stderr: bars in a terminal, one line now and then elsewhere (pipes, notebooks, CI and cluster logs)."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from hmx.cli.console import clock, short
+from hmx.config.textfile import printable
+from hmx.runs.sinks import Record, RunInfo, Sink
+
+Progress = Callable[[str, int, int], None]
+"""`(phase, done, total)`; a total of 0 is not known."""
+
+Clock = Callable[[], float]
+
+_FIRST_MINUTE, _EARLY, _LATER = 60.0, 10.0, 30.0  # seconds: a line every 10 s at first, then every 30 s
+_STEP = 0.05  # or every 5 %, but no more often than every 10 s
+_TRAINING = ("training", "saving", "measuring")
+
+
+class Pace:
+    """Decide when the next line of a log is due.
+
+    Args:
+        now: seconds of a monotonic clock.
+    """
+
+    def __init__(self, now: Clock = time.monotonic) -> None:
+        self._now = now
+        self._begun = self._last = now()
+        self._share = 0.0
+
+    def due(self, share: float) -> bool:
+        """Return whether to write a line at this finished share, and if so count it as written."""
+        now = self._now()
+        waited, early = now - self._last, now - self._begun < _FIRST_MINUTE
+        if waited < _EARLY or not (early or waited >= _LATER or share - self._share >= _STEP):
+            return False
+        self._last, self._share = now, share
+        return True
+
+
+class ProgressLog(Sink):
+    """Write lines about a run, for outputs that are not a terminal.
+
+    Args:
+        stream: where to write; stderr by default.
+        now: seconds of a monotonic clock.
+    """
+
+    name = "the progress log"
+
+    def __init__(self, stream: TextIO | None = None, now: Clock = time.monotonic) -> None:
+        self._stream = stream or sys.stderr
+        self._now = now
+        self._info: RunInfo | None = None
+        self._pace = Pace(now)
+        self._phase, self._since = "", now()
+        self._trained = 0.0  # seconds of training in this process
+        self._first = self._steps = 0
+        self._values: defaultdict[str, list[float]] = defaultdict(list)
+
+    def start(self, info: RunInfo) -> None:
+        """Name the run folder, the device and the sizes."""
+        self._info = info
+        self._first = self._steps = info.first_update * info.steps_per_update
+        seeds = f" for each of {info.num_seeds} seeds" if info.num_seeds > 1 else ""
+        left = info.total_updates - info.first_update
+        self._line(f"run {info.path} on {info.device}")
+        self._line(f"{left:,} updates of {info.steps_per_update:,} steps{seeds}")
+
+    def phase(self, name: str) -> None:
+        """Report when compiling starts and ends, and when an evaluation starts."""
+        if name == self._phase:
+            return
+        seconds = self._now() - self._since
+        if self._phase == "compiling":
+            self._line(f"compiled in {seconds:.1f} s")
+        elif self._phase in _TRAINING:
+            self._trained += seconds
+        if name not in _TRAINING:
+            self._line(f"{name} ...")
+        self._phase, self._since = name, self._now()
+
+    def record(self, record: Record) -> None:
+        """Keep the metrics of an update; seeds and updates of one chunk are averaged."""
+        self._steps = int(record["env_steps"])
+        for name in ("train/mean_episode_return", "train/steps_per_sec", "stats/highest_stage"):
+            if name in record:
+                self._values[name].append(float(record[name]))
+
+    def flush(self) -> None:
+        """Write a line if one is due."""
+        info = self._info
+        if info is not None and self._pace.due((self._steps - self._first) / max(info.total_steps - self._first, 1)):
+            self._line("  ".join(self._parts(info)))
+        self._values.clear()
+
+    def warn(self, message: str) -> None:
+        """Write a warning at once."""
+        self._line(f"warning: {message}")
+
+    def close(self, state: str) -> None:
+        """Write how the run ended."""
+        self._line(f"{state} after {short(self._steps)} steps")
+
+    def _parts(self, info: RunInfo) -> Iterator[str]:
+        seconds = self._trained + self._now() - self._since
+        done, left = self._steps - self._first, info.total_steps - self._steps
+        yield f"{self._steps / info.total_steps:4.0%}"
+        yield f"{short(self._steps)}/{short(info.total_steps)} steps"
+        means = {name: sum(values) / len(values) for name, values in self._values.items()}
+        if "train/steps_per_sec" in means:
+            yield f"{short(means['train/steps_per_sec'])} steps/s"
+        if done and left > 0:
+            yield f"{clock(seconds / done * left)} remaining"
+        if "train/mean_episode_return" in means:
+            yield f"return {means['train/mean_episode_return']:+.2f}"
+        if "stats/highest_stage" in means:
+            yield f"stage {means['stats/highest_stage']:.1f}"
+
+    def _line(self, text: str) -> None:
+        self._stream.write(f"{printable(text)}\n")
+        self._stream.flush()
+
+
+@contextlib.contextmanager
+def progress(quiet: bool = False) -> Iterator[Progress]:
+    """Yield a function that shows progress on stderr: a bar in a terminal, else lines; `quiet` shows nothing."""
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda phase, done, total: None
+    elif console.is_terminal:
+        with _bar(console) as report:
+            yield report
+    else:
+        yield progress_lines(sys.stderr)
+
+
+def progress_lines(stream: TextIO, now: Clock = time.monotonic) -> Progress:
+    """Return a function that writes a line when a phase starts, and then at the pace of a log."""
+    phase, begun, pace = "", now(), Pace(now)
+
+    def report(name: str, done: int, total: int) -> None:
+        nonlocal phase, begun, pace
+        if name != phase:
+            phase, begun, pace = name, now(), Pace(now)
+            stream.write(f"{printable(name)} ...\n")
+        elif total and pace.due(done / total):
+            seconds = now() - begun
+            left = f"  {clock(seconds / done * (total - done))} remaining" if 0 < done < total else ""
+            stream.write(f"{printable(name)}: {done / total:4.0%}  {short(done)}/{short(total)}{left}\n")
+        stream.flush()
+
+    return report
+
+
+@contextlib.contextmanager
+def _bar(console: Console) -> Iterator[Progress]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("remaining"),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("starting", total=None)
+        last = ""
+
+        def report(phase: str, done: int, total: int) -> None:
+            nonlocal last
+            if phase != last:
+                # The time remaining follows from the speed of this phase alone.
+                bars.reset(task, description=phase, total=total or None, completed=done)
+                last = phase
+            bars.update(task, completed=done, total=total or None)
+
+        yield report

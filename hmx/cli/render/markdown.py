@@ -1,0 +1,101 @@
+"""Render a document as GitHub Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from hmx.cli.render.plot_tables import plot_table
+from hmx.config.textfile import printable
+from hmx.reports.blocks import (
+    Aside,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Heading,
+    Paragraph,
+    Picture,
+    Plot,
+    Row,
+    Table,
+    as_cell,
+)
+from hmx.reports.quantities import bar
+
+_BAR = 12
+_EMPHASISED = ("strong", "good", "warning", "bad")
+
+
+def markdown(document: Document) -> str:
+    """Return a document as Markdown text."""
+    parts = [f"# {_safe(document.title)}"] if document.title else []
+    for block in document.blocks:
+        parts += ["\n".join(_block(block))] if not isinstance(block, Aside) else []
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case Heading():
+            yield f"{'#' * (block.level + 1)} {_safe(block.text)}"
+        case Paragraph():
+            yield _emphasised(_start(_safe(block.text)), block.tone)
+        case Table():
+            yield from _table(block)
+        case Plot():
+            yield from _table(plot_table(block))
+        case Picture():
+            text = printable(block.text, "\n")
+            fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
+            yield f"{fence}text\n{text}\n{fence}"
+        case Aside():
+            return
+
+
+def _table(table: Table) -> Iterator[str]:
+    if table.title:
+        yield f"**{_safe(table.title)}**"
+        yield ""
+    if table.rows:
+        yield _line([_safe(column.heading) for column in table.columns])
+        yield _line(["---:" if column.align == "right" else "---" for column in table.columns])
+        for row in table.rows:
+            yield _line(_cells(row, table.columns))
+    if table.note:
+        yield ""
+        yield _start(_safe(table.note))
+
+
+def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
+    cells = [as_cell(cell) for cell in row.cells]
+    if len(cells) == 1 and len(columns) > 1:
+        return [_emphasised(_safe(cells[0].text), "strong"), *[""] * (len(columns) - 1)]
+    return [_cell(cell, row) for cell in cells]
+
+
+def _cell(cell: Cell, row: Row) -> str:
+    text = _emphasised(_safe(cell.text), cell.tone if cell.tone != "plain" else row.tone)
+    return " ".join(part for part in (text, bar(cell.bar, _BAR)) if part)
+
+
+def _emphasised(text: str, tone: str) -> str:
+    return f"**{text}**" if text and tone in _EMPHASISED else text
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _safe(text: str) -> str:
+    """Return text on one line that Markdown shows as it is."""
+    return re.sub(r"([\\`*_\[\]<>|#~&$])", r"\\\1", printable(" ".join(text.split()), ""))
+
+
+def _start(text: str) -> str:
+    """Return text that does not start a list or a rule at the beginning of a line."""
+    return re.sub(r"^([-+=](?=\s|[-=]*$)|\d+(?=[.)]\s))([.)]?)", _escaped_start, text)
+
+
+def _escaped_start(found: re.Match[str]) -> str:
+    return f"{found[1]}\\{found[2]}" if found[2] else f"\\{found[1]}"

@@ -1,0 +1,103 @@
+"""The options with which report commands write files, and the writing of all formats."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from hmx.cli.boundary import check_reports, print_json, write_report
+from hmx.cli.options import OUTPUT_PANEL, Json, ask
+from hmx.errors import HmxError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hmx.reports.blocks import Document, Table
+
+__all__ = ["Csv", "Html", "Json", "Markdown", "Outputs", "write_outputs"]
+
+_STDOUT = Path("-")
+
+Html = Annotated[Path | None, ask("--html", "FILE", "Write the report as an HTML page; - prints it.", OUTPUT_PANEL)]
+Markdown = Annotated[Path | None, ask("--md", "FILE", "Write the report as Markdown; - prints it.", OUTPUT_PANEL)]
+Csv = Annotated[Path | None, ask("--csv", "FILE", "Write the values as CSV; - prints them.", OUTPUT_PANEL)]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a report goes, as the options `--html`, `--md`, `--csv` and `--json` ask.
+
+    `Path("-")` is standard output. `check` before long work; `write_outputs` after it.
+    """
+
+    html: Path | None = None
+    md: Path | None = None
+    csv: Path | None = None
+    json: bool = False
+
+    @property
+    def printed(self) -> list[str]:
+        """Return the options that print to standard output."""
+        files = (("--html -", self.html), ("--md -", self.md), ("--csv -", self.csv))
+        return [*(["--json"] if self.json else []), *(option for option, file in files if file == _STDOUT)]
+
+    def check(self) -> None:
+        """Refuse outputs that cannot be written.
+
+        Raises:
+            HmxError: two of them print, or a file is a folder or lies in a folder that does not exist.
+        """
+        if len(self.printed) > 1:
+            raise HmxError(
+                f"cannot print {' and '.join(self.printed)} at the same time", "write all but one of them to files"
+            )
+        check_reports(*(file for file in (self.html, self.md, self.csv) if file != _STDOUT))
+
+
+def write_outputs(
+    findings: object, document: Document, table: Table | None, formats: Outputs, console: Console
+) -> None:
+    """Write a report in every format that was asked for, or print it to the console if nothing else is printed.
+
+    Args:
+        findings: dataclass that `--json` prints.
+        document: the report for readers.
+        table: the values for `--csv`; None if the command has no such option.
+        formats: where to write.
+        console: a console on standard output.
+
+    Raises:
+        HmxError: a file cannot be written.
+    """
+    for file, text in _texts(document, table, formats):
+        if file == _STDOUT:
+            sys.stdout.write(text)
+        else:
+            write_report(file, text)
+    if formats.json:
+        from hmx.records.plain import plain_object
+
+        print_json(plain_object(findings))
+    if not formats.printed:
+        from hmx.cli.render.terminal import print_document
+
+        print_document(document, console)
+
+
+def _texts(document: Document, table: Table | None, formats: Outputs) -> Iterator[tuple[Path, str]]:
+    """Yield files and their contents; renderers are imported only where they are used."""
+    if formats.html is not None:
+        from hmx.cli.render.html import page
+
+        yield formats.html, page(document)
+    if formats.md is not None:
+        from hmx.cli.render.markdown import markdown
+
+        yield formats.md, markdown(document)
+    if formats.csv is not None and table is not None:
+        from hmx.cli.render.csv import csv_text
+
+        yield formats.csv, csv_text(table)

@@ -1,0 +1,194 @@
+"""Lay out a table as lines of text for a terminal of any width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from hmx.reports.blocks import Cell, Column, Row, Table, Tone, as_cell
+from hmx.reports.quantities import bar
+
+STYLES: dict[Tone, str] = {
+    "plain": "",
+    "strong": "bold",
+    "good": "green",
+    "warning": "yellow",
+    "bad": "bold red",
+    "faint": "dim",
+}
+_BAR = 16  # characters of a full bar
+_GAP, _NARROW_GAP = 2, 1  # spaces between columns
+_PROSE = 24  # letters per line that text keeps while other columns can be left out instead
+_LEAST = 12  # letters per line of text in the narrowest table
+
+
+@dataclass(frozen=True)
+class _Width:
+    """Widths that a column can have.
+
+    Args:
+        full: without any line break.
+        roomy: with breaks in the header and in long text.
+        least: with breaks after every few words.
+        text: of the text before the bars, None in a column without bars.
+    """
+
+    full: int
+    roomy: int
+    least: int
+    text: int | None
+
+
+def table_lines(table: Table, console: Console, plain: Callable[[str], str]) -> Iterator[Text]:
+    """Yield the lines of a table, without its title and note.
+
+    Columns of the highest rank are left out until the rest fits. A table whose other columns do not fit either becomes
+    a list: the first cell of each row, and below it a line per column.
+
+    Args:
+        table: the table.
+        console: where the lines are printed.
+        plain: makes text safe to print there.
+    """
+    columns = [replace(c, name=plain(c.name), unit=plain(c.unit)) for c in table.columns]
+    rows = [
+        replace(row, cells=tuple(replace(c, text=plain(c.text)) for c in map(as_cell, row.cells))) for row in table.rows
+    ]
+    body = [row for row in rows if not _is_heading(row, columns)]
+    widths = [_width(column, [as_cell(row.cells[i]) for row in body]) for i, column in enumerate(columns)]
+    fitted = _fit(columns, widths, console.width)
+    if fitted is None:
+        yield from _list(columns, rows, console)
+        return
+    kept, sizes, gap = fitted
+    sides = [replace(columns[i], align="left") if widths[i].text is not None else columns[i] for i in kept]
+    if any(columns[i].name for i in kept):
+        heads = [Text(columns[i].heading, "bold") for i in kept]
+        yield from _line(sides, heads, sizes, gap, console, bottom=True)
+        rule = "-" if console.options.ascii_only else "─"
+        yield Text(rule * (sum(sizes) + gap * (len(sizes) - 1)), "dim")
+    for row in rows:
+        if _is_heading(row, columns):
+            yield from Text(as_cell(row.cells[0]).text, "bold").wrap(console, console.width)
+            continue
+        chosen = [as_cell(row.cells[i]) for i in kept]
+        cells = [
+            _text(cell, columns[i], row.tone, widths[i].text, console) for cell, i in zip(chosen, kept, strict=True)
+        ]
+        yield from _line(sides, cells, sizes, gap, console)
+
+
+def _is_heading(row: Row, columns: Sequence[Column]) -> bool:
+    return len(row.cells) == 1 and len(columns) > 1
+
+
+def _fit(columns: Sequence[Column], widths: Sequence[_Width], room: int) -> tuple[list[int], list[int], int] | None:
+    """Return the columns that are shown, their widths and the gap between them; None if nothing fits."""
+    kept = list(range(len(columns)))
+    while True:
+        space = room - _GAP * (len(kept) - 1)
+        if sum(widths[i].roomy for i in kept) <= space:
+            return kept, _share([widths[i].roomy for i in kept], [widths[i].full for i in kept], space), _GAP
+        highest = max((columns[i].rank for i in kept), default=0)
+        if not highest:
+            break
+        kept.remove(max(i for i in kept if columns[i].rank == highest))
+    for gap in (_GAP, _NARROW_GAP):
+        space = room - gap * (len(kept) - 1)
+        if sum(widths[i].least for i in kept) <= space:
+            return kept, _share([widths[i].least for i in kept], [widths[i].full for i in kept], space), gap
+    return None
+
+
+def _share(sizes: list[int], wanted: list[int], space: int) -> list[int]:
+    """Widen columns towards what they want, those that need least first, within a total space."""
+    sizes, left = list(sizes), space - sum(sizes)
+    order = sorted(range(len(sizes)), key=lambda i: wanted[i] - sizes[i])
+    for place, i in enumerate(order):
+        more = min(wanted[i] - sizes[i], left // (len(order) - place))
+        sizes[i] += more
+        left -= more
+    return sizes
+
+
+def _width(column: Column, cells: Sequence[Cell]) -> _Width:
+    body = max((cell_len(cell.text) for cell in cells), default=0)
+    bars = any(cell.bar is not None for cell in cells)
+    head, word = cell_len(column.heading), _longest_word([column.heading])
+    if bars:
+        drawn = body + bool(body) + _BAR
+        return _Width(max(drawn, head), max(drawn, word), max(drawn, word), body)
+    if column.align == "right":
+        return _Width(max(body, head), max(body, word), max(body, word), None)
+    words = max(_longest_word([cell.text for cell in cells]), word)
+    least = min(max(word, body), max(word, words, min(body, _LEAST)))
+    return _Width(max(body, head), max(word, min(body, max(words, _PROSE))), least, None)
+
+
+def _longest_word(texts: Sequence[str]) -> int:
+    return max((cell_len(word) for text in texts for word in text.split()), default=0)
+
+
+def _text(cell: Cell, column: Column, tone: Tone, width: int | None, console: Console) -> Text:
+    """Return a cell with its bar; in a column with bars, all cells have the same width."""
+    text = Text(cell.text, STYLES[cell.tone] or STYLES[tone])
+    if width is None:
+        return text
+    room = " " * (width - cell_len(cell.text))
+    text = Text.assemble(room, text) if column.align == "right" else Text.assemble(text, room)
+    drawn = bar(cell.bar, _BAR, console.options.ascii_only)
+    return text.append(" " if width else "").append(f"{drawn}{' ' * (_BAR - len(drawn))}", "cyan")
+
+
+def _line(
+    columns: Sequence[Column], cells: Sequence[Text], sizes: Sequence[int], gap: int, console: Console,
+    bottom: bool = False,
+) -> Iterator[Text]:  # fmt: skip
+    """Yield the lines of one row; text that is wider than its column is broken between words."""
+    broken = [
+        [cell] if cell.cell_len <= size else _wrapped(cell, size, console)
+        for cell, size in zip(cells, sizes, strict=True)
+    ]
+    height = max(map(len, broken))
+    for number in range(height):
+        line = Text()
+        for column, parts, size in zip(columns, broken, sizes, strict=True):
+            at = number - (height - len(parts)) if bottom else number
+            text = parts[at].copy() if 0 <= at < len(parts) else Text()
+            if text.plain or column is not columns[-1]:
+                text.align("right" if column.align == "right" else "left", size)
+            if column is not columns[0]:
+                line.append(" " * gap)
+            line.append_text(text)
+        line.rstrip()
+        yield line
+
+
+def _wrapped(text: Text, width: int, console: Console) -> list[Text]:
+    lines = list(text.wrap(console, width, overflow="fold"))
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def _list(columns: Sequence[Column], rows: Sequence[Row], console: Console) -> Iterator[Text]:
+    """Yield rows as their first cell and a line per further column."""
+    heads = [column.heading for column in columns[1:]]
+    most = max(console.width // 2 - 4, min(_longest_word(heads), console.width - 8), 1)
+    names = min(max(map(cell_len, heads), default=0), most)
+    room = max(console.width - names - (4 if names else 2), 1)
+    for row in rows:
+        first, *others = map(as_cell, row.cells)
+        style = "bold" if _is_heading(row, columns) else STYLES[row.tone]
+        yield from _wrapped(Text(first.text, style), console.width, console)
+        for column, cell in zip(columns[1:], others, strict=False):
+            drawn = bar(cell.bar, min(_BAR, room), console.options.ascii_only)
+            text = Text(" ".join(part for part in (cell.text, drawn) if part), STYLES[cell.tone])
+            sides = (Column("", "left"), Column("", "left"))
+            cells = (Text(column.heading, "dim"), text)
+            for line in _line(sides, cells, (names, room), 2 if names else 0, console) if text else ():
+                yield Text("  ").append_text(line)

@@ -1,0 +1,75 @@
+"""Declare an option: what help texts, documentation, completion, range checks and digests derive from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+AlgorithmName = Literal["ppo", "dqn"]
+ShapeRule = Literal["", "always", "from_schema_2", "if_not_default"]
+"""Whether a key fixes the shapes or the meaning of a checkpoint's arrays, and so is in its shape digest: always, in
+checkpoints since schema 2, or where it is not at its default (for a key that is younger than some checkpoints)."""
+
+PPO: tuple[AlgorithmName, ...] = ("ppo",)
+DQN: tuple[AlgorithmName, ...] = ("dqn",)
+RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL = "Run", "Configuration", "Output"
+MAX_SEED = 2**31 - 1
+
+
+def opt(
+    default: Any,
+    doc: str,
+    unit: str = "",
+    *,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    flag: str = "",
+    metavar: str = "",
+    panel: str = CONFIG_PANEL,
+    known: tuple[str, ...] = (),
+    words: Mapping[str, int | None] = MappingProxyType({}),
+    applies: tuple[AlgorithmName, ...] = (),
+    envs: tuple[str, ...] = (),
+    shape: ShapeRule = "",
+) -> Any:
+    """Make a dataclass field with everything there is to know about an option.
+
+    Args:
+        default: value where nothing else is given.
+        doc: what it is, as a phrase without a full stop.
+        unit: of a number.
+        ge: lowest value; of a tuple, the lowest of its elements.
+        gt: value that it must exceed.
+        le: highest value.
+        flag: option of the command line that sets it, such as `--lr`.
+        metavar: how help writes the value of that option.
+        panel: group of options in the help.
+        known: values to offer where others are possible too; closed choices are a `Literal`.
+        words: words that may be typed for a number (or None), such as `all` for 0.
+        applies: algorithms that read it; empty for all.
+        envs: environments that read it; empty for all.
+        shape: whether it is part of the shape digest.
+    """
+    names = ("doc", "unit", "ge", "gt", "le", "flag", "metavar", "panel", "known", "words", "applies", "envs", "shape")
+    values = (doc, unit, ge, gt, le, flag, metavar, panel, known, words, applies, envs, shape)
+    return dataclasses.field(default=default, metadata=dict(zip(names, values, strict=True)))
+
+
+def section(kind: Any, applies: tuple[AlgorithmName, ...] = (), envs: tuple[str, ...] = ()) -> Any:
+    """Make a field for a table of the configuration file; `applies` and `envs` are those of its options."""
+    return dataclasses.field(default_factory=kind, metadata={"applies": applies, "envs": envs})
+
+
+def same(section: Any, name: str, panel: str) -> Any:
+    """Make a field with default, range and help of an option in a section of the configuration.
+
+    Args:
+        section: dataclass of the section.
+        name: of its field.
+        panel: group of options in the help of the command.
+    """
+    field = next(field for field in dataclasses.fields(section) if field.name == name)
+    return dataclasses.field(default=field.default, metadata={**field.metadata, "panel": panel})

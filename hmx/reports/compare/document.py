@@ -1,0 +1,399 @@
+"""The comparison as a document, the verdict first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeVar
+
+from hmx.records.metrics_table import METRICS
+from hmx.reports.blocks import (
+    Aside,
+    Axis,
+    Block,
+    Column,
+    Document,
+    Heading,
+    Paragraph,
+    Plot,
+    Reference,
+    Row,
+    Series,
+    Table,
+    Tone,
+)
+from hmx.reports.compare import losses
+from hmx.reports.compare.findings import (
+    OVER,
+    Aggregates,
+    CompareFindings,
+    Diagnostic,
+    DifferenceGroup,
+    Outcome,
+    Over,
+    Pair,
+    SideFacts,
+    SideScores,
+    Speed,
+    TaskFindings,
+)
+from hmx.reports.compare.request import EVALUATION, RETURN
+from hmx.reports.quantities import UNKNOWN, data_size, duration, interval, number, percent, plus_minus
+from hmx.stats.aggregates import Estimate
+
+ALL_PAIRS = 12  # sides whose every pair is shown; with more sides, each is compared with the first
+_DETAILED = 3  # pairs whose verdict comes with its numbers
+_TONES: Mapping[Outcome, Tone] = {"better": "good", "weak evidence": "warning", "no verdict": "bad"}
+_COLOURS = 8
+_Row = TypeVar("_Row", bound=SideFacts | SideScores | Aggregates | Speed)
+_SAME = "the same: nothing in these runs depends on the difference"
+
+
+def document(findings: CompareFindings) -> Document:
+    """Build the report."""
+    blocks = [
+        *_verdict(findings), *_notices(findings), *_sides(findings), *_config(findings),
+        *(block for task in findings.tasks for block in _task(task, findings)), *_overall(findings),
+        *_speed(findings), *_diagnostics(findings),
+        *(losses.blocks(findings.losses, findings.sides) if findings.losses else ()),
+    ]  # fmt: skip
+    return Document(f"Comparison of {', '.join(side.label for side in findings.sides)}", tuple(blocks))
+
+
+def _text(name: str, rank: int = 0) -> Column:
+    return Column(name, "left", rank)
+
+
+def _label(findings: CompareFindings, letter: str) -> str:
+    return next(side.label for side in findings.sides if side.letter == letter)
+
+
+def _estimate(found: Estimate | None, sign: bool = False) -> str:
+    return UNKNOWN if found is None else interval(*found, sign=sign)
+
+
+def _by_side(
+    findings: CompareFindings, rows: Sequence[_Row], columns: Mapping[str, Callable[[_Row], str]], note: str = "",
+    optional: Sequence[str] = (), align: Literal["left", "right"] = "right",
+) -> Table:  # fmt: skip
+    """Build a table with a row per side; where there is no room, `optional` columns are left out from the last on."""
+    heads = (Column(name, align, optional.index(name) + 1 if name in optional else 0) for name in columns)
+    cells = (
+        Row((_label(findings, side.letter), *(show(side) or UNKNOWN for show in columns.values()))) for side in rows
+    )
+    return Table((_text("side"), *heads), tuple(cells), note=note)
+
+
+def _metric(name: str) -> str:
+    """Return a readable name of a metric."""
+    if name in (RETURN, EVALUATION):
+        return "episode return" if name == RETURN else "return in the evaluation at the end of each run"
+    info = METRICS.get(name)
+    return name.rpartition("/")[2].replace("_", " ") + (f" ({info.unit})" if info is not None and info.unit else "")
+
+
+# --- verdict
+
+
+def _verdict(findings: CompareFindings) -> Iterator[Block]:
+    yield Heading("Verdict")
+    if not findings.tasks:
+        yield Paragraph("There are no records, so only the configurations are compared.")
+    several = len(findings.tasks) > 1
+    if several and findings.overall.sides:
+        yield from _verdicts(f"over {len(findings.overall.tasks)} tasks", findings.overall.pairs, findings)
+    elif several:
+        yield Paragraph(f"Over all tasks: {findings.overall.why}.")
+    for task in findings.tasks:
+        yield from _verdicts(task.name if several else "", task.pairs, findings)
+        if not task.pairs:
+            yield Paragraph(f"Only {_label(findings, task.sides[0].letter)} has records on {task.name}.")
+
+
+def _verdicts(where: str, pairs: Sequence[Pair], findings: CompareFindings) -> Iterator[Block]:
+    shown = _shown(pairs, findings)
+    for pair in shown:
+        text = f"{_label(findings, pair.a)} vs {_label(findings, pair.b)}{where and f', {where}'}: {pair.verdict.text}."
+        if len(shown) <= _DETAILED and pair.improvement and pair.difference and pair.verdict.outcome != "no verdict":
+            turned = pair.verdict.better == pair.b
+            wins = pair.improvement.mirrored(1.0) if turned else pair.improvement
+            difference = pair.difference.mirrored() if turned else pair.difference
+            text += f" P({pair.b if turned else pair.a} {_word(findings)}) = {_estimate(wins)}, "
+            text += f"difference of IQMs {_estimate(difference, sign=True)}, p = {number(pair.p_value, 2)}."
+        yield Paragraph(text, _TONES.get(pair.verdict.outcome, "plain"))
+
+
+def _word(findings: CompareFindings) -> str:
+    return "higher" if findings.direction == "none" else "better"
+
+
+def _shown(pairs: Sequence[Pair], findings: CompareFindings) -> Sequence[Pair]:
+    return pairs if len(findings.sides) <= ALL_PAIRS or not pairs else [p for p in pairs if p.a == pairs[0].a]
+
+
+def _notices(findings: CompareFindings) -> Iterator[Block]:
+    tones: Mapping[str, Tone] = {"block": "bad", "caution": "warning", "note": "faint"}
+    for notice in findings.notices:
+        name = "no verdict" if notice.level == "block" else notice.level
+        yield Paragraph(f"{name}: {notice.text}", tones[notice.level])
+    if not findings.notices and findings.tasks:
+        yield Paragraph("Nothing found that speaks against comparing these runs.", "faint")
+
+
+# --- what is compared
+
+
+def _sides(findings: CompareFindings) -> Iterator[Block]:
+    yield Heading("Sides")
+    always: dict[str, Callable[[SideFacts], str]] = {"path": _path, "seeds": _seeds, "steps": _steps}
+    others: dict[str, Callable[[SideFacts], str]] = {
+        "environment": lambda side: ", ".join(side.tasks),
+        "preset": lambda side: _unique(member.preset for member in side.members),
+        "state": lambda side: _unique(member.state for member in side.members),
+        "evaluated": _evaluated,
+        "device": lambda side: ", ".join(side.device),
+        "git": lambda side: ", ".join(side.git),
+        "jax": lambda side: ", ".join(side.jax),
+    }
+    common = {name: {show(side) for side in findings.sides} for name, show in others.items()}
+    differing = {name: show for name, show in others.items() if len(common[name]) > 1}
+    note = "; ".join(f"{name} {', '.join(found)}" for name, found in common.items() if len(found) == 1 and any(found))
+    note = note and f"Same for all: {note}."
+    yield _by_side(findings, findings.sides, {**always, **differing}, note, tuple(differing), "left")
+
+
+def _path(side: SideFacts) -> str:
+    first = side.members[0]
+    path = f"preset {first.path}" if first.kind == "preset" else first.path
+    return path if len(side.members) == 1 else f"{path} and {len(side.members) - 1} more"
+
+
+def _seeds(side: SideFacts) -> str:
+    numbers = [seed for member in side.members for seed in member.seeds]
+    named = sorted({seed for seed in numbers if seed is not None})
+    if not numbers:
+        return ""
+    if len(named) > 3 and named[-1] - named[0] == len(named) - 1:
+        return f"{len(numbers)} ({named[0]} to {named[-1]})"
+    more = ", ..." if len(named) > 6 else ""
+    return f"{len(numbers)}" + (f" ({', '.join(map(str, named[:6]))}{more})" if named else "")
+
+
+def _steps(side: SideFacts) -> str:
+    ran = {member.steps for member in side.members if member.kind in ("run", "metrics")}
+    asked = {member.asked_steps for member in side.members if member.asked_steps}
+    if not ran or ran == asked:
+        return _span(ran or asked)
+    return _span(ran) + (f" of {_span(asked)}" if asked else "")
+
+
+def _span(values: Iterable[int | None]) -> str:
+    known = sorted(value for value in values if value is not None)
+    return f"{known[0]:,}" + (f" to {known[-1]:,}" if len(known) > 1 else "") if known else ""
+
+
+def _unique(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(text for text in texts if text))
+
+
+def _evaluated(side: SideFacts) -> str:
+    counts = _span({member.evaluated_episodes for member in side.members})
+    policies = _unique(member.evaluated_policy or "" for member in side.members)
+    return f"{counts} episodes, {policies}" if counts else ""
+
+
+def _config(findings: CompareFindings) -> Iterator[Block]:
+    known = [side for side in findings.sides if any(m.asked_steps or m.kind != "metrics" for m in side.members)]
+    if len(known) < 2:
+        return
+    yield Heading("Configuration differences")
+    if not findings.config:
+        yield Paragraph("None, apart from names and seeds.")
+        return
+    letters = [_text(side.letter) for side in findings.sides]
+    rows = tuple(row for group in findings.config for row in _config_rows(group))
+    yield Table((_text("key"), *letters, _text("meaning", 1)), rows)
+
+
+def _config_rows(group: DifferenceGroup) -> Iterator[Row]:
+    yield Row((f"{group.row} {group.title}".strip() + (", with a known bug" if group.bug else ""),))
+    for row in group.differences:
+        # The effect of a documented row says more than the purpose of its keys.
+        doc = "" if group.row else row.doc
+        yield Row((f"  {row.key}", *(value or UNKNOWN for value in row.values), doc))
+    if group.row:
+        same = len({effect for effect in group.effects if effect}) == 1
+        yield Row(("  effect", *(effect or UNKNOWN for effect in group.effects), _SAME if same else ""), "faint")
+
+
+# --- one task
+
+
+def _task(task: TaskFindings, findings: CompareFindings) -> Iterator[Block]:
+    yield Heading(task.name)
+    text = f"{_metric(findings.metric)} up to {task.end:,} steps"
+    text += f", where {task.limited_by} ends" if task.limited_by else ""
+    text += "" if findings.metric == EVALUATION else f"; final is the mean of the last {task.window:,.0f} steps"
+    yield Paragraph(f"{text[:1].upper()}{text[1:]}.")
+    sides = task.sides
+    columns: dict[str, Callable[[SideScores], str]] = {
+        "seeds": _with_value,
+        "final, IQM": lambda side: _estimate(side.iqm),
+        "mean ± std": lambda side: plus_minus(side.mean, side.std),
+        "area under the curve": lambda side: _estimate(side.area),
+        "evaluation, IQM": lambda side: _estimate(side.evaluated),
+    }
+    if findings.metric == EVALUATION or not any(side.evaluated for side in sides):
+        del columns["evaluation, IQM"]
+    few = " With 4 seeds those of an IQM cover about 87 %." if any(len(side.values) == 4 for side in sides) else ""
+    note = f"Brackets are 95 % intervals over seeds.{few}"
+    yield _by_side(findings, sides, columns, note, optional=("evaluation, IQM", "mean ± std"))
+    levels = [row.value for row in sides[0].thresholds]
+    rows = (row for i, level in enumerate(levels) for row in _threshold(i, level, sides, findings))
+    if levels:
+        heads = (_text("threshold"), Column("reached by"), Column("median steps"), Column("median time"))
+        yield Table(heads, tuple(rows))
+    yield from _pairs(task.pairs, findings)
+    plots = [plot for over in OVER if (plot := _curves(task, over, findings)) is not None]
+    if len(findings.tasks) == 1 and findings.overall.sides:
+        plots.append(_profile(findings))
+    if plots:
+        yield Aside(tuple(plots))
+
+
+def _threshold(i: int, level: float, sides: Sequence[SideScores], findings: CompareFindings) -> Iterator[Row]:
+    yield Row((f"{level:g}",))
+    for side in sides:
+        row = side.thresholds[i]
+        steps = UNKNOWN if row.steps is None else f"{row.steps:,.0f}"
+        reached = f"{row.reached} of {row.of} seeds"
+        yield Row((f"  {_label(findings, side.letter)}", reached, steps, duration(row.seconds)))
+
+
+def _with_value(side: SideScores) -> str:
+    missing = sum(seed.value is None for seed in side.seeds)
+    return f"{len(side.seeds)}" + (f", {missing} without a value" if missing else "")
+
+
+def _pairs(pairs: Sequence[Pair], findings: CompareFindings) -> Iterator[Block]:
+    paired = any(pair.paired for pair in pairs)
+    columns = (
+        _text("pair"), Column(f"P(first {_word(findings)})"), Column("difference of IQMs"),
+        *([Column("same seeds", rank=1)] if paired else []), Column("p-value"),
+    )  # fmt: skip
+    rows = (
+        Row((
+            f"{pair.a} vs {pair.b}", _estimate(pair.improvement), _estimate(pair.difference, sign=True),
+            *([f"{_estimate(pair.paired, sign=True)} ({pair.shared})"] if paired else []), number(pair.p_value, 2),
+        ))
+        for pair in _shown(pairs, findings)
+    )  # fmt: skip
+    if pairs:
+        yield Table(columns, tuple(rows))
+
+
+def _series(findings: CompareFindings, letter: str, x: tuple[float, ...], y: tuple[float, ...]) -> Series:
+    """Return a line of a side, which looks the same in all plots."""
+    place = [side.letter for side in findings.sides].index(letter)
+    return Series(_label(findings, letter), x, y, colour=place, dashed=place >= _COLOURS)
+
+
+def _curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot | None:
+    bands = {side.letter: band for side in task.sides if (band := side.curves[over]) is not None}
+    if not bands:
+        return None
+    series = (
+        replace(_series(findings, letter, band.x, band.center), low=band.low, high=band.high)
+        for letter, band in bands.items()
+    )
+    thresholds = (Reference("y", row.value, f"threshold {row.value:g}") for row in task.sides[0].thresholds)
+    end = [Reference("x", task.end, "compared up to here")] if over == "steps" and task.limited_by else []
+    if over == "steps":
+        x = Axis("environment steps", format="count", low=0.0)
+    else:
+        x = Axis("training time", format="duration", low=0.0)
+    return Plot(
+        title=f"{task.name} over {over}",
+        x=x,
+        y=Axis(_metric(RETURN if findings.metric == EVALUATION else findings.metric)),
+        series=tuple(series),
+        caption="Interquartile mean over seeds with its 95 % interval; each side as far as all its seeds go.",
+        references=(*thresholds, *end),
+    )
+
+
+# --- all tasks, speed and diagnostics
+
+
+def _overall(findings: CompareFindings) -> Iterator[Block]:
+    overall = findings.overall
+    if len(findings.tasks) < 2:
+        return
+    yield Heading("Over all tasks")
+    if not overall.sides:
+        yield Paragraph(f"Not aggregated: {overall.why}.")
+        return
+    scales = (Row((name, number(r.low, 4), number(r.high, 4), r.source)) for name, r in overall.ranges.items())
+    yield Table((_text("task"), Column("0 is"), Column("1 is"), _text("scale", 1)), tuple(scales))
+    columns: dict[str, Callable[[Aggregates], str]] = {
+        "IQM": lambda side: _estimate(side.iqm),
+        "median of tasks": lambda side: _estimate(side.median),
+        "mean": lambda side: _estimate(side.mean),
+        "optimality gap": lambda side: _estimate(side.gap),
+    }
+    yield _by_side(findings, overall.sides, columns, optional=("median of tasks",))
+    yield from _pairs(overall.pairs, findings)
+    yield Aside((_profile(findings),))
+
+
+def _profile(findings: CompareFindings) -> Plot:
+    overall = findings.overall
+    return Plot(
+        title="Performance profile",
+        x=Axis("score", low=0.0),
+        y=Axis("runs above the score", format="percent", low=0.0, high=1.0),
+        series=tuple(
+            replace(_series(findings, side.letter, overall.taus, side.profile), kind="steps") for side in overall.sides
+        ),
+        caption="Share of runs whose score is above each value.",
+    )
+
+
+def _speed(findings: CompareFindings) -> Iterator[Block]:
+    if not findings.speed:
+        return
+    yield Heading("Speed and memory")
+    columns: dict[str, Callable[[Speed], str]] = {
+        "task": lambda row: row.task,
+        "steps/s": lambda row: number(row.steps_per_sec, 4),
+        "updates/s": lambda row: number(row.updates_per_sec, 4),
+        "training time": lambda row: duration(row.seconds),
+        "to first update": lambda row: duration(row.startup),
+        "memory": lambda row: UNKNOWN if row.memory is None else data_size(row.memory),
+        "device": lambda row: row.device or UNKNOWN,
+    }
+    for name in ("task", "device"):
+        if len({getattr(row, name) for row in findings.speed}) == 1:
+            del columns[name]
+    note = (
+        "Steps of all seeds of a run, without compilation, saving and evaluation. The time to the first update "
+        "includes compilation unless cached. Memory is computed from the configuration."
+    )
+    yield _by_side(findings, findings.speed, columns, note, optional=("updates/s", "memory", "device"))
+
+
+def _diagnostics(findings: CompareFindings) -> Iterator[Block]:
+    if findings.diagnostics:
+        yield Heading("Diagnostics at matched steps")
+        rows = (row for diagnostic in findings.diagnostics for row in _diagnostic(diagnostic, findings))
+        columns = (_text("metric"), *(Column(percent(share)) for share in findings.diagnostics[0].moments))
+        yield Table(columns, tuple(rows), note="Means over seeds, at shares of the compared steps.")
+    for text in findings.warnings:
+        yield Paragraph(text, "warning")
+
+
+def _diagnostic(diagnostic: Diagnostic, findings: CompareFindings) -> Iterator[Row]:
+    task = f" on {diagnostic.task}" if len(findings.tasks) > 1 else ""
+    yield Row((f"{diagnostic.metric.rpartition('/')[2]}{task}",))
+    for letter, means in diagnostic.values.items():
+        yield Row((f"  {_label(findings, letter)}", *(number(mean) for mean in means)))

@@ -1,0 +1,273 @@
+"""What `hmx compare` finds out, as records; its JSON has the same keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from hmx.records.metrics_table import Direction
+from hmx.stats.aggregates import Estimate
+
+if TYPE_CHECKING:
+    from hmx.analysis.losses import Loss
+
+SCHEMA = 2
+
+Severity = Literal["block", "caution", "note"]
+Kind = Literal["run", "metrics", "config", "preset"]
+Outcome = Literal["better", "weak evidence", "not distinguishable", "no verdict"]
+Over = Literal["steps", "time"]
+OVER: tuple[Over, ...] = ("steps", "time")
+
+TAUS = tuple(round(0.01 * i, 2) for i in range(121))
+"""Thresholds of the performance profile, from 0 to 1.2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberFacts:
+    """One run, metrics file or configuration of a side."""
+
+    kind: Kind
+    path: str
+    state: str
+    preset: str  # that the run was started with; "" for none
+    steps: int  # of the shortest seed
+    asked_steps: int | None  # per seed, by the configuration
+    seeds: tuple[int | None, ...]
+    evaluated_episodes: int | None
+    evaluated_policy: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideFacts:
+    """One side: what it is made of and what it ran on."""
+
+    letter: str
+    name: str
+    members: tuple[MemberFacts, ...]
+    tasks: tuple[str, ...]
+    seeds: int
+    git: tuple[str, ...]  # with a plus for uncommitted changes
+    jax: tuple[str, ...]
+    hmx: tuple[str, ...]
+    device: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """Letter and name."""
+        return self.letter if self.name == self.letter else f"{self.letter} {self.name}"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something to know before reading on; a block forbids verdicts on `task` ("" for all tasks)."""
+
+    level: Severity
+    task: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key that differs, or a size that follows from several keys."""
+
+    key: str
+    values: tuple[str, ...]  # by side, "" without a configuration; joined by " or " where runs of a side disagree
+    doc: str
+
+
+@dataclass(frozen=True)
+class DifferenceGroup:
+    """Differences that belong together."""
+
+    title: str
+    row: str  # number of the documented difference between implementations of PPO; "" for all others
+    differences: tuple[Difference, ...]
+    effects: tuple[str, ...] = ()  # what the row comes to, by side; "" where that is not known
+    bug: bool = False  # whether a side reproduces a known bug
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedScore:
+    """The final value of one seed; None where there is none, with the reason."""
+
+    run: str
+    seed: int | None
+    value: float | None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdTimes:
+    """When the seeds of a side reached a value."""
+
+    value: float
+    reached: int
+    of: int
+    steps: float | None  # medians; None where half of the seeds or more never reached it
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class CurveBand:
+    """The interquartile mean of the curves of a side with its interval; no interval for a single run."""
+
+    x: tuple[float, ...]
+    center: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideScores:
+    """One side on one task."""
+
+    letter: str
+    end: int  # steps of its shortest seed
+    seeds: tuple[SeedScore, ...]
+    mean: float | None
+    std: float | None
+    iqm: Estimate | None
+    area: Estimate | None  # interquartile mean of the area under the curve, per step
+    evaluated: Estimate | None  # interquartile mean of the evaluation at the end of each run
+    thresholds: tuple[ThresholdTimes, ...]
+    curves: Mapping[Over, CurveBand | None]
+
+    @property
+    def values(self) -> list[float]:
+        """The final values that are known."""
+        return [seed.value for seed in self.seeds if seed.value is not None]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which of two sides is better; `better` is its letter, and "" unless the outcome is `better`."""
+
+    outcome: Outcome
+    text: str
+    better: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two sides; differences are those of `a` less `b`."""
+
+    a: str
+    b: str
+    improvement: Estimate | None  # probability that a run of `a` is better than one of `b`
+    difference: Estimate | None  # of the interquartile means
+    shared: int = 0  # seeds that both sides have
+    paired: Estimate | None = None  # mean difference of these seeds
+    p_value: float | None  # of the permutation test of `improvement`
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFindings:
+    """All about one task."""
+
+    name: str
+    end: int  # steps up to which the sides are compared; with `own_end` those of the longest run
+    limited_by: str  # the run that ends first, where runs end at different steps
+    window: float  # steps whose mean is the final value
+    blocks: tuple[str, ...]  # why no verdict is given
+    sides: tuple[SideScores, ...]
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True)
+class ScoreRange:
+    """The values of a task that count as 0 and as 1, and where they come from."""
+
+    low: float
+    high: float
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregates:
+    """One side over all tasks, on the scale of their ranges."""
+
+    letter: str
+    iqm: Estimate
+    median: Estimate
+    mean: Estimate
+    gap: Estimate
+    profile: tuple[float, ...]  # share of runs above each of `TAUS`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overall:
+    """The tasks that all sides share, on one scale."""
+
+    tasks: tuple[str, ...] = ()
+    ranges: Mapping[str, ScoreRange] = field(default_factory=dict)
+    taus: tuple[float, ...] = TAUS
+    sides: tuple[Aggregates, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    why: str = ""  # why there is nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """One side on one task: medians over its runs, None where a value is not known."""
+
+    letter: str
+    task: str
+    device: str
+    steps_per_sec: float | None  # over all seeds of a run, without compilation, saving and evaluation
+    updates_per_sec: float | None
+    seconds: float | None  # training time of a run
+    startup: float | None  # seconds from the start to the first update, mostly compilation
+    memory: int | None  # bytes of a run on its device, computed from the configuration
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """A metric of the learner on one task."""
+
+    task: str
+    metric: str
+    moments: tuple[float, ...]  # shares of the compared steps
+    values: Mapping[str, tuple[float | None, ...]]  # letter -> mean over seeds at each moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """The losses of every side on one batch."""
+
+    env: str
+    network: str  # letter of the side whose network played the batch
+    parameters: int
+    num_envs: int
+    num_steps: int
+    truncated_after: int
+    truncated_frac: float  # share of the steps
+    terminated_frac: float
+    gradient_steps: tuple[int, ...]  # of the first side's optimizer
+    components: tuple[str, ...]
+    sides: Mapping[str, tuple[Loss, ...]]  # letter -> loss after each of `gradient_steps`
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareFindings:
+    """Everything that was found."""
+
+    schema: int = SCHEMA
+    metric: str
+    direction: Direction
+    level: float  # nominal coverage of the intervals
+    samples: int
+    seed: int
+    sides: tuple[SideFacts, ...]
+    notices: tuple[Notice, ...]  # the gravest first
+    config: tuple[DifferenceGroup, ...]
+    tasks: tuple[TaskFindings, ...]
+    overall: Overall
+    speed: tuple[Speed, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    warnings: tuple[str, ...]  # what the diagnostics say
+    losses: Losses | None
+    figures: Mapping[str, float | None]  # by the names that `--fail-if` knows
+    failed: tuple[str, ...]  # conditions that hold or cannot be decided

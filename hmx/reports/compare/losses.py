@@ -1,0 +1,102 @@
+"""`hmx compare --impl`: the losses of several configurations on one batch. The only part that needs JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hmx.config.schema import Config
+from hmx.errors import HmxError
+from hmx.reports.blocks import Block, Column, Heading, Paragraph, Row, Table
+from hmx.reports.compare.findings import Losses, SideFacts
+from hmx.reports.compare.read import Side
+from hmx.reports.quantities import number, percent
+
+if TYPE_CHECKING:
+    from hmx.analysis.losses import Loss
+
+
+def losses(sides: Sequence[Side], seed: int = 0) -> Losses:
+    """Compute the losses of every side on one batch.
+
+    Args:
+        sides: each with a configuration; of several, the first counts.
+        seed: seed of the network and the rollout.
+
+    Raises:
+        HmxError: a side without a configuration, a recurrent network, value heads that differ, or sizes that a side
+            cannot run with.
+    """
+    configs = [_config(side) for side in sides]
+    _check(sides, configs)
+
+    from hmx.analysis.losses import COMPONENTS, LATER, MAX_STEPS, NUM_ENVS, NUM_STEPS, compare_losses, on_one_scale
+    from hmx.env.registry import make_env
+
+    scaled = on_one_scale(configs)
+    found = compare_losses(scaled, make_env(scaled[0].env, scaled[0].reward), seed)
+    return Losses(
+        env=configs[0].env.id,
+        network=sides[0].letter,
+        parameters=found.parameters,
+        num_envs=NUM_ENVS,
+        num_steps=NUM_STEPS,
+        truncated_after=MAX_STEPS,
+        truncated_frac=found.truncated_frac,
+        terminated_frac=found.terminated_frac,
+        gradient_steps=(0, LATER),
+        components=COMPONENTS,
+        sides={s.letter: (a, b) for s, a, b in zip(sides, found.first, found.later, strict=True)},
+    )
+
+
+def _config(side: Side) -> Config:
+    if not side.configs:
+        hint = "give runs, configurations or presets, for example hmx compare --impl brax scs"
+        raise HmxError(f"cannot compute the loss of side {side.letter}: it has no configuration", hint)
+    return side.configs[0]
+
+
+def _check(sides: Sequence[Side], configs: Sequence[Config]) -> None:
+    if configs[0].net.rnn != "none":
+        message = f"cannot compare losses with the network of side {sides[0].letter}: it is recurrent"
+        raise HmxError(message, "put a side with net.rnn = none first; its network is used for all")
+    if len({config.ppo.value_target == "two_hot" for config in configs}) > 1:
+        message = "cannot compare losses: some sides have ppo.value_target = two_hot, and no network has both heads"
+        raise HmxError(message, "compare sides that all have two_hot, or none of them")
+
+
+def blocks(losses: Losses, sides: Sequence[SideFacts]) -> Iterator[Block]:
+    """Yield the losses as a section of the report."""
+    labels = {side.letter: side.label for side in sides}
+    yield Heading("One batch through every loss")
+    yield Paragraph(
+        f"{losses.num_envs} environments of {losses.env}, {losses.num_steps} steps each, played with the initial "
+        f"network of {labels[losses.network]} ({losses.parameters:,} parameters). Episodes are truncated after "
+        f"{losses.truncated_after} steps: {percent(losses.truncated_frac, 1)} of the steps are truncations, "
+        f"{percent(losses.terminated_frac, 1)} terminations. Every side gets this environment and network; standard "
+        "deviations of actions, rewards, advantages, targets, weights and clipping are its own. Observations are not "
+        "normalised."
+    )
+    columns = (Column("", "left"), *(Column(labels[letter]) for letter in losses.sides))
+    for i, steps in enumerate(losses.gradient_steps):
+        title = f"After {steps} gradient steps of {losses.network}" if steps else "At the first gradient step"
+        yield Table(columns, tuple(_rows(losses, [found[i] for found in losses.sides.values()])), title)
+
+
+def _rows(losses: Losses, found: Sequence[Loss]) -> Iterator[Row]:
+    def row(name: str, values: Iterable[float | None]) -> Row:
+        return Row((name, *(number(value, 4) for value in values)))
+
+    for name, pairs in (("advantage", [v.advantage for v in found]), ("target", [v.target for v in found])):
+        yield Row((f"{name}, mean ± std", *(f"{number(mean, 4)} ± {number(std, 4)}" for mean, std in pairs)))
+    yield row("correlation of advantages", (v.correlation for v in found))
+    yield row("largest |ratio - 1|", (v.ratio_error for v in found))
+    yield row("clipped share", (v.clip_frac for v in found))
+    for name in losses.components:
+        yield Row((name,))
+        if name in found[0].raw:
+            yield row("  nats" if name == "entropy" else "  loss", (v.raw[name] for v in found))
+        yield row("  loss" if name == "total" else "  term of the total", (v.weighted[name] for v in found))
+        yield row("  gradient norm", (v.norm[name] for v in found))
+        yield row("  gradient cosine", (v.cosine[name] for v in found))

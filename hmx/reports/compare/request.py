@@ -1,0 +1,85 @@
+"""What `hmx compare` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from hmx.config.option import MAX_SEED, opt
+from hmx.records.metrics_table import METRICS, Direction
+from hmx.records.paths import DEFAULT_ROOT
+
+RETURN = "train/mean_episode_return"
+EVALUATION = "evaluation"
+MEASURE_PANEL = "Measure"
+
+
+class Window(NamedTuple):
+    """The last part of a run: a share of the compared steps, or a number of steps."""
+
+    share: float = 0.1
+    steps: int = 0
+
+    def width(self, end: float) -> float:
+        """Return the number of steps."""
+        return min(float(self.steps), end) if self.steps else self.share * end
+
+
+TENTH = Window()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """The options of one value each."""
+
+    own_end: bool = opt(False, "take each run to its own end, not to that of the shortest", panel=MEASURE_PANEL)
+    samples: int = opt(10_000, "number of bootstrap resamples", ge=1, le=1_000_000, panel=MEASURE_PANEL)
+    seed: int = opt(0, "seed of the resamples", ge=0, le=MAX_SEED, panel=MEASURE_PANEL)
+    impl: bool = opt(
+        False, "compare the losses of all sides term by term on one batch (takes a minute)", panel=MEASURE_PANEL
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest(CompareOptions):
+    """The sides and how to compare them.
+
+    Args:
+        sides: texts of the form `[NAME=]PATH[,PATH...]`; see `hmx.reports.compare.sides.choose`.
+        metric: metric to compare, or `evaluation`: the return in the evaluation at the end of each run.
+        last: final part of a run whose mean is its final value.
+        thresholds: task ("" for all) and value; chosen from the data where none is given.
+        ranges: task and the values that count as 0 and as 1 over all tasks.
+        fail_if: conditions on the figures.
+        root: folder of the runs, for names.
+    """
+
+    sides: tuple[str, ...] = ()
+    metric: str = RETURN
+    last: Window = TENTH
+    thresholds: tuple[tuple[str, float], ...] = ()
+    ranges: tuple[tuple[str, float, float], ...] = ()
+    fail_if: tuple[str, ...] = ()
+    root: Path = Path(DEFAULT_ROOT)
+
+    @property
+    def curve(self) -> str:
+        """The metric whose curve is used."""
+        return RETURN if self.metric == EVALUATION else self.metric
+
+    @property
+    def direction(self) -> Direction:
+        """Which way is better."""
+        info = METRICS.get(self.curve)
+        return "none" if info is None else info.direction
+
+    @property
+    def up(self) -> bool:
+        """Whether more is better; a metric without a direction is treated as if it were."""
+        return self.direction != "down"
+
+    @property
+    def is_return(self) -> bool:
+        """Whether values are on the scale of episode returns, so that random play has a value there."""
+        return self.curve == RETURN

@@ -1,0 +1,241 @@
+"""Compute every figure of the report from the scores and the buffer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.env.protocol import EnvSpec
+from hmx.records.plain import JsonValue
+from hmx.replay.offline import probabilities
+from hmx.reports.consequence import findings
+from hmx.reports.consequence.findings import Noise, ScoreFindings, TopPosition, TriedAction
+from hmx.reports.consequence.request import ScoreRequest
+from hmx.reports.consequence.run import METRICS, ScoreTable, part_size
+from hmx.reports.consequence.source import Scene
+from hmx.reports.consequence.task import ScoreTask, replay_of
+from hmx.reports.consequence.td import fresh_errors
+from hmx.runs import buffers
+from hmx.runs.buffers import OBS, Buffer, Host
+from hmx.scoring import ScoreOptions, env_steps
+from hmx.scoring.options import live_environments
+from hmx.stats import ranks as stats
+
+_MOST_POINTS = 400  # in plots
+_MOST_NUMBERS = 64  # of an observation
+
+Columns = Mapping[str, Host]
+
+
+def measure(task: ScoreTask, request: ScoreRequest, table: ScoreTable, updated: Buffer, out: Path) -> ScoreFindings:
+    """Compute the findings, without gates, verdict and warnings.
+
+    Args:
+        task: what was computed.
+        request: what was asked for.
+        table: the scores.
+        updated: the buffer with its new scores.
+        out: folder of the results.
+    """
+    scene, columns, agent = task.scene, table.columns, task.scene.agent
+    score, header = columns["score"], task.scene.buffer.header
+    td, fresh = scene.buffer.td_errors[columns["index"]], fresh_errors(scene, columns["index"])
+    return ScoreFindings(
+        path=scene.source,
+        env=agent.cfg.env.id,
+        out=out,
+        policy=findings.ContinuationPolicy(agent.run, agent.update, request.agent, *task.policy),
+        buffer=findings.BufferFacts(
+            header.size, header.capacity, header.num_added, scene.collected, header.run, header.update
+        ),
+        seed=task.seed,
+        options=dataclasses.replace(task.options, horizon=table.header.horizon),
+        request=request,
+        positions=len(score),
+        scores=_distribution(score),
+        metrics={name: _summary(columns[f"c_{name}"], score) for name in METRICS},
+        noise=noise(columns, task.options),
+        rollouts=_rollouts(task, table),
+        td=stats.correlation(score, td, task.seed),
+        td_fresh=None if fresh is None else stats.correlation(score, fresh, task.seed),
+        proxy=findings.Baseline(
+            "Q-gap" if agent.network.are_values else "value gap",
+            float(np.median(columns["proxy"])),
+            stats.correlation(score, columns["proxy"], task.seed),
+        ),
+        stakes=findings.Stakes(float(columns["spread"].max()), stats.middle_share(columns["spread"])),
+        replay_before=replay_facts(scene.buffer, request),
+        replay_after=replay_facts(updated, request),
+        coverage=_coverage(scene.buffer, updated, request.target_coverage),
+        cost=_cost(task, table),
+        top=_top_positions(scene, columns, errors(columns, task.options), request.top),
+        points=_points(score, td, columns["proxy"]),
+        columns={**columns, "td_error": td},
+    )
+
+
+def errors(columns: Columns, options: ScoreOptions) -> Host | None:
+    """Compute the standard error of each score; None for a single rollout.
+
+    The halves of the rollouts are independent, so half of their difference has the standard deviation of their mean.
+    An uncorrected score also has its bias.
+    """
+    if options.rollouts < 2:
+        return None
+    first, second = columns["halves"].T.astype(np.float64)
+    bias = 0.0 if options.corrected else columns["bias"].astype(np.float64)
+    found: Host = np.sqrt(np.square((first - second) / 2) + np.square(bias))
+    return found
+
+
+def noise(columns: Columns, options: ScoreOptions) -> Noise:
+    """Measure how far scores can be trusted."""
+    error, (first, second) = errors(columns, options), columns["halves"].T
+    return Noise(
+        reliability=None if error is None else stats.spearman(first, second),
+        standard_error=None if error is None else float(np.sqrt(np.square(error).mean())),
+        bias=float(columns["bias"].mean(dtype=np.float64)),
+        null=float(columns["null"].mean(dtype=np.float64)),
+    )
+
+
+def replay_facts(buffer: Buffer, request: ScoreRequest) -> findings.ReplayFacts:
+    """Compute how replay would sample a buffer."""
+    scored, scores = buffer.scored, np.where(buffer.scored, buffer.consequence_scores, np.float32(0.0))
+    if request.unscored == "zero":
+        scored = np.ones_like(scored)
+    drawn = probabilities(jnp.asarray(buffer.td_errors), jnp.asarray(scores), jnp.asarray(scored), replay_of(request))
+    probs = np.asarray(drawn.probs, np.float64)
+    weights = 1.0 / (len(probs) * probs)
+    return findings.ReplayFacts(
+        ess=float(drawn.ess),
+        prob_ratio=float(probs.max() / probs.min()),
+        is_weight_min=float(weights.min()),
+        is_weight_max=float(weights.max()),
+        alpha_td=float(drawn.alphas[0]),
+        alpha_c=float(drawn.alphas[1]),
+    )
+
+
+def action_name(spec: EnvSpec, action: Host) -> str:
+    """Return the name of a joint action, with the agents in order."""
+    return "+".join(spec.action_names[int(a)] for a in action)
+
+
+def _distribution(score: Host) -> findings.Distribution:
+    ordered = np.sort(score.astype(np.float64))[::-1]
+    total, tenth = ordered.sum(), max(len(ordered) // 10, 1)
+    zeros, bins = stats.log_histogram(score)
+    return findings.Distribution(
+        mean=float(score.mean(dtype=np.float64)),
+        quantiles=stats.quantiles(score),
+        zero_share=float((score == 0.0).mean()),
+        distinct=len(np.unique(score)),
+        tied_share=stats.tied_share(score),
+        gini=stats.gini(score),
+        top_tenth_share=float(ordered[:tenth].sum() / total) if total > 0.0 else None,
+        zeros=zeros,
+        bins=tuple(bins),
+    )
+
+
+def _summary(values: Host, score: Host) -> findings.MetricSummary:
+    return findings.MetricSummary(
+        mean=float(values.mean(dtype=np.float64)),
+        median=float(np.median(values)),
+        zero_share=float((values == 0.0).mean()),
+        spearman=stats.spearman(values, score),
+    )
+
+
+def _rollouts(task: ScoreTask, table: ScoreTable) -> findings.RolloutFacts:
+    header, columns = table.header, table.columns
+    played = len(task.slots) * live_environments(task.options, task.scene.agent.env.spec)
+    return findings.RolloutFacts(
+        horizon=header.horizon,
+        auto=task.horizon is None,
+        median_length=float(np.quantile(header.lengths, 0.5)),
+        p99_length=float(np.quantile(header.lengths, 0.99)),
+        truncated_share=float(1.0 - columns["ended"].mean()),
+        mean_steps=float(columns["steps"].sum(dtype=np.int64) / played),
+    )
+
+
+def _coverage(before: Buffer, after: Buffer, target: float) -> findings.Coverage:
+    age = (after.header.num_added - after.scored_at.astype(np.int64))[after.scored]
+    p50, p90 = (float(x) for x in np.quantile(age, (0.5, 0.9))) if len(age) else (None, None)
+    return findings.Coverage(float(before.scored.mean()), float(after.scored.mean()), target, p50, p90)
+
+
+def _cost(task: ScoreTask, table: ScoreTable) -> findings.Cost:
+    header, steps = table.header, int(table.columns["steps"].sum(dtype=np.int64))
+    options, spec = dataclasses.replace(task.options, horizon=header.horizon), task.scene.agent.env.spec
+    live = live_environments(options, spec)
+    return findings.Cost(
+        env_steps=steps,
+        seconds=header.seconds,
+        compile_seconds=header.compile_seconds,
+        steps_per_second=steps / header.seconds if header.seconds > 0.0 else None,
+        most_env_steps=env_steps(options, spec, header.total),
+        environments_per_position=live,
+        live_environments=part_size(options, spec) * live,
+    )
+
+
+def _points(score: Host, td: Host, proxy: Host) -> tuple[findings.Point, ...]:
+    """Return positions for plots, spread evenly over all."""
+    chosen = np.unique(np.linspace(0, len(score) - 1, min(_MOST_POINTS, len(score))).astype(int))
+    return tuple(findings.Point(float(score[i]), float(td[i]), float(proxy[i])) for i in chosen)
+
+
+def _top_positions(scene: Scene, columns: Columns, error: Host | None, number: int) -> tuple[TopPosition, ...]:
+    """Return the positions with the highest scores, the older first of equal ones.
+
+    Of positions that look the same and have the same action taken, only the first is reported, with their number.
+    """
+    order = [int(row) for row in np.lexsort((columns["birth"], -columns["score"].astype(np.float64)))]
+    same: dict[bytes, list[int]] = {}
+    for row in order:
+        if columns["score"][row] > 0.0:
+            look = scene.buffer.items[OBS][columns["index"][row]].tobytes() + columns["action"][row][0].tobytes()
+            same.setdefault(look, []).append(row)
+    return tuple(_top_position(scene, columns, error, rows) for rows in [*same.values()][:number])
+
+
+def _top_position(scene: Scene, columns: Columns, error: Host | None, rows: list[int]) -> TopPosition:
+    spec, row = scene.agent.env.spec, rows[0]
+    mean, action, slot = columns["mean"][row], columns["action"][row], int(columns["index"][row])
+    valid = np.flatnonzero(columns["valid"][row])
+    others = valid[valid != 0]
+    best = int(others[np.argmax(mean[others])])
+    return TopPosition(
+        slot=slot,
+        birth=int(columns["birth"][row]),
+        times=len(rows),
+        score=float(columns["score"][row]),
+        error=None if error is None else float(error[row]),
+        td_error=float(scene.buffer.td_errors[slot]),
+        taken=action_name(spec, action[0]),
+        best=action_name(spec, action[best]),
+        gap=float(mean[best] - mean[0]),
+        actions=tuple(
+            TriedAction(
+                action_name(spec, action[k]), bool(k == 0), float(mean[k]), float(columns["sd"][row][k]),
+                float(columns["divergence"][row][k]),
+            )
+            for k in sorted(valid, key=lambda k: -mean[k])
+        ),
+        state=state_of(scene, slot),
+    )  # fmt: skip
+
+
+def state_of(scene: Scene, slot: int) -> Mapping[str, JsonValue]:
+    """Describe a position: `position`, `map` or `battle`, or else the start of the `observation`."""
+    env, buffer = scene.agent.env, scene.buffer
+    if env.spec.describe is not None:
+        return env.spec.describe(buffers.env_states(buffer, env, np.array([slot])))
+    return {"observation": [[float(x) for x in agent.reshape(-1)[:_MOST_NUMBERS]] for agent in buffer.items[OBS][slot]]}

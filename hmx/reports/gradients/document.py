@@ -1,0 +1,276 @@
+"""A gradient report as a document, and its values as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from hmx.analysis.buckets import ALL
+from hmx.analysis.measures import TOTAL, Component, Cosines
+from hmx.analysis.results import BucketReport, GradReport
+from hmx.reports.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table
+from hmx.reports.gradients import figures
+from hmx.reports.gradients.figures import COLOURS, RANKS, SHARES, components, label, main_component
+from hmx.reports.gradients.findings import CheckpointReport, GradFindings, NormRatios
+from hmx.reports.quantities import number, percent, short, signed
+
+
+def document(findings: GradFindings) -> Document:
+    """Build the report: the verdict, then the newest checkpoint in full, and the trend if there are several."""
+    report = findings.reports[-1]
+    title = f"Gradient report: {findings.path}, checkpoint {report.update}"
+    return Document(title, tuple(_blocks(findings, report)))
+
+
+def _blocks(findings: GradFindings, report: CheckpointReport) -> Iterator[Block]:
+    yield Paragraph(report.verdict, "strong")
+    yield Paragraph(_measured(findings, report))
+    for warning in (*findings.warnings, *report.warnings):
+        yield Paragraph(f"Warning: {warning}.", "warning")
+    if len(findings.reports) > 1:
+        yield _trend(findings.reports)
+        plots = tuple(figures.over_time(findings.reports))
+        yield from plots[:2]
+        if plots[2:]:
+            yield Aside(plots[2:])
+    yield _replayed(report) if report.replay else _norms(report)
+    yield _angles(report)
+    if len(report.coefs) > 1:
+        yield _component_shares(report)
+    if findings.compare:
+        yield _ratios(findings.compare)
+    for note in report.notes:
+        yield Paragraph(f"{note[:1].upper()}{note[1:]}.", "faint")
+    yield Aside((*figures.by_bucket(report), *_matrices(report)))
+
+
+def _measured(findings: GradFindings, report: CheckpointReport) -> str:
+    """Return what was measured."""
+    request, whole, agent = report.request, report.whole, findings.request.agent
+    place = f"{findings.env}, {report.env_steps:,} training steps" + (f", agent {agent}" if agent else "")
+    if report.replay:
+        error = number(whole.td_error)
+        return f"{place}: {whole.steps:,} of {report.stored:,} stored transitions, mean TD error {error}."
+    kind = f" of {report.stored:,} stored" if report.stored else " start"
+    epsilon = "" if report.epsilon is None else f" with epsilon {number(report.epsilon)}"
+    episodes = f"{request.per_group} episodes each{epsilon}, mean return {signed(whole.return_mean)}"
+    return f"{place}: {request.groups}{kind} states, {episodes}, seed {findings.seed}."
+
+
+class Values(NamedTuple):
+    """A column of a table with a row per bucket."""
+
+    column: Column
+    cell: Callable[[BucketReport], Cell | str]
+    shown: bool = True
+
+
+def _by_bucket(report: GradReport, values: Iterable[Values], title: str, note: str) -> Table:
+    shown = [column for column in values if column.shown]
+    rows = [
+        Row((label(row.name), *(v.cell(row) for v in shown)), "strong" if row is report.whole else "plain")
+        for row in (*report.buckets, report.whole)
+    ]
+    return Table((Column("bucket", "left"), *(v.column for v in shown)), tuple(rows), title, note)
+
+
+def _number(value: float | None) -> Cell:
+    return Cell(number(value), value)
+
+
+def _percent(value: float | None) -> Cell:
+    return Cell(percent(value), value)
+
+
+def _cosine(value: float | None) -> Cell:
+    return Cell(signed(value), value, shade=value)
+
+
+def _norm_columns(name: str, interval: bool) -> Iterator[Values]:
+    """Yield the norm of a component, and half of its interval."""
+
+    def half(row: BucketReport) -> str:
+        part = row.components[name]
+        return "" if part.interval is None else f"± {number(part.interval.high - part.norm, 2)}"
+
+    yield Values(Column(name), lambda row: _number(row.components[name].norm))
+    yield Values(Column("", rank=4), half, interval)
+
+
+def _share_columns(name: str, share: Callable[[BucketReport], float | None], bar: bool = True) -> Iterator[Values]:
+    """Yield a share of the update, and its bar."""
+    yield Values(Column(name), lambda row: _percent(share(row)))
+    yield Values(Column("", "left", 3), lambda row: Cell("", share(row), bar=share(row)), bar)
+
+
+def _norms(report: GradReport) -> Table:
+    """Build a row per bucket of episodes: norms, and shares of the update."""
+    main, shown, ranked = main_component(report), components(report), RANKS.get(report.rank, report.rank)
+    raw_kl = "kl" not in shown and any(_raw_kl(row) for row in (*report.buckets, report.whole))
+    values = [
+        Values(Column("groups", rank=6), lambda row: str(len(row.groups))),
+        Values(Column("steps", rank=5), lambda row: f"{row.steps:,}"),
+        Values(Column(ranked), lambda row: _number(row.score.mean), report.rank != "reward_std"),
+        Values(Column("return std"), lambda row: _number(row.reward_std.mean)),
+        *(value for name in shown for value in _norm_columns(name, name in (main, TOTAL))),
+        Values(Column("kl, raw"), lambda row: _number(_raw_kl(row)), raw_kl),
+        *_share_columns("share", lambda row: row.share),
+    ]
+    note = (
+        f"A bucket holds start states, ranked by {ranked} from low (1) to high. Norms: of a bucket's mean gradient "
+        f"per step, weighted as in the loss, before clipping; ± is half a 95% interval. Share: {SHARES}"
+    )
+    return _by_bucket(report, values, "Gradient norms by bucket", note)
+
+
+def _raw_kl(row: BucketReport) -> float | None:
+    """Return the norm of the KL gradient without its weight, which may be 0."""
+    return row.components["kl"].raw if "kl" in row.components else None
+
+
+def _replayed(report: GradReport) -> Table:
+    """Build a row per bucket of stored transitions: how often they are drawn, and their share of the update."""
+    ranked = RANKS.get(report.rank, report.rank)
+    values = [
+        Values(Column("transitions", rank=5), lambda row: f"{row.steps:,}"),
+        Values(Column(ranked), lambda row: _number(row.score.mean), report.rank != "td"),
+        Values(Column("TD error"), lambda row: _number(row.td_error)),
+        *_norm_columns("td", True),
+        *_share_columns("share", lambda row: row.share, bar=False),
+        Values(Column("draws"), lambda row: _percent(row.draws)),
+        *_share_columns("replayed", lambda row: row.replayed_share),
+    ]
+    note = (
+        f"A bucket holds transitions, ranked by {ranked} from low (1) to high. Draws: share of what replay draws. "
+        f"Share and replayed: of the update if all are drawn equally often, and as replay draws them; {SHARES}"
+    )
+    return _by_bucket(report, values, "Gradient norms by bucket", note)
+
+
+def _angles(report: GradReport) -> Table:
+    """Build a row per bucket: cosines, and noise."""
+    main, several, crossfit = main_component(report), len(report.coefs) > 1, report.request.crossfit
+    acted = report.whole.acted_std is not None
+
+    def scale(row: BucketReport) -> Cell:
+        noise = row.components[main].noise
+        return Cell(noise.flag.replace("fewer than", "<") if noise.scale is None else number(noise.scale), noise.scale)
+
+    values = [
+        Values(Column("task·value"), lambda row: _cosine(row.cos[main].get("value")), several),
+        Values(Column("task·entropy", rank=3), lambda row: _cosine(row.cos[main].get("entropy")), several),
+        Values(Column(f"{main}·{ALL}", rank=2), lambda row: _cosine(row.components[main].cos_all)),
+        Values(Column("noise scale"), scale),
+        Values(Column("SNR", rank=1), lambda row: _number(row.components[main].noise.snr)),
+        Values(Column("cross-fit"), lambda row: _number((row.crossfit or {}).get(main)), crossfit),
+        Values(Column("acted std"), lambda row: _number(row.acted_std), acted),
+    ]
+    note = (
+        f"a·b: cosine between two gradients, below 0 they oppose each other; {main}·{ALL}: between a bucket and all. "
+        f"Noise scale: number of groups at which noise equals signal in the {main} gradient. SNR: signal over noise."
+        + " Cross-fit: norm where one half of each group ranks it and the other half is measured." * crossfit
+        + " Acted std: return std with common random keys, so that actions alone cause it." * acted
+    )
+    return _by_bucket(report, values, "Angles and noise", note)
+
+
+def _component_shares(report: GradReport) -> Table:
+    """Build a row per component of the whole update."""
+    rows = [
+        Row((name, _percent(part.share), Cell("", part.share, bar=part.share)))
+        for name, part in report.whole.components.items()
+        if name != TOTAL and part.norm
+    ]
+    columns = (Column("component", "left"), Column("share"), Column("", "left", 1))
+    return Table(columns, tuple(rows), "Components of the update")
+
+
+def _ratios(compared: NormRatios) -> Table:
+    """Build a row per bucket of norms relative to another report."""
+
+    def ratio(value: float | None) -> Cell:
+        return Cell("-" if value is None else f"× {number(value)}", value)
+
+    names = [name for name in COLOURS if any(name in row for row in compared.norm_ratio.values())]
+    rows = [Row((label(name), *(ratio(row.get(c)) for c in names))) for name, row in compared.norm_ratio.items()]
+    columns = (Column("bucket", "left"), *map(Column, names))
+    return Table(columns, tuple(rows), f"Norms divided by those of {compared.other}")
+
+
+def _trend(reports: Sequence[CheckpointReport]) -> Table:
+    """Build a row per checkpoint."""
+    main, several = main_component(reports[-1]), len(reports[-1].coefs) > 1
+    stored = reports[-1].replay is not None
+    values = [
+        Values(Column("return"), lambda row: _number(row.return_mean), not stored),
+        Values(Column("return std", rank=5), lambda row: _number(row.reward_std.mean), not stored),
+        Values(Column("TD error"), lambda row: _number(row.td_error), stored),
+        Values(Column(main), lambda row: _number(row.components[main].norm)),
+        Values(Column("entropy", rank=4), lambda row: _number(row.components["entropy"].norm), several),
+        Values(Column("value"), lambda row: _number(row.components["value"].norm), several),
+        Values(Column(TOTAL), lambda row: _number(row.components[TOTAL].norm), several),
+        Values(Column("task·value", rank=3), lambda row: _cosine(row.cos["task"]["value"]), several),
+        Values(Column("value share", rank=6), lambda row: _percent(row.components["value"].share), several),
+        Values(Column("noise scale", rank=3), lambda row: _number(row.components[main].noise.scale), not several),
+    ]
+    shown = [value for value in values if value.shown]
+    rows = [
+        Row((str(r.update), Cell(short(r.env_steps), r.env_steps), *(v.cell(r.whole) for v in shown))) for r in reports
+    ]
+    columns = (Column("update"), Column("steps"), *(v.column for v in shown))
+    return Table(columns, tuple(rows), "All checkpoints")
+
+
+def _matrices(report: GradReport) -> Iterator[Table]:
+    """Yield cosines between components and between buckets, and where in the network the gradient is."""
+    main, names = main_component(report), [n for n in components(report) if report.whole.components[n].norm]
+    if len(report.coefs) > 1:
+        yield _cosines("Cosines between components", names, report.whole.cos)
+    buckets = [bucket.name for bucket in report.buckets]
+    yield _cosines(f"Cosines between buckets ({main})", buckets, report.cos[main])
+    parts = [report.whole.components[name] for name in names]
+    layers = report.whole.components[TOTAL].layers
+    rows = tuple(Row((layer, *(_layer_share(part, layer) for part in parts))) for layer in layers)
+    columns = (Column("layer", "left"), *map(Column, names))
+    yield Table(columns, rows, "Layers of the network", "Share of the squared norm of each component, all buckets.")
+
+
+def _cosines(title: str, names: Sequence[str], cos: Cosines) -> Table:
+    rows = [Row((label(a), *(_cosine(1.0 if a == b else cos[a][b]) for b in names))) for a in names]
+    columns = (Column("", "left"), *(Column(label(name)) for name in names))
+    return Table(columns, tuple(rows), title, "Red: same direction. Blue: opposed.")
+
+
+def _layer_share(part: Component, layer: str) -> Cell:
+    share = (part.layers[layer] / part.norm) ** 2
+    return Cell(percent(share), share, shade=-share)
+
+
+_CSV = (
+    "update", "env_steps", "bucket", "component", "groups", "samples", "steps", "weight", "bucket_share",
+    "reward_std_mean", "return_mean", "norm", "low", "high", "raw", "sum_norm", "per_sample", "loss",
+    "component_share", "cos_all", "crossfit", "signal", "trace", "noise_scale", "snr",
+    "score_mean", "draws", "replay_share", "replay_norm",
+)  # fmt: skip
+
+
+def values(findings: GradFindings) -> Table:
+    """Build the table of all values: a row per checkpoint, bucket and component; unknown values are empty."""
+    rows = [
+        Row(tuple(Cell("" if value is None else str(value), value) for value in _values(report, row, name, part)))
+        for report in findings.reports
+        for row in (*report.buckets, report.whole)
+        for name, part in row.components.items()
+    ]
+    return Table(tuple(map(Column, _CSV)), tuple(rows))
+
+
+def _values(report: CheckpointReport, row: BucketReport, name: str, part: Component) -> tuple[str | float | None, ...]:
+    low, high = part.interval or (None, None)
+    noise, share = part.noise, None if name == TOTAL else part.share
+    return (
+        report.update, report.env_steps, row.name, name, len(row.groups), row.samples, row.steps, row.weight, row.share,
+        row.reward_std.mean, row.return_mean, part.norm, low, high, part.raw, part.sum_norm, part.per_sample, part.loss,
+        share, part.cos_all, (row.crossfit or {}).get(name), noise.signal, noise.trace, noise.scale, noise.snr,
+        row.score.mean, row.draws, row.replayed_share, row.replayed_norm,
+    )  # fmt: skip

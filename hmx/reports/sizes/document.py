@@ -1,0 +1,310 @@
+"""Build the report of `hmx compute-config`: a headline and the sizes that matter first, or everything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone
+from hmx.reports.quantities import count, data_size, duration
+from hmx.reports.sizes.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
+from hmx.sizing.derived import FORMULAS
+from hmx.sizing.inputs import INPUT_FIELDS, Scalar
+from hmx.sizing.memory import Memory
+
+_KEY_SIZES = (
+    "num_envs", "num_agents", "total_agents", "segments", "bptt_horizon", "segments_per_agent",
+    "stored_agent_steps", "rollout_collected_agent_steps", "num_minibatches", "samples_per_update",
+    "gradient_updates_per_batch", "mean_reuse", "epochs_if_collected",
+)  # fmt: skip
+"""Values of the short report."""
+
+_TRAINER_LABELS = {
+    "num_updates": ("updates in the run", "updates"),
+    "gradient_steps": ("gradient steps in the run", "gradient steps"),
+    "total_env_steps": ("environment steps in the run", "env steps"),
+    "steps_per_chunk": ("environment steps per compiled call", "env steps"),
+    "num_chunks": ("compiled calls", "chunks"),
+    "num_checkpoints": ("checkpoints written", "checkpoints"),
+}
+
+_NOT_FOR_TRAINERS = {
+    "target_batch_size", "target_batch_size_raw", "floor_applied", "batch_size_envs", "envs_per_worker",
+    "agents_per_forward", "agents_per_worker", "workers_per_batch", "free_idx_seed", "free_idx", "total_epochs",
+    "total_epochs_ceil", "total_epochs_world", "gradient_updates_total", "usable_transitions",
+    "global_agent_steps_per_epoch", "expected_coverage_independent_minibatches", "rollout_recvs",
+    "rollout_collected_agent_steps", "rollout_overshoot_ratio", "epochs_if_collected", "rollout_mixed_rows",
+    "num_workers", "async_factor", "world_size", "forward_pass_minibatch_target_size", "obs_width", "obs_height",
+}  # fmt: skip
+"""What `hmx train` does not have: workers that take turns, a circular buffer, sequences drawn independently."""
+
+_ACCOUNTS = (
+    ("steps per environment | per agent", "steps_per_env_seed", "agent_steps_per_agent"),
+    ("agent steps per batch", "agent_steps_per_batch_seed", "stored_agent_steps"),
+    ("environment steps per batch", "batch_size", "env_steps_per_batch_floor"),
+    ("agent steps per gradient step", "experiences_per_gradient_seed", "samples_per_update"),
+    ("batches that reach total_timesteps", "total_epochs", "epochs_if_collected"),
+)
+"""A count, its name as the equations count, and its name in agent steps."""
+
+_SWEPT = (
+    ("num_envs", "envs", 0), ("total_agents", "agents", 0), ("segments", "sequences", 2),
+    ("num_minibatches", "minibatches", 1), ("samples_per_update", "steps per gradient", 3),
+    ("exact_fit", "exact fit", 0), ("rollout_overshoot_ratio", "collected / stored", 2),
+)  # fmt: skip
+"""Columns of a sweep: values, their headers and ranks."""
+
+_LEFT = Column("", "left")
+
+
+def as_option(name: str, value: object) -> str:
+    """Return a setting as one types it: an option for an input, `key=value` for a key of the configuration."""
+    return f"--{name.replace('_', '-')} {value}" if name in INPUT_FIELDS else f"{name}={value}"
+
+
+def as_options(fixes: Sequence[Mapping[str, object]]) -> str:
+    """Return alternatives as one types them."""
+    return " or ".join(as_option(*pair) for fix in fixes for pair in fix.items())
+
+
+def problem_text(problem: SizesProblem) -> str:
+    """Return a problem on one line, with what repairs it."""
+    ways = as_options(problem.fixes)
+    return f"{problem.code}: {problem.message}{f'; try {ways}' if ways else ''}"
+
+
+def document(found: SizesFindings, full: bool = False, explain: bool = False) -> Document:
+    """Build the report on one configuration.
+
+    Args:
+        found: the sizes of a valid configuration.
+        full: whether to list every value.
+        explain: whether to show how each value is computed.
+    """
+    return Document(f"Sizes of {found.source}", tuple(_blocks(found, full or explain, explain)))
+
+
+def _blocks(found: SizesFindings, full: bool, explain: bool) -> Iterator[Block]:
+    yield Paragraph(headline(found), "strong")
+    yield from (Paragraph(f"Note: {note}.", "faint") for note in found.notes)
+    if found.warnings:
+        yield Heading("Warnings", 2)
+    yield from (Paragraph(problem_text(warning), "warning") for warning in found.warnings)
+    if full:
+        yield from _all_values(found, explain)
+    else:
+        yield _key_values(found)
+    if found.memory:
+        yield _memory(found.memory, found.gpu_memory_bytes, full, explain)
+    if full:
+        yield _schedules(found)
+        yield _horizons(found)
+    if found.wall_clock:
+        yield _wall_clock(found.wall_clock)
+
+
+def headline(found: SizesFindings) -> str:
+    """Return what a person who sizes a run asks first: environments, minibatches, memory and fit."""
+    sizes = {**found.input, **(found.derived or {})}
+
+    def many(name: str, what: str) -> str:
+        return f"{count(sizes[name])} {what}{'' if sizes[name] == 1 else 'es' if what[-2:] == 'ch' else 's'}"
+
+    agents = f" with {many('num_agents', 'agent')} each" if sizes["num_agents"] != 1 else ""
+    parts = [many("num_envs", "environment") + agents]
+    parts.append(f"{many('num_minibatches', 'minibatch')} of {many('samples_per_update', 'agent step')}")
+    if memory := found.memory:
+        total, low, high = memory.total_bytes, memory.total_bytes_low, memory.total_bytes_high
+        parts.append(f"about {data_size(total, 1000)} of memory ({data_size(low, 1000)} to {data_size(high, 1000)})")
+    ratio = sizes.get("rollout_overshoot_ratio") or 1.0
+    over = f": {ratio:.4g} steps are collected per step stored" if ratio != 1.0 else ""
+    return f"{'; '.join([*parts, 'exact fit' if sizes['exact_fit'] else f'no exact fit{over}'])}."
+
+
+def _all_values(found: SizesFindings, explain: bool) -> Iterator[Block]:
+    yield _values(found, "Inputs", list(INPUT_FIELDS))
+    for group in dict.fromkeys(row.group for row in FORMULAS.values() if row.group != "memory"):
+        if group == "agent steps":
+            yield _accounts(found)
+        # the memory has a table of its own, and sizes with a minimum of 2 differ from the others only where it applies
+        names = [row.name for row in FORMULAS.values() if row.group == group and row.name[-6:] != "_fixed"]
+        if (table := _values(found, group.capitalize(), names, explain)).rows:
+            yield table
+    if found.train:
+        yield _values(found, "Run", list(_TRAINER_LABELS))
+
+
+def _all(found: SizesFindings) -> dict[str, Scalar]:
+    """Return the values by name, without those that `hmx train` does not have."""
+    train = found.train._asdict() if found.train else {}
+    values = {**train, **found.input, **(found.derived or {})}
+    hidden = _NOT_FOR_TRAINERS if found.trainer else set()
+    return {name: value for name, value in values.items() if name not in hidden}
+
+
+def _key_values(found: SizesFindings) -> Table:
+    values, rows = _all(found), []
+    for name in (*_KEY_SIZES, *list(_TRAINER_LABELS)[:3]):
+        if name in values and (name, values[name]) != ("num_agents", 1):
+            label, _, _ = _label(name)[0].partition(";")
+            rows.append(Row((label, Cell(count(values[name]), values[name]), Cell(name, tone="faint"))))
+    return Table((_LEFT, Column(""), Column("", "left", 1)), tuple(rows))
+
+
+def _values(found: SizesFindings, title: str, names: Sequence[str], explain: bool = False) -> Table:
+    """Return a table of those values that exist; inputs that were given are emphasised."""
+    values, rows = _all(found), []
+    for name in names:
+        if name in values:
+            label, unit = _label(name)
+            last = _explained(name, {**found.input, **(found.derived or {})}) if explain else Cell(label, tone="faint")
+            cells = (name, Cell(count(values[name]), values[name]), Cell(unit, tone="faint"), last)
+            rows.append(Row(cells, "strong" if name in found.given else "plain"))
+    columns = (_LEFT, Column(""), Column("", "left", 1), Column("", "left", 0 if explain else 2))
+    return Table(columns, tuple(rows), title)
+
+
+def _label(name: str) -> tuple[str, str]:
+    if name in INPUT_FIELDS:
+        metadata = INPUT_FIELDS[name].metadata
+        return metadata["doc"], metadata["unit"]
+    if name in _TRAINER_LABELS:
+        return _TRAINER_LABELS[name]
+    return FORMULAS[name].label, FORMULAS[name].unit
+
+
+def _explained(name: str, values: Mapping[str, Scalar]) -> Cell:
+    row = FORMULAS[name]
+    filled = fill(row.text, values)
+    parts = [f"= {row.text}"] + ([f"= {filled}"] if filled != row.text else [])
+    return Cell(" ".join(parts) + (f" ({row.remark})" if row.remark else ""), tone="faint")
+
+
+def fill(text: str, values: Mapping[str, Scalar]) -> str:
+    """Return a formula with numbers in place of the names that have one."""
+    return re.sub(r"[a-z_][a-z_0-9]*", lambda m: count(values[m[0]]) if m[0] in values else m[0], text)
+
+
+def _accounts(found: SizesFindings) -> Table:
+    values = {**found.input, **(found.derived or {})}
+    rows = []
+    for label, seed, true in _ACCOUNTS:
+        ours = values.get("total_epochs_ceil" if found.trainer and true == "epochs_if_collected" else true)
+        rows.append(Row((label, count(values.get(seed)), Cell(count(ours), ours, "strong"))))
+    rows.append(Row(("used by training", "no", Cell("yes", tone="strong"))))
+    return Table((_LEFT, Column("as the equations count"), Column("in agent steps")), tuple(rows), "Two ways to count")
+
+
+def _memory(memory: Memory, limit: int | None, full: bool, explain: bool) -> Table:
+    def row(label: str, size: int, note: str = "", tone: Tone = "plain") -> Row:
+        sizes = (Cell(data_size(size, 1000), size), Cell(data_size(size, 1024), size), Cell(count(size), size))
+        return Row((label, *sizes, Cell(note, tone="faint")), tone)
+
+    rows = []
+    for part in memory.parts:
+        if part.bytes and (part.counted or full):
+            marks = ["estimate, within a factor of 2"] * (not part.exact) + ["not in the total"] * (not part.counted)
+            rows.append(row(part.label, part.bytes, "; ".join([*([part.formula] if explain else []), *marks])))
+    rows.append(row("total", memory.total_bytes, tone="strong"))
+    rows += [row("at least", memory.total_bytes_low), row("at most", memory.total_bytes_high)]
+    if limit is not None:
+        rows.append(row("--gpu-mem", limit, f"{100 * memory.total_bytes / limit:.1f} % used"))
+    ranks = (2, 2, 0) if explain else (1, 2, 1)
+    columns = (Column("MB, GB"), Column("MiB, GiB"), Column("bytes"), Column("", "left"))
+    return Table(
+        (_LEFT, columns[0], *(replace(c, rank=r) for c, r in zip(columns[1:], ranks, strict=True))),
+        tuple(rows),
+        "Memory",
+    )
+
+
+def _schedules(found: SizesFindings) -> Table:
+    columns = (_LEFT, Column("schedule", "left", 1), Column("start"), Column("middle"), Column("end"))
+    rows = (
+        Row((name, ends.schedule, *(Cell(f"{v:.6g}", v) for v in (ends.start, ends.middle, ends.end))))
+        for name, ends in found.schedules.items()
+    )
+    return Table(columns, tuple(rows), "Schedules")
+
+
+def _horizons(found: SizesFindings) -> Table:
+    ahead = found.horizons
+    values: dict[str, Scalar] = {"gamma": ahead.gamma, "gae_lambda": ahead.gae_lambda}
+
+    def row(label: str, steps: float | None, formula: str) -> Row:
+        return Row(
+            (label, "unlimited" if steps is None else f"{steps:,.2f}", Cell(fill(formula, values), tone="faint"))
+        )
+
+    rows = (
+        row("rewards", ahead.reward_steps, "1 / (1 - gamma)"),
+        row("advantages", ahead.advantage_steps, "1 / (1 - gamma * gae_lambda)"),
+        Row(("training sequence", count(ahead.bptt_horizon), Cell("bptt_horizon", tone="faint"))),
+    )
+    return Table((_LEFT, Column("steps"), Column("", "left", 1)), rows, "Steps that the learner looks ahead")
+
+
+def _wall_clock(clock: WallClock) -> Table:
+    columns = (
+        Column("steps/s"), Column(f"time for {clock.agent_steps:,} steps"), Column("useful steps/s", rank=1),
+        Column("time for as many useful steps", rank=1),
+    )  # fmt: skip
+    rows = (
+        Row((f"{at.sps:,.0f}", duration(at.seconds), f"{at.useful_sps:,.0f}", duration(at.useful_seconds)))
+        for at in clock.at
+    )
+    return Table(columns, tuple(rows), "Time")
+
+
+def values_table(found: SizesFindings) -> Table:
+    """Return every value of one configuration, a row each, for CSV."""
+    rows = [("inputs", name, value, _label(name)[1]) for name, value in found.input.items()]
+    rows += [(FORMULAS[name].group, name, value, FORMULAS[name].unit) for name, value in (found.derived or {}).items()]
+    if found.memory:
+        rows += [("memory estimate", part.key, part.bytes, "bytes") for part in found.memory.parts]
+        rows.append(("memory estimate", "total_bytes", found.memory.total_bytes, "bytes"))
+    return _exact(("group", "name", "value", "unit"), rows)
+
+
+def sweep_document(found: SweepFindings) -> Document:
+    """Build the report of a sweep: a row per value, then what is wrong with the values that are refused."""
+    heads = ((found.sweep, 0), ("valid", 0), *((head, rank) for _, head, rank in _SWEPT), ("memory", 0))
+    columns = tuple(Column(head, rank=rank) for head, rank in heads)
+    rows, problems = [], []
+    for each in found.results:
+        derived, name = each.derived or {}, f"{found.sweep} {count(each.input[found.sweep])}"
+        sizes = [count(derived.get(key)) for key, _, _ in _SWEPT]
+        memory = data_size(each.memory.total_bytes, 1000) if each.memory else "-"
+        cells = (count(each.input[found.sweep]), count(each.valid), *sizes, memory)
+        rows.append(Row(cells, "plain" if each.valid else "faint"))
+        over = (warning for warning in each.warnings if warning.code == "W_BUFFER_OVER_MEMORY")
+        problems += [Paragraph(f"{name}: {p.code}: {p.message}", "bad") for p in each.errors]
+        problems += [Paragraph(f"{name}: {problem_text(p)}", "warning") for p in over]
+        if each.suggestions:
+            problems.append(Paragraph(f"  try {as_options(each.suggestions)}", "faint"))
+    title = f"Sizes of {found.results[0].source} for {len(rows)} values of {found.sweep}"
+    return Document(title, (Table(columns, tuple(rows)), *problems))
+
+
+def sweep_table(found: SweepFindings) -> Table:
+    """Return every value of a sweep, a row per value of the swept input, for CSV."""
+    names = [name for name in FORMULAS if any(name in (each.derived or {}) for each in found.results)]
+    rows = [
+        (
+            *(each.input[name] for name in INPUT_FIELDS),
+            each.valid,
+            " ".join(each.codes.errors),
+            " ".join(each.codes.warnings),
+            *((each.derived or {}).get(name) for name in names),
+        )
+        for each in found.results
+    ]
+    return _exact((*INPUT_FIELDS, "valid", "errors", "warnings", *names), rows)
+
+
+def _exact(names: Sequence[str], rows: Sequence[Sequence[Scalar]]) -> Table:
+    def cell(value: Scalar) -> Cell:
+        return Cell("" if value is None else str(value), value)
+
+    return Table(tuple(Column(name) for name in names), tuple(Row(tuple(map(cell, row))) for row in rows))

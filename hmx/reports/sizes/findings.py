@@ -1,0 +1,116 @@
+"""What `hmx compute-config` finds out; `hmx.records.plain` makes JSON of it, docs/batch-math.md explains every key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hmx.config.derive import Derived
+from hmx.reports.sizes.source import SIZE_KEYS
+from hmx.sizing.derived import SizeValue
+from hmx.sizing.fit import ExactFit
+from hmx.sizing.inputs import Scalar
+from hmx.sizing.memory import Memory
+
+SCHEMA = 2
+
+
+@dataclass(frozen=True)
+class SizesProblem:
+    """An error or a warning: stable code, message, numbers of the relation, and alternatives that repair it."""
+
+    code: str
+    message: str
+    values: Mapping[str, Scalar]
+    fixes: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True)
+class ProblemCodes:
+    """The codes alone, in the same order."""
+
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ScheduleEnds:
+    """A scheduled hyperparameter: its schedule and its values at the start, in the middle and at the end."""
+
+    schedule: str
+    start: float
+    middle: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Horizons:
+    """How many steps ahead the learner looks.
+
+    1 / (1 - gamma) is the mean lifetime of the discount, 1 / (1 - gamma lambda) that of the advantage trace; None if
+    nothing decays.
+    """
+
+    gamma: float
+    gae_lambda: float
+    reward_steps: float | None
+    advantage_steps: float | None
+    bptt_horizon: int | None
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """Time for the run at one speed, and at the useful part of it: steps that are stored."""
+
+    sps: float
+    seconds: float
+    useful_sps: float
+    useful_seconds: float
+
+
+@dataclass(frozen=True)
+class WallClock:
+    """Time for all agent steps; `overshoot` is the number of steps collected per step stored."""
+
+    agent_steps: int
+    overshoot: float
+    at: tuple[RunTime, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizesFindings:
+    """The sizes of one configuration; a value that cannot be computed is None."""
+
+    schema: int = SCHEMA
+    valid: bool
+    source: str
+    trainer: bool  # from a configuration of `hmx train`, whose stricter rules apply
+    input: Mapping[str, Scalar]
+    given: tuple[str, ...] = field(metadata={"json": False})  # inputs set by options
+    derived: Mapping[str, SizeValue] | None
+    train: Derived | None  # sizes of `hmx train`
+    errors: tuple[SizesProblem, ...]
+    warnings: tuple[SizesProblem, ...]
+    codes: ProblemCodes
+    suggestions: tuple[Mapping[str, object], ...]
+    exact_fit_batch: Mapping[str, ExactFit]
+    memory: Memory | None
+    gpu_memory_bytes: int | None
+    schedules: Mapping[str, ScheduleEnds]
+    horizons: Horizons
+    wall_clock: WallClock | None
+    notes: tuple[str, ...]
+
+    @property
+    def only_sizes(self) -> bool:
+        """Whether every error is about sizes, and none about another key of the configuration."""
+        return all(not any("." in key for key in p.values) or SIZE_KEYS.intersection(p.values) for p in self.errors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepFindings:
+    """The sizes for each value of one input."""
+
+    schema: int = SCHEMA
+    sweep: str
+    results: tuple[SizesFindings, ...]

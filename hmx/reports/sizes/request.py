@@ -1,0 +1,39 @@
+"""The questions that options of `hmx compute-config` ask about the sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hmx.config.option import opt
+from hmx.reports.quantities import memory_size, speeds
+
+_PANEL = "Questions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizesRequest:
+    """The questions, as typed."""
+
+    sps: str = opt("", "agent steps per second, to show how long the run takes", metavar="N,...", panel=_PANEL)
+    gpu_mem: str = opt(
+        "", "memory of the device, such as 80GB or 80GiB, to check that the run fits", metavar="SIZE", panel=_PANEL
+    )
+    parameters: int = opt(1_000_000, "parameters of the network, if none is configured", ge=1, panel=_PANEL)
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        """Agent steps per second.
+
+        Raises:
+            HmxError: a part is not a number above 0.
+        """
+        return speeds([self.sps]) if self.sps else ()
+
+    @property
+    def gpu_bytes(self) -> int | None:
+        """Memory of the device, if given.
+
+        Raises:
+            HmxError: not a number with a unit.
+        """
+        return memory_size(self.gpu_mem) if self.gpu_mem else None

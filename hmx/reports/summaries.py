@@ -1,0 +1,206 @@
+"""What `train`, `resume`, `evaluate` and `runs` show of their results, as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hmx.config.coerce import show
+from hmx.config.env_facts import WATCHABLE
+from hmx.config.fields import FIELDS, get
+from hmx.config.textfile import quoted
+from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
+from hmx.reports.quantities import clock, data_size, duration, short
+
+if TYPE_CHECKING:
+    from hmx.jobs.evaluate import EvaluateResult, PolicyStats
+    from hmx.jobs.resume import ResumePlan
+    from hmx.jobs.runs import ListResult, VerifyResult
+    from hmx.jobs.sync import SyncResult
+    from hmx.jobs.train import Plan, TrainResult
+    from hmx.records.verify import Damage
+    from hmx.sizing.memory import Memory
+
+_LONGEST = 400  # characters of a text from a file
+_TONES: dict[str, Tone] = {
+    "running": "good", "crashed": "bad", "failed": "bad", "unknown": "bad", "interrupted": "warning",
+}  # fmt: skip
+_TRAINED = {"sampled": "trained", "greedy": "trained"}
+
+
+def training(result: TrainResult, command: Callable[[str], str] = str) -> Document:
+    """Show the end of a run: random play beside the trained agent, speed, files, next commands.
+
+    Args:
+        result: how the run ended.
+        command: how a command is written, so that it can be pasted.
+    """
+    name = result.resume_command.removeprefix("hmx resume ")
+    steps = result.env_steps * result.num_seeds
+    seconds = f"{result.seconds:.1f} s" if result.seconds < 60 else clock(result.seconds)
+    watch = [f"hmx watch {name}"] if result.env in WATCHABLE else []
+    rows = [
+        ("steps", f"{steps:,} at {short(result.steps_per_sec)} steps/s on {result.device}"),
+        ("time", f"{seconds} of training"),
+        ("run", str(result.run)),
+        *_listed("scaled", result.auto_scale),
+        *_listed("next", [command(text) for text in (*watch, f"hmx evaluate {name}")]),
+    ]
+    blocks: list[Block] = [policies(result.evaluation, _TRAINED)] if result.evaluation else []
+    return Document("", (*blocks, facts(tuple(rows))))
+
+
+def evaluation(found: EvaluateResult) -> Document:
+    """Show a row per policy, and how many stages were completed with UNDO."""
+    blocks: list[Block] = [policies(found.policies, {})]
+    for row in found.policies:
+        if row.stages_completed is not None and row.undo_stages is not None:
+            stages = f"{row.stages_completed:.2f} stages completed per episode"
+            blocks.append(Paragraph(f"{row.policy}: {stages}, {row.undo_stages:.2f} of them with UNDO", "faint"))
+        if row.unfinished:
+            blocks.append(Paragraph(f"{row.policy}: {row.unfinished} episodes did not finish", "warning"))
+    title = f"{found.run.name}, checkpoint {found.checkpoint} ({found.env_steps:,} steps), {found.episodes:,} episodes"
+    return Document(f"{title} per policy", tuple(blocks))
+
+
+def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
+    """Show a row per policy and seed; `names` replaces names of policies."""
+    several = len({row.seed for row in rows if row.seed is not None}) > 1
+    staged = any(row.stage_mean is not None for row in rows)
+    columns = [Column("agent", "left"), Column("return"), Column("95 %", rank=1)]
+    if staged:
+        columns += [Column("stage"), Column("median", rank=2), Column("best", rank=2)]
+    columns.append(Column("length"))
+    winnable = any(row.wins is not None for row in rows)
+    if winnable:
+        columns.append(Column("wins"))
+
+    def cells(row: PolicyStats) -> Iterator[str]:
+        name = names.get(row.policy, row.policy)
+        yield f"{name} {row.seed}" if several and row.seed is not None else name
+        yield f"{row.return_mean:+.2f}"
+        yield f"{row.return_interval.low:+.2f} to {row.return_interval.high:+.2f}" if row.return_interval else ""
+        if staged:
+            yield "" if row.stage_mean is None else f"{row.stage_mean:.2f}"
+            yield "" if row.stage_median is None else f"{row.stage_median:.0f}"
+            yield "" if row.stage_max is None else str(row.stage_max)
+        yield f"{row.length_mean:.0f}"
+        if winnable:
+            yield "" if row.wins is None else f"{row.wins}/{row.episodes}"
+
+    return Table(
+        tuple(columns), tuple(Row(tuple(cells(row)), "plain" if row.policy == "random" else "strong") for row in rows)
+    )
+
+
+def plan(planned: Plan, full: bool = False) -> Document:
+    """Show what `train` would do: what differs from the defaults (all values if `full`), sizes, memory and files."""
+    blocks: list[Block] = []
+    if values := tuple(_values(planned, full)):
+        columns = (Column("", "left"), Column("", "left"), Column("", "left"))
+        blocks += [Heading("Configuration" if full else "Different from the defaults"), Table(columns, values)]
+    if full:
+        columns = (Column("", "left"), Column("", "left"), Column("", "left"))
+        rows = [Row((row.id, row.title, row.meaning), "bad" if row.bug else "plain") for row in planned.meaning]
+        blocks += [Heading("Meaning"), Table(columns, tuple(rows))]
+    blocks += [Heading("Sizes"), facts(tuple(_sizes(planned)))]
+    if not full:
+        blocks.append(Paragraph("--full also shows every value and what the settings mean.", "faint"))
+    return Document("", tuple(blocks))
+
+
+def _values(planned: Plan, full: bool) -> Iterator[Row]:
+    for field in FIELDS.values():
+        value, origin = get(planned.config, field.key), planned.origins.get(field.key, "default")
+        if full or (value != field.default and field.key != "run.name"):
+            tone: Tone = "plain" if origin == "default" else "strong"
+            source = "" if origin == "default" else origin
+            yield Row((Cell(field.key, tone=tone), Cell(show(value) or '""', tone=tone), Cell(source, tone="faint")))
+
+
+def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:
+    sizes = planned.sizes
+    gradient_steps = f"{sizes.gradient_steps_per_update} gradient steps of {sizes.minibatch_size:,}"
+    yield "update", f"{sizes.batch_size:,} steps, {gradient_steps}"
+    yield "run", f"{sizes.num_updates:,} updates, {sizes.total_env_steps:,} steps per seed"
+    yield "chunk", f"{sizes.updates_per_chunk} updates in one compiled call"
+    yield "checkpoints", f"{sizes.num_checkpoints} written, {data_size(planned.checkpoint_bytes)} kept on disk"
+    if planned.replay_ratio is not None:
+        yield "replay", f"each transition is trained on {planned.replay_ratio:g} times on average"
+        yield from _replay(planned.memory)
+    state, rollout = data_size(planned.state_bytes), data_size(planned.rollout_bytes)
+    yield "memory", f"{state} of state and {rollout} of rollout, on {planned.device}"
+    yield from _listed("scaled", planned.auto_scale)
+    yield from planned.files.items()
+
+
+def _replay(memory: Memory) -> Iterator[tuple[str, str]]:
+    for part in memory.parts:
+        if part.key.startswith(("replay_", "priority_", "scoring_")):
+            yield "", f"{part.label}: {data_size(part.bytes)}, {part.formula}"
+    low, high = data_size(memory.total_bytes_low), data_size(memory.total_bytes_high)
+    yield "", f"about {data_size(memory.total_bytes)} in total ({low} to {high})"
+
+
+def run_list(found: ListResult) -> Document:
+    """Show a row per run, by name."""
+    if not found.runs:
+        return Document("", (Paragraph(f"no runs in {found.root}; hmx train creates one"),))
+    columns = (
+        Column("run", "left"), Column("state", "left", 1), Column("steps", rank=2), Column("return"),
+        Column("size", rank=3), Column("age", rank=4),
+    )  # fmt: skip
+    rows = (
+        Row(
+            (
+                quoted(row.name, _LONGEST),
+                Cell(row.state, tone=_TONES.get(row.state, "plain")),
+                Cell(short(row.env_steps), row.env_steps),
+                "" if row.last_return is None else Cell(f"{row.last_return:+.2f}", row.last_return),
+                Cell(data_size(row.size), row.size),
+                "" if row.age is None else Cell(duration(row.age), row.age),
+            )
+        )
+        for row in found.runs
+    )
+    return Document("", (Table(columns, tuple(rows)),))
+
+
+def verification(found: VerifyResult) -> Document:
+    """Show what is damaged or missing, or that nothing is."""
+    columns = (Column("", "left"), Column("", "left"))
+    shown: list[tuple[Tone, tuple[Damage, ...]]] = [("bad", found.damage), ("faint", found.notes)]
+    rows = [
+        Row((Cell(quoted(row.path, _LONGEST), tone=tone), quoted(" ".join(row.what.split()), _LONGEST)))
+        for tone, damage in shown
+        for row in damage
+    ]
+    intact = ", ".join(str(update) for update in found.intact) or "none"
+    state = "damaged" if found.damage else "intact"
+    end = Paragraph(f"{quoted(str(found.run), _LONGEST)}: {state}; intact checkpoints: {intact}")
+    return Document("", (Table(columns, tuple(rows)), end) if rows else (end,))
+
+
+def resumption(planned: ResumePlan) -> Document:
+    """Show from where and up to where a run would be resumed, and what would change."""
+    rows = [
+        ("run", quoted(str(planned.run), _LONGEST)),
+        ("from", f"update {planned.update:,}, {planned.env_steps:,} steps per seed"),
+        ("to", f"update {planned.total_updates:,}, {planned.total_env_steps:,} steps per seed"),
+    ]
+    for key, (before, after) in planned.changes.items():
+        rows.append(("change", quoted(f"{key}: {show(before)} -> {show(after)}", _LONGEST)))
+    return Document("", (facts((*rows, ("device", planned.device))),))
+
+
+def synchronisation(done: SyncResult) -> Document:
+    """Show how many records were sent, and where."""
+    sent = f"{done.sent:,} records to the project {quoted(done.project)}; {done.there:,} were already there"
+    runs = ((f"seed {run.seed}", quoted(run.url or run.id, _LONGEST)) for run in done.wandb_runs)
+    return Document("", (facts((("run", quoted(str(done.run), _LONGEST)), ("sent", sent), *runs)),))
+
+
+def _listed(name: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield a row per text, of which only the first has the name."""
+    for number, text in enumerate(texts):
+        yield "" if number else name, text

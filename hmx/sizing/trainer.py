@@ -1,0 +1,62 @@
+"""The batch inputs of a configuration of `hmx train`, and the way back."""
+
+from __future__ import annotations
+
+from hmx.config import derive
+from hmx.config.fields import replace
+from hmx.config.schema import Config
+from hmx.sizing.derived import size
+from hmx.sizing.inputs import BatchInputs, TrainerInputs
+
+
+def inputs_of(cfg: Config) -> TrainerInputs:
+    """Return the inputs of a configuration of `hmx train`, per seed.
+
+    All environments step in one process and in one forward pass. `total_timesteps` are agent steps. The size of an
+    observation stays at its default, since the inputs describe grids only.
+    """
+    agents = cfg.env.num_envs * cfg.env.num_agents
+    batch = agents * cfg.algo.num_steps
+    steps = cfg.run.total_steps
+    if cfg.run.budget == "brax":  # which rounds up in every epoch
+        steps = derive.num_updates(cfg) * cfg.env.num_envs * cfg.algo.num_steps
+    return TrainerInputs(
+        num_agents=cfg.env.num_agents,
+        num_workers=1,
+        batch_size=batch,
+        minibatch_size=batch // cfg.ppo.num_minibatches,
+        bptt_horizon=derive.horizon(cfg),
+        update_epochs=cfg.ppo.update_epochs,
+        forward_pass_minibatch_target_size=agents,
+        async_factor=1,
+        total_timesteps=steps * cfg.env.num_agents,
+        world_size=1,
+    )
+
+
+def config_of(inputs: BatchInputs, base: Config) -> Config:
+    """Return a configuration of `hmx train` with the agents, sequences and minibatches of the inputs.
+
+    Args:
+        inputs: fit exactly and violate no rule (`is_exact`, `nearest_valid`).
+        base: everything that the inputs do not determine.
+
+    Returns:
+        A configuration whose `inputs_of` has the same batch, minibatch, horizon, sequences and minibatches. It runs for
+        at least one update, even if `total_timesteps` is less.
+    """
+    agents = size(inputs, "total_agents")
+    steps = inputs.bptt_horizon * (inputs.batch_size // inputs.bptt_horizon // agents)
+    envs = agents // inputs.num_agents
+    return replace(
+        base,
+        {
+            "run.total_steps": max(inputs.total_timesteps // inputs.num_agents, envs * steps),
+            "env.num_envs": envs,
+            "env.num_agents": inputs.num_agents,
+            "algo.num_steps": steps,
+            "ppo.bptt_horizon": inputs.bptt_horizon,
+            "ppo.num_minibatches": inputs.batch_size // inputs.minibatch_size,
+            "ppo.update_epochs": inputs.update_epochs,
+        },
+    )

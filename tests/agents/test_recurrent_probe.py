@@ -1,0 +1,107 @@
+"""A cue to be recalled: PPO with a memory learns it, PPO without one stays at chance."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from learner import learner
+
+from hmx.agents import make_algorithm
+from hmx.agents.types import Algorithm
+from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
+from hmx.env.recall import CHANCE, NUM_CUES, make_recall
+from hmx.env.registry import make_env
+from hmx.nets import make_net
+
+DELAY, ENVS, STEPS, UPDATES = 4, 32, 12, 80  # episodes of 5 steps: rows begin in the middle of them
+HORIZONS = {"none": 0, "gru": 6, "lstm": 0}  # 0: a row is the whole rollout
+
+
+class Trained(NamedTuple):
+    algorithm: Algorithm
+    state: Any
+    returns: np.ndarray  # of each update: the mean over its episodes
+    episodes: np.ndarray
+    ratio_error: np.ndarray  # of each update, at its first gradient step
+    hypers: dict[str, jax.Array]  # of one more update
+
+
+@functools.cache
+def train(rnn):
+    options = learner(
+        num_steps=STEPS,
+        bptt_horizon=HORIZONS[rnn],
+        update_epochs=2,
+        num_minibatches=2,
+        learning_rate=5e-3,
+        lr_schedule="constant",
+        ent_coef=0.0,
+        value_target="identity",
+    )
+    cfg = Config(
+        run=RunConfig(total_steps=UPDATES * ENVS * STEPS),
+        env=EnvConfig(id="recall", num_envs=ENVS, max_steps=0, recall_delay=DELAY),
+        net=NetConfig(hidden=(64,), activation="tanh", rnn=rnn, rnn_hidden=64),
+        **options,
+    )
+    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
+    rows = [algorithm.hypers(update) for update in range(UPDATES)]
+    hypers = {name: jnp.array([row[name] for row in rows]) for name in rows[0]}
+    state, metrics = jax.jit(lambda key: jax.lax.scan(algorithm.update, algorithm.init(key), hypers))(jax.random.key(0))
+    returns, error = metrics["train/mean_episode_return"], metrics["train/first_ratio_error"]
+    last = jax.tree.map(lambda leaf: leaf[-1], hypers)
+    episodes = np.asarray(returns.count)
+    return Trained(algorithm, state, np.asarray(returns.total) / episodes, episodes, np.asarray(error.value), last)
+
+
+@pytest.mark.parametrize("rnn", ["gru", "lstm"])
+def test_with_a_memory_the_cue_is_recalled(rnn):
+    assert train(rnn).returns[0] < 0.0
+    assert train(rnn).returns[-20:].mean() > 0.98
+
+
+def test_without_a_memory_it_is_chance_to_the_end():
+    returns, episodes = train("none").returns[20:], train("none").episodes[20:]
+    error = np.sqrt((1.0 - CHANCE**2) / episodes.sum())
+    assert episodes.sum() > 4000
+    assert abs(np.average(returns, weights=episodes) - CHANCE) < 4 * error
+
+
+@pytest.mark.parametrize("rnn", list(HORIZONS))
+def test_rollout_and_loss_agree_at_the_first_gradient_step(rnn):
+    """The ratio is exactly 1 in the first update; later a sum of other length may round otherwise."""
+    assert train(rnn).ratio_error.shape == (UPDATES,)
+    assert train(rnn).ratio_error[0] == 0.0
+    assert train(rnn).ratio_error.max() < 1e-5
+
+
+@pytest.mark.parametrize("rnn", ["gru", "lstm"])
+def test_what_was_remembered_is_of_the_same_episode_and_all_of_it(rnn):
+    """Played again from the first cue on with an empty memory at each cue, and nowhere else, every value comes back."""
+    algorithm, state, *_, hypers = train(rnn)
+    horizon = HORIZONS[rnn] or STEPS
+    seen = jax.jit(algorithm.experience)(state, hypers)
+
+    def in_time(leaf):
+        """Rows `[H, R x E, ...]` -> `[T, E, ...]`."""
+        return np.moveaxis(np.asarray(leaf).reshape(horizon, -1, ENVS, *leaf.shape[2:]), 1, 0).reshape(
+            STEPS, ENVS, *leaf.shape[2:]
+        )
+
+    obs, value = in_time(seen["obs"]), in_time(seen["value_old"])
+    cue = obs[..., :NUM_CUES].any(-1)
+    np.testing.assert_array_equal(in_time(seen["reset"]), cue)
+    net = make_net(NetConfig(hidden=(64,), activation="tanh", rnn=rnn, rnn_hidden=64), make_recall(0, DELAY).spec)
+    apply = jax.jit(net.apply)
+    carry, known, forgetful = net.initial_carry((ENVS,)), np.zeros(ENVS, bool), []
+    for t in range(STEPS):
+        known |= cue[t]
+        output, carry = apply(state.params, carry, obs[t], cue[t])
+        np.testing.assert_allclose(output.value_raw[known, 0], value[t, known], rtol=1e-4, atol=1e-5)
+        empty, _ = apply(state.params, net.initial_carry((ENVS,)), obs[t], cue[t])
+        forgetful.append(np.abs(empty.value_raw[:, 0] - value[t])[known & ~cue[t]])
+    assert known.all()
+    assert np.concatenate(forgetful).max() > 0.01  # what is remembered matters to the value

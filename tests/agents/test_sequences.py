@@ -1,0 +1,156 @@
+"""Training rows: who is where, what each step is worth, and which rows a minibatch gets."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from learner import learner
+
+from hmx.agents.collector import Rollout
+from hmx.agents.ppo import make_batch
+from hmx.agents.ppo_variants import vtrace_advantages
+from hmx.agents.sequences import MinibatchPlan, plan_minibatches, take_sequences
+from hmx.config.schema import Config
+from hmx.rl.advantages import gae
+from hmx.types import Transition
+
+STEPS, ENVS, AGENTS, HORIZON = 6, 2, 3, 3
+CFG = Config(**learner(gamma=0.9, gae_lambda=0.8, update_epochs=2, num_minibatches=4))
+
+
+@pytest.fixture(scope="module")
+def rollout():
+    """Random numbers, with episodes that end both ways, and an observation that says where it comes from."""
+    random = np.random.default_rng(0)
+    shape = (STEPS, ENVS, AGENTS)
+    where = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
+    terminated = np.zeros(shape, bool)
+    terminated[1, 0] = True
+    terminated[4, 1, 2] = True  # one agent's own end
+    truncated = np.zeros(shape, bool)
+    truncated[2, 1] = True
+    alive = np.ones(shape, bool)
+    alive[5, 1, 2] = False
+    return Rollout(
+        Transition(
+            obs_t=jnp.asarray(where),
+            legal_t=jnp.ones((*shape, 2), bool),
+            reset_t=jnp.zeros(shape[:2], bool).at[2, 0].set(True),
+            alive_t=jnp.asarray(alive),
+            action_t=jnp.zeros(shape, jnp.int32),
+            log_prob_t=jnp.zeros(shape),
+            value_t=jnp.asarray(random.normal(size=shape), jnp.float32),
+            reward_tp1=jnp.asarray(random.normal(size=shape), jnp.float32),
+            terminated_tp1=jnp.asarray(terminated),
+            truncated_tp1=jnp.asarray(truncated),
+            value_final_tp1=jnp.asarray(np.where(truncated, random.normal(size=shape), 0.0), jnp.float32),
+        ),
+        carry={"memory": jnp.asarray(where[::HORIZON], jnp.float32)},
+        value_last=jnp.asarray(random.normal(size=shape[1:]), jnp.float32),
+    )
+
+
+def whole(rollout):
+    seen = rollout.transitions
+    return gae(
+        seen.reward_tp1,
+        seen.value_t,
+        rollout.value_last,
+        seen.value_final_tp1,
+        seen.terminated_tp1,
+        seen.truncated_tp1,
+        CFG.algo.gamma,
+        CFG.ppo.gae_lambda,
+    )
+
+
+def test_a_row_is_consecutive_steps_of_one_agent_with_its_memory(rollout):
+    batch = make_batch(rollout, CFG, HORIZON)
+    assert batch.obs.shape == (HORIZON, STEPS // HORIZON * ENVS * AGENTS, 3)
+    steps, owners = batch.obs[..., 0], batch.obs[..., 1:]
+    np.testing.assert_array_equal(steps, steps[:1] + np.arange(HORIZON)[:, None])
+    np.testing.assert_array_equal(owners, np.broadcast_to(owners[:1], owners.shape))
+    np.testing.assert_array_equal(batch.carry["memory"], batch.obs[0])
+    assert len({tuple(row) for row in np.asarray(batch.obs[0])}) == batch.obs.shape[1]
+    t, e, a = np.asarray(batch.obs).transpose(2, 0, 1)
+    for name, source in (("value_old", "value_t"), ("reward", "reward_tp1"), ("weight", "alive_t")):
+        np.testing.assert_array_equal(getattr(batch, name), getattr(rollout.transitions, source)[t, e, a])
+    np.testing.assert_array_equal(batch.reset, rollout.transitions.reset_t[t, e])
+
+
+@pytest.mark.parametrize("horizon", [1, HORIZON, STEPS])
+def test_rows_change_no_advantage(rollout, horizon):
+    """Neither cutting into rows nor computing anew inside them at ratio 1: what follows the row is known."""
+    batch = make_batch(rollout._replace(carry=()), CFG, horizon)
+    expected = whole(rollout)
+    t, e, a = np.asarray(batch.obs).transpose(2, 0, 1)
+    np.testing.assert_array_equal(batch.advantage, expected.advantage_t[t, e, a])
+    np.testing.assert_array_equal(batch.target, expected.target_t[t, e, a])
+    anew = vtrace_advantages(batch, jnp.ones_like(batch.advantage), CFG)
+    np.testing.assert_allclose(anew.advantage_t, batch.advantage, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(anew.target_t, batch.target, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("row_end", ["mask", "zero"])
+def test_a_row_whose_last_step_is_not_learned_from(rollout, row_end):
+    cfg = Config(**learner(gamma=0.9, gae_lambda=0.8, row_end=row_end))
+    batch = make_batch(rollout, cfg, HORIZON)
+    np.testing.assert_array_equal(batch.advantage[-1], 0.0)
+    np.testing.assert_array_equal(batch.target[-1], batch.value_old[-1])
+    # the step before sees one reward and one bootstrap, and no trace
+    delta = batch.reward[-2] + 0.9 * batch.bootstrap[-2] - batch.value_old[-2]
+    np.testing.assert_allclose(batch.advantage[-2], delta, rtol=1e-6)
+    assert bool(batch.weight[-1].any()) == (row_end == "zero")
+    assert batch.weight[0].all()
+
+
+def test_without_priorities_every_epoch_sees_each_row_once(rollout):
+    batch = make_batch(rollout, CFG, HORIZON)
+    plan, metrics = plan_minibatches(batch, CFG, None, jax.random.key(0))
+    assert plan.numbers.shape == (8, 3)
+    for epoch in np.asarray(plan.numbers).reshape(2, -1):
+        assert sorted(epoch) == list(range(12))
+    assert plan.numbers[:4].tolist() != plan.numbers[4:].tolist()
+    np.testing.assert_array_equal(plan.sequence_weight, 1.0)
+    assert metrics == {}
+
+
+def test_with_priorities_large_advantages_come_more_often_and_count_less(rollout):
+    cfg = Config(**learner(update_epochs=100, num_minibatches=4, prio_alpha=1.0, prio_weights="raw"))
+    batch = make_batch(rollout, cfg, HORIZON)
+    weight = jnp.array([100.0, 1.0, 10.0] * 4)
+    batch = batch._replace(advantage=jnp.broadcast_to(weight, batch.advantage.shape), weight=jnp.ones((HORIZON, 12)))
+    plan, metrics = plan_minibatches(batch, cfg, jnp.float32(1.0), jax.random.key(0))
+    rows = np.asarray(plan.numbers)
+    assert all(len(set(drawn)) == 3 for drawn in rows)
+    counts = np.bincount(rows.ravel(), minlength=12).reshape(4, 3).sum(0)
+    assert counts[0] > 3 * counts[2] > 9 * counts[1] > 0
+    share = np.asarray(weight) / weight.sum()
+    np.testing.assert_allclose(plan.sequence_weight, 1.0 / (12 * share[rows]), rtol=1e-4)
+    coverage = metrics["train/sequence_coverage"]
+    assert float(coverage.total / coverage.count) == len(set(rows.ravel())) / 12
+    assert float(metrics["train/nonfinite_sequences"].total) == 0.0
+
+
+@pytest.mark.parametrize(("prio_probs", "unbiased"), [("draw", False), ("inclusion", True)])
+def test_inclusion_probabilities_make_minibatches_unbiased(rollout, prio_probs, unbiased):
+    options = {"update_epochs": 1000, "num_minibatches": 4, "prio_alpha": 1.0, "prio_weights": "raw"}
+    cfg = Config(**learner(**options, prio_probs=prio_probs))
+    batch = make_batch(rollout, cfg, HORIZON)
+    size = jnp.array([100.0, 1.0, 10.0] * 4)
+    batch = batch._replace(advantage=jnp.broadcast_to(size, batch.advantage.shape), weight=jnp.ones((HORIZON, 12)))
+    plan, _ = plan_minibatches(batch, cfg, jnp.float32(1.0), jax.random.key(0))
+    share_of_largest = np.asarray((plan.sequence_weight * (size == 100.0)[plan.numbers]).mean(1), np.float64)
+    error = share_of_largest.std() / np.sqrt(len(share_of_largest))
+    assert (abs(share_of_largest.mean() - 1 / 3) < 4 * error) == unbiased
+
+
+def test_taking_rows_takes_everything_of_them(rollout):
+    batch = make_batch(rollout, CFG, HORIZON)
+    plan = MinibatchPlan(jnp.array([7, 2]), jnp.array([0.5, 2.0]))
+    taken = take_sequences(batch, *plan)
+    np.testing.assert_array_equal(taken.sequence_weight, plan.sequence_weight)
+    np.testing.assert_array_equal(taken.obs, batch.obs[:, plan.numbers])
+    np.testing.assert_array_equal(taken.carry["memory"], batch.carry["memory"][plan.numbers])
+    np.testing.assert_array_equal(taken.advantage_next, batch.advantage_next[plan.numbers])
+    assert all(leaf.shape[:2] in ((HORIZON, 2), (2,), (2, 3)) for leaf in jax.tree.leaves(taken))

@@ -1,0 +1,107 @@
+"""The output options of report commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from hmx.cli.render import output
+from hmx.cli.render.output import Outputs, write_outputs
+from hmx.errors import ExitCode, HmxError
+from hmx.reports.blocks import Cell, Column, Document, Paragraph, Row, Table
+
+STDOUT = Path("-")
+DOCUMENT = Document("Report", (Paragraph("A is better."),))
+TABLE = Table((Column("value"),), (Row((Cell("0.5", value=0.25),)),))
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    verdict: str = "A"
+    value: float = math.nan
+
+
+def write(formats: Outputs) -> str:
+    """Return what is printed to the console, apart from standard output."""
+    file = io.StringIO()
+    write_outputs(Findings(), DOCUMENT, TABLE, formats, Console(file=file, width=60))
+    return file.getvalue()
+
+
+def test_a_report_without_options_is_printed_to_the_console(capsys):
+    assert write(Outputs()) == "Report\n\nA is better.\n"
+    assert capsys.readouterr().out == ""
+
+
+def test_files_are_written_beside_the_printed_report(tmp_path, capsys):
+    names = {"html": tmp_path / "r.html", "md": tmp_path / "r.md", "csv": tmp_path / "r.csv"}
+    assert write(Outputs(**names)) == "Report\n\nA is better.\n"
+    assert names["html"].read_text().startswith("<!doctype html>")
+    assert names["md"].read_text() == "# Report\n\nA is better.\n"
+    assert names["csv"].read_text() == "value\n0.25\n"
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "start"), [("html", "<!doctype html>"), ("md", "# Report\n"), ("csv", "value\n0.25\n")]
+)
+def test_a_dash_prints_instead_of_the_report(option, start, capsys):
+    assert write(Outputs(**{option: STDOUT})) == ""
+    assert capsys.readouterr().out.startswith(start)
+
+
+def test_json_is_one_object_of_the_findings(capsys, tmp_path):
+    assert write(Outputs(json=True, md=tmp_path / "r.md")) == ""
+    assert json.loads(capsys.readouterr().out) == {"verdict": "A", "value": None}
+    assert (tmp_path / "r.md").exists()
+
+
+@pytest.mark.parametrize(
+    "formats",
+    [Outputs(json=True, md=STDOUT), Outputs(md=STDOUT, csv=STDOUT), Outputs(html=STDOUT, json=True)],
+)
+def test_two_printed_formats_are_refused(formats):
+    with pytest.raises(HmxError, match="at the same time") as refused:
+        formats.check()
+    assert refused.value.exit_code == ExitCode.USAGE and "--" in refused.value.message
+
+
+@pytest.mark.parametrize("option", ["html", "md", "csv"])
+def test_files_that_cannot_be_written_are_refused_before_work(option, tmp_path):
+    for file in (tmp_path, tmp_path / "none" / "r"):
+        with pytest.raises(HmxError, match="cannot write the report"):
+            Outputs(**{option: file}).check()
+    Outputs(**{option: tmp_path / "r"}).check()
+    Outputs(**{option: STDOUT}, json=False).check()
+
+
+def test_the_options_are_read_from_the_command_line(tmp_path):
+    app, seen = typer.Typer(), []
+
+    @app.command()
+    def report(
+        html: output.Html = None, md: output.Markdown = None, csv: output.Csv = None, json: output.Json = False
+    ) -> None:
+        seen.append(Outputs(html, md, csv, json))
+
+    words = ["--html", "a.html", "--md", "-", "--csv", "c.csv", "--json"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert seen == [Outputs(Path("a.html"), STDOUT, Path("c.csv"), True)]
+
+
+def test_the_options_import_no_renderer():
+    code = (
+        "import sys, hmx.cli.render.output; "
+        "sys.exit(bool({'rich.console', 'hmx.cli.render.html', 'hmx.cli.render.plots', 'jax'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

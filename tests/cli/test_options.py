@@ -1,0 +1,72 @@
+"""Options generated from declared fields: spelling, help, completion, and what a command gets."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hmx.cli.options import Typed, flagged, help_of, with_options
+from hmx.config.fields import FIELDS, fields_of
+from hmx.config.load import read_request
+from hmx.config.option import opt
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A request of a command, with an option of every kind."""
+
+    num_rollouts: int = opt(16, "rollouts per action", ge=1)
+    horizon: int | None = opt(None, "steps per rollout", words={"auto": None}, metavar="N|auto")
+    metric: Literal["w1", "tv"] = opt("w1", "distance of returns")
+    force: bool = opt(False, "replace existing results")
+    crn: bool = opt(True, "use common random numbers")
+
+
+@pytest.fixture
+def run() -> Any:
+    """Runs a command with these options and returns its exit code, its output and its request."""
+    app, requests = typer.Typer(), []
+
+    @app.command()
+    @with_options(fields_of(Request).values())
+    def score(path: str, typed: Typed, json: bool = False) -> None:
+        requests.append(read_request(Request, typed))
+
+    def invoke(*words: str) -> tuple[int, str, Any]:
+        result = CliRunner().invoke(app, list(words), env={"COLUMNS": "100", "TERM": "dumb"})
+        return result.exit_code, result.output, requests[-1] if requests else None
+
+    return invoke
+
+
+def test_a_request_without_options_has_the_defaults_of_its_fields(run):
+    assert run("x")[2] == Request()
+
+
+def test_options_of_every_kind_reach_the_request(run):
+    words = ["--num-rollouts", "1e1", "--horizon", "auto", "--metric", "tv", "--force", "--no-crn", "--json"]
+    assert run("x", *words)[2] == Request(num_rollouts=10, metric="tv", force=True, crn=False)
+
+
+def test_help_shows_flags_values_and_defaults_but_no_types(run):
+    code, text, _ = run("--help")
+    text = " ".join(text.replace("│", " ").split())
+    assert code == 0
+    assert "--num-rollouts N Rollouts per action (default: 16)." in text
+    assert "--horizon N|auto Steps per rollout." in text
+    assert "--metric NAME Distance of returns (w1, tv; default: w1)." in text
+    assert "--crn --no-crn Use common random numbers." in text
+
+
+def test_the_default_of_a_resumed_run_is_its_own():
+    assert help_of(FIELDS["run.devices"], "the run's own").endswith("(default: the run's own).")
+
+
+def test_every_key_with_a_flag_is_an_option_of_train():
+    flags = [field.flag for field in FIELDS.values() if field.flag]
+    assert sorted(field.flag for field in flagged()) == sorted(flags)
+    assert len(set(flags)) == len(flags)

@@ -1,0 +1,124 @@
+"""Progress without a terminal: which lines are written, and when."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import pytest
+
+from hmx.cli import boundary
+from hmx.cli.progress import Pace, ProgressLog, progress_lines
+from hmx.config.schema import Config
+from hmx.runs.sinks import RunInfo
+
+INFO = RunInfo("first", Path("runs/first"), Config(), "", 0, 100, 1000, 1, "cpu")
+
+
+class FakeClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> FakeClock:
+    return FakeClock()
+
+
+def record(update: int, **metrics: float) -> dict[str, float]:
+    return {"update": update, "env_steps": update * 1000, "seed": 0, "wall_time": 0.0, **metrics}
+
+
+def test_lines_come_every_10_s_in_the_first_minute_and_every_30_s_later(now):
+    pace = Pace(now)
+    due = []
+    for second in range(0, 181):
+        now.seconds = second
+        if pace.due(0.0):
+            due.append(second)
+    assert due == [10, 20, 30, 40, 50, 80, 110, 140, 170]
+
+
+def test_a_line_comes_every_5_percent_but_not_within_10_s(now):
+    pace = Pace(now)
+    now.seconds = 100.0
+    assert pace.due(0.5)
+    now.seconds = 105.0
+    assert not pace.due(0.9)
+    now.seconds = 111.0
+    assert not pace.due(0.54)
+    assert pace.due(0.56)
+
+
+def test_a_run_reports_its_folder_compiling_progress_and_end(now):
+    out = io.StringIO()
+    log = ProgressLog(out, now)
+    log.start(dataclasses.replace(INFO, total_updates=8))
+    log.phase("compiling")
+    now.seconds = 16.0
+    log.phase("training")
+    now.seconds = 18.0
+    metrics = {"train/mean_episode_return": 1.5, "train/steps_per_sec": 2000.0, "stats/highest_stage": 3.0}
+    log.record(record(4, **metrics))
+    log.flush()
+    log.warn("a warning")
+    log.record(record(8))
+    log.flush()  # too early for another line
+    log.close("finished")
+    assert out.getvalue().splitlines() == [
+        "run runs/first on cpu",
+        "8 updates of 1,000 steps",
+        "compiling ...",
+        "compiled in 16.0 s",
+        " 50%  4.00k/8.00k steps  2.00k steps/s  0:02 remaining  return +1.50  stage 3.0",
+        "warning: a warning",
+        "finished after 8.00k steps",
+    ]
+
+
+def test_a_run_without_finished_episodes_reports_no_return(now):
+    out = io.StringIO()
+    log = ProgressLog(out, now)
+    log.start(INFO)
+    now.seconds = 20.0
+    log.record(record(1))
+    log.flush()
+    assert out.getvalue().splitlines()[-1] == "  1%  1.00k/100k steps  33:00 remaining"
+
+
+def test_control_characters_of_a_run_do_not_reach_the_terminal(now):
+    out = io.StringIO()
+    ProgressLog(out, now).warn("\x1b[2Jgone")
+    assert "\x1b" not in out.getvalue()
+
+
+def test_phases_of_a_report_are_named_once_and_then_timed(now):
+    out = io.StringIO()
+    report = progress_lines(out, now)
+    report("scoring", 0, 100)
+    now.seconds = 5.0
+    report("scoring", 10, 100)
+    now.seconds = 10.0
+    report("scoring", 50, 100)
+    report("writing", 0, 0)
+    assert out.getvalue().splitlines() == ["scoring ...", "scoring:  50%  50/100  0:10 remaining", "writing ..."]
+
+
+@pytest.mark.parametrize(
+    ("program", "path", "expected"),
+    [
+        ("/somewhere/bin/hmx", None, "run /somewhere/bin/hmx resume a, not xhmx resume or hmx itself"),
+        ("/somewhere/bin/hmx", "/usr/bin/hmx", "run hmx resume a, not xhmx resume or hmx itself"),
+        ("/usr/lib/pytest/__main__.py", None, "run hmx resume a, not xhmx resume or hmx itself"),
+    ],
+)
+def test_printed_commands_can_be_pasted(monkeypatch, program, path, expected):
+    monkeypatch.setattr("sys.argv", [program])
+    monkeypatch.setattr("shutil.which", lambda name: path)
+    assert boundary.pasteable("run hmx resume a, not xhmx resume or hmx itself") == expected

@@ -1,0 +1,118 @@
+"""Values of one curve, and curves of a side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hmx.reports.compare.curves import Reached, area, around, curve, final, median, reached
+from hmx.reports.compare.read import MetricSeries, Seed
+from hmx.reports.compare.request import Window
+
+
+def series(values, steps=None, weights=None):
+    values = np.array(values, float)
+    steps = np.arange(1, len(values) + 1) * 10 if steps is None else np.array(steps)
+    weights = np.ones(len(values)) if weights is None else np.array(weights, float)
+    return MetricSeries(steps, steps / 5.0, values, weights)
+
+
+def test_a_missing_series_has_no_values():
+    assert final(None, 10, Window()) == (None, "was never reported")
+    assert area(None, 10) is None and reached(None, 1.0, 10) is None and around(None, 1, 1) is None
+    assert final(series([1.0]), 5, Window()) == (None, "was never reported")
+
+
+def test_values_after_the_end_are_ignored():
+    assert final(series([1.0, 2.0, 9.0]), 20, Window(0.5))[0] == 2.0
+    assert area(series([1.0, 1.0, 9.0]), 20) == 1.0
+    assert reached(series([1.0, 1.0, 9.0]), 5.0, 20) is None
+
+
+def test_nan_counts_only_inside_the_window():
+    assert final(series([np.nan, 1.0]), 20, Window(0.5)) == (1.0, "")
+    assert final(series([1.0, np.nan]), 20, Window(0.5))[0] is None
+    assert area(series([1.0, np.nan]), 20) is None
+    assert around(series([1.0, np.nan]), 20, 200) == 1.0
+
+
+def test_a_single_high_value_does_not_reach_a_threshold():
+    noisy = series([0.0] * 50 + [1.0] + [0.0] * 49, steps=np.arange(1, 101))
+    assert reached(noisy, 0.4, 100) is None
+    assert reached(noisy, 0.2, 100) == Reached(51.0, 51 / 5)  # a fifth, over five updates
+
+
+def test_a_threshold_needs_three_updates():
+    assert reached(series([5.0, 0.0, 0.0, 5.0]), 4.0, 40) is None
+    assert reached(series([5.0, 5.0]), 4.0, 20) is None
+    assert reached(series([5.0, 5.0, 5.0]), 4.0, 30) == Reached(30.0, 6.0)
+
+
+def test_a_threshold_weights_values_by_episodes():
+    assert reached(series([0.0, 0.0, 3.0], weights=[1, 1, 1]), 2.0, 30) is None
+    assert reached(series([0.0, 0.0, 3.0], weights=[1, 1, 4]), 2.0, 30) == Reached(30.0, 6.0)
+
+
+def test_a_threshold_from_above():
+    assert reached(series([3.0, 2.0, 1.0, 1.0]), 1.5, 40, up=False) == Reached(40.0, 8.0)
+
+
+def test_nan_never_reaches_a_threshold():
+    assert reached(series([np.nan, np.nan, 1.0, 1.0]), 0.0, 40) is None
+
+
+def test_median_is_none_if_half_never_reached_it():
+    assert median([1.0, 2.0, None]) == 2.0
+    assert median([1.0, None, None]) is None
+    assert median([1.0, None]) is None
+    assert median([]) is None
+
+
+def seeds(*found):
+    return [Seed("run", i, "task", s.steps, s.time, {"m": s}) for i, s in enumerate(found)]
+
+
+def test_curve_is_the_interquartile_mean_of_the_seeds():
+    drawn = curve(seeds(series([0.0, 0.0]), series([2.0, 4.0]), series([4.0, 8.0])), "m", "steps", 100, 0)
+    assert drawn.x[0] == pytest.approx(10) and drawn.x[-1] == 20
+    assert drawn.center[0] == pytest.approx(2.0) and drawn.center[-1] == pytest.approx(4.0)
+    assert (drawn.low[-1], drawn.high[-1]) == (0.0, 8.0)  # no interval of three seeds is narrower
+
+
+def test_curve_of_one_seed_has_no_interval():
+    drawn = curve(seeds(series([1.0, 2.0])), "m", "time", 100, 0)
+    assert drawn.x[-1] == 4.0 and drawn.low == ()
+
+
+def test_curve_is_none_without_finite_values():
+    assert curve(seeds(series([np.nan])), "m", "steps", 10, 0) is None
+    assert curve(seeds(series([1.0])), "other", "steps", 10, 0) is None
+
+
+_values = st.lists(st.floats(-100, 100, allow_nan=False), min_size=1, max_size=30)
+
+
+@given(_values, st.integers(1, 400))
+def test_final_and_area_lie_within_the_values(values, end):
+    found = series(values)
+    inside = found.until(end)
+    for figure in (final(found, end, Window())[0], area(found, end)):
+        if len(inside.steps):
+            assert min(inside.values) - 1e-9 <= figure <= max(inside.values) + 1e-9
+        else:
+            assert figure is None
+
+
+@given(_values)
+def test_curve_lies_within_the_values(values):
+    drawn = curve(seeds(series(values)), "m", "steps", 10, 0)
+    assert min(values) - 1e-9 <= min(drawn.center) and max(drawn.center) <= max(values) + 1e-9
+
+
+@given(st.floats(-100, 100), st.integers(1, 30))
+def test_a_constant_curve_has_that_final_value_and_area(value, count):
+    found = series([value] * count, weights=range(1, count + 1))
+    assert final(found, 10 * count, Window())[0] == value
+    assert area(found, 10 * count) == pytest.approx(value, rel=1e-12, abs=1e-12)

@@ -1,0 +1,32 @@
+"""Checks of argument types, array shapes and dtypes while tests run: `jaxtyping` annotations under `beartype`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jaxtyping
+from beartype import BeartypeConf, beartype
+
+PACKAGES = ["hmx.agents", "hmx.analysis", "hmx.env", "hmx.nets", "hmx.replay", "hmx.rl", "hmx.scoring"]
+"""Packages whose functions are checked. Add one here when its array functions are annotated."""
+
+_GENERIC_NAMED_TUPLES = re.compile(r"\b(TrainState|PpoState|DqnState|Algorithm)\b")  # beartype refuses them
+
+
+_CONF = BeartypeConf(is_pep484_tower=True)  # an int is a float
+
+
+def typechecker(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Check a function by beartype, except for parameters whose type beartype does not support."""
+    annotations = getattr(function, "__annotations__", {})
+    function.__annotations__ = {
+        name: hint for name, hint in annotations.items() if not _GENERIC_NAMED_TUPLES.search(str(hint))
+    }
+    return beartype(conf=_CONF)(function)
+
+
+def install() -> None:
+    """Check all functions of `PACKAGES` that are imported from now on."""
+    jaxtyping.install_import_hook(PACKAGES, "shape_checks.typechecker")
