@@ -32,7 +32,7 @@ def fitted(state: ReplayState, options: ReplayConfig) -> ReplayState:
     def with_factor(factor: Array) -> ReplayState:
         return with_scale(state._replace(alphas=base * factor), options)
 
-    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, " Array"]:
+    def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = (low + high) / 2
         tried = with_factor(middle)

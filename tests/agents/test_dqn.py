@@ -72,9 +72,9 @@ def test_a_stored_transition_belongs_together():
     state = jax.jit(algorithm.init)(jax.random.key(0))
     for number in range(3):
         state, _ = update(state, hypers_of(algorithm, number, gradient_steps=0.0))
-    replay, items = state.learner.replay, jax.tree.map(np.asarray, state.learner.replay.items)
+    replay, items = state.learner.replay, state.learner.replay.items
     assert int(replay.size) == 24 and int(replay.num_added) == 45 and int(replay.position) == 21
-    step = items.obs_t[:, 0, 0]
+    step = np.asarray(items.obs_t[:, 0, 0])
     assert set(step) == set(range(6))
     allowed = (np.arange(4)[None] - step[:, None]) % 4 < 2
     np.testing.assert_array_equal(items.legal_t[:, 0], allowed)

@@ -34,8 +34,8 @@ def test_command_writes_every_format(hmx, tmp_path, trained):
     (tmp_path / "saved.json").write_text(result.stdout)
     result = hmx("grad-report", "runs/corridor/checkpoints", *SMALL, "--quiet", "--compare", "saved.json")
     assert (result.exit_code, result.stderr) == (0, "")
-    lines = result.stdout.splitlines()
-    assert lines[0].startswith("Gradient report: ") and "Norms divided by those of saved.json" in lines
+    assert result.stdout.startswith("Gradient report:")
+    assert "Norms divided by those of saved.json" in result.stdout.splitlines()
     assert "× 1" in result.stdout
     assert " ".join(result.stdout.split()).partition(report["verdict"])[1]
 
