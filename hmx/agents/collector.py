@@ -80,15 +80,7 @@ class StepResult(NamedTuple):
 def play_step(
     env: Env, act: Act, actors: RolloutState, key: Key, normalize_fn: NormalizeFn | None = None
 ) -> tuple[RolloutState, StepResult]:
-    """Act and step once in every environment.
-
-    Args:
-        env: the environment.
-        act: see `Policy`.
-        actors: where to continue.
-        key: the step's own key.
-        normalize_fn: see `RolloutOptions`.
-    """
+    """Act and step once in every environment."""
     num_envs = actors.obs.shape[0]
     k_act, k_env = jax.random.split(key)
     decision, carry = act(actors.carry, actors.obs, actors.legal, actors.reset, k_act)
@@ -126,14 +118,7 @@ def collect(
 ) -> tuple[RolloutState, Rollout, Metrics]:
     """Play `num_steps` steps in every environment.
 
-    Args:
-        env: the environment.
-        policy: chooses actions and values observations.
-        actors: where to continue.
-        key: the rollout's own key.
-        num_steps: length of the rollout.
-        num_sequences: parts of equal length at whose starts the RNN carry is stored; divides `num_steps`.
-        options: what to store and do beyond the default.
+    The RNN carry is stored at the start of each of `num_sequences` equal parts of the `num_steps` steps.
     """
     num_envs = actors.obs.shape[0]
     length = num_steps // num_sequences

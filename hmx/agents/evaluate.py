@@ -86,12 +86,6 @@ def make_evaluator(
 
     Every environment plays a fixed number of episodes (they differ by at most one), and the evaluation waits for all:
     taking the first N episodes to end would favour short ones.
-
-    Args:
-        env: the environment.
-        policy: how actions are chosen.
-        num_envs: environments in parallel; at most `num_episodes` are used.
-        num_episodes: number of episodes.
     """
     num_envs = min(num_envs, num_episodes)
     quota = np.full(num_envs, num_episodes // num_envs)

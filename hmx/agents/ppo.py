@@ -346,14 +346,9 @@ def ppo_terms(
 ) -> Terms:
     """Compute the terms of the loss of a batch.
 
-    Args:
-        parts: of the algorithm.
-        params: of the network.
-        stats: of the value codec.
-        hypers: scheduled values.
-        batch: with observations as the network reads them (`ppo_variants.network_batch`).
-        advantage: `[H, N]`, used unchanged; None takes `policy_advantage` of the batch.
-        key: for an entropy estimated from samples; None takes its expectation.
+    `batch` holds observations as the network reads them (`ppo_variants.network_batch`). An `advantage` `[H, N]` is used
+    unchanged; None takes `policy_advantage` of the batch. `key` is for an entropy estimated from samples; None takes
+    its expectation.
     """
     (logits, value_raw), carry = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
     batch = variants.recompute_advantages(

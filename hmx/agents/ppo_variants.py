@@ -48,16 +48,7 @@ def with_first_starts(cfg: Config, actors: RolloutState) -> RolloutState:
 def before_rollout(
     cfg: Config, env: Env, actors: RolloutState, update: Int[Array, ""], key: Key, begin: Callable[[Key], RolloutState]
 ) -> tuple[RolloutState, Key]:
-    """Apply `env.full_reset_every` and `env.reset_on_done = rollout_cache`, and return the key left for the rollout.
-
-    Args:
-        cfg: the configuration.
-        env: the environment.
-        actors: where the last rollout ended.
-        update: finished updates.
-        key: the rollout's own key.
-        begin: returns reset environments.
-    """
+    """Apply `env.full_reset_every` and `env.reset_on_done = rollout_cache`, and return the key left for the rollout."""
     on_done, full_every = cfg.env.reset_on_done, cfg.env.full_reset_every
     if not full_every and on_done != "rollout_cache":
         return actors, key
@@ -201,14 +192,8 @@ def recompute_advantages(
 ) -> Batch:
     """Return a minibatch with advantages and targets from the present values, if `ppo.advantage_when = minibatch`.
 
-    Args:
-        cfg: the configuration.
-        net: the network.
-        decode: turns its value output into values.
-        params: its parameters.
-        batch: the minibatch, of `adapt_batch`. Its new advantages and targets are constants for gradients.
-        value_raw: `[H, N, width]`: the value output for its observations.
-        carry: the RNN carry after its sequences.
+    `value_raw` `[H, N, width]` is the value output for the observations of the minibatch, and `carry` the RNN carry
+    after its sequences. The new advantages and targets are constants for gradients.
     """
     if batch.terminated is None or batch.truncated is None or batch.obs_last is None or batch.reset_last is None:
         return batch

@@ -105,13 +105,6 @@ def learn(
 ) -> tuple[Learner, Metrics, Targets]:
     """Take all gradient steps of one update.
 
-    Args:
-        parts: of the algorithm.
-        learner: before the gradient steps.
-        stored: the buffer with its transitions.
-        hypers: scheduled values.
-        key: spent here.
-
     Returns:
         The learner after them, their metrics, and the data of each, `[G, B, ...]`.
     """

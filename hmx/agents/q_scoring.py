@@ -51,14 +51,7 @@ def check_scoring(parts: DqnComponents) -> None:
 
 
 def score_pass(parts: DqnComponents, params: Params, replay: ReplayState, key: Key) -> tuple[ReplayState, Metrics]:
-    """Choose transitions, score them with the present network, and write the scores where the transitions still are.
-
-    Args:
-        parts: of the algorithm.
-        params: of the network.
-        replay: the buffer.
-        key: spent here.
-    """
+    """Choose transitions, score them with the present network, and write the scores where the transitions still are."""
     cfg = parts.cfg
     k_choose, k_score = jax.random.split(key)
     number = derive.scored_per_pass(cfg)

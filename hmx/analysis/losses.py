@@ -104,10 +104,7 @@ def on_one_scale(configs: Sequence[Config]) -> tuple[Config, ...]:
 def compare_losses(configs: Sequence[Config], env: Env, seed: int = 0) -> Compared:
     """Play a batch with the first configuration and compute the losses of all.
 
-    Args:
-        configs: of `on_one_scale`; their value heads must have one width, and the network must not be recurrent.
-        env: the environment of the first.
-        seed: of the network and the rollout.
+    The value heads must have one width, and the network must not be recurrent.
 
     Raises:
         HmxError: a configuration has problems.

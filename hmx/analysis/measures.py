@@ -92,14 +92,9 @@ class Measures:
 def measure(sums: Sums, buckets: Sequence[Bucket], coefs: Mapping[str, float], layers: Sequence[Layer]) -> Measures:
     """Measure every bucket and the whole batch.
 
-    Everything is computed from inner products between components: of each group with itself and with its bucket, and
-    of buckets with each other.
-
-    Args:
-        sums: unweighted, per group.
-        buckets: a partition of the groups.
-        coefs: the weight of each component in the loss, in the order of `sums`.
-        layers: where the modules lie in a flat gradient.
+    Everything is computed from inner products between components: of each group with itself and with its bucket, and of
+    buckets with each other. `buckets` partition the groups; `coefs` are the weights in the loss, in the order of
+    `sums`.
     """
     whole = Bucket(ALL, tuple(range(len(sums.steps))))
     totals = {bucket.name: _unweighted(sums, bucket) for bucket in (*buckets, whole)}
@@ -170,14 +165,8 @@ def crossfit(
     """Return norms per bucket and component where one half of each group ranks it and the other half is measured.
 
     Ranking by the same rewards that make the gradient lets buckets differ even where groups do not. Each half ranks
-    once, and both norms are averaged. They are norms over half of the episodes, so they contain more noise.
-
-    Args:
-        halves: the sums of each half.
-        scores: `[2, G]`, of each half.
-        num_buckets: as for `split`.
-        coefs: as for `measure`.
-        own_zero: as for `split`.
+    once, and both norms are averaged. They are norms over half of the episodes, so they contain more noise. `scores`
+    `[2, G]` are those of each half.
     """
     found: dict[str, list[Floats]] = {}
     for turn, sums in enumerate(halves):
@@ -216,15 +205,8 @@ def _measured(
 ) -> BucketGradients:
     """Measure one bucket.
 
-    Args:
-        sums: unweighted, per group.
-        bucket: which groups.
-        coefs: as for `measure`.
-        layers: as for `measure`.
-        total: unweighted gradient sums of the bucket, `[C, P]`.
-        whole: those of the whole batch.
-        own: inner products between the components of each group, `[G, C, C]`.
-        dots: those of each group with its bucket.
+    `total` and `whole` are unweighted gradient sums `[C, P]` of the bucket and of the whole batch; `own` and `dots` are
+    inner products `[G, C, C]` between the components of each group, and of each group with its bucket.
     """
     ids, names, weights = list(bucket.groups), (*coefs, TOTAL), _weights(coefs)
     steps, samples = sums.steps[ids], int(sums.samples[ids].sum())

@@ -69,10 +69,7 @@ class Prober(NamedTuple):
 def grouped(env: Env, per_group: int, common: bool) -> Env:
     """Return the environment in groups of `per_group` neighbouring copies that start from one state.
 
-    Args:
-        env: the environment.
-        per_group: copies that share the key of their reset.
-        common: whether they also share the keys of their steps, so that they differ by their actions alone.
+    `common` copies also share the keys of their steps, so that they differ by their actions alone.
     """
 
     def shared(keys: Key) -> Key:
@@ -100,16 +97,8 @@ def make_prober(
 ) -> Prober:
     """Build the parts of a probe, which are compiled when they are first used.
 
-    Args:
-        env: the environment.
-        policy: the policy of a train state.
-        net: its network.
-        num_groups: start states.
-        per_group: episodes from each.
-        horizon: steps of a training row, see `make_batch`.
-        limit: longest episode; 0 takes the limit of the environment.
-        common: see `grouped`.
-        stored: a buffer whose states are the start states; None resets the environment.
+    `horizon` is the steps of a training row, see `make_batch`; a `limit` of 0 takes that of the environment; `stored`
+    states replace those of resets as start states.
 
     Raises:
         HmxError: the network is recurrent, and stored states have no RNN carry.
@@ -157,13 +146,7 @@ def play(
 ) -> Probe:
     """Play until every environment has ended its first episode, or the limit of the probe is reached.
 
-    Args:
-        prober: of `make_prober`.
-        state: the train state whose policy plays; only read.
-        key: of this probe alone.
-        cfg: how advantages are computed.
-        horizon: steps of a training row.
-        reference: parameters of another policy whose logits are also returned.
+    The train state is only read. With `reference`, the logits of that policy are returned too.
     """
     logits: list[Array] = []
     carry = prober.carry
@@ -195,13 +178,8 @@ def play_rollouts(
 ) -> tuple[list[Tree], Bools]:
     """Play rollouts until each environment has ended an episode; return them, and which environments have, `[E]`.
 
-    The last rollout is repeated, with steps that do not count, so that few lengths are ever compiled.
-
-    Args:
-        prober: whose `play` returns something with `transitions`, which have `reset_t [T, E]`.
-        state: the train state whose policy plays; only read.
-        key: of this probe alone.
-        watch: called with every rollout that is played.
+    The last rollout is repeated, with steps that do not count, so that few lengths are ever compiled. `watch` is called
+    with every rollout. `prober.play` returns something with `transitions`, which have `reset_t [T, E]`.
     """
     k_start, k_play = jax.random.split(key)
     actors = prober.begin(state, k_start)

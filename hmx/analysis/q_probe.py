@@ -87,13 +87,7 @@ def make_q_prober(
 
 
 def play_q(prober: Prober, player: Player, key: Key) -> QProbe:
-    """Play until every environment has ended its first episode, or the limit of the probe is reached.
-
-    Args:
-        prober: of `make_q_prober`.
-        player: only read.
-        key: of this probe alone.
-    """
+    """Play until every environment has ended its first episode, or the limit of the probe is reached."""
     rollouts, ended = play_rollouts(prober, player, key)
     steps = _joined(rollouts)
     first = np.cumsum(np.asarray(steps.reset_t), axis=0) <= 1

@@ -65,9 +65,7 @@ def with_num_envs(parts: DqnComponents, num_envs: int) -> DqnComponents:
 def make_td_functions(parts: DqnComponents, replayed: bool) -> TdFunctions:
     """Build the functions, which are compiled when they are first used.
 
-    Args:
-        parts: of the algorithm, see `with_num_envs`.
-        replayed: whether losses with the weights of replay are added as a second component.
+    `replayed` adds losses with the weights of replay as a second component.
     """
 
     def td_targets(networks: Networks, history: ReplayState, index: Array) -> tuple[Array, Array]:
@@ -128,15 +126,8 @@ def group_gradients(
 ) -> GroupGradients:
     """Compute the gradients of all groups.
 
-    Args:
-        functions: of `make_td_functions`.
-        params: of the network.
-        items: all transitions, `[N, ...]`.
-        groups: slots of each.
-        target: float32 `[N]`; ignored for slots in no group.
-        weight: float32 `[N]`, those of replay.
-        chunk: parts of groups at once.
-        width: transitions of a part; 0 chooses it from the sizes of the groups.
+    `groups` are slots into `items` `[N, ...]`; `target` and `weight` (that of replay) are float32 `[N]`. A `width`, the
+    transitions of a part, of 0 is chosen from the sizes of the groups.
 
     Raises:
         HmxError: a gradient is not finite (exit code 4).

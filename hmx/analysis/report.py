@@ -65,12 +65,8 @@ class _Inputs(NamedTuple):
 def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> Reporter:
     """Build a reporter, which keeps its compiled programs.
 
-    Args:
-        cfg: of the run.
-        env: its environment.
-        request: what to measure.
-        stored: a saved buffer whose states are the start states, or with `request.replay` whose transitions are
-            measured; None resets the environment, or takes the buffer of the train state.
+    The states of `stored` are the start states, or with `request.replay` its transitions are measured; None resets the
+    environment, or takes the buffer of the train state.
 
     Raises:
         HmxError: the request does not fit the run (exit code 2).

@@ -124,18 +124,8 @@ def report_on_episodes(
 ) -> GradReport:
     """Rank groups of episodes and measure the gradients of their buckets.
 
-    Args:
-        request: what to measure.
-        cfg: configuration of the trainer.
-        episodes: results of the episodes.
-        figure: what ranks groups; None for the standard deviation of their returns.
-        sums: gradients of all groups.
-        half_sums: gradients of all groups, of the given members of each.
-        coefs: weight of each component in the loss.
-        params: of the network.
-        consistency: recomputed against stored values.
-        stored: the buffer that the episodes start from.
-        epsilon: exploration of the episodes.
+    `figure` ranks groups, None by the standard deviation of their returns; `half_sums` are the gradients of all groups
+    for the given members of each.
     """
     members, half = np.arange(request.per_group), request.per_group // 2
     ranks = score(figure, episodes.returns, members)

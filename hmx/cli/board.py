@@ -37,11 +37,8 @@ LEGEND = (
 class BoardView:
     """Draw one frame.
 
-    Args:
-        frame: what to draw.
-        reveal: also draw the cryptogs that the player cannot see, in parentheses.
-        keys: key -> action, for a person at the keyboard.
-        title: a line above the board.
+    `reveal` also draws the cryptogs that the player cannot see, in parentheses; `keys` maps actions to keys, for a
+    person at the keyboard.
     """
 
     frame: Frame

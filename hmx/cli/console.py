@@ -39,12 +39,7 @@ _TRAINING = ("training", "saving")  # phases that the time of a run is made of
 
 
 class ConsoleSink(Sink):
-    """Show a live panel; without a terminal, `hmx.cli.progress.ProgressLog` writes lines instead.
-
-    Args:
-        console: a console on stderr.
-        now: seconds that only go forward.
-    """
+    """Show a live panel; without a terminal, `hmx.cli.progress.ProgressLog` writes lines instead."""
 
     name = "the console"
 

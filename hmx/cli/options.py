@@ -167,12 +167,6 @@ RunArgument = Annotated[
 def configure(typed: Typed, sets: list[str] | None, config: Path | None, preset: str | None) -> Loaded:
     """Load the configuration that the options of a command ask for.
 
-    Args:
-        typed: values of options by key.
-        sets: `section.key=value` texts.
-        config: a file or run folder.
-        preset: name of a preset.
-
     Raises:
         HmxError: lists every problem.
     """

@@ -28,11 +28,7 @@ _TRAINING = ("training", "saving", "measuring")
 
 
 class Pace:
-    """Decide when the next line of a log is due.
-
-    Args:
-        now: seconds of a monotonic clock.
-    """
+    """Decide when the next line of a log is due."""
 
     def __init__(self, now: Clock = time.monotonic) -> None:
         self._now = now
@@ -50,12 +46,7 @@ class Pace:
 
 
 class ProgressLog(Sink):
-    """Write lines about a run, for outputs that are not a terminal.
-
-    Args:
-        stream: where to write; stderr by default.
-        now: seconds of a monotonic clock.
-    """
+    """Write lines about a run, for outputs that are not a terminal."""
 
     name = "the progress log"
 

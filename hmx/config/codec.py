@@ -78,10 +78,7 @@ def resolve(
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Convert values to the types of the schema, and find every problem among them.
 
-    Args:
-        raw: value by dotted key.
-        origins: where each key came from, for the problems.
-        text: whether strings are read as the type of their field.
+    With `text`, strings are read as the type of their field.
     """
     values: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -189,10 +186,6 @@ def _toml_string(value: str) -> str:
 
 def parse_toml(text: str, source: str) -> Parsed:
     """Parse a configuration file.
-
-    Args:
-        text: the file's content.
-        source: the file's name, for messages.
 
     Raises:
         HmxError: the file is not TOML (with file and line), or has a newer schema.

@@ -32,11 +32,8 @@ def _good(field: Field) -> Any:
 def coerce(field: Field, value: Any, text: bool = False) -> Any:
     """Convert a value to the type of the field.
 
-    Args:
-        field: the option that the value is for.
-        value: what was given.
-        text: whether the value is text to be read (`"1e6"`, `"20k"`, `"256,256"`, `"true"`); otherwise a string fits
-            only an option that is a string.
+    With `text`, text is read (`"1e6"`, `"20k"`, `"256,256"`, `"true"`); otherwise a string fits only an option that is
+    a string.
 
     Raises:
         BadValue: wrong type, not finite, or not one of the choices.

@@ -51,10 +51,8 @@ class Field(NamedTuple):
 def fields_of(kind: type[Any], section: str = "", shared: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Field]:
     """Return the options that a dataclass declares with `opt`, by key.
 
-    Args:
-        kind: the dataclass.
-        section: its table in the configuration file; empty for the request of a command, whose keys are flags.
-        shared: metadata of the table, for options that have none of their own.
+    Without a `section`, for the request of a command, keys are flags. `shared` is metadata of the table, for options
+    that have none of their own.
     """
     hints = typing.get_type_hints(kind)
     rows = {}

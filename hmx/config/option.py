@@ -64,12 +64,6 @@ def section(kind: Any, applies: tuple[AlgorithmName, ...] = (), envs: tuple[str,
 
 
 def same(section: Any, name: str, panel: str) -> Any:
-    """Make a field with default, range and help of an option in a section of the configuration.
-
-    Args:
-        section: dataclass of the section.
-        name: of its field.
-        panel: group of options in the help of the command.
-    """
+    """Make a field with default, range and help of an option in a section of the configuration."""
     field = next(field for field in dataclasses.fields(section) if field.name == name)
     return dataclasses.field(default=field.default, metadata={**field.metadata, "panel": panel})

@@ -10,12 +10,7 @@ import math
 
 
 def progress(agent_steps: int, total: int) -> float:
-    """Compute the share of a run that is done, in [0, 1]; 1 if the run is empty.
-
-    Args:
-        agent_steps: done so far, in the unit of `total`.
-        total: of the whole run.
-    """
+    """Compute the share of a run that is done, in [0, 1]; 1 if the run is empty."""
     return min(max(agent_steps / total, 0.0), 1.0) if total > 0 else 1.0
 
 
@@ -62,10 +57,5 @@ def prio_beta(beta0: float, alpha: float, p: float) -> float:
     """Compute the exponent of the importance weights, beta0 + (1 - beta0) alpha p, as in Metta and PufferLib.
 
     It ends at 1 only if alpha is 1; in prioritised replay (Schaul et al., 2016) there is no alpha.
-
-    Args:
-        beta0: share of the bias corrected at the start, in [0, 1].
-        alpha: strength of the priorities, in [0, 1].
-        p: progress, clamped to [0, 1].
     """
     return beta0 + (1.0 - beta0) * alpha * min(max(p, 0.0), 1.0)

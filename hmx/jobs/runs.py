@@ -76,10 +76,6 @@ def list_runs(root: str | Path = DEFAULT_ROOT) -> ListResult:
 def verify(run: str | Path, root: str | Path = DEFAULT_ROOT) -> VerifyResult:
     """Checks everything in a run folder whose content is known; changes nothing.
 
-    Args:
-        run: name or path of the run.
-        root: folder of the runs, for a name.
-
     Raises:
         HmxError: there is no such run (exit code 3). Damage is no error here but the result.
     """

@@ -32,10 +32,6 @@ class WorkerResult(NamedTuple):
 def check_same_config(group: Group, asked: Mapping[str, object]) -> None:
     """Check that all processes were started with the same options.
 
-    Args:
-        group: the processes.
-        asked: plain values by name.
-
     Raises:
         HmxError: a process was started with other options, each named.
     """

@@ -119,12 +119,8 @@ def sha256_of(path: Path) -> str:
 def read_json(path: Path, schema: int, missing: str, hint: str, sealed_from: int | None = None) -> Any:
     """Return the content of a file with a `schema` number, without its seal.
 
-    Args:
-        path: the file.
-        schema: the newest schema that can be read.
-        missing: the message for a missing file.
-        hint: the hint for a missing or damaged file.
-        sealed_from: the first schema that requires a seal; a seal that is present must always be right.
+    A seal that is present must be right, and from schema `sealed_from` on there must be one. `missing` is the message
+    for a missing file, `hint` that for a missing or damaged one.
 
     Raises:
         NewerSchema: it has a newer schema (exit code 3).

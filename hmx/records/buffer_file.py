@@ -18,8 +18,8 @@ from hmx.config.fields import FIELDS
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.records import sealed_arrays
-from hmx.records.plain import JsonValue
-from hmx.records.sealed_arrays import ArrayForm, FileKind, StoredArray, count, real, text
+from hmx.records.plain import plain_object, typed
+from hmx.records.sealed_arrays import ArrayForm, FileKind, StoredArray
 
 KIND = FileKind(
     "hmx replay buffer",
@@ -32,7 +32,9 @@ RECORDS = {
 }  # fmt: skip
 """The arrays `[size]` that every buffer has; further ones are `items/...` and `env_states/...`."""
 
-_RING = ("capacity", "size", "position", "num_added", "num_envs")
+_ENV = ("settings", "num_actions", "num_agents", "obs_shape", "obs_dtype")
+_RING = ("capacity", "size", "position", "num_added", "num_envs", "td_max")
+_OWN = ("created", "run", "update", "gamma")
 _NAME = re.compile(r"(items|env_states)(/(?!\.\.?(/|$))[A-Za-z0-9_.\[\]'-]{1,100}){0,20}")
 
 
@@ -60,7 +62,7 @@ class BufferHeader:
     """
 
     env: str
-    settings: Mapping[str, JsonValue]
+    settings: dict[str, bool | int | float | str]
     num_actions: int
     num_agents: int
     obs_shape: tuple[int, ...]
@@ -80,30 +82,12 @@ class BufferHeader:
 def write(path: Path, header: BufferHeader, arrays: Mapping[str, StoredArray]) -> None:
     """Write a buffer as a whole or not at all; the same content gives the same bytes.
 
-    Args:
-        path: the file; an existing one is replaced.
-        header: what the buffer states about itself.
-        arrays: by name, as `runs.buffers.named` gives them.
-
     Raises:
         HmxError: it cannot be written (exit code 2).
     """
-    body = {
-        "created": header.created,
-        "run": header.run,
-        "update": header.update,
-        "gamma": header.gamma,
-        "env": {
-            "id": header.env,
-            "settings": dict(header.settings),
-            "digest": codec.sha256(dict(header.settings)),
-            "num_actions": header.num_actions,
-            "num_agents": header.num_agents,
-            "obs_shape": list(header.obs_shape),
-            "obs_dtype": header.obs_dtype,
-        },
-        "ring": {key: getattr(header, key) for key in _RING} | {"td_max": header.td_max},
-    }
+    facts = plain_object(header)
+    env = {"id": header.env, "digest": codec.sha256(facts["settings"])} | {key: facts[key] for key in _ENV}
+    body = {key: facts[key] for key in _OWN} | {"env": env, "ring": {key: facts[key] for key in _RING}}
     sealed_arrays.write(path, KIND, body, arrays)
 
 
@@ -156,21 +140,8 @@ def differences(header: BufferHeader, cfg: Config) -> list[str]:
 
 def _parse(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> BufferHeader:
     """Return the header, unless it is none or contradicts itself."""
-    env, ring, gamma = body["env"], body["ring"], body["gamma"]
-    header = BufferHeader(
-        env=text(env["id"]),
-        settings={text(key): _setting(value) for key, value in env["settings"].items()},
-        num_actions=count(env["num_actions"]),
-        num_agents=count(env["num_agents"]),
-        obs_shape=tuple(count(n) for n in env["obs_shape"]),
-        obs_dtype=text(env["obs_dtype"]),
-        **{key: count(ring[key]) for key in _RING},
-        td_max=real(ring["td_max"]),
-        gamma=None if gamma is None else real(gamma),
-        run=text(body["run"]),
-        update=count(body["update"]),
-        created=text(body["created"]),
-    )
+    env = {"env" if name == "id" else name: value for name, value in body["env"].items() if name != "digest"}
+    header = typed(BufferHeader, {**env, **body["ring"], **{key: body[key] for key in _OWN}})
     if not header.size <= header.capacity or header.position >= max(header.capacity, 1) or header.num_envs < 1:
         raise ValueError(f"a ring of {header.capacity:,} slots, {header.size:,} filled, next {header.position:,}")
     for name, form in forms.items():
@@ -181,9 +152,3 @@ def _parse(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> BufferHeader
     if missing := [name for name in RECORDS if name not in forms]:
         raise ValueError(f"the array {missing[0]} is missing")
     return header
-
-
-def _setting(value: Any) -> bool | int | float | str:
-    if not isinstance(value, bool | int | float | str):
-        raise TypeError
-    return value

@@ -14,10 +14,9 @@ import dataclasses
 import functools
 import math
 import stat
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
@@ -33,6 +32,7 @@ from hmx.records.artefact import (
     words,
 )
 from hmx.records.jsonl import Mark
+from hmx.records.plain import plain_object, typed
 
 SCHEMA = 3
 MANIFEST = "manifest.json"
@@ -103,9 +103,7 @@ def complete(folder: Path) -> list[Path]:
 def newest_intact(folder: Path, run_id: str = "") -> tuple[Path | None, dict[Path, list[str]]]:
     """Return the newest checkpoint whose files all have their SHA-256, and the faults of each newer one.
 
-    Args:
-        folder: of the checkpoints.
-        run_id: of the run; a checkpoint of another run counts as faulty. "" accepts any.
+    A checkpoint of another run than `run_id` counts as faulty; "" accepts any.
 
     Raises:
         NewerSchema: a newer checkpoint was written by a later hmx; using an older one would lose it.
@@ -125,19 +123,11 @@ def write_manifest(
 ) -> Manifest:
     """Hash every file of a checkpoint and write its manifest; nothing may be added to the folder afterwards.
 
-    Args:
-        checkpoint: the folder, with all other files in it.
-        update: updates done.
-        leaves: of the state.
-        info: further facts; a score that is not finite counts as None.
-
     Raises:
         OSError: a file cannot be read, or the manifest cannot be written.
     """
-    facts = vars(info or CheckpointInfo())
-    score, metrics = facts["score"], facts["metrics"]
     manifest = Manifest(
-        **{**facts, "score": None if score is None or not math.isfinite(score) else float(score)},
+        **vars(info or CheckpointInfo()),
         update=update,
         leaves=tuple(Leaf(leaf.path, tuple(leaf.shape), leaf.dtype) for leaf in leaves),
         files=tuple(
@@ -146,10 +136,7 @@ def write_manifest(
             if p.is_file() and p != checkpoint / MANIFEST
         ),
     )
-    data = dataclasses.asdict(manifest)
-    data["leaves"] = [leaf._asdict() for leaf in manifest.leaves]
-    data["metrics"] = None if metrics is None else metrics._asdict()
-    atomic.write_text(checkpoint / MANIFEST, sealed(data))
+    atomic.write_text(checkpoint / MANIFEST, sealed(plain_object(manifest)))
     return manifest
 
 
@@ -163,76 +150,39 @@ def read_manifest(checkpoint: Path) -> Manifest:
     hint = "another checkpoint of the run may be intact; `hmx resume` uses the newest intact one"
     data = read_json(path, SCHEMA, f"checkpoint {checkpoint} is incomplete: it has no {MANIFEST}", hint, _SEALED_FROM)
     try:
-        return _manifest(data)
-    except (TypeError, KeyError, ValueError, AttributeError) as problem:
+        manifest = typed(Manifest, data)
+        for leaf in manifest.leaves:
+            _check_leaf(leaf)
+        for file in manifest.files:
+            _check_inside(file.path)
+        return manifest
+    except (TypeError, ValueError) as problem:
         why = str(problem) if type(problem) is ValueError else "not a manifest"
         raise HmxError(f"{path} is damaged: {why}", hint, ExitCode.ARTEFACT) from None
 
 
-def _manifest(data: Mapping[str, Any]) -> Manifest:
-    score, metrics = data.get("score"), data.get("metrics")
-    return Manifest(
-        schema=_count(data["schema"]),
-        run_id=_text(data.get("run_id", "")),
-        update=_count(data["update"]),
-        env_steps=_count(data["env_steps"]),
-        shape_digest=_text(data["shape_digest"]),
-        config_digest=_text(data["config_digest"]),
-        score=None if score is None else _real(score),
-        metrics=None if metrics is None else Mark(_count(metrics["size"]), _text(metrics["sha256"])),
-        leaves=tuple(_leaf(x) for x in data["leaves"]),
-        files=tuple(
-            File(path=_inside(x["path"]), size=_count(x["size"]), sha256=_text(x["sha256"])) for x in data["files"]
-        ),
-    )
-
-
-def _leaf(data: Mapping[str, Any]) -> Leaf:
-    leaf = Leaf(_text(data["path"]), tuple(_count(n) for n in data["shape"]), _text(data["dtype"]))
+def _check_leaf(leaf: Leaf) -> None:
     # In this order, so that the product below stays small.
     if len(leaf.shape) > _MAX_RANK:
         raise ValueError(f"it claims {len(leaf.shape):,} dimensions for {leaf.path[:80]}")
     if max(leaf.shape, default=0) > MAX_ELEMENTS or math.prod(leaf.shape) > MAX_ELEMENTS:
         shape = str(list(leaf.shape))[:80]
         raise ValueError(f"it claims the shape {shape} for {leaf.path[:80]}, more than {MAX_ELEMENTS:,} elements")
-    return leaf
 
 
-def _count(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError
-    return value
-
-
-def _real(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
-        raise TypeError
-    return float(value)
-
-
-def _text(value: object) -> str:
-    if type(value) is not str:
-        raise TypeError
-    return value
-
-
-def _inside(value: object) -> str:
-    """Check that a path leads to a file inside the checkpoint, and return it."""
-    path = _text(value)
+def _check_inside(path: str) -> None:
+    """Check that a path leads to a file inside the checkpoint."""
     parts = PurePosixPath(path).parts
     outside = not parts or parts[0] == "/" or ".." in parts or "\\" in path
     if outside or len(path) > _MAX_PATH or not path.isprintable():
         raise ValueError(f"it names {path[:80]!r}, which is not a file of the checkpoint")
-    return path
 
 
 def faults(checkpoint: Path, deep: bool = True, run_id: str = "") -> list[str]:
     """Return the faults of a checkpoint, one line each; none for an intact one.
 
-    Args:
-        checkpoint: its folder.
-        deep: whether to read every file and compare its SHA-256, or only the sizes.
-        run_id: of the run; a checkpoint of another run counts as faulty. "" accepts any.
+    `deep` compares the SHA-256 of every file, not only sizes. A checkpoint of another run than `run_id` counts as
+    faulty; "" accepts any.
     """
     try:
         return _faults(checkpoint, deep, run_id)

@@ -17,12 +17,8 @@ _TRIES = 1000
 def new_run(root: str | Path, name: str, stem: str, force: bool = False) -> RunPaths:
     """Make the folder of a new run, with its subfolders; the folder must be new or empty.
 
-    Args:
-        root: the folder of all runs.
-        name: the run's name; "" for `stem` with the next free number.
-        stem: see `stem_of`.
-        force: whether to delete an existing run of that name first. Only files that a run writes are deleted, and a
-            folder that is not a run is refused.
+    Without a name it is `stem` with the next free number. `force` deletes an existing run of that name first, but only
+    files that a run writes.
 
     Raises:
         HmxError: the name is taken or invalid, or the folder cannot be written (exit code 2).

@@ -25,6 +25,7 @@ from typing import Literal
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import SEAL, digest, sealed, words
 from hmx.records.paths import RunPaths
+from hmx.records.plain import typed
 
 SCHEMA = 1
 HEARTBEAT = 20.0  # seconds between two heartbeats
@@ -163,10 +164,7 @@ def _boot() -> str:
 def _alive(owner: Owner, quiet: float, locked: bool | None) -> bool:
     """Return whether a lock that `flock` grants belongs to a live process nevertheless.
 
-    Args:
-        owner: named in the file.
-        quiet: seconds since its last heartbeat.
-        locked: None where `flock` does not work.
+    `quiet` is the time since its last heartbeat; `locked` is None where `flock` does not work.
     """
     me = this_process()
     if owner.boot == me.boot and (me.boot or owner.host == me.host):
@@ -196,11 +194,10 @@ def _owner(handle: int) -> Owner | None:
         if data.pop(SEAL) != digest(data):
             return None
         del data["schema"]
-        owner = Owner(**data)
+        owner = typed(Owner, data)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    plain = all(type(value) is str for value in (owner.host, owner.started, owner.boot, owner.since))
-    return owner if plain and type(owner.pid) is int and owner.pid > 0 else None
+    return owner if owner.pid > 0 else None
 
 
 def _open(path: Path, flags: int) -> int:

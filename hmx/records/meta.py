@@ -14,12 +14,13 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
 from hmx.records.artefact import read_json, sealed
+from hmx.records.plain import plain_object, typed
 
 SCHEMA = 3
 STATES = ("running", "finished", "interrupted", "failed")
@@ -81,15 +82,7 @@ def collect(
     shape_digest: str = "",
     config: str | None = None,
 ) -> Meta:
-    """Return the meta data of a run that starts now.
-
-    Args:
-        device: its name.
-        command: the command line; None for that of this process.
-        config_digest: see `hmx.config.codec`.
-        shape_digest: see `hmx.config.codec`.
-        config: the text of run.toml.
-    """
+    """Return the meta data of a run that starts now."""
     moment = now()
     revision, dirty = git_state(Path(__file__).resolve().parent)
     return Meta(
@@ -132,17 +125,12 @@ def resumed(
         at=now(),
         update=update,
         command=tuple(sys.argv if command is None else command),
-        changes={key: _plain(pair) for key, pair in (changes or {}).items()},
+        changes={key: list(pair) for key, pair in (changes or {}).items()},
         damaged=dict(damaged or {}),
         notes=tuple(notes),
     )
     run_id = meta.run_id or new_id()
     return changed(meta, run_id=run_id, state="running", message="", update=update, resumes=(*meta.resumes, entry))
-
-
-def _plain(pair: Sequence[object]) -> list[object]:
-    """Return a list as JSON gives it back."""
-    return [list(value) if isinstance(value, tuple) else value for value in pair]
 
 
 def versions() -> dict[str, str]:
@@ -181,7 +169,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 def to_text(meta: Meta) -> str:
     """Return the content of the file."""
-    return sealed({**dataclasses.asdict(meta), "schema": SCHEMA})
+    return sealed({**plain_object(meta), "schema": SCHEMA})
 
 
 def write(path: Path, meta: Meta) -> None:
@@ -204,10 +192,8 @@ def read(path: Path) -> Meta:
     hint = "`hmx resume` restores this file; configuration, metrics and checkpoints do not depend on it"
     data = read_json(path, SCHEMA, f"{path} is missing", hint, sealed_from=2)
     try:
-        data["command"] = tuple(data["command"])
-        data["resumes"] = tuple(_resume(entry) for entry in data["resumes"])
-        meta = _checked(Meta(**{**data, "schema": SCHEMA}))
-    except (TypeError, KeyError, ValueError, AttributeError):
+        meta = dataclasses.replace(typed(Meta, data), schema=SCHEMA)
+    except TypeError:
         raise HmxError(f"{path} is damaged: not the meta data of a run", hint, ExitCode.ARTEFACT) from None
     if meta.state not in STATES:
         raise HmxError(f"{path} is damaged: unknown state {quoted(meta.state)}", hint, ExitCode.ARTEFACT)
@@ -220,20 +206,3 @@ def find(path: Path) -> Meta | None:
         return read(path)
     except HmxError:
         return None
-
-
-def _resume(entry: Mapping[str, Any]) -> Resume:
-    return _checked(Resume(**{**entry, "command": tuple(entry["command"]), "notes": tuple(entry.get("notes", ()))}))
-
-
-_T = TypeVar("_T", Meta, Resume)
-
-
-def _checked(record: _T) -> _T:
-    """Check the types of the plain fields of a record, and return it."""
-    plain = {"str": str, "int": int, "bool": bool}
-    for field in dataclasses.fields(record):
-        wanted = plain.get(str(field.type), dict if str(field.type).startswith("dict") else None)
-        if wanted is not None and type(getattr(record, field.name)) is not wanted:
-            raise TypeError(field.name)
-    return record

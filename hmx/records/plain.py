@@ -1,12 +1,19 @@
-"""Typed records as JSON values: one rule for every result that a command prints."""
+"""Typed records as JSON values and back: one rule for what commands print and for what files hold."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
+import sys
+import types
+import typing
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
 
@@ -46,3 +53,46 @@ def plain_object(value: object) -> dict[str, JsonValue]:
     if not isinstance(found, dict):
         raise TypeError(f"{type(value).__name__} is not a record")
     return found
+
+
+def typed(kind: type[T], value: object) -> T:
+    """Return the value of a type that a JSON value stands for: the inverse of `plain`, for files of any origin.
+
+    Types are those of plain fields, and dataclasses and named tuples of them. Whole numbers are 0 or more, numbers are
+    finite. Fields that are missing take their defaults.
+
+    Raises:
+        TypeError: it is a value of another type, lacks a field, or has an unknown one.
+    """
+    found: T = _typed(kind, value)
+    return found
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        for arg in args:
+            with contextlib.suppress(TypeError):
+                return _typed(arg, value)
+    if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:  # an int may exceed it
+        return float(value)
+    if (
+        kind is object
+        or (kind is types.NoneType and value is None)
+        or (type(value) is kind and kind in (bool, str))
+        or (type(value) is kind is int and value >= 0)
+    ):
+        return value
+    if origin is tuple and isinstance(value, list):
+        return tuple(_typed(args[0], item) for item in value)
+    if origin in (list, dict) and isinstance(value, origin):
+        return {key: _typed(args[1], item) for key, item in value.items()} if origin is dict else value
+    if hasattr(kind, "__annotations__") and isinstance(value, dict):
+        hints = _hints(kind)
+        return kind(**{name: _typed(hints.get(name, object), item) for name, item in value.items()})
+    raise TypeError(f"{value!r:.80} is not {getattr(kind, '__name__', kind)}")
+
+
+@functools.cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)

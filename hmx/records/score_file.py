@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hmx.records import sealed_arrays
-from hmx.records.sealed_arrays import ArrayForm, FileKind, StoredArray, count, real, text
+from hmx.records.plain import plain_object, typed
+from hmx.records.sealed_arrays import ArrayForm, FileKind, StoredArray
 
 KIND = FileKind("hmx consequence scores", 2, "score file", "delete it, and run the same command again")
 COLUMNS = {
@@ -52,7 +53,7 @@ def write(path: Path, header: ScoreHeader, columns: Mapping[str, StoredArray]) -
     Raises:
         HmxError: the file cannot be written (exit code 2).
     """
-    sealed_arrays.write(path, KIND, {**vars(header), "lengths": list(header.lengths)}, columns)
+    sealed_arrays.write(path, KIND, plain_object(header), columns)
 
 
 def read(path: Path, whole: bool = True) -> tuple[ScoreHeader, dict[str, StoredArray]]:
@@ -65,15 +66,7 @@ def read(path: Path, whole: bool = True) -> tuple[ScoreHeader, dict[str, StoredA
 
 
 def _parse(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> ScoreHeader:
-    header = ScoreHeader(
-        request=text(body["request"]),
-        size=count(body["size"]),
-        total=count(body["total"]),
-        horizon=count(body["horizon"]),
-        lengths=tuple(count(n) for n in body["lengths"]),
-        seconds=real(body["seconds"]),
-        compile_seconds=real(body["compile_seconds"]),
-    )
+    header = typed(ScoreHeader, {field.name: body[field.name] for field in dataclasses.fields(ScoreHeader)})
     if header.size > header.total or not header.lengths or header.horizon == 0:
         raise TypeError
     if max(header.horizon, *header.lengths) > _MAX_STEPS or min(header.seconds, header.compile_seconds) < 0:

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import struct
-import sys
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import SEAL, check_schema, digest, open_plain, sealed, words
 from hmx.records.atomic import sync_folder, writing
+from hmx.records.plain import typed
 
 T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
@@ -40,7 +40,6 @@ _MAX_HEADER = 4 << 20
 _MAX_ARRAYS = 1000
 _MAX_ELEMENTS = 1 << 36
 _MAX_RANK = 32
-_MAX_TEXT = 1000
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content makes the same file
 _NPY = b"\x93NUMPY\x01\x00"
 
@@ -75,12 +74,6 @@ class StoredArray(NamedTuple):
 
 def write(path: Path, kind: FileKind, body: Mapping[str, Any], arrays: Mapping[str, StoredArray]) -> None:
     """Write a file as a whole or not at all, in place of an existing one; the same content gives the same bytes.
-
-    Args:
-        path: the file.
-        kind: what it is.
-        body: JSON values of the header.
-        arrays: the arrays by name.
 
     Raises:
         HmxError: it cannot be written (exit code 2).
@@ -127,12 +120,9 @@ def read(
 ) -> tuple[T, dict[str, StoredArray]]:
     """Read a file and compare its content with the checksums.
 
-    Args:
-        path: the file.
-        kind: what it must be.
-        parse: makes the first result from the header and the forms of the arrays, before any array is read; raises
-            ValueError, TypeError, KeyError or AttributeError for what it does not accept.
-        whole: whether to read the arrays, or only to check that they are there; without, their data are empty.
+    `parse` makes the first result from the header and the forms of the arrays, before any array is read, and raises
+    ValueError, TypeError, KeyError or AttributeError for what it does not accept. Without `whole` the arrays are only
+    checked to be there, and their data are empty.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
@@ -142,7 +132,7 @@ def read(
         with os.fdopen(open_plain(path), "rb") as file, zipfile.ZipFile(file) as archive:
             members = _members(archive, os.fstat(file.fileno()).st_size)
             body = _header(archive, members, kind, str(path))
-            rows = {text(row["name"]): row for row in body["arrays"]}
+            rows = {typed(str, row["name"]): row for row in body["arrays"]}
             forms = {name: _form(row) for name, row in rows.items()}
             for name, form in forms.items():
                 info = members.get(f"{name}.npy")
@@ -167,27 +157,6 @@ def read(
         if not isinstance(problem, OSError) and type(problem) is not ValueError:
             why = f"its header is not that of a {kind.noun}"
         raise HmxError(f"cannot read {path}: {quoted(why, 200)}", kind.hint, ExitCode.ARTEFACT) from None
-
-
-def count(value: Any) -> int:
-    """Return a whole number of 0 or more from a header; TypeError if it is anything else."""
-    if type(value) is not int or value < 0:
-        raise TypeError
-    return value
-
-
-def real(value: Any) -> float:
-    """Return a finite number from a header; TypeError if it is anything else."""
-    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:  # an int may exceed every float
-        raise TypeError
-    return float(value)
-
-
-def text(value: Any) -> str:
-    """Return a text of bounded length from a header; TypeError if it is anything else."""
-    if type(value) is not str or len(value) > _MAX_TEXT:
-        raise TypeError
-    return value
 
 
 def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, zipfile.ZipInfo]:
@@ -250,12 +219,12 @@ def _npy_head(form: ArrayForm) -> bytes:
 
 
 def _form(row: Mapping[str, Any]) -> ArrayForm:
-    shape, dtype = row["shape"], text(row["dtype"])
+    shape, dtype = row["shape"], typed(str, row["dtype"])
     if dtype not in DTYPES:
         raise ValueError(f"an array of {dtype}")
     if not isinstance(shape, list) or len(shape) > _MAX_RANK:
         raise ValueError(f"an array of the shape {str(shape)[:80]}")
-    sizes = tuple(count(n) for n in shape)
+    sizes = tuple(typed(int, n) for n in shape)
     # In this order, so that no large numbers are multiplied.
     if max(sizes, default=0) > _MAX_ELEMENTS or math.prod(sizes) > _MAX_ELEMENTS:
         raise ValueError(f"an array of the shape {str(shape)[:80]}, more than {_MAX_ELEMENTS:,} elements")

@@ -66,14 +66,7 @@ def short(value: float) -> str:
 
 
 def interval(value: float | None, low: float | None = None, high: float | None = None, sign: bool = False) -> str:
-    """Return an estimate with its interval, with as many decimals as the width justifies: 0.81 [0.79, 0.84].
-
-    Args:
-        value: the estimate.
-        low: lower end, None without an interval.
-        high: upper end.
-        sign: whether positive numbers get a sign.
-    """
+    """Return an estimate with its interval, with as many decimals as the width justifies: 0.81 [0.79, 0.84]."""
     if value is None:
         return UNKNOWN
     ends = [value] if low is None or high is None else [value, low, high]

@@ -29,12 +29,7 @@ _TRAINED = {"sampled": "trained", "greedy": "trained"}
 
 
 def training(result: TrainResult, command: Callable[[str], str] = str) -> Document:
-    """Show the end of a run: random play beside the trained agent, speed, files, next commands.
-
-    Args:
-        result: how the run ended.
-        command: how a command is written, so that it can be pasted.
-    """
+    """Show the end of a run: random play beside the trained agent, speed, files, next commands."""
     name = result.resume_command.removeprefix("hmx resume ")
     steps = result.env_steps * result.num_seeds
     seconds = f"{result.seconds:.1f} s" if result.seconds < 60 else clock(result.seconds)

@@ -53,15 +53,7 @@ class Buffer:
 
 
 def from_replay(state: ReplayState, cfg: Config, spec: EnvSpec, *, run: str = "", update: int = 0) -> Buffer:
-    """Copy the filled slots of a replay buffer (of one agent) to host memory.
-
-    Args:
-        state: the buffer of one agent.
-        cfg: the configuration that filled it.
-        spec: of that environment.
-        run: name of the run.
-        update: updates done.
-    """
+    """Copy the filled slots of a replay buffer (of one agent) to host memory."""
     items, env_states = to_host(state.items), to_host(state.env_states)
     rest = {name: np.asarray(getattr(state, name)) for name in (*RECORDS, "position", "size", "num_added", "td_max")}
     size = int(rest["size"])
@@ -150,13 +142,8 @@ def named(buffer: Buffer) -> dict[str, Host]:
 def check(buffer: Buffer, cfg: Config, env: Env, what: str, learned: bool = False) -> None:
     """Check that a buffer fits a policy and its environment.
 
-    Args:
-        buffer: to be scored.
-        cfg: of the policy.
-        env: of the policy.
-        what: the file, for messages.
-        learned: whether Q-learning is to train on it, which needs all of `Experience`, instead of scoring, which
-            needs environment states.
+    `what` names the file. To be `learned` from by Q-learning it needs all of `Experience`, to be scored environment
+    states.
 
     Raises:
         HmxError: it does not fit (each difference is named), or lacks something (exit code 3).

@@ -120,16 +120,8 @@ def write(
 
     The checkpoint is written under a temporary name, its manifest last, flushed to disk and renamed, so that a folder
     named by a number is complete whenever the process may die. Older checkpoints are deleted after that, and renamed
-    first.
-
-    Args:
-        folder: of the checkpoints.
-        saved: the state.
-        update: updates done.
-        keep: how many of the newest to keep; None keeps all.
-        info: further content of the manifest.
-        keep_best: how many of those with the highest scores to keep in addition.
-        add_files: writes further files into the folder.
+    first. The newest `keep` (None: all) and the `keep_best` with the highest scores remain. `add_files` writes further
+    files into the folder.
 
     Raises:
         HmxError: the folder cannot be written; all older checkpoints are unchanged.

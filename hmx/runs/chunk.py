@@ -77,15 +77,8 @@ def compile_chunk(
 
     The number of updates is an argument of the compiled loop, so one program runs full chunks and the shorter last one.
     This keeps a run bit for bit the same however its updates are divided into chunks; programs compiled for different
-    lengths would not guarantee that.
-
-    Args:
-        algorithm: the learner.
-        state: of one agent, or with a leading axis of seeds.
-        length: most updates of a call.
-        num_seeds: agents trained in parallel.
-        on_nonfinite: `stop` before an update that is not finite in any seed, or `skip` what a seed learned in it.
-        mesh: the devices that the environments are sharded over, with states as `devices.put` places them.
+    lengths would not guarantee that. `on_nonfinite` stops before an update that is not finite in any seed, or skips
+    what a seed learned in it. With a `mesh`, states are placed by `devices.put`.
     """
     chunk = Chunk(_uncompiled, (), tuple(_parameter_names(state)), length, num_seeds, traces=0)
 

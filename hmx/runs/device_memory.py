@@ -16,11 +16,7 @@ from hmx.sizing.memory import largest_capacity, q_memory, stored_bytes
 
 @contextlib.contextmanager
 def out_of_memory(doing: str) -> Iterator[None]:
-    """Turn a failed allocation, on the host or on the device, into an HmxError.
-
-    Args:
-        doing: the present work, such as `compiling`.
-    """
+    """Turn a failed allocation, on the host or on the device, into an HmxError."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:

@@ -58,14 +58,7 @@ def make_mesh(cfg: Config) -> Mesh | None:
 
 
 def shardings(mesh: Mesh, algorithm: Algorithm, state: TrainState, num_seeds: int) -> TrainState:
-    """Return the sharding of each leaf of a state on `mesh`; a leading axis of seeds is never split.
-
-    Args:
-        mesh: of the run.
-        algorithm: defines the partitions.
-        state: arrays, or their shapes.
-        num_seeds: agents trained in parallel.
-    """
+    """Return the sharding of each leaf of a state on `mesh`; a leading axis of seeds is never split."""
     lead = () if num_seeds == 1 else (None,)
     one = state if num_seeds == 1 else jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), state)
     placed: TrainState = jax.tree.map(
@@ -90,16 +83,7 @@ def put(mesh: Mesh | None, algorithm: Algorithm, state: TrainState, num_seeds: i
 def scatter(
     mesh: Mesh, algorithm: Algorithm, state: TrainState | None, abstract: TrainState, num_seeds: int, group: Group
 ) -> TrainState:
-    """Send the state of process 0 to all processes; each keeps its part, sharded as by `put`.
-
-    Args:
-        mesh: of the run, over the devices of all processes.
-        algorithm: defines the partitions.
-        state: on process 0; None elsewhere.
-        abstract: its shapes and dtypes.
-        num_seeds: agents trained in parallel.
-        group: the processes.
-    """
+    """Send the state of process 0 to all processes; each keeps its part, sharded as by `put`."""
     leaves = {} if state is None else checkpoint.to_host(state)
     where = shardings(mesh, algorithm, abstract, num_seeds)
     arrays = []

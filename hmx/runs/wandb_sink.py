@@ -29,10 +29,6 @@ class WandbSink(Sink):
     package, no login, no network, wandb's own process gone) raises here, and `SinkGroup` drops this sink.
 
     A separate thread makes all calls to wandb, so that a call that hangs does not block training.
-
-    Args:
-        mode: `online` or `offline`.
-        project: the wandb project.
     """
 
     name = "wandb"

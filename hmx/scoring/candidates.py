@@ -30,16 +30,7 @@ def candidates(
     keys: Key[Array, " S"],
     probs: Float[Array, "S A num_actions"] | None,
 ) -> Candidates:
-    """Choose the actions to try.
-
-    Args:
-        options: which alternatives.
-        spec: of the environment.
-        taken: actions taken, which are legal.
-        legal: legal actions.
-        keys: one per position.
-        probs: probabilities of the policy, if the options need them.
-    """
+    """Choose the actions to try."""
     number = num_candidates(options, spec) - 1
     if options.actions == "all":
         alternatives = _all(taken, spec.num_actions, number)

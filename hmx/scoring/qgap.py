@@ -26,16 +26,6 @@ def q_gap(
     Alternatives and aggregate are those of `score` with the same key. The value of a joint action is the sum over
     agents, as in value decomposition (Sunehag et al. 2018, arXiv:1706.05296).
 
-    Args:
-        spec: of the environment.
-        values: action values.
-        taken: actions taken.
-        legal: legal actions.
-        ids: see `Positions.id`.
-        key: only used for `sampled` actions.
-        options: which alternatives, and their aggregate.
-        probs: probabilities of the policy, if the options need them.
-
     Raises:
         HmxError: the options cannot work.
     """

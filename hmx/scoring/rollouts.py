@@ -47,16 +47,6 @@ def rollouts(
     """Play one action and then the policy, until every episode has ended or the horizon is reached.
 
     Environments reset themselves; rewards of the next episode do not count.
-
-    Args:
-        env: the environment.
-        policy: plays on after the first action.
-        params: of the policy.
-        env_state: states of B environments.
-        action: the first actions.
-        keys: one per rollout, which determines all its randomness.
-        options: discount, team reward and bootstrap.
-        horizon: steps, including the first.
     """
 
     def play(now: _Play) -> _Play:

@@ -67,16 +67,7 @@ def score(
     """Compare the action taken with its alternatives by the returns that follow them: `play`, then `compare`.
 
     The scores of a position depend on the key and its `id`, not on the other positions (as far as the policy's
-    arithmetic does not depend on its batch size).
-
-    Args:
-        env: the environment, which resets itself.
-        policy: plays on after the compared action.
-        params: of the policy.
-        positions: what to score.
-        key: random key.
-        options: what is compared, and how.
-        horizon: steps of each rollout if not those of the options; may be traced.
+    arithmetic does not depend on its batch size). `horizon` replaces that of the options and may be traced.
 
     Raises:
         HmxError: the options cannot work with this environment or policy.
@@ -187,13 +178,7 @@ def own_keys(key: Key[Array, ""], ids: UInt[Array, " S"]) -> tuple[Key[Array, " 
 def aggregated(
     divergences: Float[Array, "S K"], weights: Float[Array, "S K"], aggregate: Aggregate
 ) -> Float[Array, " S"]:
-    """Aggregate distances over the alternatives; 0 where no weight is above 0.
-
-    Args:
-        divergences: of each action from the one taken.
-        weights: 0 for entries that do not count, including the action taken.
-        aggregate: `max`, or else the mean with these weights.
-    """
+    """Aggregate distances over the alternatives; 0 where no weight is above 0."""
     if aggregate == "max":
         return jnp.where(weights > 0.0, divergences, 0.0).max(1)
     total = weights.sum(1)

@@ -60,10 +60,6 @@ DEFAULTS: dict[str, int] = dict(vars(BatchInputs()))
 def read_inputs(raw: Mapping[str, object], kind: type[BatchInputs] = BatchInputs) -> BatchInputs | list[Problem]:
     """Check values and return them as inputs; missing ones take their defaults.
 
-    Args:
-        raw: values by name.
-        kind: class of the inputs.
-
     Returns:
         The inputs; or, where a value is not a whole number from 1 to 2^53 - 1 or a name is unknown, all problems:
         unknown names first, then each kind of bad value in the order of the fields.

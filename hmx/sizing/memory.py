@@ -77,12 +77,7 @@ def run_memory(cfg: Config) -> Memory:
 
 
 def trainer_memory(cfg: Config, inputs: BatchInputs) -> Memory:
-    """Compute the memory of PPO in `hmx train` during an update.
-
-    Args:
-        cfg: environment, network and number of seeds.
-        inputs: the sizes.
-    """
+    """Compute the memory of PPO in `hmx train` during an update."""
     facts, net, ppo = env_facts(cfg.env), cfg.net, cfg.ppo
     steps, sequences = size(inputs, "stored_agent_steps"), size(inputs, "segments")
     minibatch = size(inputs, "samples_per_update")
@@ -125,10 +120,6 @@ def buffer_memory(inputs: BatchInputs, parameters: int) -> Memory:
     """Compute the memory of a Metta trainer: observations of tokens, two int32 actions, and an LSTM.
 
     The observations of the equations (one float32 per cell) are listed, but not part of the total.
-
-    Args:
-        inputs: the sizes.
-        parameters: number of parameters of the network.
     """
     steps, minibatch = size(inputs, "stored_agent_steps"), size(inputs, "samples_per_update")
     # two actions, six scalars, advantages and importance ratios
@@ -241,13 +232,7 @@ def value_width(value_target: str) -> int:
 
 
 def count_parameters(net: NetConfig, facts: EnvFacts, outputs: int = 1) -> int:
-    """Count the parameters of the network that `hmx.nets.make_net` builds.
-
-    Args:
-        net: the architecture.
-        facts: of the environment.
-        outputs: outputs of the value head.
-    """
+    """Count the parameters of the network that `hmx.nets.make_net` builds."""
     policy_facts = facts._replace(features=facts.features - facts.value_only)
     trunk, width = _trunk(net, policy_facts, net.hidden)
     own, value_units = (0, width) if net.shared_torso else _trunk(net, facts, net.value_hidden or net.hidden)

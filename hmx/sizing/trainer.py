@@ -37,9 +37,8 @@ def inputs_of(cfg: Config) -> TrainerInputs:
 def config_of(inputs: BatchInputs, base: Config) -> Config:
     """Return a configuration of `hmx train` with the agents, sequences and minibatches of the inputs.
 
-    Args:
-        inputs: fit exactly and violate no rule (`is_exact`, `nearest_valid`).
-        base: everything that the inputs do not determine.
+    `inputs` fit exactly and violate no rule (`is_exact`, `nearest_valid`); `base` is everything that they do not
+    determine.
 
     Returns:
         A configuration whose `inputs_of` has the same batch, minibatch, horizon, sequences and minibatches. It runs for

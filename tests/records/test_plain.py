@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from hmx.records.plain import plain, plain_object
+from hmx.records.plain import plain, plain_object, typed
 
 
 class Interval(NamedTuple):
@@ -66,3 +66,36 @@ def test_values_without_a_json_form_are_refused(value):
 def test_plain_object_refuses_what_is_not_a_record(value):
     with pytest.raises(TypeError, match="is not a record"):
         plain_object(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    name: str
+    count: int
+    score: Interval | None
+    seeds: tuple[int, ...] = ()
+    settings: dict[str, bool | int | str] = dataclasses.field(default_factory=dict)
+
+
+def test_typed_inverts_plain_and_fills_in_defaults():
+    stored = Stored("A", 2, Interval(1.0, None), (1, 2), {"on": True, "n": 1, "id": "x"})
+    assert typed(Stored, json.loads(json.dumps(plain(stored)))) == stored
+    assert typed(Stored, {"name": "A", "count": 0, "score": None}) == Stored("A", 0, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 1}, {"name": None}, {"count": -1}, {"count": True}, {"count": 1.0}, {"count": "1"}, {"other": 1},
+        {"score": {"value": "1"}}, {"score": {"value": 10**400, "low": 0}}, {"score": [1, 2]}, {"seeds": [1, -1]},
+        {"seeds": 1}, {"settings": {"x": [1]}}, {"settings": [1]},
+    ],
+)  # fmt: skip
+def test_typed_refuses_values_of_other_types(change):
+    with pytest.raises(TypeError):
+        typed(Stored, {"name": "A", "count": 0, "score": None, **change})
+
+
+def test_typed_refuses_a_record_that_lacks_a_field():
+    with pytest.raises(TypeError):
+        typed(Stored, {"name": "A", "count": 0})

@@ -62,13 +62,6 @@ def write_outputs(
 ) -> None:
     """Write a report in every format that was asked for, or print it to the console if nothing else is printed.
 
-    Args:
-        findings: dataclass that `--json` prints.
-        document: the report for readers.
-        table: the values for `--csv`; None if the command has no such option.
-        formats: where to write.
-        console: a console on standard output.
-
     Raises:
         HmxError: a file cannot be written.
     """

@@ -48,11 +48,6 @@ def table_lines(table: Table, console: Console, plain: Callable[[str], str]) -> 
 
     Columns of the highest rank are left out until the rest fits. A table whose other columns do not fit either becomes
     a list: the first cell of each row, and below it a line per column.
-
-    Args:
-        table: the table.
-        console: where the lines are printed.
-        plain: makes text safe to print there.
     """
     columns = [replace(c, name=plain(c.name), unit=plain(c.unit)) for c in table.columns]
     rows = [

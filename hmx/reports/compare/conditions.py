@@ -83,11 +83,6 @@ def decide(
 ) -> tuple[bool | None, dict[str, float | None]]:
     """Return whether the condition holds, None if that depends on an unknown figure, and the figures it uses.
 
-    Args:
-        condition: the condition.
-        figures: by canonical name.
-        letters: name of a side -> its letter.
-
     Raises:
         HmxError: it uses a figure that does not exist.
     """

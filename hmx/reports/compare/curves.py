@@ -96,15 +96,7 @@ def median(values: Sequence[float | None]) -> float | None:
 
 
 def curve(seeds: Sequence[Seed], metric: str, over: Over, resamples: int, seed: int) -> CurveBand | None:
-    """Return the interquartile mean of several agents over steps or time, as far as all of them go.
-
-    Args:
-        seeds: the agents.
-        metric: the metric.
-        over: environment steps or seconds of training.
-        resamples: number of bootstrap resamples of the interval.
-        seed: seed of the resamples.
-    """
+    """Return the interquartile mean of several agents over steps or time, as far as all of them go."""
     found = [agent.series[metric] for agent in seeds if metric in agent.series]
     lines = [((s.steps if over == "steps" else s.time).astype(np.float64), s.values) for s in found]
     lines = [(x[np.isfinite(x) & np.isfinite(y)], y[np.isfinite(x) & np.isfinite(y)]) for x, y in lines]

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 def losses(sides: Sequence[Side], seed: int = 0) -> Losses:
     """Compute the losses of every side on one batch.
 
-    Args:
-        sides: each with a configuration; of several, the first counts.
-        seed: seed of the network and the rollout.
-
     Raises:
         HmxError: a side without a configuration, a recurrent network, value heads that differ, or sizes that a side
             cannot run with.

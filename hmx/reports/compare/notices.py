@@ -56,12 +56,7 @@ def _named(side: Side, task: str) -> Side:
 
 
 def notices(sides: Sequence[Side], groups: Mapping[str, Groups]) -> list[Notice]:
-    """Return everything to know before trusting the figures, the gravest first.
-
-    Args:
-        sides: what is compared.
-        groups: the agents by task and letter.
-    """
+    """Return everything to know before trusting the figures, the gravest first."""
     found = [*_reading(sides), *_coverage(sides, groups), *_evaluations(sides), *_machines(sides)]
     for task, by_letter in groups.items():
         found += [*_definition(task, sides), *_lengths(task, by_letter), *_seeds(task, by_letter)]

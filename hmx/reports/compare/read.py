@@ -126,10 +126,6 @@ class Side:
 def read_side(paths: SidePaths, names: Collection[str]) -> Side:
     """Read all members of a side.
 
-    Args:
-        paths: the side.
-        names: the metrics to read.
-
     Raises:
         HmxError: a configuration file or preset that cannot be read, or files of a newer hmx.
     """

@@ -40,15 +40,7 @@ _SIGNIFICANT = 0.05
 def measure(
     name: str, groups: Groups, evaluated: Evaluated, blocks: Sequence[str], request: CompareRequest
 ) -> TaskFindings:
-    """Compare the sides on one task.
-
-    Args:
-        name: id of the environment.
-        groups: the sides that trained on it.
-        evaluated: evaluations at the end of the runs.
-        blocks: reasons against a verdict.
-        request: what to measure.
-    """
+    """Compare the sides on one task."""
     every = [seed for group in groups.values() for seed in group]
     shortest = min(every, key=lambda seed: seed.end)
     longest = max(seed.end for seed in every)
@@ -200,14 +192,7 @@ def _seeds(count: int) -> str:
 def overall(
     tasks: Sequence[TaskFindings], letters: Sequence[str], random: Mapping[str, float], request: CompareRequest
 ) -> Overall:
-    """Put the tasks that all sides share on one scale and compare the sides on all of them.
-
-    Args:
-        tasks: each task on its own.
-        letters: the sides that have records.
-        random: task -> mean return of random play, where it is known.
-        request: score ranges and resamples.
-    """
+    """Put the tasks that all sides share on one scale and compare the sides on all of them."""
     if len(letters) < 2:
         return Overall(why="only one side has records" if letters else "no side has records")
     shared = [task for task in tasks if [s.letter for s in task.sides] == list(letters)]

@@ -34,16 +34,6 @@ def collect(
 
     Sixteen environments run in parallel (fewer for fewer transitions), from the start of an episode. The TD error is
     that of the value function, `|r + gamma V(s') - V(s)|`.
-
-    Args:
-        cfg: of the run.
-        env: its environment.
-        preferences: outputs of the network of the agent.
-        params: of the network.
-        number: transitions, rounded up to whole steps of all environments.
-        key: random key.
-        run: name of the run.
-        update: of the checkpoint.
     """
     num_envs = min(_PARALLEL, number)
     steps = -(-number // num_envs)

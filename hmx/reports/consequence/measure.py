@@ -32,15 +32,7 @@ Columns = Mapping[str, Host]
 
 
 def measure(task: ScoreTask, request: ScoreRequest, table: ScoreTable, updated: Buffer, out: Path) -> ScoreFindings:
-    """Compute the findings, without gates, verdict and warnings.
-
-    Args:
-        task: what was computed.
-        request: what was asked for.
-        table: the scores.
-        updated: the buffer with its new scores.
-        out: folder of the results.
-    """
+    """Compute the findings, without gates, verdict and warnings."""
     scene, columns, agent = task.scene, table.columns, task.scene.agent
     score, header = columns["score"], task.scene.buffer.header
     td, fresh = scene.buffer.td_errors[columns["index"]], fresh_errors(scene, columns["index"])

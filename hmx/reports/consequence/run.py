@@ -70,11 +70,6 @@ def score_key(seed: int, use: Literal["scores", "collecting", "lengths"]) -> Key
 def compute(task: ScoreTask, out: Path, progress: Progress) -> ScoreTable:
     """Score all positions, except those that an earlier, interrupted call has scored.
 
-    Args:
-        task: what to compute.
-        out: folder of the score file.
-        progress: called after every part.
-
     Raises:
         HmxError: the folder contains other scores, or the horizon is too short (exit code 2).
         StopNow: a signal; the scores so far are saved.

@@ -107,13 +107,8 @@ def open_scene(
 ) -> Scene:
     """Load positions and the agent.
 
-    Args:
-        path: a saved buffer, or a run, its folder of checkpoints, or a checkpoint.
-        checkpoint: the run or checkpoint of the agent; None takes `path`.
-        root: folder of the runs, for names.
-        index: index of the agent (seed).
-        number: positions to collect if `path` has no buffer.
-        prepare: called before any rollout; refuses what cannot work, and returns the key for collecting.
+    `checkpoint` names the agent, None that of `path`. `prepare` is called before any rollout; it refuses what cannot
+    work, and returns the key for collecting `number` positions where `path` has no buffer.
 
     Raises:
         HmxError: the files do not fit together or are damaged (exit code 3), or the policy is missing (2).

@@ -19,12 +19,7 @@ _REWARD, _DONE, _ALIVE, _OBS_NEXT, _LEGAL_NEXT = "reward_tp1", "agent_done_tp1",
 
 
 def fresh_errors(scene: Scene, slots: Host) -> Host | None:
-    """Compute the one-step `|r + gamma max Q(s', .) - Q(s, a)|`, summed over agents; None if it is not known.
-
-    Args:
-        scene: an agent with action values, and complete transitions.
-        slots: of the transitions.
-    """
+    """Compute the one-step `|r + gamma max Q(s', .) - Q(s, a)|`, summed over agents; None if it is not known."""
     items = scene.buffer.items
     if not scene.agent.network.are_values or not _complete(items, len(scene.buffer.birth)):
         return None

@@ -24,11 +24,7 @@ _ALIVE = "alive_t"
 def open_buffer(path: Path, cfg: Config, env: Env, request: ProbeRequest) -> Stored:
     """Read a saved buffer that fits a run.
 
-    Args:
-        path: the file.
-        cfg: of the run.
-        env: its environment.
-        request: of the report; with `replay` transitions are measured, else states are started from.
+    With `request.replay` transitions are measured, else states are started from.
 
     Raises:
         HmxError: it is missing, damaged, of another environment, or lacks what is needed (exit code 3).

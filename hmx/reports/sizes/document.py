@@ -75,13 +75,7 @@ def problem_text(problem: SizesProblem) -> str:
 
 
 def document(found: SizesFindings, full: bool = False, explain: bool = False) -> Document:
-    """Build the report on one configuration.
-
-    Args:
-        found: the sizes of a valid configuration.
-        full: whether to list every value.
-        explain: whether to show how each value is computed.
-    """
+    """Build the report on one configuration."""
     return Document(f"Sizes of {found.source}", tuple(_blocks(found, full or explain, explain)))
 
 

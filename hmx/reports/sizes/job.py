@@ -42,10 +42,7 @@ _NOT_FOR_TRAINERS = {"W_STEP_COUNTER_NEEDS_INT64", "W_ONE_ENV_PER_FORWARD", "W_T
 def compute_sizes(source: SizesSource, given: Mapping[str, object], request: SizesRequest) -> SizesFindings:
     """Compute the sizes of one configuration.
 
-    Args:
-        source: where the inputs come from.
-        given: inputs that override those of the source; values that are not whole numbers become problems.
-        request: questions about the sizes.
+    `given` overrides inputs of the source; values that are not whole numbers become problems.
 
     Raises:
         HmxError: a question cannot be read, or `request.parameters` is given although the network is known.

@@ -43,10 +43,7 @@ def read_source(
 ) -> SizesSource:
     """Read the named source, or return the defaults of the equations.
 
-    Args:
-        preset: of `hmx train`.
-        config: a file of `hmx train`, or one with a table `[batch]` of inputs.
-        run: name or path of a run.
+    `config` is a file of `hmx train`, or one with a table `[batch]` of inputs.
 
     Raises:
         HmxError: a run is combined with another source, something cannot be read, or the algorithm is not PPO (exit

@@ -20,10 +20,7 @@ from hmx.sizing.trainer import config_of
 def check_trainer(trainer: Config, inputs: BatchInputs | None, changed: bool) -> tuple[Config | None, list[Problem]]:
     """Return the configuration of `hmx train` with these inputs, and everything that keeps it from running.
 
-    Args:
-        trainer: the configuration that the inputs come from.
-        inputs: the sizes; None if some cannot be read.
-        changed: whether options override those of `trainer`.
+    `inputs` are None if some cannot be read; `changed` says whether options override those of `trainer`.
 
     Returns:
         The configuration, None if the inputs do not make one; and every problem, those of sizes first.

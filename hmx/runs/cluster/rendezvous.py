@@ -56,10 +56,6 @@ def join(options: JoinOptions, on_lost: Lost | None = None) -> Iterator[Group]:
     JAX must not have been asked for its devices before. After an error the process should end by `os._exit`: compiled
     programs may still wait for a process that is gone.
 
-    Args:
-        options: of this process.
-        on_lost: see `Group`.
-
     Raises:
         HmxError: the options do not fit, or the others were not found (exit code 2); a process was lost (1).
     """
