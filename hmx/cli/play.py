@@ -8,9 +8,12 @@ from hmx.cli.watch import ScenarioFile, Seed
 def play(scenario: ScenarioFile = None, seed: Seed = 0) -> None:
     """Play HackMatrix yourself.
 
-    Keys: arrows or w a s d move and attack, space siphons, the key next to a program runs it, q quits.
+    Keys: arrows or w a s d move and attack, space siphons, the key next to a program runs it, ? shows the
+    rules, q quits.
 
     Example: hmx play --seed 3
+
+    Example: hmx play --scenario docs/scenarios/first-siphon.json
     """
     from hmx.cli.keys import Keyboard
     from hmx.cli.theatre import perform

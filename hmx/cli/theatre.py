@@ -18,7 +18,7 @@ from rich.text import Text
 from hmx.cli.board import BoardView
 from hmx.cli.keys import RESIZED, Keyboard
 from hmx.errors import ExitCode
-from hmx.game.tables import FIRST_PROGRAM, SIPHON
+from hmx.game.tables import FIRST_PROGRAM, PROGRAMS, SIPHON
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
@@ -29,8 +29,28 @@ PROGRAM_KEYS = "1234567890ertyuiopfghjk"
 MENU = {FIRST_PROGRAM + number: key for number, key in enumerate(PROGRAM_KEYS)}
 _MOVES = {"up": 0, "w": 0, "down": 1, "s": 1, "left": 2, "a": 2, "right": 3, "d": 3, " ": SIPHON}
 KEYS = {**_MOVES, **{key: action for action, key in MENU.items()}}
-WATCH_HELP = "space pause  Enter one step  q quit"
-HELP = "arrows or wasd move, attack  space siphon  1-9 e-z programs  n new game  q quit"
+WATCH_HELP = "space pause  Enter one step  ? rules  q quit"
+HELP = "arrows/wasd move, shoot  space siphon  1-9 e-k programs  n new  ? rules  q quit"
+PROGRAM_HEAD = "   program cost   effect (a hit takes off as much hp as your attack, and stuns)"
+RULES = """\
+Goal       Reach the EXIT of 8 stages. Without hit points (hp) the game is lost.
+
+Your turn  Walk one cell, or shoot: if an enemy or transmission is in line, its
+           direction hits the first one, however far; a survivor is stunned.
+           Blocks stop you and your shots. Then the enemies act. Programs cost
+           no turn, except WAIT.
+
+Siphon     Walk over S to pick up data siphons. Space uses one up: from your
+           cell and the 4 beside it you get credits ($), energy (e), the points
+           of data blocks [n], and the programs that blocks name. Blocks stay.
+           A block calls !n transmissions (t): enemies that arrive a turn later.
+
+Enemies    v virus 2 hp, 2 cells a turn   d daemon 3 hp
+           g glitch 2 hp, enters blocks   c cryptog 2 hp, hidden unless in line
+           Beside you, each takes 1 of your hp a turn. * is stunned for a turn.
+
+Stages     The exit heals 1 hp and leads to the next stage. You keep everything;
+           the enemies keep chasing you."""
 
 Next = Literal["play", "step", "quit"]
 
@@ -53,7 +73,7 @@ def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step
             if not console.is_terminal:
                 console.print(*([] if number == 0 else ["\n"]), view, sep="")
             if keyboard is not None:
-                chosen = _pause(keyboard, delay, step, partial(_draw, console, view, WATCH_HELP))
+                chosen = _pause(console, keyboard, delay, step, partial(_draw, console, view, WATCH_HELP))
                 if chosen == "quit":
                     return
                 step = chosen == "step"
@@ -62,7 +82,7 @@ def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step
                 time.sleep(delay)
 
 
-def _pause(keyboard: Keyboard, delay: float, step: bool, draw: Callable[[], None]) -> Next:
+def _pause(console: Console, keyboard: Keyboard, delay: float, step: bool, draw: Callable[[], None]) -> Next:
     """Draw, and wait for the delay or for a key."""
     draw()
     end = time.monotonic() + delay
@@ -72,7 +92,9 @@ def _pause(keyboard: Keyboard, delay: float, step: bool, draw: Callable[[], None
             return "play"
         if key in ("q", "escape"):
             return "quit"
-        if key == RESIZED:
+        if key == "?":
+            _explain(console, keyboard)
+        if key in (RESIZED, "?"):
             draw()
         if key == " ":
             step = not step
@@ -118,11 +140,26 @@ def perform(open_game: Callable[[], Game], keyboard: Keyboard) -> None:
             key = keyboard.read()
             if key in ("q", "escape"):
                 return
-            if key == "n":
+            if key == "?":
+                _explain(console, keyboard)
+            elif key == "n":
                 game.new()
                 note = "new game"
             elif key != RESIZED:
                 note = _act(game, KEYS.get(str(key)))
+
+
+def _explain(console: Console, keyboard: Keyboard) -> None:
+    """Show the rules, then the programs, page by page; any key turns the page."""
+    rows = [
+        f"{key}  {program.name.upper():7} ${program.credits} e{program.energy}  {program.effect}"
+        for key, program in zip(PROGRAM_KEYS, PROGRAMS, strict=True)
+    ]
+    for page in (RULES.split("\n"), [PROGRAM_HEAD, *rows[:12]], [PROGRAM_HEAD, *rows[12:]]):
+        text = Text("\n".join(page), no_wrap=True, overflow="ellipsis")
+        _draw(console, text, "any key: next page")
+        while keyboard.read() == RESIZED:
+            _draw(console, text, "any key: next page")
 
 
 def _act(game: Game, action: int | None) -> str:
@@ -136,7 +173,7 @@ def _act(game: Game, action: int | None) -> str:
     return ""
 
 
-def _draw(console: Console, view: BoardView, *footer: str) -> None:
+def _draw(console: Console, view: BoardView | Text, *footer: str) -> None:
     """Draw on a clear screen; where it is too small, leave out the lowest lines and say so."""
     lines = console.render_lines(view, pad=False)
     room = console.height - len(footer) - 1

@@ -21,7 +21,7 @@ ScenarioFile = Annotated[
     typer.Option(
         "--scenario",
         metavar="FILE",
-        help="Start from the position in a JSON file.",
+        help="Start from the position in a JSON file (docs/hackmatrix.md).",
         rich_help_panel=GAME_PANEL,
     ),
 ]
@@ -80,7 +80,7 @@ def watch(
     """Watch an agent play in the terminal.
 
     Draws the board with the probability of every action, the value and the reward terms. Keys: space pauses and
-    continues, Enter takes one step, q quits.
+    continues, Enter takes one step, ? shows the rules, q quits.
 
     Example: hmx watch hackmatrix-ppo-s0-001 --greedy
 

@@ -273,7 +273,7 @@ def from_dict(position: Mapping[str, object], rules: Rules | None = None) -> Sta
     enemies, transmissions = _enemies(r, position), _transmissions(r, position)
     cells = _board(_cells(r, position, exit_cell))
     if r.problems:
-        raise HmxError(r.message(), "correct these fields of the scenario; `hmx.game.scenario` describes them")
+        raise HmxError(r.message(), "correct these fields of the scenario; docs/hackmatrix.md describes them")
 
     def number(value: int) -> Array:
         return jnp.asarray(value, jnp.int32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,19 @@ def test_trouble_with_the_disk_is_no_crash(hmx, monkeypatch, number):
     result = hmx("evaluate", "x")
     assert result.exit_code == ExitCode.ARTEFACT
     assert "runs/x" in result.stderr and "hint: " in result.stderr and "crash" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [(">/dev/full", ExitCode.ARTEFACT, "cannot write to standard output: No space left on device"), (">&-", 0, "")],
+)
+def test_a_full_or_closed_standard_output_is_no_crash(environ, tmp_path, redirection, code, message):
+    words = f'"$0" -m hmx presets {redirection}'
+    done = subprocess.run(
+        ["sh", "-c", words, sys.executable], cwd=tmp_path, env=environ(), capture_output=True, text=True
+    )
+    assert done.returncode == code and message in done.stderr and "Traceback" not in done.stderr
+    assert bool(done.stderr) == bool(code)
 
 
 def test_ctrl_c_ends_with_130(hmx, monkeypatch):

@@ -6,6 +6,8 @@ import io
 import os
 import pty
 import re
+import select
+import sys
 import termios
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +18,10 @@ from rich.console import Console
 
 from hmx.cli import theatre
 from hmx.cli.board import BoardView
-from hmx.cli.keys import Keyboard
+from hmx.cli.keys import Echo, Keyboard
 from hmx.cli.theatre import KEYS, MENU, perform, show
 from hmx.errors import ExitCode
-from hmx.game.tables import ACTION_NAMES, NUM_ACTIONS
+from hmx.game.tables import ACTION_NAMES, NUM_ACTIONS, PROGRAMS
 from hmx.jobs.frames import Frame
 
 
@@ -50,6 +52,23 @@ def test_keys_are_read_one_by_one(terminal, typed, keys):
         os.write(terminal, typed)
         assert [keyboard.read(1.0) for _ in keys] == keys
         assert keyboard.read(0.0) is None
+
+
+def test_keys_typed_into_a_live_panel_are_neither_shown_nor_kept(terminal):
+    def echoes() -> bool:
+        return bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
+
+    def shown() -> bytes:
+        return os.read(terminal, 100) if select.select([terminal], [], [], 0.1)[0] else b""
+
+    os.write(terminal, b"a\n")
+    assert shown().startswith(b"a")  # the terminal of the test echoes
+    echo = Echo()
+    echo.off()
+    os.write(terminal, b"b\n")
+    assert not echoes() and shown() == b""
+    echo.restore()
+    assert echoes() and not select.select([sys.stdin], [], [], 0.1)[0]
 
 
 @pytest.mark.parametrize("typed", [b"\x03", b"\x04"])
@@ -211,3 +230,23 @@ def test_a_resized_terminal_is_drawn_again(monkeypatch):
     monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
     show(frames, title="nothing", delay=100.0, step=True, json=False)
     assert screen.getvalue().count("episode 1   step 0") == 2
+
+
+def test_the_question_mark_explains_the_rules_and_every_program():
+    taken, screen = played("?", "x", theatre.RESIZED, "x", "x", "w")
+    assert taken == [0]  # the keys that turn pages take no action
+    assert "Reach the EXIT" in screen and "terminal too small" not in screen
+    assert all(
+        re.search(rf"{re.escape(program.name.upper())} +\$\d e\d  {re.escape(program.effect)}", screen)
+        for program in PROGRAMS
+    )
+    assert max(len(line) for line in theatre.RULES.split("\n")) <= 80
+
+
+def test_a_watcher_can_read_the_rules(monkeypatch):
+    typist, screen = Typist("?", "x", "x", "x", "q"), io.StringIO()
+    monkeypatch.setattr(theatre, "Console", lambda **_: Console(file=screen, width=80, height=24, force_terminal=True))
+    monkeypatch.setattr(theatre, "Keyboard", lambda: typist)
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    show(frames, title="nothing", delay=100.0, step=True, json=False)
+    assert "Reach the EXIT" in screen.getvalue() and screen.getvalue().count("episode 1   step 0") == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,9 +13,10 @@ import pytest
 
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.errors import HmxError
-from hmx.game.tables import ACTION_NAMES, SIPHON
+from hmx.game.tables import ACTION_NAMES, PROGRAMS, SIPHON
 from hmx.jobs import simulator
 from hmx.jobs.frames import Frame
+from hmx.jobs.scenario import read_scenario
 from hmx.jobs.simulator import FramePolicy, Simulator, decide_at_random
 
 MAX_STEPS = 4
@@ -151,3 +153,23 @@ def test_chance_is_uniform_over_what_is_legal():
     assert decision.probs[0, 0].tolist() == [0.5 if index in (1, SIPHON) else 0.0 for index in range(28)]
     assert int(decision.action[0, 0]) in (1, SIPHON)
     assert float(decision.log_prob[0, 0]) == pytest.approx(-0.6931472)
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLE = DOCS / "scenarios/first-siphon.json"
+
+
+def test_the_example_scenario_plays_as_documented():
+    match = game(position=read_scenario(EXAMPLE), max_steps=0)
+    assert SIPHON in match.frame.legal
+    after = match.act(SIPHON).position
+    assert after["player"]["score"] == 3 and after["player"]["credits"] == 7 and after["player"]["energy"] == 5
+    assert [ACTION_NAMES[number] for number in after["ownedPrograms"]] == ["row"]
+    assert len(after["transmissions"]) == 6  # one was there, and the blocks called 3 + 2
+
+
+def test_the_page_about_the_game_is_up_to_date():
+    page = (DOCS / "hackmatrix.md").read_text()
+    assert f"```json\n{EXAMPLE.read_text()}```" in page
+    for name, credits, energy, spawn, effect in PROGRAMS:
+        assert f"| {name.upper()} | {credits} | {energy} | {spawn} | {effect} |" in page
