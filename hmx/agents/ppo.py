@@ -34,7 +34,7 @@ from hmx.rl.losses import clipped_surrogate
 from hmx.rl.normaliser import init_stats
 from hmx.rl.policies import PolicyHead
 from hmx.rl.value_codec import Stats, ValueCodec, make_codec
-from hmx.rl.weighted import mean
+from hmx.rl.weighted import mean, variance
 from hmx.types import Array, Key, Max, Mean, Metrics
 
 
@@ -217,6 +217,7 @@ def _update(parts: PpoComponents, state: PpoState, hypers: Hypers) -> tuple[PpoS
     state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
     state = state._replace(actors=after, update=state.update + 1)
     metrics |= plan_metrics | gradient_metrics
+    metrics["train/advantage_std"] = Mean.of(jnp.sqrt(variance(batch.advantage, batch.weight)))
     metrics["train/explained_variance"] = explained_variance(batch.value_old, batch.target, batch.weight)
     metrics["train/max_entropy"] = Mean.of(parts.head.max_entropy(batch.legal), batch.weight > 0)
     metrics["train/truncated_frac"] = Mean.of(rollout.transitions.truncated_tp1, rollout.transitions.alive_t)

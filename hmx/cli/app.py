@@ -11,6 +11,7 @@ import typer
 from hmx.cli import (
     compare,
     compute_config,
+    doctor,
     evaluate,
     grad_report,
     play,
@@ -68,6 +69,7 @@ for _function in (
     evaluate.evaluate,
     watch.watch,
     play.play,
+    doctor.doctor,
     compare.compare,
     compute_config.compute_config,
     grad_report.grad_report,

@@ -38,8 +38,8 @@ _DISK = {
 
 # Commands whose mention in a message is a command to paste.
 _COMMANDS = (
-    "train", "resume", "evaluate", "watch", "play", "compare", "compute-config", "grad-report", "score-buffer",
-    "presets", "runs",
+    "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "grad-report",
+    "score-buffer", "presets", "runs",
 )  # fmt: skip
 
 # How Typer describes the values of an option -> how hmx does.

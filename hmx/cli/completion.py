@@ -71,6 +71,14 @@ def sides(incomplete: str) -> list[str]:
     return [*run_names(incomplete), *offer(presets.names())(incomplete)]
 
 
+def health_rules(incomplete: str) -> list[Choice]:
+    """Offer the rules of `hmx doctor` and what each finds."""
+    from hmx.reports.health.rules import RULES
+
+    rows = [*((rule.name, rule.title) for rule in RULES), ("any", "every rule that warns")]
+    return [row for row in rows if row[0].startswith(incomplete)]
+
+
 def metrics(incomplete: str) -> list[Choice]:
     """Offer metrics and what they are."""
     from hmx.records.metrics_table import METRICS

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.text import Text
 
+from hmx.cli import keys
 from hmx.cli.board import BoardView
 from hmx.cli.keys import RESIZED, Keyboard
 from hmx.errors import ExitCode
@@ -29,7 +30,7 @@ PROGRAM_KEYS = "1234567890ertyuiopfghjk"
 MENU = {FIRST_PROGRAM + number: key for number, key in enumerate(PROGRAM_KEYS)}
 _MOVES = {"up": 0, "w": 0, "down": 1, "s": 1, "left": 2, "a": 2, "right": 3, "d": 3, " ": SIPHON}
 KEYS = {**_MOVES, **{key: action for action, key in MENU.items()}}
-WATCH_HELP = "space pause  Enter one step  ? rules  q quit"
+WATCH_HELP = "space pause  Enter step  left back  n next episode  + - speed  ? rules  q quit"
 HELP = "arrows/wasd move, shoot  space siphon  1-9 e-k programs  n new  ? rules  q quit"
 PROGRAM_HEAD = "   program cost   effect (a hit takes off as much hp as your attack, and stuns)"
 RULES = """\
@@ -52,11 +53,9 @@ Enemies    v virus 2 hp, 2 cells a turn   d daemon 3 hp
 Stages     The exit heals 1 hp and leads to the next stage. You keep everything;
            the enemies keep chasing you."""
 
-Next = Literal["play", "step", "quit"]
-
 
 def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step: bool, json: bool) -> None:
-    """Draw frame after frame of what `begin` returns, which may take its time to start.
+    """Draw frame after frame of what `begin` returns, which may take its time to start, and sum up every episode.
 
     In a terminal each frame replaces the one before; elsewhere they follow one another. With `json` each is a line.
     """
@@ -64,42 +63,79 @@ def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step
         _print_lines(begin())
         return
     console = Console(highlight=False)
-    with _status(console):
+    with status(console):
         frames = begin()
     live = console.is_terminal and sys.stdin.isatty()
-    with leaving_by_ctrl_c(), Keyboard() if live or step else contextlib.nullcontext() as keyboard:
+    with leaving_by_ctrl_c():
+        if live or step:
+            with Keyboard() as keyboard:
+                seen = _watch(frames, keyboard, console, title, delay, step)
+            ends = [one for one, after in itertools.zip_longest(seen, seen[1:]) if after is None or not after.step]
+            for frame in ends:
+                console.print(summary(frame))
+            return
         for number, frame in enumerate(frames):
-            view = BoardView(frame, title=f"{title}   episode {frame.episode + 1}   step {frame.step}")
-            if not console.is_terminal:
-                console.print(*([] if number == 0 else ["\n"]), view, sep="")
-            if keyboard is not None:
-                chosen = _pause(console, keyboard, delay, step, partial(_draw, console, view, WATCH_HELP))
-                if chosen == "quit":
-                    return
-                step = chosen == "step"
-            elif console.is_terminal:
-                _draw(console, view)
+            if console.is_terminal:
+                _draw(console, view(frame, title))
                 time.sleep(delay)
+            else:
+                console.print(*([] if number == 0 else ["\n"]), view(frame, title), sep="")
+            if frame.outcome:
+                console.print(summary(frame))
 
 
-def _pause(console: Console, keyboard: Keyboard, delay: float, step: bool, draw: Callable[[], None]) -> Next:
-    """Draw, and wait for the delay or for a key."""
-    draw()
-    end = time.monotonic() + delay
-    while True:
-        key = keyboard.read(None if step else max(end - time.monotonic(), 0.0))
-        if key is None:
-            return "play"
-        if key in ("q", "escape"):
-            return "quit"
-        if key == "?":
-            _explain(console, keyboard)
-        if key in (RESIZED, "?"):
-            draw()
-        if key == " ":
-            step = not step
-        if key == "enter" or (key == " " and not step):
-            return "step" if step else "play"
+def _watch(
+    frames: Iterable[Frame], keyboard: Keyboard, console: Console, title: str, delay: float, paused: bool
+) -> list[Frame]:
+    """Play frames as the keys ask, and return all that were reached."""
+    source = iter(frames)
+    seen: list[Frame] = []
+    at, drawn, end = 0, -1, 0.0
+
+    def reached(number: int) -> bool:
+        seen.extend(itertools.islice(source, max(number + 1 - len(seen), 0)))
+        return number < len(seen)
+
+    while reached(at):
+        if drawn != at:
+            drawn, end = at, time.monotonic() + delay
+            _draw(console, view(seen[at], title), WATCH_HELP, summary(seen[at]) if seen[at].outcome else "")
+        match keyboard.read(None if paused else max(end - time.monotonic(), 0.0)):
+            case "q" | "escape":
+                break
+            case None | "enter" | "right":
+                at += 1
+            case " ":
+                paused = not paused
+                at += not paused
+            case "left" | "b":
+                paused, at = True, max(at - 1, 0)
+            case "n":
+                at += 1
+                while reached(at) and seen[at].step:
+                    at += 1
+            case "+" | "=":
+                delay /= 1.5
+            case "-":
+                delay *= 1.5
+            case "?":
+                _explain(console, keyboard)
+                drawn = -1
+            case keys.RESIZED:
+                drawn = -1
+    return seen
+
+
+def view(frame: Frame, title: str) -> BoardView:
+    """Return what a terminal shows of a frame."""
+    return BoardView(frame, title=f"{title}   episode {frame.episode + 1}   step {frame.step}")
+
+
+def summary(frame: Frame) -> str:
+    """Return a line about an episode, from the latest of its frames."""
+    how = f"{frame.outcome} after" if frame.outcome else "left at"
+    stage = frame.position.get("stage", 1)
+    return f"episode {frame.episode + 1}: {how} step {frame.step}, stage {stage}, return {frame.episode_return:+.2f}"
 
 
 @contextlib.contextmanager
@@ -118,7 +154,8 @@ def _print_lines(frames: Iterable[Frame]) -> None:
 
 
 @contextlib.contextmanager
-def _status(console: Console) -> Iterator[None]:
+def status(console: Console) -> Iterator[None]:
+    """Show that the game is being compiled, in a terminal."""
     if console.is_terminal:
         with console.status("compiling the game; the next start is faster"):
             yield
@@ -129,7 +166,7 @@ def _status(console: Console) -> Iterator[None]:
 def perform(open_game: Callable[[], Game], keyboard: Keyboard) -> None:
     """Let a person play until q."""
     console = Console(highlight=False)
-    with _status(console):
+    with status(console):
         game = open_game()
     note = ""
     with leaving_by_ctrl_c(), keyboard:

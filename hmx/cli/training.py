@@ -20,6 +20,7 @@ from hmx.config.env_facts import facts_known
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.reports import summaries
+from hmx.reports.health.monitor import HealthSink
 from hmx.reports.quantities import data_size, short
 from hmx.sizing.memory import q_memory
 
@@ -131,7 +132,8 @@ def _execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
         shown: list[Sink] = []
         if not quiet:
             shown = [ConsoleSink(console) if console.is_terminal else ProgressLog()]
-        result = start([*shown, *([stream] if stream else [])] if group.is_coordinator else [], group)
+        sinks = [*shown, HealthSink(), *([stream] if stream else [])]
+        result = start(sinks if group.is_coordinator else [], group)
         if group.is_coordinator:
             for warning in result.warnings if quiet else ():
                 say("warning", warning)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, switch
+from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, ask, switch
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
@@ -75,21 +75,34 @@ def watch(
         ),
     ] = 0.4,
     step: Annotated[bool, switch("--step", "Wait for Enter before every step.", OUTPUT_PANEL)] = False,
+    save: Annotated[
+        Path | None,
+        ask("--save", "FILE", "Save the episodes as an animation instead: .gif, .svg or .cast.", OUTPUT_PANEL),
+    ] = None,
+    force: Annotated[bool, switch("--force", "With --save: replace an existing file.", OUTPUT_PANEL)] = False,
     json: Json = False,
 ) -> None:
-    """Watch an agent play in the terminal.
+    """Watch an agent play in the terminal, or save what it plays as an animation.
 
     Draws the board with the probability of every action, the value and the reward terms. Keys: space pauses and
-    continues, Enter takes one step, ? shows the rules, q quits.
+    continues, Enter takes one step, the left arrow one back, n jumps to the next episode, + and - change the speed,
+    ? shows the rules, q quits. A GIF needs Pillow (extra `gif`); a .cast is for asciinema.
 
     Example: hmx watch hackmatrix-ppo-s0-001 --greedy
 
+    Example: hmx watch hackmatrix-ppo-s0-001 --save episode.gif
+
     Example: hmx watch --random --seed 3
     """
+    from hmx.cli.recording import check_target
+    from hmx.cli.recording import save as record
     from hmx.cli.theatre import show
     from hmx.jobs.scenario import read_scenario
     from hmx.jobs.watch import watch as frames_of
 
+    if save is not None:
+        check_target(save, force)
+    title = "random play" if random else str(run)
     position = None if scenario is None else read_scenario(scenario)
 
     def begin() -> Iterator[Frame]:
@@ -97,4 +110,7 @@ def watch(
             run, random=random, position=position, seed=seed, episodes=episodes, greedy=greedy, checkpoint=checkpoint
         )
 
-    show(begin, title="random play" if random else str(run), delay=delay, step=step, json=json)
+    if save is not None:
+        record(begin, save, title=title, delay=delay, json=json)
+    else:
+        show(begin, title=title, delay=delay, step=step, json=json)

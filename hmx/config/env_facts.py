@@ -62,6 +62,11 @@ SEVERAL_AGENTS = ("rendezvous",)
 WATCHABLE = ("hackmatrix",)
 """The environments that `hmx watch` can draw."""
 
+ENDLESS = ("pendulum", "counting")
+"""The built-in environments whose episodes end only by truncation."""
+
+_MASKED = ("hackmatrix", "counting", "corridor", "recall", "rendezvous")
+
 EXTRAS = ("gymnax", "brax", "playground", "smax")
 """Optional extras that bring environments; an id of theirs is `EXTRA/NAME`."""
 
@@ -73,6 +78,11 @@ def extra_of(env_id: str) -> str:
     """Return the extra that an environment comes from; empty if it is built in or does not exist."""
     extra, slash, name = env_id.partition("/")
     return extra if extra in EXTRAS and slash and name else ""
+
+
+def has_mask(env_id: str) -> bool:
+    """Return whether some actions of the environment are known to be illegal in some states."""
+    return env_id in _MASKED or smax_facts.scenario(env_id) is not None
 
 
 def own_agents(env_id: str) -> int:

@@ -66,6 +66,7 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/max_entropy", "nats", "none", "mean",
      "largest possible entropy: log of the number of legal actions, or log 2 per dimension of a continuous one"),
     ("train/std", "", "none", "mean", "standard deviation of continuous actions before squashing"),
+    ("train/advantage_std", "reward", "none", "mean", "standard deviation of the advantages, not normalised"),
     ("train/explained_variance", "share", "up", "mean", "share of the return variance explained by the value"),
     ("train/grad_norm", "", "none", "mean", "global norm of the gradient before clipping"),
     ("train/first_ratio_error", "", "down", "max",

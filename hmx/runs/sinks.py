@@ -56,6 +56,10 @@ class Sink:
     def flush(self) -> None:
         """Handle the end of the records of a chunk."""
 
+    def notices(self) -> Iterable[str]:
+        """Return what to warn about after the records of a chunk."""
+        return ()
+
     def warn(self, message: str) -> None:
         """Show a problem that does not stop the run."""
 
@@ -134,15 +138,19 @@ class SinkGroup:
             self.phase(phase)
 
     def records(self, records: Iterable[Record]) -> None:
-        """Pass on the records of one chunk, then flush."""
+        """Pass on the records of one chunk, flush, and show what the sinks warn about."""
         records = list(records)
+        notices: list[str] = []
 
         def write(sink: Sink) -> None:
             for record in records:
                 sink.record(record)
             sink.flush()
+            notices.extend(sink.notices())
 
         self._each(write)
+        for notice in notices:
+            self.warn(notice)
 
     def warn(self, message: str) -> None:
         """Show a warning on every sink and keep it for the result; a repeated one is dropped."""

@@ -115,7 +115,8 @@ def test_metrics_have_their_names_and_agree(trained):
     names = (
         "mean_reward mean_episode_return mean_episode_length num_episodes policy_loss value_loss total_loss approx_kl"
     )
-    names += " clip_frac entropy max_entropy explained_variance grad_norm first_ratio_error truncated_frac"
+    names += " advantage_std clip_frac entropy max_entropy explained_variance grad_norm first_ratio_error"
+    names += " truncated_frac"
     actions = {f"actions/{name}_frac" for name in ("left", "down", "right", "up")}
     assert set(metrics) == {f"train/{name}" for name in names.split()} | {"reward/goal"} | actions
     assert sum(number(metrics[name]) for name in actions) == pytest.approx(1.0)

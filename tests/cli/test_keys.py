@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import pty
@@ -201,6 +202,23 @@ def test_a_watcher_can_pause_step_and_leave(monkeypatch, keys, shown):
     monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
     show(frames, title="nothing", delay=100.0, step=True, json=False)
     assert screen.getvalue().count("episode 1   step") == shown
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, shown: list[Frame], *keys: str) -> str:
+    """What is on the screen while these keys are typed at a paused game."""
+    typist, screen = Typist(*keys), io.StringIO()
+    monkeypatch.setattr(theatre, "Console", lambda **_: Console(file=screen, width=80, height=24, force_terminal=True))
+    monkeypatch.setattr(theatre, "Keyboard", lambda: typist)
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    show(lambda: shown, title="nothing", delay=0.4, step=True, json=False)
+    return screen.getvalue()
+
+
+def test_a_watcher_can_step_back_and_jump_to_the_next_episode(monkeypatch):
+    two = [*frames(), *(dataclasses.replace(frame, episode=1) for frame in frames())]
+    text = watched(monkeypatch, two, "enter", "left", "n", "enter")
+    assert re.findall(r"episode (\d)   step (\d)", text) == [("1", "0"), ("1", "1"), ("1", "0"), ("2", "0"), ("2", "1")]
+    assert "episode 1: left at step 2" in text and "episode 2: left at step 1, stage 1, return +0.00" in text
 
 
 def test_ctrl_c_leaves_a_watched_game_quietly(monkeypatch, capsys):

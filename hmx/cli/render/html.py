@@ -177,11 +177,12 @@ def _picture(picture: Picture) -> str:
     if not picture.shapes:
         text = escape(printable(picture.text, "\n"))
         return f'<figure class="picture"><pre role="img" aria-label="{_safe(picture.alt)}">{text}</pre></figure>'
-    drawn = svg.figure(picture.width, picture.height, list(_shapes(picture.shapes)), printable(picture.alt, ""))
+    drawn = svg.figure(picture.width, picture.height, list(shapes_svg(picture.shapes)), printable(picture.alt, ""))
     return f'<figure class="picture">{drawn}</figure>'
 
 
-def _shapes(shapes: Iterable[Shape]) -> Iterator[str]:
+def shapes_svg(shapes: Iterable[Shape]) -> Iterator[str]:
+    """Yield the SVG of each shape."""
     for shape in shapes:
         fill, text = _safe(shape.fill), printable(shape.text, "")
         if shape.kind == "rect":

@@ -1,0 +1,53 @@
+"""`hmx doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from hmx.cli import completion
+from hmx.cli.options import RunArgument, ask
+from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+
+FailOn = Annotated[
+    list[str] | None,
+    ask(
+        "--fail-on",
+        "RULE",
+        "Exit with code 4 if the run breaks a rule, or with any if it breaks one that is a warning (repeatable).",
+        "Check",
+        autocompletion=completion.health_rules,
+    ),
+]
+
+
+def doctor(
+    run: RunArgument,
+    fail_on: FailOn = None,
+    html: Html = None,
+    md: Markdown = None,
+    csv: Csv = None,
+    json: Json = False,
+) -> None:
+    """Check a run for what often goes wrong, and say what to try.
+
+    Looks for a missing learning signal, policies that collapse or stay random, updates that are too large, useless
+    value functions, exploding gradients, inactive masks and more: what looks wrong, and since which step. `hmx train`
+    checks the same rules and warns once for each. Only reads, also while the run trains.
+
+    Example: hmx doctor hackmatrix-ppo-s0-001
+
+    Example: hmx doctor hackmatrix-ppo-s0-001 --fail-on any --json
+    """
+    from rich.console import Console
+
+    outputs = Outputs(html, md, csv, json)
+    outputs.check()
+
+    from hmx.reports.health.document import document, table
+    from hmx.reports.health.job import doctor as job
+    from hmx.reports.health.job import failure
+
+    findings = job(run, fail_on or ())
+    write_outputs(findings, document(findings), table(findings), outputs, Console(highlight=False))
+    if findings.failed:
+        raise failure(findings)

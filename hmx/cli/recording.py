@@ -1,0 +1,176 @@
+"""Save watched episodes as an animation: GIF, SVG, or a recording of the terminal (asciicast)."""
+
+from __future__ import annotations
+
+import json as jsons
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from hmx.cli.boundary import check_reports, print_json
+from hmx.cli.render import svg
+from hmx.cli.render.html import shapes_svg
+from hmx.cli.theatre import status, summary, view
+from hmx.config.textfile import printable, quoted
+from hmx.errors import HmxError
+from hmx.game.tables import ACTION_NAMES
+from hmx.records.artefact import words
+from hmx.records.atomic import write_bytes
+from hmx.reports.blocks import Shape
+from hmx.reports.consequence.pictures import board
+from hmx.reports.quantities import data_size
+
+if TYPE_CHECKING:
+    from hmx.jobs.frames import Frame
+
+_WIDTH, _HEIGHT, _MIDDLE = 560.0, 342.0, 424.0  # pixels; the board is on the left, text around _MIDDLE on the right
+_BACK, _INK, _FAINT, _GREEN, _RED = "#1d1f21", "#e4e6e8", "#9aa0a6", "#56d364", "#ff6b6b"
+_LAST = 2.0  # seconds that the last frame of an episode stays
+_SCALE = 2  # pixels of a GIF per pixel of the drawing
+_TERMINAL = (100, 32)  # columns and lines
+
+
+def check_target(path: Path, force: bool) -> None:
+    """Refuse, before anything is compiled, a file that `save` could not write.
+
+    Raises:
+        HmxError: an unknown format, a file that exists, a folder that does not, or no Pillow for a GIF (exit code 2).
+    """
+    shown = quoted(str(path))
+    if path.suffix not in _FORMATS:
+        raise HmxError(f"cannot save {shown}: expected a name that ends in {', '.join(_FORMATS)}", "--save episode.gif")
+    check_reports(path)
+    if path.exists() and not force:
+        raise HmxError(f"cannot save {shown}: the file exists", "replace it with --force, or choose another name")
+    if path.suffix == ".gif":
+        try:
+            import PIL.ImageFont  # noqa: F401
+        except ImportError:
+            hint = "pip install pillow, or save as .svg or .cast"
+            raise HmxError(f"cannot save {shown}: a GIF needs Pillow", hint) from None
+
+
+def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay: float, json: bool) -> None:
+    """Write all frames of what `begin` returns in the format of the file's name, and sum up every episode.
+
+    Raises:
+        HmxError: the file cannot be written (exit code 2).
+    """
+    with status(Console(stderr=True)):
+        frames = list(begin())
+    seconds = [max(delay, _LAST if frame.outcome else 0.02) for frame in frames]
+    data = _FORMATS[path.suffix](frames, seconds, title)
+    try:
+        write_bytes(path, data)
+    except OSError as problem:
+        raise HmxError(f"cannot save {quoted(str(path))}: {words(problem)}", "name a file that you may write") from None
+    if json:
+        print_json({"saved": str(path), "frames": len(frames), "bytes": len(data)})
+        return
+    for frame in frames:
+        if frame.outcome:
+            sys.stdout.write(f"{summary(frame)}\n")
+    sys.stdout.write(f"saved {printable(str(path))} ({len(frames):,} frames, {data_size(len(data))})\n")
+
+
+def scene(frame: Frame, title: str) -> Iterator[Shape]:
+    """Draw a frame: the board, and beside it the step that led to it and what the policy thinks."""
+    yield Shape("rect", 0, 0, _WIDTH, _HEIGHT, _BACK)
+    yield from board(frame.position).shapes
+    for number, (text, size, colour) in enumerate(_texts(frame, title)):
+        yield Shape("text", _MIDDLE, 18 + 19 * number, height=size, fill=colour, text=text)
+    probs = frame.probs or ()
+    likely = sorted(frame.legal if probs else (), key=lambda action: -probs[action])[:7]
+    for number, action in enumerate(likely):
+        y = 190 + 20 * number
+        yield Shape("text", 335, y, height=12, fill=_INK, text=ACTION_NAMES[action])
+        yield Shape("rect", 370, y - 6, 130 * probs[action] + 1, 12, _GREEN)
+        yield Shape("text", 530, y, height=12, fill=_INK, text=f"{probs[action]:.0%}")
+
+
+def _texts(frame: Frame, title: str) -> Iterator[tuple[str, int, str]]:
+    yield title[:40], 14, _INK
+    yield f"episode {frame.episode + 1}, step {frame.step}", 12, _FAINT
+    if frame.action is not None and frame.reward is not None:
+        yield f"{ACTION_NAMES[frame.action]}   reward {frame.reward:+.2f}", 13, _INK
+    yield f"return {frame.episode_return:+.2f}", 13, _INK
+    terms = sorted((item for item in frame.terms.items() if item[1]), key=lambda item: -abs(item[1]))
+    for name, value in terms[:3]:
+        yield f"{name} {value:+.2f}", 11, _FAINT
+    if frame.outcome:
+        yield frame.outcome.upper(), 16, _GREEN if frame.outcome == "won" else _RED
+    elif frame.value is not None:
+        yield f"value {frame.value:+.2f}", 13, _INK
+
+
+def _svg(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
+    """Return an SVG that plays by CSS; shapes that frames share are written once."""
+    known: dict[str, int] = {}
+    total, begun, groups, styles = sum(seconds), 0.0, [], []
+    for i, frame in enumerate(frames):
+        drawn = [known.setdefault(text, len(known)) for text in shapes_svg(scene(frame, title))]
+        groups.append(f'<g class="f f{i}">{"".join(f"""<use href="#s{number}"/>""" for number in drawn)}</g>')
+        a, b = 100 * begun / total, 100 * (begun + seconds[i]) / total
+        hidden = "0%{visibility:hidden}" if i else ""
+        styles.append(f"@keyframes k{i}{{{hidden}{a:.3f}%{{visibility:visible}}{b:.3f}%,100%{{visibility:hidden}}}}")
+        styles.append(f".f{i}{{animation-name:k{i}}}")
+        begun += seconds[i]
+    rule = f".f{{visibility:hidden;animation-duration:{total:.2f}s;animation-timing-function:step-end;"
+    style = f"<style>{rule}animation-iteration-count:infinite}}{''.join(styles)}</style>"
+    shapes = "".join(f'<g id="s{number}">{text}</g>' for text, number in known.items())
+    text = svg.figure(_WIDTH, _HEIGHT, [style, f"<defs>{shapes}</defs>", *groups], f"{title}: {len(frames)} steps")
+    return text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).encode()
+
+
+def _gif(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
+    from PIL import Image, ImageDraw, ImageFont
+
+    size = round(_WIDTH * _SCALE), round(_HEIGHT * _SCALE)
+    images = []
+    for frame in frames:
+        image = Image.new("RGB", size, _BACK)
+        draw = ImageDraw.Draw(image)
+        for shape in scene(frame, title):
+            x, y, width, height = (_SCALE * value for value in (shape.x, shape.y, shape.width, shape.height))
+            if shape.kind == "rect":
+                draw.rectangle((x, y, x + width, y + height), shape.fill)
+            elif shape.kind == "circle":
+                draw.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), shape.fill)
+            else:
+                draw.text((x, y), shape.text, shape.fill, ImageFont.load_default(height or 12 * _SCALE), "mm")
+        images.append(image.quantize(256))
+    file = BytesIO()
+    durations = [round(1000 * duration) for duration in seconds]
+    images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=True)
+    return file.getvalue()
+
+
+def _cast(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
+    """Return an asciicast of version 2 (docs.asciinema.org): a header, and an event per frame."""
+    columns, lines = _TERMINAL
+    rows = [jsons.dumps({"version": 2, "width": columns, "height": lines, "title": title})]
+    now = 0.0
+    for frame, duration in zip(frames, seconds, strict=True):
+        screen = StringIO()
+        console = Console(
+            file=screen,
+            width=columns,
+            height=lines,
+            force_terminal=True,
+            color_system="256",
+            highlight=False,
+            no_color=False,
+        )
+        console.print(view(frame, title))
+        rows.append(jsons.dumps([round(now, 3), "o", "\x1b[2J\x1b[H" + screen.getvalue().replace("\n", "\r\n")]))
+        now += duration
+    return ("\n".join([*rows, jsons.dumps([round(now, 3), "o", ""])]) + "\n").encode()
+
+
+_FORMATS: dict[str, Callable[[Sequence[Frame], Sequence[float], str], bytes]] = {
+    ".gif": _gif, ".svg": _svg, ".cast": _cast,
+}  # fmt: skip

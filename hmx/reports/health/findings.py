@@ -1,0 +1,74 @@
+"""What `hmx doctor` finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hmx.reports.health.rules import Severity
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A broken rule.
+
+    Args:
+        rule: its name.
+        severity: warning or note.
+        title: what looks wrong.
+        evidence: the numbers, when the rule was found to be broken.
+        remedy: what to try.
+        since: environment steps at which the evidence began.
+        found: environment steps at which it had lasted long enough.
+        until: environment steps at which it ended; None while it lasts.
+        seeds: the agents for which the rule is broken.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    evidence: str
+    remedy: str
+    since: int
+    found: int
+    until: int | None
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RuleStatus:
+    """Whether a rule was checked: a rule without its metrics is not measured."""
+
+    rule: str
+    status: Literal["ok", "found", "not measured"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthFindings:
+    """The result of `hmx doctor`, most severe findings first."""
+
+    schema: int = SCHEMA
+    run: Path
+    env: str
+    state: str
+    updates: int
+    total_updates: int
+    env_steps: int
+    num_seeds: int
+    findings: tuple[Finding, ...]
+    rules: tuple[RuleStatus, ...]
+    warnings: tuple[str, ...]  # about reading the files
+    failed: tuple[str, ...] = ()  # rules of --fail-on that are broken
+
+    @property
+    def verdict(self) -> str:
+        """Return the result in one sentence."""
+        if not self.updates:
+            return "The run has no metrics yet."
+        count = sum(finding.severity == "warning" for finding in self.findings)
+        checked = sum(rule.status != "not measured" for rule in self.rules)
+        found = f"{count} {'problem' if count == 1 else 'problems'} found" if count else "No problem found"
+        return f"{found} by {checked} rules in {self.updates:,} of {self.total_updates:,} updates."

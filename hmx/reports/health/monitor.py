@@ -1,0 +1,155 @@
+"""Check the rules after every update: of a finished run, or while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from hmx.config.derive import derive
+from hmx.config.schema import Config
+from hmx.records import jsonl
+from hmx.records.paths import METRICS
+from hmx.reports.health.findings import Finding, RuleStatus
+from hmx.reports.health.history import History
+from hmx.reports.health.rules import RULES
+from hmx.reports.quantities import short
+from hmx.runs.sinks import Record, RunInfo, Sink
+
+_MOST = 3
+"""Warnings shown during a run; `hmx doctor` shows all."""
+
+
+@dataclass
+class _Streak:
+    """How long a rule has had evidence, and what came of it."""
+
+    since: int = 0  # environment steps
+    length: int = 0  # updates; 0 without evidence
+    finding: Finding | None = None
+
+
+@dataclass
+class _Agent:
+    history: History
+    steps: int = 0
+    streaks: dict[str, _Streak] = field(default_factory=lambda: {rule.name: _Streak() for rule in RULES})
+
+
+class Monitor:
+    """Take the records of a run and find the rules that they break; an update costs about 0.1 ms per agent."""
+
+    def __init__(self, cfg: Config) -> None:
+        self.cfg = cfg
+        self.total_updates = derive(cfg).num_updates
+        self._agents: dict[int, _Agent] = {}
+        self._measured: set[str] = set()
+
+    @property
+    def updates(self) -> int:
+        """Updates so far."""
+        return max((agent.history.update for agent in self._agents.values()), default=0)
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps so far, per agent."""
+        return max((agent.steps for agent in self._agents.values()), default=0)
+
+    @property
+    def num_seeds(self) -> int:
+        """Agents with records."""
+        return len(self._agents)
+
+    def add(self, record: Mapping[str, object]) -> Iterator[Finding]:
+        """Take the record of one update of one agent, and yield the rules that this agent breaks for the first time."""
+        update, steps, seed = jsonl.update_of(record), record.get("env_steps"), record.get("seed", 0)
+        if update is None or type(steps) is not int or type(seed) is not int:
+            return
+        agent = self._agents.setdefault(seed, _Agent(History(self.cfg, self.total_updates)))
+        done, begun = update - agent.history.update, agent.steps
+        if done <= 0:
+            return  # a repeated record
+        agent.steps = steps
+        agent.history.add(update, record)
+        for rule in RULES:
+            if not all(name in agent.history.tracks for name in rule.needs):
+                continue
+            self._measured.add(rule.name)
+            streak, evidence = agent.streaks[rule.name], rule.check(agent.history)
+            if not evidence:
+                if streak.length and streak.finding is not None:
+                    streak.finding = replace(streak.finding, until=begun)
+                streak.length = 0
+                continue
+            streak.since = streak.since if streak.length else begun
+            streak.length += done
+            if streak.length < rule.lasting(self.total_updates):
+                continue
+            if streak.finding is None:
+                streak.finding = Finding(
+                    rule=rule.name, severity=rule.severity, title=rule.title, evidence=evidence, remedy=rule.remedy,
+                    since=streak.since, found=steps, until=None, seeds=(seed,),
+                )  # fmt: skip
+                yield streak.finding
+            elif streak.finding.until is not None:
+                streak.finding = replace(streak.finding, until=None)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the broken rules, each once for all agents that break it, warnings first."""
+        found: dict[str, Finding] = {}
+        for agent in self._agents.values():
+            for finding in (streak.finding for streak in agent.streaks.values() if streak.finding):
+                other = found.get(finding.rule, finding)
+                first = min(other, finding, key=lambda one: one.found)
+                ends = (other.until, finding.until)
+                found[finding.rule] = replace(
+                    first,
+                    since=min(other.since, finding.since),
+                    until=None if None in ends else max(end or 0 for end in ends),
+                    seeds=tuple(sorted({*other.seeds, *finding.seeds})),
+                )
+        in_order = [found[rule.name] for rule in RULES if rule.name in found]
+        return tuple(sorted(in_order, key=lambda finding: finding.severity == "note"))
+
+    def statuses(self) -> Iterable[RuleStatus]:
+        """Yield what became of every rule."""
+        broken = {finding.rule for finding in self.findings()}
+        for rule in RULES:
+            if rule.name in broken:
+                yield RuleStatus(rule.name, "found")
+            else:
+                yield RuleStatus(rule.name, "ok" if rule.name in self._measured else "not measured")
+
+
+class HealthSink(Sink):
+    """Warn during training, once for each rule, up to three; a resumed run continues from its records."""
+
+    name = "the health check"
+
+    def __init__(self) -> None:
+        self._monitor: Monitor | None = None
+        self._name = ""
+        self._known: set[str] = set()
+        self._new: list[Finding] = []
+
+    def start(self, info: RunInfo) -> None:
+        """Read the records of the run so far; what they show is not reported again."""
+        self._name, self._monitor = info.name, Monitor(info.config)
+        if info.first_update:
+            for _, _, record in jsonl.scan(info.path / METRICS):
+                self.record(record or {})
+            self._known |= {finding.rule for finding in self._new}
+            self._new.clear()
+
+    def record(self, record: Record) -> None:
+        """Check the rules."""
+        if self._monitor is not None:
+            self._new += [finding for finding in self._monitor.add(record) if finding.severity == "warning"]
+
+    def notices(self) -> Iterator[str]:
+        """Yield a line for each newly broken rule."""
+        for finding in self._new:
+            if finding.rule not in self._known and len(self._known) < _MOST:
+                since = f"since step {short(finding.since)}" if finding.since else "since the start"
+                yield f"{finding.title} {since} ({finding.rule}; hmx doctor {self._name} explains it)"
+            self._known.add(finding.rule)
+        self._new.clear()

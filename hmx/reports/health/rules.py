@@ -1,0 +1,333 @@
+"""The rules of `hmx doctor`: each is a row of data and a function that finds the evidence in the metrics so far.
+
+A rule's function returns a clause that names the numbers, or "" while nothing looks wrong. A rule is broken once its
+function has found evidence at every update for a while: `patience` and `updates` say for how long. The thresholds were
+set on healthy runs and on planted bugs with `benchmarks/doctor_accuracy.py`; docs/doctor.md has the measured rates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from hmx.config.env_facts import ENDLESS, env_facts, extra_of, facts_known, has_mask, step_limit
+from hmx.reports.health.history import WINDOW, History, Track
+from hmx.reports.quantities import number, percent
+
+Severity = Literal["warning", "note"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A way in which a run can look wrong.
+
+    Args:
+        name: of the rule, for `--fail-on`.
+        needs: metrics without which it is not checked.
+        check: returns the evidence; "" for none.
+        title: what looks wrong, as a sentence without its full stop.
+        remedy: what to try, as sentences.
+        patience: share of the run for which the evidence must last.
+        updates: least number of updates for which it must last.
+        severity: notes may be as intended; they are never shown during training.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    check: Callable[[History], str]
+    title: str
+    remedy: str
+    patience: float = 0.05
+    updates: int = 6
+    severity: Severity = "warning"
+
+    def lasting(self, total: int) -> int:
+        """Return the number of updates for which the evidence must last in a run of `total` updates."""
+        return max(self.updates, math.ceil(self.patience * total))
+
+
+def _constant_rewards(run: History) -> str:
+    reward, returns = run["train/mean_reward"], run["train/mean_episode_return"]
+    if not (reward.constant and returns.constant):
+        return ""
+    return f"mean reward {number(reward.last)} per step in every update, and no two episodes differed in return"
+
+
+def _constant_advantages(run: History) -> str:
+    std = run["train/advantage_std"]
+    return f"standard deviation of the advantages {number(max(std.recent))}" if max(std.recent) < 1e-6 else ""
+
+
+def _first_ratio(run: History) -> str:
+    if run.cfg.ppo.obs_norm == "network" and run.cfg.ppo.obs_norm_update == "before_sgd":
+        return ""  # that option makes them differ
+    error = run["train/first_ratio_error"].last
+    return f"ratios differed from 1 by up to {number(error)} before the first gradient step" if error > 1e-3 else ""
+
+
+def _improved(run: History) -> bool:
+    """Return whether the mean return has kept at least half of what it has gained since the start."""
+    returns = run["train/mean_episode_return"]
+    gain = returns.best - returns.first
+    return returns.full and gain > 1e-6 * abs(returns.best) and returns.mean > returns.first + gain / 2
+
+
+def _entropy_collapsed(run: History) -> str:
+    if _improved(run):
+        return ""  # a solved task needs no exploration
+    if run["train/std"].count:
+        std = run["train/std"].last
+        return f"standard deviation of the actions {number(std)}" if std < 0.02 else ""
+    share = run["train/entropy"].last / max(run["train/max_entropy"].last, 1e-9)
+    return f"entropy {percent(share, 1)} of its maximum, without a better return than at the start" * (share < 0.02)
+
+
+def _entropy_maximal(run: History) -> str:
+    if run["train/std"].count or run["train/max_entropy"].last < 1e-3:
+        return ""
+    share = run["train/entropy"].last / run["train/max_entropy"].last
+    return f"entropy {percent(share, 2)} of its maximum" if share > 0.998 else ""
+
+
+def _large_updates(run: History) -> str:
+    kl, clipped = run["train/approx_kl"], run["train/clip_frac"]
+    if kl.mean <= 0.1 and clipped.mean <= 0.5:
+        return ""
+    return f"KL {number(kl.mean)} per update (usual: below 0.02), {percent(clipped.mean)} of the samples clipped"
+
+
+def _frozen_policy(run: History) -> str:
+    high = run["train/approx_kl"].high
+    return f"KL per update at most {number(high)}" if high < 1e-8 else ""
+
+
+def _useless_value(run: History) -> str:
+    explained = run["train/explained_variance"]
+    best = max(explained.best, explained.mean)
+    return f"explained variance at most {number(best, 2)} so far" if explained.full and best < 0.05 else ""
+
+
+def _exploding_gradients(run: History) -> str:
+    norm, limit = run["train/grad_norm"], run.cfg.algo.max_grad_norm
+    usual = max(norm.first, limit, 0.1)
+    return f"gradient norm {number(min(norm.recent))}, {number(norm.first)} at first" * (min(norm.recent) > 100 * usual)
+
+
+def _clipped_gradients(run: History) -> str:
+    norm, limit = min(run["train/grad_norm"].recent), run.cfg.algo.max_grad_norm
+    if not limit or run.cfg.algo.grad_clip == "elementwise" or norm <= 30 * limit:
+        return ""
+    return f"gradient norm at least {number(norm)}, clipped at {number(limit)}"
+
+
+def _nonfinite(run: History) -> str:
+    skipped = math.fsum(run["train/skipped_updates"].recent)
+    return f"{skipped:.0f} of the latest {len(run['train/skipped_updates'].recent)} updates were skipped" * (
+        skipped > 1
+    )
+
+
+def _inactive_mask(run: History) -> str:
+    if not (has_mask(run.cfg.env.id) and facts_known(run.cfg.env)):
+        return ""
+    actions = env_facts(run.cfg.env).num_actions
+    always = run["train/max_entropy"].low > math.log(actions) - 1e-4
+    return f"all {actions} actions were legal at every step" * always
+
+
+def _steps(run: History) -> int:
+    """Return the steps so far of each environment."""
+    return run.update * run.cfg.algo.num_steps
+
+
+def _no_episode_ends(run: History) -> str:
+    limit = step_limit(run.cfg.env)
+    if run["train/num_episodes"].high > 0 or _steps(run) <= max(1.5 * limit, 0 if limit else 1000):
+        return ""
+    return f"none ended in {_steps(run):,} steps of each environment; the step limit is {limit or 'off'}"
+
+
+def _always_truncated(run: History) -> str:
+    env, length, limit = run.cfg.env, run["train/mean_episode_length"], step_limit(run.cfg.env)
+    if env.id in ENDLESS or extra_of(env.id) or not limit or not length.low >= limit:
+        return ""
+    return f"every episode so far was truncated after {limit:,} steps"
+
+
+def _zero_terms(run: History) -> str:
+    weights = vars(run.cfg.reward) if run.cfg.env.id == "hackmatrix" else {}
+    zero = [name for name, term in _terms(run).items() if term.low == term.high == 0 and weights.get(name, 1.0)]
+    return f"always 0: {', '.join(zero)}" if zero else ""
+
+
+def _terms(run: History) -> dict[str, Track]:
+    return run.starting_with("reward/")
+
+
+def _dominant_term(run: History) -> str:
+    sizes = {name: math.fsum(map(abs, term.recent)) for name, term in _terms(run).items()}
+    active = [name for name, size in sizes.items() if size > 0]
+    name = max(active, key=sizes.__getitem__, default="")
+    share = sizes[name] / math.fsum(sizes.values()) if name else 0.0
+    return f"{name} makes up {percent(share)} of the size of all {len(active)} terms" * (
+        len(active) > 3 and share > 0.95
+    )
+
+
+def _slower(run: History) -> str:
+    speed = run["train/steps_per_sec"]
+    if run.elapsed < 60 or max(speed.recent) >= 0.5 * speed.best:
+        return ""
+    return f"{number(speed.mean)} steps/s, {number(speed.best)} at its fastest"
+
+
+def _unused_action(run: History) -> str:
+    unused = [name.removesuffix("_frac") for name, share in run.starting_with("actions/").items() if share.high == 0]
+    return f"never taken: {', '.join(unused)}" if unused else ""
+
+
+def _return_fell(run: History) -> str:
+    returns = run["train/mean_episode_return"]
+    gain = returns.best - returns.first
+    fell = returns.full and gain > 0.2 * (returns.high - returns.low) and returns.best - returns.mean > 0.8 * gain
+    return f"mean return {number(returns.mean)}, {number(returns.best)} at its best" * fell
+
+
+def _no_progress(run: History) -> str:
+    returns = run["train/mean_episode_return"]
+    if run.share < 0.5 or returns.count < 3 * WINDOW or returns.constant:
+        return ""
+    gain = returns.best - returns.first
+    return f"mean return {number(returns.first)} at first, {number(returns.best)} at its best" * (
+        gain < 0.1 * (returns.high - returns.low)
+    )
+
+
+def _diverging_q(run: History) -> str:
+    value, returns = abs(run["train/q_value"].mean), run["train/mean_episode_return"]
+    largest = max(abs(returns.high), abs(returns.low), 1.0) if returns.count else math.inf
+    return f"mean value {number(value)}, while no mean return exceeded {number(largest)}" * (value > 10 * largest)
+
+
+def _no_gradient_steps(run: History) -> str:
+    return f"no gradient step in {run.update:,} updates" if run["train/gradient_steps"].high == 0 else ""
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "constant-rewards", ("train/mean_reward",), _constant_rewards,
+        "There is no learning signal: all rewards and returns are the same",
+        "Check the reward function and its weights. If rewards are rare, add a shaping term or raise env.num_envs.",
+    ),
+    Rule(
+        "constant-advantages", ("train/advantage_std",), _constant_advantages,
+        "There is no learning signal: all advantages are the same",
+        "Check that rewards depend on actions, and algo.gamma and ppo.gae_lambda.",
+    ),
+    Rule(
+        "first-ratio", ("train/first_ratio_error",), _first_ratio,
+        "The policy that acts differs from the policy that learns",
+        "Compare log-probabilities, masks, RNN carries and observations of acting and learning: a difference is a bug.",
+        patience=0.0, updates=2,
+    ),
+    Rule(
+        "entropy-collapsed", ("train/entropy", "train/max_entropy"), _entropy_collapsed,
+        "The policy is deterministic, but the return is no better than at the start",
+        "Raise ppo.ent_coef, lower algo.learning_rate, or scale rewards down.",
+    ),
+    Rule(
+        "entropy-maximal", ("train/entropy", "train/max_entropy"), _entropy_maximal,
+        "The policy is still uniform",
+        "Lower ppo.ent_coef, raise algo.learning_rate, and check that rewards depend on actions.",
+    ),
+    Rule(
+        "large-updates", ("train/approx_kl", "train/clip_frac"), _large_updates,
+        "Each update changes the policy too much",
+        "Lower algo.learning_rate or ppo.update_epochs, or use larger minibatches.", patience=0.0, updates=5,
+    ),
+    Rule(
+        "frozen-policy", ("train/approx_kl",), _frozen_policy,
+        "The policy does not change",
+        "Check algo.learning_rate and its schedule, and that advantages differ.",
+    ),
+    Rule(
+        "useless-value", ("train/explained_variance",), _useless_value,
+        "The value function explains nothing",
+        "Raise ppo.vf_coef, check observations and rewards, or use a separate network (net.shared_torso=false).",
+        patience=0.2, updates=25,
+    ),
+    Rule(
+        "exploding-gradients", ("train/grad_norm",), _exploding_gradients,
+        "Gradients grow without bound",
+        "Lower algo.learning_rate, set algo.max_grad_norm, or scale rewards down.", patience=0.0, updates=3,
+    ),
+    Rule(
+        "clipped-gradients", ("train/grad_norm",), _clipped_gradients,
+        "Gradients are always clipped to a small part of their size",
+        "Scale rewards down, set ppo.value_target, or raise algo.max_grad_norm.",
+    ),
+    Rule(
+        "nonfinite", ("train/skipped_updates",), _nonfinite,
+        "Updates are skipped because values are not finite",
+        "Lower algo.learning_rate, and look for divisions by 0 and logarithms of 0 in rewards and observations.",
+        patience=0.0, updates=1,
+    ),
+    Rule(
+        "inactive-mask", ("train/max_entropy",), _inactive_mask,
+        "The action mask is never active",
+        "Check that the environment returns its legal actions.",
+    ),
+    Rule(
+        "no-episode-ends", ("train/num_episodes",), _no_episode_ends,
+        "No episode has ended",
+        "Set env.max_steps, and check that the environment reports terminations and truncations.", updates=3,
+    ),
+    Rule(
+        "always-truncated", ("train/mean_episode_length",), _always_truncated,
+        "All episodes are truncated",
+        "Raise env.max_steps if the task needs more steps, and check that the environment reports terminations.",
+    ),
+    Rule(
+        "zero-reward-term", ("train/mean_reward",), _zero_terms,
+        "Reward terms are always 0",
+        "Check the code of the reward term, unless its events are rare.", patience=0.08, severity="note",
+    ),
+    Rule(
+        "dominant-reward-term", ("train/mean_reward",), _dominant_term,
+        "One reward term dominates the others",
+        "Lower its weight, or raise those of the terms that should matter.",
+    ),
+    Rule(
+        "slower", ("train/steps_per_sec",), _slower,
+        "Training is much slower than it was",
+        "Check for other load on the machine, its temperature and free memory.",
+    ),
+    Rule(
+        "unused-action", ("train/mean_reward",), _unused_action,
+        "A kind of action is never taken",
+        "Check that the mask allows it, and raise ppo.ent_coef.",
+    ),
+    Rule(
+        "return-fell", ("train/mean_episode_return",), _return_fell,
+        "The return has lost most of what it had gained",
+        "Lower algo.learning_rate or let it decay, lower ppo.update_epochs; continue from the best checkpoint.",
+    ),
+    Rule(
+        "no-progress", ("train/mean_episode_return",), _no_progress,
+        "The return is no better than at the start",
+        "Run hmx grad-report to see the signal in the gradient; try another algo.learning_rate, or denser rewards.",
+    ),
+    Rule(
+        "diverging-q", ("train/q_value",), _diverging_q,
+        "Action values are far larger than any return",
+        "Lower algo.learning_rate, raise dqn.target_every, or turn on dqn.double.",
+    ),
+    Rule(
+        "no-gradient-steps", ("train/gradient_steps",), _no_gradient_steps,
+        "Learning has not started",
+        "Lower dqn.learn_starts.", patience=0.08,
+    ),
+)  # fmt: skip
+"""In the order of the report."""

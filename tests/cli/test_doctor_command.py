@@ -1,0 +1,75 @@
+"""`hmx doctor` on runs that were made long ago, and on damaged ones."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Path:
+    """The metrics of an interrupted run, `corridor`, below `runs/`."""
+    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
+        archive.extractall(tmp_path / "runs", filter="data")
+    return tmp_path / "runs" / "corridor" / "metrics.jsonl"
+
+
+def spoil(metrics: Path) -> None:
+    """Make all importance ratios wrong from update 2 on."""
+    records = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for record in records[1:]:
+        record["train/first_ratio_error"] = 0.5
+    metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_a_sound_run_passes_every_rule(hmx, metrics):
+    done = hmx("doctor", "corridor", "--fail-on", "any", "--fail-on", "first-ratio")
+    assert done.exit_code == 0 and "No problem found" in done.stdout and "4 of 8 updates" in done.stdout
+
+
+def test_a_broken_rule_is_reported_in_every_format_and_fails_the_check(hmx, metrics):
+    spoil(metrics)
+    done = hmx("doctor", "corridor", "--fail-on", "first-ratio", "--html", "page.html", "--csv", "values.csv")
+    assert done.exit_code == 4 and "breaks first-ratio" in done.stderr
+    assert "The policy that acts differs" in done.stdout and "Since step 16" in done.stdout and "Try:" in done.stdout
+    assert "The policy that acts differs" in Path("page.html").read_text()
+    assert Path("values.csv").read_text().splitlines()[1].startswith("first-ratio,warning,16,48")
+    found = json.loads(hmx("doctor", "corridor", "--json", "--fail-on", "large-updates").stdout)
+    assert [finding["rule"] for finding in found["findings"]] == ["first-ratio"] and found["failed"] == []
+    assert {"rule": "first-ratio", "status": "found"} in found["rules"]
+
+
+def test_damaged_lines_are_skipped_and_counted(hmx, metrics):
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join([lines[0], "{\n", *lines[1:], '{"update": 9']))
+    done = hmx("doctor", "corridor")
+    assert done.exit_code == 0 and "skipped 1 damaged line" in done.stdout and "4 of 8 updates" in done.stdout
+
+
+def test_a_run_without_metrics_says_so(hmx, metrics):
+    metrics.unlink()
+    done = hmx("doctor", "corridor")
+    assert done.exit_code == 0 and "The run has no metrics yet." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "texts"),
+    [
+        (["corridor", "--fail-on", "first-ratios"], 2, ["no such rule", "did you mean first-ratio?"]),
+        (["corridor", "--fail-on", ""], 2, ["no such rule", "the rules are constant-rewards"]),
+        (["corridors"], 3, ["there is no run corridors", "did you mean corridor?"]),
+        (["corridor", "--csv", "-", "--json"], 2, ["cannot print --json and --csv -"]),
+    ],
+)
+def test_bad_input_has_a_clear_error(hmx, metrics, words, code, texts):
+    done = hmx("doctor", *words)
+    assert done.exit_code == code and all(text in done.stderr for text in texts)
+
+
+def test_it_needs_no_jax(loaded, metrics):
+    assert "jax" not in loaded("doctor", "corridor")

@@ -1,0 +1,156 @@
+"""Each rule finds its planted curve, and none warns about a healthy one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmx.config import fields
+from hmx.config.schema import Config
+from hmx.reports.health.findings import Finding
+from hmx.reports.health.history import WINDOW
+from hmx.reports.health.monitor import HealthSink, Monitor
+from hmx.reports.health.rules import RULES
+from hmx.runs.sinks import RunInfo, Sink, SinkGroup
+
+TOTAL, BATCH = 100, 64 * 16
+Record = dict[str, Any]
+PPO = {"env.id": "corridor", "env.num_envs": 64, "algo.num_steps": 16, "env.max_steps": 100}
+DQN = {**PPO, "algo.name": "dqn"}
+MATRIX = {**PPO, "env.id": "hackmatrix"}
+
+
+def config(values: dict[str, Any]) -> Config:
+    return fields.replace(Config(), {**PPO, **values, "run.total_steps": TOTAL * BATCH})
+
+
+def healthy(update: int) -> Record:
+    """The record of an update of a run that learns: every metric moves a little."""
+    done, wave = update / TOTAL, math.sin(update)
+    return {
+        "update": update, "env_steps": update * BATCH, "seed": 0, "elapsed": 2.0 * update,
+        "train/mean_reward": 0.1 * done + 0.001 * wave, "train/mean_episode_return": done + 0.02 * wave,
+        "train/mean_episode_length": 50.0 + wave, "train/num_episodes": 20.0, "train/truncated_frac": 0.001,
+        "train/advantage_std": 0.3 + 0.01 * wave, "train/approx_kl": 0.01 + 0.001 * wave, "train/clip_frac": 0.1,
+        "train/entropy": 0.6 * (1 - 0.8 * done), "train/max_entropy": 0.65, "train/explained_variance": 0.1 + done,
+        "train/grad_norm": 0.8 + 0.1 * wave, "train/first_ratio_error": 1e-6, "train/steps_per_sec": 1e4 + 100 * wave,
+        "reward/goal": 0.1 * done, "reward/step_cost": -0.01, "actions/left_frac": 0.3, "actions/right_frac": 0.7,
+    }  # fmt: skip
+
+
+def check(change: Callable[[int], Record], values: dict[str, Any] | None = None, seed: int = 0) -> Monitor:
+    monitor = Monitor(config(values or {}))
+    for update in range(1, TOTAL + 1):
+        record = {**healthy(update), "seed": seed, **change(update)}
+        list(monitor.add({name: value for name, value in record.items() if value is not None}))
+    return monitor
+
+
+def names(monitor: Monitor) -> list[str]:
+    return [finding.rule for finding in monitor.findings()]
+
+
+def fall(update: int) -> float:
+    """Rise for half of the run, then fall back."""
+    return min(update, 60) / 60 - (0.95 if update > 60 else 0.0)
+
+
+PLANTED: dict[str, tuple[dict[str, Any], Callable[[int], Record]]] = {
+    "constant-rewards": ({}, lambda u: {"train/mean_reward": 0.0, "train/mean_episode_return": None}),
+    "constant-advantages": ({}, lambda u: {"train/advantage_std": 0.0}),
+    "first-ratio": ({}, lambda u: {"train/first_ratio_error": 0.1}),
+    "entropy-collapsed": ({}, lambda u: {"train/entropy": 0.001, "train/mean_episode_return": 0.2 + u % 2}),
+    "entropy-maximal": ({}, lambda u: {"train/entropy": 0.6499}),
+    "large-updates": ({}, lambda u: {"train/approx_kl": 0.4}),
+    "frozen-policy": ({}, lambda u: {"train/approx_kl": 0.0}),
+    "useless-value": ({}, lambda u: {"train/explained_variance": 0.03 * math.sin(u)}),
+    "exploding-gradients": ({}, lambda u: {"train/grad_norm": 1.5**u if u > 5 else 1.0}),
+    "clipped-gradients": ({}, lambda u: {"train/grad_norm": 40.0}),
+    "nonfinite": ({}, lambda u: {"train/skipped_updates": float(u % 4 == 0)}),
+    "inactive-mask": ({}, lambda u: {"train/max_entropy": math.log(2), "train/entropy": 0.3}),
+    "no-episode-ends": ({}, lambda u: {"train/num_episodes": 0.0}),
+    "always-truncated": ({"env.max_steps": 5}, lambda u: {"train/mean_episode_length": 5.0}),
+    "zero-reward-term": ({}, lambda u: {"reward/goal": 0.0}),
+    "dominant-reward-term": (MATRIX, lambda u: {"reward/a": 5.0, "reward/b": 0.001}),
+    "slower": ({}, lambda u: {"train/steps_per_sec": 1e4 if u < 50 else 3e3}),
+    "unused-action": ({}, lambda u: {"actions/left_frac": 0.0}),
+    "return-fell": ({}, lambda u: {"train/mean_episode_return": fall(u)}),
+    "no-progress": ({}, lambda u: {"train/mean_episode_return": math.sin(u)}),
+    "diverging-q": (DQN, lambda u: {"train/q_value": 1.2**u}),
+    "no-gradient-steps": (DQN, lambda u: {"train/gradient_steps": 0.0}),
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_finds_its_planted_curve_and_little_else(rule: Any) -> None:
+    values, change = PLANTED[rule.name]
+    found = names(check(change, values))
+    assert rule.name in found and len(found) <= 2
+
+
+@pytest.mark.parametrize("values", [PPO, DQN, MATRIX], ids=["ppo", "dqn", "hackmatrix"])
+def test_a_healthy_curve_breaks_no_rule(values: dict[str, Any]) -> None:
+    solved = {"train/entropy": 0.001, "train/approx_kl": 0.0, "train/explained_variance": -3.0}
+    assert names(check(lambda u: {}, values)) == []
+    assert names(check(lambda u: solved if u > 70 else {}, values)) == []
+
+
+def test_a_finding_says_since_when_until_when_and_for_which_seeds() -> None:
+    monitor = Monitor(config({}))
+    for update in range(1, TOTAL + 1):
+        for seed in (0, 1):
+            large = seed == 1 and 20 < update <= 40
+            list(monitor.add({**healthy(update), "seed": seed, "train/first_ratio_error": 0.1 * large}))
+    (finding,) = monitor.findings()
+    assert (finding.since, finding.found, finding.until) == (20 * BATCH, 22 * BATCH, 40 * BATCH)
+    assert finding.seeds == (1,) and "0.1" in finding.evidence
+
+
+def test_evidence_that_does_not_last_is_no_finding() -> None:
+    assert names(check(lambda u: {"train/first_ratio_error": 0.1 * (u % 2)})) == []
+
+
+def test_missing_and_damaged_values_are_left_out() -> None:
+    monitor = check(
+        lambda u: {"train/grad_norm": None if u % 3 else math.nan, "train/approx_kl": "large", "env_steps": u}
+    )
+    statuses = {status.rule: status.status for status in monitor.statuses()}
+    assert statuses["clipped-gradients"] == statuses["large-updates"] == "not measured"
+    assert statuses["first-ratio"] == "ok"
+    assert list(monitor.add({"update": "1"})) == list(monitor.add({})) == []
+
+
+class Shown(Sink):
+    """Keep warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def test_training_warns_once_per_rule_and_at_most_three_times(tmp_path: Path) -> None:
+    shown = Shown()
+    group = SinkGroup([HealthSink(), shown])
+    group.start(RunInfo("r", tmp_path, config({}), "", 0, TOTAL, BATCH, 1))
+    broken = {"train/approx_kl": 0.0, "train/first_ratio_error": 1.0, "train/grad_norm": 40.0, "actions/left_frac": 0.0,
+              "reward/goal": 0.0}  # fmt: skip
+    for update in range(1, 60):
+        group.records([{**healthy(update), **broken}])
+    assert len(shown.warnings) == 3
+    assert shown.warnings[0].startswith("The policy that acts differs from the policy that learns since the start")
+    assert "hmx doctor r" in shown.warnings[0]
+
+
+def test_rules_have_names_and_texts() -> None:
+    assert set(PLANTED) == {rule.name for rule in RULES}
+    for rule in RULES:
+        assert rule.title[0].isupper() and not rule.title.endswith(".") and rule.remedy.endswith(".")
+        assert rule.lasting(128) <= 13 or rule.name == "useless-value", "a tenth of a run with the defaults"
+    assert isinstance(check(lambda u: {}).findings(), tuple) and WINDOW < TOTAL
+    assert all(isinstance(finding, Finding) for finding in check(lambda u: {"train/approx_kl": 1.0}).findings())
