@@ -35,6 +35,7 @@ _DISK = {
     errno.ENOTDIR: "a part of this path is a file; choose another folder",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+_OTHER_DISK = "check the disk and the open-file limit, then try again"
 
 # Commands whose mention in a message is a command to paste.
 _COMMANDS = (
@@ -143,10 +144,10 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
         return int(ExitCode.UNEXPECTED)
     if isinstance(error, TyperException):
         return _usage(error, words)
-    if isinstance(error, OSError) and error.errno in _DISK and not debug:
+    if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _DISK) and not debug:
         # An error without a file name comes from a write to standard output.
         place = f"use {error.filename}" if error.filename else "write to standard output"
-        say("error", f"cannot {place}: {os.strerror(error.errno)}", _DISK[error.errno])
+        say("error", f"cannot {place}: {os.strerror(error.errno)}", _DISK.get(error.errno, _OTHER_DISK))
         _silence()
         return int(ExitCode.ARTEFACT)
     summary = " ".join(f"{type(error).__name__}: {error}".split())

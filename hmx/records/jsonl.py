@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import check_schema, is_foreign, open_plain, retrying, words
+from hmx.records.atomic import sync_folder
 from hmx.records.metrics_table import RENAMED
 
 SCHEMA = 2
@@ -70,6 +71,7 @@ class MetricsWriter:
         self.path = path
         repair(path)
         self._handle: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        sync_folder(path.parent)
 
     def write(self, record: Record) -> None:
         """Append one record."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
 from hmx.config.names import clean_run_name, is_run_name, nearest
 from hmx.errors import ExitCode, HmxError
-from hmx.records.atomic import writing
+from hmx.records.atomic import sync_folder, writing
 from hmx.records.lock import RunLock
 from hmx.records.paths import CONFIG, DEFAULT_ROOT, RunPaths, is_folder_name, name_error
 
@@ -186,3 +187,7 @@ def _delete(path: Path) -> None:
 def _subfolders(paths: RunPaths) -> None:
     paths.checkpoints.mkdir(exist_ok=True)
     paths.reports.mkdir(exist_ok=True)
+    # Otherwise a loss of power may take the whole run. The parent may not be readable.
+    sync_folder(paths.root)
+    with contextlib.suppress(OSError):
+        sync_folder(paths.root.resolve().parent)

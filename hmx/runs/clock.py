@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmx.records import jsonl
+from hmx.records.artefact import retrying
 
 
 class Moment(NamedTuple):
@@ -26,9 +27,13 @@ class RunClock:
 
     @classmethod
     def after(cls, metrics: Path) -> RunClock:
-        """Return the clock that continues a metrics file; from 0 if the file has no usable record."""
+        """Return the clock that continues a metrics file; from 0 if the file has no usable record.
+
+        Raises:
+            Unreadable: the system fails to read the file (exit code 3).
+        """
         try:
-            records = jsonl.tail(metrics)
+            records = retrying(metrics, lambda: jsonl.tail(metrics))
         except OSError:
             records = []
         return cls(*(max((_number(r.get(name)) for r in records), default=0.0) for name in Moment._fields))
