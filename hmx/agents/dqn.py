@@ -54,11 +54,7 @@ DqnState = TrainState[DqnLearner]
 
 
 def make_dqn(cfg: Config, env: Env) -> Algorithm[DqnState]:
-    """Build Q-learning as `cfg` configures it, on `cfg.env.num_envs` copies of `env`.
-
-    Raises:
-        HmxError: the configuration has problems.
-    """
+    """Build Q-learning as `cfg` configures it, on `cfg.env.num_envs` copies of `env`."""
     parts = make_components(cfg, env)
     return Algorithm(
         init=partial(_init, parts),
@@ -74,11 +70,7 @@ def make_dqn(cfg: Config, env: Env) -> Algorithm[DqnState]:
 
 
 def make_components(cfg: Config, env: Env) -> DqnComponents:
-    """Build network, optimiser, replay buffer and scorer.
-
-    Raises:
-        HmxError: the configuration has problems.
-    """
+    """Build network, optimiser, replay buffer and scorer."""
     rules.check(cfg)
     net = make_q_net(cfg.net, env.spec, cfg.dqn.dueling)
     parts = DqnComponents(

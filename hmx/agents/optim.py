@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import optax
 
-from hmx.config.schema import AlgoConfig
+from hmx.config.schema import AlgoConfig, GradClip
 from hmx.types import Array
 
 Params = Any
@@ -37,7 +37,7 @@ def make_optimiser(cfg: AlgoConfig) -> Optimiser:
     return Optimiser(transform.init, step)
 
 
-def clip(kind: str, limit: float) -> optax.GradientTransformation:
+def clip(kind: GradClip, limit: float) -> optax.GradientTransformation:
     """Build the gradient clipping.
 
     Args:

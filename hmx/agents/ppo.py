@@ -60,11 +60,7 @@ class PpoComponents(NamedTuple):
 
 
 def make_components(cfg: Config, env: Env) -> PpoComponents:
-    """Build network, policy head, value codec and optimiser.
-
-    Raises:
-        HmxError: the configuration has problems.
-    """
+    """Build network, policy head, value codec and optimiser."""
     rules.check(cfg)
     codec = make_codec(cfg.ppo.value_target)
     return PpoComponents(
@@ -86,11 +82,7 @@ def make_head(cfg: Config, action_dim: int) -> PolicyHead:
 
 
 def make_ppo(cfg: Config, env: Env) -> Algorithm[PpoState]:
-    """Build PPO as `cfg` configures it, on `cfg.env.num_envs` copies of `env`.
-
-    Raises:
-        HmxError: the configuration has problems.
-    """
+    """Build PPO as `cfg` configures it, on `cfg.env.num_envs` copies of `env`."""
     parts = make_components(cfg, env)
     return Algorithm(
         init=partial(_init, parts),

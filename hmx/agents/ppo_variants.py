@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from hmx.nets import Net
 from hmx.rl import normaliser
 from hmx.rl.advantages import Advantages, vtrace_gae
 from hmx.rl.normaliser import RunningStats
-from hmx.rl.variants import variant_gae
+from hmx.rl.variants import EpisodeEnd, variant_gae
 from hmx.types import Array, Key
 
 # Rollouts
@@ -131,9 +132,9 @@ def rollout_advantages(rollout: Rollout, cfg: Config) -> Advantages:
     return Advantages(*(leaf.reshape(seen.value_t.shape) for leaf in found))
 
 
-def _variant(cfg: Config) -> tuple[float, float, str, str, str]:
+def _variant(cfg: Config) -> tuple[float, float, EpisodeEnd, Literal["gae", "brax"], Literal["time", "batch"]]:
     """Return the last arguments of `variant_gae`."""
-    form = "brax" if cfg.ppo.advantage == "brax" else "gae"
+    form: Literal["gae", "brax"] = "brax" if cfg.ppo.advantage == "brax" else "gae"
     return cfg.algo.gamma, cfg.ppo.gae_lambda, cfg.ppo.episode_end, form, cfg.ppo.gae_axis
 
 

@@ -105,9 +105,6 @@ def compare_losses(configs: Sequence[Config], env: Env, seed: int = 0) -> Compar
     """Play a batch with the first configuration and compute the losses of all.
 
     The value heads must have one width, and the network must not be recurrent.
-
-    Raises:
-        HmxError: a configuration has problems.
     """
     parts = [make_components(config, env) for config in configs]
     state = make_ppo(configs[0], env).init(jax.random.key(seed))

@@ -67,9 +67,6 @@ def make_replay_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: S
 
     The transitions themselves are ranked; those of a bucket are assigned to groups at random, so that the differences
     between groups measure the noise in a bucket.
-
-    Raises:
-        HmxError: the request does not fit the run (exit code 2).
     """
     check_q(request)
     check_rank(request.rank, env.spec, recurrent=False)

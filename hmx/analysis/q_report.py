@@ -71,9 +71,6 @@ def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored
     """Build a reporter as `make_reporter` does, for episodes played with the run's current policy.
 
     It explores as in the coming update: what it plays is what would enter the buffer.
-
-    Raises:
-        HmxError: the request does not fit the run (exit code 2).
     """
     check_q(request)
     check_rank(request.rank, env.spec, recurrent=False)

@@ -94,11 +94,7 @@ def td_sums(parts: DqnComponents, replayed: bool) -> GroupLosses:
 def td_targets_of(
     functions: TdFunctions, networks: Networks, history: ReplayState, index: Int[Ints, " n"]
 ) -> TdTargets:
-    """Compute targets and TD errors of some slots.
-
-    Raises:
-        HmxError: one is not finite (exit code 4).
-    """
+    """Compute targets and TD errors of some slots."""
     found = TdTargets(*in_blocks(partial(functions.targets, networks, history), index))
     check_finite(found.td_error)
     return found
@@ -128,9 +124,6 @@ def group_gradients(
 
     `groups` are slots into `items` `[N, ...]`; `target` and `weight` (that of replay) are float32 `[N]`. A `width`, the
     transitions of a part, of 0 is chosen from the sizes of the groups.
-
-    Raises:
-        HmxError: a gradient is not finite (exit code 4).
     """
     width = width or third(sum(map(len, groups)), len(groups))
     index, real, owner = in_parts(*padded(groups), width)

@@ -37,11 +37,7 @@ Consequences = Callable[[Any, Key, Array, Array, Array], Figure]
 
 
 def check_rank(by: RankBy, spec: EnvSpec, recurrent: bool) -> None:
-    """Refuse values that the environment or the policy does not have.
-
-    Raises:
-        HmxError: with exit code 2.
-    """
+    """Refuse values that the environment or the policy does not have (exit code 2)."""
     if by == "level" and spec.level is None:
         raise HmxError(f"cannot rank by level: {spec.id} has no levels", "--by return")
     if by == "consequence" and spec.num_actions < 2:
@@ -52,11 +48,7 @@ def check_rank(by: RankBy, spec: EnvSpec, recurrent: bool) -> None:
 
 
 def make_ranker(parts: PpoComponents, prober: Prober, by: RankBy) -> Ranker:
-    """Build the function that ranks the groups of a PPO probe; it returns None for `reward_std`.
-
-    Raises:
-        HmxError: see `check_rank`.
-    """
+    """Build the function that ranks the groups of a PPO probe; it returns None for `reward_std`."""
     check_rank(by, parts.env.spec, bool(jax.tree.leaves(parts.net.initial_carry((1,)))))
     if by == "consequence":
         return _consequence(parts, prober)

@@ -80,11 +80,7 @@ class ProbeRequest:
 
 
 def check(request: ProbeRequest) -> None:
-    """Refuse options that no run can be measured with.
-
-    Raises:
-        HmxError: with exit code 2.
-    """
+    """Refuse options that no run can be measured with (exit code 2)."""
     for flag, declared in fields_of(type(request)).items():
         value = getattr(request, declared.name)
         try:
@@ -115,11 +111,7 @@ def _check_replay(request: ProbeRequest) -> None:
 
 
 def check_q(request: ProbeRequest) -> None:
-    """Refuse options that Q-learning does not have.
-
-    Raises:
-        HmxError: with exit code 2.
-    """
+    """Refuse options that Q-learning does not have (exit code 2)."""
     usual = ProbeRequest()
     whys = {
         "advantage": "learns from TD errors, not from advantages",

@@ -173,11 +173,7 @@ def summary(values: Floats) -> Summary:
 
 
 def check_gradient_memory(request: ProbeRequest, params: Params, components: int) -> None:
-    """Refuse more groups than memory can hold the gradients of.
-
-    Raises:
-        HmxError: with exit code 2.
-    """
+    """Refuse more groups than memory can hold the gradients of (exit code 2)."""
     each = components * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
     if each * request.groups > MAX_BYTES:
         fits = MAX_BYTES // each
@@ -186,11 +182,7 @@ def check_gradient_memory(request: ProbeRequest, params: Params, components: int
 
 
 def check_returns(returns: Floats) -> None:
-    """Refuse returns that are not finite.
-
-    Raises:
-        HmxError: with exit code 4.
-    """
+    """Refuse returns that are not finite (exit code 4)."""
     bad = int((~np.isfinite(returns)).sum())
     if bad:
         what = f"{bad} of {returns.size} episodes have a return that is not finite"
@@ -198,21 +190,13 @@ def check_returns(returns: Floats) -> None:
 
 
 def check_no_reference(reference: Params | None) -> None:
-    """Refuse a reference policy, which Q-learning does not have.
-
-    Raises:
-        HmxError: with exit code 2.
-    """
+    """Refuse a reference policy, which Q-learning does not have (exit code 2)."""
     if reference is not None:
         raise HmxError(f"cannot use --reference: Q-learning {NO_KL}", "drop --reference")
 
 
 def check_finite(grads: Host) -> None:
-    """Refuse gradients that are not finite.
-
-    Raises:
-        HmxError: with exit code 4.
-    """
+    """Refuse gradients that are not finite (exit code 4)."""
     if not np.isfinite(grads).all():
         hint = "the parameters may not be finite: try an earlier checkpoint with --checkpoint"
         raise HmxError("the gradient of this checkpoint is not finite", hint, ExitCode.CHECK_FAILED)

@@ -180,11 +180,7 @@ def write_report(file: Path, text: str) -> None:
 
 
 def check_reports(*files: Path | None) -> None:
-    """Refuse, before long work, files that `write_report` could not write.
-
-    Raises:
-        HmxError: one is a folder, or lies in a folder that is not there (exit code 2).
-    """
+    """Refuse, before long work, files that `write_report` could not write (exit code 2)."""
     for file in files:
         try:
             if file is not None and (file.is_dir() or not file.parent.is_dir()):

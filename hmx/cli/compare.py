@@ -105,11 +105,7 @@ def compare(
 
 
 def window(text: str) -> Window:
-    """Return the final part of a run from `10%` or a number of steps.
-
-    Raises:
-        HmxError: it is neither, or empty.
-    """
+    """Return the final part of a run from `10%` or a number of steps."""
     value = _number(text.strip().removesuffix("%"))
     if text.strip().endswith("%") and value is not None and 0 < value <= 100:
         return Window(share=value / 100)
@@ -119,11 +115,7 @@ def window(text: str) -> Window:
 
 
 def thresholds(texts: Sequence[str]) -> Iterator[tuple[str, float]]:
-    """Yield environment ("" for all) and value of each threshold.
-
-    Raises:
-        HmxError: a value is not a number.
-    """
+    """Yield environment ("" for all) and value of each threshold."""
     for text in texts:
         env = ""
         for part in text.split(","):
@@ -137,11 +129,7 @@ def thresholds(texts: Sequence[str]) -> Iterator[tuple[str, float]]:
 
 
 def ranges(texts: Sequence[str]) -> Iterator[tuple[str, float, float]]:
-    """Yield environment, the value that counts as 0 and the one that counts as 1.
-
-    Raises:
-        HmxError: it is something else, or both are equal.
-    """
+    """Yield environment, the value that counts as 0 and the one that counts as 1."""
     for text in texts:
         parts = re.fullmatch(r"([^=]+)=([^:]+):([^:]+)", text)
         low, high = (_number(parts[2]), _number(parts[3])) if parts else (None, None)

@@ -20,7 +20,7 @@ from hmx.cli.keys import Echo
 from hmx.cli.spark import sparkline
 from hmx.records.jsonl import encode
 from hmx.reports import quantities
-from hmx.runs.sinks import Record, RunInfo, Sink
+from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 clock, short = quantities.clock, quantities.short
 
@@ -96,7 +96,7 @@ class ConsoleSink(Sink):
         """Print a warning above the panel."""
         self._console.print(Text.assemble(("warning: ", "yellow"), message))
 
-    def close(self, state: str) -> None:
+    def close(self, state: EndState) -> None:
         """Leave the last state of the panel on the screen."""
         self._close_window()
         self.phase(state)

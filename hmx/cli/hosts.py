@@ -72,11 +72,7 @@ HOST_FIELDS = fields_of(Hosts)
 
 @contextlib.contextmanager
 def joined(hosts: Hosts) -> Iterator[Group]:
-    """Join the processes of the run until it ends; a single process joins none.
-
-    Raises:
-        HmxError: see `hmx.runs.cluster.rendezvous.join`.
-    """
+    """Join the processes of the run until it ends; a single process joins none."""
     if not hosts.distributed:
         from hmx.runs.cluster.group import ALONE
 

@@ -165,11 +165,7 @@ RunArgument = Annotated[
 
 
 def configure(typed: Typed, sets: list[str] | None, config: Path | None, preset: str | None) -> Loaded:
-    """Load the configuration that the options of a command ask for.
-
-    Raises:
-        HmxError: lists every problem.
-    """
+    """Load the configuration that the options of a command ask for."""
     from hmx.config.load import load
 
     return load(preset=preset, file=config, sets=sets or (), flags=typed, new_run=True)

@@ -15,7 +15,7 @@ from rich.progress import Progress as Bars
 
 from hmx.cli.console import clock, short
 from hmx.config.textfile import printable
-from hmx.runs.sinks import Record, RunInfo, Sink
+from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 Progress = Callable[[str, int, int], None]
 """`(phase, done, total)`; a total of 0 is not known."""
@@ -100,7 +100,7 @@ class ProgressLog(Sink):
         """Write a warning at once."""
         self._line(f"warning: {message}")
 
-    def close(self, state: str) -> None:
+    def close(self, state: EndState) -> None:
         """Write how the run ended."""
         self._line(f"{state} after {short(self._steps)} steps")
 

@@ -169,19 +169,8 @@ def to_toml(cfg: Config) -> str:
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
-    if isinstance(value, str):
-        return _toml_string(value)
-    return repr(value)
-
-
-def _toml_string(value: str) -> str:
-    short = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
-    body = "".join(short.get(c) or (f"\\u{ord(c):04x}" if ord(c) < 0x20 or ord(c) == 0x7F else c) for c in value)
-    return f'"{body}"'
+    """Write a plain value, which TOML spells as JSON does, apart from one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def parse_toml(text: str, source: str) -> Parsed:

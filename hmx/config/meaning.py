@@ -23,11 +23,6 @@ class Aspect(NamedTuple):
     meaning: str  # in plain words
     bug: bool = False  # whether a known bug is reproduced
 
-    def to_json(self) -> dict[str, Any]:
-        """One object with stable keys."""
-        values = {key: list(value) if isinstance(value, tuple) else value for key, value in self.values.items()}
-        return {**self._asdict(), "values": values}
-
 
 def meaning(cfg: Config) -> tuple[Aspect, ...]:
     """Describe a configuration without problems in every aspect, in the order of their numbers."""
@@ -175,41 +170,26 @@ def _devices(cfg: Config) -> str:
 
 
 ASPECTS: dict[str, tuple[str, tuple[str, ...], Callable[[Config], str]]] = {
-    "1.1": (
-        "advantage",
-        (
-            "ppo.advantage",
-            "ppo.gae_axis",
-            "ppo.advantage_when",
-            "ppo.gae_lambda",
-            "algo.gamma",
-            "ppo.bptt_horizon",
-        ),
-        _advantage,
-    ),
+    "1.1": ("advantage", (
+        "ppo.advantage", "ppo.gae_axis", "ppo.advantage_when", "ppo.gae_lambda", "algo.gamma", "ppo.bptt_horizon",
+    ), _advantage),
     "1.2": ("end of an episode", ("ppo.episode_end",), _episode_end),
-    "1.3": (
-        "value loss",
-        ("ppo.vf_coef", "ppo.vf_half", "ppo.clip_vf_eps", "ppo.value_target", "ppo.reward_scale"),
-        _value_loss,
-    ),
+    "1.3": ("value loss", (
+        "ppo.vf_coef", "ppo.vf_half", "ppo.clip_vf_eps", "ppo.value_target", "ppo.reward_scale",
+    ), _value_loss),
     "1.4": ("standard deviation of actions", ("net.std", "net.std_min"), _std),
     "1.5": ("entropy", ("ppo.entropy", "ppo.ent_coef"), _entropy),
     "1.6": ("initial weights", ("net.init", "net.gain_hidden", "net.gain_policy", "net.gain_value"), _init),
     "1.7": ("layer norm", ("net.layer_norm", "net.norm_order"), _layer_norm),
     "1.8": ("gradient clipping", ("algo.max_grad_norm", "algo.grad_clip"), _grad_clip),
-    "1.9": (
-        "resets and budget",
-        ("env.reset_on_done", "env.full_reset_every", "run.budget", "run.budget_epochs"),
-        _resets,
-    ),
+    "1.9": ("resets and budget", (
+        "env.reset_on_done", "env.full_reset_every", "run.budget", "run.budget_epochs",
+    ), _resets),
     "2.1": ("value passes", ("ppo.value_forward",), _value_forward),
     "2.2": ("devices", ("run.devices",), _devices),
     "2.3": ("network library", (), lambda cfg: "Flax Linen; no effect at run time"),
-    "2.4": (
-        "observation normalisation",
-        ("ppo.obs_norm", "ppo.obs_norm_update", "ppo.obs_norm_ddof", "ppo.obs_norm_clip"),
-        _obs_norm,
-    ),
-}
+    "2.4": ("observation normalisation", (
+        "ppo.obs_norm", "ppo.obs_norm_update", "ppo.obs_norm_ddof", "ppo.obs_norm_clip",
+    ), _obs_norm),
+}  # fmt: skip
 """Number as in docs/ppo.md -> title, the keys that decide it, and the function that describes it."""

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 
+from hmx.config.schema import Schedule
+
 
 def progress(agent_steps: int, total: int) -> float:
     """Compute the share of a run that is done, in [0, 1]; 1 if the run is empty."""
     return min(max(agent_steps / total, 0.0), 1.0) if total > 0 else 1.0
 
 
-def value(name: str, start: float, end: float, p: float, rate: float = 0.1, warmup: float = 0.0) -> float:
+def value(name: Schedule, start: float, end: float, p: float, rate: float = 0.1, warmup: float = 0.0) -> float:
     """Compute the value of a schedule at progress `p`.
 
     Args:
-        name: one of `hmx.config.schema.Schedule`. With q the progress since the warm-up:
+        name: with q the progress since the warm-up:
 
             - constant: start
             - linear: start + (end - start) q

@@ -6,6 +6,14 @@ from typing import Literal
 
 from hmx.config.option import DQN, MAX_SEED, OUTPUT_PANEL, PPO, RUN_PANEL, AlgorithmName, opt, section
 
+NetKind = Literal["auto", "mlp", "cells"]
+Activation = Literal["relu", "tanh", "silu", "gelu"]
+Init = Literal["orthogonal", "lecun_uniform"]
+Std = Literal["softplus", "exp", "param"]
+Rnn = Literal["none", "gru", "lstm"]
+GradClip = Literal["joint", "per_network", "elementwise"]
+ValueTarget = Literal["identity", "symlog", "return_norm", "two_hot"]
+OnNonFinite = Literal["stop", "skip"]
 Schedule = Literal["constant", "linear", "cosine", "logarithmic", "exponential"]
 Selection = Literal["stale", "uniform", "replay"]
 ScoredActions = Literal["all", "single", "sampled", "topk"]
@@ -75,7 +83,7 @@ class RunConfig:
     keep_best: int = opt(
         1, "number of checkpoints with the highest mean episode return to keep as well", "checkpoints", ge=0
     )
-    on_nonfinite: Literal["stop", "skip"] = opt(
+    on_nonfinite: OnNonFinite = opt(
         "stop",
         "what to do about a loss, gradient, parameter or reward that is not finite: stop before that update, or skip "
         "its gradient steps",
@@ -154,7 +162,7 @@ class EnvConfig:
 class NetConfig:
     """The policy and value network."""
 
-    kind: Literal["auto", "mlp", "cells"] = opt(
+    kind: NetKind = opt(
         "auto", "architecture; auto is cells for packed HackMatrix observations, else mlp", shape="always"
     )
     hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units", ge=1, shape="always")
@@ -163,7 +171,7 @@ class NetConfig:
         shape="if_not_default",
     )  # fmt: skip
     cell_features: int = opt(16, "features per board cell in the cells network", "units", ge=1, shape="always")
-    activation: Literal["relu", "tanh", "silu", "gelu"] = opt("relu", "activation function", shape="always")
+    activation: Activation = opt("relu", "activation function", shape="always")
     shared_torso: bool = opt(
         True, "share all layers but the heads between policy and value", applies=PPO, shape="always"
     )
@@ -171,22 +179,20 @@ class NetConfig:
     norm_order: Literal["pre", "post"] = opt(
         "pre", "layer norm before or after the activation function", shape="if_not_default"
     )
-    init: Literal["orthogonal", "lecun_uniform"] = opt(
+    init: Init = opt(
         "orthogonal", "initial weights of linear layers, times a gain; lecun_uniform has variance 1 / inputs"
     )
     gain_hidden: float = opt(1.4142135623730951, "initial gain of hidden layers", ge=0)
     gain_policy: float = opt(0.01, "initial gain of the policy head", ge=0, applies=PPO)
     gain_value: float = opt(1.0, "initial gain of the value head; always 0 for a two_hot head", ge=0, applies=PPO)
-    std: Literal["softplus", "exp", "param"] = opt(
+    std: Std = opt(
         "softplus",
         "standard deviation of continuous actions: softplus or exp of a network output, or exp of a free parameter",
         applies=PPO,
         shape="if_not_default",
     )
     std_min: float = opt(0.001, "added to every standard deviation", ge=0, applies=PPO, shape="if_not_default")
-    rnn: Literal["none", "gru", "lstm"] = opt(
-        "none", "recurrent layer between torso and heads", applies=PPO, shape="from_schema_2"
-    )
+    rnn: Rnn = opt("none", "recurrent layer between torso and heads", applies=PPO, shape="from_schema_2")
     rnn_hidden: int = opt(128, "units of the recurrent layer", "units", ge=1, applies=PPO, shape="from_schema_2")
 
 
@@ -205,7 +211,7 @@ class AlgoConfig:
     lr_warmup: float = opt(0.0, "share of the run over which the learning rate first rises from 0", "share", ge=0, le=1)
     adam_eps: float = opt(1e-5, "epsilon of Adam", gt=0)
     max_grad_norm: float = opt(0.5, "norm at which gradients are clipped; 0 for no clipping", ge=0)
-    grad_clip: Literal["joint", "per_network", "elementwise"] = opt(
+    grad_clip: GradClip = opt(
         "joint",
         "what max_grad_norm limits: the global norm, the norms of policy and value separately, or each element",
     )
@@ -299,7 +305,7 @@ class PpoConfig:
         "with max, the size of a gradient step depends on num_minibatches",
     )
     prio_weight_clip: float = opt(10.0, "highest importance weight if prio_weights = clip", gt=0)
-    value_target: Literal["identity", "symlog", "return_norm", "two_hot"] = opt(
+    value_target: ValueTarget = opt(
         "symlog", "transformation of the returns that the value head predicts", shape="always"
     )
     auto_scale: bool = opt(

@@ -9,21 +9,10 @@ PREFIX = "smax/"
 """The start of an id; the rest is a scenario."""
 
 SCENARIOS: dict[str, tuple[int, int]] = {
-    "3m": (3, 3),
-    "2s3z": (5, 5),
-    "25m": (25, 25),
-    "3s5z": (8, 8),
-    "8m": (8, 8),
-    "5m_vs_6m": (5, 6),
-    "10m_vs_11m": (10, 11),
-    "27m_vs_30m": (27, 30),
-    "3s5z_vs_3s6z": (8, 9),
-    "3s_vs_5z": (3, 5),
-    "6h_vs_8z": (6, 8),
-    "smacv2_5_units": (5, 5),
-    "smacv2_10_units": (10, 10),
-    "smacv2_20_units": (20, 20),
-}
+    "3m": (3, 3), "2s3z": (5, 5), "25m": (25, 25), "3s5z": (8, 8), "8m": (8, 8), "5m_vs_6m": (5, 6),
+    "10m_vs_11m": (10, 11), "27m_vs_30m": (27, 30), "3s5z_vs_3s6z": (8, 9), "3s_vs_5z": (3, 5), "6h_vs_8z": (6, 8),
+    "smacv2_5_units": (5, 5), "smacv2_10_units": (10, 10), "smacv2_20_units": (20, 20),
+}  # fmt: skip
 """Allies and enemies of each scenario in JaxMARL 0.2; a test compares them, and the sizes, with JaxMARL."""
 
 LIMIT = 100

@@ -14,11 +14,7 @@ Game = Simulator
 
 
 def open_game(*, seed: int = 0, position: Mapping[str, object] | None = None, cfg: Config | None = None) -> Game:
-    """Open a game by the rules of `cfg`, without a step limit.
-
-    Raises:
-        HmxError: the scenario is not possible.
-    """
+    """Open a game by the rules of `cfg`, without a step limit."""
     cfg = cfg or Config()
     enable_cache()
     env = dataclasses.replace(cfg.env, max_steps=0)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from hmx.config import codec, derive, fields, rules
 from hmx.config.coerce import show
+from hmx.config.hypers import SCHEDULED
 from hmx.config.problem import error
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
@@ -163,11 +164,7 @@ def _meta(paths: RunPaths) -> tuple[Meta, list[str]]:
 def plan(
     run: str | Path, *, changes: Mapping[str, object] | None = None, root: str | Path = DEFAULT_ROOT
 ) -> ResumePlan:
-    """What `resume` would do; reads the checkpoint and writes nothing.
-
-    Raises:
-        HmxError: as `resume` does.
-    """
+    """What `resume` would do; reads the checkpoint and writes nothing."""
     paths = find_run(run, root)
     opened = _open(paths, changes or {})
     holding = lock_of(paths)
@@ -295,25 +292,11 @@ def _other_versions(old: Meta) -> list[str]:
     return [f"versions have changed, so the numbers may differ in their last bits: {parts}"]
 
 
-_SCHEDULES = {
-    "learning-rate": "algo.lr_schedule",
-    "clip": "ppo.clip_schedule",
-    "value-clip": "ppo.clip_vf_schedule",
-    "entropy": "ppo.ent_schedule",
-}
-
-
-_Q_SCHEDULES = ("learning-rate", "epsilon", "importance-weight")
-
-
 def _schedule_note(cfg: Config, differences: Mapping[str, object]) -> list[str]:
     if "run.total_steps" not in differences:
         return []
-    kinds = {name: fields.get(cfg, key) for name, key in _SCHEDULES.items()}
+    kinds = {name: fields.get(cfg, keys.schedule) for name, keys in SCHEDULED.items()}
     if cfg.algo.name == "dqn":
-        kinds = {name: kinds["learning-rate"] if name == "learning-rate" else "linear" for name in _Q_SCHEDULES}
-    return [
-        f"the {kind} {name} schedule now spans {cfg.run.total_steps:,} steps"
-        for name, kind in kinds.items()
-        if kind != "constant"
-    ]
+        kinds = {"learning_rate": cfg.algo.lr_schedule, "epsilon": "linear", "is_beta": "linear"}
+    spans = f"schedule now spans {cfg.run.total_steps:,} steps"
+    return [f"the {kind} {name} {spans}" for name, kind in kinds.items() if kind != "constant"]

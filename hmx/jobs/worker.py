@@ -30,11 +30,7 @@ class WorkerResult(NamedTuple):
 
 
 def check_same_config(group: Group, asked: Mapping[str, object]) -> None:
-    """Check that all processes were started with the same options.
-
-    Raises:
-        HmxError: a process was started with other options, each named.
-    """
+    """Check that all processes were started with the same options (exit code 2)."""
     if group.count == 1:
         return
     for index, text in enumerate(group.gather(json.dumps(asked, sort_keys=True).encode())):

@@ -8,7 +8,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from hmx.nets.layers import Cells, Torso, dense
+from hmx.config.schema import Activation, Init, Rnn, Std
+from hmx.nets.layers import Cells, Norm, Torso, dense
 from hmx.nets.recurrent import Hidden, RecurrentLayer
 from hmx.types import Array
 
@@ -24,15 +25,15 @@ class ActorCritic(nn.Module):
     value_width: int
     hidden: tuple[int, ...]
     value_hidden: tuple[int, ...]  # of the value's own trunk
-    activation: str
-    norm: str  # none, pre or post
-    weights: str
+    activation: Activation
+    norm: Norm
+    weights: Init
     gains: tuple[float, float, float]  # hidden layers, policy head, value head
-    std: str
+    std: Std
     shared_torso: bool
     cell_features: int  # 0: flat features
     value_only: int  # the last features, which the policy does not read
-    rnn: str
+    rnn: Rnn
     rnn_hidden: int
 
     def _trunk(self, x: Any, hidden: Hidden, reset: Array, name: str, widths: tuple[int, ...]) -> tuple[Array, Hidden]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from hmx.config.schema import Activation, Init, NetConfig
 from hmx.types import Array, Key
+
+Norm = Literal["none", "pre", "post"]
+"""Where a layer norm stands: nowhere, or before or after the activation function."""
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
@@ -54,7 +58,7 @@ def _one_by_one(draw: Callable[[Key], Array]) -> Callable[[Key], Array]:
     return drawn
 
 
-def dense(width: int, gain: float, name: str, init: str = "orthogonal") -> nn.Dense:
+def dense(width: int, gain: float, name: str, init: Init = NetConfig.init) -> nn.Dense:
     """Return a linear layer with zero bias; `gain` 0 makes all weights zero.
 
     Args:
@@ -73,9 +77,9 @@ class Torso(nn.Module):
     """Hidden layers `[N, F] -> [N, hidden[-1]]`; `norm` is `none`, `pre` or `post` the non-linearity."""
 
     hidden: tuple[int, ...]
-    activation: str
-    norm: str
-    weights: str = "orthogonal"
+    activation: Activation
+    norm: Norm
+    weights: Init = NetConfig.init
     gain: float = math.sqrt(2.0)
 
     @nn.compact
@@ -95,8 +99,8 @@ class Cells(nn.Module):
     """Scalars `[N, S]` and board cells `[N, C, F]` -> `[N, S + C x cell_features]`: one small layer for all cells."""
 
     cell_features: int
-    activation: str
-    weights: str
+    activation: Activation
+    weights: Init
     gain: float
 
     @nn.compact

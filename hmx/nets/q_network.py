@@ -10,9 +10,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from hmx.config.schema import NetConfig
+from hmx.config.schema import Activation, Init, NetConfig
 from hmx.nets.build import ObsSpec, Params, features, net_kind
-from hmx.nets.layers import Cells, Torso, dense
+from hmx.nets.layers import Cells, Norm, Torso, dense
 from hmx.types import Array, Key
 
 _HEAD_GAIN = 0.01  # values start near 0, so that the first targets are rewards
@@ -34,9 +34,9 @@ class QNetwork(nn.Module):
     num_actions: int
     dueling: bool
     hidden: tuple[int, ...]
-    activation: str
-    norm: str
-    weights: str
+    activation: Activation
+    norm: Norm
+    weights: Init
     gain: float
     cell_features: int  # 0: flat features
 

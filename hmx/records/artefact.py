@@ -171,11 +171,7 @@ def sealed(data: Mapping[str, object]) -> str:
 
 
 def write_sealed(path: Path, data: Mapping[str, object]) -> None:
-    """Write a sealed file atomically.
-
-    Raises:
-        OSError: it cannot be written; the old file is unchanged.
-    """
+    """Write a sealed file atomically."""
     atomic.write_text(path, sealed(data))
 
 

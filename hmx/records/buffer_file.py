@@ -80,11 +80,7 @@ class BufferHeader:
 
 
 def write(path: Path, header: BufferHeader, arrays: Mapping[str, StoredArray]) -> None:
-    """Write a buffer as a whole or not at all; the same content gives the same bytes.
-
-    Raises:
-        HmxError: it cannot be written (exit code 2).
-    """
+    """Write a buffer as a whole or not at all; the same content gives the same bytes."""
     facts = plain_object(header)
     env = {"id": header.env, "digest": codec.sha256(facts["settings"])} | {key: facts[key] for key in _ENV}
     body = {key: facts[key] for key in _OWN} | {"env": env, "ring": {key: facts[key] for key in _RING}}

@@ -118,6 +118,22 @@ def newest_intact(folder: Path, run_id: str = "") -> tuple[Path | None, dict[Pat
     return None, broken
 
 
+def intact(folder: Path, update: int, run_id: str = "") -> Path:
+    """Return the checkpoint of an update.
+
+    Raises:
+        HmxError: there is none, or it is damaged or of another run (exit code 3).
+    """
+    path, known = folder / str(update), listing(folder)
+    if path not in known:
+        names = ", ".join(p.name for p in known) or "none"
+        raise HmxError(f"there is no checkpoint {path}", f"checkpoints there: {names}", ExitCode.ARTEFACT)
+    if found := faults(path, run_id=run_id):
+        hint = "give another checkpoint, or leave out --checkpoint to use the newest intact one"
+        raise HmxError(f"checkpoint {path} is damaged: {'; '.join(found[:2])}", hint, ExitCode.ARTEFACT)
+    return path
+
+
 def write_manifest(
     checkpoint: Path, update: int, leaves: Sequence[Leaf] = (), info: CheckpointInfo | None = None
 ) -> Manifest:

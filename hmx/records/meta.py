@@ -173,11 +173,7 @@ def to_text(meta: Meta) -> str:
 
 
 def write(path: Path, meta: Meta) -> None:
-    """Write the file atomically.
-
-    Raises:
-        OSError: it cannot be written; the old file is unchanged.
-    """
+    """Write the file atomically."""
     atomic.write_text(path, to_text(meta))
 
 

@@ -18,6 +18,10 @@ DIAGNOSIS = "diagnosis"
 EVALUATION = "evaluation.json"  # in REPORTS
 LOCK = "lock"
 DEFAULT_ROOT = "runs"
+_PARTS = {
+    "folder": "", "config": CONFIG, "meta": META, "metrics": METRICS, "checkpoints": CHECKPOINTS, "lock": LOCK,
+    "reports": REPORTS, "diagnosis": DIAGNOSIS,
+}  # fmt: skip
 
 
 def is_folder_name(name: str) -> bool:
@@ -43,51 +47,20 @@ class RunPaths:
 
     root: Path
     name: str
+    folder: Path = dataclasses.field(init=False)
+    config: Path = dataclasses.field(init=False)  # the resolved configuration
+    meta: Path = dataclasses.field(init=False)  # versions, device, command lines and state
+    metrics: Path = dataclasses.field(init=False)
+    checkpoints: Path = dataclasses.field(init=False)  # a folder of folders, each named after its update
+    lock: Path = dataclasses.field(init=False)  # exists while a process trains
+    reports: Path = dataclasses.field(init=False)  # folder of evaluations and reports
+    diagnosis: Path = dataclasses.field(init=False)  # folder of states before updates that were not finite
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "root", Path(self.root))
         if not is_folder_name(self.name):
             raise name_error(self.name)
-
-    @property
-    def folder(self) -> Path:
-        """Return the run folder."""
-        return self.root / self.name
-
-    @property
-    def config(self) -> Path:
-        """Return the file of the resolved configuration."""
-        return self.folder / CONFIG
-
-    @property
-    def meta(self) -> Path:
-        """Return the file of versions, device, command lines and state."""
-        return self.folder / META
-
-    @property
-    def metrics(self) -> Path:
-        """Return the file of metrics."""
-        return self.folder / METRICS
-
-    @property
-    def checkpoints(self) -> Path:
-        """Return the folder of checkpoints, each named after its update."""
-        return self.folder / CHECKPOINTS
-
-    @property
-    def lock(self) -> Path:
-        """Return the lock file, which exists while a process trains."""
-        return self.folder / LOCK
-
-    @property
-    def reports(self) -> Path:
-        """Return the folder of evaluations and reports."""
-        return self.folder / REPORTS
-
-    @property
-    def diagnosis(self) -> Path:
-        """Return the folder of states before updates that were not finite."""
-        return self.folder / DIAGNOSIS
+        root = Path(self.root)
+        vars(self).update({part: root / self.name / name for part, name in _PARTS.items()}, root=root)
 
     def checkpoint(self, update: int) -> Path:
         """Return the folder of one checkpoint."""

@@ -48,11 +48,7 @@ class ScoreHeader:
 
 
 def write(path: Path, header: ScoreHeader, columns: Mapping[str, StoredArray]) -> None:
-    """Write scores as a whole or not at all; `columns` has the names of `COLUMNS`.
-
-    Raises:
-        HmxError: the file cannot be written (exit code 2).
-    """
+    """Write scores as a whole or not at all; `columns` has the names of `COLUMNS`."""
     sealed_arrays.write(path, KIND, plain_object(header), columns)
 
 

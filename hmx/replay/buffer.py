@@ -73,9 +73,6 @@ def make_replay(capacity: int, num_envs: int, options: ReplayConfig, state_axis:
         num_envs: transitions per `add`.
         options: how it is prioritised.
         state_axis: axis of the batch in the leaves of environment states, 0 or -1.
-
-    Raises:
-        HmxError: the capacity does not fit.
     """
     if capacity < num_envs or capacity % num_envs:
         fitting = max(capacity // num_envs, 1) * num_envs

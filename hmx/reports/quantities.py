@@ -20,8 +20,6 @@ _LARGEST_PLAIN = 1e9  # from here on numbers have an exponent
 _MOST_DECIMALS = 12
 _LARGEST_SPEED = 1e30
 
-whole = typed_number
-
 
 def number(value: float | None, digits: int = 3) -> str:
     """Return a number with so many significant digits, and with commas: 0.123, 12,346, 1.5e-7."""
@@ -120,9 +118,6 @@ def data_size(size: float, step: int = 1024) -> str:
     return f"{value:.1f} {units[power]}" if power else f"{size:.0f} B"
 
 
-scaled = data_size
-
-
 def bar(share: float | None, width: int, ascii_only: bool = False) -> str:
     """Return a share of 1 as a bar of at most `width` characters; empty for a share that is not positive."""
     filled = min(max(share, 0.0), 1.0) * width if share is not None and math.isfinite(share) else 0.0
@@ -142,11 +137,7 @@ FORMATS: Mapping[NumberFormat, Callable[[float], str]] = {
 
 
 def speeds(texts: Iterable[str]) -> tuple[float, ...]:
-    """Return steps per second, from texts that may each hold several values separated by commas.
-
-    Raises:
-        HmxError: a part is not a number above 0.
-    """
+    """Return steps per second, from texts that may each hold several values separated by commas."""
     return tuple(_speed(part) for text in texts for part in text.split(","))
 
 

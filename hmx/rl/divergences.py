@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Shaped
@@ -60,7 +62,12 @@ def categorical_kl(
     return each.sum(-1) + carrier - jax.lax.stop_gradient(carrier)
 
 
-def kl_estimate(log_prob: Float[Array, "*b"], reference_log_prob: Float[Array, "*b"], kind: str) -> Float[Array, "*b"]:
+Estimate = Literal["k1", "k2", "k3", "abs"]
+
+
+def kl_estimate(
+    log_prob: Float[Array, "*b"], reference_log_prob: Float[Array, "*b"], kind: Estimate
+) -> Float[Array, "*b"]:
     """Estimate KL(policy || reference) per sample of the policy (Schulman 2020), by `d = log_prob - reference`.
 
     `k1` is d, `k2` d^2 / 2, `k3` exp(-d) - 1 + d, `abs` |d|. The expected gradient of k1 is 0 whatever the reference,

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from hmx.rl import distributions, tanh_normal
 from hmx.rl.divergences import categorical_kl
+from hmx.rl.tanh_normal import Std
 from hmx.types import Array, Key
 
 
@@ -62,8 +63,11 @@ def categorical() -> PolicyHead:
 CATEGORICAL = categorical()
 
 
+Entropy = Literal["gaussian", "tanh_sample", "tanh_quadrature"]
+
+
 def tanh_gaussian(
-    action_dim: int, std: str = "softplus", std_min: float = 1e-3, entropy: str = "tanh_sample"
+    action_dim: int, std: Std = "softplus", std_min: float = 1e-3, entropy: Entropy = "tanh_sample"
 ) -> PolicyHead:
     """Return the head of continuous actions in [-1, 1] (`hmx.rl.tanh_normal`).
 

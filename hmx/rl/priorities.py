@@ -6,7 +6,7 @@ priority is the sum of absolute advantages, as in the Metta training equations.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ def importance_weights(
     probs_drawn: Float[Array, "*m"],
     count: int,
     beta: Scalar,
-    kind: str = "max",
+    kind: Literal["max", "mean", "clip", "raw"] = "max",
     clip: float = 10.0,
 ) -> Float[Array, "*m"]:
     """Return the importance weights `(count p)^-beta`, which correct for the probabilities of drawing.

@@ -7,6 +7,7 @@ All functions take the action before squashing, `u`, so that no inverse of tanh 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +15,12 @@ from jaxtyping import Float
 
 from hmx.types import Array, Key
 
+Std = Literal["softplus", "exp", "param"]
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _NODES, _REACH = 97, 8.0  # of the quadrature, in standard deviations
 
 
-def split(output: Float[Array, "*b D2"], std: str, std_min: float) -> tuple[Float[Array, "*b D"], Float[Array, "*b D"]]:
+def split(output: Float[Array, "*b D2"], std: Std, std_min: float) -> tuple[Float[Array, "*b D"], Float[Array, "*b D"]]:
     """Return means and standard deviations `[..., D]`.
 
     Args:

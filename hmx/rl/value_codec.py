@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +67,7 @@ def symexp(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
     return jnp.sign(x) * jnp.expm1(jnp.abs(x))
 
 
-def make_codec(name: str) -> ValueCodec:
+def make_codec(name: Literal["identity", "symlog", "return_norm", "two_hot"]) -> ValueCodec:
     """Return the codec called `identity`, `symlog`, `return_norm` or `two_hot`.
 
     Raises:

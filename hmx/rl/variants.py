@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax.numpy as jnp
 from jaxtyping import Float, Shaped
 
 from hmx.rl.advantages import Advantages, accumulate
 from hmx.types import Array, Scalar
 
-ENDS = ("bootstrap", "mask", "terminal", "timeout_reward", "leak")
+EpisodeEnd = Literal["bootstrap", "mask", "terminal", "timeout_reward", "leak"]
 
 
 def variant_gae(
@@ -22,9 +24,9 @@ def variant_gae(
     truncated_tp1: Shaped[Array, " T *b"],
     gamma: Scalar,
     gae_lambda: Scalar,
-    episode_end: str = "bootstrap",
-    form: str = "gae",
-    axis: str = "time",
+    episode_end: EpisodeEnd = "bootstrap",
+    form: Literal["gae", "brax"] = "gae",
+    axis: Literal["time", "batch"] = "time",
 ) -> Advantages:
     """Compute advantages and targets `[T, N]`, to be held constant in gradients.
 
@@ -46,7 +48,7 @@ def variant_gae(
         truncated_tp1: the episode was truncated.
         gamma: discount per step.
         gae_lambda: 0 is the one-step error, 1 the discounted return less the value.
-        episode_end: one of `ENDS`.
+        episode_end: what a truncated step counts as.
         form: `gae`; or `brax`, `r + gamma target_{t+1} - V`, which is `delta_t + gamma GAE_{t+1}`: the first lambda is
             missing. Targets are the same.
         axis: `time`; or `batch`, which sums along N. A bug.

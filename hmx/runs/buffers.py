@@ -90,11 +90,7 @@ def header_of(cfg: Config, spec: EnvSpec, **ring: object) -> BufferHeader:
 
 
 def save(path: Path, buffer: Buffer) -> None:
-    """Write a buffer atomically, replacing an existing file.
-
-    Raises:
-        HmxError: it cannot be written (exit code 2).
-    """
+    """Write a buffer atomically, replacing an existing file."""
     buffer_file.write(path, buffer.header, {name: stored(leaf, name) for name, leaf in named(buffer).items()})
 
 
@@ -113,7 +109,7 @@ def load(path: Path) -> Buffer:
     return Buffer(header=header, items=items, env_states=env_states, **{name: arrays[name] for name in RECORDS})
 
 
-def stored(array: Host, name: str = "an array") -> StoredArray:
+def stored(array: Host, name: str) -> StoredArray:
     """Return an array in the form in which files keep it.
 
     Raises:

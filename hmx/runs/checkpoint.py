@@ -250,11 +250,7 @@ def _write_arrays(path: Path, leaves: Leaves) -> None:
 
 
 def _read_arrays(path: Path, saved: dict[str, Form]) -> Leaves:
-    """Read the arrays of a checkpoint, which must have the forms `saved`; nothing larger is allocated.
-
-    Raises:
-        ValueError: an array has another form.
-    """
+    """Read the arrays of a checkpoint, which must have the forms `saved`; nothing larger is allocated."""
     ocp = _orbax()
     empty = {name: np.zeros(*form) for name, form in saved.items() if 0 in form.shape}
     names = [name for name in saved if name not in empty]

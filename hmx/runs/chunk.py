@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hmx.agents.trees import tree_where
 from hmx.agents.types import Algorithm, TrainState
+from hmx.config.schema import OnNonFinite, RunConfig
 from hmx.runs.devices import on_devices, shardings
 from hmx.runs.signals import interruptible
 from hmx.types import Array, Mean, Metrics, Sum
@@ -69,8 +70,8 @@ def compile_chunk(
     algorithm: Algorithm,
     state: TrainState,
     length: int,
-    num_seeds: int = 1,
-    on_nonfinite: str = "stop",
+    num_seeds: int = RunConfig.num_seeds,
+    on_nonfinite: OnNonFinite = RunConfig.on_nonfinite,
     mesh: Mesh | None = None,
 ) -> Chunk:
     """Compile a chunk for states shaped like `state` (arrays or their shapes).

@@ -45,11 +45,7 @@ def num_devices(cfg: Config) -> int:
 
 
 def make_mesh(cfg: Config) -> Mesh | None:
-    """Return the mesh of a run, on which each device holds an equal part of the environments; None for one device.
-
-    Raises:
-        HmxError: see `num_devices`.
-    """
+    """Return the mesh of a run, on which each device holds an equal part of the environments; None for one device."""
     wanted = num_devices(cfg)
     if wanted == 1:
         return None

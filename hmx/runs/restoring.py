@@ -44,8 +44,9 @@ def restore(session: Session, paths: RunPaths, update: int | None = None) -> Res
     _check_folder(paths)
     run_id = frozen.run_id_of(paths)
     broken: dict[Path, list[str]] = {}
+    path: Path | None
     if update is not None:
-        path: Path | None = _named(paths, update, run_id)
+        path = records.intact(paths.checkpoints, update, run_id)
     else:
         path, broken = records.newest_intact(paths.checkpoints, run_id)
     if path is None:
@@ -81,18 +82,6 @@ def _none(paths: RunPaths, broken: dict[Path, list[str]]) -> HmxError:
     lines = [f"  {p.name}: {'; '.join(why[:2])}" for p, why in broken.items()]
     shown = [*lines[:8], *([f"  and {len(lines) - 8} more"] if len(lines) > 8 else [])]
     return HmxError("\n".join([f"no checkpoint of {paths.folder} is intact:", *shown]), hint, ExitCode.ARTEFACT)
-
-
-def _named(paths: RunPaths, update: int, run_id: str) -> Path:
-    path = paths.checkpoint(update)
-    known = records.listing(paths.checkpoints)
-    if path not in known:
-        names = ", ".join(p.name for p in known) or "none"
-        raise HmxError(f"there is no checkpoint {path}", f"checkpoints of this run: {names}", ExitCode.ARTEFACT)
-    if faults := records.faults(path, run_id=run_id):
-        hint = "leave out --checkpoint to use the newest intact one"
-        raise HmxError(f"checkpoint {path} is damaged: {'; '.join(faults[:2])}", hint, ExitCode.ARTEFACT)
-    return path
 
 
 def _check_configuration(session: Session, paths: RunPaths, manifest: Manifest) -> None:

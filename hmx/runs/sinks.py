@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records.jsonl import MetricsWriter
 
 Record = Mapping[str, float | int]
+EndState = Literal["finished", "interrupted", "failed", "aborted"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +65,8 @@ class Sink:
     def warn(self, message: str) -> None:
         """Show a problem that does not stop the run."""
 
-    def close(self, state: str) -> None:
-        """Handle the end of the run: `finished`, `interrupted`, `failed`, or `aborted` by a second signal.
+    def close(self, state: EndState) -> None:
+        """Handle the end of the run: it was `aborted` by a second signal.
 
         After `aborted`, nothing may wait.
         """
@@ -95,7 +97,7 @@ class JsonlSink(Sink):
         if self._writer is not None:
             self._writer.flush()
 
-    def close(self, state: str) -> None:
+    def close(self, state: EndState) -> None:
         """Close the file."""
         if self._writer is not None:
             self._writer.close()
@@ -159,7 +161,7 @@ class SinkGroup:
         self.warnings.append(message)
         self._each(lambda sink: sink.warn(message))
 
-    def close(self, state: str) -> None:
+    def close(self, state: EndState) -> None:
         """Close every sink, even if others fail; the failure of a required one is raised last."""
         failure: SinkError | None = None
         self._busy += 1  # phases are no longer shown

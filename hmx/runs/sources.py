@@ -94,14 +94,7 @@ def _pick(folder: Path, update: int | None) -> Path:
             hint = "give the folder of a run, or of its checkpoints"
             raise HmxError(f"no checkpoint in {folder} is intact", hint, ExitCode.ARTEFACT)
         return newest
-    path = folder / str(update)
-    if path not in records.listing(folder):
-        names = ", ".join(p.name for p in records.listing(folder)) or "none"
-        raise HmxError(f"there is no checkpoint {path}", f"checkpoints there: {names}", ExitCode.ARTEFACT)
-    if faults := records.faults(path):
-        hint = "give another checkpoint with --checkpoint"
-        raise HmxError(f"checkpoint {path} is damaged: {'; '.join(faults[:2])}", hint, ExitCode.ARTEFACT)
-    return path
+    return records.intact(folder, update)
 
 
 def _carried(folder: Path) -> Config:

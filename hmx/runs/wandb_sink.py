@@ -13,7 +13,7 @@ from typing import Any, Literal
 from hmx.config.codec import to_dict
 from hmx.errors import ExitCode, HmxError
 from hmx.runs.signals import wait_for
-from hmx.runs.sinks import Record, RunInfo, Sink
+from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 Mode = Literal["online", "offline"]
 
@@ -69,7 +69,7 @@ class WandbSink(Sink):
             _let_go()
             raise TimeoutError(f"{_WAITING:,} records are waiting to be sent") from None
 
-    def close(self, state: str) -> None:
+    def close(self, state: EndState) -> None:
         """Finish the wandb runs; what has not been sent within a minute stays in the run folder.
 
         Raises:

@@ -47,11 +47,7 @@ class ScoreOptions(ScoreConfig):
 
 
 def check_options(options: ScoreOptions, spec: EnvSpec, has_probs: bool, has_value: bool) -> None:
-    """Refuse options that cannot work with an environment or policy.
-
-    Raises:
-        HmxError: an option needs what the policy does not have, or there are too many joint actions.
-    """
+    """Refuse options that cannot work with an environment or policy (exit code 2)."""
     if options.needs_probs and not has_probs:
         name = "score.actions = topk" if options.actions == "topk" else "score.aggregate = policy"
         raise HmxError(

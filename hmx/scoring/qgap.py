@@ -25,9 +25,6 @@ def q_gap(
 
     Alternatives and aggregate are those of `score` with the same key. The value of a joint action is the sum over
     agents, as in value decomposition (Sunehag et al. 2018, arXiv:1706.05296).
-
-    Raises:
-        HmxError: the options cannot work.
     """
     check_options(options, spec, probs is not None, True)
     tried = candidates(options, spec, taken, legal, own_keys(key, ids)[0], probs)

@@ -68,9 +68,6 @@ def score(
 
     The scores of a position depend on the key and its `id`, not on the other positions (as far as the policy's
     arithmetic does not depend on its batch size). `horizon` replaces that of the options and may be traced.
-
-    Raises:
-        HmxError: the options cannot work with this environment or policy.
     """
     return compare(play(env, policy, params, positions, key, options, horizon), options)
 
@@ -78,11 +75,7 @@ def score(
 def make_scorer(
     env: Env, policy: Continuation, options: ScoreOptions
 ) -> Callable[[Any, Positions, Key[Array, ""]], Scores]:
-    """Compile `score` for `(params, positions, key)`.
-
-    Raises:
-        HmxError: the options cannot work with this environment or policy.
-    """
+    """Compile `score` for `(params, positions, key)`."""
     check_options(options, env.spec, policy.probs is not None, policy.value is not None)
     return jax.jit(lambda params, positions, key: score(env, policy, params, positions, key, options))
 

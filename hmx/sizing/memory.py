@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from hmx.config import derive
 from hmx.config.env_facts import BoardSizes, EnvFacts, env_facts
-from hmx.config.schema import Config, NetConfig, PpoConfig
+from hmx.config.schema import Config, NetConfig, PpoConfig, ValueTarget
 from hmx.sizing.derived import size
 from hmx.sizing.inputs import BatchInputs
 from hmx.sizing.trainer import inputs_of
@@ -226,7 +226,7 @@ def priority_bytes(cfg: Config) -> int:
     return cfg.replay.capacity * _RECORD_BYTES + trees * total * WORD
 
 
-def value_width(value_target: str) -> int:
+def value_width(value_target: ValueTarget) -> int:
     """Return the number of outputs of the value head."""
     return _TWO_HOT_BINS if value_target == "two_hot" else 1
 

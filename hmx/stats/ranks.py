@@ -111,9 +111,3 @@ def middle_share(spread: Host) -> float | None:
     if not largest > 0.0:
         return None
     return float(((spread >= MIDDLE[0] * largest) & (spread <= MIDDLE[1] * largest)).mean())
-
-
-def half_error(halves: Host) -> Host:
-    """Return the standard error of scores `[S]` from those of two halves `[2, S]` of the rollouts."""
-    error: Host = np.abs(halves[0] - halves[1]) / 2
-    return error

@@ -58,7 +58,6 @@ def test_what_holds_for_all_values(values):
     assert gini is None or -1e-9 <= gini < 1
 
 
-def test_middle_and_halves():
+def test_middle_share():
     assert stats.middle_share(np.array([1.0, 0.5, 0.04, 0.05])) == 0.5
     assert stats.middle_share(np.zeros(3)) is None
-    np.testing.assert_array_equal(stats.half_error(np.array([[1.0, 2.0], [3.0, 2.0]])), [1.0, 0.0])

@@ -61,7 +61,7 @@ def test_command_measures_stored_transitions_by_td_error(hmx, tmp_path):
         (["corridor", "--per-group", "1"], ExitCode.USAGE, ["--per-group", "2 or more", "--per-group 2"]),
         (["corridor", "--by", "luck"], ExitCode.USAGE, ["luck", "reward_std, return, length, level, td, consequence"]),
         (["corridor", "--by", "age"], ExitCode.USAGE, ["cannot rank by age without --replay", "add --replay"]),
-        (["corridor", "--checkpoint", "999"], ExitCode.ARTEFACT, ["there is no checkpoint", "checkpoints of this run"]),
+        (["corridor", "--checkpoint", "999"], ExitCode.ARTEFACT, ["there is no checkpoint", "checkpoints there"]),
         (["coridor"], ExitCode.ARTEFACT, ["did you mean corridor?"]),
         (["foreign"], ExitCode.ARTEFACT, ["foreign"]),
         (["corridor", "--compare", "notes.txt"], ExitCode.ARTEFACT, ["not a gradient report"]),

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hmx.config.fields import FIELDS
+
 ROOT = Path(__file__).parents[2]
 Modules = dict[str, ast.Module]
 MAX_ANY_SHARE = 0.08
+HOMONYMS = {
+    "advantage": "estimator of PPO; advantage of a gradient report",
+    "batch_size": "transitions of Q-learning; agent steps of the batch equations",
+    "chunk": "positions scored in parallel; parts of groups in a gradient report",
+    "kind": "of a network, a score or a series",
+    "mixing": "how replay samples; how a report on scores assumes that it does",
+    "num_agents": "of an environment; of the batch equations, with the defaults of Metta",
+    "num_envs": "of a run; of a check or an adapter of an environment",
+    "num_steps": "of a rollout; of a check of an environment",
+    "parameter": "of a policy; of the policy of scores",
+    "update_epochs": "of PPO; of the batch equations, with the defaults of Metta",
+}
+"""Names of options whose default stands in several places, since they mean different things."""
+FREE_TEXT = {"run.name", "run.root", "run.wandb_project", "env.id"}
+GENERIC = {"name", "kind", "metric"}  # names of options that other things have too
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +117,109 @@ def test_few_signatures_contain_any(modules: Modules) -> None:
 
 def test_any_in_a_signature_is_found() -> None:
     assert with_any(planted("def f(x: list[Any]) -> int: ...\ndef g(x: int) -> int: ..."))[0] != []
+
+
+def option_names(modules: Modules) -> set[str]:
+    """Return the names that a class declares with `opt`."""
+    classes = (node for tree in modules.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {f.target.id for kind in classes for f in kind.body if isinstance(f, ast.AnnAssign) and is_option(f.value)}
+
+
+def is_option(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == "opt"
+
+
+def defaults(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield name and default of every field of a class and every parameter of a function, such as a command."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value is not None:
+                    yield field.target.id, field.value.args[0] if is_option(field.value) else field.value
+        elif isinstance(node, ast.FunctionDef):
+            args = node.args
+            with_default = args.args[len(args.args) - len(args.defaults) :]
+            yield from zip([a.arg for a in with_default], args.defaults, strict=True)
+            keywords = zip(args.kwonlyargs, args.kw_defaults, strict=True)
+            yield from ((arg.arg, value) for arg, value in keywords if value is not None)
+
+
+def defaults_twice(modules: Modules, homonyms: set[str]) -> dict[str, list[str]]:
+    """Return the options whose default is written in several places, other than as a value that means "absent".
+
+    `hmx.rl` and `hmx.game` are left out: they know no configuration, so their functions have defaults of their own.
+    """
+    names, places = option_names(modules), defaultdict(list)
+    for module, tree in modules.items():
+        for name, value in () if module.startswith(("hmx/rl/", "hmx/game/")) else defaults(tree):
+            constant = isinstance(value, ast.Constant) and value.value
+            if name in names - homonyms and (constant or (isinstance(value, ast.Tuple) and value.elts)):
+                places[name].append(f"{module}:{value.lineno}")
+    return {name: found for name, found in sorted(places.items()) if len(found) > 1}
+
+
+def open_choices(modules: Modules) -> list[str]:
+    """Return parameters and fields of type `str` that take one of a few values.
+
+    A parameter is found if it is compared with several words, or has the name of an option with choices.
+    """
+    named = {field.name for field in FIELDS.values() if field.choices} - GENERIC
+    found = []
+    for module, tree in modules.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                typed = [a for a in (*node.args.args, *node.args.kwonlyargs) if a.annotation is not None]
+                strings = [a.arg for a in typed if ast.unparse(a.annotation) == "str"]
+                found += [f"{module} {node.name} {a}" for a in strings if a in named or len(compared(node, a)) > 1]
+            elif isinstance(node, ast.ClassDef):
+                fields = [f for f in node.body if isinstance(f, ast.AnnAssign) and ast.unparse(f.annotation) == "str"]
+                found += [f"{module} {node.name}.{f.target.id}" for f in fields if f.target.id in named]
+    return found
+
+
+def compared(function: ast.FunctionDef, name: str) -> set[str]:
+    """Return the words that a parameter is compared with, or that index a literal mapping with it."""
+    words: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Compare) and ast.unparse(node.left) == name:
+            constants = [c.value for part in node.comparators for c in ast.walk(part) if isinstance(c, ast.Constant)]
+            words |= {word for word in constants if isinstance(word, str) and re.fullmatch("[a-z][a-z_]+", word)}
+        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Dict) and ast.unparse(node.slice) == name:
+            words |= {str(ast.literal_eval(key)) for key in node.value.keys if key is not None}
+    return words
+
+
+def test_no_option_has_its_default_twice(modules: Modules) -> None:
+    assert defaults_twice(modules, set(HOMONYMS)) == {}
+    assert HOMONYMS.keys() <= defaults_twice(modules, set()).keys(), "an exception is not needed any more"
+
+
+@pytest.mark.parametrize(
+    "second",
+    ["class B:\n  mu: float = 0.5", "class B:\n  mu = 0\n  mu: float = opt(0.7, 'share')", "def f(*, mu=0.5): ..."],
+)
+def test_a_second_default_is_found(second: str) -> None:
+    declared = planted("class A:\n  mu: float = opt(0.5, 'share')", "hmx/config/schema.py")
+    assert list(defaults_twice(declared | planted(second), set())) == ["mu"]
+    assert defaults_twice(declared | planted(second, "hmx/rl/planted.py"), set()) == {}
+    assert defaults_twice(declared | planted("def f(mu: float = A.mu, nu=0.5, *, other=None): ..."), set()) == {}
+
+
+def test_closed_choices_are_literal(modules: Modules) -> None:
+    assert open_choices(modules) == []
+    assert {key for key, field in FIELDS.items() if field.kind == "str" and not field.choices} == FREE_TEXT
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(mode: str):\n  return 1 if mode == 'fast' else 2 if mode == 'slow' else 3",
+        "def f(mode: str):\n  return mode in ('fast', 'slow')",
+        "def f(mode: str):\n  return {'fast': 1, 'slow': 2}[mode]",
+        "def f(*, activation: str): ...",
+        "class A:\n  rnn: str = 'none'",
+    ],
+)
+def test_an_open_choice_is_found(source: str) -> None:
+    assert len(open_choices(planted(source))) == 1
+    assert open_choices(planted(source.replace(": str", ": Literal['fast', 'slow']"))) == []

@@ -134,7 +134,7 @@ def checkpoints(run: Path) -> dict[str, bytes]:
 def test_a_schedule_that_is_stretched_is_named(make_config: MakeConfig) -> None:
     run = train(make_config(2)).run
     result = resume(run, changes={"run.total_steps": 128})
-    assert result.warnings == ("the linear learning-rate schedule now spans 128 steps",)
+    assert result.warnings == ("the linear learning_rate schedule now spans 128 steps",)
 
 
 def test_records_after_the_checkpoint_are_made_again(make_config: MakeConfig, watcher: Any, deterministic: Any) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from vtrace_conventions import segment_vtrace, vtrace_targets
 
-from hmx.rl.advantages import bootstraps, gae, normalise, segment_vtrace, vtrace_gae, vtrace_targets
+from hmx.rl.advantages import bootstraps, gae, normalise, vtrace_gae
 from hmx.rl.variants import variant_gae
 
 CASES = json.loads((Path(__file__).parent / "advantage_cases.json").read_text())

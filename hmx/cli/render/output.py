@@ -45,11 +45,7 @@ class Outputs:
         return [*(["--json"] if self.json else []), *(option for option, file in files if file == _STDOUT)]
 
     def check(self) -> None:
-        """Refuse outputs that cannot be written.
-
-        Raises:
-            HmxError: two of them print, or a file is a folder or lies in a folder that does not exist.
-        """
+        """Refuse outputs that cannot be written."""
         if len(self.printed) > 1:
             raise HmxError(
                 f"cannot print {' and '.join(self.printed)} at the same time", "write all but one of them to files"
@@ -60,11 +56,7 @@ class Outputs:
 def write_outputs(
     findings: object, document: Document, table: Table | None, formats: Outputs, console: Console
 ) -> None:
-    """Write a report in every format that was asked for, or print it to the console if nothing else is printed.
-
-    Raises:
-        HmxError: a file cannot be written.
-    """
+    """Write a report in every format that was asked for, or print it to the console if nothing else is printed."""
     for file, text in _texts(document, table, formats):
         if file == _STDOUT:
             sys.stdout.write(text)

@@ -42,9 +42,5 @@ def summary(name: str) -> str:
 
 
 def values(name: str) -> dict[str, Any]:
-    """Read the values that a preset sets, by dotted key.
-
-    Raises:
-        HmxError: no such preset.
-    """
+    """Read the values that a preset sets, by dotted key."""
     return codec.parse_toml(text(name), f"preset {name}").values

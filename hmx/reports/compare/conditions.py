@@ -81,11 +81,7 @@ def parse(text: str) -> Condition:
 def decide(
     condition: Condition, figures: Figures, letters: Mapping[str, str]
 ) -> tuple[bool | None, dict[str, float | None]]:
-    """Return whether the condition holds, None if that depends on an unknown figure, and the figures it uses.
-
-    Raises:
-        HmxError: it uses a figure that does not exist.
-    """
+    """Return whether the condition holds, None if that depends on an unknown figure, and the figures it uses."""
     used: dict[str, float | None] = {}
     for written in condition.figures:
         key = canonical(written, letters)
@@ -98,11 +94,7 @@ def decide(
 
 
 def check(condition: Condition, figures: Figures, letters: Mapping[str, str]) -> str:
-    """Return why the check fails, "" if it passes; a decisive figure that is unknown fails it.
-
-    Raises:
-        HmxError: see `decide`.
-    """
+    """Return why the check fails, "" if it passes; a decisive figure that is unknown fails it."""
     truth, used = decide(condition, figures, letters)
     if truth is False:
         return ""

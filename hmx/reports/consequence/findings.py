@@ -252,11 +252,7 @@ def judged(found: ScoreFindings, warnings: tuple[str, ...]) -> ScoreFindings:
 
 
 def check_gates(found: ScoreFindings) -> None:
-    """Refuse scores that fail a gate.
-
-    Raises:
-        HmxError: a gate failed (exit code 4).
-    """
+    """Refuse scores that fail a gate (exit code 4)."""
     if found.failed:
         lines = [f"  {gate}" for gate in found.failed]
         hint = "more --rollouts make scores less noisy; another --metric or --aggregate has fewer ties"

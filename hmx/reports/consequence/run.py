@@ -105,7 +105,7 @@ def request_of(task: ScoreTask) -> str:
         "settings": settings_of(agent.cfg),
         "net": dataclasses.asdict(agent.cfg.net) | {"hidden": list(agent.cfg.net.hidden)},
         "arrays": {
-            name: hashlib.sha256(stored(leaf).data).hexdigest()
+            name: hashlib.sha256(stored(leaf, name).data).hexdigest()
             for name, leaf in arrays.items()
             if name not in irrelevant
         },

@@ -33,11 +33,7 @@ class ScoreTask(NamedTuple):
 
 
 def make_task(scene: Scene, request: ScoreRequest) -> tuple[ScoreTask, list[str]]:
-    """Return what is to be computed, and warnings.
-
-    Raises:
-        HmxError: the options cannot work with this environment or policy.
-    """
+    """Return what is to be computed, and warnings."""
     options, policy = settle(scene.agent, request)
     seed = seed_of(scene.agent, request)
     slots, warnings = _selected(scene.buffer, request, seed)

@@ -22,18 +22,10 @@ class SizesRequest:
 
     @property
     def speeds(self) -> tuple[float, ...]:
-        """Agent steps per second.
-
-        Raises:
-            HmxError: a part is not a number above 0.
-        """
+        """Agent steps per second."""
         return speeds([self.sps]) if self.sps else ()
 
     @property
     def gpu_bytes(self) -> int | None:
-        """Memory of the device, if given.
-
-        Raises:
-            HmxError: not a number with a unit.
-        """
+        """Memory of the device, if given."""
         return memory_size(self.gpu_mem) if self.gpu_mem else None

@@ -29,6 +29,8 @@ Lost = Callable[[HmxError], None]
 class Group:
     """The processes of a run, seen from one of them.
 
+    Methods that exchange data raise `HmxError` if a process of the run is gone.
+
     Args:
         index: process id of this process.
         count: number of processes.
@@ -64,11 +66,7 @@ class Group:
         connection.start(lambda ended: self._on_end(index, ended))
 
     def broadcast(self, data: bytes | memoryview = b"") -> bytes | memoryview:
-        """Send `data` from the coordinator to all workers; return it on every process.
-
-        Raises:
-            HmxError: a process of the run is gone.
-        """
+        """Send `data` from the coordinator to all workers; return it on every process."""
         self._raise()
         if not self.is_coordinator:
             return self._receive(0)
@@ -77,11 +75,7 @@ class Group:
         return data
 
     def gather(self, data: bytes) -> list[bytes]:
-        """Return the data of all processes by process id on the coordinator, and nothing on workers.
-
-        Raises:
-            HmxError: a process of the run is gone.
-        """
+        """Return the data of all processes by process id on the coordinator, and nothing on workers."""
         self._raise()
         if not self.is_coordinator:
             self._connections[0].send(data)
@@ -89,11 +83,7 @@ class Group:
         return [data, *(self._receive(index) for index in range(1, self.count))]
 
     def all_reduce_max(self, value: int) -> int:
-        """Return the largest of the values of all processes.
-
-        Raises:
-            HmxError: a process of the run is gone.
-        """
+        """Return the largest of the values of all processes."""
         if self.count == 1:
             return value
         values = self.gather(json.dumps(int(value)).encode())

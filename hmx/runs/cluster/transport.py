@@ -139,11 +139,7 @@ def _exit_message(data: object) -> ExitMessage:
 
 
 def read_exactly(connection: socket.socket, size: int) -> bytes:
-    """Return exactly `size` bytes.
-
-    Raises:
-        OSError: the connection ended first.
-    """
+    """Return exactly `size` bytes."""
     data = bytearray()
     while len(data) < size:
         piece = connection.recv(min(size - len(data), _PIECE))
