@@ -62,11 +62,16 @@ def random_policy(
     """
 
     def act(state: TrainState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Carry]:
-        if action_dim:
-            return jax.random.uniform(key, (*legal.shape[:-1], action_dim), jnp.float32, -1.0, 1.0), carry
-        return distributions.sample(key, jnp.zeros(legal.shape, jnp.float32), legal), carry
+        return random_actions(key, legal, action_dim), carry
 
     return EvalPolicy(act, initial_carry)
+
+
+def random_actions(key: Key, legal: Array, action_dim: int) -> Array:
+    """Draw legal actions uniformly: int32 `[...]` for a mask `[..., actions]`, or float32 `[..., action_dim]`."""
+    if action_dim:
+        return jax.random.uniform(key, (*legal.shape[:-1], action_dim), jnp.float32, -1.0, 1.0)
+    return distributions.sample(key, jnp.zeros(legal.shape, jnp.float32), legal)
 
 
 def algorithm_policy(algorithm: Algorithm, greedy: bool) -> EvalPolicy:

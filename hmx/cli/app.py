@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hmx.cli import (
+    check_env,
     compare,
     compute_config,
     doctor,
@@ -72,6 +73,7 @@ for _function in (
     doctor.doctor,
     compare.compare,
     compute_config.compute_config,
+    check_env.check_env,
     grad_report.grad_report,
     score_buffer.score_buffer,
     presets.presets,

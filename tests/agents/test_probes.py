@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from env_checks import check_env
 from learner import learner
 from probes import GAMMA, PROBES, action_must_match_observation, never_ending
 
 from hmx.agents import make_algorithm
 from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig
-from hmx.env.api_test import check_env
 
 UPDATES = 150
 

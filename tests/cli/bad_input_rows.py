@@ -242,6 +242,16 @@ PLAY = rows(
     (["--seed", "-1"], USAGE, ["--seed", "greater than or equal to 0"]),
 )
 
+CHECK_ENV = rows(
+    "check-env",
+    ([], USAGE, ["missing argument 'ENV'"]),
+    (["coridor"], USAGE, ["unknown environment: coridor", "did you mean corridor?"]),
+    (["corridor", "--steps", "1"], USAGE, ["--steps 1: must be from 8 to 100,000"]),
+    (["corridor", "--tolerance", "nan"], USAGE, ["--tolerance nan: must be a number"]),
+    (["corridor", SET, "env.slp=1"], USAGE, ["env.slp", "did you mean --set env.slip=1?"]),
+    (["corridor", "--html", "no/such/folder/a.html"], USAGE, ["cannot write the report no/such/folder"]),
+)
+
 COMPUTE_CONFIG = rows(
     "compute-config",
     (["a", "b"], USAGE, ["unexpected extra argument"]),
@@ -282,7 +292,7 @@ PRESETS = rows("presets", (["surplus"], USAGE, ["unexpected extra argument", "hm
 
 COMMANDS: list[Row] = [
     *PRESETS,
-    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *COMPUTE_CONFIG, *RUNS, *GRAD_REPORT,
+    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS, *GRAD_REPORT,
     *SCORE_BUFFER,
 ]  # fmt: skip
 

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from env_checks import check_env
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env import cartpole, pendulum
-from hmx.env.api_test import check_env
 from hmx.env.counting import make_counting
 from hmx.env.registry import make_env
 from hmx.env.repeat import repeated

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import pytest
+from env_checks import check_env
 
-from hmx.env.api_test import check_env
 from hmx.env.extras import install
 from hmx.env.physics import importing, make_physics, quiet
 from hmx.errors import ExitCode, HmxError

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from env_checks import check_env
 
 from hmx.config.env_facts import env_facts, facts_known
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.api_test import check_env
 from hmx.env.extras import install
 from hmx.env.physics import importing, make_physics, quiet
 from hmx.env.registry import make_env

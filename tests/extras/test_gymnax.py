@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from env_checks import check_env
 
 from hmx.config.env_facts import env_facts, facts_known
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.env.api_test import check_env
 from hmx.env.gymnax import _actions
 from hmx.env.registry import make_env
 from hmx.errors import HmxError

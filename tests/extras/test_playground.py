@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from env_checks import check_env
 
 from hmx.config.env_facts import env_facts
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.api_test import check_env
 from hmx.env.physics import importing, quiet
 from hmx.env.playground import OVERRIDES
 from hmx.env.registry import make_env

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from env_checks import check_env
 
 from hmx.config.env_facts import env_facts
 from hmx.config.fields import replace
@@ -27,7 +28,6 @@ from hmx.config.schema import (
     ScoreConfig,
 )
 from hmx.config.smax_facts import SCENARIOS, sizes
-from hmx.env.api_test import check_env
 from hmx.env.extras import install
 from hmx.env.registry import _measured, make_env
 from hmx.env.smax import make_smax

@@ -1,0 +1,67 @@
+"""`hmx check-env`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated
+
+import typer
+
+from hmx.cli import completion
+from hmx.cli.options import Sets, Typed, with_options
+from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.config.fields import fields_of
+from hmx.config.schema import ENV_IDS
+from hmx.reports.env_check.request import CheckEnvRequest
+
+EnvArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENV",
+        help="Environment to check: an id as for --env of hmx train.",
+        show_default=False,
+        autocompletion=completion.offer(ENV_IDS),
+    ),
+]
+
+
+@with_options(fields_of(CheckEnvRequest).values())
+def check_env(
+    env: EnvArgument,
+    sets: Sets = None,
+    *,
+    typed: Typed,
+    html: Html = None,
+    md: Markdown = None,
+    csv: Csv = None,
+    json: Json = False,
+) -> None:
+    """Check that an environment keeps the rules that training relies on.
+
+    Plays at random and checks determinism, batches, masks, illegal actions, final observations, ends of episodes,
+    shapes, finite values, keys and reward terms. Exits with code 4 if a check fails.
+
+    Example: hmx check-env corridor --set env.slip=0.3
+    """
+    from rich.console import Console
+
+    from hmx.cli.boundary import say
+    from hmx.config.load import load, read_request
+
+    outputs = Outputs(html, md, csv, json)
+    request = read_request(CheckEnvRequest, typed)
+    outputs.check()
+    # rules for training, such as how a batch splits, do not matter here
+    cfg = load(sets=sets or (), flags={"env.id": env}, check=False).config
+
+    from hmx.reports.env_check.document import document, failure, values
+    from hmx.reports.env_check.job import check_env as job
+
+    eyes = Console(stderr=True)
+    with eyes.status("compiling and checking") if eyes.is_terminal else contextlib.nullcontext():
+        findings = job(cfg, request)
+    for warning in findings.warnings:
+        say("warning", warning)
+    write_outputs(findings, document(findings), values(findings), outputs, Console(highlight=False))
+    if not findings.passed:
+        raise failure(findings)

@@ -1,0 +1,168 @@
+"""Find what an environment shows that the protocol does not allow: each function yields the problems of one check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.env.checks.walk import Walk, place, same_structure, with_start
+from hmx.env.protocol import Env, EnvState
+from hmx.types import Timestep
+
+
+def action_type(env: Env, num_envs: int) -> tuple[tuple[int, ...], Any]:
+    """Return shape and dtype of the actions of a batch."""
+    agents = (num_envs, env.spec.num_agents)
+    return ((*agents, env.spec.action_dim), jnp.float32) if env.spec.action_dim else (agents, jnp.int32)
+
+
+def shape_problems(env: Env, state: EnvState | None, timestep: Timestep, num_envs: int) -> Iterator[str]:
+    """Yield what differs from the spec; `state` is that of a reset, or None after a step."""
+    spec = env.spec
+    agents = (num_envs, spec.num_agents)
+    shown, mask, flag = (agents + spec.obs_shape, spec.obs_dtype), ((*agents, spec.num_actions), jnp.bool_), jnp.bool_
+    wanted = {
+        "obs": shown, "final_obs": shown, "legal": mask, "final_legal": mask, "reward": (agents, jnp.float32),
+        "terminated": ((num_envs,), flag), "truncated": ((num_envs,), flag), "agent_done": (agents, flag),
+    }  # fmt: skip
+    by = "step" if state is None else "reset"
+    terms = {f"reward term {name}": term for name, term in timestep.terms.items()}
+    leaves = {**{name: getattr(timestep, name) for name in wanted}, **terms}
+    for name, leaf in leaves.items():
+        shape, dtype = wanted.get(name, ((num_envs,), jnp.float32))
+        if (leaf.shape, leaf.dtype) != (shape, jnp.dtype(dtype)):
+            expected = f"{jnp.dtype(dtype)} {list(shape)}"
+            yield f"{by} returns {name} as {leaf.dtype} {list(leaf.shape)} instead of {expected}"
+    if set(timestep.terms) != set(spec.reward_terms):
+        yield f"{by} returns the reward terms {sorted(timestep.terms)}; the spec has {sorted(spec.reward_terms)}"
+    for name, value in timestep.info.items():
+        if value.shape[:1] != (num_envs,):
+            yield f"{by} returns info {name} as {list(value.shape)}, which does not start with the environments"
+    for path, leaf in jax.tree.leaves_with_path(state):
+        if not leaf.ndim or leaf.shape[spec.state_axis] != num_envs:
+            name = jax.tree_util.keystr(path)
+            yield f"the state{name} is {list(leaf.shape)}: axis {spec.state_axis} is not that of the environments"
+    if bool(spec.action_dim) == bool(spec.num_actions):
+        yield "the spec must have either num_actions or action_dim"
+    if len(spec.action_names) != spec.num_actions:
+        yield f"the spec names {len(spec.action_names)} of {spec.num_actions} actions"
+    covered = sorted(action for _, first, end in spec.action_groups for action in range(first, end))
+    if covered != list(range(spec.num_actions)):
+        yield "the action groups of the spec do not contain each action once"
+    if spec.decode is not None:
+        features = jax.eval_shape(spec.decode, timestep.obs)
+        if features.shape[:2] != agents or features.dtype != jnp.float32:
+            yield "the decode of the spec does not return float32 with the axes of environments and agents"
+
+
+def changed_type(state: EnvState, after: EnvState) -> str | None:
+    """Name the first leaf whose type a step changes, which compiles every step again."""
+    if not same_structure(state, after):
+        return "step returns a state of another structure than reset"
+    for (path, a), b in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(after), strict=True):
+        if (a.shape, a.dtype, a.weak_type) != (b.shape, b.dtype, b.weak_type):
+            kinds = (f"{'weakly typed ' if x.weak_type else ''}{x.dtype} {list(x.shape)}" for x in (a, b))
+            return f"the state{jax.tree_util.keystr(path)} is {next(kinds)} after reset and {next(kinds)} after step"
+    return None
+
+
+def constant_key(program: Any) -> bool:
+    """Return whether a traced program uses a key that is a constant, or makes one from a constant."""
+    for const in getattr(program, "consts", ()):
+        if jnp.issubdtype(getattr(const, "dtype", np.bool_), jax.dtypes.prng_key):
+            return True
+    for eqn in getattr(program, "jaxpr", program).eqns:
+        if eqn.primitive.name == "random_seed" and hasattr(eqn.invars[0], "val"):  # variables have no value
+            return True
+        inner = (x for param in eqn.params.values() for x in (param if isinstance(param, tuple) else (param,)))
+        if any(constant_key(x) for x in inner if hasattr(getattr(x, "jaxpr", x), "eqns")):
+            return True
+    return False
+
+
+def mask_problems(walk: Walk) -> Iterator[str]:
+    """Yield masks without an action."""
+    seen = with_start(walk)
+    for name, mask in (("legal", seen.legal), ("final_legal", seen.final_legal)):
+        if mask.shape[-1] and not mask.any(-1).all():
+            yield f"{name} allows no action at {place(~mask.any(-1))}"
+
+
+def finite_problems(walk: Walk) -> Iterator[str]:
+    """Yield observations and rewards that are not finite."""
+    seen = with_start(walk)
+    terms = {f"reward term {name}": value for name, value in seen.terms.items()}
+    for name, value in {"obs": seen.obs, "final_obs": seen.final_obs, "reward": seen.reward, **terms}.items():
+        if not np.isfinite(value).all():
+            yield f"{name} is not finite at {place(~np.isfinite(value))}"
+
+
+def term_problems(walk: Walk) -> Iterator[str]:
+    """Yield where reward terms do not sum to the reward, summed over agents."""
+    seen = with_start(walk)
+    total = sum((np.asarray(term, np.float64) for term in seen.terms.values()), np.zeros(seen.terminated.shape))
+    reward = np.asarray(seen.reward, np.float64).sum(-1)
+    bad = ~np.isclose(total, reward, rtol=1e-5, atol=1e-5, equal_nan=True)
+    if bad.any():
+        yield f"the terms sum to {total[bad][0]:.6g} and the reward is {reward[bad][0]:.6g} at {place(bad)}"
+
+
+def end_problems(env: Env, walk: Walk, alone: bool = False) -> Iterator[str]:
+    """Yield ends that contradict each other or the spec; `alone` without an environment that has a higher limit."""
+    steps, limit = walk.timestep_tp1, env.spec.max_steps
+    if (walk.first.terminated | walk.first.truncated).any():
+        yield "an episode is over at its reset"
+    if walk.first.reward.any():
+        yield "a reset pays a reward"
+    both = steps.terminated & steps.truncated
+    if both.any():
+        yield f"an episode is terminated and truncated at once at {place(both, 1)}"
+    if not limit and steps.truncated.any():
+        yield f"an episode is truncated at {place(steps.truncated, 1)} although the spec has no step limit"
+    length, lengths = np.zeros(walk.ended.shape[1], int), []
+    for t, ended in enumerate(walk.ended):
+        length += 1
+        lengths += [*length[ended]]
+        if limit and (length > limit).any():
+            yield f"an episode is longer than max_steps = {limit} at {place(length > limit, t + 1)}"
+        early = steps.truncated[t] & (length < limit)
+        if early.any():
+            yield f"an episode is truncated before max_steps = {limit} at {place(early, t + 1)}"
+        length[ended] = 0
+    if alone and limit and len(lengths) > 1 and set(lengths) == {limit} and steps.terminated.sum() == len(lengths):
+        yield f"every episode terminates at max_steps = {limit}, and none is truncated"
+
+
+def last_problems(walk: Walk) -> Iterator[str]:
+    """Yield final observations and masks that cannot be those before the reset."""
+    steps, ended = walk.timestep_tp1, walk.ended
+    same = (steps.obs == steps.final_obs).reshape(*ended.shape, -1).all(-1)
+    if not same[~ended].all():
+        yield f"final_obs differs from obs although the episode continues at {place(~same & ~ended, 1)}"
+    allowed = (steps.legal == steps.final_legal).reshape(*ended.shape, -1).all(-1)
+    if not allowed[~steps.truncated].all():
+        yield f"final_legal differs from legal without a truncation at {place(~allowed & ~steps.truncated, 1)}"
+    moves = (steps.obs[1:] != steps.obs[:-1]).reshape(*ended[1:].shape, -1).any(-1) & ~ended[1:]
+    if ended.sum() > 1 and same[ended].all() and moves.any():
+        yield f"at all {ended.sum()} ends of episodes final_obs is the first observation of the next episode"
+
+
+def agent_problems(walk: Walk) -> Iterator[str]:
+    """Yield agents that are done and still take part."""
+    steps = walk.timestep_tp1
+    if walk.first.agent_done.any():
+        yield "an agent is done at its reset"
+    before = np.zeros(steps.agent_done.shape[1:], bool)
+    for t, (done, terminated) in enumerate(zip(steps.agent_done, steps.terminated, strict=True)):
+        kinds = {
+            "the episode terminates and an agent is not done": ~done.all(-1) & terminated,
+            "all agents are done and the episode does not terminate": done.all(-1) & ~terminated,
+            "an agent that was done takes part again": before & ~done,
+            "an agent that was done is paid": before & (steps.reward[t] != 0),
+        }
+        yield from (f"{text} at {place(bad, t + 1)}" for text, bad in kinds.items() if bad.any())
+        before = done & ~walk.ended[t][:, None]

@@ -1,0 +1,95 @@
+"""The certificate of an environment as a document, and its checks as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hmx.env.checks.run import CHECKS
+from hmx.errors import ExitCode, HmxError
+from hmx.reports.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, Tone, facts
+from hmx.reports.env_check.findings import CheckEnvFindings, EnvCost
+from hmx.reports.quantities import data_size, duration, short
+
+_TONES: dict[str, Tone] = {"passed": "good", "failed": "bad", "skipped": "faint"}
+
+
+def document(findings: CheckEnvFindings) -> Document:
+    """Build the report: the verdict, the checks, what failed and how to fix it, sizes and costs."""
+    return Document(f"Environment check: {findings.env}", tuple(_blocks(findings)))
+
+
+def failure(findings: CheckEnvFindings) -> HmxError:
+    """Return the error that ends a command whose checks failed."""
+    names = ", ".join(check.check for check in findings.failed)
+    text = f"{findings.env} fails {len(findings.failed)} of {len(findings.checks)} checks: {names}"
+    return HmxError(text, findings.failed[0].hint, ExitCode.CHECK_FAILED)
+
+
+def checks_table(findings: CheckEnvFindings) -> Table:
+    """Build a row per check."""
+    columns = (Column("check", "left"), Column("result", "left"), Column("promise", "left"))
+    rows = [
+        Row((check.check, Cell(check.status, tone=_TONES[check.status]), CHECKS[check.check][0]))
+        for check in findings.checks
+    ]
+    return Table(columns, tuple(rows))
+
+
+def values(findings: CheckEnvFindings) -> Table:
+    """Build the table that `--csv` writes."""
+    table = checks_table(findings)
+    rows = [Row((*row.cells, check.detail)) for row, check in zip(table.rows, findings.checks, strict=True)]
+    return Table((*table.columns, Column("detail", "left")), tuple(rows))
+
+
+def _blocks(findings: CheckEnvFindings) -> Iterator[Block]:
+    failed, checks = findings.failed, findings.checks
+    skipped = sum(check.status == "skipped" for check in checks)
+    if failed:
+        yield Paragraph(f"{len(failed)} of {len(checks)} checks failed.", "bad")
+    else:
+        more = f", {skipped} skipped" if skipped else ""
+        yield Paragraph(f"{len(checks) - skipped} of {len(checks)} checks passed{more}.", "strong")
+    yield checks_table(findings)
+    for check in checks:
+        if check.status == "failed":
+            yield Paragraph(f"{check.check}: {check.detail}. Fix: {check.hint}.", "bad")
+        elif check.status == "skipped":
+            yield Paragraph(f"{check.check} was skipped: {check.detail}.", "faint")
+    yield _sizes(findings)
+    if findings.costs:
+        yield _costs(findings.costs)
+
+
+def _sizes(found: CheckEnvFindings) -> Table:
+    limit = f"{found.max_steps:,} steps" if found.max_steps else "none"
+    if found.checked_max_steps != found.max_steps:
+        limit += f"; checked with {found.checked_max_steps}"
+    agents = f", {found.num_agents} agents" if found.num_agents > 1 else ""
+    continuous = f"{found.action_dim} continuous, in [-1, 1]"
+    played = f"{found.request.num_envs} environments x {found.request.steps:,} steps, seed {found.request.seed}"
+    return facts(
+        (
+            ("observation", f"{found.obs_dtype} {list(found.obs_shape)}{agents}"),
+            ("actions", f"{found.num_actions} discrete" if found.num_actions else continuous),
+            ("reward terms", ", ".join(found.reward_terms)),
+            ("step limit", limit),
+            ("played", played),
+            ("episodes", f"{found.terminated:,} terminated, {found.truncated:,} truncated"),
+        )
+    )
+
+
+def _costs(costs: tuple[EnvCost, ...]) -> Table:
+    names = ("compile", "steps/s", "state", "observation")
+    rows = []
+    for cost in costs:
+        texts = (
+            (duration(round(cost.compile_seconds, 2)), cost.compile_seconds),
+            (short(cost.steps_per_sec), cost.steps_per_sec),
+            (data_size(cost.state_bytes), cost.state_bytes),
+            (data_size(cost.obs_bytes), cost.obs_bytes),
+        )
+        rows.append(Row((cost.env, *(Cell(text, value) for text, value in texts))))
+    note = f"Random legal play in {costs[0].num_envs} environments on this machine. Sizes are per environment."
+    return Table((Column("environment", "left"), *map(Column, names)), tuple(rows), "Cost", note)

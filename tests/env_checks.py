@@ -1,0 +1,14 @@
+"""The checks of `hmx check-env` as an assertion."""
+
+from __future__ import annotations
+
+from hmx.env.checks.run import run_checks
+from hmx.env.checks.walk import Walk
+from hmx.env.protocol import Env
+
+
+def check_env(env: Env, **options: int | float | Env) -> Walk:
+    """Assert that an environment passes every check, and return what was played."""
+    found = run_checks(env, **options)
+    assert not found.failed, "\n".join(f"{result.check}: {result.detail}" for result in found.failed)
+    return found.walk
