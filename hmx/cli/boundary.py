@@ -39,6 +39,8 @@ _OTHER_DISK = "check the disk and the open-file limit, then try again"
 
 # Commands whose mention in a message is a command to paste.
 _COMMANDS = (
+    "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "grad-report",
+    "score-buffer", "presets", "report", "runs",
     "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "check-env", "grad-report",
     "score-buffer", "presets", "runs",
 )  # fmt: skip

@@ -139,17 +139,19 @@ def _execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
                 say("warning", warning)
             if stream is not None:
                 stream.emit("result", result.to_json())
-            _show_end(result, Console(stderr=json, highlight=False), quiet)
+            from hmx.cli.report import write_page
+
+            _show_end(result, Console(stderr=json, highlight=False), quiet, write_page(result.run))
     if result.signum is not None:
         raise typer.Exit(128 + result.signum)
 
 
-def _show_end(result: TrainResult, console: Console, quiet: bool) -> None:
+def _show_end(result: TrainResult, console: Console, quiet: bool, page: Path | None) -> None:
     if result.state == "interrupted":
         say("stopped", f"after update {result.updates:,} of {result.total_updates:,}; the checkpoint is complete")
         say("resume with", result.resume_command)
     elif not (quiet and console.stderr):
-        print_document(summaries.training(result, pasteable), console)
+        print_document(summaries.training(result, pasteable, page), console)
 
 
 def _command_line() -> list[str]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -278,17 +279,23 @@ def survey(path: Path) -> Survey:
     return Survey(records, last, tuple(damaged), torn, tuple(missing), tuple(dict.fromkeys(repeated)), tuple(runs))
 
 
-def scan(path: Path) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
+def scan(path: Path, share: float = 1.0) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
     """Yield each line with its number and its record; the record of a damaged line is None.
+
+    Args:
+        path: the file.
+        share: below 1, a random sample of about so many lines is decoded, always the same; the others are skipped.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
         OSError: it cannot be read.
     """
-    number = 0
+    number, draw = 0, random.Random(0)
     with os.fdopen(open_plain(path), "rb") as file:
         while line := file.readline(MAX_LINE):
             number += 1
+            if share < 1 and draw.random() >= share:
+                continue
             record = _decode(line)
             if record is not None:
                 check_schema(record.get("schema"), SCHEMA, f"{path}:{number}")

@@ -109,25 +109,30 @@ class Series:
         x: positions; for `bars` in a plot with `categories`, indices of categories.
         y: heights, as many as `x`.
         kind: how the values are drawn. Bars that share an `x` are stacked in the order of the series, unless the plot
-            is `grouped`. A step holds its value until the next `x`.
+            is `grouped`. A step holds its value until the next `x`. Areas are stacked in the HTML page: positive
+            values upwards from 0, negative ones downwards.
         low: lower ends of a band (lines, steps) or of error bars (dots, bars), as many as `x`.
         high: upper ends.
         colour: index into the palette, so that one side keeps its colour over a page; -1 is grey, for guide lines.
         dashed: a dashed line; hollow dots.
         labels: hover text per value; empty shows the numbers.
         tags: short text drawn beside each value; empty draws none.
+        x2: positions on the second horizontal axis of the plot, as many as `x`; empty if there is none.
+        thin: a thin line that belongs to the series of the same name, such as one seed of a mean.
     """
 
     name: str
     x: tuple[float, ...]
     y: tuple[float | None, ...]
-    kind: Literal["line", "steps", "dots", "bars"] = "line"
+    kind: Literal["line", "steps", "dots", "bars", "area"] = "line"
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
     colour: int = 0
     dashed: bool = False
     labels: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    x2: tuple[float, ...] = ()
+    thin: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,7 @@ class Plot:
         references: reference lines.
         categories: names along the x axis instead of numbers.
         grouped: whether bars that share an `x` stand side by side instead of on top of each other.
+        x2: second horizontal axis, to which the reader of an HTML page may switch; references are given on the first.
     """
 
     title: str
@@ -162,6 +168,7 @@ class Plot:
     references: tuple[Reference, ...] = ()
     categories: tuple[str, ...] = ()
     grouped: bool = False
+    x2: Axis | None = None
 
 
 @dataclass(frozen=True)
@@ -199,13 +206,45 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class AnimationFrame:
+    """A picture of an animation with what belongs to it.
+
+    Args:
+        picture: the drawing.
+        facts: names and values below it.
+        bars: names and shares of 1, drawn as bars.
+    """
+
+    picture: Picture
+    facts: tuple[tuple[str, str], ...] = ()
+    bars: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Animation:
+    """Pictures that play one after another in the HTML page; other formats leave them out."""
+
+    title: str
+    frames: tuple[AnimationFrame, ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class Aside:
-    """Blocks that only the HTML page shows, pictures beside text: what a terminal has no room for."""
+    """Blocks that only the HTML page shows: what a terminal has no room for.
 
-    blocks: tuple[Heading | Paragraph | Table | Plot | Picture, ...]
+    Args:
+        blocks: what is shown.
+        summary: text of a disclosure that hides the blocks until it is opened; empty for none.
+        beside: whether pictures stand beside the text; otherwise all blocks follow one another.
+    """
+
+    blocks: tuple[Heading | Paragraph | Table | Plot | Picture | Animation, ...]
+    summary: str = ""
+    beside: bool = True
 
 
-Block = Heading | Paragraph | Table | Plot | Picture | Aside
+Block = Heading | Paragraph | Table | Plot | Picture | Animation | Aside
 
 
 @dataclass(frozen=True)

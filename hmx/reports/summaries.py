@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hmx.config.coerce import show
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hmx.jobs.sync import SyncResult
     from hmx.jobs.train import Plan, TrainResult
     from hmx.records.verify import Damage
+    from hmx.reports.run.findings import EvaluationRow
     from hmx.sizing.memory import Memory
 
 _LONGEST = 400  # characters of a text from a file
@@ -28,8 +30,8 @@ _TONES: dict[str, Tone] = {
 _TRAINED = {"sampled": "trained", "greedy": "trained"}
 
 
-def training(result: TrainResult, command: Callable[[str], str] = str) -> Document:
-    """Show the end of a run: random play beside the trained agent, speed, files, next commands."""
+def training(result: TrainResult, command: Callable[[str], str] = str, page: Path | None = None) -> Document:
+    """Show the end of a run: random play beside the trained agent, speed, files, its page, next commands."""
     name = result.resume_command.removeprefix("hmx resume ")
     steps = result.env_steps * result.num_seeds
     seconds = f"{result.seconds:.1f} s" if result.seconds < 60 else clock(result.seconds)
@@ -38,6 +40,7 @@ def training(result: TrainResult, command: Callable[[str], str] = str) -> Docume
         ("steps", f"{steps:,} at {short(result.steps_per_sec)} steps/s on {result.device}"),
         ("time", f"{seconds} of training"),
         ("run", str(result.run)),
+        *([("page", command(f"{page}; hmx report {name} adds episodes"))] if page else []),
         *_listed("scaled", result.auto_scale),
         *_listed("next", [command(text) for text in (*watch, f"hmx evaluate {name}")]),
     ]
@@ -58,7 +61,7 @@ def evaluation(found: EvaluateResult) -> Document:
     return Document(f"{title} per policy", tuple(blocks))
 
 
-def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
+def policies(rows: Sequence[PolicyStats] | Sequence[EvaluationRow], names: Mapping[str, str]) -> Table:
     """Show a row per policy and seed; `names` replaces names of policies."""
     several = len({row.seed for row in rows if row.seed is not None}) > 1
     staged = any(row.stage_mean is not None for row in rows)
@@ -70,7 +73,7 @@ def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
     if winnable:
         columns.append(Column("wins"))
 
-    def cells(row: PolicyStats) -> Iterator[str]:
+    def cells(row: PolicyStats | EvaluationRow) -> Iterator[str]:
         name = names.get(row.policy, row.policy)
         yield f"{name} {row.seed}" if several and row.seed is not None else name
         yield f"{row.return_mean:+.2f}"
@@ -79,7 +82,7 @@ def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
             yield "" if row.stage_mean is None else f"{row.stage_mean:.2f}"
             yield "" if row.stage_median is None else f"{row.stage_median:.0f}"
             yield "" if row.stage_max is None else str(row.stage_max)
-        yield f"{row.length_mean:.0f}"
+        yield "" if row.length_mean is None else f"{row.length_mean:.0f}"
         if winnable:
             yield "" if row.wins is None else f"{row.wins}/{row.episodes}"
 

@@ -144,3 +144,17 @@ SCORE_BUFFER = rows(
     (["{run}", "--seed", "-1"], USAGE, ["--seed -1"]),
     (["{run}", "--json", "--csv", "-"], USAGE, ["cannot print --json and --csv - at the same time"]),
 )
+
+REPORT = rows(
+    "report",
+    ([], USAGE, ["missing argument 'RUN...'"]),
+    (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["{run}", "{run}"], USAGE, ["cannot report corridor twice"]),
+    (["{run}", "--episodes", "-1"], USAGE, ["--episodes -1: must be"]),
+    (["{run}", "--episodes", "1000"], USAGE, ["--episodes 1000"]),
+    (["{run}", "--seed", DIGITS], USAGE, ["--seed"]),
+    (["{run}", "--html", "page.pdf"], USAGE, ["expected a name that ends in .html", "--html page.html"]),
+    (["{run}", "--html", "no/such/folder/a.html"], USAGE, ["cannot write the report no/such/folder"]),
+    (["{run}", "--json", "--md", "-"], USAGE, ["cannot print --json and --md - at the same time"]),
+)
+COMPARE = [*COMPARE, *REPORT]  # both show runs side by side

@@ -1,14 +1,26 @@
-"""Render a document as one HTML page: no script, nothing fetched, light and dark, readable on a phone."""
+"""Render a document as one HTML page that fetches nothing: light and dark, readable on a phone, printable.
+
+Plots of lines and animations become interactive by `page.js` and uPlot, which the page contains; without scripts they
+are static drawings.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import cache
 from html import escape
+from importlib.resources import files
 
 from hmx.cli.render import plots, svg
 from hmx.config.textfile import printable
+from hmx.records.plain import JsonValue, plain
 from hmx.reports.blocks import (
+    Animation,
+    AnimationFrame,
     Aside,
     Block,
     Cell,
@@ -50,6 +62,7 @@ table { border-collapse: collapse; font-size: 14px; overflow-wrap: normal; }
 caption { text-align: left; padding-bottom: .2em; }
 th, td { padding: .2em .9em .2em 0; text-align: left; vertical-align: top; }
 thead th { border-bottom: 1px solid var(--faint); vertical-align: bottom; }
+.prose { min-width: 15em; }
 .right { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 thead .right { white-space: normal; }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--page); }
@@ -68,26 +81,61 @@ figcaption { font-size: 13px; } figcaption h3 { margin: 0; font-size: 15px; } fi
 .legend svg { margin-right: .4em; vertical-align: -1px; }
 pre { margin: 0; padding: .6em; overflow-x: auto; background: #1d1f21; color: #d5d8d6; border-radius: 4px;
   font: 13px/1.25 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-.hit:hover { stroke-width: 2; }
+details { margin: .8em 0; } summary { cursor: pointer; }
+.chart { min-height: 260px; touch-action: pan-y; } .uplot .u-select { background: var(--grid); opacity: .5; }
+.chart:focus-visible, .player:focus-visible { outline: 2px solid var(--c0); outline-offset: 3px; }
+.values { font-size: 12px; color: var(--faint); font-variant-numeric: tabular-nums; }
+.below { display: flex; justify-content: space-between; align-items: flex-start; min-height: 1.6em; }
+button, select { font: inherit; font-size: 13px; color: inherit; background: none; border: 1px solid var(--grid);
+  border-radius: 4px; padding: .1em .6em; cursor: pointer; white-space: nowrap; }
+.legend button { border: 0; padding: 0; } .legend button[aria-pressed=false] { opacity: .4; }
+.legend button[aria-pressed=false] { text-decoration: line-through; }
+.choice { flex: 1 1 100%; } .choice label { margin-left: .8em; }
+.player .stage { display: flex; flex-wrap: wrap; gap: 1em 2em; } .player .stage > svg { max-width: 100%; height: auto; }
+.beside { flex: 1 1 260px; min-width: 0; font-size: 14px; } .beside dl { display: grid; margin: 0 0 .6em;
+  grid-template-columns: max-content 1fr; gap: .1em 1em; } .beside dt { color: var(--faint); } .beside dd { margin: 0; }
+.bars .name { display: inline-block; min-width: 6em; margin-right: .5em; }
+.controls { display: flex; flex-wrap: wrap; gap: .5em; align-items: center; margin-top: .6em; }
+.controls input { flex: 1 1 140px; min-width: 0; }
 @media (max-width: 480px) { body { padding: 0 .7em; margin-top: .7em; } figure > svg text { font-size: 13px; } }
 @media print { :root { """
     + LIGHT
     + """ } body { max-width: none; font-size: 11pt; }
+  .controls, .choice, .below { display: none; }
   figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .scroll { overflow: visible; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 )
 
 
+_PROSE = 40  # characters of a cell that is wide even on a phone
+NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
 def page(document: Document) -> str:
     """Return a document as the text of an HTML file."""
-    title = _safe(document.title)
+    title, body = _safe(document.title), _body(document.blocks)
+    interactive = '<script type="application/json">' in body
+    style = _asset("vendor/uPlot.min.css") + _STYLE if interactive else _STYLE
+    script = f"<script>{_asset('vendor/uPlot.iife.min.js')}\n{_asset('page.js')}</script>" if interactive else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{NO_REQUESTS}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{_STYLE}</style></head>\n"
-        f"<body><main><h1>{title}</h1>\n{_body(document.blocks)}\n</main></body></html>\n"
+        f"<title>{title}</title><style>{style}</style></head>\n"
+        f"<body><main><h1>{title}</h1>\n{body}\n</main>{script}</body></html>\n"
     )
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("hmx.cli.render").joinpath(name).read_text(encoding="utf-8")
+
+
+def _data(value: JsonValue) -> str:
+    """Return data for the script of the page; nothing in it can end the element."""
+    text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json">{text}</script>'
 
 
 def _safe(text: str) -> str:
@@ -115,6 +163,8 @@ def _block(block: Block) -> str:
             return _plot(block)
         case Picture():
             return _picture(block)
+        case Animation():
+            return _animation(block)
         case Aside():
             return _aside(block)
 
@@ -158,7 +208,8 @@ def _cell(cell: Cell, column: Column) -> str:
         width = 6.0 * min(max(cell.bar, 0.0), 1.0)
         bar = f'<span class="space"><span class="bar" style="width: {width:.2f}em"></span></span>'
     hover = f' title="{_safe(cell.detail)}"' if cell.detail else ""
-    names = _class("right" if column.align == "right" else "", cell.tone, shade)
+    prose = column.rank and len(cell.text) > _PROSE
+    names = _class("right" if column.align == "right" else "prose" if prose else "", cell.tone, shade)
     return f"<td{names}{style}{hover}>{_safe(cell.text)}{bar}</td>"
 
 
@@ -169,8 +220,63 @@ def _plot(plot: Plot) -> str:
         items = "".join(f"<li>{plots.swatch(named[name])}{_safe(name)}</li>" for name in plots.names(plot))
         legend = f'<ul class="legend">{items}</ul>'
     caption = f"<p>{_safe(plot.caption)}</p>" if plot.caption else ""
-    drawn = plots.drawing(plot) if plots.has_values(plot) else ""
-    return f"<figure><figcaption><h3>{_safe(plot.title)}</h3>{caption}{legend}</figcaption>{drawn}</figure>"
+    drawn, kind = plots.drawing(plot) if plots.has_values(plot) else "", ""
+    if drawn and not plot.categories and all(series.kind in ("line", "steps", "area") for series in plot.series):
+        drawn, kind = drawn.replace("<svg ", '<svg class="drawing" ', 1) + _data(_chart(plot)), "plot"
+    heading = f"<figcaption><h3>{_safe(plot.title)}</h3>{caption}{legend}</figcaption>"
+    return f"<figure{_class(kind)}>{heading}{drawn}</figure>"
+
+
+def _chart(plot: Plot) -> JsonValue:
+    """Return a plot as the script reads it: lines that share their places refer to one grid, ordered by place."""
+    grids: dict[tuple[tuple[float, ...], tuple[float, ...]], int] = {}
+    lines: list[JsonValue] = []
+    for series in plot.series:
+        order = [i for i in sorted(range(len(series.x)), key=series.x.__getitem__) if math.isfinite(series.x[i])]
+        x, x2 = (tuple(values[i] for i in order) if values else () for values in (series.x, series.x2))
+        if not order:
+            continue
+        bands = (("low", series.low), ("high", series.high))
+        ends = {name: _rounded([values[i] for i in order]) for name, values in bands if values}
+        lines.append({
+            "name": printable(series.name, ""), "kind": series.kind, "colour": series.colour, "dashed": series.dashed,
+            "thin": series.thin, "grid": grids.setdefault((x, x2), len(grids)),
+            "y": _rounded([series.y[i] for i in order]), **(ends if len(ends) == 2 else {}),
+        })  # fmt: skip
+    return {
+        **{name: plain(asdict(axis)) for name, axis in (("x", plot.x), ("y", plot.y), ("x2", plot.x2)) if axis},
+        "grids": [{"x": list(x), "x2": _rounded(x2)} for x, x2 in grids],
+        "series": lines,
+        "references": [plain(asdict(reference)) for reference in plot.references],
+    }
+
+
+def _rounded(values: Sequence[float | None]) -> list[JsonValue]:
+    """Return values with five digits; null for what cannot be drawn."""
+    return [float(f"{v:.5g}") if v is not None and math.isfinite(v) else None for v in values]
+
+
+def _animation(animation: Animation) -> str:
+    """Return the first picture, with all of them as data: each distinct shape is written once."""
+    shapes: dict[str, int] = {}
+
+    def frame(found: AnimationFrame) -> JsonValue:
+        drawn = [shapes.setdefault(shape, len(shapes)) for shape in _parts(found.picture)]
+        facts = [[printable(name, ""), printable(value, "")] for name, value in found.facts]
+        bars = [[printable(name, ""), round(share, 3)] for name, share in found.bars]
+        return plain({"shapes": drawn, "facts": facts, "bars": bars})
+
+    frames = [frame(found) for found in animation.frames]
+    first = animation.frames[0].picture
+    sizes = [_size(found.picture) for found in animation.frames]
+    size = max(width for width, _ in sizes), max(height for _, height in sizes)
+    drawn = svg.figure(*size, list(_parts(first)), printable(f"{animation.title}: {first.alt}", ""))
+    caption = f"<p>{_safe(animation.caption)}</p>" if animation.caption else ""
+    data = _data({"shapes": list(shapes), "frames": frames})
+    return (
+        f'<figure class="player"><figcaption><h3>{_safe(animation.title)}</h3>{caption}</figcaption>'
+        f'<div class="stage">{drawn}<div class="beside"></div></div>{data}</figure>'
+    )
 
 
 def _picture(picture: Picture) -> str:
@@ -179,6 +285,19 @@ def _picture(picture: Picture) -> str:
         return f'<figure class="picture"><pre role="img" aria-label="{_safe(picture.alt)}">{text}</pre></figure>'
     drawn = svg.figure(picture.width, picture.height, list(shapes_svg(picture.shapes)), printable(picture.alt, ""))
     return f'<figure class="picture">{drawn}</figure>'
+
+
+def _size(picture: Picture) -> tuple[float, float]:
+    lines = picture.text.splitlines() or [""]
+    return (picture.width, picture.height) if picture.shapes else (8.0 * max(map(len, lines)), 16.0 * len(lines))
+
+
+def _parts(picture: Picture) -> Iterator[str]:
+    """Yield the elements of a drawing, or the lines of its text where it has no shapes."""
+    yield from shapes_svg(picture.shapes)
+    for i, line in enumerate(() if picture.shapes else picture.text.splitlines()):
+        text = svg.words(0, 12 + 16 * i, printable(line, ""), size=13, colour="var(--ink)")
+        yield text.replace("<text ", '<text xml:space="preserve" font-family="monospace" ', 1)
 
 
 def shapes_svg(shapes: Iterable[Shape]) -> Iterator[str]:
@@ -195,9 +314,13 @@ def shapes_svg(shapes: Iterable[Shape]) -> Iterator[str]:
 
 
 def _aside(aside: Aside) -> str:
-    """Return pictures beside the text that belongs to them."""
-    parts = []
-    for drawn, group in itertools.groupby(aside.blocks, lambda block: isinstance(block, (Plot, Picture))):
-        body = _body(list(group))
-        parts.append(body if drawn else f'<div class="text">{body}</div>')
-    return f'<div class="aside">{"".join(parts)}</div>'
+    """Return pictures beside the text that belongs to them, or blocks below each other, perhaps behind a disclosure."""
+    if not aside.beside:
+        body = _body(aside.blocks)
+    else:
+        parts = []
+        for drawn, group in itertools.groupby(aside.blocks, lambda block: isinstance(block, (Plot, Picture))):
+            text = _body(list(group))
+            parts.append(text if drawn else f'<div class="text">{text}</div>')
+        body = f'<div class="aside">{"".join(parts)}</div>'
+    return f"<details><summary>{_safe(aside.summary)}</summary>{body}</details>" if aside.summary else body

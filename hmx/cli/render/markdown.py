@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from hmx.cli.render.plot_tables import plot_table
 from hmx.config.textfile import printable
 from hmx.reports.blocks import (
+    Animation,
     Aside,
     Block,
     Cell,
@@ -31,7 +32,7 @@ def markdown(document: Document) -> str:
     """Return a document as Markdown text."""
     parts = [f"# {_safe(document.title)}"] if document.title else []
     for block in document.blocks:
-        parts += ["\n".join(_block(block))] if not isinstance(block, Aside) else []
+        parts += ["\n".join(_block(block))] if not isinstance(block, (Animation, Aside)) else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -49,7 +50,7 @@ def _block(block: Block) -> Iterator[str]:
             text = printable(block.text, "\n")
             fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
             yield f"{fence}text\n{text}\n{fence}"
-        case Aside():
+        case Animation() | Aside():
             return
 
 

@@ -19,7 +19,7 @@ def plot_table(plot: Plot, ascii_only: bool = False) -> Table:
     last value and the range; guide lines (grey and dashed) are left out.
     """
     bars = [series for series in plot.series if series.kind == "bars"]
-    curves = [series for series in plot.series if series.kind != "bars" and not (series.colour < 0 and series.dashed)]
+    curves = [s for s in plot.series if s.kind != "bars" and not s.thin and not (s.colour < 0 and s.dashed)]
     note = plot.caption
     if bars:
         named = len({series.name for series in bars}) > 1

@@ -21,11 +21,12 @@ _LETTER = 6.6  # pixels per letter, at most
 _TOP, _RIGHT, _BOTTOM = 14.0, 16.0, 44.0
 _INK, _GRID, _FAINT, _PAGE = "var(--ink)", "var(--grid)", "var(--faint)", "var(--page)"
 _WIDEST_BAR = 56.0
-_HOVER_GAP = 6.0  # pixels between the places of a line that answer a pointer
 _OUTSIDE = 5.0  # pixels around the axes in which marks may still be seen
 _LONGEST_CATEGORY = 18
 _SLANTED = 20.0  # pixels between slanted names
 _ROOM = 0.04  # share of the range of the data left free at each end of an axis
+
+_LINES = ("line", "steps", "area")  # areas are stacked in the interactive plot only
 
 Point = tuple[float, float]
 
@@ -249,10 +250,10 @@ def _marks(area: _Area) -> Iterator[str]:
     plot = area.plot
     yield from _bar_marks(area)
     for series in plot.series:
-        if series.kind in ("line", "steps"):
+        if series.kind in _LINES:
             yield from _band(area, series)
     for series in plot.series:
-        if series.kind in ("line", "steps"):
+        if series.kind in _LINES and not series.thin:
             yield from _line(area, series)
     for series in plot.series:
         if series.kind == "dots":
@@ -351,13 +352,6 @@ def _line(area: _Area, series: Series) -> Iterator[str]:
             yield _dot(*path[0], colour(series), False)
         else:
             yield svg.line(path, colour(series), 2 if series.colour >= 0 else 1, _dash(series))
-    last = -math.inf
-    for i, x, y in _shown(area.plot, series):
-        place = area.x.place(x)
-        if place - last >= _HOVER_GAP or i == len(series.x) - 1:
-            last = place
-            hit = svg.dot(place, area.y.place(y), 5, "transparent", _hover(area.plot, series, i))
-            yield hit.replace("<circle ", f'<circle class="hit" stroke="{colour(series)}" stroke-width="0" ', 1)
 
 
 def _dash(series: Series) -> str:

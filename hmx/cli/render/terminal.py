@@ -10,7 +10,7 @@ from rich.text import Text
 from hmx.cli.render.plot_tables import plot_table
 from hmx.cli.render.tables import STYLES, table_lines
 from hmx.config.textfile import printable
-from hmx.reports.blocks import Aside, Block, Document, Heading, Paragraph, Picture, Plot, Table
+from hmx.reports.blocks import Animation, Aside, Block, Document, Heading, Paragraph, Picture, Plot, Table
 
 _ASCII = {
     "±": "+/-", "→": "->", "·": ".", "×": "x", "…": "...", "−": "-", "–": "-", "—": "-", "≤": "<=", "≥": ">=",
@@ -50,7 +50,7 @@ def _lines(document: Document, console: Console) -> Iterator[Text]:
         yield Text(safe(document.title, ascii_only), "bold")
     before: Block | None = None
     for block in document.blocks:
-        if isinstance(block, Aside):
+        if isinstance(block, (Animation, Aside)):
             continue
         apart = not (isinstance(before, Heading) or (isinstance(before, Paragraph) and isinstance(block, Paragraph)))
         if apart and (before is not None or document.title):
@@ -73,7 +73,7 @@ def _block(block: Block, console: Console) -> Iterator[Text]:
         case Picture():
             for line in safe(block.text, ascii_only).splitlines():
                 yield Text(line, no_wrap=True, overflow="crop")
-        case Aside():
+        case Animation() | Aside():
             return
 
 

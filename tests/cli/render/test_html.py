@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hmx.cli.render.html import page
+from hmx.cli.render.html import NO_REQUESTS, page
 from hmx.reports.blocks import (
     Aside,
     Axis,
@@ -115,8 +115,12 @@ def test_the_page_is_whole_and_fetches_nothing():
     assert text.startswith("<!doctype html>") and found.all("html")[0] == {"lang": "en"}
     assert {"charset": "utf-8"} in found.all("meta")
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in found.all("meta")
-    assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in found.elements}
-    assert not re.search(r"https?:|url\(|@import|src=|href=|\bon\w+=", text)
+    assert not {"link", "img", "iframe", "object"} & {tag for tag, _ in found.elements}
+    policy = {"http-equiv": "Content-Security-Policy", "content": NO_REQUESTS}
+    assert policy in found.all("meta") and "default-src 'none'" in NO_REQUESTS
+    assert not re.search(
+        r"https?:|url\(|@import|src=|href=|\bon\w+=", text.partition("<main>")[2].partition("</main>")[0]
+    )
     assert found.inside("h1") == ["Report"] and found.inside("h2") == ["Part"]
 
 
@@ -144,7 +148,7 @@ def test_every_drawing_has_an_alternative_text():
 
 
 def test_every_mark_shows_its_values_to_a_pointer():
-    band = Series("up", (0.0, 1e6), (0.0, 0.5), low=(-0.1, 0.4), high=(0.1, 0.75))
+    band = Series("up", (0.0, 1e6), (0.0, 0.5), "dots", low=(-0.1, 0.4), high=(0.1, 0.75))
     dots = Series("d", (5e5,), (0.2,), "dots", colour=1, labels=("my label",))
     assert outline(plot(band, dots)).inside("title")[1:] == [
         "up: 0 [-0.1, 0.1] at steps 0", "up: 0.5 [0.4, 0.75] at steps 1,000,000", "my label",

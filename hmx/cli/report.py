@@ -1,0 +1,129 @@
+"""`hmx report`, and the page that a run gets when it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hmx.cli import completion
+from hmx.cli.options import OUTPUT_PANEL, Quiet, Typed, switch, with_options
+from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.config.fields import fields_of
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError
+from hmx.reports.run.request import ReportOptions, ReportRequest
+
+if TYPE_CHECKING:
+    from hmx.reports.run.findings import RunFindings
+
+PAGE = "report.html"
+_STDOUT = Path("-")
+
+Runs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN...",
+        help="One run or several: names below runs/, or paths of their folders.",
+        show_default=False,
+        autocompletion=completion.run_names,
+    ),
+]
+
+
+@with_options(fields_of(ReportOptions).values())
+def report(
+    runs: Runs,
+    typed: Typed,
+    html: Html = None,
+    md: Markdown = None,
+    csv: Csv = None,
+    force: Annotated[bool, switch("--force", "Replace files that exist.", OUTPUT_PANEL)] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Show a run, or several, on one page with learning curves and episodes.
+
+    Writes one HTML file that needs no network: curves with their intervals, reward terms, actions, losses, the
+    configuration, the evaluation, and episodes that play on the page. Without --html it is reports/report.html in the
+    folder of the run (the first of several), which is replaced. A run gets such a page, without episodes, when it ends.
+
+    Example: hmx report hackmatrix-ppo-s0-001
+
+    Example: hmx report runs/one runs/other --html both.html
+    """
+    from rich.console import Console
+
+    from hmx.cli.boundary import say
+    from hmx.cli.progress import progress
+    from hmx.config.load import read_request
+    from hmx.reports.run.document import document, values
+    from hmx.reports.run.job import run_report
+
+    request = ReportRequest(**vars(read_request(ReportOptions, typed)), runs=tuple(map(str, runs)))
+    outputs = Outputs(html, md, csv, json)
+    _check(outputs, force)
+    outputs.check()
+    with progress(quiet or outputs.json) as shown:
+        findings = run_report(request, shown)
+    if outputs.printed:
+        for run in findings.runs:
+            for warning in run.warnings:
+                say("warning", f"{run.name}: {warning}")
+    if html is None:
+        outputs = Outputs(default_page(findings), md, csv, json)
+    write_outputs(findings, document(findings), values(findings), outputs, Console(highlight=False))
+    if outputs.html != _STDOUT and not quiet:
+        say("page", str(outputs.html))
+
+
+def _check(outputs: Outputs, force: bool) -> None:
+    """Refuse files that exist, and an HTML file with another ending."""
+    if outputs.html not in (None, _STDOUT) and outputs.html.suffix.lower() not in (".html", ".htm"):
+        raise HmxError(
+            f"cannot write the page {quoted(str(outputs.html))}: expected a name that ends in .html",
+            f"--html {quoted(str(outputs.html.with_suffix('.html')))}, or --md and --csv for other formats",
+        )
+    for file in (outputs.html, outputs.md, outputs.csv):
+        if file not in (None, _STDOUT) and file.is_file() and not force:
+            raise HmxError(f"{quoted(str(file))} already exists", "choose another name, or replace it with --force")
+
+
+def default_page(findings: RunFindings) -> Path:
+    """Return the page in the folder of the first run; the folder is made.
+
+    Raises:
+        HmxError: it cannot be made.
+    """
+    from hmx.records.artefact import words
+
+    run = findings.runs[0]
+    name = PAGE if len(findings.runs) == 1 else f"report-of-{len(findings.runs)}-runs.html"
+    folder = run.path / "reports"
+    try:
+        if folder.is_symlink():
+            raise OSError(0, "a link instead of a folder")
+        folder.mkdir(exist_ok=True)
+    except OSError as problem:
+        message = f"cannot write the page in {quoted(str(folder))}: {words(problem)}"
+        raise HmxError(message, "choose another place: --html page.html") from None
+    return folder / name
+
+
+def write_page(run: Path) -> Path | None:
+    """Write the page of a run that has ended; a failure is a warning and returns None."""
+    from hmx.cli.boundary import say, write_report
+    from hmx.cli.render.html import page
+    from hmx.reports.run.document import document
+    from hmx.reports.run.job import run_report
+
+    try:
+        findings = run_report(ReportRequest(runs=(str(run),), root=run.parent, num_episodes=0))
+        file = default_page(findings)
+        write_report(file, page(document(findings)))
+    except Exception as problem:  # the run is complete without its page
+        message = problem.message if isinstance(problem, HmxError) else f"{type(problem).__name__}: {problem}"
+        say("warning", f"the page of the run was not written: {message}", f"hmx report {run.name}")
+        return None
+    return file

@@ -1,0 +1,1 @@
+"""`hmx report`: a page per run, or over several runs."""

@@ -1,0 +1,295 @@
+"""The page of one run or several: the verdict, the curves, the episodes, then what the run was."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+
+from hmx.config.textfile import quoted
+from hmx.records.metrics_table import METRICS
+from hmx.reports.blocks import (
+    Animation,
+    AnimationFrame,
+    Aside,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Heading,
+    Paragraph,
+    Plot,
+    Row,
+    Table,
+    facts,
+)
+from hmx.reports.consequence.pictures import picture
+from hmx.reports.health import document as health
+from hmx.reports.quantities import clock, interval, number, short
+from hmx.reports.run import figures
+from hmx.reports.run.findings import PlayedEpisode, RunFacts, RunFindings
+from hmx.reports.summaries import policies
+from hmx.stats.intervals import mean_interval
+
+_BARS = 8  # probabilities of a position, at most
+_LONGEST = 300  # characters of a text from a file
+_RETURN = "train/mean_episode_return"
+_KEY_METRICS = (
+    _RETURN, "stats/highest_stage", "stats/wins", "train/mean_episode_length", "train/entropy", "train/approx_kl",
+    "train/clip_frac", "train/explained_variance", "train/value_loss", "train/td_error", "train/grad_norm",
+    "train/steps_per_sec",
+)  # fmt: skip
+_TERMS = (
+    ("environment step", "one action in one environment; of several agents trained side by side, each takes its own"),
+    ("update", "one rollout of all environments, and the gradient steps on it"),
+    ("episode", "a game from its start to its end, or to the step limit (then it is truncated)"),
+    ("return", "sum of the rewards of an episode, not discounted"),
+    ("length", "number of steps of an episode"),
+    ("stage", "level of the game that an episode reached; HackMatrix has 8"),
+    ("wins", "episodes that were won, of all"),
+    ("seed", "number that fixes the randomness of a run; agents of different seeds differ in nothing else"),
+    ("interval", "range that contains the true mean in 95% of cases; of curves Student's t over seeds, of the "
+     "evaluation a bootstrap over episodes"),
+    ("random play", "legal actions drawn uniformly: what an agent that learned nothing reaches"),
+    ("value", "return that the agent expects from a position"),
+    ("KL divergence, clip fraction", "how far an update moves the policy; large values mean steps that are too large"),
+    ("entropy", "how random the policy is; it lies between 0 and the maximum, and falls as the agent decides"),
+    ("explained variance", "share of the differences between returns that the value predicts; 1 is best, 0 is useless"),
+)  # fmt: skip
+
+
+def document(findings: RunFindings) -> Document:
+    """Build the report."""
+    names = [quoted(run.name, _LONGEST) for run in findings.runs]
+    title = f"Run {names[0]}" if len(names) == 1 else f"{len(names)} runs: {', '.join(names)}"
+    return Document(quoted(title, _LONGEST), tuple(_blocks(findings)))
+
+
+def _blocks(findings: RunFindings) -> Iterator[Block]:
+    for run in findings.runs:
+        yield Paragraph(verdict(run), "bad" if run.state in ("failed", "crashed") else "strong")
+        for warning in run.warnings:
+            yield Paragraph(f"Warning: {_of(run, findings)}{quoted(warning, _LONGEST)}.", "warning")
+    for run in findings.runs:
+        if run.health is not None:
+            yield Heading(f"Health{_named(run, findings)}")
+            yield from health.blocks(run.health)
+    if findings.differences:
+        yield _differences(findings)
+    for run in findings.runs:
+        if run.evaluation:
+            yield Heading(f"Evaluation{_named(run, findings)}")
+            yield _evaluation(run)
+    if any(group.curves for group in findings.groups):
+        yield Heading("Last values")
+        yield _last_values(findings)
+        yield Aside(tuple(_curves(findings)), beside=False)
+    for run in findings.runs:
+        yield from episodes(run, _named(run, findings))
+    for run in findings.runs:
+        yield from _about(run, findings)
+    yield Aside((_terms(findings),), "Terms on this page", beside=False)
+
+
+def verdict(run: RunFacts) -> str:
+    """Return in one sentence how a run went."""
+    seeds = len(run.curves)
+    steps = f"{run.env_steps:,} steps" + (f" for each of {seeds} seeds" if seeds > 1 else "")
+    state = {"unknown": "state unknown"}.get(run.state, run.state)
+    texts = [f"{quoted(run.name, 80)}: {state} after {steps}"]
+    if run.state != "finished" and run.total_steps:
+        texts[0] += f" of {run.total_steps:,}"
+    if run.minutes is not None:
+        texts[0] += f" in {clock(60 * run.minutes)}"
+    if run.meta is not None and run.meta.message:
+        texts.append(quoted(run.meta.message, _LONGEST))
+    trained = [row for row in run.evaluation if row.policy != "random"]
+    random = [row for row in run.evaluation if row.policy == "random"]
+    if trained:
+        means = [row.return_mean for row in trained]
+        ends = trained[0].return_interval if len(trained) == 1 else mean_interval(means)
+        found = interval(sum(means) / len(means), *(ends or ()))
+        against = (
+            f", random play {interval(random[0].return_mean, *(random[0].return_interval or ()))}" if random else ""
+        )
+        texts.append(f"return of the trained agent {found}{' over seeds' if len(trained) > 1 else ''}{against}")
+    return "; ".join(texts) + "."
+
+
+def _terms(findings: RunFindings) -> Table:
+    """Explain the words of the page, and the reward terms that the runs report."""
+    reported = {name for group in findings.groups for name in group.curves}
+    rewards = [(name, METRICS[name].help) for name in METRICS if name.startswith("reward/") and name in reported]
+    columns = (Column("", "left"), Column("", "left"))
+    return Table(columns, tuple(Row((Cell(term, tone="strong"), text)) for term, text in (*_TERMS, *rewards)))
+
+
+def _of(run: RunFacts, findings: RunFindings) -> str:
+    return f"{quoted(run.name, 80)}: " if len(findings.runs) > 1 else ""
+
+
+def _differences(findings: RunFindings) -> Table:
+    columns = (Column("setting", "left"), *(Column(group.name, "left") for group in findings.groups))
+    rows = tuple(Row((key, *(quoted(value) for value in values))) for key, values in findings.differences.items())
+    note = "Runs whose other settings agree form a group; run names and seeds do not count."
+    return Table(columns, rows, "Where the configurations differ", note)
+
+
+def _evaluation(run: RunFacts) -> Table:
+    table = policies(run.evaluation, {"sampled": "trained", "greedy": "trained, greedy"})
+    episodes = max(row.episodes for row in run.evaluation)
+    note = f"Mean over {episodes:,} whole episodes per agent at the end of training; 95 %: bootstrap over episodes."
+    return Table(table.columns, table.rows, note=note)
+
+
+def _named(run: RunFacts, findings: RunFindings) -> str:
+    return f" of {quoted(run.name, 80)}" if len(findings.runs) > 1 else ""
+
+
+def _last_values(findings: RunFindings) -> Table:
+    names = [name for name in _KEY_METRICS if any(name in group.curves for group in findings.groups)]
+    columns = (
+        Column("metric", "left"),
+        *(Column(group.name) for group in findings.groups),
+        Column("meaning", "left", 1),
+    )
+
+    def cell(name: str, place: int) -> Cell:
+        curve = findings.groups[place].curves.get(name)
+        if curve is None:
+            return Cell("")
+        ends = (curve.low[-1], curve.high[-1]) if curve.low and curve.high else ()
+        shown = short if name == "train/steps_per_sec" else number
+        value = curve.mean[-1]
+        return Cell(interval(value, *ends) if ends and shown is number else shown(value or 0.0), value)
+
+    rows = tuple(
+        Row((name.partition("/")[2], *(cell(name, i) for i in range(len(findings.groups))), METRICS[name].help))
+        for name in names
+    )
+    return Table(columns, rows, note="Means over the last part of training and over seeds; intervals hold 95%.")
+
+
+def _curves(findings: RunFindings) -> Iterator[Heading | Paragraph | Plot]:
+    reading = (
+        "Lines are means over seeds, shaded areas 95% intervals (of at least 3 seeds), thin lines single seeds. Drag "
+        "across a plot to zoom, double-click to reset; a click on a name in a legend hides it. With the keyboard, "
+        "arrow keys move the cursor, + and - zoom, and 0 resets."
+    )
+    yield Heading("Learning")
+    yield Paragraph(reading, "faint")
+    yield from figures.plots(findings, figures.LEARNING)
+    for title, plots in (
+        ("Reward and actions", [plot for prefix in figures.STACKS for plot in figures.stacks(findings, prefix)]),
+        ("Optimisation", list(figures.plots(findings, figures.OPTIMISATION))),
+        ("Gradient reports", list(figures.gradients(findings))),
+        ("Schedules", list(figures.plots(findings, figures.SCHEDULES))),
+        ("Speed", list(figures.plots(findings, figures.SPEED))),
+        ("Other metrics", list(figures.others(findings))),
+    ):
+        fixed = figures.fixed_values(findings) if title == "Schedules" else ""
+        if plots or fixed:
+            yield Heading(title)
+            yield from plots
+        if fixed:
+            yield Paragraph(f"Constant: {fixed}.", "faint")
+
+
+def episodes(run: RunFacts, named: str = "") -> Iterator[Block]:
+    """Yield the episodes of a run: a table, and boards that play on the page."""
+    played = run.episodes
+    if played is None:
+        return
+    how = "taking the most probable action" if played.greedy else "drawing actions as in training"
+    yield Heading(f"Episodes{named}")
+    yield Paragraph(
+        f"{played.played} episodes from checkpoint {played.checkpoint:,}, {how} (seed {played.seed}); "
+        f"mean return {number(sum(played.returns) / len(played.returns))}."
+    )
+    columns = (Column("episode", "left"), Column("return"), Column("steps"), Column("ending", "left"))
+    rows = (Row((e.place, Cell(number(e.total), e.total), f"{e.length:,}", e.ending)) for e in played.shown)
+    yield Table(columns, tuple(rows))
+    yield Aside(tuple(_animation(episode) for episode in played.shown), beside=False)
+
+
+def _animation(episode: PlayedEpisode) -> Animation:
+    total = 0.0
+    frames = []
+    for step in episode.steps:
+        total += step.reward
+        terms = ", ".join(f"{name} {number(value)}" for name, value in step.terms.items())
+        pairs = [("action", step.action), ("reward", number(step.reward) + (f": {terms}" if terms else ""))]
+        pairs += [("value", number(step.value))] if step.value is not None else []
+        ranked = sorted(step.probabilities.items(), key=lambda item: -item[1])[:_BARS]
+        bars = tuple((f"{name} (taken)" if name == step.action else name, share) for name, share in ranked)
+        frames.append(AnimationFrame(picture(step.state), (*pairs, ("return so far", number(total))), bars))
+    title = f"{episode.place.capitalize()} episode: return {number(episode.total)}"
+    caption = "The position before each action, the probabilities of the actions, the reward of the action taken and "
+    caption += "its terms, and the return that the agent expects (value)."
+    return Animation(title, tuple(frames), caption)
+
+
+def _about(run: RunFacts, findings: RunFindings) -> Iterator[Block]:
+    yield Heading(f"Run{_named(run, findings)}")
+    yield facts(tuple((name, quoted(value, _LONGEST)) for name, value in _facts(run) if value))
+    if run.resumes:
+        yield _resumes(run)
+    changed = [setting for setting in run.settings if setting.changed and setting.key != "run.name"]
+    columns = (
+        Column("setting", "left"),
+        Column("value", "left"),
+        Column("default", "left"),
+        Column("meaning", "left", 1),
+    )
+    if changed:
+        rows = tuple(
+            Row((s.key, Cell(quoted(s.value) or '""', tone="strong"), s.default or '""', s.doc)) for s in changed
+        )
+        yield Table(columns, rows, f"Different from the defaults{_named(run, findings)}")
+    if run.settings:
+        plain = tuple(
+            Row((s.key, quoted(s.value) or '""', s.default or '""', s.doc)) for s in run.settings if not s.changed
+        )
+        yield Aside((Table(columns, plain),), f"All {len(plain)} settings at their defaults", beside=False)
+
+
+def _facts(run: RunFacts) -> Iterator[tuple[str, str]]:
+    yield "folder", str(run.path)
+    yield "environment", run.env
+    yield "algorithm", run.algorithm
+    yield "updates", f"{run.update:,}"
+    yield "steps", f"{run.env_steps:,} per seed" + (f" of {run.total_steps:,}" if run.total_steps else "")
+    yield "speed", f"{short(run.steps_per_sec)} steps/s" if run.steps_per_sec else ""
+    if (meta := run.meta) is not None:
+        yield "started", meta.created
+        yield "device", meta.device
+        yield "system", f"Python {meta.python}, {meta.platform}"
+        yield "versions", ", ".join(f"{name} {version}" for name, version in meta.versions.items())
+        yield "git", meta.git_revision[:12] + (" with changes" if meta.git_dirty else "")
+        yield "command", shlex.join(meta.command)
+    yield "other reports", ", ".join(run.files)
+
+
+def _resumes(run: RunFacts) -> Table:
+    columns = (Column("resumed at", "left"), Column("update"), Column("steps per seed"), Column("changes", "left"))
+    rows = tuple(
+        Row((mark.at, f"{mark.update:,}", f"{mark.env_steps:,}", quoted(_changes(mark.changes.items()), _LONGEST)))
+        for mark in run.resumes
+    )
+    return Table(columns, rows, "Resumptions")
+
+
+def _changes(changes: Iterable[tuple[str, Sequence[str]]]) -> str:
+    return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changes) or "none"
+
+
+def values(findings: RunFindings) -> Table:
+    """Return all curves as one table, for CSV."""
+    names = ("group", "metric", "env_steps", "minutes", "mean", "low", "high")
+    rows = []
+    for group in findings.groups:
+        for metric, curve in group.curves.items():
+            for i, (steps, minutes, mean) in enumerate(zip(curve.env_steps, curve.minutes, curve.mean, strict=True)):
+                ends = (curve.low[i], curve.high[i]) if curve.low and curve.high else (None, None)
+                cells = [Cell("", value) for value in (steps, minutes, mean, *ends)]
+                rows.append(Row((group.name, metric, *cells)))
+    return Table(tuple(Column(name) for name in names), tuple(rows))

@@ -1,0 +1,209 @@
+"""The plots of a run page: which metrics belong together, and the curves of every group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hmx.records.metrics_table import METRICS
+from hmx.reports.blocks import Axis, NumberFormat, Plot, Reference, Series
+from hmx.reports.quantities import number
+from hmx.reports.run.findings import ConfigGroup, Curve, RunFacts, RunFindings, SeedCurves
+
+STEPS, MINUTES = Axis("environment steps per seed", format="count"), Axis("minutes of training")
+THIN = 10  # agents that are drawn as thin lines, at most
+_PARTS = ("task", "entropy", "value", "td", "total")
+_LAYERS = 7  # of a stacked plot; the smaller ones are added up
+
+
+@dataclass(frozen=True)
+class PlotPlan:
+    """A plot of one metric, or of several: the later ones are dashed."""
+
+    title: str
+    metrics: tuple[str, ...]
+    format: NumberFormat = "number"
+
+
+def _one(title: str, metric: str, format: NumberFormat = "number") -> PlotPlan:
+    return PlotPlan(title, (metric,), format)
+
+
+LEARNING = (
+    _one("Return", "train/mean_episode_return"),
+    _one("Highest stage", "stats/highest_stage"),
+    _one("Stages completed", "stats/stages_completed"),
+    _one("Wins", "stats/wins"),
+    _one("Win rate", "stats/win_rate", "percent"),
+    _one("Episode length", "train/mean_episode_length"),
+)
+OPTIMISATION = (
+    PlotPlan("Entropy and its maximum", ("train/entropy", "train/max_entropy")),
+    _one("KL divergence", "train/approx_kl"),
+    _one("Clip fraction", "train/clip_frac", "percent"),
+    _one("Explained variance", "train/explained_variance"),
+    _one("Policy loss", "train/policy_loss"),
+    _one("Value loss", "train/value_loss"),
+    _one("Total loss", "train/total_loss"),
+    _one("Gradient norm", "train/grad_norm"),
+    _one("Standard deviation of actions", "train/std"),
+    _one("TD error", "train/td_error"),
+    _one("Value of the actions taken", "train/q_value"),
+    _one("Largest first ratio error", "train/first_ratio_error"),
+)
+SCHEDULES = tuple(
+    _one(title, f"train/{name}")
+    for title, name in (
+        ("Learning rate", "learning_rate"), ("Clip range", "clip_eps"), ("Clip range of the value", "clip_vf_eps"),
+        ("Entropy weight", "ent_coef"), ("Priority exponent", "prio_beta"), ("Exploration", "epsilon"),
+        ("Importance exponent", "is_beta"),
+    )
+)  # fmt: skip
+SPEED = (_one("Speed", "train/steps_per_sec", "count"),)
+STACKS = {
+    "reward/": ("Reward terms", "Mean reward per step by term; terms above 0 and below 0 are stacked apart."),
+    "actions/": ("Actions", "Shares of the kinds of actions; they sum to 1."),
+    "programs/": ("Programs used", "Uses per update and seed."),
+}
+
+
+def plots(findings: RunFindings, plans: Iterable[PlotPlan]) -> Iterator[Plot]:
+    """Yield the plots of those plans whose metrics are reported; one that never changes is only shown of learning."""
+    for plan in plans:
+        reported = [name for name in plan.metrics if any(name in group.curves for group in findings.groups)]
+        fixed = [constant(findings, name) for name in reported]
+        if any(value is None or (value and plan in LEARNING) for value in fixed):
+            yield _plot(findings, plan, reported)
+
+
+def constant(findings: RunFindings, metric: str) -> float | None:
+    """Return the value of a metric that is the same in every group and at all times; None for any other."""
+    values = {value for group in findings.groups if metric in group.curves for value in group.curves[metric].mean}
+    (value,) = values if len(values) == 1 else (None,)
+    return value
+
+
+def stacks(findings: RunFindings, prefix: str) -> Iterator[Plot]:
+    """Yield one stacked plot per group of all metrics with a prefix."""
+    title, caption = STACKS[prefix]
+    for group in findings.groups:
+        named = f"{title}: {group.name}" if len(findings.groups) > 1 else title
+        if found := {
+            name: curve for name, curve in group.curves.items() if name.startswith(prefix) and any(curve.mean)
+        }:
+            y = Axis("share", format="percent", low=0.0, high=1.0) if prefix == "actions/" else Axis(_unit(found))
+            yield Plot(named, STEPS, y, tuple(_layers(found)), _explained(caption, found), _marks(findings), x2=MINUTES)
+
+
+def others(findings: RunFindings) -> Iterator[Plot]:
+    """Yield a plot of every metric of the table that no other plot shows and that changes."""
+    shown = {name for plan in (*LEARNING, *OPTIMISATION, *SCHEDULES, *SPEED) for name in plan.metrics}
+    found = {name for group in findings.groups for name in group.curves} - shown
+    names = [name for name in METRICS if name in found and not name.startswith(tuple(STACKS))]
+    yield from plots(findings, [_one(name, name) for name in names])
+
+
+def gradients(findings: RunFindings) -> Iterator[Plot]:
+    """Yield the gradient reports that were recorded during training."""
+    for group in findings.groups:
+        shares = {n: c for n, c in group.curves.items() if _part(n)[1:] == ("share",) and _part(n)[0] != "all"}
+        norms = {n: c for n, c in group.curves.items() if _part(n) in [("all", part) for part in _PARTS]}
+        apart = f": {group.name}" if len(findings.groups) > 1 else ""
+        if shares:
+            caption = "Share of each bucket of start states in the gradient, by projection; the shares sum to 1. "
+            caption += "Buckets are ordered by the standard deviation of returns."
+            y = Axis("share", format="percent")
+            series = tuple(_layers(shares))
+            yield Plot(f"Origin of the gradient{apart}", STEPS, y, series, caption, _marks(findings), x2=MINUTES)
+        if norms:
+            lines = tuple(_series(c, name.rpartition("/")[2], i) for i, (name, c) in enumerate(norms.items()))
+            caption = "Norm of the mean gradient of each part of the loss, before clipping."
+            yield Plot(f"Gradient by part of the loss{apart}", STEPS, Axis("norm"), lines, caption, _marks(findings),
+                       x2=MINUTES)  # fmt: skip
+
+
+def _part(metric: str) -> tuple[str, ...]:
+    """Return the parts of the name of a metric of a gradient report; nothing for other metrics."""
+    group, _, rest = metric.partition("/")
+    return tuple(rest.split("/")) if group == "grad_norm" else ()
+
+
+def _plot(findings: RunFindings, plan: PlotPlan, metrics: Sequence[str]) -> Plot:
+    series: list[Series] = []
+    for colour, group in enumerate(findings.groups):
+        for place, metric in enumerate(metrics):
+            if metric not in group.curves:
+                continue
+            own = metric.partition("/")[2] if len(metrics) > 1 else ""
+            name = ", ".join(part for part in (group.name if len(findings.groups) > 1 else "", own) if part)
+            if place == 0:
+                series += _thin(findings.runs, group, metric, name, colour)
+            series.append(_series(group.curves[metric], name, colour, dashed=place > 0))
+    infos = [METRICS[metric] for metric in metrics]
+    caption = " ".join(f"{info.help[:1].upper()}{info.help[1:]}." for info in infos)
+    per = " per update and seed" if infos[0].reduce == "sum" else ""
+    y = Axis((infos[0].unit or plan.title.lower()) + per, format=plan.format)
+    return Plot(plan.title, STEPS, y, tuple(series), caption, _marks(findings), x2=MINUTES)
+
+
+def _series(curve: Curve, name: str, colour: int, dashed: bool = False) -> Series:
+    low, high = (() if dashed else ends for ends in (curve.low, curve.high))
+    return Series(name, curve.env_steps, curve.mean, "line", low, high, colour, dashed, x2=_times(curve.minutes))
+
+
+def _times(minutes: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(0.0 if m is None else m for m in minutes)
+
+
+def _thin(runs: Sequence[RunFacts], group: ConfigGroup, metric: str, name: str, colour: int) -> Iterator[Series]:
+    """Yield a thin line per agent, where there are several but not too many."""
+    agents: list[SeedCurves] = [seed for run in runs if run.name in group.runs for seed in run.curves]
+    if 1 < len(agents) <= THIN:
+        for seed in agents:
+            if metric in seed.values:
+                yield Series(name, seed.env_steps, seed.values[metric], colour=colour, x2=_times(seed.minutes),
+                             thin=True)  # fmt: skip
+
+
+def _layers(curves: Mapping[str, Curve]) -> Iterator[Series]:
+    """Yield the largest curves as areas; the smaller ones are added up."""
+    order = sorted(
+        curves, key=lambda name: -sum(abs(value or 0.0) for value in curves[name].mean) / len(curves[name].mean)
+    )
+    whole = order if len(order) <= _LAYERS + 1 else order[:_LAYERS]
+    for colour, name in enumerate(whole):
+        curve = curves[name]
+        label = name.partition("/")[2].removesuffix("_frac").removesuffix("/share")
+        yield Series(label, curve.env_steps, curve.mean, "area", colour=colour, x2=_times(curve.minutes))
+    if rest := [curves[name] for name in order if name not in whole]:
+        longest = max(rest, key=lambda curve: len(curve.mean))
+        same = [curve for curve in rest if curve.env_steps == longest.env_steps]
+        sums = tuple(sum(value or 0.0 for value in values) for values in zip(*(c.mean for c in same), strict=True))
+        yield Series(f"{len(same)} smaller", longest.env_steps, sums, "area", colour=-1, x2=_times(longest.minutes))
+
+
+def _explained(caption: str, names: Iterable[str]) -> str:
+    terms = [
+        f"{name.partition('/')[2]}: {METRICS[name].help}"
+        for name in names
+        if name.startswith("reward/") and name in METRICS
+    ]
+    return " ".join([caption, *(f"{term}." for term in terms)]) if len(terms) <= _LAYERS else caption
+
+
+def _unit(names: Iterable[str]) -> str:
+    return next((METRICS[name].unit for name in names if name in METRICS), "value")
+
+
+def _marks(findings: RunFindings) -> tuple[Reference, ...]:
+    """Return where runs were resumed."""
+    several = len(findings.runs) > 1
+    found = {mark.env_steps: run.name for run in findings.runs for mark in run.resumes if mark.env_steps}
+    return tuple(Reference("x", float(at), f"{name} resumed" if several else "resumed") for at, name in found.items())
+
+
+def fixed_values(findings: RunFindings) -> str:
+    """Return the scheduled values that never change, as text."""
+    names = {plan.metrics[0]: plan.title.lower() for plan in SCHEDULES}
+    found = {title: constant(findings, metric) for metric, title in names.items()}
+    return ", ".join(f"{title} {number(value)}" for title, value in found.items() if value is not None)

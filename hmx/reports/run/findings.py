@@ -1,0 +1,174 @@
+"""What `hmx report` finds out: the facts of each run, and the curves of each configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hmx.records.meta import Meta
+from hmx.records.plain import JsonValue
+from hmx.reports.health.findings import HealthFindings
+from hmx.stats.intervals import Interval
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRow:
+    """One policy in the evaluation at the end of a run; what the file does not hold is None."""
+
+    policy: str
+    return_mean: float
+    episodes: int = 0
+    seed: int | None = None
+    return_interval: Interval | None = None
+    length_mean: float | None = None
+    stage_mean: float | None = None
+    stage_median: float | None = None
+    stage_max: int | None = None
+    wins: int | None = None
+
+
+@dataclass(frozen=True)
+class ResumeMark:
+    """A resumption: the environment steps per seed at which it began, and what it changed."""
+
+    at: str
+    update: int
+    env_steps: int
+    command: str
+    changes: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value of the configuration; `default` is that of the schema."""
+
+    key: str
+    value: str
+    default: str
+    doc: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether the value differs from the default."""
+        return self.value != self.default
+
+
+@dataclass(frozen=True)
+class SeedCurves:
+    """The metrics of one agent, averaged over equal parts of its updates.
+
+    Args:
+        seed: of the agent; None where the file does not say.
+        env_steps: environment steps at the end of each part.
+        minutes: minutes of training until then; None where they are not known.
+        values: by metric, as many as `env_steps`; None where a part reported nothing.
+    """
+
+    seed: int | None
+    env_steps: tuple[float, ...]
+    minutes: tuple[float | None, ...]
+    values: Mapping[str, tuple[float | None, ...]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean and 95% t interval of a metric over the agents of a group; the interval needs at least 3 of them."""
+
+    env_steps: tuple[float, ...]
+    minutes: tuple[float | None, ...]
+    mean: tuple[float | None, ...]
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlayedStep:
+    """A position, what the policy thinks of it, and what its action brought.
+
+    Args:
+        state: the position as the environment describes it.
+        action: name of the action that was taken, or its numbers.
+        probabilities: of the actions, by name; empty for continuous actions.
+        value: expected return; None where there is none.
+        reward: of the action.
+        terms: the reward terms that are not 0.
+    """
+
+    state: Mapping[str, JsonValue] = field(metadata={"json": False})
+    action: str
+    probabilities: Mapping[str, float]
+    value: float | None
+    reward: float
+    terms: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class PlayedEpisode:
+    """An episode of the trained agent; `place` is `best`, `median` or `worst` by return."""
+
+    place: str
+    total: float
+    length: int
+    ending: str
+    steps: tuple[PlayedStep, ...]
+
+
+@dataclass(frozen=True)
+class PlayedEpisodes:
+    """The episodes that a page shows, and of how many they are."""
+
+    checkpoint: int
+    seed: int
+    greedy: bool
+    played: int
+    returns: tuple[float, ...]
+    shown: tuple[PlayedEpisode, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """Everything about one run that does not need other runs."""
+
+    name: str
+    path: Path
+    state: str
+    meta: Meta | None = None
+    env: str = ""
+    algorithm: str = ""
+    update: int = 0
+    env_steps: int = 0
+    total_steps: int | None = None
+    minutes: float | None = None
+    steps_per_sec: float | None = None
+    resumes: tuple[ResumeMark, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    evaluation: tuple[EvaluationRow, ...] = ()
+    curves: tuple[SeedCurves, ...] = field(default=(), metadata={"json": False})
+    records: int = 0
+    files: tuple[str, ...] = ()
+    episodes: PlayedEpisodes | None = None
+    health: HealthFindings | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ConfigGroup:
+    """Runs of one configuration: all their agents make one curve per metric."""
+
+    name: str
+    runs: tuple[str, ...]
+    seeds: int
+    curves: Mapping[str, Curve]
+
+
+@dataclass(frozen=True)
+class RunFindings:
+    """The result of `hmx report`; `differences` holds key -> value per group, where groups differ."""
+
+    runs: tuple[RunFacts, ...]
+    groups: tuple[ConfigGroup, ...]
+    differences: Mapping[str, tuple[str, ...]]
+    schema: int = SCHEMA

@@ -1,0 +1,202 @@
+"""`hmx report`: everything about one run, or several runs overlaid. Needs no JAX unless episodes are played."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+
+from hmx.config.coerce import show
+from hmx.config.derive import derive
+from hmx.config.fields import FIELDS, get
+from hmx.config.rules import problems
+from hmx.config.schema import Config
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError
+from hmx.jobs.runs import state_of
+from hmx.records import frozen
+from hmx.records import meta as metas
+from hmx.records.artefact import REPORT_SCHEMA, read_json
+from hmx.records.layout import find_run
+from hmx.records.meta import Resume
+from hmx.records.paths import EVALUATION, RunPaths
+from hmx.records.plain import typed
+from hmx.reports.health.findings import HealthFindings
+from hmx.reports.health.job import doctor
+from hmx.reports.run.findings import (
+    ConfigGroup,
+    EvaluationRow,
+    ResumeMark,
+    RunFacts,
+    RunFindings,
+    SeedCurves,
+    Setting,
+)
+from hmx.reports.run.read import mean_curve, read_curves
+from hmx.reports.run.request import EPISODES, ReportRequest
+
+RETURN = "train/mean_episode_return"
+
+# What tells runs apart without a part in what they compute.
+_NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project")
+_MOST = 200  # characters of a text from a file
+
+
+Progress = Callable[[str, int, int], None]
+
+
+def run_report(request: ReportRequest, progress: Progress = lambda phase, done, total: None) -> RunFindings:
+    """Gather the facts and curves of runs, and play episodes if asked; only reads.
+
+    Raises:
+        HmxError: there is no such run, one is given twice, or a later hmx wrote it.
+    """
+    found = [find_run(run, request.root) for run in request.runs]
+    twice = next((paths for i, paths in enumerate(found) if paths in found[:i]), None)
+    if twice is not None:
+        raise HmxError(f"cannot report {quoted(twice.name)} twice", "name each run once")
+    count = request.num_episodes if request.num_episodes is not None else EPISODES if len(found) == 1 else 0
+    facts = tuple(_with_episodes(paths, _facts(paths), request, count, progress) for paths in found)
+    groups, differences = _groups(facts)
+    return RunFindings(facts, groups, differences)
+
+
+def _with_episodes(paths: RunPaths, run: RunFacts, request: ReportRequest, count: int, progress: Progress) -> RunFacts:
+    """Play episodes; where that is not possible, a warning says why."""
+    if not count:
+        return run
+    from hmx.reports.run.episodes import play_episodes  # needs JAX
+
+    try:
+        return dataclasses.replace(run, episodes=play_episodes(paths, request, count, progress))
+    except HmxError as problem:
+        why = quoted(" ".join(problem.message.split()), _MOST)
+        return dataclasses.replace(run, warnings=(*run.warnings, f"no episodes were played: {why}"))
+
+
+def _facts(paths: RunPaths) -> RunFacts:
+    meta, warnings, config = metas.find(paths.meta), [], None
+    try:
+        config = frozen.read_config(paths)
+    except HmxError as problem:
+        warnings.append(f"cannot read its configuration: {quoted(' '.join(problem.message.split()), _MOST)}")
+    if meta is None:
+        warnings.append("cannot read its meta.json, so versions and device are unknown")
+    curves = read_curves(paths.metrics)
+    evaluation = _evaluation(paths, warnings)
+    runnable = config is not None and not problems(config)
+    sizes = derive(config) if config is not None and runnable else None
+    steps = max((seed.env_steps[-1] for seed in curves.seeds if seed.env_steps), default=0.0)
+    minutes = [m for seed in curves.seeds for m in seed.minutes[-1:] if m is not None]
+    return RunFacts(
+        name=paths.name,
+        path=paths.folder,
+        state=state_of(paths, meta),
+        env=config.env.id if config else "",
+        algorithm=config.algo.name if config else "",
+        update=max(curves.last_update, meta.update if meta else 0),
+        env_steps=max(int(steps), meta.env_steps if meta else 0),
+        total_steps=sizes.total_env_steps if sizes else None,
+        minutes=max(minutes, default=None),
+        steps_per_sec=_speed(curves.seeds),
+        settings=_settings(config) if config else (),
+        evaluation=evaluation,
+        curves=curves.seeds,
+        records=curves.records,
+        files=_files(paths),
+        warnings=(*warnings, *curves.warnings),
+        health=_health(paths, warnings) if curves.records and curves.whole and config is not None else None,
+        meta=meta,
+        resumes=tuple(_resume(entry, sizes.batch_size if sizes else 0) for entry in (meta.resumes if meta else ())),
+    )
+
+
+def _health(paths: RunPaths, warnings: list[str]) -> HealthFindings | None:
+    try:
+        return doctor(paths.folder)
+    except HmxError as problem:
+        warnings.append(f"its health was not checked: {quoted(problem.message, _MOST)}")
+        return None
+
+
+def _resume(entry: Resume, batch: int) -> ResumeMark:
+    changes = {key: (show(pair[0]), show(pair[-1])) for key, pair in entry.changes.items() if pair}
+    return ResumeMark(entry.at, entry.update, entry.update * batch, shlex.join(entry.command), changes)
+
+
+def _settings(config: Config) -> tuple[Setting, ...]:
+    """Return the values that the algorithm and the environment of a run read."""
+    return tuple(
+        Setting(
+            key, show(get(config, key)), show(field.default), field.doc + (f" [{field.unit}]" if field.unit else "")
+        )
+        for key, field in FIELDS.items()
+        if config.algo.name in (field.applies or (config.algo.name,))
+        and config.env.id in (field.envs or (config.env.id,))
+    )
+
+
+def _evaluation(paths: RunPaths, warnings: list[str]) -> tuple[EvaluationRow, ...]:
+    path = paths.reports / EVALUATION
+    try:
+        rows = read_json(path, REPORT_SCHEMA, "", "")["policies"] if path.exists() else []
+        return tuple(_evaluation_row(row) for row in rows)
+    except HmxError as problem:
+        warnings.append(f"cannot read its evaluation: {quoted(problem.message, _MOST)}")
+    except (TypeError, KeyError, AttributeError):
+        warnings.append("cannot read its evaluation: not a report")
+    return ()
+
+
+def _evaluation_row(row: Mapping[str, object]) -> EvaluationRow:
+    kept = {field.name: row[field.name] for field in dataclasses.fields(EvaluationRow) if field.name in row}
+    ends = kept.get("return_interval")
+    if isinstance(ends, list) and len(ends) == 2:
+        kept["return_interval"] = {"low": ends[0], "high": ends[1]}
+    return typed(EvaluationRow, kept)
+
+
+def _speed(seeds: Sequence[SeedCurves]) -> float | None:
+    found = [v for seed in seeds[:1] for v in seed.values.get("train/steps_per_sec", ()) if v is not None]
+    return sum(found) / len(found) if found else None
+
+
+def _files(paths: RunPaths) -> tuple[str, ...]:
+    """Return the other reports in the folder of the run."""
+    with contextlib.suppress(OSError):
+        return tuple(sorted(p.name for p in paths.reports.iterdir() if p.suffix in (".html", ".md", ".csv", ".npz")))
+    return ()
+
+
+def _groups(runs: Sequence[RunFacts]) -> tuple[tuple[ConfigGroup, ...], dict[str, tuple[str, ...]]]:
+    """Group runs by what their configurations compute, in the order in which they were named."""
+    by_config: dict[str, list[RunFacts]] = {}
+    for run in runs:
+        values = {setting.key: setting.value for setting in run.settings if setting.key not in _NO_PART}
+        by_config.setdefault(json.dumps(values) if values else run.name, []).append(run)
+    members = list(by_config.values())
+    differences = _differences(members)
+    groups = []
+    for i, group in enumerate(members):
+        seeds = [seed for run in group for seed in run.curves]
+        metrics = sorted({name for seed in seeds for name in seed.values})
+        curves = {name: curve for name in metrics if (curve := mean_curve(seeds, name)) is not None}
+        names = tuple(run.name for run in group)
+        groups.append(ConfigGroup(_name(i, names, differences), names, len(seeds), curves))
+    return tuple(groups), differences
+
+
+def _differences(members: Sequence[Sequence[RunFacts]]) -> dict[str, tuple[str, ...]]:
+    values = [{setting.key: setting.value for setting in group[0].settings} for group in members]
+    keys = [key for key in FIELDS if key not in _NO_PART and any(key in found for found in values)]
+    rows = {key: tuple(found.get(key, "") for found in values) for key in keys}
+    return {key: row for key, row in rows.items() if len(set(row)) > 1}
+
+
+def _name(place: int, runs: Sequence[str], differences: Mapping[str, Sequence[str]]) -> str:
+    """Return the name of a group: what sets it apart if that is short, else the runs in it."""
+    if 1 <= len(differences) <= 2:
+        return ", ".join(f"{key.partition('.')[2]} {row[place]}" for key, row in differences.items())
+    return runs[0] + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")

@@ -1,0 +1,37 @@
+"""What `hmx report` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hmx.config.option import MAX_SEED, opt
+from hmx.records.paths import DEFAULT_ROOT
+
+EPISODES_PANEL = "Episodes"
+EPISODES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options of one value each."""
+
+    num_episodes: int | None = opt(
+        None, f"number of episodes to play, of which the best, the median and the worst are shown; 0 plays none "
+        f"(default: {EPISODES} for one run, 0 for several)", ge=0, le=256, flag="--episodes", panel=EPISODES_PANEL,
+    )  # fmt: skip
+    seed: int = opt(0, "seed of the episodes", ge=0, le=MAX_SEED, panel=EPISODES_PANEL)
+    greedy: bool = opt(False, "take the most probable action instead of sampling", panel=EPISODES_PANEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportRequest(ReportOptions):
+    """The runs and how to show them.
+
+    Args:
+        runs: names or paths.
+        root: folder of the runs, for names.
+    """
+
+    runs: tuple[str, ...] = ()
+    root: Path = Path(DEFAULT_ROOT)

@@ -1,0 +1,166 @@
+"""`hmx report`: pages of made-up runs, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from made_runs import STEPS, flat, make_run, record, write_metrics
+
+from hmx.cli import report
+from hmx.errors import ExitCode, HmxError
+from hmx.records.artefact import REPORT_SCHEMA, write_sealed
+from hmx.records.jsonl import encode
+from hmx.records.meta import Resume
+from hmx.reports.run import read
+from hmx.reports.run.job import run_report
+from hmx.reports.run.read import read_curves
+from hmx.reports.run.request import ReportRequest
+
+RETURN = "train/mean_episode_return"
+ROW = {"policy": "sampled", "seed": 0, "episodes": 100, "return_mean": 0.9, "return_interval": [0.8, 1.0],
+       "length_mean": 12.0, "wins": None}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of three seeds with a resumption and reward terms."""
+    resume = Resume(at="2026-01-01T01:00:00+00:00", update=5, command=("hmx", "resume"), changes={"run.keep": [3, 4]})
+    more = {"reward/goal": 0.5, "reward/step_cost": -0.1, "train/learning_rate": 3e-3}
+    folder = make_run(tmp_path / "runs" / "one", flat(0.1, 0.2, 0.3), resumes=[resume], **more)
+    write_sealed(folder / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": [ROW]})
+    return folder
+
+
+def page_of(folder: Path) -> str:
+    return (folder / "reports" / "report.html").read_text().partition("<main>")[2].partition("</main>")[0]
+
+
+def test_page_shows_curves_configuration_evaluation_and_resumptions(hmx, run):
+    result = hmx("report", "one", "--episodes", "0")
+    assert result.exit_code == 0 and "one: finished after 2,560 steps for each of 3 seeds" in result.stdout
+    assert "return of the trained agent 0.90 [0.80, 1.00]" in result.stdout.replace("\n", " ")
+    text = page_of(run)
+    assert text.index("Return") < text.index("Reward terms") < text.index("Different from the defaults")
+    assert "env.id" in text and "jax 0.10.2" in text and "run.keep: 3 -&gt; 4" in text and "Terms on this page" in text
+    charts = [json.loads(found) for found in re.findall(r'<script type="application/json">(.*?)</script>', text)]
+    returns = charts[0]
+    assert [series["thin"] for series in returns["series"]] == [True, True, True, False]
+    mean = returns["series"][-1]
+    assert mean["y"] == [0.2] * 10 and mean["low"][0] == pytest.approx(0.2 - 4.3027 * 0.1 / 3**0.5, abs=1e-4)
+    assert returns["grids"][0]["x"] == [STEPS * (i + 1) for i in range(10)]
+    assert {"axis": "x", "at": 5.0 * STEPS, "label": "resumed"} in returns["references"]
+    assert any({s["kind"] for s in chart["series"]} == {"area"} for chart in charts)
+
+
+def test_runs_of_one_configuration_form_a_group(hmx, run, tmp_path):
+    make_run(tmp_path / "runs" / "two", flat(0.4), changes={"run.seed": 7}, **{"reward/goal": 0.5})
+    make_run(tmp_path / "runs" / "other", flat(0.6, updates=6), changes={"ppo.clip_eps": 0.3})
+    result = hmx("report", "one", "two", "other", "--episodes", "0", "--json", "--csv", "curves.csv")
+    found = json.loads(result.stdout)
+    assert [(group["runs"], group["seeds"]) for group in found["groups"]] == [(["one", "two"], 4), (["other"], 1)]
+    assert found["differences"] == {"run.total_steps": ["2560", "1536"], "ppo.clip_eps": ["0.2", "0.3"]}
+    assert found["groups"][0]["curves"][RETURN]["mean"][-1] == pytest.approx(0.25)
+    assert (run / "reports" / "report-of-3-runs.html").exists()
+    assert (tmp_path / "curves.csv").read_text().startswith("group,metric,env_steps,minutes,mean,low,high\n")
+
+
+def test_damaged_lines_and_values_are_left_out_and_reported(hmx, run):
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write("{broken\n" + encode({"schema": 2, **record(11, 0, float("nan"))}) + "\n")
+    result = hmx("report", "one", "--episodes", "0")
+    words = " ".join(result.stdout.split())
+    assert "1 damaged lines of the metrics file were skipped" in words and "1 values are not finite" in words
+    assert "NaN" not in page_of(run)
+
+
+@pytest.mark.parametrize(("lines", "why"), [(None, "no metrics.jsonl"), ("", "no records yet")])
+def test_a_run_without_metrics_gets_a_page_with_a_warning(hmx, run, lines, why):
+    (run / "metrics.jsonl").unlink()
+    if lines is not None:
+        (run / "metrics.jsonl").write_text(lines)
+    result = hmx("report", "one", "--episodes", "0")
+    assert result.exit_code == 0 and why in " ".join(result.stdout.split())
+    assert why in page_of(run) and "Different from the defaults" in page_of(run)
+
+
+@pytest.mark.parametrize("rows", [[{**ROW, "return_mean": "high"}], None, [{"policy": "random"}]])
+def test_a_damaged_evaluation_is_reported_and_left_out(hmx, run, rows):
+    write_sealed(run / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": rows})
+    result = hmx("report", "one", "--episodes", "0")
+    assert result.exit_code == 0 and "cannot read its evaluation: not a report" in " ".join(result.stdout.split())
+    assert "<h2>Evaluation" not in page_of(run)
+
+
+def test_bad_requests_are_refused_before_anything_is_written(hmx, run, tmp_path):
+    assert hmx("report", "none").exit_code == ExitCode.ARTEFACT
+    refused = {
+        ("one", "--html", "page.pdf"): ".html",
+        ("one", "one"): "twice",
+        ("one", "--episodes", "-1"): "--episodes",
+    }
+    for words, why in refused.items():
+        result = hmx("report", *words)
+        assert result.exit_code == ExitCode.USAGE and why in result.stderr, words
+    (tmp_path / "page.html").write_text("mine")
+    result = hmx("report", "one", "--html", "page.html")
+    assert result.exit_code == ExitCode.USAGE and "page.html already exists" in result.stderr
+    assert (tmp_path / "page.html").read_text() == "mine" and not (run / "reports" / "report.html").exists()
+    assert hmx("report", "one", "--html", "page.html", "--force", "--episodes", "0").exit_code == 0
+
+
+def test_a_long_file_is_sampled_in_bounded_parts(tmp_path, monkeypatch):
+    path = write_metrics(tmp_path / "metrics.jsonl", {0: [float(i % 10) for i in range(3000)]})
+    whole = read_curves(path)
+    assert whole.records == 3000 and len(whole.seeds[0].env_steps) <= read.POINTS
+    assert not whole.warnings and whole.seeds[0].env_steps[-1] == 3000 * STEPS
+    assert sum(v or 0.0 for v in whole.seeds[0].values[RETURN]) / len(whole.seeds[0].env_steps) == pytest.approx(
+        4.5, abs=0.1
+    )
+    monkeypatch.setattr(read, "DECODED", 500)
+    started = time.perf_counter()
+    part = read_curves(path)
+    assert 300 < part.records < 700 and "random 17% of its records" in part.warnings[0]
+    assert time.perf_counter() - started < 5
+
+
+def test_agents_that_report_at_other_steps_are_averaged_where_all_are(tmp_path):
+    write_metrics(tmp_path / "runs" / "m" / "metrics.jsonl", {0: [0.0] * 10, 1: [None, 1.0, None, 1.0, 1.0]})
+    curve = read.mean_curve(read_curves(tmp_path / "runs" / "m" / "metrics.jsonl").seeds, RETURN)
+    assert curve is not None and curve.env_steps[0] == 2 * STEPS and curve.env_steps[-1] == 5 * STEPS
+    assert curve.mean == (0.5,) * len(curve.mean) and curve.low == ()
+
+
+def test_a_page_that_cannot_be_written_after_training_is_a_warning(run, capsys):
+    (run / "reports" / "evaluation.json").unlink()
+    (run / "reports").rmdir()
+    (run / "reports").write_text("a file")
+    assert report.write_page(run) is None
+    assert "warning: the page of the run was not written" in capsys.readouterr().err
+    with pytest.raises(HmxError):
+        report.default_page(run_report(ReportRequest(runs=(str(run),), num_episodes=0)))
+
+
+def test_episodes_of_a_trained_run_play_on_its_page(hmx, trained, tmp_path):
+    assert "Learning" in page_of(trained / "corridor")  # written when the run ended
+    shutil.copytree(trained, tmp_path / "runs")
+    result = hmx("report", "corridor", "--episodes", "4", "--seed", "3", "--json")
+    (run,) = json.loads(result.stdout)["runs"]
+    played = run["episodes"]
+    assert played["played"] == 4 and len(played["returns"]) == 4 and played["returns"] == sorted(played["returns"])
+    assert [episode["place"] for episode in played["shown"]] == ["best", "median", "worst"]
+    best, _, worst = played["shown"]
+    assert best["total"] == pytest.approx(played["returns"][-1]) and worst["total"] == pytest.approx(
+        played["returns"][0]
+    )
+    for episode in played["shown"]:
+        assert episode["length"] == len(episode["steps"]) and episode["ending"] in ("ended", "step limit")
+        assert episode["total"] == pytest.approx(sum(step["reward"] for step in episode["steps"]))
+        assert all(sum(step["probabilities"].values()) == pytest.approx(1, abs=1e-4) for step in episode["steps"])
+        assert all(step["reward"] == pytest.approx(sum(step["terms"].values())) for step in episode["steps"])
+    text = page_of(tmp_path / "runs" / "corridor")
+    assert text.count('<figure class="player">') == 3 and '"facts":[["action","right"]' in text
