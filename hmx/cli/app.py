@@ -14,6 +14,7 @@ from hmx.cli import (
     compute_config,
     doctor,
     evaluate,
+    export,
     grad_report,
     play,
     presets,
@@ -78,6 +79,7 @@ for _function in (
     check_env.check_env,
     grad_report.grad_report,
     score_buffer.score_buffer,
+    export.export,
     presets.presets,
 ):
     app.command(_function.__name__.replace("_", "-"), cls=Command)(_function)

@@ -42,7 +42,7 @@ _COMMANDS = (
     "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "grad-report",
     "score-buffer", "presets", "report", "runs",
     "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "check-env", "grad-report",
-    "score-buffer", "presets", "runs",
+    "score-buffer", "presets", "runs", "export",
 )  # fmt: skip
 
 # How Typer describes the values of an option -> how hmx does.

@@ -1,4 +1,4 @@
-"""`hmx runs`: list runs, verify one, and send one to Weights & Biases."""
+"""`hmx runs`: list, show, rename and remove runs, check one for damage, and take its metrics elsewhere."""
 
 from __future__ import annotations
 
@@ -7,36 +7,195 @@ from typing import Annotated
 
 import typer
 
+from hmx.cli import completion
 from hmx.cli.boundary import Command, CommandGroup, print_json, say
-from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, switch
+from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, Typed, ask, switch, with_options
+from hmx.config.fields import fields_of
+from hmx.errors import HmxError
+from hmx.jobs.requests import ExportRequest, ListRequest
 from hmx.records.paths import DEFAULT_ROOT
 
 app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, help="List runs, check one for damage, or send one to Weights & Biases."
+    cls=CommandGroup, no_args_is_help=True, help="List, show, export, rename or remove runs, or check one for damage."
 )
+
+_TAILED = (
+    "train/mean_episode_return", "train/mean_episode_length", "train/entropy", "train/approx_kl", "train/td_error",
+    "train/steps_per_sec",
+)  # fmt: skip
 
 Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of the runs.")]
 
 
 @app.command("list", cls=Command)
-def list_(root: Root = Path(DEFAULT_ROOT), json: Json = False) -> None:
+@with_options(fields_of(ListRequest).values())
+def list_(typed: Typed, root: Root = Path(DEFAULT_ROOT), json: Json = False) -> None:
     """List runs with state, steps, return and size.
 
     A crashed run is one that was training when its process ended; hmx resume continues it.
 
-    Example: hmx runs list --json
+    Example: hmx runs list --state crashed
+
+    Example: hmx runs list --match 'corridor-*' --sort return
     """
     from rich.console import Console
 
     from hmx.cli.render.terminal import print_document
+    from hmx.config.load import read_request
     from hmx.jobs.runs import list_runs
     from hmx.reports import summaries
 
-    found = list_runs(root)
+    found = list_runs(root, read_request(ListRequest, typed))
     if json:
         print_json(found.to_json())
     else:
         print_document(summaries.run_list(found), Console(highlight=False))
+
+
+@app.command(cls=Command)
+def show(run: RunArgument, json: Json = False) -> None:
+    """Show a run: progress, speed, versions, evaluation, and where its configuration differs from the defaults.
+
+    Example: hmx runs show hackmatrix-ppo-s0-001
+    """
+    from rich.console import Console
+
+    from hmx.cli.render.terminal import print_document
+    from hmx.jobs.runs import show as job
+    from hmx.reports import summaries
+
+    found = job(run)
+    if json:
+        print_json(found.to_json())
+    else:
+        print_document(summaries.run_details(found), Console(highlight=False))
+    for warning in found.warnings:
+        say("warning", warning)
+
+
+@app.command(cls=Command)
+def tail(
+    run: RunArgument,
+    lines: Annotated[int, ask("--lines", "N", "Number of records.", min=0, max=100_000)] = 10,
+    follow: Annotated[bool, switch("--follow", "Also show new records until the run ends.", OUTPUT_PANEL)] = False,
+    metric: Annotated[
+        list[str] | None,
+        ask("--metric", "NAME", "Metric to show (repeatable).", autocompletion=completion.metrics),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the last records of a run, one line per update and seed.
+
+    Example: hmx runs tail hackmatrix-ppo-s0-001 --follow
+
+    Example: hmx runs tail hackmatrix-ppo-s0-001 --metric reward/kills
+    """
+    import sys
+
+    from hmx.jobs.runs import tail as job
+    from hmx.reports.summaries import record_head, record_line
+
+    names: tuple[str, ...] | None = tuple(metric) if metric else None
+    headed = False
+    for record in job(run, lines, follow):
+        if json:
+            print_json(record)
+        else:
+            names = names or tuple(name for name in _TAILED if name in record)
+            sys.stdout.write(("" if headed else record_head(names)) + record_line(record, names))
+        sys.stdout.flush()
+        headed = True
+    if not headed:
+        say("warning", f"{run} has no records yet")
+
+
+@app.command(cls=Command)
+def rename(
+    run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME", help="New name.", show_default=False)]
+) -> None:
+    """Rename a run.
+
+    A run that is training is refused. Weights & Biases keeps the old name, and gets what is trained later as a new run.
+
+    Example: hmx runs rename hackmatrix-ppo-s0-001 baseline
+    """
+    from hmx.jobs.runs import rename as job
+
+    say("renamed", f"{run} to {job(run, name)}")
+
+
+@app.command(cls=Command)
+def rm(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Runs: names below runs/, or paths of their folders.",
+            show_default=False,
+            autocompletion=completion.run_names,
+        ),
+    ],
+    yes: Annotated[bool, switch("--yes", "Do not ask for confirmation.", OUTPUT_PANEL)] = False,
+) -> None:
+    """Remove runs: their folders with checkpoints, metrics and reports.
+
+    Asks first. A run that is training is refused, and then nothing is removed.
+
+    Example: hmx runs rm hackmatrix-ppo-s0-001
+    """
+    import sys
+
+    from hmx.config.textfile import quoted
+    from hmx.jobs.runs import removable, remove
+    from hmx.reports.quantities import data_size, short
+
+    rows = removable(runs)
+    texts = [f"{row.path} ({row.state}, {short(row.env_steps)} steps, {data_size(row.size)})" for row in rows]
+    if not yes:
+        if not sys.stdin.isatty():
+            raise HmxError("cannot ask whether to remove: no terminal to answer", "--yes removes without asking")
+        for text in texts:
+            say("remove", text)
+        typer.confirm("Remove for good?", abort=True, err=True)
+    for row, text in zip(rows, texts, strict=True):
+        remove([row])
+        say("removed", quoted(text, 400))
+
+
+@app.command(cls=Command)
+@with_options(fields_of(ExportRequest).values())
+def export(
+    run: RunArgument,
+    typed: Typed,
+    output: Annotated[
+        Path | None,
+        ask(
+            "--output",
+            "FILE",
+            "File, or folder of event files, to write; - prints CSV (default: in the run folder).",
+            OUTPUT_PANEL,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Export the metrics of a run as CSV, Parquet or TensorBoard event files.
+
+    Metrics keep their names. A row is one update of one seed; a metric without data is empty.
+
+    Example: hmx runs export hackmatrix-ppo-s0-001 --to csv --output metrics.csv
+
+    Example: hmx runs export hackmatrix-ppo-s0-001 --to tensorboard
+    """
+    from hmx.config.load import read_request
+    from hmx.jobs.export_metrics import STDOUT, export_metrics
+
+    if json and output == STDOUT:
+        raise HmxError("cannot print --json and --output - at the same time", "name a file with --output")
+    done = export_metrics(run, read_request(ExportRequest, typed), output)
+    if json:
+        print_json(done.to_json())
+    elif output != STDOUT:
+        say("wrote", f"{done.output}: {done.records:,} records, {len(done.columns)} columns")
 
 
 @app.command(cls=Command)

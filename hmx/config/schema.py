@@ -105,6 +105,10 @@ class RunConfig:
         "disabled", "log metrics to Weights & Biases", flag="--wandb", metavar="MODE", panel=OUTPUT_PANEL
     )
     wandb_project: str = opt("hackmatrix", "Weights & Biases project")
+    tensorboard: bool = opt(
+        False, "write TensorBoard event files to the folder tensorboard of the run", flag="--tensorboard",
+        panel=OUTPUT_PANEL,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

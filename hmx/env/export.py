@@ -7,8 +7,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from hmx.config.extras import install
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.extras import install
 from hmx.env.protocol import Env
 from hmx.env.registry import make_env
 from hmx.errors import HmxError

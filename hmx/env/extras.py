@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import shlex
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from hmx.errors import HmxError
-
 _T = TypeVar("_T")
-
-_CLONE = Path(__file__).parents[2]
-
-
-def install(extra: str) -> str:
-    """Return the command that installs an extra: hmx is on no package index, so it is installed from a clone."""
-    if (_CLONE / "pyproject.toml").is_file():
-        return shlex.join([sys.executable, "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])
-    return f"in a clone of hmx: pip install '.[{extra}]'"
-
-
-@contextlib.contextmanager
-def needed(extra: str) -> Iterator[None]:
-    """Raise an error with the command to install an extra if an import inside fails.
-
-    Raises:
-        HmxError: a package is not installed; the hint installs it.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise HmxError(f"{extra}/... needs a package that is not installed: {error.name}", install(extra)) from error
 
 
 def near_or_known(name: str, known: Sequence[str], prefix: str) -> str:

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
 from hmx.env.autoreset import Game, batched
-from hmx.env.extras import install, near_or_known, needed, settled
+from hmx.env.extras import near_or_known, settled
 from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key

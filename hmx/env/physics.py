@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
 from hmx.env.autoreset import Game, batched
-from hmx.env.extras import install, needed, settled
+from hmx.env.extras import settled
 from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import HmxError
 from hmx.types import Array, Key

@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.config.extras import install, needed
 from hmx.config.smax_facts import LIMIT, PREFIX, SCENARIOS, unknown
 from hmx.config.textfile import quoted
 from hmx.env.autoreset import TeamGame, batched
-from hmx.env.extras import install, needed, settled
+from hmx.env.extras import settled
 from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import HmxError
 from hmx.types import Array, Key

@@ -33,6 +33,7 @@ from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.device_memory import memory_problem
 from hmx.runs.devices import num_devices
+from hmx.runs.event_files import check_installed
 from hmx.runs.restoring import Restored, restore
 from hmx.runs.session import Session, device_name, make_sinks, open_session
 from hmx.runs.sinks import Sink
@@ -187,6 +188,8 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     cfg = apply(old, changes)
     session = open_session(cfg)
     num_devices(cfg)  # refuses before anything is changed
+    if cfg.run.tensorboard:
+        check_installed()
     if problem := memory_problem(cfg):
         raise problem
     restored = restore(session, paths)

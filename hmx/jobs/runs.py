@@ -1,25 +1,37 @@
-"""`hmx runs`: what runs there are, and whether one is whole. Neither needs JAX."""
+"""`hmx runs`: list, show, verify, rename and remove runs, and read the end of their metrics. None needs JAX."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import fnmatch
 import math
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hmx.records import jsonl, layout, lock, meta
+from hmx.config import codec
+from hmx.config.derive import derive
+from hmx.config.schema import Config
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.requests import ListRequest, State
+from hmx.records import checkpoints, frozen, jsonl, layout, lock, meta
 from hmx.records import verify as records
+from hmx.records.artefact import REPORT_SCHEMA, read_json, words
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
-from hmx.records.paths import DEFAULT_ROOT, RunPaths
+from hmx.records.paths import DEFAULT_ROOT, EVALUATION, RunPaths
 from hmx.records.plain import JsonValue, plain_object
 from hmx.records.verify import Damage
 
 SCHEMA = 1
-STATES = ("running", "finished", "interrupted", "failed", "crashed", "unknown")
 _RETURN = "train/mean_episode_return"
+_RATE = "train/steps_per_sec"
+_LINE = 8192  # bytes that a record takes at most, usually
+_POLL = 0.5  # seconds between two looks at a file that grows
+
+EVERY = ListRequest()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +40,7 @@ class RunRow:
 
     name: str
     path: Path
-    state: str  # of STATES: crashed: running, but no process holds the lock; unknown: meta.json is unreadable
+    state: State
     update: int
     env_steps: int  # per seed
     last_return: float | None  # mean episode return of the newest update that has one, over its seeds
@@ -64,17 +76,165 @@ class VerifyResult:
         return {"schema": SCHEMA, "whole": not self.damage, "intact_checkpoints": found.pop("intact"), **found}
 
 
-def list_runs(root: str | Path = DEFAULT_ROOT) -> ListResult:
-    """Every run below a folder; one whose files are damaged is listed with what can be known of it.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShowResult:
+    """What is known of one run; what cannot be read is None or empty, and named in `warnings`."""
+
+    row: RunRow
+    total_steps: int | None  # per seed
+    steps_per_sec: float | None  # of all seeds together, in the newest record
+    trained_seconds: float | None
+    seconds_left: float | None  # of a run that is training
+    checkpoints: tuple[int, ...]
+    evaluation: dict[str, float]  # policy -> mean return over seeds
+    differences: dict[str, tuple[object, object]]  # dotted key -> (default, value of the run)
+    config: Config | None
+    meta: Meta | None
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        config = plain_object(codec.to_dict(self.config)) if self.config else None
+        return {"schema": SCHEMA, **plain_object(self), "config": config}
+
+
+def list_runs(root: str | Path = DEFAULT_ROOT, request: ListRequest = EVERY) -> ListResult:
+    """List the runs below a folder; one whose files are damaged is listed with what can be known of it.
 
     A thousand runs take about a second: of each, the meta data and the end of the metrics are read.
     """
-    root = Path(root)
-    return ListResult(root=root, runs=tuple(_row(RunPaths(root, name)) for name in layout.list_runs(root)))
+    root, pattern = Path(root), request.match or "*"
+    names = [name for name in layout.list_runs(root) if fnmatch.fnmatchcase(name, pattern)]
+    rows = [row for row in (_row(RunPaths(root, name)) for name in names) if request.state in (None, row.state)]
+    return ListResult(root=root, runs=tuple(_sorted(rows, request)))
+
+
+def _sorted(rows: Sequence[RunRow], request: ListRequest) -> list[RunRow]:
+    """Return the rows in order; those without a value come last either way."""
+    if request.sort in ("name", "state"):
+        return sorted(rows, key=lambda row: (str(getattr(row, request.sort)), row.name), reverse=request.reverse)
+    name = {"steps": "env_steps", "return": "last_return"}.get(request.sort, request.sort)
+    sign = -1.0 if (request.sort == "age") == request.reverse else 1.0
+
+    def key(row: RunRow) -> tuple[bool, float]:
+        value = getattr(row, name)
+        return value is None, 0.0 if value is None else sign * value
+
+    return sorted(rows, key=key)
+
+
+def show(run: str | Path, root: str | Path = DEFAULT_ROOT) -> ShowResult:
+    """Describe a run: progress, speed, versions, evaluation, and where its configuration differs from the defaults.
+
+    Raises:
+        HmxError: there is no such run (exit code 3). Damage is reported in `warnings`.
+    """
+    paths, warnings = find_run(run, root), list[str]()
+    row, known, config = _row(paths), meta.find(paths.meta), None
+    try:
+        config = frozen.read_config(paths)
+    except HmxError as problem:
+        warnings.append(f"cannot read the configuration: {problem.message}")
+    if known is None:
+        warnings.append("cannot read meta.json, so versions and device are unknown")
+    tail = _tail(paths)
+    total = derive(config).total_env_steps if config else None
+    newest = tail[-1] if tail else {}
+    rate, left = _number(newest.get(_RATE)), None
+    if rate and total is not None and config and row.state == "running":
+        left = (total - row.env_steps) * config.run.num_seeds / rate
+    return ShowResult(
+        row=row,
+        total_steps=total,
+        steps_per_sec=rate,
+        trained_seconds=_number(newest.get("elapsed")),
+        seconds_left=left,
+        checkpoints=tuple(int(path.name) for path in checkpoints.complete(paths.checkpoints)),
+        evaluation=_evaluation(paths, warnings),
+        differences=codec.diff(Config(), config) if config else {},
+        config=config,
+        meta=known,
+        warnings=(*warnings, *frozen.foreign_files(paths)),
+    )
+
+
+def _evaluation(paths: RunPaths, warnings: list[str]) -> dict[str, float]:
+    """Return the mean return of each policy in the evaluation at the end; add what is wrong with it to `warnings`."""
+    path, found = paths.reports / EVALUATION, dict[str, list[float]]()
+    if not path.exists():
+        return {}
+    try:
+        for row in read_json(path, REPORT_SCHEMA, f"{path} is missing", "")["policies"]:
+            found.setdefault(str(row["policy"]), []).append(float(row["return_mean"]))
+    except HmxError as problem:
+        warnings.append(problem.message)
+    except (TypeError, KeyError, ValueError):
+        warnings.append(f"{path} is damaged: not a report")
+    return {policy: math.fsum(values) / len(values) for policy, values in found.items()}
+
+
+def rename(run: str | Path, name: str, root: str | Path = DEFAULT_ROOT) -> Path:
+    """Rename the folder of a run, and return its new path.
+
+    The run.toml keeps the name under which the run was created: checkpoints are compared with it.
+
+    Raises:
+        HmxError: the name is invalid or taken, or the run is training (exit code 2); no such run (3).
+    """
+    return layout.rename_run(find_run(run, root), name).folder
+
+
+def removable(runs: Sequence[str | Path], root: str | Path = DEFAULT_ROOT) -> tuple[RunRow, ...]:
+    """Return what `remove` would delete; change nothing.
+
+    Raises:
+        HmxError: one is training, is a link, or is named by a file in it (exit code 2); one does not exist (3).
+    """
+    found: dict[Path, RunRow] = {}
+    for run in runs:
+        paths = find_run(run, root)
+        layout.check_removable(paths, Path(run))
+        found[paths.folder.resolve()] = _row(paths)
+    return tuple(found.values())
+
+
+def remove(rows: Sequence[RunRow]) -> None:
+    """Delete the folders of runs, as `removable` returned them.
+
+    Raises:
+        HmxError: a process has started to train one since (exit code 2), or a file cannot be deleted.
+    """
+    for row in rows:
+        layout.remove_run(RunPaths(row.path.parent, row.path.name))
+
+
+def tail(
+    run: str | Path, count: int, follow: bool = False, root: str | Path = DEFAULT_ROOT
+) -> Iterator[dict[str, object]]:
+    """Yield the last records of a run; with `follow`, also new ones until no process trains it.
+
+    Damaged lines are left out.
+
+    Raises:
+        HmxError: there is no such run, or its metrics cannot be read (exit code 3).
+    """
+    paths = find_run(run, root)
+    try:
+        size = paths.metrics.stat().st_size if paths.metrics.exists() else 0
+        end, records = jsonl.after(paths.metrics, max(0, size - max(count, 8) * _LINE))
+        yield from records[-count:] if count else ()
+        while follow:
+            follow = lock.holding(paths).state == "held"  # before the file is read, so that no record is missed
+            end, records = jsonl.after(paths.metrics, end)
+            yield from records
+            time.sleep(_POLL if follow else 0)
+    except OSError as problem:
+        message = f"cannot read {paths.metrics}: {words(problem)}"
+        raise HmxError(message, f"hmx runs verify {paths.argument}", ExitCode.ARTEFACT) from None
 
 
 def verify(run: str | Path, root: str | Path = DEFAULT_ROOT) -> VerifyResult:
-    """Checks everything in a run folder whose content is known; changes nothing.
+    """Check everything in a run folder whose content is known; change nothing.
 
     Raises:
         HmxError: there is no such run (exit code 3). Damage is no error here but the result.
@@ -137,12 +297,13 @@ def _number(value: object) -> float | None:
         return None
 
 
-def state_of(paths: RunPaths, known: Meta | None) -> str:
-    """The state of a run, of `STATES`; `known` is what its meta.json says, None where that cannot be read."""
+def state_of(paths: RunPaths, known: Meta | None) -> State:
+    """Return the state of a run; `known` is what its meta.json says, None where that cannot be read."""
+    for state in ("finished", "interrupted", "failed"):
+        if known is not None and known.state == state:
+            return state
     if known is None:
         return "unknown"
-    if known.state != "running":
-        return known.state
     try:
         return "running" if lock.holding(paths).state == "held" else "crashed"
     except OSError:

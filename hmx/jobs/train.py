@@ -32,6 +32,7 @@ from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.device_memory import memory_problem, out_of_memory
 from hmx.runs.devices import num_devices
+from hmx.runs.event_files import check_installed
 from hmx.runs.loop import LoopResult, init_state
 from hmx.runs.session import (
     MetaWriter,
@@ -144,6 +145,8 @@ def train(
         return worker_result(group)
     session = open_session(cfg)
     num_devices(cfg)  # refuses before anything is written
+    if cfg.run.tensorboard:
+        check_installed()
     if too_large := memory_problem(cfg):
         raise too_large
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)

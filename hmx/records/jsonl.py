@@ -180,6 +180,26 @@ def tail(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
     return [record for line in whole if line and (record := _decode(line)) is not None]
 
 
+def after(path: Path, start: int) -> tuple[int, list[dict[str, Any]]]:
+    """Return the records of the complete lines from byte `start` on, and where the next line begins.
+
+    A file that has become shorter was cut by a resumption, and is continued from its new end. A missing file is empty.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        handle = open_plain(path)
+    except FileNotFoundError:
+        return 0, []
+    with os.fdopen(handle, "rb") as file:
+        start = min(start, os.fstat(handle).st_size)
+        file.seek(start)
+        lines = file.read().rpartition(b"\n")[0]
+    records = [record for line in lines.split(b"\n") if line and (record := _decode(line)) is not None]
+    return start + len(lines) + bool(lines), records
+
+
 def cut(path: Path, size: int) -> None:
     """Truncate the file to its first `size` bytes.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 
 from hmx.config.names import clean_run_name, is_run_name, nearest
 from hmx.errors import ExitCode, HmxError
 from hmx.records.atomic import sync_folder, writing
-from hmx.records.lock import RunLock
+from hmx.records.lock import RunLock, check_free
 from hmx.records.paths import CONFIG, DEFAULT_ROOT, RunPaths, is_folder_name, name_error
 
 _TRIES = 1000
@@ -151,12 +152,59 @@ def _clear(paths: RunPaths) -> None:
     if not paths.exists():
         raise _exists(paths)
     with RunLock(paths):
-        for folder in (paths.checkpoints, paths.reports, paths.diagnosis):
+        for folder in (paths.checkpoints, paths.reports, paths.diagnosis, paths.events):
             _delete(folder)
         # Last the files that make it a run, so that an interrupted deletion can be repeated.
         for file in (paths.metrics, paths.meta, paths.config):
             _delete(aside(file))
             _delete(file)
+
+
+def rename_run(paths: RunPaths, name: str) -> RunPaths:
+    """Rename the folder of a run.
+
+    Raises:
+        HmxError: the name is invalid or taken, or a process trains the run (exit code 2).
+    """
+    if not is_run_name(name):
+        raise HmxError(name_error(name).message, f"hmx runs rename {paths.argument} {clean_run_name(name)}")
+    new = RunPaths(paths.root, name)
+    if os.path.lexists(new.folder):
+        raise HmxError(f"cannot rename {paths.folder}: {new.folder} already exists", "choose another name")
+    with RunLock(paths), writing("the run folder", paths.folder):
+        paths.lock.unlink()  # it would move along
+        paths.folder.rename(new.folder)
+    return new
+
+
+def check_removable(paths: RunPaths, given: Path) -> None:
+    """Refuse to remove a run that is training, or that is not named by its own folder.
+
+    Raises:
+        HmxError: see above (exit code 2).
+    """
+    if paths.folder.is_symlink():
+        raise HmxError(
+            f"cannot remove {paths.folder}: it is a link", f"give the folder itself: {paths.folder.resolve()}"
+        )
+    if given.is_file():
+        raise HmxError(f"cannot remove {given}: it is a file of a run", f"give the run: {paths.folder}")
+    check_free(paths)
+
+
+def remove_run(paths: RunPaths) -> None:
+    """Delete a run folder with everything in it; links are deleted, not followed.
+
+    Raises:
+        HmxError: see `check_removable`, or a file cannot be deleted (exit code 2).
+    """
+    check_removable(paths, paths.folder)
+    last = (paths.meta, paths.config, paths.lock)
+    with RunLock(paths), writing("the run folder", paths.folder):
+        # Last the files that make it a run, so that an interrupted deletion can be repeated.
+        for path in (*(path for path in paths.folder.iterdir() if path not in last), *last):
+            _delete(path)
+        paths.folder.rmdir()
 
 
 def aside(path: Path) -> Path:

@@ -140,6 +140,20 @@ def holding(paths: RunPaths) -> Holding:
         os.close(handle)
 
 
+def check_free(paths: RunPaths) -> None:
+    """Refuse a run that a process writes to.
+
+    Raises:
+        HmxError: a process holds the lock (exit code 2), or it cannot be read (3).
+    """
+    try:
+        found = holding(paths)
+        if found.state == "held":
+            raise _refusal(paths.folder, paths.lock, found.owner, max(0.0, time.time() - paths.lock.stat().st_mtime))
+    except OSError as problem:
+        raise _unusable(paths.lock, problem) from problem
+
+
 def this_process() -> Owner:
     """Return this process."""
     moment = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

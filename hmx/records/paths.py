@@ -15,6 +15,7 @@ METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 REPORTS = "reports"
 DIAGNOSIS = "diagnosis"
+EVENTS = "tensorboard"
 EVALUATION = "evaluation.json"  # in REPORTS
 LOCK = "lock"
 DEFAULT_ROOT = "runs"
@@ -61,6 +62,11 @@ class RunPaths:
             raise name_error(self.name)
         root = Path(self.root)
         vars(self).update({part: root / self.name / name for part, name in _PARTS.items()}, root=root)
+
+    @property
+    def events(self) -> Path:
+        """Return the folder of TensorBoard event files."""
+        return self.folder / EVENTS
 
     def checkpoint(self, update: int) -> Path:
         """Return the folder of one checkpoint."""

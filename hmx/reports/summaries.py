@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +12,12 @@ from hmx.config.env_facts import WATCHABLE
 from hmx.config.fields import FIELDS, get
 from hmx.config.textfile import quoted
 from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
-from hmx.reports.quantities import clock, data_size, duration, short
+from hmx.reports.quantities import UNKNOWN, clock, data_size, duration, number, short
 
 if TYPE_CHECKING:
     from hmx.jobs.evaluate import EvaluateResult, PolicyStats
     from hmx.jobs.resume import ResumePlan
-    from hmx.jobs.runs import ListResult, VerifyResult
+    from hmx.jobs.runs import ListResult, ShowResult, VerifyResult
     from hmx.jobs.sync import SyncResult
     from hmx.jobs.train import Plan, TrainResult
     from hmx.records.verify import Damage
@@ -164,6 +165,68 @@ def run_list(found: ListResult) -> Document:
     return Document("", (Table(columns, tuple(rows)),))
 
 
+def run_details(found: ShowResult) -> Document:
+    """Show the facts of a run, then where its configuration differs from the defaults."""
+    row, config, meta = found.row, found.config, found.meta
+    rows = [("run", quoted(str(row.path), _LONGEST)), ("state", row.state)]
+    if meta and meta.message:
+        rows.append(("", quoted(meta.message, _LONGEST)))
+    if config:
+        seeds = f", {config.run.num_seeds} seeds" if config.run.num_seeds > 1 else ""
+        rows.append(("trains", f"{config.algo.name} on {config.env.id}{seeds}"))
+    total = f" of {found.total_steps:,}" if found.total_steps is not None else ""
+    rows.append(("steps", f"{row.env_steps:,}{total}, {row.update:,} updates"))
+    if row.last_return is not None:
+        rows.append(("return", f"{row.last_return:+.2f}"))
+    played = ", ".join(f"{quoted(policy)} {value:+.2f}" for policy, value in found.evaluation.items())
+    rows += [("evaluation", played)] if played else []
+    if found.steps_per_sec is not None:
+        rows.append(("speed", f"{short(found.steps_per_sec)} steps/s"))
+    times = [f"{duration(found.trained_seconds)} trained"] if found.trained_seconds is not None else []
+    times += [f"{duration(found.seconds_left)} remaining"] if found.seconds_left is not None else []
+    times += [f"last written {duration(row.age)} ago"] if row.age is not None else []
+    rows.append(("time", ", ".join(times)))
+    rows.append(("checkpoints", ", ".join(map(str, found.checkpoints)) or "none"))
+    rows.append(("size", data_size(row.size)))
+    if meta:
+        versions = [f"{name} {meta.versions[name]}" for name in ("hmx", "jax") if name in meta.versions]
+        revision = f" at {meta.git_revision[:12]}" + (" with changes" if meta.git_dirty else "")
+        rows += [
+            ("created", quoted(meta.created)),
+            ("device", quoted(meta.device)),
+            ("versions", quoted(", ".join(versions) + (revision if meta.git_revision else ""))),
+            ("command", quoted(shlex.join(map(str, meta.command)), _LONGEST)),
+        ]
+        rows += [("resumed", f"{quoted(resume.at)} from update {resume.update:,}") for resume in meta.resumes]
+    blocks: list[Block] = [facts(tuple(rows))]
+    if found.differences:
+        columns = (Column("", "left"), Column("", "left"))
+        different = tuple(Row((key, show(value) or '""')) for key, (_, value) in found.differences.items())
+        blocks += [Heading("Different from the defaults"), Table(columns, different)]
+    return Document("", tuple(blocks))
+
+
+def record_head(names: Sequence[str]) -> str:
+    """Return the line above the lines of records, with the last parts of the metrics' names."""
+    heads = ("steps", "seed", *(quoted(name).rpartition("/")[2] for name in names))
+    return "  ".join(head.rjust(width) for head, width in zip(heads, _widths(names), strict=True)) + "\n"
+
+
+def record_line(record: Mapping[str, object], names: Sequence[str]) -> str:
+    """Return one record as a line: steps, seed, and the metrics of these names."""
+    values = [record.get(name) for name in ("env_steps", "seed", *names)]
+    cells = [f"{value:,}" if isinstance(value, int) else _metric(value) for value in values]
+    return "  ".join(cell.rjust(width) for cell, width in zip(cells, _widths(names), strict=True)) + "\n"
+
+
+def _metric(value: object) -> str:
+    return number(value, 4) if isinstance(value, float) else UNKNOWN
+
+
+def _widths(names: Sequence[str]) -> list[int]:
+    return [13, 4, *(max(len(quoted(name).rpartition("/")[2]), 9) for name in names)]
+
+
 def verification(found: VerifyResult) -> Document:
     """Show what is damaged or missing, or that nothing is."""
     columns = (Column("", "left"), Column("", "left"))
@@ -200,5 +263,5 @@ def synchronisation(done: SyncResult) -> Document:
 
 def _listed(name: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield a row per text, of which only the first has the name."""
-    for number, text in enumerate(texts):
-        yield "" if number else name, text
+    for place, text in enumerate(texts):
+        yield "" if place else name, text

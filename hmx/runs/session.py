@@ -29,6 +29,7 @@ from hmx.runs.clock import RunClock
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.diagnosis import DiagnosisContext, refuse
+from hmx.runs.event_files import TensorboardSink
 from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Record, Reports, abstract_state
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
@@ -75,7 +76,8 @@ def make_sinks(cfg: Config, paths: RunPaths, more: Sequence[Sink]) -> SinkGroup:
     wandb = []
     if cfg.run.wandb != "disabled":
         wandb.append(WandbSink("online" if cfg.run.wandb == "online" else "offline", cfg.run.wandb_project))
-    return SinkGroup([JsonlSink(paths.metrics), *more, *wandb])
+    events = [TensorboardSink()] if cfg.run.tensorboard else []
+    return SinkGroup([JsonlSink(paths.metrics), *more, *wandb, *events])
 
 
 def info_of(session: Session, paths: RunPaths, meta: Meta, first: int) -> RunInfo:

@@ -279,6 +279,21 @@ RUNS = rows(
     (["lst"], USAGE, ["no such command: lst", "did you mean hmx runs list?"]),
     (["list", "x"], USAGE, ["unexpected extra argument"]),
     (["list", "--jsno"], USAGE, ["no such option: --jsno", "did you mean --json?"]),
+    (["list", "--sort", "speed"], USAGE, ["--sort speed", "name, state, steps"]),
+    (["show", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["tail", "{run}", "--lines", "-1"], USAGE, ["--lines"]),
+    (["rename", "{run}", "../x"], USAGE, ["cannot be the name of a run", "hmx runs rename", " x"]),
+    (["rename", "{run}", "corridor"], USAGE, ["already exists", "choose another name"]),
+    (["rm"], USAGE, ["missing argument 'RUN...'"]),
+    (["rm", "{run}"], USAGE, ["no terminal to answer", "--yes"]),
+    (["rm", "{run}/run.toml", "--yes"], USAGE, ["it is a file of a run", "give the run"]),
+    (["rm", "{run}", "nosuch", "--yes"], ARTEFACT, ["there is no run nosuch"]),
+    (["export", "{run}", "--to", "xml"], USAGE, ["--to xml", "csv, parquet, tensorboard"]),
+    (["export", "{run}", "--output", "no/such/file.csv"], USAGE, ["the folder does not exist", "mkdir -p no/such"]),
+    (["export", "{run}", "--output", "/"], USAGE, ["it is a folder", "--output /metrics.csv"]),
+    (["export", "{run}", "--output", "-", "--to", "parquet"], USAGE, ["only CSV can be printed"]),
+    (["export", "{run}", "--output", "-", "--json"], USAGE, ["at the same time"]),
+    (["export", "{run}", "--output", "{run}/run.toml"], USAGE, ["it already exists", "--force"]),
     (["verify"], USAGE, ["missing argument 'RUN'"]),
     (["verify", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
     (["verify", "/"], ARTEFACT, ["/ is not a run folder"]),
@@ -288,11 +303,30 @@ RUNS = rows(
     (["sync", "{run}", "--project"], USAGE, ["'--project' requires an argument"]),
 )
 
+EXPORT = rows(
+    "export",
+    ([], USAGE, ["missing argument 'RUN'"]),
+    (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["{run}", "--to", "pickle"], USAGE, ["--to pickle", "safetensors, stablehlo, onnx"]),
+    (["{run}", "--output", "no/such/file"], USAGE, ["the folder does not exist", "with --output"]),
+    (["{run}", "--output", "{run}/run.toml"], USAGE, ["it already exists", "--force"]),
+    (["{run}", "--agent", "3"], USAGE, ["there is no agent 3", "--agent 0"]),
+    (["{run}", "--checkpoint", "-1"], USAGE, ["--checkpoint -1", "0 or more"]),
+)
+
+DOCTOR = rows(
+    "doctor",
+    ([], USAGE, ["missing argument 'RUN'"]),
+    (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["{run}", "--fail-on", "xx"], USAGE, ["cannot fail on xx: no such rule", "entropy-collapsed"]),
+)
+
 PRESETS = rows("presets", (["surplus"], USAGE, ["unexpected extra argument", "hmx presets --help"]))
 
 COMMANDS: list[Row] = [
     *PRESETS,
-    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS, *GRAD_REPORT,
+    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS, *EXPORT, *DOCTOR,
+    *GRAD_REPORT,
     *SCORE_BUFFER,
 ]  # fmt: skip
 

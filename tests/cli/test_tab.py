@@ -34,7 +34,7 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
     ("line", "answer"),
     [
         ("hmx c", ["compare", "compute-config"]),
-        ("hmx runs ", ["list", "verify", "sync"]),
+        ("hmx runs ", ["list", "show", "tail", "rename", "rm", "export", "verify", "sync"]),
         ("hmx tr", ["train"]),
         ("hmx train --env frozen", ["frozenlake", "frozenlake-slippery"]),
         ("hmx train --preset q", ["quick"]),
@@ -93,7 +93,7 @@ def test_runs_and_their_checkpoints_are_offered(shell, runs, line, answer):
 
 FREE = {
     "N", "X", "I", "N|all", "N,...", "TEXT", "STEPS", "SECONDS", "SHARE", "SIZE", "PART", "EXPR", "FILE", "FOLDER",
-    "HOST:PORT", "[ENV=]X,...", "ENV=LOW:HIGH",
+    "PATTERN", "HOST:PORT", "[ENV=]X,...", "ENV=LOW:HIGH",
 }  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
             has_value = not param.hidden and not getattr(param, "is_flag", False)
             if has_value and not param.shell_complete(ctx, ""):
                 silent.add((name, param.opts[0], param.metavar))
-    new_names = {("hmx train", "--name"), ("hmx runs sync", "--project")}
+    new_names = {("hmx train", "--name"), ("hmx runs rename", "name"), ("hmx runs sync", "--project")}
     assert {row[:2] for row in silent if row[2] not in FREE} == new_names
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hmx.config import rules
+from hmx.config import extras, rules
 from hmx.config.env_facts import env_facts, extra_of, facts_known, step_limit
+from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.config.smax_facts import SCENARIOS
-from hmx.env import extras
-from hmx.env.extras import install
 from hmx.env.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from env_checks import check_env
 
-from hmx.env.extras import install
+from hmx.config.extras import install
 from hmx.env.physics import importing, make_physics, quiet
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array

@@ -10,10 +10,10 @@ import pytest
 from env_checks import check_env
 
 from hmx.config.env_facts import env_facts, facts_known
+from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.extras import install
 from hmx.env.physics import importing, make_physics, quiet
 from hmx.env.registry import make_env
 from hmx.errors import HmxError

@@ -13,6 +13,7 @@ import pytest
 from env_checks import check_env
 
 from hmx.config.env_facts import env_facts
+from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import (
@@ -28,7 +29,6 @@ from hmx.config.schema import (
     ScoreConfig,
 )
 from hmx.config.smax_facts import SCENARIOS, sizes
-from hmx.env.extras import install
 from hmx.env.registry import _measured, make_env
 from hmx.env.smax import make_smax
 from hmx.errors import HmxError

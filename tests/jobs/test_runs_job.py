@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import runs
+from hmx.jobs.requests import ListRequest, State
 from hmx.jobs.resume import resume
 from hmx.records import checkpoints
 from hmx.records import meta as metas
@@ -65,7 +66,7 @@ def test_states(tmp_path: Path) -> None:
     alive = make(tmp_path, "running", "running")
     make(tmp_path, "unknown").meta.write_text("{")
     with RunLock(alive):
-        assert states(tmp_path) == {name: name for name in runs.STATES}
+        assert states(tmp_path) == {name: name for name in get_args(State)}
     assert states(tmp_path)["running"] == "crashed"
 
 
@@ -252,3 +253,83 @@ def test_a_read_error_stops_a_resumption_and_leaves_the_checkpoint_alone(
         resume(run.folder)
     assert caught.value.exit_code == ExitCode.ARTEFACT
     assert [path.name for path in checkpoints.listing(run.checkpoints)] == ["2", "4"]
+
+
+def test_a_list_is_filtered_and_sorted(tmp_path: Path) -> None:
+    for name, state, updates in (("b-1", "finished", 3), ("b-2", "failed", 9), ("c", "finished", 6)):
+        make(tmp_path, name, state, updates)
+    make(tmp_path, "empty", updates=0)
+
+    def names(**wanted: Any) -> list[str]:
+        return [row.name for row in runs.list_runs(tmp_path, ListRequest(**wanted)).runs]
+
+    assert names(match="b-*") == ["b-1", "b-2"]
+    assert names(state="failed") == ["b-2"]
+    assert names(sort="return") == ["b-2", "c", "b-1", "empty"]
+    assert names(sort="return", reverse=True) == ["b-1", "c", "b-2", "empty"]
+    assert names(reverse=True) == ["empty", "c", "b-2", "b-1"]
+    os.utime(tmp_path / "c" / "metrics.jsonl", (time.time() + 99, time.time() + 99))
+    assert names(sort="age")[0] == "c"
+
+
+def test_a_renamed_run_is_whole_and_resumes(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+    paths = unpack(2, tmp_path)
+    with RunLock(paths), pytest.raises(HmxError, match="is in use by process"):
+        runs.rename("corridor", "new", tmp_path)
+    make(tmp_path, "taken")
+    with pytest.raises(HmxError, match="taken already exists"):
+        runs.rename("corridor", "taken", tmp_path)
+    assert runs.rename("corridor", "new", tmp_path) == tmp_path / "new"
+    assert not paths.folder.exists() and not (tmp_path / "new" / "lock").exists()
+    assert runs.verify("new", tmp_path).damage == ()
+
+
+def test_removing_deletes_the_folder_but_no_running_run_and_nothing_behind_a_link(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    paths, other = make(tmp_path / "runs", "a"), make(tmp_path / "runs", "b")
+    (paths.folder / "link").symlink_to(kept)
+    (tmp_path / "runs" / "alias").symlink_to(other.folder)
+    with RunLock(other):
+        with pytest.raises(HmxError, match="is in use by process"):
+            runs.removable(["a", "b"], tmp_path / "runs")
+        with pytest.raises(HmxError, match="is in use by process"):
+            runs.remove(runs.list_runs(tmp_path / "runs", ListRequest(match="b")).runs)
+    with pytest.raises(HmxError, match="it is a link"):
+        runs.removable(["alias"], tmp_path / "runs")
+    runs.remove(runs.removable(["a", paths.folder], tmp_path / "runs"))
+    assert not paths.folder.exists() and other.exists() and (kept / "file").exists()
+
+
+def test_showing_a_run_tells_progress_and_differences(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+    paths = unpack(2, tmp_path)
+    found = runs.show("corridor", tmp_path)
+    assert (found.row.state, found.row.env_steps, found.total_steps, found.checkpoints) == (
+        "interrupted",
+        64,
+        128,
+        (2, 4),
+    )
+    assert found.differences["env.id"] == ("hackmatrix", "corridor") and found.seconds_left is None
+    assert found.to_json()["config"]["env"]["id"] == "corridor"
+    paths.config.write_text("[algo")
+    paths.meta.write_text("{")
+    broken = runs.show("corridor", tmp_path)
+    assert broken.config is None and broken.meta is None and len(broken.warnings) == 2
+
+
+def test_a_followed_tail_ends_with_the_run_and_misses_no_record(tmp_path: Path) -> None:
+    paths = make(tmp_path, "a", "running", updates=5)
+    updates = [record["update"] for record in runs.tail("a", 2, root=tmp_path)]
+    assert updates == [4, 5]
+    seen = []
+    with RunLock(paths):
+        following = runs.tail("a", 1, follow=True, root=tmp_path)
+        seen.append(next(following)["update"])
+        with MetricsWriter(paths.metrics) as writer:
+            writer.write({"update": 6, "env_steps": 60, "seed": 0})
+        seen.append(next(following)["update"])
+        with MetricsWriter(paths.metrics) as writer:
+            writer.write({"update": 7, "env_steps": 70, "seed": 0})
+    assert [*seen, *(record["update"] for record in following)] == [5, 6, 7]

@@ -17,7 +17,7 @@ from hmx.reports.compare.findings import Difference, DifferenceGroup
 from hmx.reports.compare.read import Side
 
 # What tells runs apart without a part in what they compute; seeds are listed with the sides.
-_NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project")
+_NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project", "run.tensorboard")
 
 # In the order of the report.
 _TITLES = {

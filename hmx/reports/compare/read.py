@@ -24,6 +24,7 @@ from hmx.records import meta as metas
 from hmx.records.artefact import REPORT_SCHEMA, read_json, words
 from hmx.records.meta import Meta
 from hmx.records.paths import EVALUATION, METRICS, RunPaths
+from hmx.reports.compare.imported import is_imported, read_imported
 from hmx.reports.compare.sides import MemberPath, SidePaths
 from hmx.stats.intervals import Floats
 
@@ -147,7 +148,8 @@ def _member(path: MemberPath, names: Collection[str]) -> Member:
         case "config":
             return Member(path=path, config=load(file=path.path, environ={}, check=False).config)
         case "metrics":
-            seeds, warnings, _ = _curves(path.path, path.label, "", names)
+            read = _imported if is_imported(path.path) else _curves
+            seeds, warnings, _ = read(path.path, path.label, "", names)
             return Member(path=path, seeds=seeds, warnings=tuple(warnings))
     folder = path.path.resolve()
     paths = RunPaths(folder.parent, folder.name)
@@ -214,6 +216,21 @@ def _curves(
     in_order = sorted(by_seed.items(), key=lambda item: -1 if item[0] is None else item[0])
     seeds = tuple(_seed(label, seed, task, found, len(by_seed)) for seed, found in in_order)
     return seeds, warnings, _began(by_seed)
+
+
+def _imported(
+    path: Path, label: str, task: str, names: Collection[str]
+) -> tuple[tuple[Seed, ...], list[str], float | None]:
+    """Return what `_curves` does, of metrics of another program; its seeds have no numbers, and times are unknown."""
+    try:
+        found = read_imported(path)
+    except OSError as problem:
+        return (), [f"cannot read its metrics: {words(problem)}"], None
+    seeds = []
+    for run, curve in found.curves.items():
+        kept = {step: {name: values[name] for name in names if name in values} for step, values in curve.items()}
+        seeds.append(_seed(f"{label} {quoted(run)}".strip(), None, task, kept, 1))
+    return tuple(seeds), [*_damage(found.damaged), *([] if seeds else ["it has no records yet"])], None
 
 
 def _damage(lines: Sequence[int]) -> Iterator[str]:

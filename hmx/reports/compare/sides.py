@@ -16,6 +16,7 @@ from hmx.records.artefact import words
 from hmx.records.layout import list_runs
 from hmx.records.paths import CONFIG, META, METRICS
 from hmx.reports.compare.findings import Kind
+from hmx.reports.compare.imported import is_imported
 
 LETTERS = string.ascii_uppercase
 MAX_MEMBERS = 1000
@@ -48,8 +49,8 @@ def choose(texts: Sequence[str], root: Path) -> tuple[SidePaths, ...]:
     """Find what texts of the form `[NAME=]PATH[,PATH...]` stand for.
 
     A path that exists as a whole is never split. A path is a run (its name below `root`, its folder or its
-    metrics.jsonl), a folder whose subfolders are runs or whose files are `*.jsonl`, a metrics file, a TOML file, or the
-    name of a preset, which `preset:` in front marks as one.
+    metrics.jsonl), a folder whose subfolders are runs or whose files are `*.jsonl` or `*.csv`, a metrics file, a TOML
+    file, or the name of a preset, which `preset:` in front marks as one.
 
     Raises:
         HmxError: fewer than two sides, too many, or names that clash (exit code 2); a path that does not exist (3).
@@ -161,16 +162,16 @@ def _file(path: Path) -> MemberPath:
         return MemberPath("config", path, label)
     if path.name == METRICS and _is_run(path.parent):
         return MemberPath("run", path.parent, quoted(str(path.parent)))
-    if path.suffix in (".jsonl", ".json"):
+    if path.suffix in (".jsonl", ".json") or is_imported(path):
         return MemberPath("metrics", path, label)
-    hint = "metrics files end in .jsonl, configurations in .toml"
+    hint = "metrics files end in .jsonl or .csv or are TensorBoard event files, configurations end in .toml"
     raise HmxError(f"cannot compare {label}: neither a metrics file nor a configuration", hint, ExitCode.ARTEFACT)
 
 
 def _folder(path: Path, text: str) -> list[MemberPath]:
     found = _below(path, _DEPTH)
     if not found:
-        files = sorted(child for child in path.iterdir() if child.suffix == ".jsonl" and child.is_file())
+        files = sorted(child for child in path.iterdir() if child.suffix in (".jsonl", ".csv") and child.is_file())
         found = [MemberPath("metrics", file, quoted(str(file))) for file in files]
     if not found:
         hint = f"a run has a {CONFIG}; a folder of seeds contains runs or *.jsonl files"
@@ -183,6 +184,8 @@ def _below(path: Path, depth: int) -> list[MemberPath]:
         return [MemberPath("run", path, quoted(str(path)))]
     if (path / METRICS).is_file():
         return [MemberPath("metrics", path / METRICS, quoted(str(path / METRICS)))]
+    if is_imported(path):
+        return [MemberPath("metrics", path, quoted(str(path)))]
     found: list[MemberPath] = []
     for child in sorted(path.iterdir(), key=_in_order) if depth else ():
         if not child.name.startswith(".") and child.is_dir() and len(found) <= MAX_MEMBERS:

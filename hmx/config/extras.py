@@ -1,0 +1,38 @@
+"""Optional packages: how to install them, and the error where one is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from hmx.errors import HmxError
+
+_CLONE = Path(__file__).parents[2]
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an extra: hmx is on no package index, so it is installed from a clone."""
+    if (_CLONE / "pyproject.toml").is_file():
+        return shlex.join([sys.executable, "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])
+    return f"in a clone of hmx: pip install '.[{extra}]'"
+
+
+@contextlib.contextmanager
+def needed(extra: str, what: str = "") -> Iterator[None]:
+    """Raise an error with the command to install an extra if an import inside fails.
+
+    Args:
+        extra: name of the extra.
+        what: what needs it; by default the environments `extra/...`.
+
+    Raises:
+        HmxError: a package is not installed; the hint installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f"{what or f'{extra}/...'} needs a package that is not installed: {error.name}"
+        raise HmxError(message, install(extra)) from error

@@ -1,0 +1,187 @@
+"""`hmx runs export`: the records of a run as CSV, Parquet or TensorBoard event files, under the same metric names."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+import math
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from hmx.config.extras import needed
+from hmx.config.textfile import quoted
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.requests import ExportRequest
+from hmx.records import jsonl
+from hmx.records.atomic import writing
+from hmx.records.layout import find_run
+from hmx.records.paths import DEFAULT_ROOT, RunPaths
+from hmx.records.plain import JsonValue, plain_object
+from hmx.runs.event_files import PATTERN, EventFiles, check_installed
+
+SCHEMA = 1
+STDOUT = Path("-")
+
+_COUNTERS = ("update", "env_steps", "seed")
+_FIRST = ("run", *_COUNTERS, "wall_time", "elapsed")
+_BATCH = 10_000  # rows of a Parquet row group
+_TEMPORARY = ".part"
+
+Value = float | int | str | None
+Row = dict[str, Value]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricsExport:
+    """What was written where."""
+
+    run: Path
+    output: Path
+    records: int
+    columns: tuple[str, ...]
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        return {"schema": SCHEMA, **plain_object(self)}
+
+
+def export_metrics(
+    run: str | Path, request: ExportRequest, output: Path | None = None, root: str | Path = DEFAULT_ROOT
+) -> MetricsExport:
+    """Write the records of a run to a file, or to a folder of event files.
+
+    CSV and Parquet have a row per update and seed, and a column for every metric of the run. A metric without data is
+    empty (null), and one that was not finite is NaN.
+
+    Args:
+        run: name or path of the run.
+        request: see there.
+        output: file or folder; `-` prints CSV; None takes a name in the run's reports folder, and for event files
+            the folder to which training with `--tensorboard` writes.
+        root: folder of the runs, for a name.
+
+    Raises:
+        HmxError: the output exists or cannot be written, or a package is not installed (exit code 2); no such run,
+            one without records, or a damaged one (3).
+    """
+    paths = find_run(run, root)
+    place = _place(paths, request, output)
+    columns, seeds, count = _survey(paths)
+    found = MetricsExport(run=paths.folder, output=place, records=count, columns=columns)
+    if request.to == "tensorboard":
+        _to_events(paths, place, seeds > 1, request.force)
+        return found
+    if place == STDOUT:
+        _to_csv(sys.stdout, columns, _rows(paths))
+        return found
+    temporary = place.with_name(f".{place.name}{_TEMPORARY}")
+    with writing("the file", place):
+        try:
+            if request.to == "csv":
+                with temporary.open("w", encoding="utf-8", newline="") as file:
+                    _to_csv(file, columns, _rows(paths))
+            else:
+                _to_parquet(temporary, columns, _rows(paths))
+            os.replace(temporary, place)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return found
+
+
+def _place(paths: RunPaths, request: ExportRequest, output: Path | None) -> Path:
+    """Return where to write; refuse a place that is taken."""
+    default = paths.events if request.to == "tensorboard" else paths.reports / f"metrics.{request.to}"
+    place = default if output is None else output
+    if place == STDOUT and request.to != "csv":
+        raise HmxError(f"cannot print {request.to}: only CSV can be printed", "--to csv, or name a file with --output")
+    if place == STDOUT:
+        return place
+    with writing("the output", place):
+        if request.to == "tensorboard":
+            if place.is_dir() and not any(place.iterdir()):
+                return place
+        elif place.is_dir():
+            raise HmxError(f"cannot write {place}: it is a folder", f"--output {place / default.name}")
+        elif not place.parent.is_dir():
+            raise HmxError(f"cannot write {place}: the folder does not exist", f"mkdir -p {place.parent}")
+        if place.exists() and not request.force:
+            raise HmxError(f"cannot write {place}: it already exists", "--force replaces it; --output names another")
+    return place
+
+
+def _rows(paths: RunPaths) -> Iterator[Row]:
+    """Yield the records.
+
+    Raises:
+        HmxError: a line is damaged (exit code 3).
+    """
+    for number, record in enumerate(jsonl.read(paths.metrics), 1):
+        bad = [name for name, value in record.items() if not _is_usable(name, value)]
+        bad += [name for name in _COUNTERS[:2] if name not in record]
+        if bad:
+            message = f"{paths.metrics} is damaged: record {number} has no usable {quoted(bad[0])}"
+            raise HmxError(message, f"hmx runs verify {paths.argument}", ExitCode.ARTEFACT)
+        yield {name: math.nan if value is None else value for name, value in record.items()}
+
+
+def _is_usable(name: str, value: object) -> bool:
+    if name in _COUNTERS:
+        return type(value) is int and 0 <= value < 2**63
+    if name == "run":
+        return isinstance(value, str) and value.isprintable()
+    return value is None or type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
+def _survey(paths: RunPaths) -> tuple[tuple[str, ...], int, int]:
+    """Return the columns in order, the number of seeds, and the number of records."""
+    names: dict[str, None] = {}
+    seeds: set[Value] = set()
+    count = 0
+    for row in _rows(paths):
+        count += 1
+        names.update(dict.fromkeys(row))
+        seeds.add(row.get("seed"))
+    if not count:
+        raise HmxError(f"cannot export {paths.folder}: it has no records yet", "train it first", ExitCode.ARTEFACT)
+    first = [name for name in _FIRST if name in names]
+    return (*first, *(name for name in names if name not in first)), len(seeds), count
+
+
+def _to_csv(file: TextIO, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([row.get(name, "") for name in columns] for row in rows)
+
+
+def _to_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    with needed("parquet", "--to parquet"):
+        import pyarrow
+        from pyarrow.parquet import ParquetWriter
+    kinds = {"run": pyarrow.string(), **dict.fromkeys(_COUNTERS, pyarrow.int64())}
+    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in columns])
+    with ParquetWriter(path, schema) as writer:
+        while batch := list(itertools.islice(rows, _BATCH)):
+            writer.write_table(pyarrow.table({name: _column(batch, name) for name in columns}, schema))
+
+
+def _column(rows: Sequence[Row], name: str) -> list[Value]:
+    exact = name == "run" or name in _COUNTERS
+    return [value if exact or value is None else float(value) for value in (row.get(name) for row in rows)]
+
+
+def _to_events(paths: RunPaths, folder: Path, several: bool, force: bool) -> None:
+    check_installed()
+    with writing("TensorBoard files", folder):
+        # Only event files are replaced: the folder may hold other things.
+        for old in [*folder.glob(PATTERN), *folder.glob(f"seed-*/{PATTERN}")] if force else []:
+            old.unlink()
+        files = EventFiles(folder, several)
+        try:
+            for row in _rows(paths):
+                files.write(row)
+        finally:
+            files.close()

@@ -1,0 +1,45 @@
+"""What `hmx runs` and `hmx export` are asked for; imports nothing heavy, since the command line is built from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from hmx.config.option import OUTPUT_PANEL, opt
+
+State = Literal["running", "finished", "interrupted", "failed", "crashed", "unknown"]
+"""crashed: running, but no process holds the lock; unknown: meta.json is unreadable."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ListRequest:
+    """Which runs to list, and in which order."""
+
+    state: State | None = opt(None, "list only the runs in this state", panel="Filter")
+    match: str = opt(
+        "", "list only the runs whose name matches a pattern, such as 'corridor-*'", metavar="PATTERN", panel="Filter"
+    )
+    sort: Literal["name", "state", "steps", "return", "size", "age"] = opt(
+        "name", "order: steps, return and size from the highest, age from the newest", panel="Filter"
+    )
+    reverse: bool = opt(False, "reverse the order", panel="Filter")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportRequest:
+    """The format of the records, and whether an existing file is replaced."""
+
+    to: Literal["csv", "parquet", "tensorboard"] = opt("csv", "format", panel=OUTPUT_PANEL)
+    force: bool = opt(False, "replace an existing output", panel=OUTPUT_PANEL)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyRequest:
+    """The format of a policy, and which agent of which checkpoint."""
+
+    to: Literal["safetensors", "stablehlo", "onnx"] = opt("safetensors", "format", panel=OUTPUT_PANEL)
+    checkpoint: int | None = opt(
+        None, "checkpoint to use (the latest by default)", ge=0, metavar="UPDATE", panel="Policy"
+    )
+    agent: int = opt(0, "index of the agent (seed) to export", ge=0, panel="Policy")
+    force: bool = opt(False, "replace an existing file", panel=OUTPUT_PANEL)

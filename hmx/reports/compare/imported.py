@@ -1,0 +1,163 @@
+"""Read metrics that other programs wrote: event files, CSV exports of Weights & Biases, SB3 monitors.
+
+Formats: event files are read by TensorBoard itself. The CSV of a W&B panel has a column `RUN - METRIC` per run, that of
+a run's history a column per metric. A monitor file of Stable-Baselines3 has a JSON comment, then `r,l,t` per episode.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hmx.config.extras import needed
+from hmx.errors import ExitCode, HmxError
+from hmx.records.artefact import open_plain
+
+Curve = dict[int, dict[str, object]]  # environment steps -> metric -> value
+
+_EVENTS, _MONITOR = "events.out.tfevents.", "monitor.csv"
+_RETURN, _LENGTH = "train/mean_episode_return", "train/mean_episode_length"
+_ALIASES = {
+    "rollout/ep_rew_mean": _RETURN, "rollout/ep_len_mean": _LENGTH,  # SB3
+    "charts/episodic_return": _RETURN, "charts/episodic_length": _LENGTH,  # CleanRL
+}  # fmt: skip
+_STEPS = ("env_steps", "train/env_steps", "global_step", "Step", "_step")  # columns, the best first
+_SPREADS = ("__MIN", "__MAX")  # further columns of a grouped panel
+_HINT = "expected a TensorBoard event file, a CSV export of Weights & Biases, or a monitor.csv of SB3"
+
+
+class Imported(NamedTuple):
+    """Curves by the name of the run ("" where the file has only one), and the numbers of skipped lines."""
+
+    curves: dict[str, Curve]
+    damaged: tuple[int, ...]
+
+
+def is_imported(path: Path) -> bool:
+    """Return whether a file or folder has metrics of another program, by its name."""
+    if path.is_dir():
+        return any(is_imported(child) and _in_folder(child) for child in path.iterdir() if child.is_file())
+    return path.name.startswith(_EVENTS) or path.suffix == ".csv"
+
+
+def read_imported(path: Path) -> Imported:
+    """Read the curves of a file, or of the event or monitor files of a folder, which are one run.
+
+    The return and the length of episodes also get the names that hmx gives them.
+
+    Raises:
+        OSError: a file cannot be read.
+        HmxError: TensorBoard is not installed (exit code 2), or a CSV file is of another kind (3).
+    """
+    try:
+        found = _read(path)
+    except csv.Error as problem:
+        raise HmxError(f"cannot read {path}: {problem}", _HINT, ExitCode.ARTEFACT) from None
+    for values in (values for curve in found.curves.values() for values in curve.values()):
+        values.update({ours: values[theirs] for theirs, ours in _ALIASES.items() if theirs in values})
+    return found
+
+
+def _read(path: Path) -> Imported:
+    files = [child for child in sorted(path.iterdir()) if _in_folder(child)] if path.is_dir() else [path]
+    if any(file.name.startswith(_EVENTS) for file in files):
+        return Imported({"": _read_events(path)}, ())
+    if any(file.name.endswith(_MONITOR) or _first_line(file).startswith("#") for file in files):
+        return _read_monitors(files)
+    return _read_wandb(path)
+
+
+def _in_folder(path: Path) -> bool:
+    return path.name.startswith(_EVENTS) or path.name.endswith(_MONITOR)
+
+
+def _read_events(path: Path) -> Curve:
+    with needed("tensorboard", f"reading {path}"):
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.util.tensor_util import make_ndarray
+    found = EventAccumulator(str(path), {"scalars": 0, "tensors": 0}).Reload()
+    curve: Curve = {}
+    tags = found.Tags()
+    for tag in tags["scalars"]:
+        for event in found.Scalars(tag):
+            curve.setdefault(int(event.step), {})[tag] = float(event.value)
+    for tag in tags["tensors"]:
+        if found.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
+            for event in found.Tensors(tag):
+                curve.setdefault(int(event.step), {})[tag] = float(make_ndarray(event.tensor_proto).item())
+    return curve
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with open(open_plain(path), encoding="utf-8-sig", errors="replace", newline="") as file:
+        yield from (line.replace("\0", "") for line in file)
+
+
+def _first_line(path: Path) -> str:
+    return next(_lines(path), "")
+
+
+def _read_monitors(files: Sequence[Path]) -> Imported:
+    """Read episodes in the order of their ends; the steps of all environments count."""
+    episodes: list[tuple[float, float, float]] = []  # end, length, return
+    damaged: list[int] = []
+    for file in files:
+        lines = _lines(file)
+        try:
+            began = float(json.loads(next(lines).removeprefix("#"))["t_start"])
+        except (StopIteration, ValueError, KeyError, TypeError, RecursionError):
+            raise HmxError(f"{file} is not a monitor file of SB3: no t_start", _HINT, ExitCode.ARTEFACT) from None
+        for number, row in enumerate(csv.DictReader(lines), 3):
+            values = [_number(row.get(name)) for name in ("t", "l", "r")]
+            if None in values or not 1 <= (values[1] or 0) < 2**31:
+                damaged.append(number)
+            else:
+                end, length, total = (value or 0.0 for value in values)
+                episodes.append((began + end, length, total))
+    episodes.sort(key=lambda episode: episode[0])
+    steps = itertools.accumulate(int(length) for _, length, _ in episodes)
+    curve: Curve = {
+        step: {_RETURN: total, _LENGTH: length} for step, (_, length, total) in zip(steps, episodes, strict=True)
+    }
+    return Imported({"": curve}, tuple(damaged))
+
+
+def _read_wandb(path: Path) -> Imported:
+    reader = csv.DictReader(_lines(path))
+    try:
+        columns = [name for name in reader.fieldnames or () if name]
+        steps = next(name for name in _STEPS if name in columns)
+    except StopIteration:
+        message = f"{path} is not a CSV export of Weights & Biases: no column {', '.join(_STEPS)}"
+        raise HmxError(message, _HINT, ExitCode.ARTEFACT) from None
+    places = {
+        name: (name.rpartition(" - ")[0], name.rpartition(" - ")[2])
+        for name in columns
+        if name != steps and not name.endswith(_SPREADS)
+    }
+    curves: dict[str, Curve] = {}
+    damaged: list[int] = []
+    for number, row in enumerate(reader, 2):
+        step = _number(row.get(steps))
+        if step is None or not 0 <= step < 2**53:
+            damaged.append(number)
+            continue
+        for column, (run, metric) in places.items():
+            value = _number(row.get(column))
+            if value is not None:
+                curves.setdefault(run, {}).setdefault(int(step), {})[metric] = value
+    return Imported(curves, tuple(damaged))
+
+
+def _number(text: str | None) -> float | None:
+    """Return the number in a cell, NaN included; None if there is none."""
+    try:
+        value = float(text or "")
+    except (ValueError, TypeError):
+        return None
+    return math.nan if math.isinf(value) else value

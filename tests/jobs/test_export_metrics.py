@@ -1,0 +1,85 @@
+"""Metrics as CSV; Parquet and event files need extras and are tested with them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from made_runs import RETURN, make_run
+
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.export_metrics import STDOUT, export_metrics
+from hmx.jobs.requests import ExportRequest
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "r", {0: [1.0, None, 3.0], 1: [-1.0, NAN, -3.0]})
+
+
+def test_csv_has_a_row_per_record_and_keeps_the_names(run: Path) -> None:
+    done = export_metrics(run, ExportRequest())
+    rows = list(csv.DictReader(done.output.read_text().splitlines()))
+    assert done.output == run / "reports" / "metrics.csv" and done.records == len(rows) == 6
+    assert tuple(rows[0]) == done.columns and done.columns[:3] == ("update", "env_steps", "seed")
+    assert [(row["update"], row["seed"], row[RETURN]) for row in rows] == [
+        ("1", "0", "1.0"), ("1", "1", "-1.0"), ("2", "0", ""), ("2", "1", "nan"), ("3", "0", "3.0"), ("3", "1", "-3.0"),
+    ]  # fmt: skip
+    written = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [float(row["train/entropy"]) for row in rows] == [line["train/entropy"] for line in written]
+
+
+def test_an_existing_output_is_replaced_only_with_force(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = run / "mine.csv"
+    place.write_text("mine")
+    with pytest.raises(HmxError, match="it already exists") as caught:
+        export_metrics(run, ExportRequest(), place)
+    assert caught.value.exit_code == ExitCode.USAGE and place.read_text() == "mine"
+    export_metrics(run, ExportRequest(force=True), place)
+    export_metrics(run, ExportRequest(), STDOUT)
+    assert capsys.readouterr().out == place.read_text() != "mine"
+    assert sorted(path.name for path in run.iterdir() if "mine" in path.name) == ["mine.csv"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"update": 4, "env_steps": 9, "seed": 0, "train/x": "high"}\n', "no usable train/x"),
+        ('{"update": 4, "env_steps": 1.5, "seed": 0}\n', "no usable env_steps"),
+        ('{"update": 4, "seed": 0}\n', "no usable env_steps"),
+        (f'{{"update": 4, "env_steps": 9, "train/x": 1{"0" * 400}}}\n', "no usable train/x"),
+        ("oops\n{}\n", "not a JSON object"),
+    ],
+)
+def test_a_damaged_line_is_one_error_and_leaves_no_file(run: Path, line: str, said: str) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(line)
+    with pytest.raises(HmxError, match=said) as caught:
+        export_metrics(run, ExportRequest())
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    assert list((run / "reports").iterdir()) == []
+
+
+def test_a_run_without_records_is_refused(tmp_path: Path) -> None:
+    empty = make_run(tmp_path / "empty", {})
+    with pytest.raises(HmxError, match="it has no records yet"):
+        export_metrics(empty, ExportRequest())
+    (empty / "metrics.jsonl").unlink()
+    with pytest.raises(HmxError, match="there is no metrics file"):
+        export_metrics(empty, ExportRequest())
+
+
+@pytest.mark.parametrize(("to", "package"), [("parquet", "pyarrow"), ("tensorboard", "tensorboard")])
+def test_a_missing_package_gives_the_command_that_installs_it(
+    run: Path, to: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(HmxError, match=f"needs a package that is not installed: {package}") as caught:
+        export_metrics(run, ExportRequest(to=to))  # type: ignore[arg-type]
+    assert f"[{to}]" in caught.value.hint
+    assert not (run / "tensorboard").exists() and list((run / "reports").iterdir()) == []
