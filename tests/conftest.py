@@ -71,7 +71,7 @@ importlib.import_module("shape_checks").install()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--only-optimised`, which `make test` runs in a process of its own with `XLA_FLAGS` empty; and `--faults`."""
     parser.addoption("--only-optimised", action="store_true", help="Run only the tests marked `optimised`.")
-    parser.addoption("--faults", type=int, default=6, help="Calls to the file system to fail, per command; 0 for all.")
+    parser.addoption("--faults", type=int, default=4, help="Calls to the file system to fail, per command; 0 for all.")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

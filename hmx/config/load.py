@@ -125,7 +125,7 @@ def read_file(file: Path) -> codec.Parsed:
             f"{path} is not a text file in UTF-8", "give a TOML file, such as the run.toml of a run"
         ) from None
     except OSError as problem:
-        raise HmxError(f"cannot read {path}: {(problem.strerror or str(problem)).lower()}", _CHECK) from None
+        raise HmxError(f"cannot read {path}: {(problem.strerror or str(problem)).lower()}", _CHECK) from problem
     except ValueError:
         raise HmxError(f"{str(path)!r} is not a valid path", _CHECK) from None
     return codec.parse_toml(text, str(path))

@@ -36,7 +36,12 @@ def read_config(paths: RunPaths) -> Config:
     problem = config_fault(paths)
     if problem is not None:
         raise problem
-    return load(file=paths.config, environ={}).config
+    try:
+        return load(file=paths.config, environ={}).config
+    except HmxError as failure:
+        if isinstance(failure.__cause__, OSError):
+            raise Unreadable(failure.message, failure.hint, ExitCode.ARTEFACT) from failure
+        raise
 
 
 def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:

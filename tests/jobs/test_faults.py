@@ -169,7 +169,7 @@ def test_a_call_that_fails_loses_nothing(truth: Truth, command: str, tmp_path: P
             code, messages = run_with(disk, getattr(truth, command), paths)
             tried += 1
             try:
-                assert code in outcomes, messages
+                assert code in (0, 3) or (code == 2 and command == "train"), messages
                 outcomes[code] += 1
                 assert (str(paths.root) in messages) == (code != 0), messages
                 if command in ("evaluate", "verify"):
