@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 INSTALL := -m pip -qq --disable-pip-version-check install $(if $(PINS),--constraint $(PINS))
 INSTALLED := $(VENV)/.installed
 INSTALLED_TEST := $(VENV)/.installed-test
-FILES := $(wildcard hmx tests tools benchmarks)
+FILES := $(wildcard hmx tests tools benchmarks examples)
 
 .DEFAULT_GOAL := help
 .PHONY: help install train test test-optimised test-extras check static lint format types layers docs docs-current constraints clean

@@ -1,1 +1,68 @@
-"""hmx: train, watch and measure agents on HackMatrix, in pure JAX."""
+"""hmx: train, watch and measure agents on HackMatrix, in pure JAX.
+
+The names below are the public interface; docs/python.md explains them. Everything that a user can do something about
+raises `HmxError`. `import hmx` loads no JAX: a name loads what it needs when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hmx.errors import HmxError
+
+if TYPE_CHECKING:
+    from hmx.agents.types import Algorithm, Decision, TrainState
+    from hmx.api.agent import TrainedAgent, check_env, load_agent, make_env
+    from hmx.api.chart import Chart, plot
+    from hmx.api.configs import load_config, load_metrics
+    from hmx.api.runs import compare, evaluate, resume, show, train
+    from hmx.config.schema import Config
+    from hmx.env.protocol import Env, EnvSpec
+    from hmx.nets.build import Net, NetOutput
+    from hmx.types import Timestep
+
+__all__ = [
+    "TrainedAgent",
+    "Algorithm",
+    "Chart",
+    "Config",
+    "Decision",
+    "Env",
+    "EnvSpec",
+    "HmxError",
+    "Net",
+    "NetOutput",
+    "Timestep",
+    "TrainState",
+    "check_env",
+    "compare",
+    "evaluate",
+    "load_agent",
+    "load_config",
+    "load_metrics",
+    "make_env",
+    "plot",
+    "resume",
+    "show",
+    "train",
+]
+
+
+_WITHOUT_JAX = ("Config", "load_config", "load_metrics")
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module 'hmx' has no attribute {name!r}")
+    if name in _WITHOUT_JAX:
+        from hmx.api import configs as home
+    else:
+        from hmx.api import everything as home  # type: ignore[no-redef]
+    value = globals()[name] = getattr(home, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted({*globals(), *__all__})

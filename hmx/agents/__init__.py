@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hmx.agents.dqn import make_dqn
+from hmx.agents.own import own_algorithm
 from hmx.agents.ppo import make_ppo
 from hmx.agents.types import Algorithm
 from hmx.config.schema import Config
@@ -21,4 +22,5 @@ def make_algorithm(cfg: Config, env: Env) -> Algorithm:
     Raises:
         HmxError: the configuration has problems.
     """
-    return ALGORITHMS[cfg.algo.name](cfg, env)
+    make = ALGORITHMS.get(cfg.algo.name)
+    return own_algorithm(cfg, env) if make is None else make(cfg, env)

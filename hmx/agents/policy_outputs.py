@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
+from hmx.agents.own import own_algorithm
 from hmx.agents.ppo import make_components
 from hmx.agents.q_scoring import greedy_value
-from hmx.agents.types import Params, TrainState
-from hmx.config.schema import Config, ContinuationKind
+from hmx.agents.types import Algorithm, Decision, Params, TrainState
+from hmx.config.schema import ALGORITHMS, Config, ContinuationKind
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.nets import make_q_net
@@ -48,7 +50,30 @@ def make_policy_outputs(cfg: Config, env: Env) -> PolicyOutputs:
             f"cannot score with a recurrent network ({cfg.net.rnn}): stored positions do not hold its RNN carry",
             "score a run with net.rnn = none",
         )
+    if cfg.algo.name not in ALGORITHMS:
+        return _of_own(own_algorithm(cfg, env), env.spec.num_actions)
     return _of_dqn(cfg, env) if cfg.algo.name == "dqn" else _of_ppo(cfg, env)
+
+
+def _of_own(algorithm: Algorithm, num_actions: int) -> PolicyOutputs:
+    """Take the logarithms of the probabilities of an own algorithm as logits."""
+
+    def decide(state: TrainState, obs: Array, legal: Array | None = None) -> Decision:
+        batch = obs.shape[0], obs.shape[1]
+        allowed = jnp.ones((*batch, num_actions), bool) if legal is None else legal
+        decision: Decision = algorithm.act(
+            state, algorithm.initial_carry(batch), obs, allowed, jnp.zeros(batch[:1], bool), jax.random.key(0), False
+        )[0]
+        return decision
+
+    return PolicyOutputs(
+        params=lambda state: state,
+        outputs=lambda state, obs: jnp.log(jnp.maximum(decide(state, obs).probs, 1e-30)),
+        value=lambda state, obs, legal: decide(state, obs, legal).value.mean(-1),
+        are_values=False,
+        team_reward="mean",
+        kind="softmax",
+    )
 
 
 def _of_dqn(cfg: Config, env: Env) -> PolicyOutputs:

@@ -67,6 +67,16 @@ class TrainState(NamedTuple, Generic[LearnerT]):
     update: Array  # int32: finished updates
 
 
+def keep_learned(before: Any, after: Any) -> Any:
+    """Return the `TrainState` `after` with everything that was learned until `before`."""
+    return after._replace(params=before.params, opt_state=before.opt_state, learner=before.learner)
+
+
+def split_actors(state: Any) -> Any:
+    """Stand for `hmx.agents.sharding.partitions` of the environment, which `hmx.agents.make_algorithm` fills in."""
+    raise NotImplementedError
+
+
 class Decision(NamedTuple):
     """Actions for one batch of observations, with their probabilities and values."""
 
@@ -93,14 +103,17 @@ class Algorithm(NamedTuple, Generic[StateT]):
     - `select(sound, after, before)` returns `after` where the flag holds, else `before`, for states that are too large
       to be held twice; None selects leaf by leaf.
     - A value of `hypers` that is a bool is a switch: it enters the update, but not the records.
+
+    Everything after `act` has a default: no RNN carry, and a `TrainState` of which only `actors` has an axis of
+    environments.
     """
 
     init: Callable[[Key], StateT]
     update: Callable[[StateT, Hypers], tuple[StateT, Metrics]]
     hypers: Callable[[int], dict[str, float]]
     act: Callable[..., tuple[Decision, Carry]]
-    initial_carry: Callable[[tuple[int, int]], Carry]
-    forget: Callable[[StateT, StateT], StateT]
-    partitions: Callable[[StateT], Any]
-    experience: Callable[[StateT, Hypers], dict[str, Array]]
+    initial_carry: Callable[[tuple[int, int]], Carry] = lambda shape: None
+    forget: Callable[[StateT, StateT], StateT] = keep_learned
+    partitions: Callable[[StateT], Any] = split_actors
+    experience: Callable[[StateT, Hypers], dict[str, Array]] = lambda state, hypers: {}
     select: Callable[[Array, StateT, StateT], StateT] | None = None

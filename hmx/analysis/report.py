@@ -33,7 +33,7 @@ from hmx.analysis.results import (
 )
 from hmx.analysis.stored import Stored
 from hmx.config.derive import value_weight
-from hmx.config.schema import Config
+from hmx.config.schema import ALGORITHMS, Config
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.rl.value_codec import Stats
@@ -72,6 +72,9 @@ def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored |
         HmxError: the request does not fit the run (exit code 2).
     """
     check(request)
+    if cfg.algo.name not in ALGORITHMS:
+        hint = f"gradient reports know the losses of {' and '.join(ALGORITHMS)}"
+        raise HmxError(f"cannot report on algorithm {cfg.algo.name}: its loss is not known to hmx", hint)
     if cfg.algo.name == "dqn":
         return (make_replay_reporter if request.replay else make_q_reporter)(cfg, env, request, stored)
     if request.replay:

@@ -13,9 +13,11 @@ from hmx.cli import (
     compare,
     compute_config,
     doctor,
+    envs,
     evaluate,
     export,
     grad_report,
+    new_env,
     play,
     presets,
     report,
@@ -27,6 +29,7 @@ from hmx.cli import (
 )
 from hmx.cli.boundary import Boundary, Command
 from hmx.cli.version import version
+from hmx.config.user_code import ACCEPT_FLAG, TRUST_FLAG
 
 if "_HMX_COMPLETE" in os.environ:
     os.environ["COLUMNS"] = "10000"  # fish takes each line of a wrapped description for a candidate
@@ -62,6 +65,18 @@ def root(
     debug: Annotated[
         bool, typer.Option("--debug", metavar="", help="Show the traceback of an error (accepted anywhere).")
     ] = False,
+    trust_env: Annotated[
+        bool,
+        typer.Option(TRUST_FLAG, metavar="", help="Run the code that a run folder or file names (accepted anywhere)."),
+    ] = False,
+    accept_env_change: Annotated[
+        bool,
+        typer.Option(
+            ACCEPT_FLAG,
+            metavar="",
+            help="Use your code although it has changed since the run began (accepted anywhere).",
+        ),
+    ] = False,
 ) -> None:
     """Train reinforcement-learning agents in JAX, and see why they learn."""
 
@@ -81,6 +96,8 @@ for _function in (
     score_buffer.score_buffer,
     export.export,
     presets.presets,
+    envs.envs,
+    new_env.new_env,
 ):
     app.command(_function.__name__.replace("_", "-"), cls=Command)(_function)
 app.add_typer(runs.app, name="runs")

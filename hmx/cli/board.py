@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from hmx.config.textfile import printable
 from hmx.game.tables import ACTION_NAMES, FIRST_PROGRAM
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class BoardView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the board and the side panel: next to each other from 76 columns on, else below each other."""
+        if self.frame.picture:
+            yield from self._picture(options)
+            return
         wide = options.max_width >= 76
         roomy = wide and (options.height or console.height) >= 28
         board = draw_board(
@@ -66,6 +70,26 @@ class BoardView:
         else:
             yield board
             yield from self._side(options, options.max_width, tall=False)
+
+    def _picture(self, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield what an environment other than HackMatrix shows, and the panel beside or below it."""
+        yield Text(self.title, "bold", no_wrap=True, overflow="ellipsis")
+        lines = [printable(line) for line in self.frame.picture.split("\n")]
+        drawn, widest = Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), max(map(len, lines))
+        room = options.max_width - widest - 3
+        width = min(max(room, 30), 48)
+        panel = [
+            *_last_step(self.frame, width, tall=True),
+            *(_policy(self.frame, width, "#" if options.ascii_only else "━", True) if self.frame.probs else ()),
+        ]
+        if room < 30:
+            yield Group(drawn, *panel)
+            return
+        grid = Table.grid(padding=(0, 3, 0, 0))
+        grid.add_column(width=widest, no_wrap=True)
+        grid.add_column(width=width)
+        grid.add_row(drawn, Group(*panel))
+        yield grid
 
     def _side(self, options: ConsoleOptions, width: int, tall: bool) -> Iterator[RenderableType]:
         yield from figures(self.frame, tall, options.ascii_only)
@@ -218,11 +242,11 @@ def _pair(name: str, value: str, style: str) -> Text:
 def _last_step(frame: Frame, width: int, tall: bool) -> Iterator[Text]:
     if tall:
         yield Text()
-    if frame.action is None or frame.reward is None:
+    if frame.reward is None:
         yield Text("start of an episode", "dim")
     else:
         figures = f"  reward {frame.reward:+.2f}", f"  return {frame.episode_return:+.2f}"
-        name = ACTION_NAMES[frame.action]
+        name = frame.action_name
         yield Text.assemble(
             (name, "bold"), figures[0], figures[1] if len(name) + len("".join(figures)) <= width else ""
         )
@@ -255,7 +279,7 @@ def _policy(frame: Frame, width: int, mark: str, tall: bool) -> Iterator[Text]:
     ranked = sorted(frame.legal, key=lambda index: -probs[index])
     for index in ranked[: 7 if tall else 3]:
         share = probs[index]
-        yield Text.assemble(f"{ACTION_NAMES[index]:7}", (mark * round(share * room), "green"), f" {share:4.0%}")
+        yield Text.assemble(f"{frame.names[index]:7}", (mark * round(share * room), "green"), f" {share:4.0%}")
 
 
 def _menu(frame: Frame, keys: Mapping[int, str], width: int) -> Iterator[Text]:

@@ -22,6 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from hmx.config import user_code
 from hmx.config.textfile import printable, quoted
 from hmx.errors import ExitCode, HmxError
 
@@ -39,10 +40,8 @@ _OTHER_DISK = "check the disk and the open-file limit, then try again"
 
 # Commands whose mention in a message is a command to paste.
 _COMMANDS = (
-    "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "grad-report",
-    "score-buffer", "presets", "report", "runs",
     "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "check-env", "grad-report",
-    "score-buffer", "presets", "runs", "export",
+    "score-buffer", "presets", "envs", "new-env", "report", "runs", "export",
 )  # fmt: skip
 
 # How Typer describes the values of an option -> how hmx does.
@@ -89,6 +88,7 @@ class Boundary(CommandGroup):
     """The root command, which turns every exception into a message.
 
     `--debug` is accepted anywhere before `--` and prints the traceback, which otherwise goes to a crash report.
+    `--trust-env` and `--accept-env-change` are accepted anywhere too; see `hmx.config.user_code`.
     """
 
     def main(
@@ -102,7 +102,9 @@ class Boundary(CommandGroup):
     ) -> Any:
         """Parse and run, then exit (or return the result where `standalone_mode` is off)."""
         given = list(sys.argv[1:] if args is None else args)
-        words, debug = _take_debug(given)
+        words, debug = _take(given, "--debug")
+        words, user_code.Permissions.trust = _take(words, user_code.TRUST_FLAG)
+        words, user_code.Permissions.accept_change = _take(words, user_code.ACCEPT_FLAG)
 
         def run() -> Any:
             return super(Boundary, self).main(words, prog_name, complete_var, False, windows_expand_args, **extra)
@@ -266,9 +268,10 @@ def _replace_closed_streams() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
-def _take_debug(words: list[str]) -> tuple[list[str], bool]:
+def _take(words: list[str], switch: str) -> tuple[list[str], bool]:
+    """Return the words without a switch that is accepted anywhere before `--`, and whether it was there."""
     end = words.index("--") if "--" in words else len(words)
-    kept = [word for word in words[:end] if word != "--debug"]
+    kept = [word for word in words[:end] if word != switch]
     return kept + words[end:], len(kept) != end
 
 

@@ -60,6 +60,9 @@ def compute_config(
     run: Run = None,
     target_in_full: TargetInFull = None,
     sweep: Sweep = None,
+    trace: Annotated[
+        bool, switch("--trace", "Build an environment of an extra or of yours, to know its sizes.", CONFIG_PANEL)
+    ] = False,
     preset: Preset = None,
     config: Config = None,
     full: Full = False,
@@ -94,7 +97,7 @@ def compute_config(
     chosen = {"--fix": fix, "--sweep": sweep is not None, "--full": full, "--explain": explain}
     _refuse_together({**chosen, "a report": outputs != Outputs()})
     request = read_request(SizesRequest, {key: typed[key] for key in _QUESTIONS if key in typed})
-    source = read_source(preset, config, run)
+    source = read_source(preset, config, run, trace)
     if fix:
         sys.stdout.write(fix_sizes(source, given).to_toml())
     elif sweep is not None:

@@ -92,11 +92,16 @@ def flagged(*keys: str) -> list[Field]:
     return sorted(fields, key=lambda field: (RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL).index(field.panel))
 
 
+_OWN = "./FILE.py or package.module:make"
+_MORE = {"env.id": f", EXTRA/NAME, {_OWN}", "net.kind": f", {_OWN}", "algo.name": f", {_OWN}"}
+"""Key -> other values than those that can be listed."""
+
+
 def help_of(field: Field, default: str = "") -> str:
     """Write the help of an option: what it is, its values if they can be listed, and its default."""
     notes = []
     if field.kind != "bool" and field.values:
-        notes.append(", ".join(field.values) + (", or EXTRA/NAME" if field.key == "env.id" else ""))
+        notes.append(", ".join(field.values) + _MORE.get(field.key, ""))
     if default:
         notes.append(f"default: {default}")
     elif field.kind != "bool" and field.default not in ("", None):

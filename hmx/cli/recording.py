@@ -17,7 +17,6 @@ from hmx.cli.render.html import shapes_svg
 from hmx.cli.theatre import status, summary, view
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError
-from hmx.game.tables import ACTION_NAMES
 from hmx.records.artefact import words
 from hmx.records.atomic import write_bytes
 from hmx.reports.blocks import Shape
@@ -80,23 +79,34 @@ def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay:
 def scene(frame: Frame, title: str) -> Iterator[Shape]:
     """Draw a frame: the board, and beside it the step that led to it and what the policy thinks."""
     yield Shape("rect", 0, 0, _WIDTH, _HEIGHT, _BACK)
-    yield from board(frame.position).shapes
+    yield from _letters(frame.picture) if frame.picture else board(frame.position).shapes
     for number, (text, size, colour) in enumerate(_texts(frame, title)):
         yield Shape("text", _MIDDLE, 18 + 19 * number, height=size, fill=colour, text=text)
     probs = frame.probs or ()
     likely = sorted(frame.legal if probs else (), key=lambda action: -probs[action])[:7]
     for number, action in enumerate(likely):
         y = 190 + 20 * number
-        yield Shape("text", 335, y, height=12, fill=_INK, text=ACTION_NAMES[action])
+        yield Shape("text", 335, y, height=12, fill=_INK, text=frame.names[action])
         yield Shape("rect", 370, y - 6, 130 * probs[action] + 1, 12, _GREEN)
         yield Shape("text", 530, y, height=12, fill=_INK, text=f"{probs[action]:.0%}")
+
+
+def _letters(picture: str) -> Iterator[Shape]:
+    """Draw the picture of another environment letter by letter, in a square as large as a board."""
+    lines = picture.split("\n")
+    cell = min(280 / max(map(len, lines)), 20.0)
+    for row, line in enumerate(lines):
+        y = 12 + min(1.6 * cell, 280 / len(lines)) * (row + 0.5)
+        for column, letter in enumerate(line):
+            if letter != " ":
+                yield Shape("text", 8 + cell * (column + 0.5), y, height=1.5 * cell, fill=_INK, text=letter)
 
 
 def _texts(frame: Frame, title: str) -> Iterator[tuple[str, int, str]]:
     yield title[:40], 14, _INK
     yield f"episode {frame.episode + 1}, step {frame.step}", 12, _FAINT
-    if frame.action is not None and frame.reward is not None:
-        yield f"{ACTION_NAMES[frame.action]}   reward {frame.reward:+.2f}", 13, _INK
+    if frame.action_name and frame.reward is not None:
+        yield f"{frame.action_name}   reward {frame.reward:+.2f}", 13, _INK
     yield f"return {frame.episode_return:+.2f}", 13, _INK
     terms = sorted((item for item in frame.terms.items() if item[1]), key=lambda item: -abs(item[1]))
     for name, value in terms[:3]:

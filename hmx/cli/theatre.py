@@ -134,8 +134,8 @@ def view(frame: Frame, title: str) -> BoardView:
 def summary(frame: Frame) -> str:
     """Return a line about an episode, from the latest of its frames."""
     how = f"{frame.outcome} after" if frame.outcome else "left at"
-    stage = frame.position.get("stage", 1)
-    return f"episode {frame.episode + 1}: {how} step {frame.step}, stage {stage}, return {frame.episode_return:+.2f}"
+    stage = "" if frame.picture else f", stage {frame.position.get('stage', 1)}"
+    return f"episode {frame.episode + 1}: {how} step {frame.step}{stage}, return {frame.episode_return:+.2f}"
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, ask, switch
+from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, Sets, ask, configure, switch
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
@@ -42,6 +42,11 @@ def watch(
         ),
     ] = None,
     random: Annotated[bool, switch("--random", "Watch random play instead of an agent.", GAME_PANEL)] = False,
+    env: Annotated[
+        str | None,
+        ask("--env", "ID", "With --random: environment to watch (default: hackmatrix).", GAME_PANEL),
+    ] = None,
+    sets: Sets = None,
     scenario: ScenarioFile = None,
     seed: Seed = 0,
     episodes: Annotated[
@@ -84,15 +89,16 @@ def watch(
 ) -> None:
     """Watch an agent play in the terminal, or save what it plays as an animation.
 
-    Draws the board with the probability of every action, the value and the reward terms. Keys: space pauses and
-    continues, Enter takes one step, the left arrow one back, n jumps to the next episode, + and - change the speed,
-    ? shows the rules, q quits. A GIF needs Pillow (extra `gif`); a .cast is for asciinema.
+    Draws the environment with the probability of every action, the value and the reward terms; one that cannot be drawn
+    is shown as its observation. Keys: space pauses and continues, Enter takes one step, the left arrow one back, n
+    jumps to the next episode, + and - change the speed, ? shows the rules, q quits. A GIF needs Pillow (extra `gif`);
+    a .cast is for asciinema.
 
     Example: hmx watch hackmatrix-ppo-s0-001 --greedy
 
     Example: hmx watch hackmatrix-ppo-s0-001 --save episode.gif
 
-    Example: hmx watch --random --seed 3
+    Example: hmx watch --random --env ./game.py --seed 3
     """
     from hmx.cli.recording import check_target
     from hmx.cli.recording import save as record
@@ -103,11 +109,21 @@ def watch(
     if save is not None:
         check_target(save, force)
     title = "random play" if random else str(run)
+    chosen = None
+    if env is not None or sets:
+        chosen = configure({"env.id": env} if env is not None else {}, sets, None, None).config.env
     position = None if scenario is None else read_scenario(scenario)
 
     def begin() -> Iterator[Frame]:
         return frames_of(
-            run, random=random, position=position, seed=seed, episodes=episodes, greedy=greedy, checkpoint=checkpoint
+            run,
+            random=random,
+            env=chosen,
+            position=position,
+            seed=seed,
+            episodes=episodes,
+            greedy=greedy,
+            checkpoint=checkpoint,
         )
 
     if save is not None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hmx.config.coerce import BadValue, coerce, show
-from hmx.config.fields import FIELDS, SECTIONS, get, replace
+from hmx.config.fields import FIELDS, OWN, SECTIONS, get, is_own, keys_of, replace
 from hmx.config.names import nearest
 from hmx.config.problem import MAX_LINES, UNKNOWN, Problem, error, fix
 from hmx.config.schema import Config
@@ -36,6 +36,10 @@ def to_dict(cfg: Config) -> dict[str, dict[str, Any]]:
         out[field.section][field.name] = (
             float(value) if field.kind == "float" else list(value) if isinstance(value, tuple) else value
         )
+    if cfg.env.my:
+        out["env"]["my"] = dict(cfg.env.my)
+    if cfg.env.sha256:
+        out["env"]["sha256"] = cfg.env.sha256
     return out
 
 
@@ -57,6 +61,8 @@ def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
     for section, body in data.items():
         if isinstance(body, Mapping):
             flat.update({_current(f"{section}.{name}"): value for name, value in body.items()})
+            if section == "env" and isinstance(body.get("my"), Mapping):
+                flat.update({f"{OWN}{name}": value for name, value in flat.pop("env.my").items()})
         elif section != "schema":
             flat[section] = body
     return flat
@@ -85,6 +91,13 @@ def resolve(
     for key, value in raw.items():
         origin = (origins or {}).get(key, "")
         field = FIELDS.get(key)
+        if field is None and is_own(key):  # checked by the environment, once its code may run
+            if isinstance(value, bool | int | float | str) and (key != "env.sha256" or not text):
+                values[key] = value
+            else:
+                words = "must be a number, a text, true or false" if key != "env.sha256" else "is set by hmx"
+                problems.append(Problem("value", (key,), words, (), show(value), origin))
+            continue
         if field is None:
             few = len(problems) < MAX_LINES  # skip the search for a better name where no line is shown
             problems.append(unknown_key(key, show(value), origin) if few else Problem(UNKNOWN, (key,), ""))
@@ -140,7 +153,8 @@ def shape_digest(cfg: Config, schema: int = 2) -> str:
     """Compute the SHA-256 of the shape keys and their values: equal where checkpoints fit each other."""
     data = to_dict(cfg)
     keys = shape_keys(cfg, schema)
-    return sha256({published(key): data[FIELDS[key].section][FIELDS[key].name] for key in keys})
+    own = {f"{OWN}{name}": value for name, value in cfg.env.my}
+    return sha256({published(key): data[FIELDS[key].section][FIELDS[key].name] for key in keys} | own)
 
 
 def sha256(data: Any) -> str:
@@ -151,7 +165,7 @@ def sha256(data: Any) -> str:
 
 def diff(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
     """Return the dotted keys that differ, with the value in `a` and in `b`."""
-    return {key: (get(a, key), get(b, key)) for key in FIELDS if get(a, key) != get(b, key)}
+    return {key: (get(a, key), get(b, key)) for key in keys_of((a, b)) if get(a, key) != get(b, key)}
 
 
 def to_toml(cfg: Config) -> str:
@@ -165,6 +179,10 @@ def to_toml(cfg: Config) -> str:
             unit = f" [{field.unit}]" if field.unit else ""
             choices = f" ({', '.join(field.choices)})" if field.choices else ""
             out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(coerce(field, get(cfg, field.key)))}"]
+        if section == "env" and cfg.env.sha256:
+            out += ["# SHA-256 of the file of the environment", f"sha256 = {_toml(cfg.env.sha256)}"]
+        if section == "env" and cfg.env.my:
+            out += ["", "[env.my]", *(f"{name} = {_toml(value)}" for name, value in cfg.env.my)]
     return "\n".join(out) + "\n"
 
 

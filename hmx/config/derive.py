@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from hmx.config.schema import Config, PpoConfig
+from hmx.config.schema import ALGORITHMS, Config, PpoConfig
 
 
 class Derived(NamedTuple):
@@ -20,7 +20,7 @@ class Derived(NamedTuple):
     segments: int  # training sequences per update
     minibatch_segments: int  # sequences per gradient step
     minibatch_size: int  # agent steps per gradient step
-    gradient_steps_per_update: int
+    gradient_steps_per_update: int  # 0 where the algorithm is the user's own
     num_updates: int  # whole updates that reach run.total_steps, see `num_updates`
     gradient_steps: int  # over the whole run
     total_env_steps: int  # that will run: num_updates x batch_size, at least run.total_steps
@@ -35,10 +35,10 @@ def derive(cfg: Config) -> Derived:
     """Compute the sizes of a run; the configuration must have no `problems`."""
     batch = cfg.env.num_envs * cfg.algo.num_steps
     agent_steps, length = batch * cfg.env.num_agents, horizon(cfg)
-    is_dqn = cfg.algo.name == "dqn"
-    minibatches = cfg.ppo.num_minibatches
+    is_dqn, is_own = cfg.algo.name == "dqn", cfg.algo.name not in ALGORITHMS
+    minibatches = 1 if is_own else cfg.ppo.num_minibatches
     minibatch = cfg.dqn.batch_size * cfg.env.num_agents if is_dqn else agent_steps // minibatches
-    per_update = cfg.dqn.gradient_steps if is_dqn else cfg.ppo.update_epochs * minibatches
+    per_update = cfg.dqn.gradient_steps if is_dqn else 0 if is_own else cfg.ppo.update_epochs * minibatches
     updates = num_updates(cfg)
     per_chunk = min(cfg.run.updates_per_chunk, updates)
     chunks = _ceil_div(updates, per_chunk)

@@ -59,9 +59,6 @@ def step_limit(cfg: EnvConfig) -> int:
 SEVERAL_AGENTS = ("rendezvous",)
 """The environments whose number of agents can be configured."""
 
-WATCHABLE = ("hackmatrix",)
-"""The environments that `hmx watch` can draw."""
-
 ENDLESS = ("pendulum", "counting")
 """The built-in environments whose episodes end only by truncation."""
 
@@ -70,8 +67,8 @@ _MASKED = ("hackmatrix", "counting", "corridor", "recall", "rendezvous")
 EXTRAS = ("gymnax", "brax", "playground", "smax")
 """Optional extras that bring environments; an id of theirs is `EXTRA/NAME`."""
 
-_measured: dict[str, EnvFacts] = {}
-"""Facts about environments of extras, which are known only once they are built."""
+_measured: dict[tuple[object, ...], EnvFacts] = {}
+"""Facts about environments of extras and users, which are known only once they are built."""
 
 
 def extra_of(env_id: str) -> str:
@@ -91,14 +88,18 @@ def own_agents(env_id: str) -> int:
     return found[0] if found else 0
 
 
-def learn_facts(env_id: str, facts: EnvFacts) -> None:
-    """Keep the facts of an environment of an extra for `env_facts`; they follow from its id alone."""
-    _measured[env_id] = facts
+def learn_facts(cfg: EnvConfig, facts: EnvFacts) -> None:
+    """Keep the facts of an environment that is not built in for `env_facts`."""
+    _measured[_identity(cfg)] = facts
 
 
 def facts_known(cfg: EnvConfig) -> bool:
-    """Return whether `env_facts` knows the environment: built in, of SMAX, or of an extra and already built."""
-    return cfg.id in ENV_IDS or cfg.id in _measured or smax_facts.scenario(cfg.id) is not None
+    """Return whether `env_facts` knows the environment: built in, of SMAX, or already built."""
+    return cfg.id in ENV_IDS or _identity(cfg) in _measured or smax_facts.scenario(cfg.id) is not None
+
+
+def _identity(cfg: EnvConfig) -> tuple[object, ...]:
+    return cfg.id, cfg.my, cfg.sha256
 
 
 _CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545
@@ -108,10 +109,10 @@ def env_facts(cfg: EnvConfig) -> EnvFacts:
     """Return the facts of the environment `cfg.id`.
 
     Raises:
-        KeyError: the environment does not exist, or is of an extra and not built yet; see `facts_known`.
+        KeyError: the environment does not exist, or is not built in and not built yet; see `facts_known`.
     """
-    if cfg.id in _measured:
-        return _measured[cfg.id]
+    if _identity(cfg) in _measured:
+        return _measured[_identity(cfg)]
     if cfg.id == "hackmatrix":
         # a game, its steps and its legal actions; every snapshot for UNDO is another 288 bytes
         state = 363 + 288 * cfg.undo_depth

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hmx.config.option import AlgorithmName, ShapeRule
+from hmx.config.option import AlgorithmName, ShapeRule, opt
 from hmx.config.schema import Config
 
 
@@ -57,11 +57,28 @@ def fields_of(kind: type[Any], section: str = "", shared: Mapping[str, Any] = Ma
     hints = typing.get_type_hints(kind)
     rows = {}
     for f in dataclasses.fields(kind):
+        if not f.metadata:  # EnvConfig.my and .sha256, which are keys only where they are set: see `own_values`
+            continue
         meta = {name: value or shared.get(name, value) for name, value in f.metadata.items()}
         if not section:
             meta["flag"] = meta["flag"] or f"--{f.name.replace('_', '-')}"
         key = f"{section}.{f.name}" if section else meta["flag"]
         rows[key] = Field(key, section, f.name, *_kind(hints[f.name]), default=f.default, **meta)
+    return rows
+
+
+def own_fields(kind: type[Any]) -> dict[str, Field]:
+    """Return the options that the dataclass of an environment declares, by name; its fields may be plain or `opt`.
+
+    Raises:
+        ValueError: a field has no default, or is not a bool, int, float, str or a `Literal` of these.
+    """
+    hints, plain, rows = typing.get_type_hints(kind), opt(None, "").metadata, {}
+    for f in dataclasses.fields(kind):
+        typed = _kind(hints[f.name]) if typing.get_origin(hints[f.name]) in (None, typing.Literal) else ("", False, ())
+        if typed[0] not in ("bool", "int", "float", "str") or f.default is dataclasses.MISSING:
+            raise ValueError(f"{kind.__name__}.{f.name} must be a bool, int, float or str with a default")
+        rows[f.name] = Field(f"{OWN}{f.name}", "env", f.name, *typed, default=f.default, **{**plain, **f.metadata})
     return rows
 
 
@@ -88,8 +105,30 @@ FIELDS: dict[str, Field] = _table()
 SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(Config))
 
 
+OWN = "env.my."
+"""Start of the keys of options that an environment of the user's declares."""
+
+
+def own_values(cfg: Config) -> dict[str, Any]:
+    """Return the keys that only environments of the user's have, with their values: `env.my.NAME` and `env.sha256`."""
+    digest = {"env.sha256": cfg.env.sha256} if cfg.env.sha256 else {}
+    return {**{f"{OWN}{name}": value for name, value in cfg.env.my}, **digest}
+
+
+def is_own(key: str) -> bool:
+    """Return whether a key is one that `own_values` may return."""
+    return key == "env.sha256" or (key.startswith(OWN) and key.removeprefix(OWN).isidentifier())
+
+
+def keys_of(configs: Iterable[Config]) -> list[str]:
+    """Return the keys of the schema, and the own ones that any of the configurations sets."""
+    return list(dict.fromkeys([*FIELDS, *(key for cfg in configs for key in own_values(cfg))]))
+
+
 def get(cfg: Config, key: str) -> Any:
-    """Return the value under a dotted key."""
+    """Return the value under a dotted key; None for an own option that is not set."""
+    if is_own(key):
+        return own_values(cfg).get(key)
     section, _, name = key.partition(".")
     return getattr(getattr(cfg, section), name)
 
@@ -97,7 +136,11 @@ def get(cfg: Config, key: str) -> Any:
 def replace(cfg: Config, values: Mapping[str, Any]) -> Config:
     """Return the configuration with the given dotted keys set; the keys must exist."""
     by_section: dict[str, dict[str, Any]] = {}
+    if own := {key.removeprefix(OWN): value for key, value in values.items() if key.startswith(OWN)}:
+        by_section["env"] = {"my": tuple(sorted({**dict(cfg.env.my), **own}.items()))}
     for key, value in values.items():
+        if key.startswith(OWN):
+            continue
         section, _, name = key.partition(".")
         by_section.setdefault(section, {})[name] = value
     changed = {s: dataclasses.replace(getattr(cfg, s), **names) for s, names in by_section.items()}

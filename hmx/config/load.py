@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from hmx.config import codec, presets, rules
+from hmx.config import codec, presets, rules, user_code
 from hmx.config.autoscale import auto_scale
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.env_facts import own_agents
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, get, replace
 from hmx.config.names import nearest
-from hmx.config.problem import UNKNOWN, Problem, error, fix
+from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted, read_text
 from hmx.errors import HmxError
@@ -47,6 +47,8 @@ class _Layers:
 
     def add(self, raw: Mapping[str, Any], origins: Mapping[str, str], text: bool) -> None:
         values, problems = codec.resolve(raw, origins, text)
+        for key in user_code.HASHES.keys() & values if text else ():
+            user_code.allow(values[key], key)  # typed by the user, not read from a file
         self.values.update(values)
         self.origins.update({key: origins[key] for key in values})
         self.problems += problems
@@ -58,6 +60,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     sets: Iterable[str] = (),
     flags: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
     check: bool = True,
     new_run: bool = False,
 ) -> Loaded:
@@ -69,6 +72,7 @@ def load(
         environ: the environment variables; None for those of the process.
         sets: texts of the form `section.key=value`.
         flags: values of command-line options by dotted key; None for options that were not given.
+        values: values by dotted key that a Python program passes, which win over all others.
         check: whether to check the rules of `rules.problems` as well; types and names are always checked.
         new_run: whether the configuration is for a new run: if `file` is the run.toml of a run, its name is then left
             out, since it is in use.
@@ -88,6 +92,7 @@ def load(
     _add_environ(layers, os.environ if environ is None else environ)
     _add_sets(layers, sets)
     _add_flags(layers, flags or {})
+    layers.add(values or {}, dict.fromkeys(values or {}, VALUES), text=True)
     cfg = _with_own_agents(replace(Config(), layers.values), layers)
     problems = layers.problems
     if check:
@@ -140,6 +145,8 @@ def _files_nearby(path: Path) -> str:
 def _add_file(layers: _Layers, file: Path, new_run: bool) -> None:
     values, lines, _ = read_file(file)
     path = file / RUN_FILE if file.is_dir() else file
+    if new_run:
+        values.pop("env.sha256", None)  # of the other run's environment
     if new_run and path.name == RUN_FILE and values.get("run.name") == path.resolve().parent.name:
         del values["run.name"]
     origins = {k: f"{path.name}:{lines[k]}" if k in lines else path.name for k in values}

@@ -14,6 +14,9 @@ from hmx.errors import HmxError
 UNKNOWN = "unknown"
 """The code of a key that does not exist; its fix is the nearest key that does."""
 
+VALUES = "values"
+"""The origin of a value that a Python program passes."""
+
 MAX_LINES = 20
 """Number of problems that an error lists; the others are only counted."""
 
@@ -105,6 +108,8 @@ def _hint(problem: Problem, origins: Mapping[str, str]) -> str:
     if ".toml" in origin:
         place = origin if key in problem.keys[:1] or problem.code == UNKNOWN else origin.partition(":")[0]
         return quoted(f"in {place}, section [{section}], set {name} to {show(value)}", _LONGEST)
+    if origin == VALUES:
+        return quoted(f"{key!r}: {value!r}", _LONGEST)
     if origin.startswith("HMX_"):
         return quoted(f"HMX_{key.replace('.', '_').upper()}={show(value)}", _LONGEST)
     typed = _is_option(origin)

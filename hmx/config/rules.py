@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hmx.config import smax_facts
+from hmx.config import smax_facts, user_code
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.derive import (
     derive,
@@ -17,12 +17,13 @@ from hmx.config.derive import (
     scored_per_pass,
 )  # fmt: skip
 from hmx.config.divisors import neighbours
-from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, env_facts, extra_of, facts_known, own_agents, step_limit
-from hmx.config.fields import FIELDS, Field, get
+from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, env_facts, facts_known, own_agents, step_limit
+from hmx.config.env_source import find_source
+from hmx.config.fields import FIELDS, OWN, Field, get
 from hmx.config.hypers import SCHEDULED
 from hmx.config.names import clean_run_name, is_run_name, nearest
 from hmx.config.problem import Problem, error, fix
-from hmx.config.schema import ENV_IDS, Config
+from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
 
 _SIZE_KEYS = (
     "run.total_steps", "env.num_envs", "env.num_agents", "net.rnn", "algo.num_steps", "ppo.num_minibatches",
@@ -94,17 +95,24 @@ def _not_read(cfg: Config) -> Iterator[Problem]:
 
     Going by the value and not by its origin, a run.toml, which holds every key, has no such problems either.
     """
-    for key in ignored(cfg.algo.name):
+    for key in ignored(cfg.algo.name) if cfg.algo.name in ALGORITHMS else ():
         if get(cfg, key) != FIELDS[key].default:
             yield Problem("not_read", (key,), f"{cfg.algo.name} does not read it", fix(key, FIELDS[key].default))
 
 
 def _names(cfg: Config) -> Iterator[Problem]:
-    if cfg.env.id not in ENV_IDS and not extra_of(cfg.env.id):
+    source = find_source(cfg.env.id)
+    if source is None and not cfg.env.sha256:  # a package that registered it may not be installed here
         near = nearest(cfg.env.id, ENV_IDS)
         others = ", ".join(f"{extra}/NAME" for extra in EXTRAS)
-        words = f"no such environment; choose from {', '.join(ENV_IDS)}, and with optional extras {others}"
+        words = (
+            f"no such environment; choose from {', '.join(ENV_IDS)}, with optional extras {others}, or your own: "
+            "./FILE.py or package.module:make"
+        )
         yield Problem("unknown_env", ("env.id",), words, fix("env.id", near or ENV_IDS[0]))
+    elif source is not None and not source.own and cfg.env.my:
+        keys = tuple(f"{OWN}{name}" for name, _ in cfg.env.my)
+        yield Problem("no_options", (*keys, "env.id"), f"{cfg.env.id} declares no options of its own")
     elif unknown := smax_facts.unknown(cfg.env.id):
         yield unknown
     elif cfg.net.kind == "cells" and (cfg.env.id != "hackmatrix" or cfg.env.obs != "packed"):
@@ -115,6 +123,7 @@ def _names(cfg: Config) -> Iterator[Problem]:
             words = f"an exponential schedule only falls, but {name} would end above its start"
             works = fix(at.schedule, "linear") + fix(at.end, 1.0)
             yield Problem("schedule_rises", (at.end, at.schedule), words, works)
+    yield from _choices(cfg)
     yield from _agents(cfg)
     if cfg.run.name and not is_run_name(cfg.run.name):
         words = "must be 1 to 100 letters, digits, dots, dashes or underscores, and start with a letter or digit"
@@ -123,11 +132,27 @@ def _names(cfg: Config) -> Iterator[Problem]:
         yield Problem("run_root", ("run.root",), "must name a folder", fix("run.root", "runs"))
 
 
+def _choices(cfg: Config) -> Iterator[Problem]:
+    """Find a network or algorithm that hmx does not have, and that is not the user's own."""
+    for key, known in (("net.kind", NET_KINDS), ("algo.name", ALGORITHMS)):
+        name = get(cfg, key)
+        if name in known or user_code.is_reference(name):
+            continue
+        installed = tuple(user_code.registered(key)) if key == "algo.name" else ()
+        if name not in installed:
+            words = f"is not one of {', '.join((*known, *installed))}, or a file of your own such as ./my.py"
+            yield Problem("value", (key,), words, fix(key, nearest(name, (*known, *installed)) or known[0]))
+    if cfg.algo.name not in ALGORITHMS and cfg.run.grad_report_every:
+        words = f"gradient reports are of {' and '.join(ALGORITHMS)}"
+        yield Problem("own_reports", ("run.grad_report_every", "algo.name"), words, fix("run.grad_report_every", 0))
+
+
 def _agents(cfg: Config) -> Iterator[Problem]:
     keys, fixed = ("env.num_agents", "env.id"), own_agents(cfg.env.id)
     if fixed and cfg.env.num_agents != fixed:
         yield Problem("num_agents", keys, f"{cfg.env.id} has {fixed} agents", fix("env.num_agents", fixed))
-    known = cfg.env.id in ENV_IDS or (extra_of(cfg.env.id) and not cfg.env.id.startswith(smax_facts.PREFIX))
+    source = find_source(cfg.env.id)
+    known = source is not None and not source.own and not cfg.env.id.startswith(smax_facts.PREFIX)
     if cfg.env.num_agents > 1 and known and cfg.env.id not in SEVERAL_AGENTS:
         words = f"{cfg.env.id} has one agent; only {', '.join(SEVERAL_AGENTS)} and smax have several"
         yield Problem("num_agents", keys, words, fix("env.num_agents", 1))
@@ -142,7 +167,7 @@ def _sizes(cfg: Config) -> Iterator[Problem]:
         works = fix("run.total_steps", batch)
         fewer = cfg.run.total_steps // steps
         sequences = fewer * cfg.env.num_agents * (steps // horizon(cfg))
-        if fewer and (cfg.algo.name == "dqn" or sequences % cfg.ppo.num_minibatches == 0):
+        if fewer and (cfg.algo.name != "ppo" or sequences % cfg.ppo.num_minibatches == 0):
             works += fix("env.num_envs", fewer)
         words = f"fewer steps than one update takes: {cfg.env.num_envs:,} x {steps:,} = {batch:,}"
         yield Problem("too_short", ("run.total_steps", "env.num_envs", "algo.num_steps"), words, works)
@@ -198,6 +223,7 @@ def _length_warnings(cfg: Config) -> Iterator[Problem]:
 def _other_warnings(cfg: Config) -> Iterator[Problem]:
     if cfg.algo.name == "dqn":
         yield from _q_warnings(cfg)
+    if cfg.algo.name != "ppo":
         return
     sizes = derive(cfg)
     if cfg.ppo.norm_adv and sizes.minibatch_size == 1:

@@ -4,9 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from hmx.config.option import DQN, MAX_SEED, OUTPUT_PANEL, PPO, RUN_PANEL, AlgorithmName, opt, section
+from hmx.config.option import DQN, MAX_SEED, OUTPUT_PANEL, PPO, RUN_PANEL, opt, section
 
-NetKind = Literal["auto", "mlp", "cells"]
 Activation = Literal["relu", "tanh", "silu", "gelu"]
 Init = Literal["orthogonal", "lecun_uniform"]
 Std = Literal["softplus", "exp", "param"]
@@ -20,11 +19,13 @@ ScoredActions = Literal["all", "single", "sampled", "topk"]
 ContinuationKind = Literal["greedy", "softmax", "epsilon"]
 Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
 Aggregate = Literal["mean", "max", "policy"]
+NET_KINDS, ALGORITHMS = ("auto", "mlp", "cells"), ("ppo", "dqn")
 ENV_IDS: tuple[str, ...] = (
     "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
     "pendulum", "cartpole", "cartpole-discrete",
 )  # fmt: skip
 HACKMATRIX = ("hackmatrix",)
+OwnOptions = tuple[tuple[str, bool | int | float | str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +117,8 @@ class EnvConfig:
     """The environment, and how many copies to step in parallel."""
 
     id: str = opt(
-        "hackmatrix", "environment to train on", flag="--env", metavar="ID", known=ENV_IDS, shape="always"
-    )  # fmt: skip
+        "hackmatrix", "environment to train on; see hmx envs", flag="--env", metavar="ID", known=ENV_IDS, shape="always"
+    )
     num_envs: int = opt(
         512, "environments to step in parallel, per seed", "environments", ge=1, flag="--num-envs", shape="always"
     )
@@ -160,15 +161,19 @@ class EnvConfig:
         0.1, "probability that corridor moves against the action", "probability", ge=0, le=1, envs=("corridor",)
     )
     recall_delay: int = opt(8, "steps between cue and question", "steps", ge=1, envs=("recall",))
+    my: OwnOptions = ()  # options that an environment of the user's declares, `env.my.NAME`; sorted by name
+    sha256: str = ""  # of the file of such an environment; hmx sets it when a run starts
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetConfig:
     """The policy and value network."""
 
-    kind: NetKind = opt(
-        "auto", "architecture; auto is cells for packed HackMatrix observations, else mlp", shape="always"
-    )
+    kind: str = opt(
+        "auto", "architecture; auto is cells for packed HackMatrix observations, else mlp", flag="--net",
+        metavar="NAME", known=NET_KINDS, shape="always",
+    )  # fmt: skip
+    sha256: str = opt("", "SHA-256 of your own file that net.kind names; written by hmx train")
     hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units", ge=1, shape="always")
     value_hidden: tuple[int, ...] = opt(
         (), "width of each hidden layer of a separate value torso; empty for net.hidden", "units", ge=1, applies=PPO,
@@ -204,10 +209,11 @@ class NetConfig:
 class AlgoConfig:
     """Options that PPO and Q-learning share."""
 
-    name: AlgorithmName = opt(
+    name: str = opt(
         "ppo", "algorithm: proximal policy optimisation, or Q-learning with replay (docs/q-learning.md)", flag="--algo",
-        metavar="NAME", shape="always",
+        metavar="NAME", known=ALGORITHMS, shape="always",
     )  # fmt: skip
+    sha256: str = opt("", "SHA-256 of your own file that algo.name names; written by hmx train")
     num_steps: int = opt(64, "steps per environment and update", "steps", ge=1)
     learning_rate: float = opt(5e-4, "initial learning rate of Adam", ge=0, flag="--lr")
     lr_schedule: Schedule = opt("linear", "schedule of the learning rate")

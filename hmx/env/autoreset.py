@@ -81,7 +81,10 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         timestep = _timestep(obs, legal, final_obs, final_legal, terms, terminated, truncated, agent_done, info)
         return BatchState(core, jnp.where(done, 0, steps)), timestep
 
-    return Env(spec, reset, step)
+    def without_reset(state: BatchState, action: Array, keys: Key) -> BatchState:
+        return BatchState(jax.vmap(partial(_advance, team))(state.core, action, keys)[0], state.steps + 1)
+
+    return Env(spec._replace(moved=without_reset), reset, step)
 
 
 def _team_of_one(game: Game) -> TeamGame:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.env.autoreset import Game, batched
+from hmx.env.autoreset import BatchState, Game, batched
 from hmx.env.protocol import Env, EnvSpec
 from hmx.types import Array, Key
 
@@ -51,6 +51,7 @@ def make_cartpole(max_steps: int, discrete: bool) -> Env:
         action_groups=tuple((name, i, i + 1) for i, name in enumerate(names)),
         action_names=names,
         action_dim=0 if discrete else 1,
+        render=_render,
     )
 
     def start(key: Key) -> Cart:
@@ -58,6 +59,21 @@ def make_cartpole(max_steps: int, discrete: bool) -> Env:
 
     move = move_left_or_right if discrete else move_by_force
     return batched(spec, Game(start, move, lambda cart: jnp.stack(cart), lambda cart: jnp.ones(len(names), bool)))
+
+
+def _render(state: BatchState) -> str:
+    """Draw the only cart of a batch on its track, its pole, and where they are."""
+    position, angle = float(state.core.position[0]), float(state.core.angle[0])
+    width, height = 41, 5
+    at = round((position / MAX_POSITION + 1) / 2 * (width - 1))
+    rows = [[" "] * width for _ in range(height)]
+    for up in range(height):  # wider than it is: 12 degrees lean over four columns
+        column = at + round(up * math.tan(angle) * 4)
+        rows[height - 1 - up][min(max(column, 0), width - 1)] = "|" if abs(angle) < 0.03 else "/" if angle > 0 else "\\"
+    track = "-" * width
+    track = track[: max(at - 1, 0)] + "[=]"[: width - at + 1] + track[at + 2 :]
+    lines = [*("".join(row).rstrip() for row in rows), track]
+    return "\n".join([*lines, f"position {position:+.2f} m  angle {math.degrees(angle):+.1f} degrees"])
 
 
 def move_by_force(cart: Cart, action: Array, key: Key) -> tuple[Cart, dict[str, Array], Array]:

@@ -32,6 +32,7 @@ def make_corridor(max_steps: int, slip: float) -> Env:
         reward_terms=("goal", "step_cost"),
         action_groups=(("left", 0, 1), ("right", 1, 2)),
         action_names=("left", "right"),
+        render=lambda state: "".join("@" if i == state.core[0] else "." for i in range(LENGTH - 1)) + "G",
     )
 
     def move(cell: Array, action: Array, key: Key) -> tuple[Array, dict[str, Array], Array]:

@@ -53,6 +53,7 @@ def make_frozenlake(max_steps: int, slippery: bool) -> Env:
         action_groups=tuple((name, i, i + 1) for i, name in enumerate(ACTIONS)),
         action_names=ACTIONS,
         describe=_describe,
+        render=lambda state: "\n".join(_describe(state)["map"]),
     )
     # NumPy: the tables are constants of the compiled program, not arrays on a device
     letters = np.array([list(row) for row in LAKE]).reshape(-1)

@@ -18,6 +18,7 @@ from hmx.env.protocol import Env, EnvSpec
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
+GymnaxLike = Any
 PREFIX = "gymnax/"
 """What an id here starts with; the rest is the name in gymnax's own registry."""
 
@@ -43,11 +44,25 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
         HmxError: gymnax is missing or too old, there is no such environment, or its observations or actions are of a
             kind that no network here takes.
     """
-    guest, params = _made(env_id.removeprefix(PREFIX))
+    return from_gymnax(env_id, *_made(env_id.removeprefix(PREFIX)), max_steps)
+
+
+def from_gymnax(env_id: str, guest: GymnaxLike, params: GymnaxLike, max_steps: int) -> Env:
+    """Build the environment that plays an object like those of gymnax, also one that is not in its registry.
+
+    Args:
+        env_id: id of the result.
+        guest: has `reset_env(key, params)`, `step_env(key, state, action, params)` and `action_space(params)`.
+        params: its parameters; `max_steps_in_episode` is its own step limit, if it has one.
+        max_steps: as for `make_gymnax`.
+
+    Raises:
+        HmxError: its observations or actions are of a kind that no network here takes.
+    """
     num_actions, action_dim, as_theirs = _actions(env_id, guest.action_space(params))
-    own = int(params.max_steps_in_episode)
+    own = int(getattr(params, "max_steps_in_episode", 0))
     key = jax.eval_shape(jax.random.key, 0)
-    if not hasattr(jax.eval_shape(guest.reset_env, key, params)[0], "shape"):
+    if not hasattr(jax.eval_shape(lambda key: guest.reset_env(key, params)[0], key), "shape"):
         raise HmxError(f"{env_id} shows several arrays, and networks here take one", "choose another env.id")
 
     def start(key: Key) -> Guest:
@@ -67,7 +82,7 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
         obs_dtype=shown.dtype,
         num_actions=num_actions,
         num_agents=1,
-        max_steps=min(max_steps or own, own),
+        max_steps=min(max_steps or own, own) if own else max_steps,
         reward_terms=("reward",),
         action_groups=(("action", 0, num_actions),) if num_actions else (),
         action_names=tuple(f"action_{i}" for i in range(num_actions)),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from hmx.env.autoreset import Game, batched
+from hmx.env.autoreset import BatchState, Game, batched
 from hmx.env.protocol import Env, EnvSpec
 from hmx.types import Array, Key
 
@@ -44,6 +45,7 @@ def make_pendulum(max_steps: int) -> Env:
         action_groups=(),
         action_names=(),
         action_dim=1,
+        render=_render,
     )
 
     def start(key: Key) -> Swing:
@@ -54,6 +56,18 @@ def make_pendulum(max_steps: int) -> Env:
         )
 
     return batched(spec, Game(start, move, observe, lambda swing: jnp.ones(0, bool)))
+
+
+def _render(state: BatchState) -> str:
+    """Draw the only pendulum of a batch, upright where the rod points up."""
+    angle, reach = float(state.core.angle[0]), 5
+    rows = [[" "] * (4 * reach + 1) for _ in range(2 * reach + 1)]
+    for part in range(reach + 1):  # characters are about twice as high as they are wide; Gym turns to the left
+        row, column = reach - round(part * math.cos(angle)), 2 * reach - round(2 * part * math.sin(angle))
+        rows[row][column] = "+" if part == 0 else "O" if part == reach else "."
+    turned = math.degrees((angle + math.pi) % (2 * math.pi) - math.pi)
+    lines = ["".join(row).rstrip() for row in rows]
+    return "\n".join([*lines, f"angle {turned:+.0f} degrees  speed {float(state.core.speed[0]):+.2f} rad/s"])
 
 
 def move(swing: Swing, action: Array, key: Key) -> tuple[Swing, dict[str, Array], Array]:

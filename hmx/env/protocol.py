@@ -34,6 +34,8 @@ class EnvSpec(NamedTuple):
     level: Callable[[Array], Array] | None = None  # observation -> how far the episode has come, int32 [...]
     value_only: int = 0  # the last numbers of an observation, which no policy reads: for a value in training alone
     describe: Callable[[EnvState], dict[str, Any]] | None = None  # a batch of one state, on the host -> plain data
+    render: Callable[[EnvState], str] | None = None  # a batch of one state, on the host -> lines for a terminal
+    moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end
 
 
 class Env(NamedTuple):

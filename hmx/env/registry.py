@@ -1,19 +1,23 @@
-"""The one factory of environments."""
+"""The one factory of environments: built in, of extras, and of users; `load_env` makes one from its `--env` text."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 
-from hmx.config.env_facts import EnvFacts, extra_of, facts_known, learn_facts, step_limit
+from hmx.config.env_facts import EnvFacts, facts_known, learn_facts, step_limit
+from hmx.config.env_source import EnvSource, find_source
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.config.user_code import allow
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
 from hmx.env.counting import make_counting
 from hmx.env.frozenlake import make_frozenlake
+from hmx.env.own import Built, make_own
 from hmx.env.pendulum import make_pendulum
 from hmx.env.protocol import Env
 from hmx.env.recall import make_recall
@@ -77,22 +81,64 @@ EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {
 """By what stands before the slash of an id."""
 
 
-def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:
-    """Build the environment `cfg.id` with actions repeated `cfg.action_repeat` times; only HackMatrix reads `weights`.
+def load_env(
+    env_id: str,
+    weights: RewardWeights | None = None,
+    my: Mapping[str, bool | int | float | str] | None = None,
+    **settings: Any,
+) -> Env:
+    """Make an environment from what a user typed after `--env`: the one way in from an id to an `Env`.
+
+    The caller is a user who names the environment, so the code of a file or module is allowed to run.
+
+    Args:
+        env_id: built in (`corridor`), of an extra (`gymnax/CartPole-v1`), registered by a package, `./game.py`,
+            `./game.py:make` or `package.module:make`.
+        weights: of HackMatrix's reward terms.
+        my: own options of the environment by name.
+        settings: fields of `EnvConfig`, such as `max_steps`.
 
     Raises:
-        HmxError: there is no such environment, or the extra that brings it is not installed.
+        HmxError: there is no such environment, it needs a package that is missing, or its code does not work.
     """
-    if extra := extra_of(cfg.id):
-        env = EXTRAS[extra](cfg)
-        if not facts_known(cfg):
-            learn_facts(cfg.id, _measured(env))
-        return repeated(env, cfg.action_repeat)
-    if cfg.id not in FACTORIES:
+    allow(env_id, "env.id")
+    cfg = EnvConfig(id=env_id, my=tuple(sorted((my or {}).items())), **settings)
+    return build_env(cfg, weights or RewardWeights()).env
+
+
+def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:
+    """Build the environment of a configuration; see `build_env`."""
+    return build_env(cfg, weights).env
+
+
+def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
+    """Build the environment `cfg.id` with actions repeated `cfg.action_repeat` times; only HackMatrix reads `weights`.
+
+    Returns:
+        The environment, and the configuration; with an environment of the user's, completed by its own options.
+
+    Raises:
+        HmxError: there is no such environment, the extra that brings it is not installed, or the code of a user may
+            not run or does not work.
+    """
+    source = find_source(cfg.id)
+    if source is None:
         near = difflib.get_close_matches(cfg.id, FACTORIES, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise HmxError(f"unknown environment: {cfg.id}", f"{hint}known: {', '.join(FACTORIES)}")
-    return repeated(FACTORIES[cfg.id](cfg, weights), cfg.action_repeat)
+    built = _build(source, cfg, weights)
+    for known in (cfg, built.cfg):
+        if not facts_known(known):
+            learn_facts(known, _measured(built.env))
+    return built._replace(env=repeated(built.env, cfg.action_repeat))
+
+
+def _build(source: EnvSource, cfg: EnvConfig, weights: RewardWeights) -> Built:
+    if source.own:
+        return make_own(source, cfg)
+    if source.origin == "extra":
+        return Built(EXTRAS[source.target](cfg), cfg)
+    return Built(FACTORIES[cfg.id](cfg, weights), cfg)
 
 
 def _measured(env: Env) -> EnvFacts:

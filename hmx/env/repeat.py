@@ -17,7 +17,7 @@ def repeated(env: Env, times: int) -> Env:
     """
     if times == 1:
         return env
-    spec = env.spec._replace(max_steps=-(-env.spec.max_steps // times))
+    spec = env.spec._replace(max_steps=-(-env.spec.max_steps // times), moved=None)
 
     def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
         def again(carry: tuple[EnvState, Timestep], i: Array) -> tuple[tuple[EnvState, Timestep], None]:

@@ -67,6 +67,7 @@ def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
         action_names=(*MOVES, *(f"attack_{i}" for i in range(enemies))),
         value_only=world,
         describe=lambda state: {"battle": units(state.core.state, allies)},
+        render=lambda state: _render(units(state.core.state, allies)),
     )
     return batched(spec, _game(smax, allies, world_state))
 
@@ -91,6 +92,18 @@ def units(battles: Any, num_allies: int) -> list[dict[str, Any]]:
         for i in range(len(battle.unit_alive))
         if battle.unit_alive[i]
     ]
+
+
+def _render(battle: list[dict[str, Any]]) -> str:
+    """Draw the map with allies as capitals, enemies as small letters, and list who lives."""
+    rows = [["."] * 32 for _ in range(16)]
+    for unit in battle:
+        row, column = 15 - min(max(int(unit["y"] / 2), 0), 15), min(max(int(unit["x"]), 0), 31)
+        letter = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[unit["number"] % 26]
+        rows[row][column] = letter if unit["side"] == "ally" else letter.lower()
+    alive = {side: [u for u in battle if u["side"] == side] for side in ("ally", "enemy")}
+    lines = [f"{side:5}  {len(us)} alive, health {sum(u['health'] for u in us):.0f}" for side, us in alive.items()]
+    return "\n".join([*("".join(row) for row in rows), *lines])
 
 
 def _game(smax: Any, num_allies: int, world_state: bool) -> TeamGame:

@@ -120,7 +120,7 @@ def evaluate(
     paths = find_run(run, root)
     cfg = read_config(paths)
     warning = enable_cache()
-    session = open_session(cfg)
+    session = open_session(cfg, paths)
     restored = restore(session, paths, checkpoint)
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed

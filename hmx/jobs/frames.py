@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from hmx.config.coerce import show
 from hmx.game.position import Position
 from hmx.game.tables import ACTION_NAMES
 from hmx.records.plain import JsonValue, plain
@@ -27,7 +28,10 @@ class Frame:
         reward: reward of the step that led here.
         terms: the parts of `reward`.
         episode_return: sum of the rewards so far.
-        outcome: empty until the episode ends, then `won`, `died` or `stopped`.
+        outcome: empty until the episode ends, then `won`, `died`, `stuck`, `stopped`, `terminated` or `truncated`.
+        names: of the actions.
+        picture: of other environments than HackMatrix, whose `position` is empty: what their `render` shows.
+        taken: in them the action of every agent, a name or numbers; `legal` and `probs` are those of a single agent.
     """
 
     step: int
@@ -41,6 +45,16 @@ class Frame:
     terms: Mapping[str, float] = dataclasses.field(default_factory=dict)
     episode_return: float = 0.0
     outcome: str = ""
+    names: tuple[str, ...] = ACTION_NAMES
+    picture: str = ""
+    taken: tuple[JsonValue, ...] = ()
+
+    @property
+    def action_name(self) -> str:
+        """Return what led here as text; empty at the start of an episode."""
+        if self.taken:
+            return ", ".join(show(list(one) if isinstance(one, list) else one) for one in self.taken)
+        return "" if self.action is None else self.names[self.action]
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return a JSON object with stable keys."""
@@ -48,15 +62,20 @@ class Frame:
             "schema": SCHEMA,
             "episode": self.episode,
             "step": self.step,
-            "action": None if self.action is None else ACTION_NAMES[self.action],
+            "action": self._action(),
             "reward": self.reward,
             "terms": plain(self.terms),
             "return": self.episode_return,
             "outcome": self.outcome or None,
-            "legal": [ACTION_NAMES[index] for index in self.legal],
+            "legal": [self.names[index] for index in self.legal],
             "probabilities": None
             if self.probs is None
-            else {ACTION_NAMES[index]: self.probs[index] for index in self.legal},
+            else {self.names[index]: self.probs[index] for index in self.legal},
             "value": self.value,
-            "position": plain(self.position),
+            **({"picture": self.picture} if self.picture else {"position": plain(self.position)}),
         }
+
+    def _action(self) -> JsonValue:
+        if self.taken:
+            return self.taken[0] if len(self.taken) == 1 else list(self.taken)
+        return None if self.action is None else self.names[self.action]

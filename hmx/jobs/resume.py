@@ -15,6 +15,7 @@ from hmx.config.coerce import show
 from hmx.config.hypers import SCHEDULED
 from hmx.config.problem import error
 from hmx.config.schema import Config
+from hmx.config.user_code import Permissions
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import TrainResult, run_session, worker_result
 from hmx.jobs.worker import check_same_config
@@ -35,7 +36,15 @@ from hmx.runs.device_memory import memory_problem
 from hmx.runs.devices import num_devices
 from hmx.runs.event_files import check_installed
 from hmx.runs.restoring import Restored, restore
-from hmx.runs.session import Session, device_name, make_sinks, open_session
+from hmx.runs.session import (
+    Session,
+    device_name,
+    environment_facts,
+    keep_environment,
+    make_sinks,
+    open_session,
+    with_own_options,
+)
 from hmx.runs.sinks import Sink
 
 SCHEMA = 1
@@ -140,7 +149,10 @@ def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> 
         shape_digest=codec.shape_digest(cfg),
         config_sha256=metas.sha256(text),
         env_steps=restored.update * opened.session.sizes.batch_size,
+        environment=environment_facts(cfg),
     )
+    if "env.sha256" in opened.changes:
+        keep_environment(meta, paths)
     # In this order: a process that dies in between leaves a run.toml that the checkpoint knows.
     metas.write(paths.meta, meta)
     atomic.write_text(paths.config, text)
@@ -186,7 +198,9 @@ def plan(
 def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     old = read_config(paths)
     cfg = apply(old, changes)
-    session = open_session(cfg)
+    if Permissions.accept_change:
+        cfg = with_own_options(cfg)
+    session = open_session(cfg, paths)
     num_devices(cfg)  # refuses before anything is changed
     if cfg.run.tensorboard:
         check_installed()
@@ -212,7 +226,7 @@ def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
     if problems:
         raise error(problems)
     new = fields.replace(cfg, values)
-    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if fields.FIELDS[key].shape or key in FIXED}
+    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in FIXED or _fixes_shapes(key)}
     if fixed:
         lines = [f"  {key}: {show(before)} cannot become {show(after)}" for key, (before, after) in fixed.items()]
         hint = "start a new run with these values: hmx train --config RUN/run.toml --name NEW " + " ".join(
@@ -221,6 +235,10 @@ def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
         raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
     rules.check(new, origins)
     return new
+
+
+def _fixes_shapes(key: str) -> bool:
+    return key.startswith(fields.OWN) or (key in fields.FIELDS and bool(fields.FIELDS[key].shape))
 
 
 def _evaluation_missing(paths: RunPaths) -> bool:

@@ -159,9 +159,15 @@ class Simulator:
         )
 
 
-def decide_at_random(carry: Any, obs: Array, mask: Array, reset: Array, key: Key) -> tuple[Decision, Any]:
-    """Draw a legal action uniformly; the value is not a number."""
+def decide_at_random(
+    carry: Any, obs: Array, mask: Array, reset: Array, key: Key, action_dim: int = 0
+) -> tuple[Decision, Any]:
+    """Draw a legal action uniformly, or a continuous one of `action_dim` numbers; the value is not a number."""
     del obs, reset
+    if action_dim:
+        action = jax.random.uniform(key, (*mask.shape[:-1], action_dim), jnp.float32, -1.0, 1.0)
+        unknown = jnp.full(mask.shape[:-1], jnp.nan)
+        return Decision(action, unknown, jnp.zeros(mask.shape), unknown), carry
     probs = mask / mask.sum(-1, keepdims=True)
     action = jax.random.categorical(key, jnp.log(probs), axis=-1)
     taken = jnp.take_along_axis(probs, action[..., None], axis=-1)[..., 0]

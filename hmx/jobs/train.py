@@ -15,6 +15,7 @@ from hmx.config.derive import replay_ratio
 from hmx.config.meaning import Aspect, meaning
 from hmx.config.problem import line
 from hmx.config.schema import Config
+from hmx.config.user_code import has_own_code
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import PolicyStats, make_player
 from hmx.jobs.grad_training import make_reports
@@ -38,13 +39,16 @@ from hmx.runs.session import (
     MetaWriter,
     Session,
     device_name,
+    environment_facts,
     info_of,
+    keep_environment,
     make_saver,
     make_sinks,
     open_session,
     run_updates,
     state_bytes,
     with_name,
+    with_own_options,
 )
 from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.sinks import Sink, SinkGroup
@@ -98,7 +102,7 @@ class Plan:
     checkpoint_bytes: int  # on disk, of those kept
     device: str
     auto_scale: tuple[str, ...]
-    memory: Memory  # what an update holds
+    memory: Memory | None  # what an update holds; None where network or algorithm are the user's own
     replay_ratio: float | None  # how often a transition is trained on; None where nothing is replayed
     warnings: tuple[str, ...]
 
@@ -198,7 +202,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         checkpoint_bytes=size * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
         device=device_name(cfg),
         auto_scale=tuple(scaled),
-        memory=run_memory(cfg),
+        memory=None if has_own_code(cfg) else run_memory(cfg),
         replay_ratio=replay_ratio(cfg) if cfg.algo.name == "dqn" else None,
         warnings=(*(line(problem) for problem in rules.warnings(cfg)), *_refusal(cfg)),
     )
@@ -219,13 +223,19 @@ def resolve_config(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Conf
     if cfg.ppo.auto_scale:
         cfg, scaled = auto_scale(cfg, origins)
     rules.check(cfg, origins)
+    own = with_own_options(cfg)
+    if own != cfg:  # the sizes of the environment are known now
+        cfg = own
+        rules.check(cfg, origins)
     return cfg, scaled
 
 
 def create_run(cfg: Config, paths: RunPaths, command_line: Sequence[str]) -> Meta:
-    """Writes run.toml and meta.json."""
+    """Writes run.toml and meta.json, and keeps a copy of a user's environment."""
     text = codec.to_toml(cfg)
     meta = metas.collect(device_name(cfg), command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
+    meta = dataclasses.replace(meta, environment=environment_facts(cfg))
+    keep_environment(meta, paths)
     atomic.write_text(paths.config, text)
     metas.write(paths.meta, meta)
     return meta
@@ -331,7 +341,7 @@ def _evaluate(
         return ()
     sink_group.phase("evaluating")
     play = make_player(session, episodes)
-    for policy in ("random", TRAINED[session.cfg.algo.name]):
+    for policy in ("random", TRAINED.get(session.cfg.algo.name, "sampled")):
         if done.signum is None and guard.requested is None:
             rows += play(done.state, policy, session.cfg.run.seed)
     report = paths.reports / EVALUATION

@@ -1,26 +1,28 @@
-"""`hmx watch`: the frames of games that an agent or a random policy plays."""
+"""`hmx watch`: the frames of episodes that an agent or a random policy plays, in any environment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from hmx.agents.types import Decision
-from hmx.config.env_facts import WATCHABLE
-from hmx.config.schema import Config
+from hmx.config.schema import Config, EnvConfig
+from hmx.env.registry import make_env
 from hmx.errors import HmxError
 from hmx.jobs.frames import Frame
 from hmx.jobs.simulator import FramePolicy, Simulator, decide_at_random
+from hmx.jobs.spectator import Spectator
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
-from hmx.records.paths import DEFAULT_ROOT
+from hmx.records.paths import DEFAULT_ROOT, RunPaths
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
 from hmx.runs.restoring import restore
-from hmx.runs.session import open_session
+from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 from hmx.types import Array, Key
 
@@ -29,6 +31,7 @@ def watch(
     run: str | Path | None = None,
     *,
     random: bool = False,
+    env: EnvConfig | None = None,
     position: Mapping[str, object] | None = None,
     seed: int = 0,
     episodes: int = 1,
@@ -41,6 +44,7 @@ def watch(
     Args:
         run: name or path of a run; of several agents trained side by side the first one plays.
         random: play at random; no run is needed then, and the rules are the defaults without one.
+        env: the environment of random play, if not that of a run.
         position: a scenario that every episode starts from.
         seed: of the games.
         episodes: how many, at least 1.
@@ -49,34 +53,46 @@ def watch(
         root: folder of the runs, for a name.
 
     Raises:
-        HmxError: no run and not random, an environment that cannot be drawn, or an impossible scenario (exit
+        HmxError: no run and not random, an environment that does not work, or an impossible scenario (exit
             code 2); no such run or no intact checkpoint (3). Raised by this call, not by the first frame.
     """
-    if run is None and not random:
-        raise HmxError("cannot watch: no run given", "hmx watch RUN, or hmx watch --random")
+    if (run is None and not random) or (run is not None and env is not None):
+        words = "no run given" if run is None else "a run has its own environment"
+        raise HmxError(f"cannot watch: {words}", "hmx watch RUN, or hmx watch --random --env ID")
     enable_cache()
-    cfg = Config() if run is None else read_config(find_run(run, root))
-    if cfg.env.id not in WATCHABLE:
-        raise HmxError(f"{run} plays {cfg.env.id}, and only hackmatrix can be drawn", f"hmx evaluate {run}")
-    policy = FramePolicy(jax.jit(decide_at_random)) if random else _agent(str(run), cfg, greedy, checkpoint, root)
+    paths = None if run is None else find_run(run, root)
+    cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
+    if position is not None and cfg.env.id != "hackmatrix":
+        raise HmxError(f"cannot start from a scenario: {cfg.env.id} has none", "leave out --scenario")
+
+    def open_game() -> Simulator | Spectator:
+        if random or paths is None:
+            made = make_env(cfg.env, cfg.reward)
+            policy = FramePolicy(jax.jit(partial(decide_at_random, action_dim=made.spec.action_dim)))
+        else:
+            session = open_session(cfg, paths)
+            made, policy = session.env, _agent(session, paths, greedy, checkpoint)
+        if cfg.env.id == "hackmatrix":
+            return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
+        return Spectator(made, seed=seed, policy=policy)
+
     # In another thread, so that Ctrl-C is heard while it compiles.
-    game = interruptible(lambda: Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy))
-    return _frames(game, episodes)
+    return _frames(interruptible(open_game), episodes)
 
 
-def _frames(game: Simulator, episodes: int) -> Iterator[Frame]:
+def _frames(game: Simulator | Spectator, episodes: int) -> Iterator[Frame]:
     for episode in range(episodes):
         yield game.new() if episode else game.frame
         while game.choice is not None:
-            yield game.act(game.choice)
+            yield game.act(game.choice)  # type: ignore[arg-type]  # what it chose, it takes
 
 
-def _agent(run: str | Path, cfg: Config, greedy: bool, checkpoint: int | None, root: str | Path) -> FramePolicy:
-    session = open_session(cfg)
-    state = seed_state(restore(session, find_run(run, root), checkpoint).state, 0, cfg.run.num_seeds)
+def _agent(session: Session, paths: RunPaths, greedy: bool, checkpoint: int | None) -> FramePolicy:
+    state = seed_state(restore(session, paths, checkpoint).state, 0, session.cfg.run.num_seeds)
+    act = session.algorithm.act
 
     @jax.jit
     def decide(carry: Any, obs: Array, mask: Array, reset: Array, key: Key) -> tuple[Decision, Any]:
-        return session.algorithm.act(state, carry, obs, mask, reset, key, greedy)
+        return act(state, carry, obs, mask, reset, key, greedy)
 
-    return FramePolicy(decide, session.algorithm.initial_carry((1, 1)))
+    return FramePolicy(decide, session.algorithm.initial_carry((1, session.env.spec.num_agents)))

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from hmx.config.schema import Activation, Init, NetConfig
-from hmx.nets.build import ObsSpec, Params, features, net_kind
+from hmx.config.user_code import is_reference
+from hmx.nets.build import ObsSpec, Params, features, net_kind, own_net
 from hmx.nets.layers import Cells, Norm, Torso, dense
 from hmx.types import Array, Key
 
@@ -64,6 +65,9 @@ def make_q_net(cfg: NetConfig, spec: ObsSpec, dueling: bool) -> QNet:
     Raises:
         HmxError: `cells` on an observation that has none.
     """
+    if is_reference(cfg.kind):
+        net = own_net(cfg, spec, 0)
+        return QNet(net.init, lambda params, obs: net.apply(params, None, obs, jnp.zeros(()))[0].logits)
     kind = net_kind(cfg, spec)
     module = QNetwork(
         num_actions=spec.num_actions,

@@ -14,7 +14,7 @@ from typing import Any
 
 from hmx.config import codec
 from hmx.config.coerce import show
-from hmx.config.fields import FIELDS
+from hmx.config.fields import FIELDS, own_values
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.records import sealed_arrays
@@ -115,7 +115,7 @@ def settings_of(cfg: Config) -> dict[str, Any]:
     flat = codec.flatten(codec.to_dict(cfg))
     read = (field for field in FIELDS.values() if not field.envs or cfg.env.id in field.envs)
     keys = [field.key for field in read if field.section in ("env", "reward") and field.key != "env.num_envs"]
-    return {key: flat[key] for key in keys}
+    return {key: flat[key] for key in keys} | own_values(cfg)
 
 
 def differences(header: BufferHeader, cfg: Config) -> list[str]:
@@ -124,13 +124,13 @@ def differences(header: BufferHeader, cfg: Config) -> list[str]:
     An option that the buffer does not know had the default of today when it did not exist.
     """
     now, defaults = settings_of(cfg), codec.flatten(codec.to_dict(Config()))
-    before = {key: header.settings.get(key, defaults[key]) for key in now}
+    before = {key: header.settings.get(key, defaults.get(key)) for key in now}
     lines = [
         f"{key} = {quoted(show(before[key]))} in the buffer, {quoted(show(now[key]))} here"
         for key in now
         if before[key] != now[key]
     ]
-    unknown = [key for key in header.settings if key not in FIELDS]
+    unknown = [key for key in header.settings if key not in FIELDS and key not in now]
     return [*lines, *(f"{quoted(key)} is set in the buffer, and unknown here" for key in unknown)]
 
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from hmx.config.names import clean_run_name, is_run_name, nearest
+from hmx.config.user_code import name_of
 from hmx.errors import ExitCode, HmxError
 from hmx.records.atomic import sync_folder, writing
 from hmx.records.lock import RunLock, check_free
@@ -48,7 +49,7 @@ def planned_name(root: str | Path, name: str, stem: str) -> str:
 
 def stem_of(env_id: str, algo: str, seed: int) -> str:
     """Return the start of a default run name, such as `hackmatrix-ppo-s0`."""
-    return f"{clean_run_name(env_id)}-{algo}-s{seed}"
+    return f"{clean_run_name(name_of(env_id))}-{clean_run_name(name_of(algo))}-s{seed}"
 
 
 def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
@@ -155,7 +156,7 @@ def _clear(paths: RunPaths) -> None:
         for folder in (paths.checkpoints, paths.reports, paths.diagnosis, paths.events):
             _delete(folder)
         # Last the files that make it a run, so that an interrupted deletion can be repeated.
-        for file in (paths.metrics, paths.meta, paths.config):
+        for file in (paths.environment, paths.metrics, paths.meta, paths.config):
             _delete(aside(file))
             _delete(file)
 

@@ -61,6 +61,7 @@ class Meta:
     config_digest: str = ""
     shape_digest: str = ""
     config_sha256: str = ""  # of the file run.toml
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)  # id, path and sha256 of a user's own
     resumes: tuple[Resume, ...] = ()
     message: str = ""  # why it failed
 
@@ -169,7 +170,10 @@ def _git(folder: Path, *arguments: str) -> str:
 
 def to_text(meta: Meta) -> str:
     """Return the content of the file."""
-    return sealed({**plain_object(meta), "schema": SCHEMA})
+    data = {**plain_object(meta), "schema": SCHEMA}
+    if not meta.environment:  # most runs have none, and older versions do not know the field
+        del data["environment"]
+    return sealed(data)
 
 
 def write(path: Path, meta: Meta) -> None:

@@ -18,10 +18,11 @@ DIAGNOSIS = "diagnosis"
 EVENTS = "tensorboard"
 EVALUATION = "evaluation.json"  # in REPORTS
 LOCK = "lock"
+ENVIRONMENT = "environment.py"  # the user's environment as it was when the run started
 DEFAULT_ROOT = "runs"
 _PARTS = {
     "folder": "", "config": CONFIG, "meta": META, "metrics": METRICS, "checkpoints": CHECKPOINTS, "lock": LOCK,
-    "reports": REPORTS, "diagnosis": DIAGNOSIS,
+    "reports": REPORTS, "diagnosis": DIAGNOSIS, "environment": ENVIRONMENT,
 }  # fmt: skip
 
 
@@ -56,6 +57,7 @@ class RunPaths:
     lock: Path = dataclasses.field(init=False)  # exists while a process trains
     reports: Path = dataclasses.field(init=False)  # folder of evaluations and reports
     diagnosis: Path = dataclasses.field(init=False)  # folder of states before updates that were not finite
+    environment: Path = dataclasses.field(init=False)  # copy of the user's environment; only compared, never run
 
     def __post_init__(self) -> None:
         if not is_folder_name(self.name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,11 +18,12 @@ from hmx.records.artefact import (
     is_foreign,
     of_another_run,
     read_json,
+    read_plain,
     words,
 )
 from hmx.records.checkpoints import Manifest
 from hmx.records.meta import Meta
-from hmx.records.paths import CHECKPOINTS, CONFIG, EVALUATION, LOCK, META, METRICS, RunPaths
+from hmx.records.paths import CHECKPOINTS, CONFIG, ENVIRONMENT, EVALUATION, LOCK, META, METRICS, RunPaths
 
 
 class Damage(NamedTuple):
@@ -60,6 +62,7 @@ def _verify(paths: RunPaths) -> Findings:
     diagnoses = {p: checkpoints.faults(p, run_id=run_id) for p in _diagnoses(paths)}
     damage += [Damage(_inside(paths, p), why) for p, found in (faults | diagnoses).items() for why in found]
     damage += _absent(paths, known, faults)
+    damage += _environment(paths, known)
     damage += _metrics(paths, known, intact)
     damage += [found for path in _reports(paths) for found in _report(paths, path, run_id)]
     # Last, since a run writes it after each checkpoint.
@@ -111,6 +114,17 @@ def _absent(paths: RunPaths, known: Meta | None, faults: dict[Path, list[str]]) 
             yield Damage(folder.name, "missing" if missing else "a link or a file instead of a folder")
     if known is not None and known.update > max((int(p.name) for p in faults), default=0):
         yield Damage(f"{CHECKPOINTS}/{known.update}", "missing, but meta.json says that it was written")
+
+
+def _environment(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
+    """Find a damaged copy of the user's environment."""
+    if known is None or not known.environment:
+        return
+    try:
+        if hashlib.sha256(read_plain(paths.environment)).hexdigest() != known.environment.get("sha256"):
+            yield Damage(ENVIRONMENT, "has changed since the run began")
+    except OSError as problem:
+        yield Damage(ENVIRONMENT, "missing" if isinstance(problem, FileNotFoundError) else words(problem))
 
 
 def _behind(known: Meta | None, intact: Mapping[int, Manifest], locks: Collection[Damage]) -> Iterator[Damage]:

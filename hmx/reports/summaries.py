@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hmx.config.coerce import show
-from hmx.config.env_facts import WATCHABLE
-from hmx.config.fields import FIELDS, get
+from hmx.config.fields import FIELDS, get, own_values
 from hmx.config.textfile import quoted
 from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
 from hmx.reports.quantities import UNKNOWN, clock, data_size, duration, number, short
@@ -36,14 +35,13 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
     name = result.resume_command.removeprefix("hmx resume ")
     steps = result.env_steps * result.num_seeds
     seconds = f"{result.seconds:.1f} s" if result.seconds < 60 else clock(result.seconds)
-    watch = [f"hmx watch {name}"] if result.env in WATCHABLE else []
     rows = [
         ("steps", f"{steps:,} at {short(result.steps_per_sec)} steps/s on {result.device}"),
         ("time", f"{seconds} of training"),
         ("run", str(result.run)),
         *([("page", command(f"{page}; hmx report {name} adds episodes"))] if page else []),
         *_listed("scaled", result.auto_scale),
-        *_listed("next", [command(text) for text in (*watch, f"hmx evaluate {name}")]),
+        *_listed("next", [command(text) for text in (f"hmx watch {name}", f"hmx evaluate {name}")]),
     ]
     blocks: list[Block] = [policies(result.evaluation, _TRAINED)] if result.evaluation else []
     return Document("", (*blocks, facts(tuple(rows))))
@@ -109,24 +107,29 @@ def plan(planned: Plan, full: bool = False) -> Document:
 
 
 def _values(planned: Plan, full: bool) -> Iterator[Row]:
+    own = own_values(planned.config)
     for field in FIELDS.values():
         value, origin = get(planned.config, field.key), planned.origins.get(field.key, "default")
         if full or (value != field.default and field.key != "run.name"):
             tone: Tone = "plain" if origin == "default" else "strong"
             source = "" if origin == "default" else origin
             yield Row((Cell(field.key, tone=tone), Cell(show(value) or '""', tone=tone), Cell(source, tone="faint")))
+        if field.key == "env.id":
+            for key, setting in own.items():
+                yield Row((key, show(setting), Cell(planned.origins.get(key, ""), tone="faint")))
 
 
 def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:
     sizes = planned.sizes
-    gradient_steps = f"{sizes.gradient_steps_per_update} gradient steps of {sizes.minibatch_size:,}"
-    yield "update", f"{sizes.batch_size:,} steps, {gradient_steps}"
+    count = sizes.gradient_steps_per_update
+    gradient_steps = f", {count} gradient steps of {sizes.minibatch_size:,}" if count else ""
+    yield "update", f"{sizes.batch_size:,} steps{gradient_steps}"
     yield "run", f"{sizes.num_updates:,} updates, {sizes.total_env_steps:,} steps per seed"
     yield "chunk", f"{sizes.updates_per_chunk} updates in one compiled call"
     yield "checkpoints", f"{sizes.num_checkpoints} written, {data_size(planned.checkpoint_bytes)} kept on disk"
     if planned.replay_ratio is not None:
         yield "replay", f"each transition is trained on {planned.replay_ratio:g} times on average"
-        yield from _replay(planned.memory)
+        yield from _replay(planned.memory) if planned.memory is not None else ()
     state, rollout = data_size(planned.state_bytes), data_size(planned.rollout_bytes)
     yield "memory", f"{state} of state and {rollout} of rollout, on {planned.device}"
     yield from _listed("scaled", planned.auto_scale)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import difflib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,9 +17,14 @@ from hmx.agents import make_algorithm
 from hmx.agents.types import Algorithm, TrainState
 from hmx.config import codec
 from hmx.config.derive import Derived, derive
+from hmx.config.env_source import find_source
+from hmx.config.fields import replace
 from hmx.config.schema import Config
+from hmx.config.textfile import quoted
+from hmx.config.user_code import CodeChanged, code_file, hashes_of
 from hmx.env.protocol import Env
-from hmx.env.registry import make_env
+from hmx.env.registry import build_env, make_env
+from hmx.records import atomic
 from hmx.records import meta as metas
 from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import Marker
@@ -36,6 +43,8 @@ from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import JsonlSink, RunInfo, Sink, SinkGroup
 from hmx.runs.wandb_sink import WandbSink
 
+_SHOWN_LINES = 12  # of the difference between two versions of an environment
+
 
 class Session(NamedTuple):
     """The environment, the algorithm and the sizes of a configuration; nothing is computed or written yet."""
@@ -47,15 +56,67 @@ class Session(NamedTuple):
     abstract: TrainState  # shapes and dtypes of the state, with an axis of seeds where there are several
 
 
-def open_session(cfg: Config) -> Session:
+def open_session(cfg: Config, paths: RunPaths | None = None) -> Session:
     """Build the environment and the algorithm; `cfg` must have no problems.
 
+    Args:
+        cfg: the configuration.
+        paths: the run that it is of; its copy of the user's environment file tells what has changed.
+
     Raises:
-        HmxError: the environment or the algorithm does not accept the configuration.
+        HmxError: the environment or the algorithm does not accept the configuration, or the environment's code has
+            changed or may not run.
     """
-    env = make_env(cfg.env, cfg.reward)
+    try:
+        env = make_env(cfg.env, cfg.reward)
+    except CodeChanged as problem:
+        raise _with_lines(problem, paths) from None
     algorithm = make_algorithm(cfg, env)
     return Session(cfg, derive(cfg), env, algorithm, abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds))
+
+
+def with_own_options(cfg: Config) -> Config:
+    """Return the configuration with the SHA-256 of all code of the user, and the options of their environment.
+
+    Raises:
+        HmxError: the code may not run or does not work, or does not take these options.
+    """
+    cfg = replace(cfg, hashes_of(cfg))
+    source = find_source(cfg.env.id)
+    if source is None or not source.own:
+        return cfg
+    return dataclasses.replace(cfg, env=build_env(cfg.env, cfg.reward).cfg)
+
+
+def environment_facts(cfg: Config) -> dict[str, str]:
+    """Return what meta.json says about an environment of the user's: its id, path and SHA-256."""
+    source = find_source(cfg.env.id)
+    if source is None or not source.own or not cfg.env.sha256:
+        return {}
+    reference = cfg.env.id if source.origin != "package" else f"{source.target}:{source.attribute}"
+    return {"id": cfg.env.id, "path": str(code_file(reference, "env.id")), "sha256": cfg.env.sha256}
+
+
+def keep_environment(meta: Meta, paths: RunPaths) -> None:
+    """Copy the user's environment file into the run folder, so that later changes can be shown.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if meta.environment:
+        atomic.write_bytes(paths.environment, Path(meta.environment["path"]).read_bytes())
+
+
+def _with_lines(problem: CodeChanged, paths: RunPaths | None) -> CodeChanged:
+    """Return the error with the lines that have changed, where the run has kept the file."""
+    with contextlib.suppress(OSError, UnicodeDecodeError, AttributeError):
+        before, now = (file.read_text("utf-8").splitlines() for file in (paths.environment, problem.path))  # type: ignore[union-attr]
+        lines = [line for line in difflib.unified_diff(before, now, n=0, lineterm="") if line[:3] not in ("---", "+++")]
+        shown = [quoted(line) for line in lines[:_SHOWN_LINES]]
+        more = [f"and {len(lines) - _SHOWN_LINES} more lines"] if len(lines) > _SHOWN_LINES else []
+        text = "".join(f"\n  {line}" for line in (*shown, *more))
+        return CodeChanged(problem.path, problem.before, problem.now, text)
+    return problem
 
 
 def device_name(cfg: Config | None = None) -> str:

@@ -145,6 +145,12 @@ TRAIN = rows(
     ([SET, "algo.gamma=0.9=0.8"], USAGE, ["algo.gamma = 0.9=0.8", "must be a number"]),
     ([SET, "ppo.norm_adv=maybe"], USAGE, ["ppo.norm_adv = maybe", "true or false"]),
     ([SET, "algo.name=a2c"], USAGE, ["algo.name = a2c", "is not one of ppo, dqn"]),
+    (["--algo", "./none.py", "--env", "corridor"], USAGE, ["cannot load algorithm ./none.py", "there is no file"]),
+    (
+        ["--net", "nosuch.net:make", "--env", "corridor"],
+        USAGE,
+        ["load network", "no module nosuch.net"],
+    ),
     (["--algo", "dnq"], USAGE, ["algo.name = dnq", "is not one of ppo, dqn", "--algo dqn"]),
     (["--algo", "dqn", SET, "ppo.clip_eps=0.3"], USAGE, ["ppo.clip_eps = 0.3", "dqn does not read it"]),
     (["--algo", "dqn", SET, "net.rnn=gru"], USAGE, ["net.rnn = gru", "dqn does not read it", "net.rnn=none"]),
@@ -248,7 +254,7 @@ CHECK_ENV = rows(
     (["coridor"], USAGE, ["unknown environment: coridor", "did you mean corridor?"]),
     (["corridor", "--steps", "1"], USAGE, ["--steps 1: must be from 8 to 100,000"]),
     (["corridor", "--tolerance", "nan"], USAGE, ["--tolerance nan: must be a number"]),
-    (["corridor", SET, "env.slp=1"], USAGE, ["env.slp", "did you mean --set env.slip=1?"]),
+    (["corridor", SET, "env.slp=1"], USAGE, ["env.slp = 1 (--set): unknown key", "--set env.slip=1"]),
     (["corridor", "--html", "no/such/folder/a.html"], USAGE, ["cannot write the report no/such/folder"]),
 )
 
@@ -323,10 +329,24 @@ DOCTOR = rows(
 
 PRESETS = rows("presets", (["surplus"], USAGE, ["unexpected extra argument", "hmx presets --help"]))
 
+ENVS = rows(
+    "envs",
+    (["corridr"], USAGE, ["env.id = corridr", "no such environment", "--env corridor"]),
+    (["./none.py"], USAGE, ["there is no file", "none.py"]),
+    (["nosuch.module:make"], USAGE, ["there is no module", "nosuch.module"]),
+    (["corridor", "--set", "env.my.size=3"], USAGE, ["corridor declares no options of its own"]),
+)
+NEW_ENV = rows(
+    "new-env",
+    ([], USAGE, ["missing argument 'NAME'"]),
+    (["3d"], USAGE, ["cannot name an environment", "letters, digits and underscores"]),
+    (["jax"], USAGE, ["a Python module of this name is installed", "hmx new-env my_jax"]),
+    (["../up"], USAGE, ["cannot name an environment"]),
+)
+
 COMMANDS: list[Row] = [
-    *PRESETS,
-    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS, *EXPORT, *DOCTOR,
-    *GRAD_REPORT,
+    *PRESETS, *ENVS, *NEW_ENV, *EXPORT, *DOCTOR,
+    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS, *GRAD_REPORT,
     *SCORE_BUFFER,
 ]  # fmt: skip
 

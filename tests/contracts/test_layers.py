@@ -13,7 +13,20 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONTRACTS = {contract["id"]: contract for contract in PROJECT["tool"]["importlinter"]["contracts"]}
-HOST_SIDE = {"cli", "reports", "jobs", "runs", "records", "sizing", "config", "stats", "errors", "__main__"}
+HOST_SIDE = {
+    "cli",
+    "reports",
+    "jobs",
+    "runs",
+    "records",
+    "sizing",
+    "config",
+    "stats",
+    "errors",
+    "__main__",
+    "api",
+    "toolkit",
+}
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -142,7 +142,7 @@ def test_compute_config_says_that_its_sizes_are_not_known(tmp_path):
     found = compute_sizes(read_source(config=file), {}, SizesRequest())
     assert found.valid and found.memory is None and found.derived["num_envs"] == 64
     (note,) = (note for note in found.notes if "memory" in note)
-    assert "gymnax/Never-built-v0" in note and "--dry-run" in note
+    assert "gymnax/Never-built-v0" in note and "--trace" in note
     assert not facts_known(EnvConfig(id="gymnax/Never-built-v0")) and facts_known(EnvConfig())
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from hmx.config.coerce import show
 from hmx.config.derive import Derived, derive
-from hmx.config.fields import FIELDS, get
+from hmx.config.fields import FIELDS, get, keys_of
 from hmx.config.meaning import ASPECTS, Aspect, aspect_of, meaning
 from hmx.config.rules import problems
 from hmx.config.schema import Config
@@ -43,7 +43,7 @@ def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
     if len(known) < 2 and not any(len(side.configs) > 1 for side in known):
         return []
     found: dict[str, list[Difference]] = {}
-    for key in FIELDS:
+    for key in keys_of(config for side in sides for config in side.configs):
         values = None if key in _NO_PART else _compared([_by_task(side, partial(_shown, key=key)) for side in sides])
         if values is not None:
             found.setdefault(aspect_of(key) or key.partition(".")[0], []).append(Difference(key, values, _doc(key)))
@@ -73,13 +73,17 @@ def _rows(config: Config) -> tuple[Aspect, ...]:
 
 
 def _doc(key: str) -> str:
-    field = FIELDS[key]
+    field = FIELDS.get(key)
+    if field is None:
+        return "of the environment's file" if key == "env.sha256" else "option of the environment"
     return field.doc + (f" [{field.unit}]" if field.unit else "")
 
 
 def _shown(config: Config, key: str) -> str | None:
     """Return a value as one would type it; None where the algorithm or the environment does not read it."""
-    field = FIELDS[key]
+    field = FIELDS.get(key)
+    if field is None:
+        return None if get(config, key) is None else quoted(show(get(config, key)))
     if config.algo.name not in (field.applies or (config.algo.name,)):
         return None
     if config.env.id not in (field.envs or (config.env.id,)):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal, TypeVar
 
 from hmx.config.coerce import show
-from hmx.config.fields import FIELDS, get
+from hmx.config.fields import FIELDS, get, keys_of
 from hmx.config.textfile import quoted
 from hmx.reports.compare.configs import derived
 from hmx.reports.compare.findings import MemberFacts, Notice, Severity, SideFacts
@@ -96,9 +96,10 @@ def _coverage(sides: Sequence[Side], groups: Mapping[str, Groups]) -> Iterator[N
 
 def _definition(task: str, sides: Sequence[Side]) -> Iterator[Notice]:
     """Block verdicts where the task itself differs: returns are on different scales then."""
-    for key in FIELDS:
-        is_task = FIELDS[key].section in ("env", "reward") and key not in _NOT_THE_TASK
-        if not is_task or task not in (FIELDS[key].envs or (task,)):
+    for key in keys_of(config for side in sides for config in side.configs):
+        field = FIELDS.get(key)  # None for an own option of the task
+        is_task = field is None or (field.section in ("env", "reward") and key not in _NOT_THE_TASK)
+        if not is_task or (field is not None and task not in (field.envs or (task,))):
             continue
         values = {
             side.letter: sorted({quoted(show(get(c, key))) for c in side.configs if c.env.id == task})

@@ -89,7 +89,7 @@ def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
     cfg = source.cfg
     if not 0 <= index < cfg.run.num_seeds:
         raise HmxError(f"agent {index} does not exist", f"agents are 0 to {cfg.run.num_seeds - 1}")
-    session = open_session(cfg)
+    session = open_session(cfg, source.paths)
     network = make_policy_outputs(cfg, session.env)
     state, update, warnings = source.state(session, None)
     name = source.folder.name if source.paths is None else source.paths.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 
 import jax
@@ -18,7 +19,7 @@ from hmx.reports.env_check.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
 from hmx.types import Key, Timestep
 
-REFERENCE = "hackmatrix"
+REFERENCE = EnvConfig()  # HackMatrix
 _NUM_ENVS, _STEPS = 256, 32  # of the rollout that is timed
 _LONG_ENOUGH = 1.0  # seconds of play to time
 _SAVED = "/jax/compilation_cache/compile_time_saved_sec"
@@ -44,7 +45,7 @@ def check_env(cfg: Config, request: CheckEnvRequest) -> CheckEnvFindings:
     checked = run_checks(short, env_longer, request.seed, request.num_envs, request.steps, request.tolerance)
     measured = []
     if request.speed and not checked.failed:
-        others = [] if env.spec.id == REFERENCE else [make_env(EnvConfig(), RewardWeights())]
+        others = [] if cfg.env.id == REFERENCE.id else [make_env(REFERENCE, RewardWeights())]
         measured = [measure(each, request.seed) for each in (env, *others)]
     steps = checked.walk.timestep_tp1 if checked.walk else None
     spec = env.spec
@@ -83,7 +84,7 @@ def measure(env: Env, seed: int, num_envs: int = _NUM_ENVS, num_steps: int = _ST
 
     k_reset, k_play = jax.random.split(jax.random.key(seed))
     carry = jax.jit(env.reset)(jax.random.split(k_reset, num_envs))
-    keys = iter(jax.random.split(k_play, 10_000))
+    keys = itertools.cycle(jax.random.split(k_play, 64))
     saved: list[float] = []
 
     def listen(event: str, duration_secs: float, **_: str | int) -> None:

@@ -89,7 +89,7 @@ class _Maker:
         self, source: Source, request: GradReportRequest, agent: int, seed: int, reference: int | None = None
     ) -> None:
         self._source, self._agent, self._seed = source, agent, seed
-        self._session = open_session(source.cfg)
+        self._session = open_session(source.cfg, source.paths)
         cfg, env, file = source.cfg, self._session.env, request.from_buffer
         stored = None if file is None else open_buffer(Path(file), cfg, env, request)
         self._reporter = make_reporter(cfg, env, request, stored)

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hmx.config import derive, rules
-from hmx.config.env_facts import extra_of, facts_known
+from hmx.config.env_facts import facts_known
+from hmx.config.env_source import find_source
 from hmx.config.load import load, read_file
-from hmx.config.schema import Config
+from hmx.config.schema import ALGORITHMS, Config
+from hmx.config.user_code import has_own_code
 from hmx.errors import HmxError
 from hmx.records.layout import find_run
 from hmx.sizing.trainer import inputs_of
@@ -39,7 +41,10 @@ class SizesSource:
 
 
 def read_source(
-    preset: str | None = None, config: str | Path | None = None, run: str | Path | None = None
+    preset: str | None = None,
+    config: str | Path | None = None,
+    run: str | Path | None = None,
+    trace: bool = False,
 ) -> SizesSource:
     """Read the named source, or return the defaults of the equations.
 
@@ -54,12 +59,14 @@ def read_source(
             if value is not None:
                 raise HmxError(f"cannot combine a run with {option}: a run has its own configuration", "leave one out")
         paths = find_run(run)
-        return _of_trainer(f"run {paths.name}", load(file=paths.config, environ={}, check=False, new_run=True).config)
+        cfg = load(file=paths.config, environ={}, check=False, new_run=True).config
+        return _of_trainer(f"run {paths.name}", cfg, trace)
     file = None if config is None else Path(config)
     table = None if file is None else _table(file)
     name = " and ".join([f"preset {preset}"] * (preset is not None) + [str(file)] * (file is not None))
     if preset not in (None, METTA) or (file is not None and table is None):
-        source = _of_trainer(name, load(preset=preset, file=None if table is not None else file, check=False).config)
+        cfg = load(preset=preset, file=None if table is not None else file, check=False).config
+        source = _of_trainer(name, cfg, trace)
     else:
         hypers = load(preset=METTA, environ={}).config
         notes = (_relation(hypers),) if preset else ()
@@ -67,19 +74,26 @@ def read_source(
     return replace(source, inputs={**source.inputs, **(table or {})})
 
 
-def _of_trainer(name: str, cfg: Config) -> SizesSource:
+def _of_trainer(name: str, cfg: Config, trace: bool) -> SizesSource:
     if cfg.algo.name == "dqn":
         raise HmxError(
             f"cannot compute batch sizes for {name}: dqn draws its batches from a replay buffer",
             "hmx train --dry-run with the same options shows its sizes, its replay ratio and its memory",
         )
+    if has_own_code(cfg):
+        own = cfg.algo.name if cfg.algo.name not in ALGORITHMS else cfg.net.kind
+        raise HmxError(
+            f"cannot compute batch sizes for {name}: {own} is not part of hmx, so its sizes are not known",
+            "hmx train --dry-run with the same options shows the size of its state",
+        )
     broken = {key for p in rules.problems(cfg) if p.code in ("value", "range") for key in p.keys}
     notes: tuple[str, ...] = ()
-    if extra_of(cfg.env.id) and not facts_known(cfg.env):
-        notes = (
-            f"memory is unknown: the sizes of {cfg.env.id} are known only once it is built; hmx train --dry-run shows "
-            "them",
-        )
+    if trace and not facts_known(cfg.env):
+        from hmx.env.registry import build_env  # imports JAX
+
+        cfg = replace(cfg, env=build_env(cfg.env, cfg.reward).cfg)
+    if find_source(cfg.env.id) and not facts_known(cfg.env):
+        notes = (f"memory is unknown: the sizes of {cfg.env.id} are known only once it is built; --trace builds it",)
     inputs = {} if SIZE_KEYS & broken else vars(inputs_of(cfg))
     return SizesSource(name=name, inputs=inputs, trainer=cfg, hypers=cfg, notes=notes)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hmx.config import fields, rules
 from hmx.config.coerce import show
 from hmx.config.env_facts import SEVERAL_AGENTS, own_agents
+from hmx.config.env_source import find_source
 from hmx.config.problem import Problem, fix
 from hmx.config.schema import Config
 from hmx.reports.sizes.source import SIZE_KEYS
@@ -56,7 +57,8 @@ def config_warnings(cfg: Config) -> list[Problem]:
 def trainable(inputs: BatchInputs, base: Config) -> tuple[Config, tuple[str, ...]]:
     """Return a configuration of `hmx train` with sizes that fit exactly, and what else had to change, a line each."""
     cfg = config_of(inputs, base)
-    if inputs.num_agents == 1 or cfg.env.id in SEVERAL_AGENTS or own_agents(cfg.env.id):
+    source = find_source(cfg.env.id)
+    if inputs.num_agents == 1 or cfg.env.id in SEVERAL_AGENTS or own_agents(cfg.env.id) or (source and source.own):
         return cfg, ()
     name = SEVERAL_AGENTS[0]
     changes = {"env.id": name, "net.kind": "auto"} if cfg.net.kind == "cells" else {"env.id": name}

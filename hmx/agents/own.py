@@ -1,0 +1,67 @@
+"""Algorithms of the user and of installed packages: loaded, and checked where they are traced."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+
+from hmx.agents.sharding import partitions
+from hmx.agents.types import Algorithm, Hypers, TrainState, split_actors
+from hmx.config import rules, user_code
+from hmx.config.schema import Config
+from hmx.env.protocol import Env
+from hmx.errors import HmxError
+from hmx.types import Key, Max, Mean, Metrics, Sum
+
+
+def own_algorithm(cfg: Config, env: Env) -> Algorithm:
+    """Build the algorithm that `algo.name` names, by its `make(cfg, env)`.
+
+    Its metrics may be plain arrays, which become means.
+
+    Raises:
+        HmxError: it cannot be loaded, or it does not keep to `Algorithm`: when it is built, or first traced.
+    """
+    rules.check(cfg)
+    name = cfg.algo.name
+    user_code.check_unchanged(name, "algo.name", cfg.algo.sha256)
+    load = user_code.build if user_code.is_reference(name) else user_code.build_entry_point
+    made = load(name, "algo.name", cfg, env)
+    what = f"cannot use algorithm {name}"
+    if not isinstance(made, Algorithm):
+        raise HmxError(f"{what}: make returned {type(made).__name__}", "return an hmx.Algorithm")
+    path = user_code.file_of(made.update)
+
+    def init(key: Key) -> TrainState:
+        with user_code.explaining(path, f"{what}: init"):
+            state = made.init(key)
+        if not isinstance(state, TrainState):
+            raise HmxError(f"{what}: init returned {type(state).__name__}", "return an hmx.TrainState")
+        return state
+
+    def update(state: TrainState, hypers: Hypers) -> tuple[TrainState, Metrics]:
+        with user_code.explaining(path, f"{what}: update"):
+            after, metrics = made.update(state, hypers)
+        before = _shapes(state)
+        if changed := [f"{leaf} is {shape}" for leaf, shape in _shapes(after).items() if before.get(leaf) != shape]:
+            first = changed[0].partition(" ")[0]
+            was = f", but was {before[first]}" if first in before else ""
+            raise HmxError(
+                f"{what}: update changes its state: {changed[0]}{was}", "return the shapes and types of init"
+            )
+        given: dict[str, Any] = metrics  # a user may return plain numbers
+        return after, {
+            key: value if isinstance(value, Mean | Max | Sum) else Mean.of(value) for key, value in given.items()
+        }
+
+    split = partial(partitions, env.spec) if made.partitions is split_actors else made.partitions
+    return made._replace(init=init, update=update, partitions=split)
+
+
+def _shapes(state: TrainState) -> dict[str, str]:
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(state)
+    }

@@ -1,0 +1,174 @@
+"""Agents and environments for programs of the user."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.agents.types import Algorithm, Carry, Decision, TrainState
+from hmx.api.configs import resolve
+from hmx.config.schema import Config
+from hmx.config.user_code import trusting
+from hmx.env import registry
+from hmx.env.protocol import Env
+from hmx.errors import HmxError
+from hmx.records.frozen import read_config
+from hmx.records.layout import find_run
+from hmx.records.paths import DEFAULT_ROOT
+from hmx.reports.env_check import job as checking
+from hmx.reports.env_check.findings import CheckEnvFindings
+from hmx.reports.env_check.request import CheckEnvRequest
+from hmx.runs.compilation import enable_cache
+from hmx.runs.loop import seed_state
+from hmx.runs.restoring import restore
+from hmx.runs.session import open_session
+from hmx.types import Array, Key
+
+__all__ = ["TrainedAgent", "check_env", "load_agent", "make_env"]
+
+EnvName = str | Callable[..., object]
+Numbers = Array | np.ndarray | list[float] | list[bool]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedAgent:
+    """A trained policy.
+
+    Attributes:
+        config: of its run.
+        env: its environment.
+        update: of the checkpoint.
+    """
+
+    config: Config
+    env: Env
+    update: int
+    _algorithm: Algorithm = field(repr=False)
+    _state: TrainState = field(repr=False)
+    _jitted: Callable[..., tuple[Decision, Carry]] = field(repr=False)
+
+    def act(self, obs: Numbers, legal: Numbers | None = None, key: Key | None = None) -> Array:
+        """Choose actions; recurrent networks need `decide`, which takes and returns their carry.
+
+        Args:
+            obs: `[*B, *obs_shape]`, one observation or any batch of them.
+            legal: `[*B, num_actions]` bool; None where every action is legal.
+            key: draws actions; None takes the most probable ones.
+
+        Returns:
+            `[*B]` int32, or `[*B, action_dim]` in [-1, 1] for continuous actions.
+
+        Raises:
+            HmxError: shapes do not fit the environment.
+        """
+        if jax.tree.leaves(self._algorithm.initial_carry((1, 1))):
+            hint = "use agent.decide(obs, legal, key, carry, reset), which returns the next carry"
+            raise HmxError("cannot act without an RNN carry: the network is recurrent", hint)
+        return self.decide(obs, legal, key)[0].action
+
+    def decide(
+        self,
+        obs: Numbers,
+        legal: Numbers | None = None,
+        key: Key | None = None,
+        carry: Carry = None,
+        reset: Numbers | None = None,
+    ) -> tuple[Decision, Carry]:
+        """Return the decision for `act`, with probabilities and values `[*B, ...]`, and the carry for the next call.
+
+        `carry` is that of the last call, None at the first one; `reset [*B]` is where `obs` begins an episode.
+        """
+        spec = self.env.spec
+        seen = jnp.asarray(obs, spec.obs_dtype)
+        batch = _batch("obs", seen.shape, spec.obs_shape)
+        mask = jnp.ones((*batch, spec.num_actions), bool) if legal is None else jnp.asarray(legal, bool)
+        if _batch("legal", mask.shape, (spec.num_actions,)) != batch:
+            raise HmxError(f"legal is {list(mask.shape)}, but obs is {list(seen.shape)}", "give both the same batch")
+        count = math.prod(batch)
+        first = jnp.zeros(count, bool) if reset is None else jnp.asarray(reset, bool).reshape(count)
+        decision, carry = self._jitted(
+            self._state,
+            self._algorithm.initial_carry((count, 1)) if carry is None else carry,
+            seen.reshape(count, 1, *spec.obs_shape),
+            mask.reshape(count, 1, spec.num_actions),
+            first,
+            jax.random.key(0) if key is None else key,
+            key is None,
+        )
+        shaped: Decision = jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[2:]), decision)
+        return shaped, carry
+
+
+def _batch(name: str, shape: tuple[int, ...], end: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the leading axes of an array that must end with the axes `end`."""
+    lead = len(shape) - len(end)
+    if lead < 0 or shape[lead:] != end:
+        raise HmxError(f"{name} is {list(shape)}, expected [..., {', '.join(map(str, end))}]", "see agent.env.spec")
+    return shape[:lead]
+
+
+def load_agent(
+    run: str | Path,
+    *,
+    checkpoint: int | None = None,
+    index: int = 0,
+    root: str | Path = DEFAULT_ROOT,
+    trust: bool = False,
+) -> TrainedAgent:
+    """Load the policy of a run.
+
+    Args:
+        run: name or path of the run.
+        checkpoint: its update; None takes the newest intact one.
+        index: of the agent (seed), where a run trained several.
+        root: folder of the runs, for a name.
+        trust: whether to run code that the run names.
+
+    Raises:
+        HmxError: there is no such run, agent or intact checkpoint, or code is not trusted.
+    """
+    paths = find_run(run, root)
+    config = read_config(paths)
+    count = config.run.num_seeds
+    if not 0 <= index < count:
+        raise HmxError(f"there is no agent {index} in {paths.name}", f"agents are 0 to {count - 1}")
+    enable_cache()
+    with trusting(trust):
+        session = open_session(config, paths)
+    restored = restore(session, paths, checkpoint)
+    state, algorithm = seed_state(restored.state, index, count), session.algorithm
+    return TrainedAgent(
+        config, session.env, restored.update, algorithm, state, jax.jit(algorithm.act, static_argnums=6)
+    )
+
+
+def make_env(env: EnvName = "hackmatrix", values: Mapping[str, object] | None = None) -> Env:
+    """Build an environment from its id, or from your own file or function.
+
+    `values` are more settings by dotted key, such as `{"env.max_steps": 100}`.
+
+    Raises:
+        HmxError: there is no such environment, or its extra is not installed.
+    """
+    config = resolve({"env.id": env, **(values or {})}, check=False).config
+    return registry.make_env(config.env, config.reward)
+
+
+def check_env(
+    env: EnvName, values: Mapping[str, object] | None = None, steps: int = CheckEnvRequest.steps
+) -> CheckEnvFindings:
+    """Check that an environment keeps the rules that training relies on, as `hmx check-env` does.
+
+    It is named as for `make_env`. The result has `passed`, and `hmx.show` prints it.
+
+    Raises:
+        HmxError: the environment cannot be built.
+    """
+    config = resolve({"env.id": env, **(values or {})}, check=False).config
+    return checking.check_env(config, CheckEnvRequest(steps=steps, speed=False))

@@ -1,0 +1,65 @@
+"""Curves of runs for notebooks and files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from hmx.api.configs import load_metrics
+from hmx.cli.render.html import page
+from hmx.errors import HmxError
+from hmx.records.metrics_table import METRICS
+from hmx.records.paths import DEFAULT_ROOT
+from hmx.reports.blocks import Axis, Document, Plot, Series
+from hmx.reports.compare.request import RETURN
+
+_HEIGHT = 420  # pixels in a notebook
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure: a notebook shows it, and `save` writes it as a page."""
+
+    plot: Plot
+
+    def html(self) -> str:
+        """Return a page that needs no other file."""
+        return page(Document("", (self.plot,)))
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to a file."""
+        Path(path).write_text(self.html(), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        """Show the page in a notebook, in a frame of its own: its style does not change the notebook's."""
+        return f'<iframe srcdoc="{escape(self.html())}" width="100%" height="{_HEIGHT}" style="border: 0"></iframe>'
+
+
+def plot(*runs: str | Path, metric: str = RETURN, root: str | Path = DEFAULT_ROOT) -> Chart:
+    """Draw a metric of runs over environment steps, each run averaged over its seeds.
+
+    Args:
+        runs: names or paths.
+        metric: its name; docs/metrics.md lists them.
+        root: folder of the runs, for names.
+
+    Raises:
+        HmxError: there is no such run, or none has the metric.
+    """
+    series = []
+    for number, run in enumerate(runs):
+        columns = load_metrics(run, root)
+        values = columns.get(metric, np.full(len(columns["update"]), np.nan))
+        known = np.isfinite(values)
+        steps = np.unique(columns["env_steps"][known])
+        means = tuple(float(values[known & (columns["env_steps"] == step)].mean()) for step in steps)
+        series.append(Series(Path(run).name, tuple(float(step) for step in steps), means, colour=number))
+    if not any(one.y for one in series):
+        raise HmxError(f"cannot plot {metric}: no run reports it", "hmx.load_metrics(run).keys() are the names")
+    info = METRICS.get(metric)
+    label = metric.rpartition("/")[2].replace("_", " ")
+    caption = f"{info.help[:1].upper()}{info.help[1:]}." if info is not None else ""
+    return Chart(Plot(label, Axis("environment steps"), Axis(label), tuple(series), caption))

@@ -1,0 +1,145 @@
+"""Train, resume, evaluate and compare from Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from hmx.api.configs import Settings, resolve
+from hmx.cli.console import ConsoleSink
+from hmx.cli.progress import ProgressLog
+from hmx.cli.render.terminal import print_document
+from hmx.config.user_code import trusting
+from hmx.jobs import evaluate as evaluations
+from hmx.jobs import resume as resuming
+from hmx.jobs import train as training
+from hmx.jobs.evaluate import EvaluateResult
+from hmx.jobs.train import TrainResult
+from hmx.records.paths import DEFAULT_ROOT
+from hmx.reports import summaries
+from hmx.reports.compare import document as comparisons
+from hmx.reports.compare import job as comparing
+from hmx.reports.compare.findings import CompareFindings
+from hmx.reports.compare.request import RETURN, CompareRequest
+from hmx.reports.env_check import document as checks
+from hmx.reports.env_check.findings import CheckEnvFindings
+from hmx.runs.sinks import Sink
+
+
+def train(
+    settings: Settings | None = None,
+    *,
+    preset: str | None = None,
+    force: bool = False,
+    progress: bool = True,
+    sinks: Sequence[Sink] = (),
+    trust: bool = False,
+) -> TrainResult:
+    """Train a new run in a folder of its own.
+
+    Ctrl-C, or "interrupt" in a notebook, stops after a checkpoint; the result then has the state `interrupted`.
+
+    Args:
+        settings: a configuration, or what differs from the defaults (or from the preset) by dotted key; see
+            `hmx.load_config`.
+        preset: see `hmx.load_config`.
+        force: whether a run of the same name is deleted first.
+        progress: whether to show progress: a panel in a terminal, lines elsewhere.
+        sinks: receivers of records in addition to the local file.
+        trust: whether to run code that a configuration from a file names.
+
+    Raises:
+        HmxError: the configuration cannot run, or the run exists; nothing has been written then. Or memory, disk or
+            numbers fail later.
+    """
+    loaded = resolve(settings or {}, preset)
+    with trusting(trust):
+        shown = _progress(progress)
+        return training.train(loaded.config, origins=loaded.origins, sinks=[*shown, *sinks], force=force)
+
+
+def resume(
+    run: str | Path,
+    changes: Mapping[str, object] | None = None,
+    *,
+    root: str | Path = DEFAULT_ROOT,
+    progress: bool = True,
+    sinks: Sequence[Sink] = (),
+    trust: bool = False,
+) -> TrainResult:
+    """Resume a run from its latest intact checkpoint.
+
+    Args:
+        run: name or path of the run.
+        changes: new values by dotted key, such as `{"run.total_steps": 2_000_000}`.
+        root: folder of the runs, for a name.
+        progress: see `hmx.train`.
+        sinks: see `hmx.train`.
+        trust: whether to run code that the run names.
+
+    Raises:
+        HmxError: a change that the state forbids, a finished run, or no intact checkpoint.
+    """
+    with trusting(trust):
+        return resuming.resume(run, changes=changes, sinks=[*_progress(progress), *sinks], root=root)
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    episodes: int | None = None,
+    policies: Sequence[str] = ("sampled", "greedy"),
+    seed: int | None = None,
+    checkpoint: int | None = None,
+    root: str | Path = DEFAULT_ROOT,
+    trust: bool = False,
+) -> EvaluateResult:
+    """Play whole episodes with the policy of a run; arguments and errors as of `hmx.jobs.evaluate.evaluate`."""
+    with trusting(trust):
+        return evaluations.evaluate(
+            run, episodes=episodes, policies=policies, seed=seed, checkpoint=checkpoint, root=root
+        )
+
+
+def compare(*sides: str | Path, metric: str = RETURN, root: str | Path = DEFAULT_ROOT) -> CompareFindings:
+    """Compare two or more runs or folders of runs, as `hmx compare` does; no code of a run is loaded.
+
+    Args:
+        sides: `[NAME=]PATH[,PATH...]` each.
+        metric: what to compare, or `evaluation`.
+        root: folder of the runs, for names.
+
+    Raises:
+        HmxError: an invalid side, or one that does not exist.
+    """
+    request = CompareRequest(sides=tuple(str(side) for side in sides), metric=metric, root=Path(root))
+    return comparing.compare(request)
+
+
+def show(result: TrainResult | EvaluateResult | CompareFindings | CheckEnvFindings) -> None:
+    """Print a result as the command line does."""
+    if isinstance(result, TrainResult):
+        document = summaries.training(result, str)
+    elif isinstance(result, EvaluateResult):
+        document = summaries.evaluation(result)
+    elif isinstance(result, CheckEnvFindings):
+        document = checks.document(result)
+    else:
+        document = comparisons.document(result)
+    print_document(document, Console(file=sys.stdout, highlight=False, width=None if _in_terminal() else 100))
+
+
+def _progress(wanted: bool) -> list[Sink]:
+    if not wanted:
+        return []
+    if _in_terminal():
+        return [ConsoleSink(Console(stderr=True, highlight=False))]
+    return [ProgressLog(sys.stdout if "ipykernel" in sys.modules else sys.stderr)]
+
+
+def _in_terminal() -> bool:
+    return os.isatty(2) and "ipykernel" not in sys.modules

@@ -1,0 +1,47 @@
+"""`hmx envs`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hmx.cli import completion
+from hmx.cli.boundary import print_json
+from hmx.cli.options import Json, Sets, configure
+from hmx.config.schema import ENV_IDS
+
+
+def envs(
+    env: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID",
+            help="Build this environment and show all about it; ./FILE.py and package.module:make are allowed.",
+            show_default=False,
+            autocompletion=completion.offer(ENV_IDS),
+        ),
+    ] = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """List environments, their sizes, and what is missing to use them.
+
+    The list has those built in, those of optional extras, and those that installed packages register in the entry-point
+    group hmx.environments.
+
+    Example: hmx envs ./game.py
+    """
+    from rich.console import Console
+
+    from hmx.cli.render.terminal import print_document
+    from hmx.reports.environments import build_environment, document, list_environments, to_json
+
+    if env is None:
+        rows = list_environments()
+    else:
+        rows = [build_environment(configure({"env.id": env}, sets, None, None).config.env)]
+    if json:
+        print_json(to_json(rows))
+    else:
+        print_document(document(rows), Console(highlight=False))

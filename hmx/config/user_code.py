@@ -1,0 +1,371 @@
+"""Code of the user that a configuration names: which file it is, whether it may run, and importing it.
+
+A reference is `./file.py`, `./file.py:function` or `package.module:function`; `make` is the default function.
+
+A run folder may come from a stranger, and its run.toml names code. Code runs only if the user named it on this command
+line or passed it from Python, gave `--trust-env`, or did any of these before with the same path and content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import CodeType, ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hmx.config.fields import get
+from hmx.config.names import nearest
+from hmx.config.schema import ALGORITHMS, Config
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+FUNCTION, NOTEBOOK = "make", "notebook"
+TRUST_FLAG, ACCEPT_FLAG = "--trust-env", "--accept-env-change"
+HASHES: Mapping[str, str] = {"env.id": "env.sha256", "net.kind": "net.sha256", "algo.name": "algo.sha256"}
+"""Key that may hold a reference -> key with the SHA-256 of its file."""
+
+WHAT = {"env.id": "environment", "net.kind": "network", "algo.name": "algorithm"}
+GROUPS = {"env.id": "hmx.environments", "algo.name": "hmx.algorithms"}
+"""Key -> entry-point group by which installed packages add names to it."""
+
+_LONGEST = 400  # characters of a line of the user's traceback
+
+
+class Permissions:
+    """What this process may do with code that a run names."""
+
+    trust = False  # run all of it (`--trust-env`)
+    accept_change = False  # use a file that has changed since the run began (`--accept-env-change`)
+
+
+class CodeChanged(HmxError):
+    """A file is not the one that the run began with."""
+
+    def __init__(self, path: Path, before: str, now: str, lines: str = "") -> None:
+        words = f"{path} has changed since the run began: SHA-256 {before[:12]} became {now[:12]}{lines}"
+        super().__init__(words, f"restore the file, or use it as it is now: {ACCEPT_FLAG}")
+        self.path, self.before, self.now = path, before, now
+
+
+class CodeReference(NamedTuple):
+    """A reference in its two parts."""
+
+    target: str  # path of a file, or dotted name of a module
+    function: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the target is a path."""
+        return self.target.endswith(".py")
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a value names code of the user, and not something that hmx or a package provides."""
+    return ":" in text or text.endswith(".py")
+
+
+def parse(text: str) -> CodeReference:
+    """Split a reference into target and function."""
+    target, _, function = text.rpartition(":") if ":" in text else (text, "", "")
+    return CodeReference(target, function or FUNCTION)
+
+
+def name_of(text: str) -> str:
+    """Return a short name for a reference, such as `net` for `./net.py:make`; anything else as it is."""
+    if not is_reference(text):
+        return text
+    target, function = parse(text)
+    stem = Path(target).stem if target.endswith(".py") else target.rpartition(".")[2]
+    return stem if function == FUNCTION else f"{stem}-{function}"
+
+
+def code_file(text: str, key: str) -> Path:
+    """Return the Python file of a reference, without importing anything.
+
+    Raises:
+        HmxError: there is no such file or module.
+    """
+    target, what = parse(text).target, f"cannot load {WHAT[key]} {quoted(text)}"
+    if parse(text).is_file:
+        path = Path(target).expanduser()
+        if path.is_file():
+            return path.resolve()
+        near = nearest(path.name, (other.name for other in path.parent.glob("*.py")))
+        hint = f"did you mean {path.parent / near}?" if near else "give the path of a Python file"
+        raise HmxError(f"{what}: there is no file {quoted(target)} in {Path.cwd()}", hint)
+    if target == NOTEBOOK:
+        hint = "pass the function from Python again, or put it into a file"
+        raise HmxError(f"{what}: it was defined in a notebook or at a prompt", hint)
+    places, spec = [*sys.path, os.getcwd()], None
+    for name in target.split("."):
+        # By path: `importlib.util.find_spec` would import the parent packages.
+        spec = importlib.machinery.PathFinder.find_spec(name, places)
+        if spec is None:
+            break
+        places = list(spec.submodule_search_locations or ())
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        hint = "install it, start in the folder that contains it, or name a file: ./file.py:make"
+        raise HmxError(f"{what}: there is no module {quoted(target)}", hint)
+    return Path(spec.origin).resolve()
+
+
+def file_of(thing: object) -> Path:
+    """Return the file that a function, or the class of an object, was defined in, as tracebacks name it."""
+    code = getattr(thing, "__code__", None)
+    file = getattr(sys.modules.get(type(thing).__module__), "__file__", None)
+    return Path(code.co_filename if code is not None else file or NOTEBOOK)
+
+
+def sha256(text: str, key: str) -> str:
+    """Compute the SHA-256 of the file of a reference, as 64 hex digits; "" for anything that has no readable file."""
+    with contextlib.suppress(HmxError, OSError, ValueError):
+        return hashlib.sha256(code_file(text, key).read_bytes()).hexdigest() if is_reference(text) else ""
+    return ""
+
+
+def check_unchanged(text: str, key: str, before: str) -> None:
+    """Check that the file of a reference has the digest `before`, where that is known.
+
+    Raises:
+        CodeChanged: it has another.
+    """
+    now = sha256(text, key)
+    if before and now not in ("", before) and not Permissions.accept_change:
+        raise CodeChanged(code_file(text, key), before, now)
+
+
+def hashes_of(cfg: Config) -> dict[str, str]:
+    """Return the SHA-256 of every file that the configuration names, as it is now, by key."""
+    return {hash_key: sha256(get(cfg, key), key) for key, hash_key in HASHES.items()}
+
+
+def has_own_code(cfg: Config) -> bool:
+    """Return whether network or algorithm are not hmx's: what follows from theirs alone is not known then."""
+    return cfg.algo.name not in ALGORITHMS or is_reference(cfg.net.kind)
+
+
+# Trust
+
+_allowed: list[list[str]] = []  # [path, SHA-256]
+
+
+def allow(text: str, key: str) -> None:
+    """Allow the code of a reference to run, since the user named it; it is remembered by path and content."""
+    if digest := sha256(text, key):
+        _remember([str(code_file(text, key)), digest])
+
+
+@contextlib.contextmanager
+def trusting(everything: bool) -> Iterator[None]:
+    """Trust all code inside of the block if `everything`."""
+    before, Permissions.trust = Permissions.trust, Permissions.trust or everything
+    try:
+        yield
+    finally:
+        Permissions.trust = before
+
+
+def check_allowed(path: Path, digest: str) -> None:
+    """Check that a file may run.
+
+    Raises:
+        HmxError: the user has neither named nor trusted it as it is now (exit code 2).
+    """
+    pair = [str(path), digest]
+    if Permissions.trust:
+        _remember(pair)
+    elif pair not in _allowed and pair not in _remembered():
+        words = f"cannot run {quoted(str(path))}: a run or a file names it, but you have not trusted its code"
+        raise HmxError(words, f"read it, then add {TRUST_FLAG} (trust=True in Python); hmx remembers it as it is now")
+
+
+def _store() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "hmx" / "trusted-code.json"
+
+
+def _remembered() -> list[list[str]]:
+    try:
+        found = json.loads(_store().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _remember(pair: list[str]) -> None:
+    if pair in _allowed:
+        return
+    _allowed.append(pair)
+    known, store = _remembered(), _store()
+    if pair not in known:
+        with contextlib.suppress(OSError):  # it asks again next time
+            store.parent.mkdir(parents=True, exist_ok=True)
+            temporary = store.with_name(f".{store.name}.{os.getpid()}")
+            temporary.write_text(json.dumps([*known, pair], indent=0), encoding="utf-8")
+            os.replace(temporary, store)
+
+
+# Loading
+
+_modules: dict[tuple[str, str], ModuleType] = {}  # (path, SHA-256) -> the module
+_adopted: dict[str, Callable[..., Any]] = {}  # reference -> a function that was passed from Python
+
+
+def adopt(function: Callable[..., Any]) -> str:
+    """Return a reference to a function of this process, for a configuration.
+
+    One that was defined in a notebook or at a prompt has no file, and can be used in this process only.
+
+    Raises:
+        HmxError: it is not a function at the top of its module.
+    """
+    module, name = str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", ""))
+    if not name.isidentifier():
+        what = f"cannot use {quoted(name or repr(function))} in a configuration"
+        raise HmxError(f"{what}: it is not a function at the top of a module", "define it with def, outside of others")
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    if module == "__main__":
+        module = file if file.endswith(".py") else NOTEBOOK
+    text = f"{module}:{name}"
+    _adopted[text] = function
+    return text
+
+
+def adopted(text: str) -> SimpleNamespace | None:
+    """Return an adopted function with the global names around it, as of a module; None for any other reference."""
+    function = _adopted.get(text)
+    names = dict(getattr(function, "__globals__", {}))
+    return None if function is None else SimpleNamespace(**{**names, parse(text).function: function})
+
+
+def load(text: str, key: str) -> Callable[..., Any]:
+    """Import the function that a reference names; arguments and errors as of `load_module`, or no such function."""
+    if text in _adopted:
+        return _adopted[text]
+    module, function = load_module(text, key), parse(text).function
+    found = getattr(module, function, None)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    near = nearest(function, own) or next(iter(own), FUNCTION)
+    hint = f"name one of its functions, as in {parse(text).target}:{near}"
+    listed = f"it has {', '.join(own[:8])}" if own else "it defines nothing"
+    raise HmxError(f"cannot load {WHAT[key]} {quoted(text)}: it has no function {quoted(function)}; {listed}", hint)
+
+
+def load_module(text: str, key: str) -> ModuleType:
+    """Import the file or module that a reference names, again if the file has changed.
+
+    Args:
+        text: the reference.
+        key: of the configuration, one of `WHAT`.
+
+    Raises:
+        HmxError: there is no such file or module, it is not trusted, or it does not import (with the user's part of
+            the traceback).
+    """
+    path, digest = code_file(text, key), sha256(text, key)
+    check_allowed(path, digest)
+    at = str(path), digest
+    if at not in _modules:
+        folder = str(path.parent) if parse(text).is_file else os.getcwd()
+        with explaining(path, f"cannot load {WHAT[key]} {quoted(text)}"), _last_on_path(folder):
+            _modules[at] = _import_file(path, digest) if parse(text).is_file else _import_module(text)
+    return _modules[at]
+
+
+def build(text: str, key: str, *arguments: Any) -> Any:
+    """Load a function and call it; errors as of `load`, or an exception of the function."""
+    function = load(text, key)
+    with explaining(file_of(function), f"cannot build {WHAT[key]} {quoted(text)}"):
+        return function(*arguments)
+
+
+@contextlib.contextmanager
+def explaining(path: Path, what: str) -> Iterator[None]:
+    """Turn an exception of the user's code into an `HmxError`, with the part of the traceback in their file."""
+    try:
+        yield
+    except HmxError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            frames.append(traceback.FrameSummary(str(path), error.lineno, "<module>", line=error.text or ""))
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        lines = [f"{what}: {type(error).__name__}: {' '.join(text.split())}"]
+        lines += [f"  {f.filename}:{f.lineno}, in {f.name}: {(f.line or '').strip()}" for f in frames[-5:]]
+        hint = (
+            f"correct {path.name}, line {frames[-1].lineno}" if frames else f"correct {path.name}; see docs/python.md"
+        )
+        if isinstance(error, ModuleNotFoundError):
+            hint = f"install the package that provides {error.name}: {sys.executable} -m pip install {error.name}"
+        raise HmxError("\n".join(quoted(line, _LONGEST) for line in lines), hint) from error
+
+
+@contextlib.contextmanager
+def _last_on_path(folder: str) -> Iterator[None]:
+    """Make a folder importable; its files do not replace installed packages."""
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
+
+
+def _import_file(path: Path, digest: str) -> ModuleType:
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise OSError(f"{path} changed while it was read")
+
+    class Loader(importlib.machinery.SourceFileLoader):
+        def get_code(self, fullname: str) -> CodeType:  # of the bytes that are trusted, and of no __pycache__
+            return self.source_to_code(data, str(path))
+
+    name = f"hmx_user_{digest[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=Loader(name, str(path)))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _import_module(text: str) -> ModuleType:
+    return importlib.import_module(parse(text).target)  # noqa: TID251 - only of a trusted reference
+
+
+def registered(key: str) -> dict[str, EntryPoint]:
+    """Return what installed packages add to a key, by name."""
+    from importlib.metadata import entry_points  # slow to import
+
+    return {point.name: point for point in entry_points(group=GROUPS[key])}
+
+
+def build_entry_point(name: str, key: str, *arguments: Any) -> Any:
+    """Call what an installed package registered under a name.
+
+    Raises:
+        HmxError: no package did, it does not import, or an exception of the function.
+    """
+    point = registered(key).get(name)
+    if point is None:
+        raise HmxError(f"there is no {WHAT[key]} {quoted(name)}", f"packages add them as entry points of {GROUPS[key]}")
+    with explaining(Path(point.module), f"cannot build {WHAT[key]} {quoted(name)} of {point.value}"):
+        return point.load()(*arguments)

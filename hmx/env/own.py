@@ -1,0 +1,320 @@
+"""Environments of users: a Python file, a module or an installed package, behind the contract of `hmx.env`.
+
+The code provides one of
+
+- `reset(key) -> (state, obs)` and `step(state, action, key) -> (state, obs, reward, terminated)` of a single
+  environment, as functions of the file or methods of what `make` returns. `reward` is a number or a dict of named
+  terms. `ACTIONS` names the actions (or counts them), or `ACTION_DIM` is the size of a continuous one. Optional:
+  `legal(state)`, `render(state) -> str`, `describe(state) -> dict` and `MAX_STEPS`.
+- `make() -> Env`, an environment of `hmx.env.protocol`.
+- `make()` that returns an environment like those of gymnax, with `reset_env`, `step_env` and `default_params`.
+
+A dataclass `Options` declares its own options; functions that have a parameter `options` get it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.config.coerce import BadValue, check_range, coerce, show
+from hmx.config.env_source import EnvSource, clashes
+from hmx.config.fields import OWN, own_fields
+from hmx.config.names import nearest
+from hmx.config.problem import UNKNOWN, Problem, error, fix
+from hmx.config.schema import EnvConfig
+from hmx.config.textfile import quoted
+from hmx.config.user_code import (
+    adopted,
+    allow,
+    check_unchanged,
+    code_file,
+    explaining,
+    file_of,
+    load,
+    load_module,
+    sha256,
+)
+from hmx.env.autoreset import Game, batched
+from hmx.env.extras import settled
+from hmx.env.gymnax import from_gymnax
+from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.errors import HmxError
+from hmx.types import Array, Key
+
+Theirs = Any  # a module, function or object of the user's
+_GUIDE = "docs/environments.md shows what an environment provides; hmx new-env NAME writes one that works"
+
+
+class Built(NamedTuple):
+    """An environment, and its configuration with every own option, the file's SHA-256 and the number of agents."""
+
+    env: Env
+    cfg: EnvConfig
+
+
+class OwnState(NamedTuple):
+    """One environment of the user's: the state it keeps, and what it showed last."""
+
+    state: Any
+    obs: Array  # float32 [F]
+
+
+def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
+    """Load the code of an environment and build it.
+
+    Raises:
+        HmxError: the code may not run, has changed since the run began, fails, or does not provide an environment
+            (exit code 2). Tracebacks show the user's file only.
+    """
+    if source.origin == "package" and (owners := clashes(source.id)):
+        words = f"environment {source.id} has several owners: {', '.join(owners)}"
+        raise HmxError(words, "uninstall all packages but one, or write package.module:make")
+    reference = f"{source.target}:{source.attribute}" if source.origin == "package" else cfg.id
+    if source.origin == "package":  # installed, so trusted
+        allow(reference, "env.id")
+    module: Theirs = adopted(reference)
+    path = file_of(load(reference, "env.id")) if module is not None else code_file(reference, "env.id")
+    check_unchanged(reference, "env.id", cfg.sha256)
+    digest = sha256(reference, "env.id")
+    if module is None:
+        module = load_module(reference, "env.id")
+    made, options = _made(source, path, module, cfg)
+    cfg = dataclasses.replace(cfg, my=_pairs(options), sha256=digest)
+    with explaining(path, f"cannot build environment {quoted(cfg.id)}"):
+        if isinstance(made, Env):
+            env = Env(made.spec._replace(id=cfg.id), made.reset, made.step)
+        elif _is_gymnax(made):
+            guest, params = (made, made.default_params) if hasattr(made, "reset_env") else made
+            env = from_gymnax(cfg.id, guest, params, cfg.max_steps)
+        else:
+            env = _from_functions(cfg, made, options)
+        _check_batch(env)
+        _check_first(env)
+    env = env._replace(spec=env.spec._replace(render=_guarded(path, env.spec.render)))
+    if cfg.num_agents not in (1, env.spec.num_agents):
+        words = f"{cfg.id} has {env.spec.num_agents} agents, not env.num_agents = {cfg.num_agents}"
+        raise HmxError(words, f"--set env.num_agents={env.spec.num_agents}")
+    return Built(env, dataclasses.replace(cfg, num_agents=env.spec.num_agents))
+
+
+def _made(source: EnvSource, path: Path, module: Theirs, cfg: EnvConfig) -> tuple[Theirs, Theirs | None]:
+    """Return the environment that the code provides, and its options."""
+    what = f"environment {quoted(source.id)}"
+    if source.attribute and not hasattr(module, source.attribute):
+        near = nearest(source.attribute, [name for name in vars(module) if not name.startswith("_")])
+        hint = f"did you mean {source.target}:{near}?" if near else _GUIDE
+        raise HmxError(f"cannot load {what}: {path.name} has no {source.attribute}", hint)
+    found = getattr(module, source.attribute) if source.attribute else getattr(module, "make", module)
+    options = _options(what, getattr(module, "Options", None), cfg)
+    if callable(found) and not isinstance(found, Env):
+        with explaining(path, f"cannot build environment {quoted(cfg.id)}"):
+            found = _with_options(found, options)()
+    if not isinstance(found, Env) and not _is_gymnax(found):
+        missing = [name for name in ("reset", "step") if not callable(getattr(found, name, None))]
+        if missing:
+            owner = path.name if found is module else f"what {source.attribute or 'make'} of {path.name} returns"
+            raise HmxError(f"cannot load {what}: {owner} has no {' and no '.join(missing)}", _GUIDE)
+    return found, options
+
+
+def _is_gymnax(found: Theirs) -> bool:
+    """Return whether it is an environment like those of gymnax, or a pair of one and its parameters."""
+    pair = isinstance(found, tuple) and len(found) == 2
+    return hasattr(found[0] if pair else found, "reset_env")
+
+
+def _guarded(path: Path, render: Callable[[EnvState], str] | None) -> Callable[[EnvState], str] | None:
+    """Return `render` with errors that name the user's lines."""
+
+    def shown(state: EnvState) -> str:
+        with explaining(path, f"cannot draw environment {path.name}"):
+            return render(state)  # type: ignore[misc]
+
+    return None if render is None else shown
+
+
+def _options(what: str, kind: type[Any] | None, cfg: EnvConfig) -> Theirs | None:
+    """Return the user's `Options` with the values of the configuration, all of them checked."""
+    if kind is None:
+        known = {}
+    elif not dataclasses.is_dataclass(kind):
+        raise HmxError(f"cannot load {what}: Options is not a dataclass", "write @dataclass(frozen=True) above it")
+    else:
+        try:
+            known = own_fields(kind)
+        except (ValueError, NameError) as problem:
+            raise HmxError(f"cannot load {what}: {problem}", "write for example: size: int = 5") from None
+    values, problems = {}, []
+    for name, given in cfg.my:
+        key = f"{OWN}{name}"
+        if name not in known:
+            near = nearest(name, known)
+            words = f"{cfg.id} has no such option; it has {', '.join(known) or 'none'}"
+            problems.append(Problem(UNKNOWN, (key,), words, fix(f"{OWN}{near}", given) if near else (), show(given)))
+            continue
+        try:
+            values[name] = coerce(known[name], given, text=True)
+            check_range(known[name], values[name])
+        except BadValue as bad:
+            problems.append(Problem("value", (key,), bad.message, fix(key, bad.works), show(given) or '""'))
+    if problems:
+        raise error(problems)
+    return None if kind is None else kind(**values)
+
+
+def _pairs(options: Theirs | None) -> tuple[tuple[str, bool | int | float | str], ...]:
+    return tuple(sorted(vars(options).items())) if options is not None else ()
+
+
+def _with_options(function: Callable[..., Any], options: Theirs | None) -> Callable[..., Any]:
+    """Return the function with its parameter `options` set, if it has one."""
+    if options is not None and "options" in inspect.signature(function).parameters:
+        return functools.partial(function, options=options)
+    return function
+
+
+def _from_functions(cfg: EnvConfig, made: Theirs, options: Theirs | None) -> Env:
+    """Build the environment that plays `reset` and `step` of a single one."""
+    reset, step = _with_options(made.reset, options), _with_options(made.step, options)
+    legal, render, describe = (
+        None if (function := getattr(made, name, None)) is None else _with_options(function, options)
+        for name in ("legal", "render", "describe")
+    )
+    names, action_dim = _actions(cfg.id, made)
+
+    def start(key: Key) -> OwnState:
+        state, obs = _parts("reset", reset(key), ("state", "obs"))
+        return _own_state(state, obs)
+
+    def move(core: OwnState, action: Array, key: Key) -> tuple[OwnState, dict[str, Array], Array]:
+        given = step(core.state, action, key)
+        state, obs, reward, terminated = _parts("step", given, ("state", "obs", "reward", "terminated"))
+        terms = reward if isinstance(reward, dict) else {"reward": reward}
+        scalars = {name: jnp.asarray(value, jnp.float32) for name, value in terms.items()}
+        for name, value in {**scalars, "terminated": jnp.asarray(terminated)}.items():
+            if value.shape != ():
+                raise ValueError(f"step returns {name} of shape {value.shape}; expected one number")
+        return _own_state(state, obs), scalars, jnp.asarray(terminated, bool)
+
+    def mask(core: OwnState) -> Array:
+        if legal is None:
+            return jnp.ones(len(names), bool)
+        allowed = jnp.asarray(legal(core.state), bool)
+        if allowed.shape != (len(names),):
+            raise ValueError(f"legal returns shape {allowed.shape}; expected ({len(names)},), one per action")
+        return allowed
+
+    key = jax.eval_shape(jax.random.key, 0)
+    first = jax.eval_shape(start, key)
+    action = jax.ShapeDtypeStruct((action_dim,) if action_dim else (), jnp.float32 if action_dim else jnp.int32)
+    after, terms, _ = jax.eval_shape(move, first, action, key)
+    _check_same(first, after)
+    limit = int(getattr(made, "MAX_STEPS", 0))
+    spec = EnvSpec(
+        id=cfg.id,
+        obs_shape=first.obs.shape,
+        obs_dtype=first.obs.dtype,
+        num_actions=len(names),
+        num_agents=1,
+        max_steps=min(cfg.max_steps or limit, limit) if limit else cfg.max_steps,
+        reward_terms=tuple(terms),
+        action_groups=tuple((name, i, i + 1) for i, name in enumerate(names)),
+        action_names=names,
+        action_dim=action_dim,
+        describe=None if describe is None else lambda state: dict(describe(_host(state))),
+        render=None if render is None else lambda state: str(render(_host(state))),
+    )
+    return batched(spec, Game(start, move, lambda core: core.obs, mask))
+
+
+def _host(state: Theirs) -> Theirs:
+    """Return the user's state of a batch of one, on the host."""
+    return jax.device_get(jax.tree.map(lambda leaf: leaf[0], state.core.state))
+
+
+def _own_state(state: Theirs, obs: Theirs) -> OwnState:
+    leaves = jax.tree.leaves(obs)
+    if len(leaves) != 1:
+        raise ValueError(f"an observation has {len(leaves)} arrays; networks take one, so concatenate them")
+    return OwnState(settled(state), jnp.asarray(leaves[0], jnp.float32).reshape(-1))
+
+
+def _parts(function: str, given: Theirs, names: tuple[str, ...]) -> tuple[Any, ...]:
+    if not isinstance(given, tuple) or len(given) != len(names):
+        found = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
+        more = "; hmx truncates episodes itself, after MAX_STEPS" if found == "5 values" else ""
+        raise ValueError(f"{function} returns {found}; expected ({', '.join(names)}){more}")
+    return given
+
+
+def _actions(env_id: str, made: Theirs) -> tuple[tuple[str, ...], int]:
+    """Return the names of discrete actions, and the size of a continuous one."""
+    actions, dim = getattr(made, "ACTIONS", None), getattr(made, "ACTION_DIM", 0)
+    if isinstance(actions, int) and actions > 0:
+        return tuple(f"action_{i}" for i in range(actions)), 0
+    if isinstance(actions, tuple | list) and actions and all(isinstance(name, str) for name in actions):
+        if len(set(actions)) < len(actions):
+            raise HmxError(f"cannot load environment {quoted(env_id)}: two of its ACTIONS have one name", _GUIDE)
+        return tuple(actions), 0
+    if actions is None and isinstance(dim, int) and dim > 0:
+        return (), dim
+    hint = 'write for example ACTIONS = ("left", "right"), or ACTION_DIM = 2 for two numbers in [-1, 1]'
+    raise HmxError(f"cannot load environment {quoted(env_id)}: it does not say what actions it takes", hint)
+
+
+def _check_same(first: OwnState, after: OwnState) -> None:
+    """Check that a step keeps shapes and types, each difference named."""
+    if str(jax.tree.structure(first.state)) != str(jax.tree.structure(after.state)):
+        shown = [str(jax.tree.structure(core.state))[:200] for core in (first, after)]
+        raise ValueError(f"step returns another kind of state than reset: {shown[1]} instead of {shown[0]}")
+    pairs = zip(jax.tree.leaves_with_path(first), jax.tree.leaves(after), strict=True)
+    unlike = [
+        f"{jax.tree_util.keystr(path).lstrip('.')} is {_form(a)} after reset and {_form(b)} after step"
+        for (path, a), b in pairs
+        if (a.shape, a.dtype) != (b.shape, b.dtype)
+    ]
+    if unlike:
+        raise ValueError(f"shapes and types must stay the same, but {'; '.join(unlike[:4])}")
+
+
+def _form(leaf: Theirs) -> str:
+    return f"{leaf.dtype}[{','.join(str(n) for n in leaf.shape)}]"
+
+
+def _check_batch(env: Env) -> None:
+    """Check the shapes and types of a batch of two; a user's own `Env` may be wrong there."""
+    spec, envs = env.spec, 2
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), envs))
+    state, first = jax.eval_shape(env.reset, keys)
+    size = (spec.action_dim,) if spec.action_dim else ()
+    action = jax.ShapeDtypeStruct((envs, spec.num_agents, *size), jnp.float32 if size else jnp.int32)
+    after, second = jax.eval_shape(env.step, state, action, keys)
+    agents = (envs, spec.num_agents)
+    wanted = {"obs": (*agents, *spec.obs_shape), "final_obs": (*agents, *spec.obs_shape), "reward": agents}
+    wanted |= {"legal": (*agents, spec.num_actions), "terminated": (envs,), "truncated": (envs,), "agent_done": agents}
+    for name, shape in wanted.items():
+        for when, timestep in (("reset", first), ("step", second)):
+            if (found := getattr(timestep, name).shape) != shape:
+                raise ValueError(f"{when} of {envs} environments returns {name} of shape {found}; expected {shape}")
+    if jax.tree.map(_form, state) != jax.tree.map(_form, after):
+        raise ValueError("step returns a state of other shapes or types than reset")
+    if set(second.terms) != set(spec.reward_terms):
+        terms = f"{sorted(second.terms)}; spec.reward_terms are {spec.reward_terms}"
+        raise ValueError(f"step returns the reward terms {terms}")
+
+
+def _check_first(env: Env) -> None:
+    """Check the values of a few first positions."""
+    _, timestep = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 8))
+    if env.spec.num_actions and not bool(timestep.legal.any(-1).all()):
+        raise ValueError("no action is legal in a first position: legal must allow at least one")
+    if not bool(jnp.isfinite(timestep.obs).all()):
+        raise ValueError("a first observation is not finite")

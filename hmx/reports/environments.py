@@ -1,0 +1,149 @@
+"""`hmx envs`: every environment, where it comes from, its sizes, and what is missing to use it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+
+from hmx.config.env_facts import EXTRAS, EnvFacts, env_facts
+from hmx.config.env_source import clashes, find_source, registered
+from hmx.config.schema import ENV_IDS, EnvConfig
+from hmx.config.smax_facts import PREFIX, SCENARIOS
+from hmx.records.plain import JsonValue, plain_object
+from hmx.reports.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
+from hmx.reports.quantities import data_size
+
+SCHEMA = 1
+_PACKAGES = {"gymnax": "gymnax", "brax": "brax", "playground": "mujoco_playground", "smax": "jaxmarl"}
+"""Extra -> the package that must be installed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvironmentRow:
+    """One environment, or all of an extra (`gymnax/NAME`); sizes are None where only building it would tell."""
+
+    id: str
+    origin: str
+    observation: int | None = None  # numbers in the observation of one agent
+    actions: int | None = None  # 0 where actions are continuous
+    action_dim: int | None = None  # numbers of a continuous action
+    agents: int | None = None
+    state_bytes: int | None = None
+    missing: str = ""  # what to install, or what else keeps it from working
+    action_names: tuple[str, ...] = ()
+    reward_terms: tuple[str, ...] = ()
+    max_steps: int | None = None
+    options: dict[str, JsonValue] = dataclasses.field(default_factory=dict)  # its own, `env.my.NAME`
+    renders: bool | None = None
+
+
+def list_environments() -> list[EnvironmentRow]:
+    """Return all environments that can be named, without building any."""
+    rows = [_known(name, "built in", env_facts(EnvConfig(id=name))) for name in ENV_IDS]
+    for extra in EXTRAS:
+        installed = importlib.util.find_spec(_PACKAGES[extra]) is not None
+        missing, origin = "" if installed else f"pip install '.[{extra}]'", f"extra {extra}"
+        if extra != PREFIX.rstrip("/"):
+            rows.append(EnvironmentRow(id=f"{extra}/NAME", origin=origin, missing=missing))
+            continue
+        for name, (allies, _) in SCENARIOS.items():
+            row = _known(f"{PREFIX}{name}", origin, env_facts(EnvConfig(id=f"{PREFIX}{name}")))
+            rows.append(dataclasses.replace(row, agents=allies, missing=missing))
+    for point in registered():
+        package = f"package {point.dist.name}" if point.dist is not None else "package"
+        found = clashes(point.name)
+        missing = f"the name is taken: {', '.join(found)}" if found else ""
+        rows.append(EnvironmentRow(id=point.name, origin=package, missing=missing))
+    return rows
+
+
+def _known(env_id: str, origin: str, sizes: EnvFacts) -> EnvironmentRow:
+    return EnvironmentRow(
+        id=env_id,
+        origin=origin,
+        observation=sizes.features,
+        actions=sizes.num_actions,
+        action_dim=sizes.action_dim,
+        agents=1,
+        state_bytes=sizes.state_bytes,
+    )
+
+
+def build_environment(cfg: EnvConfig) -> EnvironmentRow:
+    """Build an environment and return its sizes.
+
+    Raises:
+        HmxError: there is no such environment, or it does not work.
+    """
+    from hmx.config.schema import RewardWeights
+    from hmx.env.registry import build_env  # imports JAX
+
+    env, done = build_env(cfg, RewardWeights())
+    source, spec = find_source(cfg.id), env.spec
+    features = math.prod(spec.obs_shape) if spec.decode is None else env_facts(done).features
+    return EnvironmentRow(
+        id=cfg.id,
+        origin=source.origin if source is not None else "",
+        observation=features,
+        actions=spec.num_actions,
+        action_dim=spec.action_dim,
+        agents=spec.num_agents,
+        state_bytes=env_facts(done).state_bytes,
+        action_names=spec.action_names,
+        reward_terms=spec.reward_terms,
+        max_steps=spec.max_steps,
+        options=dict(done.my),
+        renders=spec.render is not None or cfg.id == "hackmatrix",
+    )
+
+
+def to_json(rows: list[EnvironmentRow]) -> dict[str, JsonValue]:
+    """Return a JSON object with stable keys."""
+    return {"schema": SCHEMA, "environments": [plain_object(row) for row in rows]}
+
+
+def document(rows: list[EnvironmentRow]) -> Document:
+    """Show a row per environment; of a single one that was built, everything about it."""
+    columns = (
+        Column("id", "left"),
+        Column("origin", "left"),
+        Column("observation"),
+        Column("actions"),
+        Column("agents", rank=2),
+        Column("state", rank=1),
+        Column("missing", "left"),
+    )
+    blocks: list[Block] = [Table(columns, tuple(_row(row) for row in rows))]
+    if len(rows) == 1 and rows[0].renders is not None:
+        (row,) = rows
+        pairs = [
+            ("actions", ", ".join(row.action_names) or f"{row.action_dim} numbers in [-1, 1]"),
+            ("reward terms", ", ".join(row.reward_terms)),
+            ("step limit", f"{row.max_steps:,} steps" if row.max_steps else "none"),
+            ("options", ", ".join(f"env.my.{name}={value}" for name, value in row.options.items()) or "none"),
+            ("hmx watch", "shows its picture" if row.renders else "shows its observation: it has no render"),
+        ]
+        blocks.append(facts(tuple(pairs)))
+    else:
+        words = (
+            "Install an extra in a clone of hmx: pip install '.[gymnax]'. Write your own: hmx new-env NAME. "
+            "hmx envs ID builds one and shows all about it."
+        )
+        blocks.append(Paragraph(words, "faint"))
+    return Document("", tuple(blocks))
+
+
+def _row(row: EnvironmentRow) -> Row:
+    actions = "" if row.actions is None else f"{row.actions}" if row.actions else f"{row.action_dim} continuous"
+    return Row(
+        (
+            Cell(row.id, tone="strong"),
+            row.origin,
+            "" if row.observation is None else f"{row.observation:,}",
+            actions,
+            "" if row.agents is None else str(row.agents),
+            "" if row.state_bytes is None else data_size(row.state_bytes),
+            Cell("not installed" if row.missing.startswith("pip") else row.missing, row.missing, "warning"),
+        )
+    )

@@ -1,0 +1,25 @@
+"""Parts for algorithms and networks of your own; examples/a2c.py uses most of them."""
+
+from hmx.agents.collector import Policy, Rollout, collect, start
+from hmx.agents.optim import make_optimiser
+from hmx.agents.ppo import make_head
+from hmx.nets import make_net, make_q_net
+from hmx.rl.advantages import gae, normalise
+from hmx.types import Max, Mean, Sum, Transition
+
+__all__ = [
+    "Max",
+    "Mean",
+    "Policy",
+    "Rollout",
+    "Sum",
+    "Transition",
+    "collect",
+    "gae",
+    "make_head",
+    "make_net",
+    "make_optimiser",
+    "make_q_net",
+    "normalise",
+    "start",
+]

@@ -1,0 +1,47 @@
+"""`hmx check-env` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+
+from hmx.config.schema import EnvConfig
+from hmx.env import registry
+from hmx.env.counting import make_counting
+from hmx.errors import ExitCode
+
+WORDS = ("check-env", "counting", "--steps", "24", "--num-envs", "2")
+
+
+def test_an_environment_that_passes_is_measured_beside_the_reference(hmx, monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        "hmx.reports.env_check.job.REFERENCE", EnvConfig(id="corridor")
+    )  # HackMatrix takes long to compile
+    result = hmx(*WORDS, "--json", "--html", "page.html", "--csv", "checks.csv")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["passed"] and {check["status"] for check in found["checks"]} == {"passed"}
+    assert found["truncated"] > 0 and (found["max_steps"], found["checked_max_steps"]) == (1000, 6)
+    own, reference = found["costs"]
+    assert (own["env"], reference["env"]) == ("counting", "corridor")
+    assert own["state_bytes"] == 8 and own["obs_bytes"] == 4 and own["steps_per_sec"] > 0
+    assert "12 of 12 checks passed" in (tmp_path / "page.html").read_text()
+    assert len((tmp_path / "checks.csv").read_text().splitlines()) == 13
+
+
+def test_a_broken_environment_ends_the_command_with_code_4(hmx, monkeypatch):
+    def broken(cfg, weights):
+        env = make_counting(cfg.max_steps)
+
+        def step(state, action, keys):
+            state, timestep = env.step(state, action, keys)
+            return state, timestep._replace(reward=timestep.reward + 1)
+
+        return env._replace(step=step)
+
+    monkeypatch.setitem(registry.FACTORIES, "counting", broken)
+    result = hmx(*WORDS)
+    assert result.exit_code == ExitCode.CHECK_FAILED
+    text = " ".join(result.stdout.split())
+    assert "1 of 12 checks failed." in text
+    assert "reward-terms: the terms sum to 0 and the reward is 1 at step 1 of environment 0. Fix: compute" in text
+    assert result.stderr.startswith("error: counting fails 1 of 12 checks: reward-terms\n")

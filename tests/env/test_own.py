@@ -1,0 +1,180 @@
+"""Environments of users: files, modules and packages."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+
+import jax
+import pytest
+from env_checks import check_env
+
+from hmx.config import codec, user_code
+from hmx.config.env_facts import env_facts
+from hmx.config.load import load
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.registry import load_env, make_env
+from hmx.errors import ExitCode, HmxError
+
+GAME = """
+from dataclasses import dataclass
+import jax, jax.numpy as jnp
+ACTIONS = ("left", "right")
+MAX_STEPS = 9
+
+@dataclass(frozen=True)
+class Options:
+    size: int = 4
+    cost: float = 0.01
+
+def observe(state, options):
+    return jax.nn.one_hot(state, options.size)
+
+def reset(key, options):
+    return 0, observe(0, options)
+
+def step(state, action, key, options):
+    state = jnp.clip(state + 2 * action - 1, 0, options.size - 1)
+    goal = state == options.size - 1
+    return state, observe(state, options), {"goal": goal, "cost": -options.cost}, goal
+
+def legal(state):
+    return jnp.stack([state > 0, True])
+
+def render(state, options):
+    return "." * int(state) + "@" + "." * (options.size - 1 - int(state))
+"""
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    """A current folder and a list of trusted files of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(user_code, "_allowed", [])
+    return tmp_path
+
+
+def write(text, name="game.py"):
+    with open(name, "w") as file:
+        file.write(text)
+
+
+def refused(text, **settings):
+    """The error of a file with this text, without the hint."""
+    write(text)
+    with pytest.raises(HmxError) as found:
+        load_env("./game.py", **settings)
+    assert found.value.exit_code == ExitCode.USAGE and found.value.hint
+    return found.value.message
+
+
+def test_functions_of_a_file_become_an_environment_that_keeps_the_contract():
+    write(GAME)
+    env = load_env("./game.py", my={"size": "5"})
+    walk = check_env(env)
+    steps = walk.timestep_tp1
+    assert (env.spec.obs_shape, env.spec.action_names, env.spec.max_steps) == ((5,), ("left", "right"), 9)
+    assert set(steps.terms) == {"goal", "cost"} and steps.truncated.any() and steps.terminated.any()
+    assert env.spec.render(env.reset(jax.random.split(jax.random.key(0), 1))[0]) == "@...."
+    assert load_env("./game.py", max_steps=3).spec.max_steps == 3
+
+
+def test_a_file_may_return_an_env_or_an_object_like_those_of_gymnax(monkeypatch):
+    write("from hmx.env.corridor import make_corridor\ndef make():\n    return make_corridor(7, 0.5)\n")
+    assert load_env("game.py").spec.id == "game.py" and load_env("game.py").spec.max_steps == 7
+    write(GYMNAX, "package.py")
+    env = load_env("package:make")
+    check_env(env)
+    assert (env.spec.num_actions, env.spec.obs_shape, env.spec.max_steps) == (3, (2,), 6)
+    monkeypatch.delitem(sys.modules, "package")
+
+
+GYMNAX = """
+import jax.numpy as jnp
+from types import SimpleNamespace
+class Walk:
+    default_params = SimpleNamespace(max_steps_in_episode=6)
+    def action_space(self, params): return SimpleNamespace(n=3)
+    def reset_env(self, key, params): return jnp.zeros(2), jnp.int32(0)
+    def step_env(self, key, state, action, params):
+        return jnp.ones(2) * state, state + action - 1, jnp.float32(action), state > 3, {}
+make = Walk
+"""
+
+
+def test_own_options_are_typed_checked_and_stored():
+    write(GAME)
+    assert "env.my.size = big: must be a whole number; try env.my.size=4" in refused(GAME, my={"size": "big"})
+    assert "env.my.sise" in refused(GAME, my={"sise": 3})
+    cfg = load(sets=["env.id=./game.py", "env.my.size=6"]).config
+    assert codec.from_dict(codec.to_dict(cfg)) == cfg and "[env.my]" in codec.to_toml(cfg)
+    assert codec.shape_digest(cfg) != codec.shape_digest(load(sets=["env.id=./game.py", "env.my.size=7"]).config)
+    with pytest.raises(HmxError, match=r"corridor declares no options"):
+        load(sets=["env.id=corridor", "env.my.size=6"])
+    load_env("./game.py", my={"size": 6})
+    assert env_facts(EnvConfig(id="./game.py", my=(("size", 6),))).obs_size == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("import jax,", "import jaxx,"), "game.py:3, in <module>: import jaxx,"),
+        (("def step", "def step(("), "SyntaxError"),
+        (("    return 0, obs", "    return nothing, obs"), "game.py:16, in reset: return nothing"),
+        (("def step(", "def stop("), "game.py has no step"),
+        (("ACTIONS =", "ACTS ="), "does not say what actions it takes"),
+        (
+            ("    return state, observe(state, options), {", "    return observe(state, options), {"),
+            "step returns 3 val",
+        ),
+        (('"goal": goal', '"goal": jnp.ones(2)'), "step returns goal of shape (2,); expected one number"),
+        (("    return state, obs", "    return state * 0.5, obs"), "state is int32[] after reset and float32[] after"),
+        (("[state > 0, True]", "[state > 0, False]"), "no action is legal in a first position"),
+        (("[state > 0, True]", "[True]"), "legal returns shape (1,); expected (2,)"),
+        (("size: int = 4", "size: list = 4"), "Options.size must be a bool, int, float or str with a default"),
+        (("import jax,", "raise SystemExit(3)\nimport jax,"), "SystemExit: 3"),
+    ],
+)
+def test_bad_files_get_one_clear_error(change, words):
+    assert change[0] in GAME
+    text = GAME.replace(*change)
+    message = refused(text)
+    assert words in message and "hmx/env" not in message, message
+
+
+def test_missing_files_modules_and_attributes_are_named():
+    for env_id, words in (("./no.py", "there is no file"), ("no.such:make", "there is no module no.such")):
+        with pytest.raises(HmxError, match=words):
+            load_env(env_id)
+    write(GAME)
+    with pytest.raises(HmxError, match=r"game.py has no reseet") as found:
+        load_env("./game.py:reseet")
+    assert found.value.hint == "did you mean ./game.py:reset?"
+
+
+def test_code_that_a_run_names_does_not_run_without_trust(tmp_path, monkeypatch):
+    write("open('ran', 'w').close()\n" + GAME)
+    cfg = EnvConfig(id="./game.py")
+    with pytest.raises(HmxError, match="you have not trusted") as found:
+        make_env(cfg, RewardWeights())
+    assert "--trust-env" in found.value.hint and not (tmp_path / "ran").exists()
+    monkeypatch.setattr(user_code.Permissions, "trust", True)
+    make_env(cfg, RewardWeights())
+    monkeypatch.setattr(user_code.Permissions, "trust", False)
+    monkeypatch.setattr(user_code, "_allowed", [])  # as in another process
+    make_env(cfg, RewardWeights())
+    write(GAME)
+    with pytest.raises(HmxError, match="you have not trusted"):
+        make_env(cfg, RewardWeights())
+
+
+def test_packages_register_environments_and_clashes_are_refused(monkeypatch):
+    write(GYMNAX, "walks.py")
+    points = [EntryPoint("walk", "walks:make", user_code.GROUPS["env.id"])]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    assert make_env(EnvConfig(id="walk"), RewardWeights()).spec.num_actions == 3  # installed, so trusted
+    points.append(EntryPoint("walk", "other:make", user_code.GROUPS["env.id"]))
+    with pytest.raises(HmxError, match=r"several owners: walks:make .*other:make"):
+        make_env(EnvConfig(id="walk"), RewardWeights())
+    monkeypatch.delitem(sys.modules, "walks")

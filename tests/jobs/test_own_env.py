@@ -1,0 +1,93 @@
+"""Runs on an environment of the user's: what their folders keep, and that only trusted code runs."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from hmx.cli.new_env import EXAMPLE
+from hmx.config import user_code
+from hmx.config.load import load
+from hmx.config.schema import EnvConfig
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.evaluate import evaluate
+from hmx.jobs.resume import resume
+from hmx.jobs.runs import list_runs, verify
+from hmx.jobs.train import plan, train
+from hmx.jobs.watch import watch
+from hmx.records import meta as metas
+from hmx.reports.compare.job import compare
+from hmx.reports.compare.request import CompareRequest
+
+
+@pytest.fixture
+def game(tmp_path, monkeypatch):
+    """The file that `hmx new-env` writes, in the current folder, named by the user."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(user_code, "_allowed", [])
+    file = tmp_path / "game.py"
+    shutil.copy(EXAMPLE, file)
+    user_code.allow("./game.py", "env.id")
+    return file
+
+
+def test_a_run_keeps_its_environment_and_refuses_a_changed_one(game, make_config, monkeypatch):
+    cfg = make_config(2, env__id="./game.py", env__max_steps=6)
+    assert dict(plan(cfg).config.env.my) == {"size": 5, "step_cost": 0.01}
+    with pytest.raises(HmxError, match=r"env.my.size = huge \(--set\)|env.my.size = huge: must be a whole number"):
+        plan(make_config(2, env__id="./game.py", **{"env.my.size": "huge"}))
+    run = train(cfg).run
+    stored, meta = load(file=run, environ={}).config.env, metas.read(run / "meta.json")
+    assert stored.sha256 == meta.environment["sha256"] and meta.environment["path"] == str(game)
+    assert (run / "environment.py").read_bytes() == game.read_bytes() and verify(run).intact
+    assert evaluate(run, episodes=4).policies[0].info is not None
+    frames = list(watch(run, greedy=True))
+    assert frames[-1].outcome in ("terminated", "truncated") and "D" in frames[0].picture
+    assert frames[0].to_json()["picture"] == frames[0].picture and set(frames[1].terms) == {"coin", "door", "step_cost"}
+
+    game.write_text(game.read_text().replace("step_cost: float = 0.01", "step_cost: float = 0.02"))
+    user_code.allow("./game.py", "env.id")
+    with pytest.raises(HmxError, match=r"has changed since the run began: SHA-256") as found:
+        resume(run, changes={"run.total_steps": "96"})
+    assert found.value.exit_code == ExitCode.USAGE and "--accept-env-change" in found.value.hint
+    assert (
+        "-    step_cost: float = 0.01" in found.value.message and "+    step_cost: float = 0.02" in found.value.message
+    )
+    monkeypatch.setattr(user_code.Permissions, "accept_change", True)
+    resume(run, changes={"run.total_steps": "96"})
+    (entry,) = metas.read(run / "meta.json").resumes
+    assert entry.changes["env.sha256"][0] == stored.sha256
+    assert (run / "environment.py").read_bytes() == game.read_bytes()
+
+
+def test_listing_verifying_and_comparing_runs_never_imports_their_environment(game, make_config, monkeypatch):
+    run = train(make_config(2, env__id="./game.py", env__max_steps=6)).run
+    bomb = "open('imported', 'w').close()\n"
+    game.write_text(bomb + game.read_text())
+    monkeypatch.setattr(user_code, "_allowed", [])
+    assert [row.name for row in list_runs(run.parent).runs] == ["r"]
+    assert verify(run).intact
+    compare(CompareRequest(sides=(str(run), str(run))))
+    for command in (evaluate, resume, lambda run: next(watch(run))):
+        with pytest.raises(HmxError, match="you have not trusted its code") as found:
+            command(run)
+        assert "--trust-env" in found.value.hint
+    assert not (game.parent / "imported").exists()
+    game.unlink()
+    assert list_runs(run.parent).runs and verify(run).intact
+
+
+@pytest.mark.parametrize("env_id", ["frozenlake", "cartpole", "pendulum", "counting"])
+def test_watch_shows_every_environment(env_id):
+    frames = list(watch(random=True, env=EnvConfig(id=env_id, max_steps=3), seed=1))
+    pictures = {"frozenlake": "@", "cartpole": "[=]", "pendulum": "degrees", "counting": "0"}
+    assert all(pictures[env_id] in frame.picture for frame in frames) and len(frames) == 4
+    assert frames[-1].outcome == "truncated" and frames[-1].action_name
+    assert frames == list(watch(random=True, env=EnvConfig(id=env_id, max_steps=3), seed=1))
+
+
+def test_watch_shows_where_an_episode_ended_and_not_where_the_next_begins():
+    frames = list(watch(random=True, env=EnvConfig(id="frozenlake"), seed=0))
+    assert frames[-1].outcome == "terminated" and frames[-1].picture[0] != "@"
