@@ -41,7 +41,7 @@ _OTHER_DISK = "check the disk and the open-file limit, then try again"
 # Commands whose mention in a message is a command to paste.
 _COMMANDS = (
     "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "check-env", "grad-report",
-    "score-buffer", "presets", "envs", "new-env", "report", "runs", "export",
+    "score-buffer", "presets", "envs", "new-env", "report", "runs", "export", "board",
 )  # fmt: skip
 
 # How Typer describes the values of an option -> how hmx does.

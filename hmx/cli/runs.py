@@ -54,23 +54,25 @@ def list_(typed: Typed, root: Root = Path(DEFAULT_ROOT), json: Json = False) -> 
 
 @app.command(cls=Command)
 def show(run: RunArgument, json: Json = False) -> None:
-    """Show a run: progress, speed, versions, evaluation, and where its configuration differs from the defaults.
+    """Show a run: progress, evaluation, newest values, and where its configuration differs from the defaults.
+
+    hmx report also draws the curves, on a page.
 
     Example: hmx runs show hackmatrix-ppo-s0-001
     """
     from rich.console import Console
 
     from hmx.cli.render.terminal import print_document
-    from hmx.jobs.runs import show as job
-    from hmx.reports import summaries
+    from hmx.records.plain import plain_object
+    from hmx.reports.run.document import document
+    from hmx.reports.run.job import run_report
+    from hmx.reports.run.request import ReportRequest
 
-    found = job(run)
+    findings = run_report(ReportRequest(runs=(str(run),), num_episodes=0))
     if json:
-        print_json(found.to_json())
+        print_json({"schema": findings.schema, **plain_object(findings.runs[0])})
     else:
-        print_document(summaries.run_details(found), Console(highlight=False))
-    for warning in found.warnings:
-        say("warning", warning)
+        print_document(document(findings), Console(highlight=False))
 
 
 @app.command(cls=Command)

@@ -1,4 +1,4 @@
-"""`hmx runs`: list, show, verify, rename and remove runs, and read the end of their metrics. None needs JAX."""
+"""`hmx runs`: list, verify, rename and remove runs, and read the end of their metrics. None needs JAX."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hmx.config import codec
-from hmx.config.derive import derive
-from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ListRequest, State
-from hmx.records import checkpoints, frozen, jsonl, layout, lock, meta
+from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
-from hmx.records.artefact import REPORT_SCHEMA, read_json, words
+from hmx.records.artefact import words
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
-from hmx.records.paths import DEFAULT_ROOT, EVALUATION, RunPaths
+from hmx.records.paths import DEFAULT_ROOT, RunPaths
 from hmx.records.plain import JsonValue, plain_object
 from hmx.records.verify import Damage
 
 SCHEMA = 1
-_RETURN = "train/mean_episode_return"
-_RATE = "train/steps_per_sec"
+RETURN = "train/mean_episode_return"
+_TAIL = 1 << 15  # bytes at the end of the metrics that a list reads
 _LINE = 8192  # bytes that a record takes at most, usually
 _POLL = 0.5  # seconds between two looks at a file that grows
 
@@ -44,6 +41,7 @@ class RunRow:
     update: int
     env_steps: int  # per seed
     last_return: float | None  # mean episode return of the newest update that has one, over its seeds
+    steps_per_sec: float | None  # of all seeds together, in the newest record
     size: int  # bytes on disk, of all files
     created: str  # ISO 8601 in UTC; "" where it is not known
     age: float | None  # seconds since anything was last written about it
@@ -76,28 +74,6 @@ class VerifyResult:
         return {"schema": SCHEMA, "whole": not self.damage, "intact_checkpoints": found.pop("intact"), **found}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShowResult:
-    """What is known of one run; what cannot be read is None or empty, and named in `warnings`."""
-
-    row: RunRow
-    total_steps: int | None  # per seed
-    steps_per_sec: float | None  # of all seeds together, in the newest record
-    trained_seconds: float | None
-    seconds_left: float | None  # of a run that is training
-    checkpoints: tuple[int, ...]
-    evaluation: dict[str, float]  # policy -> mean return over seeds
-    differences: dict[str, tuple[object, object]]  # dotted key -> (default, value of the run)
-    config: Config | None
-    meta: Meta | None
-    warnings: tuple[str, ...]
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        config = plain_object(codec.to_dict(self.config)) if self.config else None
-        return {"schema": SCHEMA, **plain_object(self), "config": config}
-
-
 def list_runs(root: str | Path = DEFAULT_ROOT, request: ListRequest = EVERY) -> ListResult:
     """List the runs below a folder; one whose files are damaged is listed with what can be known of it.
 
@@ -121,56 +97,6 @@ def _sorted(rows: Sequence[RunRow], request: ListRequest) -> list[RunRow]:
         return value is None, 0.0 if value is None else sign * value
 
     return sorted(rows, key=key)
-
-
-def show(run: str | Path, root: str | Path = DEFAULT_ROOT) -> ShowResult:
-    """Describe a run: progress, speed, versions, evaluation, and where its configuration differs from the defaults.
-
-    Raises:
-        HmxError: there is no such run (exit code 3). Damage is reported in `warnings`.
-    """
-    paths, warnings = find_run(run, root), list[str]()
-    row, known, config = _row(paths), meta.find(paths.meta), None
-    try:
-        config = frozen.read_config(paths)
-    except HmxError as problem:
-        warnings.append(f"cannot read the configuration: {problem.message}")
-    if known is None:
-        warnings.append("cannot read meta.json, so versions and device are unknown")
-    tail = _tail(paths)
-    total = derive(config).total_env_steps if config else None
-    newest = tail[-1] if tail else {}
-    rate, left = _number(newest.get(_RATE)), None
-    if rate and total is not None and config and row.state == "running":
-        left = (total - row.env_steps) * config.run.num_seeds / rate
-    return ShowResult(
-        row=row,
-        total_steps=total,
-        steps_per_sec=rate,
-        trained_seconds=_number(newest.get("elapsed")),
-        seconds_left=left,
-        checkpoints=tuple(int(path.name) for path in checkpoints.complete(paths.checkpoints)),
-        evaluation=_evaluation(paths, warnings),
-        differences=codec.diff(Config(), config) if config else {},
-        config=config,
-        meta=known,
-        warnings=(*warnings, *frozen.foreign_files(paths)),
-    )
-
-
-def _evaluation(paths: RunPaths, warnings: list[str]) -> dict[str, float]:
-    """Return the mean return of each policy in the evaluation at the end; add what is wrong with it to `warnings`."""
-    path, found = paths.reports / EVALUATION, dict[str, list[float]]()
-    if not path.exists():
-        return {}
-    try:
-        for row in read_json(path, REPORT_SCHEMA, f"{path} is missing", "")["policies"]:
-            found.setdefault(str(row["policy"]), []).append(float(row["return_mean"]))
-    except HmxError as problem:
-        warnings.append(problem.message)
-    except (TypeError, KeyError, ValueError):
-        warnings.append(f"{path} is damaged: not a report")
-    return {policy: math.fsum(values) / len(values) for policy, values in found.items()}
 
 
 def rename(run: str | Path, name: str, root: str | Path = DEFAULT_ROOT) -> Path:
@@ -260,6 +186,7 @@ def _row(paths: RunPaths) -> RunRow:
         update=update,
         env_steps=env_steps,
         last_return=_last_return(tail),
+        steps_per_sec=finite(tail[-1].get("train/steps_per_sec")) if tail else None,
         size=size,
         created=known.created if known else "",
         age=max(0.0, datetime.datetime.now(datetime.UTC).timestamp() - newest) if newest else None,
@@ -268,7 +195,7 @@ def _row(paths: RunPaths) -> RunRow:
 
 def _tail(paths: RunPaths) -> list[dict[str, object]]:
     try:
-        return [record for record in jsonl.tail(paths.metrics) if jsonl.update_of(record) is not None]
+        return [record for record in jsonl.tail(paths.metrics, _TAIL) if jsonl.update_of(record) is not None]
     except OSError:
         return []
 
@@ -279,16 +206,17 @@ def _steps(record: Mapping[str, object]) -> int:
 
 
 def _last_return(tail: Sequence[Mapping[str, object]]) -> float | None:
-    found = ((jsonl.update_of(record) or 0, _number(record.get(_RETURN))) for record in tail)
-    finite = [(update, value) for update, value in found if value is not None]
-    if not finite:
+    found = ((jsonl.update_of(record) or 0, finite(record.get(RETURN))) for record in tail)
+    known = [(update, value) for update, value in found if value is not None]
+    if not known:
         return None
-    newest = max(update for update, _ in finite)
-    values = [value for update, value in finite if update == newest]
+    newest = max(update for update, _ in known)
+    values = [value for update, value in known if update == newest]
     return math.fsum(values) / len(values)
 
 
-def _number(value: object) -> float | None:
+def finite(value: object) -> float | None:
+    """Return a number of a record; None for anything else, and for what is not finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from hmx.reports.quantities import UNKNOWN, clock, data_size, duration, number, 
 if TYPE_CHECKING:
     from hmx.jobs.evaluate import EvaluateResult, PolicyStats
     from hmx.jobs.resume import ResumePlan
-    from hmx.jobs.runs import ListResult, ShowResult, VerifyResult
+    from hmx.jobs.runs import ListResult, VerifyResult
     from hmx.jobs.sync import SyncResult
     from hmx.jobs.train import Plan, TrainResult
     from hmx.records.verify import Damage
@@ -166,47 +165,6 @@ def run_list(found: ListResult) -> Document:
         for row in found.runs
     )
     return Document("", (Table(columns, tuple(rows)),))
-
-
-def run_details(found: ShowResult) -> Document:
-    """Show the facts of a run, then where its configuration differs from the defaults."""
-    row, config, meta = found.row, found.config, found.meta
-    rows = [("run", quoted(str(row.path), _LONGEST)), ("state", row.state)]
-    if meta and meta.message:
-        rows.append(("", quoted(meta.message, _LONGEST)))
-    if config:
-        seeds = f", {config.run.num_seeds} seeds" if config.run.num_seeds > 1 else ""
-        rows.append(("trains", f"{config.algo.name} on {config.env.id}{seeds}"))
-    total = f" of {found.total_steps:,}" if found.total_steps is not None else ""
-    rows.append(("steps", f"{row.env_steps:,}{total}, {row.update:,} updates"))
-    if row.last_return is not None:
-        rows.append(("return", f"{row.last_return:+.2f}"))
-    played = ", ".join(f"{quoted(policy)} {value:+.2f}" for policy, value in found.evaluation.items())
-    rows += [("evaluation", played)] if played else []
-    if found.steps_per_sec is not None:
-        rows.append(("speed", f"{short(found.steps_per_sec)} steps/s"))
-    times = [f"{duration(found.trained_seconds)} trained"] if found.trained_seconds is not None else []
-    times += [f"{duration(found.seconds_left)} remaining"] if found.seconds_left is not None else []
-    times += [f"last written {duration(row.age)} ago"] if row.age is not None else []
-    rows.append(("time", ", ".join(times)))
-    rows.append(("checkpoints", ", ".join(map(str, found.checkpoints)) or "none"))
-    rows.append(("size", data_size(row.size)))
-    if meta:
-        versions = [f"{name} {meta.versions[name]}" for name in ("hmx", "jax") if name in meta.versions]
-        revision = f" at {meta.git_revision[:12]}" + (" with changes" if meta.git_dirty else "")
-        rows += [
-            ("created", quoted(meta.created)),
-            ("device", quoted(meta.device)),
-            ("versions", quoted(", ".join(versions) + (revision if meta.git_revision else ""))),
-            ("command", quoted(shlex.join(map(str, meta.command)), _LONGEST)),
-        ]
-        rows += [("resumed", f"{quoted(resume.at)} from update {resume.update:,}") for resume in meta.resumes]
-    blocks: list[Block] = [facts(tuple(rows))]
-    if found.differences:
-        columns = (Column("", "left"), Column("", "left"))
-        different = tuple(Row((key, show(value) or '""')) for key, (_, value) in found.differences.items())
-        blocks += [Heading("Different from the defaults"), Table(columns, different)]
-    return Document("", tuple(blocks))
 
 
 def record_head(names: Sequence[str]) -> str:

@@ -327,6 +327,13 @@ DOCTOR = rows(
     (["{run}", "--fail-on", "xx"], USAGE, ["cannot fail on xx: no such rule", "entropy-collapsed"]),
 )
 
+BOARD = rows(
+    "board",
+    (["--port", "x"], USAGE, ["--port x", "a whole number"]),
+    (["--port", "70000"], USAGE, ["--port"]),
+    (["surplus"], USAGE, ["unexpected extra argument"]),
+)
+
 PRESETS = rows("presets", (["surplus"], USAGE, ["unexpected extra argument", "hmx presets --help"]))
 
 ENVS = rows(
@@ -345,7 +352,7 @@ NEW_ENV = rows(
 )
 
 COMMANDS: list[Row] = [
-    *PRESETS, *ENVS, *NEW_ENV, *EXPORT, *DOCTOR,
+    *PRESETS, *ENVS, *NEW_ENV, *EXPORT, *BOARD, *DOCTOR,
     *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS, *GRAD_REPORT,
     *SCORE_BUFFER,
 ]  # fmt: skip

@@ -214,3 +214,31 @@ def test_neither_list_nor_verify_imports_jax(run: Path, shell: Any) -> None:
     done = shell("-c", code)
     assert done.stdout.endswith("set()\n"), done.stderr
     assert os.listdir(run.parent) == ["corridor"]
+
+
+def test_showing_a_run_tells_progress_and_differences(hmx: Any, run: Path) -> None:
+    shown = hmx("runs", "show", "corridor")
+    assert shown.exit_code == 0, shown.stderr
+    for text in ("corridor: interrupted after 64 steps of 128", "env.id", "mean_episode_return"):
+        assert text in shown.stdout
+    data = json.loads(hmx("runs", "show", "corridor", "--json").stdout)
+    assert (data["state"], data["env_steps"], data["total_steps"]) == ("interrupted", 64, 128)
+
+
+def test_the_end_of_the_metrics_is_shown_as_columns_or_json(hmx: Any, run: Path) -> None:
+    head, *rows = hmx("runs", "tail", "corridor", "--lines", "2", "--metric", "train/entropy").stdout.splitlines()
+    assert head.split() == ["steps", "seed", "entropy"] and [row.split()[:2] for row in rows] == [
+        ["48", "0"],
+        ["64", "0"],
+    ]
+    (line,) = hmx("runs", "tail", "corridor", "--lines", "1", "--json").stdout.splitlines()
+    assert json.loads(line)["update"] == 4
+
+
+def test_removing_asks_and_a_rename_is_reported(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "renamed: corridor to runs/other" in hmx("runs", "rename", "corridor", "other").stderr
+    assert "--yes removes without asking" in hmx("runs", "rm", "other").stderr
+    assert (run.parent / "other").is_dir()
+    result = hmx("runs", "rm", "other", "--yes")
+    assert result.exit_code == 0 and "removed: runs/other (interrupted, 64 steps" in result.stderr
+    assert not (run.parent / "other").exists()

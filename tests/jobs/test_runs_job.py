@@ -117,7 +117,8 @@ def test_json(tmp_path: Path) -> None:
     data = json.loads(json.dumps(runs.list_runs(tmp_path).to_json()))
     assert set(data) == {"schema", "root", "runs"}
     assert set(data["runs"][0]) == {
-        "name", "path", "state", "update", "env_steps", "last_return", "size", "created", "age",
+        "name", "path", "state", "update", "env_steps", "last_return", "steps_per_sec", "size", "created",
+        "age",
     }  # fmt: skip
 
 
@@ -300,23 +301,6 @@ def test_removing_deletes_the_folder_but_no_running_run_and_nothing_behind_a_lin
         runs.removable(["alias"], tmp_path / "runs")
     runs.remove(runs.removable(["a", paths.folder], tmp_path / "runs"))
     assert not paths.folder.exists() and other.exists() and (kept / "file").exists()
-
-
-def test_showing_a_run_tells_progress_and_differences(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
-    paths = unpack(2, tmp_path)
-    found = runs.show("corridor", tmp_path)
-    assert (found.row.state, found.row.env_steps, found.total_steps, found.checkpoints) == (
-        "interrupted",
-        64,
-        128,
-        (2, 4),
-    )
-    assert found.differences["env.id"] == ("hackmatrix", "corridor") and found.seconds_left is None
-    assert found.to_json()["config"]["env"]["id"] == "corridor"
-    paths.config.write_text("[algo")
-    paths.meta.write_text("{")
-    broken = runs.show("corridor", tmp_path)
-    assert broken.config is None and broken.meta is None and len(broken.warnings) == 2
 
 
 def test_a_followed_tail_ends_with_the_run_and_misses_no_record(tmp_path: Path) -> None:

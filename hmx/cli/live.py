@@ -1,0 +1,61 @@
+"""`hmx board`: pages of the runs on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+from hmx.cli.boundary import say
+from hmx.cli.options import ask
+from hmx.cli.runs import Root
+from hmx.config.extras import needed
+from hmx.errors import HmxError
+from hmx.records.paths import DEFAULT_ROOT
+
+_HERE = "127.0.0.1"
+_PORT = 8420
+
+
+def board(
+    root: Root = Path(DEFAULT_ROOT),
+    port: Annotated[int, ask("--port", "N", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = _PORT,
+) -> None:
+    """Show the runs in a browser, live: state, speed, learning curve and time left.
+
+    Serves pages to this machine only, until Ctrl-C; reads run folders and changes nothing. Choose two runs to see them
+    side by side. From another machine: ssh -L 8420:localhost:8420 HOST
+
+    Example: hmx board
+
+    Example: hmx board --root /scratch/runs --port 9000
+    """
+    with needed("board", "hmx board"):
+        import uvicorn
+
+        from hmx.cli.live_pages import application
+    if not root.is_dir():
+        raise HmxError(f"there is no folder {root}", "hmx train makes runs/; --root names another folder")
+    with socket.socket() as listener, contextlib.suppress(KeyboardInterrupt):
+        _listen(listener, port)
+        say("board", f"http://{_HERE}:{listener.getsockname()[1]}/ shows {root}; Ctrl-C stops it")
+        config = uvicorn.Config(application(root), log_level="warning", timeout_graceful_shutdown=1)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(listener: socket.socket, port: int) -> None:
+    """Take the port.
+
+    Raises:
+        HmxError: it cannot be taken.
+    """
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((_HERE, port))
+        listener.listen()  # from now on a browser waits for the first page
+    except OSError as problem:
+        why = "it is in use" if problem.errno == errno.EADDRINUSE else os.strerror(problem.errno or 0).lower()
+        raise HmxError(f"cannot listen on port {port}: {why}", "--port 0 takes a free one") from None

@@ -1,0 +1,111 @@
+"""`hmx board`: its pages, whom it answers, and how it stops."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import flat, make_run
+
+from hmx.jobs.live import live_runs
+from hmx.records.lock import RunLock
+from hmx.records.paths import RunPaths
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("starlette")
+
+EVIL = "<img src=x onerror=alert(1)> \"x\" & 'y'"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_run(tmp_path / "one", flat(0.5))
+    make_run(tmp_path / "alive", {0: [i / 10 for i in range(8)]}, state="running", changes={"run.total_steps": 4096})
+    shutil.copytree(tmp_path / "one", tmp_path / EVIL)
+    return tmp_path
+
+
+@pytest.fixture
+def client(root: Path) -> Any:
+    from starlette.testclient import TestClient
+
+    from hmx.cli.live_pages import application
+
+    return TestClient(application(root), base_url="http://127.0.0.1:8420")
+
+
+def test_the_list_shows_state_speed_curve_and_time_left(client: Any, root: Path) -> None:
+    with RunLock(RunPaths(root, "alive")):
+        (alive,) = (run for run in live_runs(root) if run.row.name == "alive")
+        page = client.get("/").text
+    assert alive.seconds_left == (4096 - 8 * 256) / 1024 and alive.curve[0] == 0.0 and alive.curve[-1] == 0.7
+    row = next(line for line in page.splitlines() if 'href="/runs?run=alive"' in line)
+    assert "running" in row and "2.05k of 4.10k" in row and "▁" in row and "1.02k" in row and "0:02" in row
+    assert "location.reload()" in page
+
+
+def test_a_page_of_a_running_run_updates_and_two_runs_share_one(client: Any, root: Path) -> None:
+    with RunLock(RunPaths(root, "alive")):
+        assert "location.reload()" in client.get("/runs?run=alive").text
+    assert "location.reload()" not in client.get("/runs?run=one").text
+    both = client.get("/runs?run=one&run=alive").text
+    assert "one" in both and "alive" in both and both.count("<main>") == 1
+
+
+def test_hostile_names_are_escaped(client: Any) -> None:
+    for page in (client.get("/"), client.get("/runs", params={"run": EVIL}), client.get("/runs?run=<b>no")):
+        assert (
+            not re.search(r"<(img|b)\b", page.text) and "default-src 'none'" in page.headers["content-security-policy"]
+        )
+    assert "&lt;img src=x" in client.get("/").text
+
+
+@pytest.mark.parametrize("name", ["", "nosuch", "../one", "one/run.toml", "/etc"])
+def test_only_runs_of_the_folder_are_shown(client: Any, name: str) -> None:
+    assert client.get("/runs", params={"run": name}).status_code == 404
+
+
+def test_another_host_or_method_is_refused(client: Any) -> None:
+    assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
+    assert client.get("/", headers={"Host": "localhost:1234"}).status_code == 200  # as through a tunnel
+    assert client.post("/").status_code == 405
+
+
+def test_two_hundred_runs_take_less_than_a_second_of_computing(tmp_path: Path) -> None:
+    one = make_run(tmp_path / "000", {0: [i / 10 for i in range(200)]})
+    for number in range(1, 200):
+        shutil.copytree(one, tmp_path / f"{number:03d}")
+    begun = time.process_time()
+    assert len(live_runs(tmp_path)) == 200
+    assert time.process_time() - begun < 1.0
+
+
+def test_it_serves_this_machine_until_an_interrupt_and_reports_a_taken_port(root: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        words = [sys.executable, "-m", "hmx", "board", "--root", str(root), "--port"]
+        taken = subprocess.run([*words, str(port)], capture_output=True, text=True)
+    assert taken.returncode == 2 and f"cannot listen on port {port}: it is in use" in taken.stderr
+    assert "hint: --port 0" in taken.stderr
+    with subprocess.Popen([*words, "0"], stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            address = re.search(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())
+            assert address is not None
+            with urllib.request.urlopen(address[0]) as answer:
+                assert answer.status == 200
+            server.send_signal(signal.SIGINT)
+            assert server.wait(60) == 0 and server.stderr.read() == ""
+        finally:
+            server.kill()
