@@ -5,7 +5,8 @@
 30 bugs are planted one at a time: wrong options, or code that is replaced while the run trains. Each such run is
 stopped after a tenth of its updates. A bug counts as found if any rule warned by then, and as named if one of the
 expected rules did. 30 healthy runs (tasks x seeds) train to their end; a warning about any of them is a false alarm.
-Bugs that no rule was made for are planted too, with the expected rules "". Takes about ten minutes on two cores.
+Bugs that no rule was made for are planted too, with the expected rules "". The rule `slower` does not count, since it
+measures the machine. Takes about ten minutes on two cores.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ SMALL = {
 TASKS: dict[str, dict[str, Any]] = {
     "pole": {"env.id": "cartpole-discrete", "env.max_steps": 500},
     "corridor": {"env.id": "corridor"},
-    "lake": {"env.id": "frozenlake", "env.num_envs": 64},
-    "slippery": {"env.id": "frozenlake-slippery", "env.num_envs": 64, "env.max_steps": 200},
+    "lake": {"env.id": "frozenlake", "env.num_envs": 256},
+    "slippery": {"env.id": "frozenlake-slippery", "env.num_envs": 256, "env.max_steps": 200},
     "recall": {"env.id": "recall", "net.rnn": "gru", "net.rnn_hidden": 32},
     "rendezvous": {"env.id": "rendezvous", "env.num_agents": 2},
     "pendulum": {"env.id": "pendulum", "env.max_steps": 200, "algo.num_steps": 64, "ppo.reward_scale": 0.1,
@@ -65,8 +66,10 @@ TASKS: dict[str, dict[str, Any]] = {
                "dqn.target_every": 200, "dqn.epsilon_fraction": 0.5, "replay.capacity": 16384,
                "algo.learning_rate": 1e-3},
 }  # fmt: skip
-HEALTHY = {"pole": 5, "corridor": 4, "lake": 3, "slippery": 3, "recall": 3, "rendezvous": 3, "pendulum": 3, "matrix": 3,
-           "replay": 3}  # fmt: skip
+HEALTHY = {
+    "pole": 5, "corridor": 5, "lake": 4, "slippery": 3, "pendulum": 3, "replay": 3, "recall": 3, "rendezvous": 3,
+    "matrix": 1,
+}  # fmt: skip
 """Task -> seeds, each a healthy run."""
 
 Patch = Callable[[], Any]
@@ -198,7 +201,9 @@ def negative_entropy(cfg: Config, update: int) -> dict[str, float]:
 
 
 SCHEDULED = ppo.scheduled
-NO_SIGNAL, SIZES, VALUE = "constant-rewards constant-advantages", "large-updates entropy-collapsed", "useless-value"
+NO_SIGNAL, SIZES, VALUE = (
+    "constant-rewards constant-advantages", "large-updates entropy-collapsed", "useless-value constant-value",
+)  # fmt: skip
 
 BUGS = (
     Bug("reward weight 0", "lake", NO_SIGNAL, patch=paid(0.0)),
@@ -313,6 +318,8 @@ class Watch(Sink):
 def configure(task: str, seeds: int = 1, **options: Any) -> Config:
     """Return the configuration of a task."""
     values = {**SMALL, **TASKS[task], **options, "run.num_seeds": seeds}
+    if values.get("algo.name") == "dqn":
+        values = {key: value for key, value in values.items() if not key.startswith("ppo.")}
     values["run.total_steps"] = UPDATES * values["env.num_envs"] * values["algo.num_steps"]
     return fields.replace(load(environ={}, check=False).config, values)
 
@@ -327,6 +334,11 @@ def run(cfg: Config, watch: Watch, keep: str, name: str) -> None:
             print(f"  the run failed: {error.message}", file=sys.stderr)
 
 
+def counts(finding: Finding) -> bool:
+    """Return whether a finding is a warning about the run, not about other load on the machine."""
+    return finding.severity == "warning" and finding.rule != "slower"
+
+
 def bugs(names: list[str], keep: str) -> Iterator[dict[str, Any]]:
     """Plant each bug."""
     for bug in BUGS:
@@ -335,7 +347,7 @@ def bugs(names: list[str], keep: str) -> Iterator[dict[str, Any]]:
         watch = Watch(UPDATES // 10)
         with bug.patch():
             run(configure(bug.task, **bug.options), watch, keep, f"bug-{bug.name}")
-        rules = [finding.rule for finding in watch.found if finding.severity == "warning"]
+        rules = [finding.rule for finding in watch.found if counts(finding)]
         named = bool(set(bug.expected.split()) & set(rules))
         yield {"bug": bug.name, "task": bug.task, "made_for": bool(bug.expected), "found": bool(rules), "named": named,
                "rules": rules}  # fmt: skip
@@ -355,7 +367,7 @@ def healthy(names: list[str], keep: str) -> Iterator[dict[str, Any]]:
         ]
         alarmed = {seed for f in watch.found if f.severity == "warning" for seed in f.seeds}
         yield {"task": task, "runs": seeds, "alarmed": len(alarmed), "warnings": found,
-               "ms_per_record": round(1e3 * watch.seconds / watch.records, 3)}  # fmt: skip
+               "ms_per_record": round(1e3 * watch.seconds / max(watch.records, 1), 3)}  # fmt: skip
 
 
 def main() -> None:

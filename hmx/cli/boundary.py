@@ -40,6 +40,8 @@ _OTHER_DISK = "check the disk and the open-file limit, then try again"
 
 # Commands whose mention in a message is a command to paste.
 _COMMANDS = (
+    "train", "resume", "evaluate", "watch", "play", "report", "doctor", "compare", "compute-config", "check-env",
+    "grad-report", "score-buffer", "presets", "runs", "export",
     "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "check-env", "grad-report",
     "score-buffer", "presets", "envs", "new-env", "report", "runs", "export", "board",
 )  # fmt: skip
@@ -52,7 +54,7 @@ _WORKERS = ("hmx-work", "hmx-save", "hmx-wandb")
 
 
 class PlainHelp:
-    """Leave Python types such as `<bool>` and `<path>`, and ranges, out of the help of a command."""
+    """Leave Python types such as `<bool>` and `<path>` out of the help of a command."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, without types to display."""
@@ -62,7 +64,6 @@ class PlainHelp:
                 param.display_type_rich = lambda ctx: None
             elif param.metavar is None:
                 param.metavar = ""
-            param.min = param.max = None  # only displayed: values are checked against the type
         return params
 
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import MAX_SEED, Checkpoint, Json, Quiet, RunArgument
+from hmx.cli.options import MAX_SEED, Json, Quiet, RunArgument, Typed, with_options
+from hmx.config.fields import fields_of
+from hmx.config.load import read_request
+from hmx.config.option import opt
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """How much to play, and from where."""
+
+    episodes: int | None = opt(None, "episodes per policy; those of the run by default", ge=1, short="-n", panel="")
+    seed: int | None = opt(None, "seed; that of the run by default", ge=0, le=MAX_SEED, panel="")
+    checkpoint: int | None = opt(None, "checkpoint to use (the latest by default)", metavar="UPDATE", panel="")
+
+
+@with_options(fields_of(EvaluateOptions).values())
 def evaluate(
     run: RunArgument,
-    episodes: Annotated[
-        int | None,
-        typer.Option("--episodes", "-n", metavar="N", help="Episodes per policy (default: those of the run)."),
-    ] = None,
+    typed: Typed,
     policies: Annotated[
         list[str] | None,
         typer.Option(
@@ -25,11 +36,6 @@ def evaluate(
             autocompletion=completion.offer(("random", "sampled", "greedy")),
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", metavar="N", min=0, max=MAX_SEED, help="Seed (default: the seed of the run)."),
-    ] = None,
-    checkpoint: Checkpoint = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -47,15 +53,9 @@ def evaluate(
     from hmx.jobs.evaluate import evaluate as job
     from hmx.reports.summaries import evaluation
 
+    options = read_request(EvaluateOptions, typed)
     with progress(quiet) as report:
-        found = job(
-            run,
-            episodes=episodes,
-            policies=policies or ("sampled", "greedy"),
-            seed=seed,
-            checkpoint=checkpoint,
-            progress=report,
-        )
+        found = job(run, **vars(options), policies=policies or ("sampled", "greedy"), progress=report)
     for warning in found.warnings:
         say("warning", warning)
     if json:

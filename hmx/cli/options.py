@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hmx.config.load import Loaded
 
 __all__ = [
-    "CONFIG_PANEL", "MAX_SEED", "OUTPUT_PANEL", "RUN_PANEL", "Checkpoint", "ConfigFile", "DryRun", "Full",
+    "CONFIG_PANEL", "MAX_SEED", "OUTPUT_PANEL", "RUN_PANEL", "ConfigFile", "DryRun", "Full",
     "Json", "Preset", "Quiet", "RunArgument", "Sets", "Typed", "ask", "configure", "flagged", "help_of",
     "switch", "with_options",
 ]  # fmt: skip
@@ -80,8 +80,9 @@ def _parameter(name: str, field: Field, default: str) -> inspect.Parameter:
     offered: Callable[..., object] | None = _OFFERED.get(metavar)
     if field.values and kind is not bool:
         offered = completion.offer(field.values)
+    spellings = [spelling, field.short] if field.short else [spelling]
     annotation = Annotated[
-        kind | None, ask(spelling, metavar, help_of(field, default), field.panel, autocompletion=offered)
+        kind | None, ask(spellings, metavar, help_of(field, default), field.panel, autocompletion=offered)
     ]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -116,9 +117,10 @@ def switch(option: str, help_text: str, panel: str) -> Any:
     return typer.Option(option, help=help_text, metavar="", rich_help_panel=panel)
 
 
-def ask(option: str, metavar: str, help_text: str, panel: str | None = None, **more: Any) -> Any:
+def ask(option: str | list[str], metavar: str, help_text: str, panel: str | None = None, **more: Any) -> Any:
     """Declare an option with a value."""
-    return typer.Option(option, metavar=metavar, help=help_text, rich_help_panel=panel, **more)
+    spellings = [option] if isinstance(option, str) else option
+    return typer.Option(*spellings, metavar=metavar, help=help_text, rich_help_panel=panel, **more)
 
 
 Json = Annotated[bool, switch("--json", "Print JSON on stdout, one object per line.", OUTPUT_PANEL)]
@@ -147,15 +149,6 @@ Preset = Annotated[
         f"Start from a preset ({', '.join(presets.names())}).",
         CONFIG_PANEL,
         autocompletion=completion.preset_names,
-    ),
-]
-Checkpoint = Annotated[
-    int | None,
-    ask(
-        "--checkpoint",
-        "UPDATE",
-        "Checkpoint to use (the latest by default).",
-        autocompletion=completion.checkpoints,
     ),
 ]
 RunArgument = Annotated[

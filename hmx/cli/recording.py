@@ -1,4 +1,4 @@
-"""Save watched episodes as an animation: GIF, SVG, or a recording of the terminal (asciicast)."""
+"""Save watched episodes as an animation: GIF, SVG, an HTML page, or a recording of the terminal (asciicast)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rich.console import Console
 
 from hmx.cli.boundary import check_reports, print_json
 from hmx.cli.render import svg
-from hmx.cli.render.html import shapes_svg
+from hmx.cli.render.html import page, shapes_svg
 from hmx.cli.theatre import status, summary, view
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError
 from hmx.records.artefact import words
 from hmx.records.atomic import write_bytes
-from hmx.reports.blocks import Shape
+from hmx.reports.blocks import Animation, AnimationFrame, Document, Picture, Shape
 from hmx.reports.consequence.pictures import board
 from hmx.reports.quantities import data_size
 
@@ -79,16 +79,28 @@ def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay:
 def scene(frame: Frame, title: str) -> Iterator[Shape]:
     """Draw a frame: the board, and beside it the step that led to it and what the policy thinks."""
     yield Shape("rect", 0, 0, _WIDTH, _HEIGHT, _BACK)
-    yield from _letters(frame.picture) if frame.picture else board(frame.position).shapes
+    yield from _drawing(frame).shapes
     for number, (text, size, colour) in enumerate(_texts(frame, title)):
         yield Shape("text", _MIDDLE, 18 + 19 * number, height=size, fill=colour, text=text)
-    probs = frame.probs or ()
-    likely = sorted(frame.legal if probs else (), key=lambda action: -probs[action])[:7]
-    for number, action in enumerate(likely):
+    for number, (action, share) in enumerate(_likely(frame)):
         y = 190 + 20 * number
         yield Shape("text", 335, y, height=12, fill=_INK, text=frame.names[action])
-        yield Shape("rect", 370, y - 6, 130 * probs[action] + 1, 12, _GREEN)
-        yield Shape("text", 530, y, height=12, fill=_INK, text=f"{probs[action]:.0%}")
+        yield Shape("rect", 370, y - 6, 130 * share + 1, 12, _GREEN)
+        yield Shape("text", 530, y, height=12, fill=_INK, text=f"{share:.0%}")
+
+
+def _likely(frame: Frame) -> list[tuple[int, float]]:
+    """Return up to seven legal actions with their probabilities, likely ones first."""
+    shares = [(action, frame.probs[action]) for action in frame.legal] if frame.probs else []
+    return sorted(shares, key=lambda pair: -pair[1])[:7]
+
+
+def _drawing(frame: Frame) -> Picture:
+    """Return the board of HackMatrix, or the text of another environment on a dark ground."""
+    if not frame.picture:
+        return board(frame.position)
+    ground = Shape("rect", 0, 0, 290, _HEIGHT, _BACK)
+    return Picture("the environment", frame.picture, 290, _HEIGHT, (ground, *_letters(frame.picture)))
 
 
 def _letters(picture: str) -> Iterator[Shape]:
@@ -181,6 +193,23 @@ def _cast(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> byte
     return ("\n".join([*rows, jsons.dumps([round(now, 3), "o", ""])]) + "\n").encode()
 
 
+def _html(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
+    """Return a page with a player; it has its own speeds, so `seconds` is not used."""
+    del seconds
+    shown = []
+    for frame in frames:
+        facts = [("episode and step", f"{frame.episode + 1}, {frame.step}")]
+        if frame.action is not None and frame.reward is not None:
+            facts += [("action", frame.names[frame.action]), ("reward", f"{frame.reward:+.2f}")]
+            facts += [(name, f"{value:+.2f}") for name, value in frame.terms.items() if value]
+        facts += [("return", f"{frame.episode_return:+.2f}")]
+        facts += [("value", f"{frame.value:+.2f}")] if frame.value is not None else []
+        facts += [("outcome", frame.outcome)] if frame.outcome else []
+        bars = tuple((frame.names[action], share) for action, share in _likely(frame))
+        shown.append(AnimationFrame(_drawing(frame), tuple(facts), bars))
+    return page(Document(title, (Animation("What it played", tuple(shown)),))).encode()
+
+
 _FORMATS: dict[str, Callable[[Sequence[Frame], Sequence[float], str], bytes]] = {
-    ".gif": _gif, ".svg": _svg, ".cast": _cast,
+    ".gif": _gif, ".svg": _svg, ".cast": _cast, ".html": _html,
 }  # fmt: skip

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, Sets, ask, configure, switch
+from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, Sets, Typed, ask, configure, with_options
+from hmx.config.fields import fields_of
+from hmx.config.load import read_request
+from hmx.config.option import opt
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
@@ -25,13 +29,31 @@ ScenarioFile = Annotated[
         rich_help_panel=GAME_PANEL,
     ),
 ]
-Seed = Annotated[
-    int,
-    typer.Option("--seed", metavar="N", min=0, max=MAX_SEED, help="Seed of the game.", rich_help_panel=GAME_PANEL),
-]
 
 
+@dataclass(frozen=True, kw_only=True)
+class GameOptions:
+    """The options of a game that is played or watched."""
+
+    seed: int = opt(0, "seed of the game", ge=0, le=MAX_SEED, panel=GAME_PANEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions(GameOptions):
+    """What to watch, and how fast."""
+
+    random: bool = opt(False, "watch random play instead of an agent", panel=GAME_PANEL)
+    episodes: int = opt(1, "number of episodes to show", ge=1, short="-n", panel=GAME_PANEL)
+    greedy: bool = opt(False, "take the most probable action instead of sampling", panel=GAME_PANEL)
+    checkpoint: int | None = opt(None, "checkpoint to use (the latest by default)", metavar="UPDATE", panel=GAME_PANEL)
+    delay: float = opt(0.4, "pause between steps in a terminal", "seconds", ge=0, metavar="SECONDS", panel=OUTPUT_PANEL)
+    step: bool = opt(False, "wait for Enter before every step", panel=OUTPUT_PANEL)
+    force: bool = opt(False, "with --save: replace an existing file", panel=OUTPUT_PANEL)
+
+
+@with_options(fields_of(WatchOptions).values())
 def watch(
+    typed: Typed,
     run: Annotated[
         Path | None,
         typer.Argument(
@@ -41,50 +63,16 @@ def watch(
             autocompletion=completion.run_names,
         ),
     ] = None,
-    random: Annotated[bool, switch("--random", "Watch random play instead of an agent.", GAME_PANEL)] = False,
     env: Annotated[
         str | None,
         ask("--env", "ID", "With --random: environment to watch (default: hackmatrix).", GAME_PANEL),
     ] = None,
     sets: Sets = None,
     scenario: ScenarioFile = None,
-    seed: Seed = 0,
-    episodes: Annotated[
-        int,
-        typer.Option(
-            "--episodes", "-n", metavar="N", min=1, help="Number of episodes to show.", rich_help_panel=GAME_PANEL
-        ),
-    ] = 1,
-    greedy: Annotated[
-        bool, switch("--greedy", "Take the most probable action instead of sampling.", GAME_PANEL)
-    ] = False,
-    checkpoint: Annotated[
-        int | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="UPDATE",
-            help="Checkpoint to use (the latest by default).",
-            autocompletion=completion.checkpoints,
-            show_default=False,
-            rich_help_panel=GAME_PANEL,
-        ),
-    ] = None,
-    delay: Annotated[
-        float,
-        typer.Option(
-            "--delay",
-            metavar="SECONDS",
-            min=0.0,
-            help="Pause between steps in a terminal.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = 0.4,
-    step: Annotated[bool, switch("--step", "Wait for Enter before every step.", OUTPUT_PANEL)] = False,
     save: Annotated[
         Path | None,
-        ask("--save", "FILE", "Save the episodes as an animation instead: .gif, .svg or .cast.", OUTPUT_PANEL),
+        ask("--save", "FILE", "Save the episodes as an animation instead: .gif, .svg, .html or .cast.", OUTPUT_PANEL),
     ] = None,
-    force: Annotated[bool, switch("--force", "With --save: replace an existing file.", OUTPUT_PANEL)] = False,
     json: Json = False,
 ) -> None:
     """Watch an agent play in the terminal, or save what it plays as an animation.
@@ -106,9 +94,10 @@ def watch(
     from hmx.jobs.scenario import read_scenario
     from hmx.jobs.watch import watch as frames_of
 
+    options = read_request(WatchOptions, typed)
     if save is not None:
-        check_target(save, force)
-    title = "random play" if random else str(run)
+        check_target(save, options.force)
+    title = "random play" if options.random else str(run)
     chosen = None
     if env is not None or sets:
         chosen = configure({"env.id": env} if env is not None else {}, sets, None, None).config.env
@@ -117,16 +106,16 @@ def watch(
     def begin() -> Iterator[Frame]:
         return frames_of(
             run,
-            random=random,
+            random=options.random,
             env=chosen,
             position=position,
-            seed=seed,
-            episodes=episodes,
-            greedy=greedy,
-            checkpoint=checkpoint,
+            seed=options.seed,
+            episodes=options.episodes,
+            greedy=options.greedy,
+            checkpoint=options.checkpoint,
         )
 
     if save is not None:
-        record(begin, save, title=title, delay=delay, json=json)
+        record(begin, save, title=title, delay=options.delay, json=json)
     else:
-        show(begin, title=title, delay=delay, step=step, json=json)
+        show(begin, title=title, delay=options.delay, step=options.step, json=json)

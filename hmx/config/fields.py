@@ -29,6 +29,7 @@ class Field(NamedTuple):
     gt: float | None
     le: float | None
     flag: str
+    short: str
     metavar: str
     panel: str
     known: tuple[str, ...]

@@ -27,6 +27,7 @@ def opt(
     gt: float | None = None,
     le: float | None = None,
     flag: str = "",
+    short: str = "",
     metavar: str = "",
     panel: str = CONFIG_PANEL,
     known: tuple[str, ...] = (),
@@ -45,6 +46,7 @@ def opt(
         gt: value that it must exceed.
         le: highest value.
         flag: option of the command line that sets it, such as `--lr`.
+        short: short form of that option, such as `-n`.
         metavar: how help writes the value of that option.
         panel: group of options in the help.
         known: values to offer where others are possible too; closed choices are a `Literal`.
@@ -53,9 +55,8 @@ def opt(
         envs: environments that read it; empty for all.
         shape: whether it is part of the shape digest.
     """
-    names = ("doc", "unit", "ge", "gt", "le", "flag", "metavar", "panel", "known", "words", "applies", "envs", "shape")
-    values = (doc, unit, ge, gt, le, flag, metavar, panel, known, words, applies, envs, shape)
-    return dataclasses.field(default=default, metadata=dict(zip(names, values, strict=True)))
+    metadata = {name: value for name, value in locals().items() if name != "default"}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def section(kind: Any, applies: tuple[AlgorithmName, ...] = (), envs: tuple[str, ...] = ()) -> Any:

@@ -37,7 +37,7 @@ def configurations(draw):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(configurations())
 def test_a_configuration_without_problems_builds_a_trainer_of_the_sizes_it_says(cfg):
     if rules.problems(cfg):

@@ -44,6 +44,13 @@ def test_a_cast_has_an_event_per_frame(tmp_path, capsys):
     assert max(map(len, re.sub(r"\x1b\[[\d;]*[mHJ]", "", events[0][2]).split("\r\n"))) <= header["width"]
 
 
+def test_a_page_plays_every_frame(tmp_path, capsys):
+    text = save(tmp_path / "a.html", capsys)
+    assert (
+        text.count('"facts"') == 2 and '["outcome","died"]' in text and "a &lt;run&gt;" in text and "kills<" not in text
+    )
+
+
 def test_a_gif_has_an_image_per_frame(tmp_path, capsys):
     image = pytest.importorskip("PIL.Image")
     save(tmp_path / "a.gif", capsys)

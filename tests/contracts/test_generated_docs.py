@@ -38,7 +38,7 @@ def test_the_committed_files_are_current():
     ("source", "old", "new", "stale"),
     [
         ("hmx/config/schema.py", "random seed", "the seed", {"docs/config.md", "man/hmx-train.1"}),
-        ("hmx/cli/watch.py", '"--delay"', '"--pause"', {"docs/cli.md", "man/hmx-watch.1"}),
+        ("hmx/cli/watch.py", "number of episodes", "how many episodes", {"docs/cli.md", "man/hmx-watch.1"}),
         ("CHANGELOG.md", "## [0.1.0] - 20", "## [0.1.0] - 21", {"man/hmx.1"}),
         ("hmx/records/metrics_table.py", "train/grad_norm", "train/gradient", {"docs/metrics.md"}),
         ("completions/_hmx", "compdef", "comdef", {"completions/_hmx"}),

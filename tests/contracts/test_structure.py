@@ -19,6 +19,7 @@ HOMONYMS = {
     "advantage": "estimator of PPO; advantage of a gradient report",
     "batch_size": "transitions of Q-learning; agent steps of the batch equations",
     "chunk": "positions scored in parallel; parts of groups in a gradient report",
+    "episodes": "to watch: of hmx watch and of its job, which the command line imports late",
     "kind": "of a network, a score or a series",
     "mixing": "how replay samples; how a report on scores assumes that it does",
     "num_agents": "of an environment; of the batch equations, with the defaults of Metta",

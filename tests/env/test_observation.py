@@ -1,38 +1,27 @@
 """The packed observation: its float view and what the cells network reads are the same board."""
 
+import importlib
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env import observation
-from hmx.env.hackmatrix import make_hackmatrix
 from hmx.env.observation import CELL_FEATURES, F, V
 
-NUM_ENVS, STEPS = 256, 12
 BOARD = observation.SIDE
+sys.path.append(str(Path(__file__).parents[1] / "game"))  # for the next line
+play = importlib.import_module("random_play").play
 
 
 @pytest.fixture(scope="module")
 def words():
-    """Observations of many different positions, [N, WORDS]."""
-    env = make_hackmatrix(EnvConfig(), RewardWeights())
-
-    def play(carry, key):
-        state, timestep = carry
-        k_act, k_env = jax.random.split(key)
-        noise = jax.random.uniform(k_act, timestep.legal.shape)
-        action = jnp.where(timestep.legal, noise, -1.0).argmax(-1)
-        state, timestep = env.step(state, action, jax.random.split(k_env, NUM_ENVS))
-        return (state, timestep), timestep.obs[:, 0]
-
-    @jax.jit
-    def run(key):
-        k_reset, k_play = jax.random.split(key)
-        return jax.lax.scan(play, env.reset(jax.random.split(k_reset, NUM_ENVS)), jax.random.split(k_play, STEPS))[1]
-
-    return run(jax.random.key(0)).reshape(-1, observation.WORDS)
+    """Observations of many different positions, [N, WORDS], of a play that the tests of the game compile as well."""
+    (steps,) = play(seed=0, chunks=1, keep_states=1)
+    return jnp.asarray(steps.obs).reshape(-1, observation.WORDS)
 
 
 @pytest.fixture(scope="module")

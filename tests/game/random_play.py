@@ -22,6 +22,7 @@ class Step(NamedTuple):
     [T, ENVS, ...] of all else."""
 
     game: Any  # without its history
+    obs: jax.Array  # after the action, packed
     legal: jax.Array
     action: jax.Array
     reward: jax.Array
@@ -43,6 +44,7 @@ def _step(carry: Any, keys: Any) -> tuple[Any, Step]:
     before = state.game._replace(history=jnp.zeros(()))
     step = Step(
         before,
+        ts.obs[:, 0],
         legal,
         action,
         ts.reward[:, 0],
@@ -74,6 +76,6 @@ def play(seed: int, chunks: int, keep_states: int) -> list[Step]:
     for c in range(chunks):
         carry, steps = _chunk(carry, jax.random.fold_in(jax.random.key(seed + 1), c))
         if c >= keep_states:
-            steps = steps._replace(game=None, legal=None)
+            steps = steps._replace(game=None, obs=None, legal=None)
         result.append(jax.tree.map(np.asarray, steps))
     return result

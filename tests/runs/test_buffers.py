@@ -27,17 +27,17 @@ class Item(NamedTuple):
 
 
 def collected(env_id: str, steps: int) -> tuple[Config, Any, Any, list[Any]]:
-    """A buffer of three environments and twelve slots that has seen some steps of random play."""
+    """A buffer of three environments and twelve slots, of first positions, which are quicker to compile than steps."""
     cfg = fields.replace(Config(), {"env.id": env_id, "env.num_envs": 3, "env.max_steps": 50, "env.undo_depth": 1})
     env = make_env(cfg.env, cfg.reward)
     replay = make_replay(12, 3, ReplayConfig(), env.spec.state_axis)
-    step, reset = jax.jit(env.step), jax.jit(env.reset)
+    reset = jax.jit(env.reset)
     state, seen = reset(jax.random.split(jax.random.key(1), 3))
     buffer, states = None, []
     for t in range(steps):
-        k_act, k_step = jax.random.split(jax.random.fold_in(jax.random.key(2), t))
+        k_act, k_reset = jax.random.split(jax.random.fold_in(jax.random.key(2), t))
         action = jax.random.categorical(k_act, jnp.log(seen.legal.astype(jnp.float32))).astype(jnp.int32)
-        after, shown = step(state, action, jax.random.split(k_step, 3))
+        after, shown = reset(jax.random.split(k_reset, 3))
         item = Item(seen.obs, seen.legal, action, shown.reward)
         buffer = replay.init(item, state) if buffer is None else buffer
         buffer = replay.add(buffer, item, state)

@@ -33,7 +33,7 @@ def probe(case: str, *counts: int) -> dict[int, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("case", "counts"),
     [
-        ("plain", (1, 2, 8)),
+        ("plain", (1, 8)),
         ("memory", (1, 4)),
         pytest.param("hackmatrix", (1, 2), marks=pytest.mark.slow),
     ],

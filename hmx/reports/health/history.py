@@ -28,7 +28,10 @@ class Track:
         """Take the next value."""
         self.count += 1
         self.recent.append(value)
-        self.low, self.high = min(self.low, value), max(self.high, value)
+        if value < self.low:
+            self.low = value
+        if value > self.high:
+            self.high = value
         if self.count <= WINDOW:
             self.first = self.mean
         if self.count >= WINDOW:
@@ -56,6 +59,9 @@ class Track:
 
 
 _NEVER = Track()
+_LARGEST = 1e100  # larger numbers count as not finite
+_GROUPS = ("train", "reward", "actions")
+"""Groups of the metrics that rules read."""
 
 
 @dataclass
@@ -72,17 +78,25 @@ class History:
     update: int = 0
     elapsed: float = 0.0  # seconds of training
     tracks: dict[str, Track] = field(default_factory=dict)
+    groups: dict[str, dict[str, Track]] = field(default_factory=lambda: {name: {} for name in _GROUPS})
 
     def add(self, update: int, record: Mapping[str, object]) -> None:
         """Take the record of an update; values that are not finite are left out."""
         self.update = update
         for name, value in record.items():
-            if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
-                continue
-            if "/" in name and not name.startswith(("grad_norm/", "score/", "replay/")):
-                self.tracks.setdefault(name, Track()).add(value)  # type: ignore[arg-type]
-            elif name == "elapsed":
-                self.elapsed = value  # type: ignore[assignment]
+            if isinstance(value, float | int) and -_LARGEST < value < _LARGEST:
+                track = self.tracks.get(name) or self._new(name)
+                if track is not None:
+                    track.add(value)
+                elif name == "elapsed":
+                    self.elapsed = value
+
+    def _new(self, name: str) -> Track | None:
+        group, slash, rest = name.partition("/")
+        if not slash or group not in self.groups:
+            return None
+        self.tracks[name] = self.groups[group][rest] = Track()
+        return self.tracks[name]
 
     def __getitem__(self, name: str) -> Track:
         """Return a metric, empty if it has no values."""
@@ -92,7 +106,3 @@ class History:
     def share(self) -> float:
         """The finished share of the run."""
         return self.update / max(self.total, 1)
-
-    def starting_with(self, prefix: str) -> dict[str, Track]:
-        """Return the metrics of a group by their names without the prefix."""
-        return {name.removeprefix(prefix): track for name, track in self.tracks.items() if name.startswith(prefix)}

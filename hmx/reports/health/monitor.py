@@ -64,7 +64,9 @@ class Monitor:
         update, steps, seed = jsonl.update_of(record), record.get("env_steps"), record.get("seed", 0)
         if update is None or type(steps) is not int or type(seed) is not int:
             return
-        agent = self._agents.setdefault(seed, _Agent(History(self.cfg, self.total_updates)))
+        if seed not in self._agents:
+            self._agents[seed] = _Agent(History(self.cfg, self.total_updates))
+        agent = self._agents[seed]
         done, begun = update - agent.history.update, agent.steps
         if done <= 0:
             return  # a repeated record

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hmx.config.env_facts import ENDLESS, env_facts, extra_of, facts_known, has_mask, step_limit
-from hmx.reports.health.history import WINDOW, History, Track
+from hmx.reports.health.history import WINDOW, History
 from hmx.reports.quantities import number, percent
 
 Severity = Literal["warning", "note"]
@@ -105,8 +105,16 @@ def _frozen_policy(run: History) -> str:
 
 def _useless_value(run: History) -> str:
     explained = run["train/explained_variance"]
+    if sum(reward != 0 for reward in run["train/mean_reward"].recent) <= WINDOW / 2:
+        return ""  # rewards are too rare to learn values from
     best = max(explained.best, explained.mean)
     return f"explained variance at most {number(best, 2)} so far" if explained.full and best < 0.05 else ""
+
+
+def _constant_value(run: History) -> str:
+    explained = run["train/explained_variance"]
+    blind = explained.full and max(map(abs, explained.recent)) < 1e-4
+    return f"explained variance {number(explained.mean, 1)} in every recent update" if blind else ""
 
 
 def _exploding_gradients(run: History) -> str:
@@ -158,16 +166,14 @@ def _always_truncated(run: History) -> str:
 
 def _zero_terms(run: History) -> str:
     weights = vars(run.cfg.reward) if run.cfg.env.id == "hackmatrix" else {}
-    zero = [name for name, term in _terms(run).items() if term.low == term.high == 0 and weights.get(name, 1.0)]
+    zero = [
+        name for name, term in run.groups["reward"].items() if term.low == term.high == 0 and weights.get(name, 1.0)
+    ]
     return f"always 0: {', '.join(zero)}" if zero else ""
 
 
-def _terms(run: History) -> dict[str, Track]:
-    return run.starting_with("reward/")
-
-
 def _dominant_term(run: History) -> str:
-    sizes = {name: math.fsum(map(abs, term.recent)) for name, term in _terms(run).items()}
+    sizes = {name: math.fsum(map(abs, term.recent)) for name, term in run.groups["reward"].items()}
     active = [name for name, size in sizes.items() if size > 0]
     name = max(active, key=sizes.__getitem__, default="")
     share = sizes[name] / math.fsum(sizes.values()) if name else 0.0
@@ -178,13 +184,13 @@ def _dominant_term(run: History) -> str:
 
 def _slower(run: History) -> str:
     speed = run["train/steps_per_sec"]
-    if run.elapsed < 60 or max(speed.recent) >= 0.5 * speed.best:
+    if run.elapsed < 60 or max(speed.recent) >= speed.best / 3:
         return ""
     return f"{number(speed.mean)} steps/s, {number(speed.best)} at its fastest"
 
 
 def _unused_action(run: History) -> str:
-    unused = [name.removesuffix("_frac") for name, share in run.starting_with("actions/").items() if share.high == 0]
+    unused = [name.removesuffix("_frac") for name, share in run.groups["actions"].items() if share.high == 0]
     return f"never taken: {', '.join(unused)}" if unused else ""
 
 
@@ -220,6 +226,7 @@ RULES: tuple[Rule, ...] = (
         "constant-rewards", ("train/mean_reward",), _constant_rewards,
         "There is no learning signal: all rewards and returns are the same",
         "Check the reward function and its weights. If rewards are rare, add a shaping term or raise env.num_envs.",
+        patience=0.08, updates=10,
     ),
     Rule(
         "constant-advantages", ("train/advantage_std",), _constant_advantages,
@@ -251,6 +258,11 @@ RULES: tuple[Rule, ...] = (
         "frozen-policy", ("train/approx_kl",), _frozen_policy,
         "The policy does not change",
         "Check algo.learning_rate and its schedule, and that advantages differ.",
+    ),
+    Rule(
+        "constant-value", ("train/explained_variance",), _constant_value,
+        "The value function returns the same for all observations",
+        "Check that observations differ and reach the network, and that the value loss has a gradient.",
     ),
     Rule(
         "useless-value", ("train/explained_variance",), _useless_value,

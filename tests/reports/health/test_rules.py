@@ -68,6 +68,7 @@ PLANTED: dict[str, tuple[dict[str, Any], Callable[[int], Record]]] = {
     "large-updates": ({}, lambda u: {"train/approx_kl": 0.4}),
     "frozen-policy": ({}, lambda u: {"train/approx_kl": 0.0}),
     "useless-value": ({}, lambda u: {"train/explained_variance": 0.03 * math.sin(u)}),
+    "constant-value": ({}, lambda u: {"train/explained_variance": 1e-7 * math.sin(u)}),
     "exploding-gradients": ({}, lambda u: {"train/grad_norm": 1.5**u if u > 5 else 1.0}),
     "clipped-gradients": ({}, lambda u: {"train/grad_norm": 40.0}),
     "nonfinite": ({}, lambda u: {"train/skipped_updates": float(u % 4 == 0)}),
@@ -116,7 +117,12 @@ def test_evidence_that_does_not_last_is_no_finding() -> None:
 
 def test_missing_and_damaged_values_are_left_out() -> None:
     monitor = check(
-        lambda u: {"train/grad_norm": None if u % 3 else math.nan, "train/approx_kl": "large", "env_steps": u}
+        lambda u: {
+            "train/grad_norm": None if u % 3 else math.nan,
+            "train/std": 10**400,
+            "train/approx_kl": "large",
+            "env_steps": u,
+        }
     )
     statuses = {status.rule: status.status for status in monitor.statuses()}
     assert statuses["clipped-gradients"] == statuses["large-updates"] == "not measured"
