@@ -85,6 +85,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs XLA_FLAGS= (`make test` runs it separately)"))
 
 
+_folder: list[Path] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Free the compiled programs of a folder's tests when the tests of another begin: together they take gigabytes."""
+    if _folder != [item.path.parent]:
+        _folder[:] = [item.path.parent]
+        if "jax" in sys.modules:
+            sys.modules["jax"].clear_caches()
+
+
 @pytest.fixture(scope="session")
 def fingerprint() -> dict[str, str]:
     """What the bits of a result depend on besides the code: the processor, the compiler and its flags."""

@@ -27,6 +27,7 @@ from hmx.reports.compare.findings import CompareFindings
 from hmx.reports.compare.request import RETURN, CompareRequest
 from hmx.reports.env_check import document as checks
 from hmx.reports.env_check.findings import CheckEnvFindings
+from hmx.reports.health.monitor import HealthSink
 from hmx.runs.sinks import Sink
 
 
@@ -58,8 +59,8 @@ def train(
     """
     loaded = resolve(settings or {}, preset)
     with trusting(trust):
-        shown = _progress(progress)
-        return training.train(loaded.config, origins=loaded.origins, sinks=[*shown, *sinks], force=force)
+        receivers = [*_own_sinks(progress), *sinks]
+        return training.train(loaded.config, origins=loaded.origins, sinks=receivers, force=force)
 
 
 def resume(
@@ -85,7 +86,7 @@ def resume(
         HmxError: a change that the state forbids, a finished run, or no intact checkpoint.
     """
     with trusting(trust):
-        return resuming.resume(run, changes=changes, sinks=[*_progress(progress), *sinks], root=root)
+        return resuming.resume(run, changes=changes, sinks=[*_own_sinks(progress), *sinks], root=root)
 
 
 def evaluate(
@@ -133,12 +134,12 @@ def show(result: TrainResult | EvaluateResult | CompareFindings | CheckEnvFindin
     print_document(document, Console(file=sys.stdout, highlight=False, width=None if _in_terminal() else 100))
 
 
-def _progress(wanted: bool) -> list[Sink]:
-    if not wanted:
-        return []
+def _own_sinks(progress: bool) -> list[Sink]:
+    if not progress:
+        return [HealthSink()]
     if _in_terminal():
-        return [ConsoleSink(Console(stderr=True, highlight=False))]
-    return [ProgressLog(sys.stdout if "ipykernel" in sys.modules else sys.stderr)]
+        return [ConsoleSink(Console(stderr=True, highlight=False)), HealthSink()]
+    return [ProgressLog(sys.stdout if "ipykernel" in sys.modules else sys.stderr), HealthSink()]
 
 
 def _in_terminal() -> bool:

@@ -18,7 +18,7 @@ EnvArgument = Annotated[
     str,
     typer.Argument(
         metavar="ENV",
-        help="Environment to check: an id as for --env of hmx train.",
+        help="Environment to check: an id of hmx envs, ./FILE.py or package.module:make.",
         show_default=False,
         autocompletion=completion.offer(ENV_IDS),
     ),

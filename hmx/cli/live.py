@@ -6,24 +6,31 @@ import contextlib
 import errno
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from hmx.cli.boundary import say
-from hmx.cli.options import ask
+from hmx.cli.options import Typed, with_options
 from hmx.cli.runs import Root
 from hmx.config.extras import needed
+from hmx.config.fields import fields_of
+from hmx.config.load import read_request
+from hmx.config.option import opt
 from hmx.errors import HmxError
 from hmx.records.paths import DEFAULT_ROOT
 
 _HERE = "127.0.0.1"
-_PORT = 8420
 
 
-def board(
-    root: Root = Path(DEFAULT_ROOT),
-    port: Annotated[int, ask("--port", "N", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = _PORT,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class BoardOptions:
+    """Where to show the runs."""
+
+    port: int = opt(8420, "port to listen on; 0 takes a free one", ge=0, le=65535, panel="Options")
+
+
+@with_options(fields_of(BoardOptions).values())
+def board(typed: Typed, root: Root = Path(DEFAULT_ROOT)) -> None:
     """Show the runs in a browser, live: state, speed, learning curve and time left.
 
     Serves pages to this machine only, until Ctrl-C; reads run folders and changes nothing. Choose two runs to see them
@@ -33,6 +40,7 @@ def board(
 
     Example: hmx board --root /scratch/runs --port 9000
     """
+    port = read_request(BoardOptions, typed).port
     with needed("board", "hmx board"):
         import uvicorn
 

@@ -24,7 +24,7 @@ _STDOUT = Path("-")
 Runs = Annotated[
     list[Path],
     typer.Argument(
-        metavar="RUN...",
+        metavar="RUN",
         help="One run or several: names below runs/, or paths of their folders.",
         show_default=False,
         autocompletion=completion.run_names,

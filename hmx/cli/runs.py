@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from hmx.cli import completion
 from hmx.cli.boundary import Command, CommandGroup, print_json, say
 from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, Typed, ask, switch, with_options
 from hmx.config.fields import fields_of
+from hmx.config.load import read_request
+from hmx.config.option import opt
 from hmx.errors import HmxError
 from hmx.jobs.requests import ExportRequest, ListRequest
 from hmx.records.paths import DEFAULT_ROOT
@@ -41,7 +44,6 @@ def list_(typed: Typed, root: Root = Path(DEFAULT_ROOT), json: Json = False) -> 
     from rich.console import Console
 
     from hmx.cli.render.terminal import print_document
-    from hmx.config.load import read_request
     from hmx.jobs.runs import list_runs
     from hmx.reports import summaries
 
@@ -75,10 +77,18 @@ def show(run: RunArgument, json: Json = False) -> None:
         print_document(document(findings), Console(highlight=False))
 
 
+@dataclass(frozen=True, kw_only=True)
+class TailOptions:
+    """Which records to show."""
+
+    lines: int = opt(10, "number of records", ge=0, le=100_000, panel="Options")
+
+
 @app.command(cls=Command)
+@with_options(fields_of(TailOptions).values())
 def tail(
+    typed: Typed,
     run: RunArgument,
-    lines: Annotated[int, ask("--lines", "N", "Number of records.", min=0, max=100_000)] = 10,
     follow: Annotated[bool, switch("--follow", "Also show new records until the run ends.", OUTPUT_PANEL)] = False,
     metric: Annotated[
         list[str] | None,
@@ -99,7 +109,7 @@ def tail(
 
     names: tuple[str, ...] | None = tuple(metric) if metric else None
     headed = False
-    for record in job(run, lines, follow):
+    for record in job(run, read_request(TailOptions, typed).lines, follow):
         if json:
             print_json(record)
         else:
@@ -131,7 +141,7 @@ def rm(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...",
+            metavar="RUN",
             help="Runs: names below runs/, or paths of their folders.",
             show_default=False,
             autocompletion=completion.run_names,
@@ -188,7 +198,6 @@ def export(
 
     Example: hmx runs export hackmatrix-ppo-s0-001 --to tensorboard
     """
-    from hmx.config.load import read_request
     from hmx.jobs.export_metrics import STDOUT, export_metrics
 
     if json and output == STDOUT:

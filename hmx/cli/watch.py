@@ -14,6 +14,7 @@ from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, Sets, Typed, ask, conf
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
 from hmx.config.option import opt
+from hmx.config.schema import ENV_IDS
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
@@ -65,7 +66,13 @@ def watch(
     ] = None,
     env: Annotated[
         str | None,
-        ask("--env", "ID", "With --random: environment to watch (default: hackmatrix).", GAME_PANEL),
+        ask(
+            "--env",
+            "ID",
+            "With --random: environment to watch (default: hackmatrix).",
+            GAME_PANEL,
+            autocompletion=completion.offer(ENV_IDS),
+        ),
     ] = None,
     sets: Sets = None,
     scenario: ScenarioFile = None,

@@ -6,14 +6,11 @@ group `hmx.environments`), a function of a module (`package.module:make`), or a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from hmx.config.env_facts import extra_of
 from hmx.config.schema import ENV_IDS
-from hmx.config.user_code import GROUPS, is_reference, parse
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+from hmx.config.user_code import is_reference, parse, registered
 
 Origin = Literal["built in", "extra", "package", "module", "file"]
 
@@ -46,20 +43,13 @@ def find_source(env_id: str) -> EnvSource | None:
         return None if origin is None else EnvSource(env_id, origin, target, env_id.removeprefix(target)[1:])
     if extra := extra_of(env_id):
         return EnvSource(env_id, "extra", extra)
-    point = next((point for point in registered() if point.name == env_id), None)
+    point = next((point for point in registered("env.id") if point.name == env_id), None)
     return None if point is None else EnvSource(env_id, "package", point.module, point.attr)
-
-
-def registered() -> list[EntryPoint]:
-    """Return the environments that installed packages register, sorted by name."""
-    from importlib.metadata import entry_points  # slow to import
-
-    return sorted(entry_points(group=GROUPS["env.id"]), key=lambda point: point.name)
 
 
 def clashes(name: str) -> list[str]:
     """Return who else claims the name of a registered environment: hmx itself, or several packages."""
-    points = [point for point in registered() if point.name == name]
+    points = [point for point in registered("env.id") if point.name == name]
     claims = [f"{point.value} of {point.dist.name if point.dist else 'a package'}" for point in points]
     claims += ["hmx itself"] if points and (name in ENV_IDS or extra_of(name)) else []
     return claims if len(claims) > 1 else []

@@ -138,7 +138,7 @@ def _choices(cfg: Config) -> Iterator[Problem]:
         name = get(cfg, key)
         if name in known or user_code.is_reference(name):
             continue
-        installed = tuple(user_code.registered(key)) if key == "algo.name" else ()
+        installed = tuple(point.name for point in user_code.registered(key)) if key == "algo.name" else ()
         if name not in installed:
             words = f"is not one of {', '.join((*known, *installed))}, or a file of your own such as ./my.py"
             yield Problem("value", (key,), words, fix(key, nearest(name, (*known, *installed)) or known[0]))

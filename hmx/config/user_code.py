@@ -351,11 +351,11 @@ def _import_module(text: str) -> ModuleType:
     return importlib.import_module(parse(text).target)  # noqa: TID251 - only of a trusted reference
 
 
-def registered(key: str) -> dict[str, EntryPoint]:
-    """Return what installed packages add to a key, by name."""
+def registered(key: str) -> list[EntryPoint]:
+    """Return what installed packages add to a key, sorted by name."""
     from importlib.metadata import entry_points  # slow to import
 
-    return {point.name: point for point in entry_points(group=GROUPS[key])}
+    return sorted(entry_points(group=GROUPS[key]), key=lambda point: point.name)
 
 
 def build_entry_point(name: str, key: str, *arguments: Any) -> Any:
@@ -364,7 +364,7 @@ def build_entry_point(name: str, key: str, *arguments: Any) -> Any:
     Raises:
         HmxError: no package did, it does not import, or an exception of the function.
     """
-    point = registered(key).get(name)
+    point = next((point for point in registered(key) if point.name == name), None)
     if point is None:
         raise HmxError(f"there is no {WHAT[key]} {quoted(name)}", f"packages add them as entry points of {GROUPS[key]}")
     with explaining(Path(point.module), f"cannot build {WHAT[key]} {quoted(name)} of {point.value}"):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool
 
 from hmx.types import Array, Key, Timestep
@@ -65,6 +66,6 @@ def select(where: Bool[Array, " E"], then: Tree, other: Tree, axis: int = 0) -> 
     return chosen
 
 
-def take(spec: EnvSpec, state: EnvState, index: Array) -> EnvState:
+def take(spec: EnvSpec, state: EnvState, index: Array | np.ndarray) -> EnvState:
     """Return the states of the environments in `index`, along the batch axis."""
     return jax.tree.map(lambda leaf: leaf.take(index, axis=spec.state_axis), state)

@@ -7,9 +7,10 @@ import importlib.util
 import math
 
 from hmx.config.env_facts import EXTRAS, EnvFacts, env_facts
-from hmx.config.env_source import clashes, find_source, registered
+from hmx.config.env_source import clashes, find_source
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.config.smax_facts import PREFIX, SCENARIOS
+from hmx.config.user_code import registered
 from hmx.records.plain import JsonValue, plain_object
 from hmx.reports.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
 from hmx.reports.quantities import data_size
@@ -50,7 +51,7 @@ def list_environments() -> list[EnvironmentRow]:
         for name, (allies, _) in SCENARIOS.items():
             row = _known(f"{PREFIX}{name}", origin, env_facts(EnvConfig(id=f"{PREFIX}{name}")))
             rows.append(dataclasses.replace(row, agents=allies, missing=missing))
-    for point in registered():
+    for point in registered("env.id"):
         package = f"package {point.dist.name}" if point.dist is not None else "package"
         found = clashes(point.name)
         missing = f"the name is taken: {', '.join(found)}" if found else ""

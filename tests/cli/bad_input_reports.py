@@ -147,7 +147,7 @@ SCORE_BUFFER = rows(
 
 REPORT = rows(
     "report",
-    ([], USAGE, ["missing argument 'RUN...'"]),
+    ([], USAGE, ["missing argument 'RUN'"]),
     (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
     (["{run}", "{run}"], USAGE, ["cannot report corridor twice"]),
     (["{run}", "--episodes", "-1"], USAGE, ["--episodes -1: must be"]),

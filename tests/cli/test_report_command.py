@@ -149,6 +149,7 @@ def test_episodes_of_a_trained_run_play_on_its_page(hmx, trained, tmp_path):
     assert "Learning" in page_of(trained / "corridor")  # written when the run ended
     shutil.copytree(trained, tmp_path / "runs")
     result = hmx("report", "corridor", "--episodes", "4", "--seed", "3", "--json")
+    assert result.exit_code == 0, result.stderr
     (run,) = json.loads(result.stdout)["runs"]
     played = run["episodes"]
     assert played["played"] == 4 and len(played["returns"]) == 4 and played["returns"] == sorted(played["returns"])
@@ -163,4 +164,5 @@ def test_episodes_of_a_trained_run_play_on_its_page(hmx, trained, tmp_path):
         assert all(sum(step["probabilities"].values()) == pytest.approx(1, abs=1e-4) for step in episode["steps"])
         assert all(step["reward"] == pytest.approx(sum(step["terms"].values())) for step in episode["steps"])
     text = page_of(tmp_path / "runs" / "corridor")
+    assert "@" in text.partition('<figure class="player">')[2]  # the corridor as its environment renders it
     assert text.count('<figure class="player">') == 3 and '"facts":[["action","right"]' in text

@@ -55,7 +55,8 @@ def test_dry_run_plays_and_writes_nothing(hmx, tmp_path, trained):
     assert plan["env_steps"] == 12 * 3 * 2 * 9 and plan["positions"] == 12 and plan["size"] == 32
     result = hmx("score-buffer", "corridor", *SMALL, "--dry-run")
     assert "12 of 32" in result.stdout and "steps at most" in result.stdout
-    assert sorted(p.name for p in (tmp_path / "runs" / "corridor" / "reports").iterdir()) == ["evaluation.json"]
+    reports = sorted(path.name for path in (tmp_path / "runs" / "corridor" / "reports").iterdir())
+    assert reports == ["evaluation.json", "report.html"]
 
 
 def test_ctrl_c_keeps_the_scores_so_far(trained, tmp_path, environ):

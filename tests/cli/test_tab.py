@@ -33,7 +33,7 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("hmx c", ["compare", "compute-config"]),
+        ("hmx c", ["compare", "compute-config", "check-env"]),
         ("hmx runs ", ["list", "show", "tail", "rename", "rm", "export", "verify", "sync"]),
         ("hmx tr", ["train"]),
         ("hmx train --env frozen", ["frozenlake", "frozenlake-slippery"]),
@@ -106,7 +106,9 @@ def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
             has_value = not param.hidden and not getattr(param, "is_flag", False)
             if has_value and not param.shell_complete(ctx, ""):
                 silent.add((name, param.opts[0], param.metavar))
-    new_names = {("hmx train", "--name"), ("hmx runs rename", "name"), ("hmx runs sync", "--project")}
+    new_names = {
+        ("hmx train", "--name"), ("hmx runs rename", "name"), ("hmx runs sync", "--project"), ("hmx new-env", "name"),
+    }  # fmt: skip
     assert {row[:2] for row in silent if row[2] not in FREE} == new_names
 
 

@@ -100,9 +100,9 @@ def test_shape_digest_follows_the_shape_keys_and_no_other(key):
     assert codec.diff(Config(), cfg) == {key: (field.default, value)}
 
 
-def test_every_network_option_but_initial_weights_is_a_shape_key():
-    initial = {"net.init", "net.gain_hidden", "net.gain_policy", "net.gain_value"}
-    assert {key for key in FIELDS if key.startswith("net.") and not FIELDS[key].shape} == initial
+def test_every_network_option_but_initial_weights_and_digest_is_a_shape_key():
+    others = {"net.init", "net.gain_hidden", "net.gain_policy", "net.gain_value", "net.sha256"}
+    assert {key for key in FIELDS if key.startswith("net.") and not FIELDS[key].shape} == others
     assert {"run.num_seeds", "env.id", "env.num_envs", "env.undo_depth"} < set(codec.shape_keys(Config()))
 
 
@@ -112,7 +112,7 @@ def test_shape_keys_of_checkpoints_of_schema_1_lack_agents_and_recurrence():
 
 
 def test_from_dict_names_every_problem_at_once():
-    data = {"algo": {"gama": 0.9, "num_steps": 2.5}, "evn": {"id": "corridor"}, "net": {"kind": "mpl"}, "seed": 3}
+    data = {"algo": {"gama": 0.9, "num_steps": 2.5}, "evn": {"id": "corridor"}, "net": {"rnn": "gur"}, "seed": 3}
     with pytest.raises(HmxError) as caught:
         codec.from_dict(data)
     lines = caught.value.message.splitlines()
@@ -120,7 +120,7 @@ def test_from_dict_names_every_problem_at_once():
     assert "algo.gama = 0.9: unknown key; did you mean algo.gamma=0.9?" in lines[1]
     assert "algo.num_steps = 2.5: must be a whole number" in lines[2]
     assert "evn.id = corridor: unknown section evn; did you mean env.id=corridor?" in lines[3]
-    assert "net.kind = mpl: is not one of auto, mlp, cells; try net.kind=mlp" in lines[4]
+    assert "net.rnn = gur: is not one of none, gru, lstm; try net.rnn=gru" in lines[4]
     assert "seed = 3: unknown key; did you mean run.seed=3?" in lines[5]
 
 

@@ -98,7 +98,7 @@ def sample(number: int) -> int:
 def test_packages_register_algorithms_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("next", f"{__name__}:sample", user_code.GROUPS["algo.name"])
     monkeypatch.setattr(EntryPoint, "load", lambda self: sample)
-    monkeypatch.setattr(user_code, "registered", lambda key: {"next": point})
+    monkeypatch.setattr(user_code, "registered", lambda key: [point])
     assert load(sets=["algo.name=next"], environ={}).config.algo.name == "next"
     assert user_code.build_entry_point("next", "algo.name", 1) == 2
     with pytest.raises(HmxError, match="there is no algorithm other"):

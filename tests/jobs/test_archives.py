@@ -165,7 +165,8 @@ def test_interrupted_run_resumes_to_the_archived_result(
     for leaf, array in wanted.items():
         assert_same(found[leaf], array, leaf, is_exact)
     for record, old in zip(records_of(paths), records_of(reference), strict=True):
-        assert record == (old if is_exact else pytest.approx(old, rel=1e-2, abs=1e-3))
+        known = {name: record[name] for name in old}  # a later version may record more
+        assert known == (old if is_exact else pytest.approx(old, rel=1e-2, abs=1e-3))
     assert_archived_evaluation(result.evaluation, reference, is_exact)
     assert runs.verify(paths.folder).damage == ()
     if name == "dqn":

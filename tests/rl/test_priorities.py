@@ -125,11 +125,6 @@ def test_a_row_that_could_not_be_drawn_has_a_finite_weight(kind):
     assert np.isfinite(importance_weights(jnp.array([0.0, 0.5]), 4, 1.0, kind)).all()
 
 
-def test_unknown_kind():
-    with pytest.raises(KeyError):
-        importance_weights(jnp.ones(2), 2, 0.6, "median")
-
-
 DRAWS = 40_000
 
 

@@ -139,8 +139,3 @@ def test_return_norm_rescales_the_head_so_that_no_value_moves():
         return codec.decode(hidden @ head["kernel"] + head["bias"][None], stats)
 
     np.testing.assert_allclose(values(codec.rescale(head, old, new), new), values(head, old), rtol=1e-4)
-
-
-def test_unknown_name():
-    with pytest.raises(KeyError):
-        make_codec("atoms")

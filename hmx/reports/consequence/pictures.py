@@ -42,6 +42,8 @@ def picture(state: Mapping[str, JsonValue]) -> Picture:
         return lake(cast("Sequence[str]", state["map"]))
     if "battle" in state:
         return battle(cast("Sequence[Unit]", state["battle"]))
+    if "text" in state:
+        return Picture("the position", str(state["text"]))
     rows = cast("Sequence[Sequence[float]]", state["observation"])
     return Picture("the observation", "\n".join(" ".join(number(x) for x in agent) for agent in rows))
 

@@ -35,7 +35,7 @@ class _Recorded(NamedTuple):
     """One step of all environments, on the host."""
 
     env_state: Any  # before the action
-    obs: Any  # before the action; None where the environment describes its states
+    obs: Any  # before the action; None where the environment describes or renders its states
     decision: Decision
     timestep: Timestep  # after it
 
@@ -94,7 +94,7 @@ def _play(
     steps: list[_Recorded] = []
     longest = min(env.spec.max_steps or LONGEST, LONGEST)
     while (ends < 0).any() and len(steps) < longest:
-        before = env_state, None if env.spec.describe else timestep.obs
+        before = env_state, None if env.spec.describe or env.spec.render else timestep.obs
         env_state, timestep, carry, decision = advance(env_state, timestep, carry, reset, jnp.int32(len(steps)))
         reset = timestep.terminated | timestep.truncated
         lean = timestep._replace(obs=None, legal=None, final_obs=None, final_legal=None)
@@ -132,7 +132,11 @@ def _step(spec: EnvSpec, step: _Recorded, e: int) -> PlayedStep:
 
 
 def _state(spec: EnvSpec, step: _Recorded, e: int) -> Mapping[str, JsonValue]:
-    """Describe a position as the environment does, or else by the start of its observation."""
-    if spec.describe is not None:
-        return spec.describe(take(spec, step.env_state, np.array([e])))  # type: ignore[arg-type]
+    """Describe a position as the environment does, or else by its text or by the start of its observation."""
+    if step.obs is None:
+        state = take(spec, step.env_state, np.array([e]))
+        if spec.describe is not None:
+            return spec.describe(state)
+        if spec.render is not None:
+            return {"text": spec.render(state)}
     return {"observation": [[float(x) for x in agent.reshape(-1)[:_NUMBERS]] for agent in step.obs[e]]}

@@ -240,7 +240,7 @@ def test_wall_clock_at_several_speeds():
     assert exact.overshoot == 1.0 and exact.at[0].useful_seconds == 1e10
 
 
-@pytest.mark.parametrize(("preset", "limit"), [(None, 900_000_000), ("tiny", 40_000), ("quick", 25_000_000)])
+@pytest.mark.parametrize(("preset", "limit"), [(None, 900_000_000), ("tiny", 40_000), ("quick", 12_000_000)])
 def test_a_run_that_exceeds_gpu_mem_is_warned_of_with_fixes_that_fit(preset, limit):
     source = read_source(preset=preset)
     found = compute(source, gpu_mem=f"{limit}B")
