@@ -9,6 +9,7 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -54,6 +55,10 @@ if threading.current_thread() is threading.main_thread():
     for _signum in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(_signum) is signal.SIG_IGN:
             signal.signal(_signum, signal.default_int_handler)
+
+# What tests allow to run is remembered apart from what the developer does.
+_state = tempfile.TemporaryDirectory(prefix="hmx-tests-", ignore_cleanup_errors=True)
+os.environ["XDG_STATE_HOME"] = _state.name
 
 # The same examples on every machine, and no time limits: a slow machine is not a failure.
 settings.register_profile(

@@ -104,11 +104,12 @@ class Boundary(CommandGroup):
         """Parse and run, then exit (or return the result where `standalone_mode` is off)."""
         given = list(sys.argv[1:] if args is None else args)
         words, debug = _take(given, "--debug")
-        words, user_code.Permissions.trust = _take(words, user_code.TRUST_FLAG)
-        words, user_code.Permissions.accept_change = _take(words, user_code.ACCEPT_FLAG)
+        words, trust = _take(words, user_code.TRUST_FLAG)
+        words, changed = _take(words, user_code.ACCEPT_FLAG)
 
         def run() -> Any:
-            return super(Boundary, self).main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+            with user_code.trusting(trust, changed):
+                return super(Boundary, self).main(words, prog_name, complete_var, False, windows_expand_args, **extra)
 
         if not standalone_mode:
             return run()

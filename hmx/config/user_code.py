@@ -168,13 +168,14 @@ def allow(text: str, key: str) -> None:
 
 
 @contextlib.contextmanager
-def trusting(everything: bool) -> Iterator[None]:
-    """Trust all code inside of the block if `everything`."""
-    before, Permissions.trust = Permissions.trust, Permissions.trust or everything
+def trusting(everything: bool, changed: bool = False) -> Iterator[None]:
+    """Inside of the block, trust all code if `everything`, and use files that have changed if `changed`."""
+    before = Permissions.trust, Permissions.accept_change
+    Permissions.trust, Permissions.accept_change = before[0] or everything, before[1] or changed
     try:
         yield
     finally:
-        Permissions.trust = before
+        Permissions.trust, Permissions.accept_change = before
 
 
 def check_allowed(path: Path, digest: str) -> None:

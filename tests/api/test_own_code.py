@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import hmx
 from hmx.agents.policy_outputs import make_policy_outputs
 from hmx.cli.app import app
+from hmx.config import user_code
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.records.paths import RunPaths
@@ -151,6 +152,7 @@ def test_bad_code_is_refused_with_one_clear_error(place: Path, key: str, functio
 def test_reports_work_or_say_why_not(place: Path) -> None:
     result = CliRunner().invoke(app, ["grad-report", "first", "--trust-env"])
     assert result.exit_code == 2 and "its loss is not known" in result.stderr
+    assert not user_code.Permissions.trust  # it holds for one command
     config = load(file=place / "runs" / "first", environ={}).config
     with pytest.raises(hmx.HmxError, match="is not part of hmx"):
         read_source(run=place / "runs" / "first")
