@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated
 
 import typer
 
 from hmx.cli import completion
 from hmx.cli.options import Sets, Typed, with_options
-from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.schema import ENV_IDS
 from hmx.reports.env_check.request import CheckEnvRequest
@@ -31,10 +30,7 @@ def check_env(
     sets: Sets = None,
     *,
     typed: Typed,
-    html: Html = None,
-    md: Markdown = None,
-    csv: Csv = None,
-    json: Json = False,
+    outputs: Outputs,
 ) -> None:
     """Check that an environment keeps the rules that training relies on.
 
@@ -43,12 +39,10 @@ def check_env(
 
     Example: hmx check-env corridor --set env.slip=0.3
     """
-    from rich.console import Console
-
     from hmx.cli.boundary import say
+    from hmx.cli.progress import status
     from hmx.config.load import load, read_request
 
-    outputs = Outputs(html, md, csv, json)
     request = read_request(CheckEnvRequest, typed)
     outputs.check()
     # rules for training, such as how a batch splits, do not matter here
@@ -57,11 +51,10 @@ def check_env(
     from hmx.reports.env_check.document import document, failure, values
     from hmx.reports.env_check.job import check_env as job
 
-    eyes = Console(stderr=True)
-    with eyes.status("compiling and checking") if eyes.is_terminal else contextlib.nullcontext():
+    with status("compiling and checking"):
         findings = job(cfg, request)
     for warning in findings.warnings:
         say("warning", warning)
-    write_outputs(findings, document(findings), values(findings), outputs, Console(highlight=False))
+    write_outputs(findings, document(findings), values(findings), outputs)
     if not findings.passed:
         raise failure(findings)

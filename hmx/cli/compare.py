@@ -11,7 +11,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.options import Typed, ask, with_options
-from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.numbers import typed_number
 from hmx.config.textfile import quoted
@@ -67,10 +67,7 @@ def compare(
     *,
     typed: Typed,
     fail_if: FailIf = None,
-    html: Html = None,
-    md: Markdown = None,
-    csv: Csv = None,
-    json: Json = False,
+    outputs: Outputs,
 ) -> None:
     """Compare runs: how they differ, and which is better.
 
@@ -79,11 +76,9 @@ def compare(
 
     Example: hmx compare runs/one runs/another --html comparison.html
     """
-    from rich.console import Console
-
+    from hmx.cli.progress import status
     from hmx.config.load import read_request
 
-    outputs = Outputs(html, md, csv, json)
     request = CompareRequest(
         **vars(read_request(CompareOptions, typed)), sides=tuple(sides or ()), metric=metric, last=window(last),
         thresholds=tuple(thresholds(threshold or ())), ranges=tuple(ranges(ranges_ or ())),
@@ -96,10 +91,9 @@ def compare(
     from hmx.reports.compare.job import compare as job
     from hmx.reports.compare.values import table
 
-    eyes = Console(stderr=True)
-    with eyes.status("compiling and computing") if request.impl and eyes.is_terminal else contextlib.nullcontext():
+    with status("compiling and computing") if request.impl else contextlib.nullcontext():
         findings = job(request)
-    write_outputs(findings, document(findings), table(findings), outputs, Console(highlight=False))
+    write_outputs(findings, document(findings), table(findings), outputs)
     if findings.failed:
         raise failure(findings.failed)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.boundary import print_json, say
+from hmx.cli.boundary import print_json
 from hmx.cli.options import CONFIG_PANEL, OUTPUT_PANEL, Preset, Typed, ask, switch, with_options
-from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.numbers import typed_number
 from hmx.errors import ExitCode, HmxError
@@ -20,7 +20,7 @@ from hmx.reports.sizes.request import SizesRequest
 from hmx.sizing.inputs import INPUT_FIELDS, BatchInputs
 
 if TYPE_CHECKING:
-    from hmx.reports.sizes.findings import SizesFindings, SweepFindings
+    from hmx.reports.sizes.findings import SizesFindings
 
 _INPUTS, _QUESTIONS = fields_of(BatchInputs), fields_of(SizesRequest)
 _UNREADABLE = {"E_NOT_INT", "E_NOT_POSITIVE", "E_TOO_LARGE", "E_UNKNOWN_FIELD"}
@@ -68,10 +68,8 @@ def compute_config(
     full: Full = False,
     explain: Explain = False,
     fix: Fix = False,
-    html: Html = None,
-    md: Markdown = None,
-    csv: Csv = None,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Compute the sizes of a run before starting it.
 
@@ -82,10 +80,10 @@ def compute_config(
     Example: hmx compute-config --preset metta --gpu-mem 80GB
     """
     from hmx.config.load import read_request
+    from hmx.reports.sizes.document import sweep_document, sweep_table
     from hmx.reports.sizes.job import compute_sizes, fix_sizes, sweep_sizes
     from hmx.reports.sizes.source import read_source
 
-    outputs = Outputs(html, md, csv, json)
     outputs.check()
     given = {field.name: typed_number(typed[key]) for key, field in _INPUTS.items() if key in typed}
     if target_in_full is not None:
@@ -101,7 +99,8 @@ def compute_config(
     if fix:
         sys.stdout.write(fix_sizes(source, given).to_toml())
     elif sweep is not None:
-        _write_sweep(sweep_sizes(source, given, sweep, request), outputs)
+        found = sweep_sizes(source, given, sweep, request)
+        write_outputs(found, sweep_document(found), sweep_table(found), outputs)
     else:
         _write(compute_sizes(source, given, request), outputs, full, explain)
 
@@ -116,25 +115,14 @@ def _refuse_together(given: dict[str, bool]) -> None:
 
 def _write(found: SizesFindings, outputs: Outputs, full: bool, explain: bool) -> None:
     """Write the report, or refuse with all problems; `--json` prints its object in both cases."""
-    from rich.console import Console
-
     from hmx.reports.sizes.document import document, problem_text, values_table
 
     if not found.valid:
         if outputs.json:
             print_json(plain_object(found))
         raise _refusal(found)
-    write_outputs(found, document(found, full, explain), values_table(found), outputs, Console(highlight=False))
-    for warning in found.warnings if outputs.printed else ():
-        say("warning", problem_text(warning))
-
-
-def _write_sweep(found: SweepFindings, outputs: Outputs) -> None:
-    from rich.console import Console
-
-    from hmx.reports.sizes.document import sweep_document, sweep_table
-
-    write_outputs(found, sweep_document(found), sweep_table(found), outputs, Console(highlight=False))
+    warnings = map(problem_text, found.warnings)
+    write_outputs(found, document(found, full, explain), values_table(found), outputs, warnings)
 
 
 def _refusal(found: SizesFindings) -> HmxError:

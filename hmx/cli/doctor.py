@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import RunArgument, ask
-from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.cli.options import RunArgument, ask, with_options
+from hmx.cli.render.output import Outputs, write_outputs
 
 FailOn = Annotated[
     list[str] | None,
@@ -20,13 +20,12 @@ FailOn = Annotated[
 ]
 
 
+@with_options()
 def doctor(
     run: RunArgument,
     fail_on: FailOn = None,
-    html: Html = None,
-    md: Markdown = None,
-    csv: Csv = None,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Check a run for what often goes wrong, and say what to try.
 
@@ -38,9 +37,6 @@ def doctor(
 
     Example: hmx doctor hackmatrix-ppo-s0-001 --fail-on any --json
     """
-    from rich.console import Console
-
-    outputs = Outputs(html, md, csv, json)
     outputs.check()
 
     from hmx.reports.health.document import document, table
@@ -48,6 +44,6 @@ def doctor(
     from hmx.reports.health.job import failure
 
     findings = job(run, fail_on or ())
-    write_outputs(findings, document(findings), table(findings), outputs, Console(highlight=False))
+    write_outputs(findings, document(findings), table(findings), outputs)
     if findings.failed:
         raise failure(findings)

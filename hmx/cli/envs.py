@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.boundary import print_json
 from hmx.cli.options import Json, Sets, configure
+from hmx.cli.render.output import write_result
 from hmx.config.schema import ENV_IDS
 
 
@@ -32,16 +32,10 @@ def envs(
 
     Example: hmx envs ./game.py
     """
-    from rich.console import Console
-
-    from hmx.cli.render.terminal import print_document
     from hmx.reports.environments import build_environment, document, list_environments, to_json
 
     if env is None:
         rows = list_environments()
     else:
         rows = [build_environment(configure({"env.id": env}, sets, None, None).config.env)]
-    if json:
-        print_json(to_json(rows))
-    else:
-        print_document(document(rows), Console(highlight=False))
+    write_result(to_json(rows), document(rows), json)

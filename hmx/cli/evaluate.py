@@ -9,6 +9,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.options import MAX_SEED, Json, Quiet, RunArgument, Typed, with_options
+from hmx.cli.render.output import write_result
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
 from hmx.config.option import opt
@@ -45,11 +46,8 @@ def evaluate(
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 2000 --policy sampled
     """
-    from rich.console import Console
-
-    from hmx.cli.boundary import print_json, say
+    from hmx.cli.boundary import say
     from hmx.cli.progress import progress
-    from hmx.cli.render.terminal import print_document
     from hmx.jobs.evaluate import evaluate as job
     from hmx.reports.summaries import evaluation
 
@@ -58,7 +56,4 @@ def evaluate(
         found = job(run, **vars(options), policies=policies or ("sampled", "greedy"), progress=report)
     for warning in found.warnings:
         say("warning", warning)
-    if json:
-        print_json(found.to_json())
-    else:
-        print_document(evaluation(found), Console(highlight=False))
+    write_result(found.to_json(), evaluation(found), json)

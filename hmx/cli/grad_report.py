@@ -9,7 +9,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.options import Quiet, Typed, with_options
-from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.reports.gradients.request import GradReportRequest
 
@@ -28,11 +28,8 @@ PathArgument = Annotated[
 def grad_report(
     path: PathArgument,
     typed: Typed,
-    html: Html = None,
-    md: Markdown = None,
-    csv: Csv = None,
+    outputs: Outputs,
     quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Show which episodes and which losses drive the gradient.
 
@@ -42,20 +39,14 @@ def grad_report(
 
     Example: hmx grad-report RUN --all-checkpoints --html report.html
     """
-    from rich.console import Console
-
-    from hmx.cli.boundary import say
     from hmx.cli.progress import progress
     from hmx.config.load import read_request
     from hmx.reports.gradients.document import document, values
     from hmx.reports.gradients.job import grad_report as job
 
     request = read_request(GradReportRequest, typed)
-    outputs = Outputs(html, md, csv, json)
     outputs.check()
     with progress(quiet) as report:
         findings = job(path, request, progress=report)
-    if outputs.printed:
-        for warning in (*findings.warnings, *findings.reports[-1].warnings):
-            say("warning", warning)
-    write_outputs(findings, document(findings), values(findings), outputs, Console(highlight=False))
+    warnings = (*findings.warnings, *findings.reports[-1].warnings)
+    write_outputs(findings, document(findings), values(findings), outputs, warnings)

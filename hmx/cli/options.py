@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields as fields_in
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,12 +37,13 @@ _OFFERED: dict[str, Callable[..., object]] = {
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "tuple[int, ...]": "N,..."}
 
 
-def with_options(fields: Iterable[Field], default: str = "") -> Callable[[Command], Command]:
+def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[Command], Command]:
     """Give a command one option for each field, in place of its parameter `typed`.
 
-    `typed` is then a mapping from the key of each option that was given to its text. Types, ranges and choices are
-    checked later, together with all other problems, by `hmx.config.load.load` or, for the request of one command,
-    by `hmx.config.load.read_request`:
+    A parameter whose type is a dataclass, such as `hmx.cli.render.output.Outputs`, is replaced by an option for each
+    of its fields. `typed` is a mapping from the key of each option that was given to its text. Types, ranges and
+    choices are checked later, together with all other problems, by `hmx.config.load.load` or, for the request of one
+    command, by `hmx.config.load.read_request`:
 
         @with_options(fields_of(ScoreRequest).values())
         def score_buffer(path: PathArgument, typed: Typed, json: Json = False) -> None:
@@ -55,15 +58,26 @@ def with_options(fields: Iterable[Field], default: str = "") -> Callable[[Comman
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
+        types = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        groups = {name: kind for name, kind in types.items() if isinstance(kind, type) and is_dataclass(kind)}
         generated = [_parameter(name, field, default if field.section else "") for name, field in keys.items()]
         for parameter in signature.parameters.values():
-            own = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            parameters += generated if parameter.name == "typed" else [own]
+            if parameter.name == "typed":
+                parameters += generated
+            elif parameter.name in groups:
+                parameters += inspect.signature(groups[parameter.name], eval_str=True).parameters.values()
+            else:
+                parameters.append(parameter)
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
 
         @functools.wraps(command)
         def wrapper(**given: Any) -> None:
-            typed = {field.key: given.pop(name) for name, field in keys.items()}
-            command(typed={key: value for key, value in typed.items() if value is not None}, **given)
+            if "typed" in signature.parameters:
+                typed = {field.key: given.pop(name) for name, field in keys.items()}
+                given["typed"] = {key: value for key, value in typed.items() if value is not None}
+            for name, group in groups.items():
+                given[name] = group(**{field.name: given.pop(field.name) for field in fields_in(group)})
+            command(**given)
 
         vars(wrapper)["__signature__"] = signature.replace(parameters=parameters)
         wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -124,6 +124,12 @@ class ProgressLog(Sink):
         self._stream.flush()
 
 
+def status(text: str) -> contextlib.AbstractContextManager[object]:
+    """Show on stderr what takes time, in a terminal."""
+    console = Console(stderr=True)
+    return console.status(text) if console.is_terminal else contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def progress(quiet: bool = False) -> Iterator[Progress]:
     """Yield a function that shows progress on stderr: a bar in a terminal, else lines; `quiet` shows nothing."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from hmx.cli.boundary import check_reports, print_json
+from hmx.cli.progress import status
 from hmx.cli.render import svg
 from hmx.cli.render.html import page, shapes_svg
-from hmx.cli.theatre import status, summary, view
+from hmx.cli.theatre import COMPILING, summary, view
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError
 from hmx.records.artefact import words
@@ -59,7 +60,7 @@ def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay:
     Raises:
         HmxError: the file cannot be written (exit code 2).
     """
-    with status(Console(stderr=True)):
+    with status(COMPILING):
         frames = list(begin())
     seconds = [max(delay, _LAST if frame.outcome else 0.02) for frame in frames]
     data = _FORMATS[path.suffix](frames, seconds, title)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.options import OUTPUT_PANEL, Quiet, Typed, switch, with_options
-from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.cli.render.output import STDOUT, Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from hmx.reports.run.findings import RunFindings
 
 PAGE = "report.html"
-_STDOUT = Path("-")
 
 Runs = Annotated[
     list[Path],
@@ -36,12 +36,9 @@ Runs = Annotated[
 def report(
     runs: Runs,
     typed: Typed,
-    html: Html = None,
-    md: Markdown = None,
-    csv: Csv = None,
+    outputs: Outputs,
     force: Annotated[bool, switch("--force", "Replace files that exist.", OUTPUT_PANEL)] = False,
     quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Show a run, or several, on one page with learning curves and episodes.
 
@@ -53,8 +50,6 @@ def report(
 
     Example: hmx report runs/one runs/other --html both.html
     """
-    from rich.console import Console
-
     from hmx.cli.boundary import say
     from hmx.cli.progress import progress
     from hmx.config.load import read_request
@@ -62,31 +57,26 @@ def report(
     from hmx.reports.run.job import run_report
 
     request = ReportRequest(**vars(read_request(ReportOptions, typed)), runs=tuple(map(str, runs)))
-    outputs = Outputs(html, md, csv, json)
     _check(outputs, force)
     outputs.check()
     with progress(quiet or outputs.json) as shown:
         findings = run_report(request, shown)
-    if outputs.printed:
-        for run in findings.runs:
-            for warning in run.warnings:
-                say("warning", f"{run.name}: {warning}")
-    if html is None:
-        outputs = Outputs(default_page(findings), md, csv, json)
-    write_outputs(findings, document(findings), values(findings), outputs, Console(highlight=False))
-    if outputs.html != _STDOUT and not quiet:
+    outputs = replace(outputs, html=outputs.html or default_page(findings))
+    warnings = [f"{run.name}: {warning}" for run in findings.runs for warning in run.warnings]
+    write_outputs(findings, document(findings), values(findings), outputs, warnings)
+    if outputs.html != STDOUT and not quiet:
         say("page", str(outputs.html))
 
 
 def _check(outputs: Outputs, force: bool) -> None:
     """Refuse files that exist, and an HTML file with another ending."""
-    if outputs.html not in (None, _STDOUT) and outputs.html.suffix.lower() not in (".html", ".htm"):
+    if outputs.html not in (None, STDOUT) and outputs.html.suffix.lower() not in (".html", ".htm"):
         raise HmxError(
             f"cannot write the page {quoted(str(outputs.html))}: expected a name that ends in .html",
             f"--html {quoted(str(outputs.html.with_suffix('.html')))}, or --md and --csv for other formats",
         )
     for file in (outputs.html, outputs.md, outputs.csv):
-        if file not in (None, _STDOUT) and file.is_file() and not force:
+        if file not in (None, STDOUT) and file.is_file() and not force:
             raise HmxError(f"{quoted(str(file))} already exists", "choose another name, or replace it with --force")
 
 

@@ -11,6 +11,7 @@ import typer
 from hmx.cli import completion
 from hmx.cli.boundary import Command, CommandGroup, print_json, say
 from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, Typed, ask, switch, with_options
+from hmx.cli.render.output import write_result
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
 from hmx.config.option import opt
@@ -41,17 +42,11 @@ def list_(typed: Typed, root: Root = Path(DEFAULT_ROOT), json: Json = False) -> 
 
     Example: hmx runs list --match 'corridor-*' --sort return
     """
-    from rich.console import Console
-
-    from hmx.cli.render.terminal import print_document
     from hmx.jobs.runs import list_runs
     from hmx.reports import summaries
 
     found = list_runs(root, read_request(ListRequest, typed))
-    if json:
-        print_json(found.to_json())
-    else:
-        print_document(summaries.run_list(found), Console(highlight=False))
+    write_result(found.to_json(), summaries.run_list(found), json)
 
 
 @app.command(cls=Command)
@@ -62,19 +57,13 @@ def show(run: RunArgument, json: Json = False) -> None:
 
     Example: hmx runs show hackmatrix-ppo-s0-001
     """
-    from rich.console import Console
-
-    from hmx.cli.render.terminal import print_document
     from hmx.records.plain import plain_object
     from hmx.reports.run.document import document
     from hmx.reports.run.job import run_report
     from hmx.reports.run.request import ReportRequest
 
     findings = run_report(ReportRequest(runs=(str(run),), num_episodes=0))
-    if json:
-        print_json({"schema": findings.schema, **plain_object(findings.runs[0])})
-    else:
-        print_document(document(findings), Console(highlight=False))
+    write_result({"schema": findings.schema, **plain_object(findings.runs[0])}, document(findings), json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,18 +206,12 @@ def verify(run: RunArgument, json: Json = False) -> None:
 
     Example: hmx runs verify hackmatrix-ppo-s0-001
     """
-    from rich.console import Console
-
-    from hmx.cli.render.terminal import print_document
     from hmx.errors import ExitCode
     from hmx.jobs.runs import verify as job
     from hmx.reports import summaries
 
     found = job(run)
-    if json:
-        print_json(found.to_json())
-    else:
-        print_document(summaries.verification(found), Console(highlight=False))
+    write_result(found.to_json(), summaries.verification(found), json)
     if found.damage:
         count = len(found.damage)
         hint = "no checkpoint is intact"
@@ -257,14 +240,8 @@ def sync(
 
     Example: hmx runs sync hackmatrix-ppo-s0-001 --project my-project
     """
-    from rich.console import Console
-
-    from hmx.cli.render.terminal import print_document
     from hmx.jobs.sync import sync as job
     from hmx.reports import summaries
 
     done = job(run, project=project, mode="offline" if offline else "online")
-    if json:
-        print_json(done.to_json())
-    else:
-        print_document(summaries.synchronisation(done), Console(highlight=False))
+    write_result(done.to_json(), summaries.synchronisation(done), json)

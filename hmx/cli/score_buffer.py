@@ -9,7 +9,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.options import OUTPUT_PANEL, DryRun, Quiet, Typed, ask, switch, with_options
-from hmx.cli.render.output import Csv, Html, Json, Markdown, Outputs, write_outputs
+from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
 from hmx.reports.consequence.request import POSITIONS, ScoreRequest
@@ -50,10 +50,8 @@ def score_buffer(
     out: Out = None,
     strict: Strict = False,
     dry_run: DryRun = False,
-    html: Html = None,
-    md: Markdown = None,
-    csv: Csv = None,
-    json: Json = False,
+    *,
+    outputs: Outputs,
     quiet: Quiet = False,
 ) -> None:
     """Score how much decisions mattered.
@@ -64,25 +62,19 @@ def score_buffer(
 
     Example: hmx score-buffer hackmatrix-dqn-s0-001 --rollouts 64 --html scores.html
     """
-    from rich.console import Console
-
-    from hmx.cli.boundary import say
     from hmx.cli.progress import progress
     from hmx.reports.consequence import document, job
     from hmx.reports.consequence.findings import check_gates
 
-    outputs, request = Outputs(html, md, csv, json), read_request(ScoreRequest, typed)
+    request = read_request(ScoreRequest, typed)
     outputs.check()
-    console = Console(highlight=False)
     if dry_run:
         plan = job.dry_run(path, checkpoint=checkpoint, request=request, out=out)
-        write_outputs(plan, document.plan_document(plan), None, outputs, console)
+        write_outputs(plan, document.plan_document(plan), None, outputs)
         return
     with progress(quiet) as report:
         found = job.score_buffer(path, checkpoint=checkpoint, request=request, out=out, progress=report)
-    for warning in found.warnings if outputs.printed else ():
-        say("warning", warning)
-    table = None if csv is None else document.table(found)
-    write_outputs(found, document.document(found), table, outputs, console)
+    table = None if outputs.csv is None else document.table(found)
+    write_outputs(found, document.document(found), table, outputs, found.warnings)
     if strict:
         check_gates(found)

@@ -18,12 +18,15 @@ from rich.text import Text
 from hmx.cli import keys
 from hmx.cli.board import BoardView
 from hmx.cli.keys import RESIZED, Keyboard
+from hmx.cli.progress import status
 from hmx.errors import ExitCode
 from hmx.game.tables import FIRST_PROGRAM, PROGRAMS, SIPHON
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
     from hmx.jobs.play import Game
+
+COMPILING = "compiling the game; the next start is faster"
 
 # One key for each program, always the same: digits first, then letters without another meaning here.
 PROGRAM_KEYS = "1234567890ertyuiopfghjk"
@@ -63,7 +66,7 @@ def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step
         _print_lines(begin())
         return
     console = Console(highlight=False)
-    with status(console):
+    with status(COMPILING):
         frames = begin()
     live = console.is_terminal and sys.stdin.isatty()
     with leaving_by_ctrl_c():
@@ -153,20 +156,10 @@ def _print_lines(frames: Iterable[Frame]) -> None:
         sys.stdout.flush()
 
 
-@contextlib.contextmanager
-def status(console: Console) -> Iterator[None]:
-    """Show that the game is being compiled, in a terminal."""
-    if console.is_terminal:
-        with console.status("compiling the game; the next start is faster"):
-            yield
-    else:
-        yield
-
-
 def perform(open_game: Callable[[], Game], keyboard: Keyboard) -> None:
     """Let a person play until q."""
     console = Console(highlight=False)
-    with status(console):
+    with status(COMPILING):
         game = open_game()
     note = ""
     with leaving_by_ctrl_c(), keyboard:

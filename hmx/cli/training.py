@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from hmx.cli.boundary import pasteable, print_json, say
+from hmx.cli.boundary import pasteable, say
 from hmx.cli.console import ConsoleSink, JsonSink
 from hmx.cli.hosts import Hosts, joined
 from hmx.cli.progress import ProgressLog
+from hmx.cli.render.output import write_result
 from hmx.cli.render.terminal import print_document
 from hmx.config import rules
 from hmx.config.env_facts import facts_known
@@ -70,11 +71,8 @@ def dry_resume(run_name: Path, *, changes: Changes, sets: Iterable[str], json: b
     from hmx.jobs.resume import plan
 
     planned = plan(run_name, changes=_merge_changes(changes, sets))
-    if json:
-        print_json(planned.to_json())
-        return
-    print_document(summaries.resumption(planned), Console(highlight=False))
-    for warning in planned.warnings:
+    write_result(planned.to_json(), summaries.resumption(planned), json)
+    for warning in () if json else planned.warnings:
         say("warning", warning)
 
 
@@ -83,13 +81,10 @@ def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
     from hmx.jobs.train import plan
 
     planned = plan(loaded.config, origins=loaded.origins)
-    if json:
-        print_json(planned.to_json())
-        return
-    print_document(summaries.plan(planned, full), Console(highlight=False))
-    for warning in planned.warnings:
+    write_result(planned.to_json(), summaries.plan(planned, full), json)
+    for warning in () if json else planned.warnings:
         say("warning", warning)
-    if planned.exists and not force:
+    if planned.exists and not force and not json:
         hint = f"resume it with hmx resume {planned.run.name}, or replace it with --force"
         say("warning", f"run {planned.run} already exists, so train would refuse", hint)
 

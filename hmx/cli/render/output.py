@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hmx.cli.boundary import check_reports, print_json, write_report
+from hmx.cli.boundary import check_reports, print_json, say, write_report
 from hmx.cli.options import OUTPUT_PANEL, Json, ask
 from hmx.errors import HmxError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from hmx.records.plain import JsonValue
     from hmx.reports.blocks import Document, Table
 
-__all__ = ["Csv", "Html", "Json", "Markdown", "Outputs", "write_outputs"]
-
-_STDOUT = Path("-")
+STDOUT = Path("-")
 
 Html = Annotated[Path | None, ask("--html", "FILE", "Write the report as an HTML page; - prints it.", OUTPUT_PANEL)]
 Markdown = Annotated[Path | None, ask("--md", "FILE", "Write the report as Markdown; - prints it.", OUTPUT_PANEL)]
@@ -28,21 +25,21 @@ Csv = Annotated[Path | None, ask("--csv", "FILE", "Write the values as CSV; - pr
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a report goes, as the options `--html`, `--md`, `--csv` and `--json` ask.
+    """Where a report goes: a parameter of this type gives a command `--html`, `--md`, `--csv` and `--json`.
 
     `Path("-")` is standard output. `check` before long work; `write_outputs` after it.
     """
 
-    html: Path | None = None
-    md: Path | None = None
-    csv: Path | None = None
-    json: bool = False
+    html: Html = None
+    md: Markdown = None
+    csv: Csv = None
+    json: Json = False
 
     @property
     def printed(self) -> list[str]:
         """Return the options that print to standard output."""
         files = (("--html -", self.html), ("--md -", self.md), ("--csv -", self.csv))
-        return [*(["--json"] if self.json else []), *(option for option, file in files if file == _STDOUT)]
+        return [*(["--json"] if self.json else []), *(option for option, file in files if file == STDOUT)]
 
     def check(self) -> None:
         """Refuse outputs that cannot be written."""
@@ -50,15 +47,20 @@ class Outputs:
             raise HmxError(
                 f"cannot print {' and '.join(self.printed)} at the same time", "write all but one of them to files"
             )
-        check_reports(*(file for file in (self.html, self.md, self.csv) if file != _STDOUT))
+        check_reports(*(file for file in (self.html, self.md, self.csv) if file != STDOUT))
 
 
 def write_outputs(
-    findings: object, document: Document, table: Table | None, formats: Outputs, console: Console
+    findings: object, document: Document, table: Table | None, formats: Outputs, warnings: Iterable[str] = ()
 ) -> None:
-    """Write a report in every format that was asked for, or print it to the console if nothing else is printed."""
+    """Write a report in every format that was asked for, or print it to the console if nothing else is printed.
+
+    Where something else is printed, `warnings`, which the report contains, are also written to stderr.
+    """
+    for warning in warnings if formats.printed else ():
+        say("warning", warning)
     for file, text in _texts(document, table, formats):
-        if file == _STDOUT:
+        if file == STDOUT:
             sys.stdout.write(text)
         else:
             write_report(file, text)
@@ -69,7 +71,17 @@ def write_outputs(
     if not formats.printed:
         from hmx.cli.render.terminal import print_document
 
-        print_document(document, console)
+        print_document(document)
+
+
+def write_result(body: Mapping[str, JsonValue], document: Document, json: bool) -> None:
+    """Print the result of a command, as one JSON object or as a document."""
+    if json:
+        print_json(body)
+    else:
+        from hmx.cli.render.terminal import print_document
+
+        print_document(document)
 
 
 def _texts(document: Document, table: Table | None, formats: Outputs) -> Iterator[tuple[Path, str]]:

@@ -18,11 +18,12 @@ _ASCII = {
 }  # fmt: skip
 
 
-def print_document(document: Document, console: Console) -> None:
-    """Print a document in the width of a console, with ASCII alone where the console has nothing else.
+def print_document(document: Document, console: Console | None = None) -> None:
+    """Print a document in the width of a console (stdout), with ASCII alone where the console has nothing else.
 
     Text that is not for a terminal has no spaces at the end of its lines.
     """
+    console = console or Console(highlight=False)
     lines = list(_lines(document, console))
     if console.is_terminal:
         for line in lines:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
 import subprocess
@@ -12,15 +11,14 @@ from pathlib import Path
 
 import pytest
 import typer
-from rich.console import Console
 from typer.testing import CliRunner
 
-from hmx.cli.render import output
-from hmx.cli.render.output import Outputs, write_outputs
+from hmx.cli.options import with_options
+from hmx.cli.render import terminal
+from hmx.cli.render.output import STDOUT, Outputs, write_outputs
 from hmx.errors import ExitCode, HmxError
 from hmx.reports.blocks import Cell, Column, Document, Paragraph, Row, Table
 
-STDOUT = Path("-")
 DOCUMENT = Document("Report", (Paragraph("A is better."),))
 TABLE = Table((Column("value"),), (Row((Cell("0.5", value=0.25),)),))
 
@@ -32,20 +30,22 @@ class Findings:
 
 
 def write(formats: Outputs) -> str:
-    """Return what is printed to the console, apart from standard output."""
-    file = io.StringIO()
-    write_outputs(Findings(), DOCUMENT, TABLE, formats, Console(file=file, width=60))
-    return file.getvalue()
+    """Return the title of what is printed as a document."""
+    printed: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terminal, "print_document", lambda document: printed.append(document.title))
+        write_outputs(Findings(), DOCUMENT, TABLE, formats, ["too few seeds"])
+    return "".join(printed)
 
 
 def test_a_report_without_options_is_printed_to_the_console(capsys):
-    assert write(Outputs()) == "Report\n\nA is better.\n"
+    assert write(Outputs()) == "Report"
     assert capsys.readouterr().out == ""
 
 
 def test_files_are_written_beside_the_printed_report(tmp_path, capsys):
     names = {"html": tmp_path / "r.html", "md": tmp_path / "r.md", "csv": tmp_path / "r.csv"}
-    assert write(Outputs(**names)) == "Report\n\nA is better.\n"
+    assert write(Outputs(**names)) == "Report"
     assert names["html"].read_text().startswith("<!doctype html>")
     assert names["md"].read_text() == "# Report\n\nA is better.\n"
     assert names["csv"].read_text() == "value\n0.25\n"
@@ -64,6 +64,13 @@ def test_json_is_one_object_of_the_findings(capsys, tmp_path):
     assert write(Outputs(json=True, md=tmp_path / "r.md")) == ""
     assert json.loads(capsys.readouterr().out) == {"verdict": "A", "value": None}
     assert (tmp_path / "r.md").exists()
+
+
+def test_warnings_are_also_written_to_stderr_where_the_report_is_not_printed(capsys):
+    write(Outputs())
+    assert capsys.readouterr().err == ""
+    write(Outputs(json=True))
+    assert capsys.readouterr().err == "warning: too few seeds\n"
 
 
 @pytest.mark.parametrize(
@@ -89,14 +96,14 @@ def test_the_options_are_read_from_the_command_line(tmp_path):
     app, seen = typer.Typer(), []
 
     @app.command()
-    def report(
-        html: output.Html = None, md: output.Markdown = None, csv: output.Csv = None, json: output.Json = False
-    ) -> None:
-        seen.append(Outputs(html, md, csv, json))
+    @with_options()
+    def report(run: str, outputs: Outputs) -> None:
+        seen.append((run, outputs))
 
-    words = ["--html", "a.html", "--md", "-", "--csv", "c.csv", "--json"]
+    words = ["one", "--html", "a.html", "--md", "-", "--csv", "c.csv", "--json"]
     assert CliRunner().invoke(app, words).exit_code == 0
-    assert seen == [Outputs(Path("a.html"), STDOUT, Path("c.csv"), True)]
+    assert CliRunner().invoke(app, ["two"]).exit_code == 0
+    assert seen == [("one", Outputs(Path("a.html"), STDOUT, Path("c.csv"), True)), ("two", Outputs())]
 
 
 def test_the_options_import_no_renderer():
