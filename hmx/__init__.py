@@ -48,17 +48,23 @@ __all__ = [
 ]
 
 
-_WITHOUT_JAX = ("Config", "load_config", "load_metrics")
-
-
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
     if name not in __all__:
         raise AttributeError(f"module 'hmx' has no attribute {name!r}")
-    if name in _WITHOUT_JAX:
-        from hmx.api import configs as home
-    else:
-        from hmx.api import everything as home  # type: ignore[no-redef]
+    from hmx.api import configs
+
+    home: object = configs
+    if not hasattr(configs, name):  # all other names need JAX
+        from hmx import types as timesteps
+        from hmx.agents import types
+        from hmx.api import agent, chart, runs
+        from hmx.env import protocol
+        from hmx.nets import build
+
+        home = next(
+            module for module in (runs, chart, agent, types, protocol, build, timesteps) if hasattr(module, name)
+        )
     value = globals()[name] = getattr(home, name)
     return value
 

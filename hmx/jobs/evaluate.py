@@ -15,6 +15,7 @@ import numpy as np
 from hmx.agents.evaluate import Episodes, EvalPolicy, algorithm_policy, make_evaluator, random_policy
 from hmx.agents.types import TrainState
 from hmx.errors import HmxError
+from hmx.jobs.evaluation import PolicyStats
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT
@@ -25,7 +26,6 @@ from hmx.runs.restoring import restore
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 from hmx.stats import intervals as stats
-from hmx.stats.intervals import Interval
 from hmx.types import Array, Key
 
 SCHEMA = 1
@@ -40,37 +40,6 @@ Progress = Callable[[str, int, int], None]
 
 def no_progress(phase: str, done: int, total: int) -> None:
     """Ignore progress."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PolicyStats:
-    """One policy over `episodes` whole episodes. Intervals hold 95 %; what the environment does not report is None."""
-
-    policy: str
-    seed: int | None  # of the trained agent; None for the random policy
-    episodes: int
-    unfinished: int  # episodes without a step limit that were given up
-    return_mean: float
-    return_interval: Interval | None  # bootstrap of the mean: one win can be worth hundreds
-    return_median: float
-    length_mean: float
-    length_interval: Interval | None
-    stage_mean: float | None = None
-    stage_median: float | None = None
-    stage_max: int | None = None
-    stage_counts: dict[int, int] = dataclasses.field(default_factory=dict)  # highest stage -> episodes
-    wins: int | None = None  # episodes won
-    win_rate_interval: Interval | None = None
-    stages_completed: float | None = None  # per episode
-    undo_stages: float | None = None  # per episode, of these by way of UNDO
-    info: dict[str, float] = dataclasses.field(default_factory=dict)  # all the environment reports, mean per episode
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object; intervals are `[low, high]`."""
-        return {
-            key: list(value.values()) if key.endswith("_interval") and isinstance(value, dict) else value
-            for key, value in plain_object(self).items()
-        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,13 +17,13 @@ from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.config.user_code import has_own_code
 from hmx.errors import HmxError
-from hmx.jobs.evaluate import PolicyStats, make_player
+from hmx.jobs.evaluate import make_player
+from hmx.jobs.evaluation import RANDOM, PolicyStats, write_evaluation
 from hmx.jobs.grad_training import make_reports
 from hmx.jobs.saved_buffer import places, save_buffers
 from hmx.jobs.worker import check_same_config, run_worker, start_workers
 from hmx.records import atomic, layout
 from hmx.records import meta as metas
-from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.atomic import writing
 from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
@@ -341,16 +341,13 @@ def _evaluate(
         return ()
     sink_group.phase("evaluating")
     play = make_player(session, episodes)
-    for policy in ("random", TRAINED.get(session.cfg.algo.name, "sampled")):
+    for policy in (RANDOM, TRAINED.get(session.cfg.algo.name, "sampled")):
         if done.signum is None and guard.requested is None:
             rows += play(done.state, policy, session.cfg.run.seed)
-    report = paths.reports / EVALUATION
-    data = {"schema": REPORT_SCHEMA, "run_id": run_id, "policies": [row.to_json() for row in rows]}
     try:
-        paths.reports.mkdir(exist_ok=True)
-        write_sealed(report, data)
+        write_evaluation(paths, run_id, rows)
     except OSError as error:
-        sink_group.warn(f"{report} cannot be written: {error.strerror or error}")
+        sink_group.warn(f"{paths.reports / EVALUATION} cannot be written: {error.strerror or error}")
     return tuple(rows)
 
 

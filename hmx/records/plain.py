@@ -86,11 +86,15 @@ def _typed(kind: Any, value: Any) -> Any:
     if origin is tuple and isinstance(value, list):
         return tuple(_typed(args[0], item) for item in value)
     if origin in (list, dict) and isinstance(value, origin):
-        return {key: _typed(args[1], item) for key, item in value.items()} if origin is dict else value
+        return value if origin is list else {_key(args[0], key): _typed(args[1], item) for key, item in value.items()}
     if hasattr(kind, "__annotations__") and isinstance(value, dict):
         hints = _hints(kind)
         return kind(**{name: _typed(hints.get(name, object), item) for name, item in value.items()})
     raise TypeError(f"{value!r:.80} is not {getattr(kind, '__name__', kind)}")
+
+
+def _key(kind: Any, key: str) -> Any:
+    return _typed(kind, int(key) if kind is int and key.isdecimal() else key)
 
 
 @functools.cache

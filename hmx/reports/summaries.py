@@ -13,13 +13,13 @@ from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph
 from hmx.reports.quantities import UNKNOWN, clock, data_size, duration, number, short
 
 if TYPE_CHECKING:
-    from hmx.jobs.evaluate import EvaluateResult, PolicyStats
+    from hmx.jobs.evaluate import EvaluateResult
+    from hmx.jobs.evaluation import PolicyStats
     from hmx.jobs.resume import ResumePlan
     from hmx.jobs.runs import ListResult, VerifyResult
     from hmx.jobs.sync import SyncResult
     from hmx.jobs.train import Plan, TrainResult
     from hmx.records.verify import Damage
-    from hmx.reports.run.findings import EvaluationRow
     from hmx.sizing.memory import Memory
 
 _LONGEST = 400  # characters of a text from a file
@@ -59,7 +59,7 @@ def evaluation(found: EvaluateResult) -> Document:
     return Document(f"{title} per policy", tuple(blocks))
 
 
-def policies(rows: Sequence[PolicyStats] | Sequence[EvaluationRow], names: Mapping[str, str]) -> Table:
+def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
     """Show a row per policy and seed; `names` replaces names of policies."""
     several = len({row.seed for row in rows if row.seed is not None}) > 1
     staged = any(row.stage_mean is not None for row in rows)
@@ -71,7 +71,7 @@ def policies(rows: Sequence[PolicyStats] | Sequence[EvaluationRow], names: Mappi
     if winnable:
         columns.append(Column("wins"))
 
-    def cells(row: PolicyStats | EvaluationRow) -> Iterator[str]:
+    def cells(row: PolicyStats) -> Iterator[str]:
         name = names.get(row.policy, row.policy)
         yield f"{name} {row.seed}" if several and row.seed is not None else name
         yield f"{row.return_mean:+.2f}"

@@ -74,7 +74,7 @@ def test_damaged_lines_and_values_are_left_out_and_reported(hmx, run):
         file.write("{broken\n" + encode({"schema": 2, **record(11, 0, float("nan"))}) + "\n")
     result = hmx("report", "one", "--episodes", "0")
     words = " ".join(result.stdout.split())
-    assert "1 damaged lines of the metrics file were skipped" in words and "1 values are not finite" in words
+    assert "1 damaged line of the metrics file skipped" in words and "1 value left out of the curves" in words
     assert "NaN" not in page_of(run)
 
 

@@ -17,7 +17,8 @@ from hmx.config.fields import FIELDS, get
 from hmx.config.load import load
 from hmx.config.schema import Config, PpoConfig
 from hmx.jobs import runs
-from hmx.jobs.evaluate import PolicyStats, evaluate
+from hmx.jobs.evaluate import evaluate
+from hmx.jobs.evaluation import PolicyStats
 from hmx.jobs.resume import plan, resume
 from hmx.records import jsonl, score_file
 from hmx.records.frozen import read_config

@@ -214,7 +214,9 @@ class Chart {
     ctx.beginPath(); ctx.rect(left, top, width, height); ctx.clip();
     ctx.strokeStyle = ctx.fillStyle = css("--faint");
     ctx.lineWidth = scale; ctx.font = `${11 * scale}px system-ui`;
-    for (const reference of this.spec.references) {
+    ctx.textAlign = "left";
+    const labels = [];
+    for (const reference of [...this.spec.references].sort((a, b) => b.at - a.at)) {
       let from, to;
       if (reference.axis === "diagonal") [from, to] = [[left, top + height], [left + width, top]];
       else if (reference.axis === "x") {
@@ -227,9 +229,16 @@ class Chart {
       ctx.setLineDash([5 * scale, 4 * scale]);
       ctx.beginPath(); ctx.moveTo(...from); ctx.lineTo(...to); ctx.stroke();
       const right = from[0] > left + width / 2;
-      ctx.textAlign = right ? "right" : "left";
-      ctx.fillText(reference.label, from[0] + (right ? -5 : 5) * scale,
-        reference.axis === "x" ? top + 12 * scale : Math.max(from[1] - 5 * scale, top + 11 * scale));
+      const text = reference.label, wide = ctx.measureText(text).width, x = from[0] + (right ? -5 * scale - wide : 5 * scale);
+      const label = { text, x, end: x + wide,
+        y: reference.axis === "x" ? top + 12 * scale : Math.max(from[1] - 5 * scale, top + 11 * scale) };
+      const hits = other => x < other.end && other.x < label.end && Math.abs(label.y - other.y) < 12 * scale;
+      while (labels.some(hits)) label.y += scale;
+      labels.push(label);
+    }
+    ctx.setLineDash([]); ctx.lineWidth = 3 * scale; ctx.strokeStyle = css("--page");
+    for (const { text, x, y } of labels) {
+      ctx.strokeText(text, x, y); ctx.fillText(text, x, y);
     }
     ctx.restore();
   }

@@ -211,7 +211,8 @@ def _category_names(area: _Area) -> Iterator[str]:
 
 
 def _references(area: _Area) -> Iterator[str]:
-    for ref in area.plot.references:
+    taken: list[tuple[float, float, float]] = []  # both ends and the height of each label
+    for ref in sorted(area.plot.references, key=lambda ref: -ref.at):
         if ref.axis == "diagonal":
             ends = [(area.left, area.bottom), (area.right, _TOP)]
         elif not _usable(ref.at, area.plot.x if ref.axis == "x" else area.plot.y):
@@ -226,8 +227,13 @@ def _references(area: _Area) -> Iterator[str]:
         if ref.label:
             x, y = ends[1] if ref.axis == "diagonal" else ends[0]
             rightward = x < (area.left + area.right) / 2
-            place = (x + 5 if rightward else x - 5), (y + 11 if ref.axis == "x" else max(y - 4, 10))
-            yield _halo(*place, ref.label, "start" if rightward else "end", _FAINT)
+            x, y = (x + 5 if rightward else x - 5), (y + 11 if ref.axis == "x" else max(y - 4, 10))
+            start = x - (0 if rightward else _LETTER * len(ref.label))
+            end = start + _LETTER * len(ref.label)
+            while any(start < right and left < end and abs(y - height) < 12 for left, right, height in taken):
+                y += 1
+            taken.append((start, end, y))
+            yield _halo(x, y, ref.label, "start" if rightward else "end", _FAINT)
 
 
 def _halo(x: float, y: float, text: str, anchor: str, ink: str) -> str:

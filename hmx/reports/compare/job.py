@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from hmx.config.names import nearest
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
+from hmx.jobs.evaluation import RANDOM
 from hmx.records.metrics_table import METRICS
 from hmx.reports.compare import conditions, speed, values
 from hmx.reports.compare.configs import differences
 from hmx.reports.compare.findings import CompareFindings
 from hmx.reports.compare.losses import losses
 from hmx.reports.compare.notices import describe, notices, with_tasks
-from hmx.reports.compare.read import RANDOM, Seed, Side, number, read_side
+from hmx.reports.compare.read import Seed, Side, read_side
 from hmx.reports.compare.request import EVALUATION, CompareRequest
 from hmx.reports.compare.sides import choose
 from hmx.reports.compare.tasks import measure, overall
@@ -100,8 +101,7 @@ def _check_tasks(request: CompareRequest, tasks: Sequence[str]) -> None:
 def _evaluated(sides: Sequence[Side]) -> dict[tuple[str, int | None], float]:
     """Return the mean return of the trained policy in the evaluation of each run and seed."""
     members = [member for side in sides for member in side.members]
-    return {(m.path.label, row.seed): value for m in members for row in m.trained
-            if (value := number(row.return_mean)) is not None}  # fmt: skip
+    return {(m.path.label, row.seed): row.return_mean for m in members for row in m.trained}
 
 
 def _random(sides: Sequence[Side]) -> dict[str, float]:
@@ -110,5 +110,5 @@ def _random(sides: Sequence[Side]) -> dict[str, float]:
     for member in (member for side in sides for member in side.members):
         for row in member.evaluation if member.config is not None else ():
             if row.policy == RANDOM and member.config is not None:
-                found.setdefault(member.config.env.id, []).append(float(row.return_mean))
+                found.setdefault(member.config.env.id, []).append(row.return_mean)
     return {task: math.fsum(values) / len(values) for task, values in found.items()}

@@ -164,7 +164,7 @@ def _fingerprint(seed: Seed) -> object:
 def _evaluations(sides: Sequence[Side]) -> Iterator[Notice]:
     rows = {side.letter: [row for member in side.members for row in member.trained] for side in sides}
     rows = {letter: found for letter, found in rows.items() if found}
-    episodes = {letter: [f"{n:,}" for n in sorted({r.episodes or 0 for r in found})] for letter, found in rows.items()}
+    episodes = {letter: [f"{n:,}" for n in sorted({r.episodes for r in found})] for letter, found in rows.items()}
     if len({tuple(counts) for counts in episodes.values()}) > 1:
         shown = ", ".join(f"{letter} {_list(counts)}" for letter, counts in episodes.items())
         yield Notice("note", "", f"numbers of evaluation episodes differ: {shown}")

@@ -18,20 +18,21 @@ from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
+from hmx.jobs.evaluation import RANDOM, PolicyStats, read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen, jsonl
 from hmx.records import meta as metas
-from hmx.records.artefact import REPORT_SCHEMA, read_json, words
+from hmx.records.artefact import words
 from hmx.records.meta import Meta
-from hmx.records.paths import EVALUATION, METRICS, RunPaths
+from hmx.records.paths import METRICS, RunPaths
 from hmx.reports.compare.imported import is_imported, read_imported
 from hmx.reports.compare.sides import MemberPath, SidePaths
+from hmx.reports.quantities import counted
 from hmx.stats.intervals import Floats
 
 RATE = "train/steps_per_sec"
 EPISODES = "train/num_episodes"
 LARGEST = 1e100  # larger numbers count as not finite: their squares may not be
-RANDOM = "random"
 
 _SLOWEST = 1e-9  # steps per second; a lower speed is not known
 
@@ -71,16 +72,6 @@ class Seed:
         return int(self.steps[-1]) if len(self.steps) else 0
 
 
-@dataclass(frozen=True)
-class EvaluatedPolicy:
-    """A row of the evaluation at the end of a run."""
-
-    policy: str
-    seed: int | None
-    episodes: int | None
-    return_mean: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class Member:
     """A run, metrics file or configuration of a side, as read."""
@@ -90,12 +81,12 @@ class Member:
     meta: Meta | None = None
     state: str = ""
     seeds: tuple[Seed, ...] = ()
-    evaluation: tuple[EvaluatedPolicy, ...] = ()
+    evaluation: tuple[PolicyStats, ...] = ()
     startup: float | None = None  # seconds from creating the folder to the first update
     warnings: tuple[str, ...] = ()
 
     @property
-    def trained(self) -> tuple[EvaluatedPolicy, ...]:
+    def trained(self) -> tuple[PolicyStats, ...]:
         """The evaluation of the trained agents: PPO by sampling, Q-learning greedily."""
         return tuple(row for row in self.evaluation if row.policy != RANDOM)
 
@@ -160,36 +151,17 @@ def _member(path: MemberPath, names: Collection[str]) -> Member:
         found.append(f"cannot read its configuration: {_one_line(problem)}")
     if meta is None:
         found.append("cannot read its meta.json, so versions and device are unknown")
-    evaluation, more = _evaluation(paths)
+    rows, more = read_evaluation(paths)
+    rows = tuple(row for row in rows if number(row.return_mean) is not None)
     seeds, warnings, first = _curves(paths.metrics, path.label, config.env.id if config else "", names)
     return Member(
-        path=path, config=config, meta=meta, state=state_of(paths, meta), seeds=seeds, evaluation=evaluation,
+        path=path, config=config, meta=meta, state=state_of(paths, meta), seeds=seeds, evaluation=rows,
         startup=_startup(meta, first), warnings=(*found, *more, *warnings, *frozen.foreign_files(paths)),
     )  # fmt: skip
 
 
 def _one_line(problem: HmxError) -> str:
     return quoted(" ".join(problem.message.split()), 300)
-
-
-def _evaluation(paths: RunPaths) -> tuple[tuple[EvaluatedPolicy, ...], list[str]]:
-    path = paths.reports / EVALUATION
-    if not path.exists():
-        return (), []
-    try:
-        rows = read_json(path, REPORT_SCHEMA, f"{path} is missing", "")["policies"]
-        names = ("policy", "seed", "episodes", "return_mean")
-        found = [{name: row.get(name) for name in names} for row in rows]
-    except HmxError as problem:
-        return (), [f"cannot read its evaluation: {_one_line(problem)}"]
-    except (TypeError, KeyError, AttributeError):
-        return (), ["cannot read its evaluation: not a report"]
-    return tuple(EvaluatedPolicy(**row) for row in found if _is_sound(row)), []
-
-
-def _is_sound(row: Record) -> bool:
-    counts = all(row[name] is None or type(row[name]) is int for name in ("seed", "episodes"))
-    return isinstance(row["policy"], str) and number(row["return_mean"]) is not None and counts
 
 
 def _curves(
@@ -236,7 +208,7 @@ def _imported(
 def _damage(lines: Sequence[int]) -> Iterator[str]:
     if lines:
         which = ", ".join(map(str, lines[:5])) + (" and more" if len(lines) > 5 else "")
-        yield f"skipped {len(lines)} damaged lines of its metrics: {which}"
+        yield f"skipped {counted(len(lines), 'damaged line')} of its metrics: {which}"
 
 
 def _steps(record: Record) -> int | None:

@@ -13,6 +13,8 @@ from hmx.reports.compare.curves import around
 from hmx.reports.compare.findings import Diagnostic, Speed, TaskFindings
 from hmx.reports.compare.read import Member, Seed, Side
 from hmx.reports.compare.tasks import Groups
+from hmx.reports.health.rules import ratio_evidence
+from hmx.reports.quantities import counted
 from hmx.sizing.memory import trainer_memory
 from hmx.sizing.trainer import inputs_of
 
@@ -26,7 +28,6 @@ MOMENTS = (0.1, 0.5, 1.0)
 """Shares of the compared steps at which diagnostics are taken."""
 
 _RATIO = "train/first_ratio_error"
-_ROUNDING = 1e-3
 
 
 def speeds(sides: Sequence[Side]) -> list[Speed]:
@@ -90,14 +91,11 @@ def warnings(groups: Mapping[str, Groups]) -> Iterator[str]:
     for task, by_letter in groups.items():
         for letter, group in by_letter.items():
             worst = max((_worst_ratio(seed) for seed in group), default=0.0)
-            if worst > _ROUNDING:
-                yield (
-                    f"{letter} on {task}: an importance ratio differed from 1 by {worst:.2g} before the first gradient "
-                    "step; acting and learning do not use the same policy"
-                )
+            if evidence := ratio_evidence(worst):
+                yield f"{letter} on {task}: {evidence}; acting and learning do not use the same policy"
             broken = sum(not np.isfinite(s.values).all() for seed in group for s in seed.series.values())
             if broken:
-                yield f"{letter} on {task}: {broken} metrics of its seeds have values that are not finite"
+                yield f"{letter} on {task}: values that are not finite in {counted(broken, 'metric')} of its seeds"
 
 
 def _worst_ratio(seed: Seed) -> float:

@@ -23,6 +23,7 @@ from hmx.reports.compare.findings import (
 )  # fmt: skip
 from hmx.reports.compare.read import Seed
 from hmx.reports.compare.request import EVALUATION, CompareRequest
+from hmx.reports.quantities import counted
 from hmx.stats import aggregates as agg
 from hmx.stats.aggregates import Estimate
 from hmx.stats.intervals import Floats
@@ -172,21 +173,19 @@ def judge(
     for side in (x, y):
         missing = [score.why for score in side.seeds if score.value is None]
         if missing:
-            which = f"{len(missing)} of {_seeds(len(side.seeds))}"
+            which = f"{len(missing)} of {counted(len(side.seeds), 'seed')}"
             return Verdict("no verdict", f"no verdict: {side.letter} has {which} whose value {missing[0]}")
     n, m = len(x.seeds), len(y.seeds)
     if difference is None or not difference.excludes_zero or min(n, m) < 2:
-        return Verdict("not distinguishable", f"not distinguishable ({n} vs {_seeds(m)})")
+        return Verdict("not distinguishable", f"not distinguishable ({n} vs {counted(m, 'seed')})")
     letter = x.letter if (difference.value > 0) == request.up else y.letter
     word = "higher" if request.direction == "none" else "better"
     if p_value is None or p_value <= _SIGNIFICANT:
         return Verdict("better", f"{letter} is {word}", letter)
-    evidence = f"weak evidence that {letter} is {word}: permutation test p = {p_value:.2g} ({n} vs {_seeds(m)})"
+    evidence = (
+        f"weak evidence that {letter} is {word}: permutation test p = {p_value:.2g} ({n} vs {counted(m, 'seed')})"
+    )
     return Verdict("weak evidence", evidence)
-
-
-def _seeds(count: int) -> str:
-    return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
 def overall(

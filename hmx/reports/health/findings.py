@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from hmx.reports.health.rules import Severity
+from hmx.reports.quantities import counted
 
 SCHEMA = 1
 
@@ -70,5 +71,5 @@ class HealthFindings:
             return "The run has no metrics yet."
         count = sum(finding.severity == "warning" for finding in self.findings)
         checked = sum(rule.status != "not measured" for rule in self.rules)
-        found = f"{count} {'problem' if count == 1 else 'problems'} found" if count else "No problem found"
+        found = f"{counted(count, 'problem')} found" if count else "No problem found"
         return f"{found} by {checked} rules in {self.updates:,} of {self.total_updates:,} updates."

@@ -18,6 +18,7 @@ from hmx.records.paths import DEFAULT_ROOT
 from hmx.reports.health.findings import HealthFindings
 from hmx.reports.health.monitor import Monitor
 from hmx.reports.health.rules import RULES
+from hmx.reports.quantities import counted
 
 ANY = "any"
 """`--fail-on any`: every rule whose findings are warnings."""
@@ -54,7 +55,7 @@ def doctor(run: str | Path, fail_on: Sequence[str] = (), root: str | Path = DEFA
         hint = "check that it is a regular file, and its permissions"
         raise HmxError(f"cannot read {paths.metrics}: {words(problem)}", hint, ExitCode.ARTEFACT) from None
     if damaged:
-        warnings.append(f"skipped {damaged} damaged lines of {paths.metrics}")
+        warnings.append(f"skipped {counted(damaged, 'damaged line')} of {paths.metrics}")
     findings = monitor.findings()
     broken = [finding.rule for finding in findings if finding.rule in fail_on]
     broken += [finding.rule for finding in findings if ANY in fail_on and finding.severity == "warning"]

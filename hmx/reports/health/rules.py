@@ -63,7 +63,11 @@ def _constant_advantages(run: History) -> str:
 def _first_ratio(run: History) -> str:
     if run.cfg.ppo.obs_norm == "network" and run.cfg.ppo.obs_norm_update == "before_sgd":
         return ""  # that option makes them differ
-    error = run["train/first_ratio_error"].last
+    return ratio_evidence(run["train/first_ratio_error"].last)
+
+
+def ratio_evidence(error: float) -> str:
+    """Return the evidence of a difference between the importance ratios and 1 that rounding cannot explain."""
     return f"ratios differed from 1 by up to {number(error)} before the first gradient step" if error > 1e-3 else ""
 
 

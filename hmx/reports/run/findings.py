@@ -6,28 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hmx.jobs.evaluation import PolicyStats
 from hmx.records.meta import Meta
 from hmx.records.plain import JsonValue
 from hmx.reports.health.findings import HealthFindings
-from hmx.stats.intervals import Interval
 
 SCHEMA = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationRow:
-    """One policy in the evaluation at the end of a run; what the file does not hold is None."""
-
-    policy: str
-    return_mean: float
-    episodes: int = 0
-    seed: int | None = None
-    return_interval: Interval | None = None
-    length_mean: float | None = None
-    stage_mean: float | None = None
-    stage_median: float | None = None
-    stage_max: int | None = None
-    wins: int | None = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +129,7 @@ class RunFacts:
     steps_per_sec: float | None = None
     resumes: tuple[ResumeMark, ...] = ()
     settings: tuple[Setting, ...] = ()
-    evaluation: tuple[EvaluationRow, ...] = ()
+    evaluation: tuple[PolicyStats, ...] = ()
     curves: tuple[SeedCurves, ...] = field(default=(), metadata={"json": False})
     records: int = 0
     files: tuple[str, ...] = ()

@@ -15,19 +15,17 @@ from hmx.config.rules import problems
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
+from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen
 from hmx.records import meta as metas
-from hmx.records.artefact import REPORT_SCHEMA, read_json
 from hmx.records.layout import find_run
 from hmx.records.meta import Resume
-from hmx.records.paths import EVALUATION, RunPaths
-from hmx.records.plain import typed
+from hmx.records.paths import RunPaths
 from hmx.reports.health.findings import HealthFindings
 from hmx.reports.health.job import doctor
 from hmx.reports.run.findings import (
     ConfigGroup,
-    EvaluationRow,
     ResumeMark,
     RunFacts,
     RunFindings,
@@ -85,7 +83,7 @@ def _facts(paths: RunPaths) -> RunFacts:
     if meta is None:
         warnings.append("cannot read its meta.json, so versions and device are unknown")
     curves = read_curves(paths.metrics)
-    evaluation = _evaluation(paths, warnings)
+    evaluation, faults = read_evaluation(paths)
     runnable = config is not None and not problems(config)
     sizes = derive(config) if config is not None and runnable else None
     steps = max((seed.env_steps[-1] for seed in curves.seeds if seed.env_steps), default=0.0)
@@ -106,7 +104,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         curves=curves.seeds,
         records=curves.records,
         files=_files(paths),
-        warnings=(*warnings, *curves.warnings),
+        warnings=(*warnings, *faults, *curves.warnings),
         health=_health(paths, warnings) if curves.records and curves.whole and config is not None else None,
         meta=meta,
         resumes=tuple(_resume(entry, sizes.batch_size if sizes else 0) for entry in (meta.resumes if meta else ())),
@@ -136,26 +134,6 @@ def _settings(config: Config) -> tuple[Setting, ...]:
         if config.algo.name in (field.applies or (config.algo.name,))
         and config.env.id in (field.envs or (config.env.id,))
     )
-
-
-def _evaluation(paths: RunPaths, warnings: list[str]) -> tuple[EvaluationRow, ...]:
-    path = paths.reports / EVALUATION
-    try:
-        rows = read_json(path, REPORT_SCHEMA, "", "")["policies"] if path.exists() else []
-        return tuple(_evaluation_row(row) for row in rows)
-    except HmxError as problem:
-        warnings.append(f"cannot read its evaluation: {quoted(problem.message, _MOST)}")
-    except (TypeError, KeyError, AttributeError):
-        warnings.append("cannot read its evaluation: not a report")
-    return ()
-
-
-def _evaluation_row(row: Mapping[str, object]) -> EvaluationRow:
-    kept = {field.name: row[field.name] for field in dataclasses.fields(EvaluationRow) if field.name in row}
-    ends = kept.get("return_interval")
-    if isinstance(ends, list) and len(ends) == 2:
-        kept["return_interval"] = {"low": ends[0], "high": ends[1]}
-    return typed(EvaluationRow, kept)
 
 
 def _speed(seeds: Sequence[SeedCurves]) -> float | None:

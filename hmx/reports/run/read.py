@@ -15,6 +15,7 @@ from hmx.records import jsonl
 from hmx.records.artefact import words
 from hmx.records.metrics_table import METRICS
 from hmx.records.paths import METRICS as METRICS_FILE
+from hmx.reports.quantities import counted
 from hmx.reports.run.findings import Curve, SeedCurves
 from hmx.stats.intervals import LEVEL, Floats, t_quantile
 
@@ -116,9 +117,9 @@ def read_curves(path: Path) -> ReadCurves:
     if share < 1:
         warnings.append(f"the metrics file is large: curves are from a random {share:.0%} of its records")
     if damaged:
-        warnings.append(f"{damaged:,} damaged lines of the metrics file were skipped")
+        warnings.append(f"{counted(damaged, 'damaged line')} of the metrics file skipped")
     if nonfinite:
-        warnings.append(f"{nonfinite:,} values are not finite and left out of the curves")
+        warnings.append(f"{counted(nonfinite, 'value')} left out of the curves: not finite")
     if not records:
         warnings.append("it has no records yet, so there are no curves")
     seeds = sorted(agents.items(), key=lambda item: -1 if item[0] is None else item[0])

@@ -229,6 +229,20 @@ def test_reference_lines_have_labels_and_stay_inside():
     assert {"goal", "end", "equal"} <= set(found.inside("text")) and "far" not in found.inside("text")
 
 
+def test_labels_of_close_reference_lines_stand_below_one_another():
+    refs = tuple(Reference("y", at, f"level {at}") for at in (0.5, 0.51, 0.52))
+    labels = [text for text in outline(plot(UP, references=refs)).all("text") if "stroke" in text]
+    heights = [float(label["y"]) for label in labels]
+    assert len(heights) == 3 and heights == sorted(heights)
+    assert all(below - above >= 12 for above, below in itertools.pairwise(heights))
+    apart = (Reference("y", 0.2, "low"), Reference("y", 0.9, "high"))
+    first, second = (text for text in outline(plot(UP, references=apart)).all("text") if "stroke" in text)
+    lines = [
+        points(line)[0][1] for line in outline(plot(UP, references=apart)).all("polyline") if "5 4" in line.values()
+    ]
+    assert [float(first["y"]) + 4, float(second["y"]) + 4] == pytest.approx(sorted(lines))
+
+
 def test_tags_are_drawn_beside_values():
     dots = Series("", (0.0, 1.0), (0.0, 1.0), "dots", tags=("first", "last"))
     assert {"first", "last"} <= set(outline(plot(dots)).inside("text"))

@@ -1,0 +1,77 @@
+"""What an evaluation says of each policy, and the file that holds the evaluation at the end of a run; needs no JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError
+from hmx.records.artefact import REPORT_SCHEMA, read_json, write_sealed
+from hmx.records.paths import EVALUATION, RunPaths
+from hmx.records.plain import JsonValue, plain_object, typed
+from hmx.stats.intervals import Interval
+
+RANDOM = "random"
+"""The policy that others are compared with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyStats:
+    """One policy over `episodes` whole episodes. Intervals hold 95 %; what is not known is None."""
+
+    policy: str
+    seed: int | None = None  # of the trained agent; None for the random policy
+    episodes: int = 0
+    unfinished: int = 0  # episodes without a step limit that were given up
+    return_mean: float
+    return_interval: Interval | None = None  # bootstrap of the mean: one win can be worth hundreds
+    return_median: float | None = None
+    length_mean: float | None = None
+    length_interval: Interval | None = None
+    stage_mean: float | None = None
+    stage_median: float | None = None
+    stage_max: int | None = None
+    stage_counts: dict[int, int] = field(default_factory=dict)  # highest stage -> episodes
+    wins: int | None = None  # episodes won
+    win_rate_interval: Interval | None = None
+    stages_completed: float | None = None  # per episode
+    undo_stages: float | None = None  # per episode, of these by way of UNDO
+    info: dict[str, float] = field(default_factory=dict)  # all the environment reports, mean per episode
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object; intervals are `[low, high]`."""
+        return {
+            key: list(value.values()) if key.endswith("_interval") and isinstance(value, dict) else value
+            for key, value in plain_object(self).items()
+        }
+
+
+def write_evaluation(paths: RunPaths, run_id: str, rows: list[PolicyStats]) -> None:
+    """Write the evaluation at the end of a run.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    paths.reports.mkdir(exist_ok=True)
+    data = {"schema": REPORT_SCHEMA, "run_id": run_id, "policies": [row.to_json() for row in rows]}
+    write_sealed(paths.reports / EVALUATION, data)
+
+
+def read_evaluation(paths: RunPaths) -> tuple[tuple[PolicyStats, ...], tuple[str, ...]]:
+    """Return the evaluation at the end of a run, and what is wrong with it; a run without one has no rows."""
+    path = paths.reports / EVALUATION
+    try:
+        rows = read_json(path, REPORT_SCHEMA, "", "")["policies"] if path.exists() else []
+        return tuple(_row(row) for row in rows), ()
+    except HmxError as problem:
+        return (), (f"cannot read its evaluation: {quoted(' '.join(problem.message.split()), 300)}",)
+    except (TypeError, KeyError, AttributeError):
+        return (), ("cannot read its evaluation: not a report",)
+
+
+def _row(row: dict[str, JsonValue]) -> PolicyStats:
+    kept = {part.name: row[part.name] for part in fields(PolicyStats) if part.name in row}
+    for key, value in kept.items():
+        if key.endswith("_interval") and isinstance(value, list):
+            kept[key] = dict(zip(Interval._fields, value, strict=False))
+    return typed(PolicyStats, kept)
