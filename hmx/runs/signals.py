@@ -51,7 +51,7 @@ class SignalGuard:
     def __enter__(self) -> SignalGuard:
         if threading.current_thread() is threading.main_thread():
             for signum in STOPPING:
-                # A signal ignored by the parent (nohup, a background job of a script) stays ignored.
+                # A background job of a script inherits an ignored SIGINT, so that Ctrl-C stops only what is in front.
                 if signal.getsignal(signum) is not signal.SIG_IGN:
                     self._previous[signum] = signal.signal(signum, self._handle)
             self._previous_hook, sys.unraisablehook = sys.unraisablehook, self._unraisable

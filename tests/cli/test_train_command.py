@@ -157,6 +157,31 @@ def test_a_signal_ends_with_a_checkpoint_and_the_way_on(environ, tmp_path, numbe
     assert (tmp_path / "runs" / "long" / "checkpoints" / str(updates)).is_dir()
 
 
+def test_a_background_job_ignores_ctrl_c_and_saves_on_sigterm(environ, tmp_path):
+    words = ["train", "--preset", "tiny", "--steps", "100000000", "--name", "long", "--set", "run.updates_per_chunk=4"]
+    script = ["sh", "-c", '"$@" & echo $!; wait $!', "sh", sys.executable, "-m", "hmx", *words]
+    process = subprocess.Popen(
+        script, cwd=tmp_path, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    pid = int(process.stdout.readline())
+    metrics = tmp_path / "runs" / "long" / "metrics.jsonl"
+
+    def wait_for_records(more_than):
+        while process.poll() is None and not (metrics.exists() and metrics.stat().st_size > more_than):
+            time.sleep(0.02)
+        return metrics.stat().st_size
+
+    seen = wait_for_records(0)
+    os.kill(pid, signal.SIGINT)
+    for _ in range(3):  # the chunk that runs, and more than the first after it
+        seen = wait_for_records(seen)
+    os.kill(pid, signal.SIGTERM)
+    _, stderr = process.communicate()
+    assert process.returncode == 143
+    assert "hmx resume long" in stderr and "Traceback" not in stderr
+    assert (tmp_path / "runs" / "long" / "checkpoints" / str(len(metrics.read_text().splitlines()))).is_dir()
+
+
 def test_a_reader_that_goes_away_ends_a_run_quietly(environ, tmp_path):
     words = f'"{sys.executable}" -m hmx train --preset tiny --steps 100000000 --name piped --json'
     line = f"set -o pipefail; {words} | head -2"
