@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import inspect
 import json
@@ -13,6 +12,7 @@ import shlex
 import shutil
 import signal
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ from typer.exceptions import TyperException
 
 from hmx.config import user_code
 from hmx.config.textfile import printable, quoted
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, nearest
 
 # Hints for file errors that reach the boundary without a message of their own.
 _DISK = {
@@ -37,14 +37,6 @@ _DISK = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 _OTHER_DISK = "check the disk and the open-file limit, then try again"
-
-# Commands whose mention in a message is a command to paste.
-_COMMANDS = (
-    "train", "resume", "evaluate", "watch", "play", "report", "doctor", "compare", "compute-config", "check-env",
-    "grad-report", "score-buffer", "presets", "runs", "export",
-    "train", "resume", "evaluate", "watch", "play", "doctor", "compare", "compute-config", "check-env", "grad-report",
-    "score-buffer", "presets", "envs", "new-env", "report", "runs", "export", "board",
-)  # fmt: skip
 
 # How Typer describes the values of an option -> how hmx does.
 _PLAIN = {"a valid integer": "a whole number", "a valid number": "a number"}
@@ -141,7 +133,8 @@ class Boundary(CommandGroup):
 def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
     """Report an error on stderr and return the exit code."""
     if isinstance(error, HmxError):
-        say("error", error.message, error.hint)
+        usage = f"{_command(words)} --help lists the options" if error.exit_code == ExitCode.USAGE else ""
+        say("error", error.message, error.hint or usage)
         if debug:
             _traceback(error)
         return int(error.exit_code)
@@ -214,7 +207,8 @@ def say(kind: str, message: str, hint: str = "") -> None:
         )
         if hint:
             console.print()
-            console.print(Text.assemble(("hint: ", "bold cyan"), pasteable(printable(hint))), soft_wrap=True)
+            hint = pasteable(_findable(printable(hint)))
+            console.print(Text.assemble(("hint: ", "bold cyan"), hint), soft_wrap=True)
 
 
 def pasteable(text: str) -> str:
@@ -224,19 +218,44 @@ def pasteable(text: str) -> str:
         return text
     near = os.path.relpath(program)
     path = near if len(near) < len(program) and not near.startswith("..") else program
-    return re.sub(rf"(?<![\w./-])hmx (?=({'|'.join(_COMMANDS)})\b)", lambda _: f"{shlex.quote(path)} ", text)
+    return re.sub(
+        rf"(?<![\w./-])hmx (?=(--help|{'|'.join(_root().commands)})\b)", lambda _: f"{shlex.quote(path)} ", text
+    )
 
 
-def nearest(word: str, names: Sequence[str]) -> str | None:
-    """Return the name closest to `word`, if any is close."""
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return close[0] if close else None
+def _findable(text: str) -> str:
+    """Return a text that names documents by the path where they are installed, unless they are in this folder."""
+    places = [Path(__file__).parents[2], Path(sysconfig.get_path("data"), "share", "doc", "hmx")]
+
+    def path(name: re.Match[str]) -> str:
+        found = (place / name[0] for place in (Path(), *places))
+        return str(next((file for file in found if file.exists()), name[0]))
+
+    return re.sub(r"(?<![\w./-])docs/[\w/-]+\.(?:md|json)", path, text)
+
+
+def _root() -> TyperGroup:
+    from hmx.cli.app import app
+
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    return root
+
+
+def _command(words: Sequence[str]) -> str:
+    """Return the command that a command line names, without options and arguments."""
+    path, commands = ["hmx"], _root().commands
+    for word in words:
+        if word in commands:
+            path.append(word)
+            commands = getattr(commands[word], "commands", {})
+    return " ".join(path)
 
 
 def _usage(error: TyperException, words: Sequence[str]) -> int:
     ctx: Any = getattr(error, "ctx", None)
     # An option without its value is found before its command has a context.
-    path = ctx.command_path if ctx is not None else " ".join(["hmx", *[w for w in words if w.isalpha()][:1]])
+    path = ctx.command_path if ctx is not None else _command(words)
     if type(error).__name__ == "NoArgsIsHelpError":
         # With panels the help has been printed already, and the message is empty.
         sys.stderr.write(error.format_message().lstrip())

@@ -15,6 +15,7 @@ from rich.progress import Progress as Bars
 
 from hmx.cli.console import clock, short
 from hmx.config.textfile import printable
+from hmx.errors import counted
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 Progress = Callable[[str, int, int], None]
@@ -67,7 +68,7 @@ class ProgressLog(Sink):
         seeds = f" for each of {info.num_seeds} seeds" if info.num_seeds > 1 else ""
         left = info.total_updates - info.first_update
         self._line(f"run {info.path} on {info.device}")
-        self._line(f"{left:,} updates of {info.steps_per_update:,} steps{seeds}")
+        self._line(f"{counted(left, 'update')} of {counted(info.steps_per_update, 'step')}{seeds}")
 
     def phase(self, name: str) -> None:
         """Report when compiling starts and ends, and when an evaluation starts."""

@@ -17,7 +17,7 @@ from hmx.cli.render import svg
 from hmx.cli.render.html import page, shapes_svg
 from hmx.cli.theatre import COMPILING, summary, view
 from hmx.config.textfile import printable, quoted
-from hmx.errors import HmxError
+from hmx.errors import HmxError, counted
 from hmx.records.artefact import words
 from hmx.records.atomic import write_bytes
 from hmx.reports.blocks import Animation, AnimationFrame, Document, Picture, Shape
@@ -145,7 +145,9 @@ def _svg(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes
     rule = f".f{{visibility:hidden;animation-duration:{total:.2f}s;animation-timing-function:step-end;"
     style = f"<style>{rule}animation-iteration-count:infinite}}{''.join(styles)}</style>"
     shapes = "".join(f'<g id="s{number}">{text}</g>' for text, number in known.items())
-    text = svg.figure(_WIDTH, _HEIGHT, [style, f"<defs>{shapes}</defs>", *groups], f"{title}: {len(frames)} steps")
+    text = svg.figure(
+        _WIDTH, _HEIGHT, [style, f"<defs>{shapes}</defs>", *groups], f"{title}: {counted(len(frames), 'step')}"
+    )
     return text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).encode()
 
 

@@ -15,7 +15,7 @@ from hmx.cli.render.output import write_result
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
 from hmx.config.option import opt
-from hmx.errors import HmxError
+from hmx.errors import HmxError, counted
 from hmx.jobs.requests import ExportRequest, ListRequest
 from hmx.records.paths import DEFAULT_ROOT
 
@@ -195,7 +195,7 @@ def export(
     if json:
         print_json(done.to_json())
     elif output != STDOUT:
-        say("wrote", f"{done.output}: {done.records:,} records, {len(done.columns)} columns")
+        say("wrote", f"{done.output}: {counted(done.records, 'record')}, {counted(len(done.columns), 'column')}")
 
 
 @app.command(cls=Command)
@@ -213,12 +213,10 @@ def verify(run: RunArgument, json: Json = False) -> None:
     found = job(run)
     write_result(found.to_json(), summaries.verification(found), json)
     if found.damage:
-        count = len(found.damage)
         hint = "no checkpoint is intact"
         if found.intact:
             hint = f"hmx resume {run} continues from checkpoint {found.intact[-1]}, the newest intact one"
-        things = "1 file is" if count == 1 else f"{count} files are"
-        say("error", f"{found.run}: {things} damaged or missing", hint)
+        say("error", f"{found.run}: {counted(len(found.damage), 'file')} damaged or missing", hint)
         raise typer.Exit(int(ExitCode.ARTEFACT))
 
 

@@ -19,7 +19,7 @@ from hmx.cli import keys
 from hmx.cli.board import BoardView
 from hmx.cli.keys import RESIZED, Keyboard
 from hmx.cli.progress import status
-from hmx.errors import ExitCode
+from hmx.errors import ExitCode, counted
 from hmx.game.tables import FIRST_PROGRAM, PROGRAMS, SIPHON
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step
             with Keyboard() as keyboard:
                 seen = _watch(frames, keyboard, console, title, delay, step)
             ends = [one for one, after in itertools.zip_longest(seen, seen[1:]) if after is None or not after.step]
-            for frame in ends:
-                console.print(summary(frame))
+            if len(ends) > 1 or not ends[0].outcome:  # else it is still on the screen
+                console.print("\n".join(map(summary, ends)))
             return
         for number, frame in enumerate(frames):
             if console.is_terminal:
@@ -211,7 +211,7 @@ def _draw(console: Console, view: BoardView | Text, *footer: str) -> None:
     shown = lines if len(lines) <= room else lines[: max(room - 1, 0)]
     console.print(Segments([segment for line in shown for segment in (*line, Segment.line())]), end="")
     if len(shown) < len(lines):
-        missing = len(lines) - len(shown)
-        console.print(Text(f"terminal too small: {missing} lines hidden", "yellow", no_wrap=True, overflow="crop"))
+        missing = counted(len(lines) - len(shown), "line")
+        console.print(Text(f"terminal too small: {missing} hidden", "yellow", no_wrap=True, overflow="crop"))
     for text, style in zip(footer, ("dim", "yellow"), strict=False):
         console.print(Text(text, style, no_wrap=True, overflow="ellipsis"))

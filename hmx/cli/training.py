@@ -19,7 +19,7 @@ from hmx.cli.render.terminal import print_document
 from hmx.config import rules
 from hmx.config.env_facts import facts_known
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError
+from hmx.errors import HmxError, counted
 from hmx.reports import summaries
 from hmx.reports.health.monitor import HealthSink
 from hmx.reports.quantities import data_size, short
@@ -39,7 +39,7 @@ Start = Callable[[Sequence["Sink"], "Group"], "TrainResult"]
 def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = False) -> None:
     """Train a new run, and exit with the code of the signal that stopped it, if one did."""
     cfg = loaded.config
-    size = f"{cfg.env.num_envs:,} environments, {short(cfg.run.total_steps)} steps"
+    size = f"{counted(cfg.env.num_envs, 'environment')}, {short(cfg.run.total_steps)} steps"
     _announce(f"training {cfg.env.id} with {cfg.algo.name}: {size}", quiet or bool(hosts.process_id))
     from hmx.jobs.train import train
 

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.fields import FIELDS, OWN, SECTIONS, get, is_own, keys_of, replace
-from hmx.config.names import nearest
 from hmx.config.problem import MAX_LINES, UNKNOWN, Problem, error, fix
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 
 SCHEMA = 2
 """Number of the file format; a higher one is refused. Schema 2 moved the keys of PPO from [algo] to [ppo]."""

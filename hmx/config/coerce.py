@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from hmx.config.fields import Field
-from hmx.config.names import nearest
 from hmx.config.numbers import typed_number
+from hmx.errors import nearest
 
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}

@@ -15,11 +15,10 @@ from hmx.config.autoscale import auto_scale
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.env_facts import own_agents
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, get, replace
-from hmx.config.names import nearest
 from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted, read_text
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 
 DEFAULT = "default"
 RUN_FILE = "run.toml"

@@ -12,6 +12,7 @@ from hmx.config.env_facts import env_facts
 from hmx.config.fields import get
 from hmx.config.rules import BUGS
 from hmx.config.schema import Config
+from hmx.errors import counted
 
 
 class Aspect(NamedTuple):
@@ -134,7 +135,11 @@ def _resets(cfg: Config) -> str:
         "first": "the same initial state after every episode",
         "rollout_cache": "one new initial state per environment and rollout",
     }[env.reset_on_done]
-    every = f"all reset every {env.full_reset_every:,} updates" if env.full_reset_every else "never all reset at once"
+    every = (
+        f"all reset every {counted(env.full_reset_every, 'update')}"
+        if env.full_reset_every
+        else "never all reset at once"
+    )
     real, asked = derive.derive(cfg).total_env_steps, cfg.run.total_steps
     return f"{done}; {every}; budget {cfg.run.budget}: {real:,} steps for {asked:,} requested ({real / asked:.3g} x)"
 

@@ -101,7 +101,7 @@ def _pair(key: str, value: Any, typed: bool) -> str:
 def _hint(problem: Problem, origins: Mapping[str, str]) -> str:
     """Write the first fix the way the bad value was given, since an option would not correct a wrong file."""
     if not problem.fixes:
-        return "`hmx train --help` lists the options"
+        return ""  # the command line names the help of the command that failed
     key, value = problem.fixes[0]
     origin = _origin(problem, origins)
     section, dot, name = key.rpartition(".")

@@ -21,9 +21,10 @@ from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, env_facts, facts_known,
 from hmx.config.env_source import find_source
 from hmx.config.fields import FIELDS, OWN, Field, get
 from hmx.config.hypers import SCHEDULED
-from hmx.config.names import clean_run_name, is_run_name, nearest
+from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.problem import Problem, error, fix
 from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
+from hmx.errors import counted, nearest
 
 _SIZE_KEYS = (
     "run.total_steps", "env.num_envs", "env.num_agents", "net.rnn", "algo.num_steps", "ppo.num_minibatches",
@@ -150,7 +151,7 @@ def _choices(cfg: Config) -> Iterator[Problem]:
 def _agents(cfg: Config) -> Iterator[Problem]:
     keys, fixed = ("env.num_agents", "env.id"), own_agents(cfg.env.id)
     if fixed and cfg.env.num_agents != fixed:
-        yield Problem("num_agents", keys, f"{cfg.env.id} has {fixed} agents", fix("env.num_agents", fixed))
+        yield Problem("num_agents", keys, f"{cfg.env.id} has {counted(fixed, 'agent')}", fix("env.num_agents", fixed))
     source = find_source(cfg.env.id)
     known = source is not None and not source.own and not cfg.env.id.startswith(smax_facts.PREFIX)
     if cfg.env.num_agents > 1 and known and cfg.env.id not in SEVERAL_AGENTS:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hmx.config.names import nearest
 from hmx.config.problem import Problem, fix
+from hmx.errors import nearest
 
 PREFIX = "smax/"
 """The start of an id; the rest is a scenario."""

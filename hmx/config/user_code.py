@@ -23,10 +23,9 @@ from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hmx.config.fields import get
-from hmx.config.names import nearest
 from hmx.config.schema import ALGORITHMS, Config
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

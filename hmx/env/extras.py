@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
+from hmx.errors import nearest
+
 _T = TypeVar("_T")
 
 
 def near_or_known(name: str, known: Sequence[str], prefix: str) -> str:
-    """Return the hint for an unknown name: similar ids, or all of them."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    return f"near: {', '.join(prefix + other for other in near)}" if near else f"known: {', '.join(known)}"
+    """Return the hint for an unknown name: the nearest id, or all names."""
+    near = nearest(name, known)
+    return f"did you mean {prefix}{near}?" if near else f"known: {', '.join(known)}"
 
 
 def settled(state: _T) -> _T:

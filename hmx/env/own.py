@@ -27,7 +27,6 @@ import jax.numpy as jnp
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.env_source import EnvSource, clashes
 from hmx.config.fields import OWN, own_fields
-from hmx.config.names import nearest
 from hmx.config.problem import UNKNOWN, Problem, error, fix
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
@@ -46,7 +45,7 @@ from hmx.env.autoreset import Game, batched
 from hmx.env.extras import settled
 from hmx.env.gymnax import from_gymnax
 from hmx.env.protocol import Env, EnvSpec, EnvState
-from hmx.errors import HmxError
+from hmx.errors import HmxError, counted, nearest
 from hmx.types import Array, Key
 
 Theirs = Any  # a module, function or object of the user's
@@ -100,7 +99,7 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
         _check_first(env)
     env = env._replace(spec=env.spec._replace(render=_guarded(path, env.spec.render)))
     if cfg.num_agents not in (1, env.spec.num_agents):
-        words = f"{cfg.id} has {env.spec.num_agents} agents, not env.num_agents = {cfg.num_agents}"
+        words = f"{cfg.id} has {counted(env.spec.num_agents, 'agent')}, not env.num_agents = {cfg.num_agents}"
         raise HmxError(words, f"--set env.num_agents={env.spec.num_agents}")
     return Built(env, dataclasses.replace(cfg, num_agents=env.spec.num_agents))
 
@@ -249,7 +248,7 @@ def _own_state(state: Theirs, obs: Theirs) -> OwnState:
 
 def _parts(function: str, given: Theirs, names: tuple[str, ...]) -> tuple[Any, ...]:
     if not isinstance(given, tuple) or len(given) != len(names):
-        found = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
+        found = counted(len(given), "value") if isinstance(given, tuple) else f"a {type(given).__name__}"
         more = "; hmx truncates episodes itself, after MAX_STEPS" if found == "5 values" else ""
         raise ValueError(f"{function} returns {found}; expected ({', '.join(names)}){more}")
     return given

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +22,7 @@ from hmx.env.protocol import Env
 from hmx.env.recall import make_recall
 from hmx.env.rendezvous import make_rendezvous
 from hmx.env.repeat import repeated
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 
 COUNTING_LENGTH = 10
 
@@ -123,8 +122,8 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
     """
     source = find_source(cfg.id)
     if source is None:
-        near = difflib.get_close_matches(cfg.id, FACTORIES, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = nearest(cfg.id, FACTORIES)
+        hint = f"did you mean {near}? " if near else ""
         raise HmxError(f"unknown environment: {cfg.id}", f"{hint}known: {', '.join(FACTORIES)}")
     built = _build(source, cfg, weights)
     for known in (cfg, built.cfg):

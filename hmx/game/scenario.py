@@ -8,7 +8,6 @@ Beyond it, optional: `exit` ({row, col}, otherwise the corner (5, 5)) and the bl
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 import jax
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 from hmx.game import roster
 from hmx.game.bits import CELLS, HALF, SIDE, SLOTS, Board
 from hmx.game.generate import FIRST_INTERVAL
@@ -127,7 +126,7 @@ class _Reader:
         """Return the most similar option; not looked for once there are more problems than are shown."""
         if not isinstance(value, str) or len(self.problems) >= _MAX_TOLD:
             return None
-        return next(iter(difflib.get_close_matches(value, options, 1)), None)
+        return nearest(value, options)
 
     def message(self) -> str:
         """Return the problems, one per line, at most a screen of them."""

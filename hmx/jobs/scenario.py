@@ -27,7 +27,9 @@ def read_scenario(path: Path) -> dict[str, object]:
         data = json.loads(read_text(path))
     except FileNotFoundError:
         raise HmxError(
-            f"cannot read the scenario: {path} does not exist", "check the path", ExitCode.ARTEFACT
+            f"cannot read the scenario: {path} does not exist",
+            "docs/scenarios/first-siphon.json is an example",
+            ExitCode.ARTEFACT,
         ) from None
     except UnicodeDecodeError:
         raise HmxError(f"{path} is not a text file in UTF-8", _NEEDED) from None

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, counted
 from hmx.records.artefact import SEAL, digest, sealed, words
 from hmx.records.paths import RunPaths
 from hmx.records.plain import typed
@@ -304,7 +304,7 @@ def _age(moment: str) -> str:
     for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds // size:.0f} {name} ago"
-    return f"{max(seconds, 0):.0f} seconds ago"
+    return f"{counted(round(max(seconds, 0)), 'second')} ago"
 
 
 def _unusable(lock: Path, problem: OSError) -> HmxError:

@@ -90,11 +90,6 @@ def _decimals(width: float) -> int:
     return min(max(1 - math.floor(math.log10(width)), 0), _MOST_DECIMALS) if math.isfinite(width) else 0
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number of things, such as `1 damaged line` or `1,200 damaged lines`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def clock(seconds: float) -> str:
     """Return a duration as m:ss or h:mm:ss, for displays that change every second."""
     minutes, rest = divmod(max(int(seconds + 0.5), 0), 60)

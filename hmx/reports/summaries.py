@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, get, own_values
 from hmx.config.textfile import quoted
+from hmx.errors import counted
 from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
 from hmx.reports.quantities import UNKNOWN, clock, data_size, duration, number, short
 
@@ -54,8 +55,9 @@ def evaluation(found: EvaluateResult) -> Document:
             stages = f"{row.stages_completed:.2f} stages completed per episode"
             blocks.append(Paragraph(f"{row.policy}: {stages}, {row.undo_stages:.2f} of them with UNDO", "faint"))
         if row.unfinished:
-            blocks.append(Paragraph(f"{row.policy}: {row.unfinished} episodes did not finish", "warning"))
-    title = f"{found.run.name}, checkpoint {found.checkpoint} ({found.env_steps:,} steps), {found.episodes:,} episodes"
+            blocks.append(Paragraph(f"{row.policy}: {counted(row.unfinished, 'episode')} did not finish", "warning"))
+    checkpoint = f"checkpoint {found.checkpoint} ({counted(found.env_steps, 'step')})"
+    title = f"{found.run.name}, {checkpoint}, {counted(found.episodes, 'episode')}"
     return Document(f"{title} per policy", tuple(blocks))
 
 
@@ -121,10 +123,10 @@ def _values(planned: Plan, full: bool) -> Iterator[Row]:
 def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:
     sizes = planned.sizes
     count = sizes.gradient_steps_per_update
-    gradient_steps = f", {count} gradient steps of {sizes.minibatch_size:,}" if count else ""
-    yield "update", f"{sizes.batch_size:,} steps{gradient_steps}"
-    yield "run", f"{sizes.num_updates:,} updates, {sizes.total_env_steps:,} steps per seed"
-    yield "chunk", f"{sizes.updates_per_chunk} updates in one compiled call"
+    gradient_steps = f", {counted(count, 'gradient step')} of {sizes.minibatch_size:,}" if count else ""
+    yield "update", f"{counted(sizes.batch_size, 'step')}{gradient_steps}"
+    yield "run", f"{counted(sizes.num_updates, 'update')}, {counted(sizes.total_env_steps, 'step')} per seed"
+    yield "chunk", f"{counted(sizes.updates_per_chunk, 'update')} in one compiled call"
     yield "checkpoints", f"{sizes.num_checkpoints} written, {data_size(planned.checkpoint_bytes)} kept on disk"
     if planned.replay_ratio is not None:
         yield "replay", f"each transition is trained on {planned.replay_ratio:g} times on average"
@@ -217,7 +219,7 @@ def resumption(planned: ResumePlan) -> Document:
 
 def synchronisation(done: SyncResult) -> Document:
     """Show how many records were sent, and where."""
-    sent = f"{done.sent:,} records to the project {quoted(done.project)}; {done.there:,} were already there"
+    sent = f"{counted(done.sent, 'record')} to the project {quoted(done.project)}; {done.there:,} already there"
     runs = ((f"seed {run.seed}", quoted(run.url or run.id, _LONGEST)) for run in done.wandb_runs)
     return Document("", (facts((("run", quoted(str(done.run), _LONGEST)), ("sent", sent), *runs)),))
 

@@ -24,6 +24,7 @@ from hmx.config.textfile import quoted
 from hmx.config.user_code import CodeChanged, code_file, hashes_of
 from hmx.env.protocol import Env
 from hmx.env.registry import build_env, make_env
+from hmx.errors import counted
 from hmx.records import atomic
 from hmx.records import meta as metas
 from hmx.records.checkpoints import CheckpointInfo
@@ -113,7 +114,7 @@ def _with_lines(problem: CodeChanged, paths: RunPaths | None) -> CodeChanged:
         before, now = (file.read_text("utf-8").splitlines() for file in (paths.environment, problem.path))  # type: ignore[union-attr]
         lines = [line for line in difflib.unified_diff(before, now, n=0, lineterm="") if line[:3] not in ("---", "+++")]
         shown = [quoted(line) for line in lines[:_SHOWN_LINES]]
-        more = [f"and {len(lines) - _SHOWN_LINES} more lines"] if len(lines) > _SHOWN_LINES else []
+        more = [f"and {counted(len(lines) - _SHOWN_LINES, 'more line')}"] if len(lines) > _SHOWN_LINES else []
         text = "".join(f"\n  {line}" for line in (*shown, *more))
         return CodeChanged(problem.path, problem.before, problem.now, text)
     return problem

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hmx.config.problem import Problem
+from hmx.errors import counted
 from hmx.sizing.derived import size
 from hmx.sizing.fit import exact_fit, fit_fixes, fit_text
 from hmx.sizing.inputs import LIMIT, BatchInputs, violation
@@ -68,7 +69,7 @@ def _remainders(inputs: BatchInputs) -> Iterator[Problem]:
         words = f"batch_size {batch:,} is not a multiple of minibatch_size {minibatch:,}: remainder {left:,}"
         yield violation("W_BATCH_NOT_MULTIPLE_OF_MINIBATCH", words, {"remainder": left})
     if left := batch % horizon:
-        words = f"batch_size {batch:,} is not a multiple of bptt_horizon {horizon:,}: {left:,} steps are dropped"
+        words = f"batch_size {batch:,} is not a multiple of bptt_horizon {horizon:,}: {counted(left, 'step')} dropped"
         yield violation("W_BATCH_NOT_MULTIPLE_OF_HORIZON", words, {"dropped_steps": left})
 
 

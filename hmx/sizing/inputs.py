@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hmx.config.coerce import show
-from hmx.config.names import nearest
 from hmx.config.option import opt
 from hmx.config.problem import Problem, fix
 from hmx.config.textfile import quoted
+from hmx.errors import nearest
 
 LIMIT = 2**53 - 1
 """The largest value: what JSON readers and 64-bit floats hold exactly."""

@@ -25,7 +25,7 @@ NO_ROBOTS = _absent("playground", "mujoco_playground", ["robots that Playground 
 
 ROOT: list[Row] = [
     (["trian"], USAGE, ["no such command: trian", "did you mean hmx train?"]),
-    (["TRAIN"], USAGE, ["no such command: TRAIN", "hmx --help"]),
+    (["TRAIN"], USAGE, ["no such command: TRAIN", "did you mean hmx train?"]),
     (["help"], USAGE, ["no such command: help", "hmx --help"]),
     (["--versoin"], USAGE, ["--versoin", "did you mean --version?"]),
     (["\x1b[2Jtrain"], USAGE, ["\\x1b[2Jtrain", "hmx --help"]),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hmx.cli import boundary
 from hmx.errors import ExitCode, HmxError
 
 
@@ -33,9 +34,19 @@ def test_errors_of_the_user_carry_their_exit_code(hmx, monkeypatch, code):
     assert result.stdout == ""
 
 
-def test_an_error_without_a_hint_prints_none(hmx, monkeypatch):
+def test_an_error_without_a_hint_names_the_help_of_its_command_if_the_usage_is_wrong(hmx, monkeypatch):
     fail_with(monkeypatch, HmxError("no"))
+    assert hmx("evaluate", "x").stderr == "error: no\n\nhint: hmx evaluate --help lists the options\n"
+    fail_with(monkeypatch, HmxError("no", exit_code=ExitCode.ARTEFACT))
     assert hmx("evaluate", "x").stderr == "error: no\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [("runs export --to csv", "hmx runs export"), ("--debug train evaluate", "hmx train"), ("-x", "hmx")],
+)
+def test_the_command_of_a_command_line_is_found(words, name):
+    assert boundary._command(words.split()) == name
 
 
 def test_something_unexpected_is_one_line_and_a_crash_report(hmx, monkeypatch, tmp_path):

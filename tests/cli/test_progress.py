@@ -122,3 +122,17 @@ def test_printed_commands_can_be_pasted(monkeypatch, program, path, expected):
     monkeypatch.setattr("sys.argv", [program])
     monkeypatch.setattr("shutil.which", lambda name: path)
     assert boundary.pasteable("run hmx resume a, not xhmx resume or hmx itself") == expected
+
+
+def test_a_hint_names_documents_where_they_are(monkeypatch, tmp_path):
+    hint = "docs/python.md explains it; docs/gone.md does not"
+    root = Path(boundary.__file__).parents[2]
+    monkeypatch.chdir(root)
+    assert boundary._findable(hint) == hint
+    monkeypatch.chdir(tmp_path)
+    assert boundary._findable(hint) == f"{root}/{hint}"
+    installed = tmp_path / "share" / "doc" / "hmx" / "docs" / "gone.md"
+    installed.parent.mkdir(parents=True)
+    installed.touch()
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    assert boundary._findable("docs/gone.md") == str(installed)

@@ -81,7 +81,7 @@ def test_a_whole_run_and_a_damaged_one(hmx: Any, run: Path) -> None:
     assert "metrics.jsonl" in result.stdout
     assert "lacks updates 1 to 2" in result.stdout
     assert "runs/corridor: damaged; intact checkpoints: 2" in result.stdout
-    assert "error: runs/corridor: 3 files are damaged or missing" in result.stderr
+    assert "error: runs/corridor: 3 files damaged or missing" in result.stderr
     assert "hmx resume corridor continues from checkpoint 2" in result.stderr
     result = hmx("runs", "verify", "corridor", "--json")
     assert result.exit_code == 3
@@ -197,7 +197,7 @@ def test_sending_a_run(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> 
     result = hmx("runs", "sync", "corridor", "--project", "mine", "--offline")
     assert result.exit_code == 0, result.stderr
     assert asked == [{"name": Path("corridor"), "project": "mine", "mode": "offline"}]
-    assert "1,200 records to the project mine; 3 were already there" in result.stdout
+    assert "1,200 records to the project mine; 3 already there" in result.stdout
     assert "https://wandb.example/abc" in result.stdout
     assert json.loads(hmx("runs", "sync", "corridor", "--json").stdout)["sent"] == 1200
     assert asked[1]["mode"] == "online"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 HERE = Path(__file__)
 QUICK = "xla_cpu_use_fusion_emitters=false" in os.environ.get("XLA_FLAGS", "")
+
+_VERSION = importlib.metadata.version("jaxlib")
 
 turned = jax.jit(lambda x: x[::-1])
 
@@ -34,7 +37,7 @@ def test_marked_test_compiles_as_users_do() -> None:
 @pytest.mark.parametrize(
     ("flags", "options", "outcome"),
     [
-        ({}, [], "1 passed, 1 skipped"),
+        ({}, [], "1 passed, 1 skipped" if _VERSION.startswith("0.10.") else "2 passed"),  # see tests/conftest.py
         ({"XLA_FLAGS": ""}, ["--only-optimised"], "1 passed, 1 deselected"),
         ({"XLA_FLAGS": ""}, [], "2 passed"),
     ],

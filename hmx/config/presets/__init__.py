@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hmx.config import codec
-from hmx.config.names import nearest
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 
 DEFAULT = "default"
 _FOLDER = Path(__file__).parent

@@ -13,9 +13,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from hmx.config.names import nearest
 from hmx.config.textfile import quoted
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, nearest
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 50

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
+from hmx.errors import counted
 from hmx.records.metrics_table import METRICS
 from hmx.reports.blocks import (
     Aside,
@@ -266,7 +267,7 @@ def _threshold(i: int, level: float, sides: Sequence[SideScores], findings: Comp
     for side in sides:
         row = side.thresholds[i]
         steps = UNKNOWN if row.steps is None else f"{row.steps:,.0f}"
-        reached = f"{row.reached} of {row.of} seeds"
+        reached = f"{row.reached} of {counted(row.of, 'seed')}"
         yield Row((f"  {_label(findings, side.letter)}", reached, steps, duration(row.seconds)))
 
 

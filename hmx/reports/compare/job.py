@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hmx.config.names import nearest
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 from hmx.jobs.evaluation import RANDOM
 from hmx.records.metrics_table import METRICS
 from hmx.reports.compare import conditions, speed, values

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hmx.config.schema import Config
-from hmx.errors import HmxError
+from hmx.errors import HmxError, counted
 from hmx.reports.blocks import Block, Column, Heading, Paragraph, Row, Table
 from hmx.reports.compare.findings import Losses, SideFacts
 from hmx.reports.compare.read import Side
@@ -67,17 +67,18 @@ def blocks(losses: Losses, sides: Sequence[SideFacts]) -> Iterator[Block]:
     labels = {side.letter: side.label for side in sides}
     yield Heading("One batch through every loss")
     yield Paragraph(
-        f"{losses.num_envs} environments of {losses.env}, {losses.num_steps} steps each, played with the initial "
-        f"network of {labels[losses.network]} ({losses.parameters:,} parameters). Episodes are truncated after "
-        f"{losses.truncated_after} steps: {percent(losses.truncated_frac, 1)} of the steps are truncations, "
+        f"{counted(losses.num_envs, 'environment')} of {losses.env}, {counted(losses.num_steps, 'step')} each, played "
+        f"with the initial network of {labels[losses.network]} ({losses.parameters:,} parameters). Episodes are "
+        f"truncated after {counted(losses.truncated_after, 'step')}: "
+        f"{percent(losses.truncated_frac, 1)} of the steps are truncations, "
         f"{percent(losses.terminated_frac, 1)} terminations. Every side gets this environment and network; standard "
         "deviations of actions, rewards, advantages, targets, weights and clipping are its own. Observations are not "
         "normalised."
     )
     columns = (Column("", "left"), *(Column(labels[letter]) for letter in losses.sides))
     for i, steps in enumerate(losses.gradient_steps):
-        title = f"After {steps} gradient steps of {losses.network}" if steps else "At the first gradient step"
-        yield Table(columns, tuple(_rows(losses, [found[i] for found in losses.sides.values()])), title)
+        when = f"After {counted(steps, 'gradient step')} of {losses.network}" if steps else "At the first gradient step"
+        yield Table(columns, tuple(_rows(losses, [found[i] for found in losses.sides.values()])), when)
 
 
 def _rows(losses: Losses, found: Sequence[Loss]) -> Iterator[Row]:

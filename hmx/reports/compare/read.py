@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError
+from hmx.errors import HmxError, counted
 from hmx.jobs.evaluation import RANDOM, PolicyStats, read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen, jsonl
@@ -27,7 +27,6 @@ from hmx.records.meta import Meta
 from hmx.records.paths import METRICS, RunPaths
 from hmx.reports.compare.imported import is_imported, read_imported
 from hmx.reports.compare.sides import MemberPath, SidePaths
-from hmx.reports.quantities import counted
 from hmx.stats.intervals import Floats
 
 RATE = "train/steps_per_sec"

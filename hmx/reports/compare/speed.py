@@ -9,12 +9,12 @@ import numpy as np
 from hmx.config.env_facts import facts_known
 from hmx.config.rules import problems
 from hmx.config.schema import Config
+from hmx.errors import counted
 from hmx.reports.compare.curves import around
 from hmx.reports.compare.findings import Diagnostic, Speed, TaskFindings
 from hmx.reports.compare.read import Member, Seed, Side
 from hmx.reports.compare.tasks import Groups
 from hmx.reports.health.rules import ratio_evidence
-from hmx.reports.quantities import counted
 from hmx.sizing.memory import trainer_memory
 from hmx.sizing.trainer import inputs_of
 

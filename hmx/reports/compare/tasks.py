@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
+from hmx.errors import counted
 from hmx.reports.compare.curves import area, curve, final, median, reached
 from hmx.reports.compare.findings import (
     TAUS,
@@ -23,7 +24,6 @@ from hmx.reports.compare.findings import (
 )  # fmt: skip
 from hmx.reports.compare.read import Seed
 from hmx.reports.compare.request import EVALUATION, CompareRequest
-from hmx.reports.quantities import counted
 from hmx.stats import aggregates as agg
 from hmx.stats.aggregates import Estimate
 from hmx.stats.intervals import Floats

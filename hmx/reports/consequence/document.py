@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hmx.errors import counted
 from hmx.reports.blocks import (
     Aside,
     Axis,
@@ -58,8 +59,8 @@ def plan_document(plan: ScorePlan) -> Document:
     rows = (
         ("cost", f"{plan.env_steps:,} environment steps at most; rollouts stop when their episodes end"),
         ("positions", f"{plan.positions:,} of {plan.size:,}"),
-        ("each", f"{plan.actions} actions, and one twice, with {plan.rollouts} rollouts"),
-        ("horizon", f"{plan.horizon:,} steps{at_most}"),
+        ("each", f"{plan.actions} actions, and one twice, with {counted(plan.rollouts, 'rollout')}"),
+        ("horizon", f"{counted(plan.horizon, 'step')}{at_most}"),
         ("results", str(plan.out)),
     )
     return Document("", (facts(rows),))
@@ -77,8 +78,9 @@ def _subject(found: ScoreFindings) -> str:
     kind = policy.kind if policy.kind == "greedy" else f"{policy.kind} ({policy.parameter:g})"
     origin = "collected by playing" if found.buffer.collected else f"of {found.buffer.size:,} in the buffer"
     return (
-        f"{found.env}: {found.positions:,} positions {origin}. {options.rollouts} rollouts of {options.horizon} steps "
-        f"per action by the {kind} policy of {policy.run}, update {policy.update:,}. {options.metric}, "
+        f"{found.env}: {counted(found.positions, 'position')} {origin}. {counted(options.rollouts, 'rollout')} of "
+        f"{counted(options.horizon, 'step')} per action by the {kind} policy of {policy.run}, update "
+        f"{policy.update:,}. {options.metric}, "
         f"{options.aggregate} over {options.actions} actions{', corrected for noise' if options.corrected else ''}."
     )
 

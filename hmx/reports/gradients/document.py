@@ -8,6 +8,7 @@ from typing import NamedTuple
 from hmx.analysis.buckets import ALL
 from hmx.analysis.measures import TOTAL, Component, Cosines
 from hmx.analysis.results import BucketReport, GradReport
+from hmx.errors import counted
 from hmx.reports.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table
 from hmx.reports.gradients import figures
 from hmx.reports.gradients.figures import COLOURS, RANKS, SHARES, components, label, main_component
@@ -53,7 +54,7 @@ def _measured(findings: GradFindings, report: CheckpointReport) -> str:
         return f"{place}: {whole.steps:,} of {report.stored:,} stored transitions, mean TD error {error}."
     kind = f" of {report.stored:,} stored" if report.stored else " start"
     epsilon = "" if report.epsilon is None else f" with epsilon {number(report.epsilon)}"
-    episodes = f"{request.per_group} episodes each{epsilon}, mean return {signed(whole.return_mean)}"
+    episodes = f"{counted(request.per_group, 'episode')} each{epsilon}, mean return {signed(whole.return_mean)}"
     return f"{place}: {request.groups}{kind} states, {episodes}, seed {findings.seed}."
 
 

@@ -8,6 +8,7 @@ from itertools import combinations
 from hmx.analysis.buckets import UNDEFINED, ZERO
 from hmx.analysis.measures import MIN_GROUPS, TOTAL, Cosines
 from hmx.analysis.results import BucketReport, GradReport
+from hmx.errors import counted
 from hmx.reports.quantities import number, percent, signed
 
 TRUNCATED_SHARE = 0.05  # of episodes longer than the probe, above which the ranking by their returns is doubtful
@@ -147,11 +148,12 @@ def _special_buckets(report: GradReport) -> Iterator[str]:
 def _about_groups(report: GradReport) -> Iterator[str]:
     ranked = [len(bucket.groups) for bucket in report.buckets if bucket.name not in (ZERO, UNDEFINED)]
     if len(ranked) < report.request.buckets:
-        yield f"only {sum(ranked)} groups can be ranked: {len(ranked)} buckets instead of {report.request.buckets}"
+        buckets = f"{counted(len(ranked), 'bucket')} instead of {report.request.buckets}"
+        yield f"only {counted(sum(ranked), 'group')} can be ranked: {buckets}"
     if ranked and min(ranked) < MIN_GROUPS:
         yield (
-            f"a bucket has {min(ranked)} groups, too few for a noise scale, which needs {MIN_GROUPS}; 16 are better "
-            "(--groups)"
+            f"a bucket has {counted(min(ranked), 'group')}, too few for a noise scale, which needs {MIN_GROUPS}; "
+            "16 are better (--groups)"
         )
     if report.episodes is not None and report.episodes.one_start:
         yield "all groups start from the same observation, so differences between buckets are random"

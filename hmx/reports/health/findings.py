@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from hmx.errors import counted
 from hmx.reports.health.rules import Severity
-from hmx.reports.quantities import counted
 
 SCHEMA = 1
 

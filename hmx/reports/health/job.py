@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hmx.config.names import nearest
 from hmx.config.textfile import quoted
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, counted, nearest
 from hmx.jobs.runs import state_of
 from hmx.records import jsonl
 from hmx.records import meta as metas
@@ -18,7 +17,6 @@ from hmx.records.paths import DEFAULT_ROOT
 from hmx.reports.health.findings import HealthFindings
 from hmx.reports.health.monitor import Monitor
 from hmx.reports.health.rules import RULES
-from hmx.reports.quantities import counted
 
 ANY = "any"
 """`--fail-on any`: every rule whose findings are warnings."""

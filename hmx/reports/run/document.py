@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from hmx.config.textfile import quoted
+from hmx.errors import counted
 from hmx.records.metrics_table import METRICS
 from hmx.reports.blocks import (
     Animation,
@@ -136,8 +137,8 @@ def _differences(findings: RunFindings) -> Table:
 
 def _evaluation(run: RunFacts) -> Table:
     table = policies(run.evaluation, {"sampled": "trained", "greedy": "trained, greedy"})
-    episodes = max(row.episodes for row in run.evaluation)
-    note = f"Mean over {episodes:,} whole episodes per agent at the end of training; 95 %: bootstrap over episodes."
+    episodes = counted(max(row.episodes for row in run.evaluation), "whole episode")
+    note = f"Mean over {episodes} per agent at the end of training; 95 %: bootstrap over episodes."
     return Table(table.columns, table.rows, note=note)
 
 
@@ -202,7 +203,7 @@ def episodes(run: RunFacts, named: str = "") -> Iterator[Block]:
     how = "taking the most probable action" if played.greedy else "drawing actions as in training"
     yield Heading(f"Episodes{named}")
     yield Paragraph(
-        f"{played.played} episodes from checkpoint {played.checkpoint:,}, {how} (seed {played.seed}); "
+        f"{counted(played.played, 'episode')} from checkpoint {played.checkpoint:,}, {how} (seed {played.seed}); "
         f"mean return {number(sum(played.returns) / len(played.returns))}."
     )
     columns = (Column("episode", "left"), Column("return"), Column("steps"), Column("ending", "left"))

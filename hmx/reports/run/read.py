@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hmx.errors import counted
 from hmx.records import jsonl
 from hmx.records.artefact import words
 from hmx.records.metrics_table import METRICS
 from hmx.records.paths import METRICS as METRICS_FILE
-from hmx.reports.quantities import counted
 from hmx.reports.run.findings import Curve, SeedCurves
 from hmx.stats.intervals import LEVEL, Floats, t_quantile
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hmx.errors import counted
 from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone
 from hmx.reports.quantities import count, data_size, duration
 from hmx.reports.sizes.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
@@ -277,7 +278,7 @@ def sweep_document(found: SweepFindings) -> Document:
         problems += [Paragraph(f"{name}: {problem_text(p)}", "warning") for p in over]
         if each.suggestions:
             problems.append(Paragraph(f"  try {as_options(each.suggestions)}", "faint"))
-    title = f"Sizes of {found.results[0].source} for {len(rows)} values of {found.sweep}"
+    title = f"Sizes of {found.results[0].source} for {counted(len(rows), 'value')} of {found.sweep}"
     return Document(title, (Table(columns, tuple(rows)), *problems))
 
 

@@ -10,11 +10,10 @@ from hmx.config import codec, derive, fields, rules
 from hmx.config.divisors import all_divisors
 from hmx.config.env_facts import facts_known
 from hmx.config.hypers import SCHEDULED, scheduled_values
-from hmx.config.names import nearest
 from hmx.config.numbers import typed_number
 from hmx.config.problem import Problem, line
 from hmx.config.schema import Config
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 from hmx.reports.sizes.findings import (
     Horizons,
     ProblemCodes,
