@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make a virtual environment with the first interpreter that is new enough.
+# Make a virtual environment with the interpreter PYTHON; if that is python3, with the first one that is new enough.
 # Usage: PYTHON=python3 make-venv.sh FOLDER
 set -eu
 folder=$1
@@ -8,7 +8,9 @@ new_enough() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
 }
 
-for candidate in "$PYTHON" python3.13 python3.12 python3.11 python3.14; do
+set -- "$PYTHON"
+[ "$PYTHON" != python3 ] || set -- python3 python3.13 python3.12 python3.11 python3.14
+for candidate in "$@"; do
     if command -v "$candidate" >/dev/null 2>&1 && new_enough "$candidate"; then
         echo "Creating $folder with $("$candidate" --version) ..."
         if "$candidate" -m venv --clear "$folder"; then
@@ -21,7 +23,7 @@ for candidate in "$PYTHON" python3.13 python3.12 python3.11 python3.14; do
     fi
 done
 
-echo "error: no Python 3.11 or newer found (looked for $PYTHON and python3.11 to python3.14)" >&2
+echo "error: no Python 3.11 or newer found (looked for $*)" >&2
 echo >&2
 echo "hint: install Python 3.11 or newer, or name it: make train PYTHON=/path/to/python3.11" >&2
 exit 1

@@ -80,7 +80,6 @@ def test_every_promised_metric_of_a_gradient_report_is_there():
 def test_reward_terms_are_the_fields_of_the_weights():
     rewards = [name for name in METRICS if name.startswith("reward/")]
     assert rewards == [f"reward/{term}" for term in REWARD_TERMS]
-    assert len(rewards) == 15
     assert METRICS["reward/kills"].help.startswith("+0.3 per kill: ")
     assert METRICS["reward/step_penalty"].help.startswith("-0.01 per step: ")
 
