@@ -101,7 +101,8 @@ def _pair(key: str, value: Any, typed: bool) -> str:
 def _hint(problem: Problem, origins: Mapping[str, str]) -> str:
     """Write the first fix the way the bad value was given, since an option would not correct a wrong file."""
     if not problem.fixes:
-        return ""  # the command line names the help of the command that failed
+        of_command = problem.keys[:1] and problem.keys[0].startswith("--")
+        return "" if of_command else "docs/config.md lists all options"  # for "" the command line names its help
     key, value = problem.fixes[0]
     origin = _origin(problem, origins)
     section, dot, name = key.rpartition(".")
