@@ -33,7 +33,7 @@ from hmx.rl.divergences import approx_kl, clip_frac, explained_variance
 from hmx.rl.losses import clipped_surrogate
 from hmx.rl.normaliser import init_stats
 from hmx.rl.policies import PolicyHead
-from hmx.rl.value_codec import Stats, ValueCodec, make_codec
+from hmx.rl.value_codec import Stats, ValueCodec, make_codec, symlog
 from hmx.rl.weighted import mean, variance
 from hmx.types import Array, Key, Max, Mean, Metrics
 
@@ -231,7 +231,10 @@ def _rollout(parts: PpoComponents, state: PpoState, key: Key) -> tuple[RolloutSt
 
 
 def make_batch(rollout: Rollout, cfg: Config, horizon: int) -> Batch:
-    """Compute the advantages and value targets of a rollout, and cut it into sequences of `horizon` steps."""
+    """Compute the advantages and value targets of a rollout, and cut it into sequences of `horizon` steps.
+
+    With `ppo.advantage_scale = symlog` the advantage A of a value V is `symlog(V + A) - symlog(V)`.
+    """
     seen = rollout.transitions
     if cfg.ppo.reward_scale != 1.0:
         seen = seen._replace(reward_tp1=seen.reward_tp1 * cfg.ppo.reward_scale)
@@ -249,7 +252,11 @@ def make_batch(rollout: Rollout, cfg: Config, horizon: int) -> Batch:
         )
     else:
         advantages = variants.rollout_advantages(rollout, cfg)
-    return variants.adapt_batch(make_sequences(rollout, advantages, horizon), rollout, cfg)
+    batch = variants.adapt_batch(make_sequences(rollout, advantages, horizon), rollout, cfg)
+    if cfg.ppo.advantage_scale == "symlog":
+        gain = symlog(batch.value_old + batch.advantage) - symlog(batch.value_old)
+        batch = batch._replace(advantage=gain)
+    return batch
 
 
 def fit_codec(parts: PpoComponents, state: PpoState, batch: Batch) -> tuple[Params, Stats]:

@@ -51,7 +51,8 @@ def _advantage(cfg: Config) -> str:
     when = "recomputed per minibatch" if recomputed else "once per rollout"
     axis = "time" if ppo.gae_axis == "time" else "the batch (known bug: unrelated sequences are summed)"
     row = f"; sequences of {derive.horizon(cfg):,} steps" if ppo.advantage_when == "minibatch" else ""
-    return f"{form}, along {axis}, {when}{row}; lambda {ppo.gae_lambda:g}, gamma {algo.gamma:g}"
+    unit = ", as a change of symlog(value)" if ppo.advantage_scale == "symlog" else ""
+    return f"{form}, along {axis}, {when}{row}{unit}; lambda {ppo.gae_lambda:g}, gamma {algo.gamma:g}"
 
 
 def _episode_end(cfg: Config) -> str:
@@ -176,7 +177,8 @@ def _devices(cfg: Config) -> str:
 
 ASPECTS: dict[str, tuple[str, tuple[str, ...], Callable[[Config], str]]] = {
     "1.1": ("advantage", (
-        "ppo.advantage", "ppo.gae_axis", "ppo.advantage_when", "ppo.gae_lambda", "algo.gamma", "ppo.bptt_horizon",
+        "ppo.advantage", "ppo.gae_axis", "ppo.advantage_when", "ppo.advantage_scale", "ppo.gae_lambda", "algo.gamma",
+        "ppo.bptt_horizon",
     ), _advantage),
     "1.2": ("end of an episode", ("ppo.episode_end",), _episode_end),
     "1.3": ("value loss", (

@@ -255,6 +255,10 @@ def _variants(cfg: Config) -> Iterator[Problem]:
         yield Problem("row_end_plain", keys, words, fix("ppo.row_end", "bootstrap"))
     if ppo.advantage_when == "minibatch":
         yield from _recomputed(cfg)
+    if ppo.advantage_scale != "reward" and (ppo.advantage == "vtrace" or ppo.advantage_when == "minibatch"):
+        words = "advantages recomputed in every minibatch are in units of reward"
+        keys = ("ppo.advantage_scale", "ppo.advantage", "ppo.advantage_when")
+        yield Problem("scale_recomputed", keys, words, fix("ppo.advantage_scale", "reward"))
     if algo.grad_clip == "per_network" and net.shared_torso:
         words = "policy and value share layers, so there is only one network to clip"
         works = fix("net.shared_torso", False) + fix("algo.grad_clip", "joint")

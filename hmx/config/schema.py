@@ -268,6 +268,11 @@ class PpoConfig:
     advantage_when: Literal["rollout", "minibatch"] = opt(
         "rollout", "when advantages and value targets are computed: once per rollout, or per minibatch with new values"
     )
+    advantage_scale: Literal["reward", "symlog"] = opt(
+        "reward",
+        "unit of advantages: reward, or the change that they make to symlog(value), which measures gains relative to "
+        "the return expected",
+    )
     gae_axis: Literal["time", "batch"] = opt(
         "time", "axis along which advantages are summed; batch reproduces a known bug: it sums unrelated sequences"
     )

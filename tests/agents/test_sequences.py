@@ -91,6 +91,21 @@ def test_rows_change_no_advantage(rollout, horizon):
     np.testing.assert_allclose(anew.target_t, batch.target, rtol=1e-5, atol=1e-6)
 
 
+def test_advantages_on_the_scale_of_symlog_are_changes_of_the_coded_value(rollout):
+    """A gain of 3 on an expected 1 is symlog(4) - symlog(1) = log(5 / 2), whatever the sign."""
+    seen = rollout.transitions
+    seen = seen._replace(reward_tp1=seen.reward_tp1.at[1, 0].set(4.0), value_t=seen.value_t.at[1, 0].set(1.0))
+    given = rollout._replace(transitions=seen)
+    plain = make_batch(given, CFG, HORIZON)
+    batch = make_batch(given, Config(**learner(gamma=0.9, gae_lambda=0.8, advantage_scale="symlog")), HORIZON)
+    target, value = np.asarray(plain.target, np.float64), np.asarray(plain.value_old, np.float64)
+    code = [np.sign(x) * np.log(1.0 + np.abs(x)) for x in (target, value)]
+    np.testing.assert_allclose(batch.advantage, code[0] - code[1], rtol=1e-5, atol=1e-6)
+    at_end = (np.asarray(batch.obs)[..., :2] == [1, 0]).all(-1)
+    np.testing.assert_allclose(batch.advantage[at_end], [np.log(5.0 / 2.0)] * AGENTS, rtol=1e-6)
+    np.testing.assert_array_equal(batch.target, plain.target)  # the value function still learns returns
+
+
 @pytest.mark.parametrize("row_end", ["mask", "zero"])
 def test_a_row_whose_last_step_is_not_learned_from(rollout, row_end):
     cfg = Config(**learner(gamma=0.9, gae_lambda=0.8, row_end=row_end))

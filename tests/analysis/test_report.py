@@ -73,7 +73,7 @@ def corridor():
     return Case(configure("corridor", max_steps=30), dataclasses.replace(SMALL, keys="both", crossfit=True))
 
 
-RENDEZVOUS = configure("rendezvous", num_agents=2, value_target="return_norm")
+RENDEZVOUS = configure("rendezvous", num_agents=2, value_target="return_norm", advantage_scale="symlog")
 RECALL = configure("recall", rnn="gru", clip_vf_eps=0.5)
 
 

@@ -120,6 +120,7 @@ TRAIN = rows(
     (["--preset", "../../etc/passwd"], USAGE, ["there is no preset ../../etc/passwd"]),
     ([SET, "ppo.episode_end=truncate"], USAGE, ["ppo.episode_end = truncate", "bootstrap, mask, terminal"]),
     ([SET, "ppo.advantage_when=minibatch"], USAGE, ["ppo.value_forward", "the last observation needs its own value"]),
+    ([SET, "ppo.advantage_scale=log"], USAGE, ["ppo.advantage_scale = log", "reward, symlog"]),
     ([SET, "algo.grad_clip=per_network"], USAGE, ["share layers", "net.shared_torso=false"]),
     ([SET, "ppo.obs_norm=network"], USAGE, ["words of bits", "env.obs=flat"]),
     ([SET, "env.action_repeat=0"], USAGE, ["env.action_repeat = 0", "must be 1 or more"]),

@@ -38,6 +38,16 @@ def config(**values):
             "both_memory",
             {"ppo.advantage_when": "rollout"},
         ),
+        (
+            {"ppo__advantage_scale": "symlog", "ppo__advantage": "vtrace"},
+            "scale_recomputed",
+            {"ppo.advantage_scale": "reward"},
+        ),
+        (
+            {"ppo__advantage_scale": "symlog", "ppo__advantage_when": "minibatch", "ppo__value_forward": "both"},
+            "scale_recomputed",
+            {"ppo.advantage_scale": "reward"},
+        ),
         ({"algo__grad_clip": "per_network"}, "clip_shared", {"net.shared_torso": False}),
         ({"ppo__vf_half": False, "ppo__value_target": "two_hot"}, "half_two_hot", {"ppo.vf_half": True}),
         ({"ppo__obs_norm": "network", "env__id": "hackmatrix"}, "norm_packed", {"env.obs": "flat"}),
@@ -54,7 +64,7 @@ def test_contradicting_switches_are_refused_with_fixes_that_work(changes, code, 
     [
         {"ppo__advantage_when": "minibatch", "ppo__episode_end": "mask"},
         {"ppo__advantage_when": "minibatch", "ppo__episode_end": "terminal", "net__rnn": "lstm"},
-        {"ppo__advantage": "brax", "ppo__episode_end": "timeout_reward"},
+        {"ppo__advantage": "brax", "ppo__episode_end": "timeout_reward", "ppo__advantage_scale": "symlog"},
         {"ppo__obs_norm": "env", "env__id": "hackmatrix", "env__obs": "flat"},
     ],
 )
