@@ -35,7 +35,7 @@ def grad_report(
 
     Plays several episodes from each of several start states, ranks the start states by the standard deviation of
     their returns, and decomposes the training gradient: by bucket, by loss component and by layer, with its noise and
-    its conflicts. Changes nothing in the run.
+    its conflicts. The newest report is kept in the folder of the run, and hmx report shows it.
 
     Example: hmx grad-report RUN --all-checkpoints --html report.html
     """

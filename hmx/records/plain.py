@@ -9,11 +9,13 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Makers = Mapping[Any, Callable[[Any], Any]]
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
 
@@ -55,46 +57,54 @@ def plain_object(value: object) -> dict[str, JsonValue]:
     return found
 
 
-def typed(kind: type[T], value: object) -> T:
+def typed(kind: type[T], value: object, made: Makers = MappingProxyType({})) -> T:
     """Return the value of a type that a JSON value stands for: the inverse of `plain`, for files of any origin.
 
     Types are those of plain fields, and dataclasses and named tuples of them. Whole numbers are 0 or more, numbers are
-    finite. Fields that are missing take their defaults.
+    finite. Fields that are missing take their defaults. `made` has functions for more types.
 
     Raises:
         TypeError: it is a value of another type, lacks a field, or has an unknown one.
     """
-    found: T = _typed(kind, value)
+    found: T = _typed(kind, value, made)
     return found
 
 
-def _typed(kind: Any, value: Any) -> Any:
+def _typed(kind: Any, value: Any, made: Makers) -> Any:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if (origin or kind) in made:
+        return made[origin or kind](value)
     if origin in (typing.Union, types.UnionType):
         for arg in args:
             with contextlib.suppress(TypeError):
-                return _typed(arg, value)
+                return _typed(arg, value, made)
     if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:  # an int may exceed it
         return float(value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
     if (
         kind is object
+        or isinstance(kind, typing.ForwardRef)  # the recursion of JsonValue
+        or (origin is typing.Literal and value in args)
         or (kind is types.NoneType and value is None)
         or (type(value) is kind and kind in (bool, str))
         or (type(value) is kind is int and value >= 0)
     ):
         return value
     if origin is tuple and isinstance(value, list):
-        return tuple(_typed(args[0], item) for item in value)
-    if origin in (list, dict) and isinstance(value, origin):
-        return value if origin is list else {_key(args[0], key): _typed(args[1], item) for key, item in value.items()}
+        return tuple(_typed(args[0], item, made) for item in value)
+    if origin in (list, dict, Mapping) and isinstance(value, origin):
+        if origin is list:
+            return value
+        return {_key(args[0], key): _typed(args[1], item, made) for key, item in value.items()}
     if hasattr(kind, "__annotations__") and isinstance(value, dict):
         hints = _hints(kind)
-        return kind(**{name: _typed(hints.get(name, object), item) for name, item in value.items()})
+        return kind(**{name: _typed(hints.get(name, object), item, made) for name, item in value.items()})
     raise TypeError(f"{value!r:.80} is not {getattr(kind, '__name__', kind)}")
 
 
 def _key(kind: Any, key: str) -> Any:
-    return _typed(kind, int(key) if kind is int and key.isdecimal() else key)
+    return _typed(kind, int(key) if kind is int and key.isdecimal() else key, {})
 
 
 @functools.cache

@@ -10,12 +10,18 @@ from pathlib import Path
 
 import pytest
 from made_runs import STEPS, flat, make_run, record, write_metrics
+from reports.consequence import scored_findings
+from reports.gradients import made_findings
 
 from hmx.cli import report
+from hmx.cli.render.html import page
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import encode
 from hmx.records.meta import Resume
+from hmx.records.plain import plain_object
+from hmx.reports.consequence.document import document as score_document
+from hmx.reports.gradients.document import document as gradient_document
 from hmx.reports.run import read
 from hmx.reports.run.job import run_report
 from hmx.reports.run.read import read_curves
@@ -94,6 +100,44 @@ def test_a_damaged_evaluation_is_reported_and_left_out(hmx, run, rows):
     result = hmx("report", "one", "--episodes", "0")
     assert result.exit_code == 0 and "cannot read its evaluation: not a report" in " ".join(result.stdout.split())
     assert "<h2>Evaluation" not in page_of(run)
+
+
+@pytest.mark.parametrize(
+    ("file", "findings", "verdict"),
+    [
+        ("gradients.json", made_findings.findings(made_findings.episode_report(), made_findings.episode_report()),
+         "of the update"),
+        ("gradients.json", made_findings.findings(made_findings.replay_report()), "of the update"),
+        ("scores/report.json", scored_findings.made(), "The ranking of the positions can be trusted"),
+    ],
+)  # fmt: skip
+def test_other_reports_are_on_the_page_with_their_verdict_first(hmx, run, file, findings, verdict):
+    path = run / "reports" / file
+    path.parent.mkdir(exist_ok=True)
+    write_sealed(path, plain_object(findings))
+    result = hmx("report", "one", "--episodes", "0")
+    build = gradient_document if file == "gradients.json" else score_document
+    title, text = build(findings).title, page_of(run)
+    assert "Warning" not in result.stdout and verdict in " ".join(result.stdout.split())
+    section = text[text.index(f"<h2>{title}</h2>") :]
+    assert section.index(verdict) < section.index("<summary>The whole report</summary>")
+    whole = section.partition("<summary>The whole report</summary>")[2].partition("</details>")[0]
+    assert all(part in whole for part in re.findall("<table>.*?</table>", page(build(findings)), re.DOTALL))
+
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 1').replace('"seed": 0', '"seed": "none"'))
+    result = hmx("report", "one", "--episodes", "0")
+    assert result.exit_code == 0 and f"cannot read {file}" in " ".join(result.stdout.split())
+    assert title not in page_of(run)
+
+
+@pytest.mark.parametrize("content", [[], {"schema": 2}, {"schema": 2, "reports": [], "request": 3}, {"schema": 99}])
+def test_other_reports_of_another_form_are_named_in_a_warning(hmx, run, content):
+    for file in ("gradients.json", "scores/report.json"):
+        (run / "reports" / file).parent.mkdir(exist_ok=True)
+        (run / "reports" / file).write_text(json.dumps(content))
+    result = hmx("report", "one", "--episodes", "0")
+    words = " ".join(result.stdout.split())
+    assert result.exit_code == 0 and "cannot read gradients.json" in words and "cannot read scores/report.json" in words
 
 
 def test_bad_requests_are_refused_before_anything_is_written(hmx, run, tmp_path):

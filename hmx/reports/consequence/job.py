@@ -12,7 +12,7 @@ from hmx.env.registry import make_env
 from hmx.records import buffer_file
 from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
-from hmx.records.paths import DEFAULT_ROOT
+from hmx.records.paths import DEFAULT_ROOT, SCORE_REPORT
 from hmx.records.plain import plain_object
 from hmx.reports.consequence.findings import ScoreFindings, ScorePlan, judged
 from hmx.reports.consequence.measure import measure
@@ -28,7 +28,7 @@ from hmx.scoring import env_steps
 from hmx.scoring.options import check_options, num_candidates
 from hmx.types import Key
 
-BUFFER, REPORT = "buffer.npz", "report.json"
+BUFFER = "buffer.npz"
 
 
 def score_buffer(
@@ -77,8 +77,8 @@ def score_buffer(
     report = measure(task, request, found, updated, folder)
     lost = _write_buffer(scene, updated, found, folder, request.write_back)
     report = judged(report, tuple(w for w in (cached, *scene.agent.warnings, *warnings, lost) if w))
-    with writing("the report", folder / REPORT):
-        write_sealed(folder / REPORT, plain_object(report))
+    with writing("the report", folder / SCORE_REPORT):
+        write_sealed(folder / SCORE_REPORT, plain_object(report))
     return report
 
 

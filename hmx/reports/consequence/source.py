@@ -16,6 +16,7 @@ from hmx.config.textfile import quoted
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.records import buffer_file
+from hmx.records.paths import SCORES
 from hmx.reports.consequence.collect import collect
 from hmx.runs import buffers
 from hmx.runs.buffers import ACTION, LEGAL, OBS, Buffer, Host
@@ -26,7 +27,6 @@ from hmx.scoring import Positions
 from hmx.types import Key
 
 SUFFIX = ".npz"
-SCORES = "scores"  # in the reports of a run; also the suffix of the folder beside a saved buffer
 
 
 class Agent(NamedTuple):

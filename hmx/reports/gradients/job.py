@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,8 +17,10 @@ from hmx.analysis.request import check
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import Progress, no_progress
 from hmx.jobs.grad_training import STREAM
+from hmx.records.artefact import words, write_sealed
 from hmx.records.buffer_file import is_buffer
-from hmx.records.paths import DEFAULT_ROOT
+from hmx.records.paths import DEFAULT_ROOT, GRADIENTS, RunPaths
+from hmx.records.plain import plain_object
 from hmx.reports.gradients.buffer import open_buffer
 from hmx.reports.gradients.findings import CheckpointReport, GradFindings, norm_ratios, norms, read_norms
 from hmx.reports.gradients.notices import notes, verdict, warnings
@@ -36,7 +39,9 @@ def grad_report(
     root: str | Path = DEFAULT_ROOT,
     progress: Progress = no_progress,
 ) -> GradFindings:
-    """Play groups of episodes with a checkpoint's policy and decompose the training gradient. Change nothing.
+    """Play groups of episodes with a checkpoint's policy and decompose the training gradient.
+
+    The newest report of a run is kept in its folder, for `hmx report`; nothing else is changed.
 
     Args:
         path: a run, its folder of checkpoints, or a checkpoint.
@@ -71,7 +76,7 @@ def grad_report(
     reports = tuple(maker.reports(_all(source) if request.all_checkpoints else [request.checkpoint], progress))
     if second is not None:
         other = norms(next(second.reports([None], progress)))
-    return GradFindings(
+    findings = GradFindings(
         path=source.folder,
         env=source.cfg.env.id,
         seed=seed,
@@ -80,6 +85,18 @@ def grad_report(
         compare=None if other is None else norm_ratios(norms(reports[-1]), other, str(compare)),
         warnings=(*found, *maker.warnings),
     )
+    return findings if source.paths is None else _kept(findings, source.paths)
+
+
+def _kept(findings: GradFindings, paths: RunPaths) -> GradFindings:
+    """Write the findings beside the run, for its page; a failure is a warning."""
+    try:
+        paths.reports.mkdir(exist_ok=True)
+        write_sealed(paths.reports / GRADIENTS, plain_object(findings))
+    except OSError as problem:
+        lost = f"the page of the run will not show this report: cannot write {GRADIENTS}: {words(problem)}"
+        return dataclasses.replace(findings, warnings=(*findings.warnings, lost))
+    return findings
 
 
 class _Maker:

@@ -87,6 +87,9 @@ def _blocks(findings: RunFindings) -> Iterator[Block]:
     for run in findings.runs:
         yield from episodes(run, _named(run, findings))
     for run in findings.runs:
+        for other in run.others:
+            yield from _embedded(other)
+    for run in findings.runs:
         yield from _about(run, findings)
     yield Aside((_terms(findings),), "Terms on this page", beside=False)
 
@@ -227,6 +230,15 @@ def _animation(episode: PlayedEpisode) -> Animation:
     caption = "The position before each action, the probabilities of the actions, the reward of the action taken and "
     caption += "its terms, and the return that the agent expects (value)."
     return Animation(title, tuple(frames), caption)
+
+
+def _embedded(report: Document) -> Iterator[Block]:
+    """Yield another report: its verdict, and on the page all of it."""
+    yield Heading(report.title)
+    verdict, *rest = report.blocks
+    yield verdict
+    flat = [part for block in rest for part in (block.blocks if isinstance(block, Aside) else (block,))]
+    yield Aside(tuple(flat), "The whole report", beside=False)
 
 
 def _about(run: RunFacts, findings: RunFindings) -> Iterator[Block]:

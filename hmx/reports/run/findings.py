@@ -9,6 +9,7 @@ from pathlib import Path
 from hmx.jobs.evaluation import PolicyStats
 from hmx.records.meta import Meta
 from hmx.records.plain import JsonValue
+from hmx.reports.blocks import Document
 from hmx.reports.health.findings import HealthFindings
 
 SCHEMA = 1
@@ -133,6 +134,7 @@ class RunFacts:
     curves: tuple[SeedCurves, ...] = field(default=(), metadata={"json": False})
     records: int = 0
     files: tuple[str, ...] = ()
+    others: tuple[Document, ...] = field(default=(), metadata={"json": False})  # other reports, for the page
     episodes: PlayedEpisodes | None = None
     health: HealthFindings | None = None
     warnings: tuple[str, ...] = ()

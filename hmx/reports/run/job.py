@@ -24,6 +24,7 @@ from hmx.records.meta import Resume
 from hmx.records.paths import RunPaths
 from hmx.reports.health.findings import HealthFindings
 from hmx.reports.health.job import doctor
+from hmx.reports.run.embedded import other_reports
 from hmx.reports.run.findings import (
     ConfigGroup,
     ResumeMark,
@@ -83,6 +84,7 @@ def _facts(paths: RunPaths) -> RunFacts:
     if meta is None:
         warnings.append("cannot read its meta.json, so versions and device are unknown")
     curves = read_curves(paths.metrics)
+    others = tuple(other_reports(paths, warnings))
     evaluation, faults = read_evaluation(paths)
     runnable = config is not None and not problems(config)
     sizes = derive(config) if config is not None and runnable else None
@@ -104,6 +106,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         curves=curves.seeds,
         records=curves.records,
         files=_files(paths),
+        others=others,
         warnings=(*warnings, *faults, *curves.warnings),
         health=_health(paths, warnings) if curves.records and curves.whole and config is not None else None,
         meta=meta,
