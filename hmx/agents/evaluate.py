@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.metrics import info_name
+from hmx.agents.search import make_search
 from hmx.agents.types import Algorithm, Carry, TrainState
+from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.rl import distributions
 from hmx.types import Array, Key, Timestep
@@ -20,11 +22,12 @@ from hmx.types import Array, Key, Timestep
 class EvalPolicy(NamedTuple):
     """How actions are chosen.
 
-    `act(train state, carry, obs [E, A, ...], legal [E, A, num_actions], reset [E], key) -> (action [E, A], carry)`;
-    `initial_carry((E, A))` returns an empty RNN carry.
+    `act(train state, env state, carry, obs [E, A, ...], legal [E, A, num_actions], reset [E], key)` returns the action
+    `[E, A]` and the carry; only a search reads the state of the environment. `initial_carry((E, A))` returns an empty
+    RNN carry.
     """
 
-    act: Callable[[Any, Any, Array, Array, Array, Key], tuple[Array, Any]]
+    act: Callable[[Any, Any, Any, Array, Array, Array, Key], tuple[Array, Any]]
     initial_carry: Callable[[tuple[int, int]], Carry]
 
 
@@ -61,7 +64,9 @@ def random_policy(
         action_dim: numbers of a continuous action; 0 where actions are discrete.
     """
 
-    def act(state: TrainState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Carry]:
+    def act(
+        state: TrainState, env_state: Any, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
+    ) -> tuple[Array, Carry]:
         return random_actions(key, legal, action_dim), carry
 
     return EvalPolicy(act, initial_carry)
@@ -77,8 +82,23 @@ def random_actions(key: Key, legal: Array, action_dim: int) -> Array:
 def algorithm_policy(algorithm: Algorithm, greedy: bool) -> EvalPolicy:
     """Return the policy of an algorithm, sampled or greedy."""
 
-    def act(state: TrainState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Array, Carry]:
+    def act(
+        state: TrainState, env_state: Any, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
+    ) -> tuple[Array, Carry]:
         decision, carry = algorithm.act(state, carry, obs, legal, reset, key, greedy)
+        return decision.action, carry
+
+    return EvalPolicy(act, algorithm.initial_carry)
+
+
+def search_policy(algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int) -> EvalPolicy:
+    """Return the policy of an algorithm improved by search; see `hmx.agents.search.make_search`."""
+    search = make_search(algorithm, env, cfg, num_simulations)
+
+    def act(
+        state: TrainState, env_state: Any, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
+    ) -> tuple[Array, Carry]:
+        decision, carry = search(state, env_state, carry, obs, legal, reset, key)
         return decision.action, carry
 
     return EvalPolicy(act, algorithm.initial_carry)
@@ -134,7 +154,7 @@ def _no_episodes(timestep: Timestep, shape: tuple[int, ...]) -> Episodes:
 
 def _step(env: Env, policy: EvalPolicy, state: TrainState, key: Key, play: _Play) -> _Play:
     k_act, k_env = jax.random.split(jax.random.fold_in(key, play.step))
-    action, carry = policy.act(state, play.carry, play.obs, play.legal, play.reset, k_act)
+    action, carry = policy.act(state, play.env_state, play.carry, play.obs, play.legal, play.reset, k_act)
     env_state, timestep = env.step(play.env_state, action, jax.random.split(k_env, play.played.shape[0]))
     done = timestep.terminated | timestep.truncated
     # the entry of the current episode; none once an environment has finished all of its own

@@ -93,7 +93,8 @@ def evaluate(
     run: str | Path,
     *,
     episodes: int | None = None,
-    policies: Sequence[str] = ("sampled", "greedy"),
+    policies: Sequence[str] | None = None,
+    search: int | None = None,
     seed: int | None = None,
     checkpoint: int | None = None,
     root: str | Path = DEFAULT_ROOT,
@@ -102,7 +103,7 @@ def evaluate(
     """Play whole episodes with the policy of a run; arguments and errors as of `hmx.jobs.evaluate.evaluate`."""
     with trusting(trust):
         return evaluations.evaluate(
-            run, episodes=episodes, policies=policies, seed=seed, checkpoint=checkpoint, root=root
+            run, episodes=episodes, policies=policies, search=search, seed=seed, checkpoint=checkpoint, root=root
         )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import MAX_SEED, Json, Quiet, RunArgument, Typed, with_options
+from hmx.cli.options import MAX_SEED, Json, Quiet, RunArgument, Typed, search_option, with_options
 from hmx.cli.render.output import write_result
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
@@ -22,6 +22,7 @@ class EvaluateOptions:
     episodes: int | None = opt(None, "episodes per policy; those of the run by default", ge=1, short="-n", panel="")
     seed: int | None = opt(None, "seed; that of the run by default", ge=0, le=MAX_SEED, panel="")
     checkpoint: int | None = opt(None, "checkpoint to use (the latest by default)", metavar="UPDATE", panel="")
+    search: int | None = search_option("")
 
 
 @with_options(fields_of(EvaluateOptions).values())
@@ -33,8 +34,9 @@ def evaluate(
         typer.Option(
             "--policy",
             metavar="NAME",
-            help="Policy to play: random, sampled or greedy; repeatable (default: sampled and greedy).",
-            autocompletion=completion.offer(("random", "sampled", "greedy")),
+            help="Policy to play: random, sampled, greedy or search; repeatable "
+            "(default: sampled and greedy; greedy and search with --search).",
+            autocompletion=completion.offer(("random", "sampled", "greedy", "search")),
         ),
     ] = None,
     quiet: Quiet = False,
@@ -42,9 +44,12 @@ def evaluate(
 ) -> None:
     """Evaluate an agent over many episodes.
 
-    Plays with the most probable action and with sampled actions. Every figure has a 95 % confidence interval.
+    Plays with the most probable action and with sampled actions. With --search N it also looks ahead: it simulates N
+    steps before each action. Every figure has a 95 % confidence interval.
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 2000 --policy sampled
+
+    Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 100 --search 32
     """
     from hmx.cli.boundary import say
     from hmx.cli.progress import progress
@@ -53,7 +58,7 @@ def evaluate(
 
     options = read_request(EvaluateOptions, typed)
     with progress(quiet) as report:
-        found = job(run, **vars(options), policies=policies or ("sampled", "greedy"), progress=report)
+        found = job(run, **vars(options), policies=policies, progress=report)
     for warning in found.warnings:
         say("warning", warning)
     write_result(found.to_json(), evaluation(found), json)

@@ -16,7 +16,7 @@ from hmx.cli import completion
 from hmx.config import presets
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, Field
-from hmx.config.option import CONFIG_PANEL, MAX_SEED, OUTPUT_PANEL, RUN_PANEL
+from hmx.config.option import CONFIG_PANEL, MAX_SEED, OUTPUT_PANEL, RUN_PANEL, opt
 
 if TYPE_CHECKING:
     from hmx.config.load import Loaded
@@ -135,6 +135,12 @@ def ask(option: str | list[str], metavar: str, help_text: str, panel: str | None
     """Declare an option with a value."""
     spellings = [option] if isinstance(option, str) else option
     return typer.Option(*spellings, metavar=metavar, help=help_text, rich_help_panel=panel, **more)
+
+
+def search_option(panel: str) -> Any:
+    """Declare `--search`, for dataclasses of options."""
+    doc = "look ahead before each action by simulating N steps of the environment"
+    return opt(None, doc, "simulations", ge=1, le=1024, metavar="N", panel=panel)
 
 
 Json = Annotated[bool, switch("--json", "Print JSON on stdout, one object per line.", OUTPUT_PANEL)]

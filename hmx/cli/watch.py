@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, Sets, Typed, ask, configure, with_options
+from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, Sets, Typed, ask, configure, search_option, with_options
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
 from hmx.config.option import opt
@@ -37,6 +37,8 @@ class GameOptions:
     """The options of a game that is played or watched."""
 
     seed: int = opt(0, "seed of the game", ge=0, le=MAX_SEED, panel=GAME_PANEL)
+    search: int | None = search_option(GAME_PANEL)
+    checkpoint: int | None = opt(None, "checkpoint to use (the latest by default)", metavar="UPDATE", panel=GAME_PANEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,6 @@ class WatchOptions(GameOptions):
     random: bool = opt(False, "watch random play instead of an agent", panel=GAME_PANEL)
     episodes: int = opt(1, "number of episodes to show", ge=1, short="-n", panel=GAME_PANEL)
     greedy: bool = opt(False, "take the most probable action instead of sampling", panel=GAME_PANEL)
-    checkpoint: int | None = opt(None, "checkpoint to use (the latest by default)", metavar="UPDATE", panel=GAME_PANEL)
     delay: float = opt(0.4, "pause between steps in a terminal", "seconds", ge=0, metavar="SECONDS", panel=OUTPUT_PANEL)
     step: bool = opt(False, "wait for Enter before every step", panel=OUTPUT_PANEL)
     force: bool = opt(False, "with --save: replace an existing file", panel=OUTPUT_PANEL)
@@ -91,7 +92,7 @@ def watch(
 
     Example: hmx watch hackmatrix-ppo-s0-001 --greedy
 
-    Example: hmx watch hackmatrix-ppo-s0-001 --save episode.gif
+    Example: hmx watch hackmatrix-ppo-s0-001 --search 32 --save episode.gif
 
     Example: hmx watch --random --env ./game.py --seed 3
     """
@@ -119,6 +120,7 @@ def watch(
             seed=options.seed,
             episodes=options.episodes,
             greedy=options.greedy,
+            search=options.search,
             checkpoint=options.checkpoint,
         )
 

@@ -12,7 +12,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from hmx.agents.evaluate import Episodes, EvalPolicy, algorithm_policy, make_evaluator, random_policy
+from hmx.agents.evaluate import (
+    Episodes,
+    EvalPolicy,
+    algorithm_policy,
+    make_evaluator,
+    random_policy,
+    search_policy,
+)
 from hmx.agents.types import TrainState
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats
@@ -30,7 +37,7 @@ from hmx.types import Array, Key
 
 SCHEMA = 1
 MAX_EPISODES = 10_000_000  # of one policy; each is kept until all have ended
-POLICIES = ("random", "sampled", "greedy")  # in the order of the branches of `make_player`
+POLICIES = ("random", "sampled", "greedy", "search")  # in the order of the branches of `make_player`
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
 
 
@@ -53,6 +60,7 @@ class EvaluateResult:
     episodes: int
     seed: int
     policies: tuple[PolicyStats, ...]
+    search: int | None = None  # simulations per decision of the policy `search`
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -65,7 +73,8 @@ def evaluate(
     run: str | Path,
     *,
     episodes: int | None = None,
-    policies: Sequence[str] = ("sampled", "greedy"),
+    policies: Sequence[str] | None = None,
+    search: int | None = None,
     seed: int | None = None,
     checkpoint: int | None = None,
     root: str | Path = DEFAULT_ROOT,
@@ -76,16 +85,21 @@ def evaluate(
     Args:
         run: name or path of the run.
         episodes: per policy and seed; None takes `run.eval_episodes`, or 1,000 where that is 0.
-        policies: of `random`, `sampled` and `greedy`.
+        policies: of `random`, `sampled`, `greedy` and `search`; None takes `sampled` and `greedy`, or `greedy` and
+            `search` if `search` is given.
+        search: simulations per decision of the policy `search`.
         seed: of the evaluation; None takes that of the run. All policies meet the same first positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
         root: folder of the runs, for a name.
         progress: called when a policy starts and ends.
 
     Raises:
-        HmxError: unknown policy or no episodes (exit code 2); no such run or no intact checkpoint (3).
+        HmxError: unknown policy, no episodes, or a search that is not possible (exit code 2); no such run or no intact
+            checkpoint (3).
     """
-    _check(episodes, policies)
+    if policies is None:
+        policies = ("sampled", "greedy") if search is None else ("greedy", "search")
+    _check(episodes, policies, search)
     paths = find_run(run, root)
     cfg = read_config(paths)
     warning = enable_cache()
@@ -94,7 +108,7 @@ def evaluate(
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000
-    play = make_player(session, episodes)
+    play = make_player(session, episodes, search)
     rows: list[PolicyStats] = []
     for done, policy in enumerate(policies):
         progress("compiling and playing", done, len(policies))
@@ -108,6 +122,7 @@ def evaluate(
         episodes=episodes,
         seed=seed,
         policies=tuple(rows),
+        search=search,
         warnings=tuple(warnings),
     )
 
@@ -115,18 +130,23 @@ def evaluate(
 Player = Callable[[TrainState, str, int], list[PolicyStats]]
 
 
-def make_player(session: Session, episodes: int) -> Player:
+def make_player(session: Session, episodes: int, search: int | None = None) -> Player:
     """A function `(state, policy, seed) -> a row per trained agent`, or one row for the random policy.
 
     All policies share one compiled program, which chooses at run time: compiling the environment is the
-    larger part of a short evaluation.
+    larger part of a short evaluation. `search` is the number of simulations of the policy `search`; None leaves it out.
+
+    Raises:
+        HmxError: a search that is not possible in this environment.
     """
     num_seeds = session.cfg.run.num_seeds
     empty = session.algorithm.initial_carry
-    choices = (
+    choices = [
         random_policy(empty, session.env.spec.action_dim),
         *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)),
-    )
+    ]
+    if search is not None:
+        choices.append(search_policy(session.algorithm, session.env, session.cfg, search))
 
     def act(agent: tuple[Array, TrainState], *seen: Any) -> tuple[Array, Any]:
         chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
@@ -183,7 +203,7 @@ def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:
     )
 
 
-def _check(episodes: int | None, policies: Sequence[str]) -> None:
+def _check(episodes: int | None, policies: Sequence[str], search: int | None) -> None:
     if episodes is not None and episodes < 1:
         raise HmxError(f"cannot play {episodes} episodes", "--episodes 1000")
     if episodes is not None and episodes > MAX_EPISODES:
@@ -191,3 +211,5 @@ def _check(episodes: int | None, policies: Sequence[str]) -> None:
     unknown = [policy for policy in policies if policy not in POLICIES]
     if unknown or not policies:
         raise HmxError(f"unknown policy: {', '.join(unknown) or 'none given'}", f"policies are {', '.join(POLICIES)}")
+    if "search" in policies and search is None:
+        raise HmxError("cannot play the policy search: number of simulations missing", "add --search 32")

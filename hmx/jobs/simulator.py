@@ -12,9 +12,11 @@ import numpy as np
 
 from hmx.agents.types import Decision
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.hackmatrix import HackMatrixState
 from hmx.env.observation import decode, packed
 from hmx.env.rewards import reward_terms
 from hmx.game import ACTION_NAMES, Events, Rules, State, legal, reset, step
+from hmx.game.play import legal_word_of
 from hmx.game.position import Position
 from hmx.game.scenario import from_dict, to_dict
 from hmx.jobs.frames import Frame
@@ -22,18 +24,19 @@ from hmx.types import Array, Key
 
 
 class FramePolicy(NamedTuple):
-    """`decide(carry, obs [1, 1, ...], legal [1, 1, actions], reset [1], key) -> (Decision, carry)`, jitted.
+    """How actions are chosen for one environment, jitted.
 
-    `carry` is the initial RNN carry.
+    `decide(env state, carry, obs [1, 1, ...], legal [1, 1, actions], reset [1], key) -> (Decision, carry)`; `carry` is
+    the initial RNN carry.
     """
 
-    decide: Callable[[Any, Array, Array, Array, Key], tuple[Decision, Any]]
+    decide: Callable[[Any, Any, Array, Array, Array, Key], tuple[Decision, Any]]
     carry: Any = ()
 
 
 class _Functions(NamedTuple):
     reset: Callable[[Key], State]
-    look: Callable[[State], tuple[Array, Array]]
+    look: Callable[[State, Array], tuple[HackMatrixState, Array, Array]]
     step: Callable[[State, Array, Key], tuple[State, Events, dict[str, Array]]]
 
 
@@ -126,7 +129,7 @@ class Simulator:
 
     def _see(self, *, step: int, episode: int, outcome: str = "", **came_by: Any) -> Frame:
         position = to_dict(jax.tree.map(lambda leaf: np.asarray(leaf)[..., 0], self._state))
-        obs, mask = self._run.look(self._state)
+        state, obs, mask = self._run.look(self._state, jnp.array([step], jnp.int32))
         possible = tuple(int(index) for index in np.flatnonzero(np.asarray(mask)[0, 0]))
         if not outcome:
             outcome = self._ending(position, possible, step)
@@ -134,7 +137,7 @@ class Simulator:
             possible = ()
         frame = Frame(step=step, episode=episode, position=position, legal=possible, outcome=outcome, **came_by)
         self.choice = None
-        return frame if outcome or self._policy is None else self._ask(frame, obs, mask)
+        return frame if outcome or self._policy is None else self._ask(frame, state, obs, mask)
 
     def _ending(self, position: Position, possible: tuple[int, ...], step_number: int) -> str:
         if position["player"]["hp"] == 0:
@@ -143,12 +146,11 @@ class Simulator:
             return "stuck"
         return "stopped" if self._max_steps and step_number >= self._max_steps else ""
 
-    def _ask(self, frame: Frame, obs: Array, mask: Array) -> Frame:
-
+    def _ask(self, frame: Frame, state: HackMatrixState, obs: Array, mask: Array) -> Frame:
         assert self._policy is not None
         _, _, k_act = self._keys(frame.episode, frame.step)
         fresh = jnp.array([frame.step == 0])
-        decision, self._carry = self._policy.decide(self._carry, obs, mask, fresh, k_act)
+        decision, self._carry = self._policy.decide(state, self._carry, obs, mask, fresh, k_act)
         decision = jax.device_get(decision)
         self.choice = int(decision.action[0, 0])
         value = float(decision.value[0, 0])
@@ -160,10 +162,10 @@ class Simulator:
 
 
 def decide_at_random(
-    carry: Any, obs: Array, mask: Array, reset: Array, key: Key, action_dim: int = 0
+    env_state: Any, carry: Any, obs: Array, mask: Array, reset: Array, key: Key, action_dim: int = 0
 ) -> tuple[Decision, Any]:
     """Draw a legal action uniformly, or a continuous one of `action_dim` numbers; the value is not a number."""
-    del obs, reset
+    del env_state, obs, reset
     if action_dim:
         action = jax.random.uniform(key, (*mask.shape[:-1], action_dim), jnp.float32, -1.0, 1.0)
         unknown = jnp.full(mask.shape[:-1], jnp.nan)
@@ -177,9 +179,10 @@ def decide_at_random(
 
 def _compiled(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Functions:
     @jax.jit
-    def look(state: State) -> tuple[Array, Array]:
+    def look(state: State, steps: Array) -> tuple[HackMatrixState, Array, Array]:
         words = packed(state).T[:, None]
-        return (decode(words) if env.obs == "flat" else words), legal(state, rules).T[:, None]
+        obs = decode(words) if env.obs == "flat" else words
+        return HackMatrixState(state, steps, legal_word_of(state)), obs, legal(state, rules).T[:, None]
 
     @jax.jit
     def advance(state: State, action: Array, keys: Key) -> tuple[State, Events, dict[str, Array]]:

@@ -85,7 +85,7 @@ class Spectator:
         if frame.outcome:
             return frame
         key, reset = self._keys(frame.episode, frame.step)[1], jnp.array([frame.step == 0])
-        decision, self._carry = self._policy.decide(self._carry, timestep.obs, timestep.legal, reset, key)
+        decision, self._carry = self._policy.decide(state, self._carry, timestep.obs, timestep.legal, reset, key)
         self.choice, value = decision.action, float(decision.value.sum())
         frame = dataclasses.replace(frame, value=value if np.isfinite(value) else None)
         if spec.num_agents > 1 or spec.action_dim:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from hmx.agents.search import make_search
 from hmx.agents.types import Decision
 from hmx.config.schema import Config, EnvConfig
 from hmx.env.registry import make_env
@@ -36,6 +37,7 @@ def watch(
     seed: int = 0,
     episodes: int = 1,
     greedy: bool = False,
+    search: int | None = None,
     checkpoint: int | None = None,
     root: str | Path = DEFAULT_ROOT,
 ) -> Iterator[Frame]:
@@ -49,12 +51,14 @@ def watch(
         seed: of the games.
         episodes: how many, at least 1.
         greedy: take the most probable action instead of drawing one.
+        search: simulations per decision; the probabilities and values shown are then those of the search.
         checkpoint: update of the checkpoint; None takes the newest intact one.
         root: folder of the runs, for a name.
 
     Raises:
-        HmxError: no run and not random, an environment that does not work, or an impossible scenario (exit
-            code 2); no such run or no intact checkpoint (3). Raised by this call, not by the first frame.
+        HmxError: no run and not random, an environment that does not work, an impossible scenario, or a search that is
+            not possible (exit code 2); no such run or no intact checkpoint (3). Raised by this call, not by the first
+            frame.
     """
     if (run is None and not random) or (run is not None and env is not None):
         words = "no run given" if run is None else "a run has its own environment"
@@ -62,6 +66,8 @@ def watch(
     enable_cache()
     paths = None if run is None else find_run(run, root)
     cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
+    if search is not None and run is None:
+        raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
     if position is not None and cfg.env.id != "hackmatrix":
         raise HmxError(f"cannot start from a scenario: {cfg.env.id} has none", "leave out --scenario")
 
@@ -71,7 +77,7 @@ def watch(
             policy = FramePolicy(jax.jit(partial(decide_at_random, action_dim=made.spec.action_dim)))
         else:
             session = open_session(cfg, paths)
-            made, policy = session.env, _agent(session, paths, greedy, checkpoint)
+            made, policy = session.env, agent_policy(session, paths, greedy, checkpoint, search)
         if cfg.env.id == "hackmatrix":
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
         return Spectator(made, seed=seed, policy=policy)
@@ -87,12 +93,16 @@ def _frames(game: Simulator | Spectator, episodes: int) -> Iterator[Frame]:
             yield game.act(game.choice)  # type: ignore[arg-type]  # what it chose, it takes
 
 
-def _agent(session: Session, paths: RunPaths, greedy: bool, checkpoint: int | None) -> FramePolicy:
+def agent_policy(
+    session: Session, paths: RunPaths, greedy: bool, checkpoint: int | None, search: int | None
+) -> FramePolicy:
+    """Return the policy of the first agent of a run; `search` is the number of simulations, None for no search."""
     state = seed_state(restore(session, paths, checkpoint).state, 0, session.cfg.run.num_seeds)
-    act = session.algorithm.act
+    algorithm = session.algorithm
 
-    @jax.jit
-    def decide(carry: Any, obs: Array, mask: Array, reset: Array, key: Key) -> tuple[Decision, Any]:
-        return act(state, carry, obs, mask, reset, key, greedy)
+    def decide(env_state: Any, carry: Any, obs: Array, mask: Array, reset: Array, key: Key) -> tuple[Decision, Any]:
+        return algorithm.act(state, carry, obs, mask, reset, key, greedy)
 
-    return FramePolicy(decide, session.algorithm.initial_carry((1, session.env.spec.num_agents)))
+    if search is not None:
+        decide = partial(make_search(algorithm, session.env, session.cfg, search), state)
+    return FramePolicy(jax.jit(decide), session.algorithm.initial_carry((1, session.env.spec.num_agents)))

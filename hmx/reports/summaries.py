@@ -50,6 +50,8 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
 def evaluation(found: EvaluateResult) -> Document:
     """Show a row per policy, and how many stages were completed with UNDO."""
     blocks: list[Block] = [policies(found.policies, {})]
+    if found.search is not None:
+        blocks.append(Paragraph(f"search: looks ahead by {found.search} simulated steps before each action", "faint"))
     for row in found.policies:
         if row.stages_completed is not None and row.undo_stages is not None:
             stages = f"{row.stages_completed:.2f} stages completed per episode"

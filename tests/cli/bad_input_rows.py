@@ -224,6 +224,8 @@ EVALUATE = rows(
     (["{run}", "--seed", "-1"], USAGE, ["--seed -1: must be from 0 to 2,147,483,647"]),
     (["{run}", "--seed", str(2**70)], USAGE, ["--seed", "must be at most 9,007,199,254,740,991"]),
     (["{run}", "--checkpoint", "x"], USAGE, ["--checkpoint", "must be a whole number"]),
+    (["{run}", "--search", "0"], USAGE, ["--search 0: must be from 1 to 1,024", "--search 1"]),
+    (["{run}", "--policy", "search"], USAGE, ["number of simulations missing", "--search 32"]),
 )
 
 WATCH = rows(
@@ -235,6 +237,7 @@ WATCH = rows(
     (["--random", "--delay", "nan"], USAGE, ["--delay nan: must be a number"]),
     (["--random", "--delay", "x"], USAGE, ["--delay", "must be a number"]),
     (["--random", "--seed", str(2**31)], USAGE, ["--seed 2147483648: must be from 0 to 2,147,483,647"]),
+    (["--random", "--search", "8"], USAGE, ["cannot search: random play", "hmx watch RUN --search 32"]),
     (["--random", "--scenario", "gone.json"], ARTEFACT, ["cannot read the scenario: gone.json"]),
     (["--random", "--scenario", "."], ARTEFACT, ["cannot read ."]),
     (["--random", "--scenario", "/dev/zero"], ARTEFACT, ["cannot read /dev/zero", "more than 1,048,576 bytes"]),

@@ -93,6 +93,15 @@ def test_policies_meet_the_same_game(trained: Path) -> None:
     assert evaluate(trained, episodes=50, policies=("random",), seed=4).policies[0] != chance
 
 
+def test_search_is_played_beside_the_greedy_policy(trained: Path) -> None:
+    result = evaluate(trained, episodes=8, search=4)
+    assert [(row.policy, row.seed) for row in result.policies] == [
+        ("greedy", 0), ("greedy", 1), ("search", 0), ("search", 1),
+    ]  # fmt: skip
+    assert result.search == result.to_json()["search"] == 4
+    assert all(row.return_mean == pytest.approx(0.93, abs=1e-5) for row in result.policies)
+
+
 def test_the_result_is_plain_data(trained: Path) -> None:
     data = evaluate(trained, episodes=5, policies=("greedy",)).to_json()
     assert json.loads(json.dumps(data)) == data
@@ -114,6 +123,8 @@ def test_an_older_checkpoint_can_be_chosen(trained: Path) -> None:
         ({"episodes": 0}, "cannot play 0 episodes"),
         ({"policies": ("best",)}, "unknown policy: best"),
         ({"policies": ()}, "unknown policy: none given"),
+        ({"policies": ("search",)}, "number of simulations missing"),
+        ({"search": 0}, "cannot search with 0 simulations"),
     ],
 )
 def test_bad_requests(given: dict[str, Any], words: str, trained: Path) -> None:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from hmx.agents.types import Decision
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.errors import HmxError
 from hmx.game.tables import ACTION_NAMES, PROGRAMS, SIPHON
@@ -53,6 +54,17 @@ def test_the_same_seed_gives_the_same_frames(chance):
     one, two, other = (to_the_end(game(seed=seed, policy=chance)) for seed in (3, 3, 4))
     assert [frame.to_json() for frame in one] == [frame.to_json() for frame in two]
     assert one[0].position != other[0].position
+
+
+def test_a_policy_sees_the_state_of_the_environment():
+    """A search plays on from it. This one takes the last legal action by the mask that the state holds."""
+
+    def decide(env_state, carry, obs, mask, reset, key):
+        last = jnp.array([[31]]) - jax.lax.clz(env_state.legal[0]).astype(jnp.int32)
+        return Decision(last, jnp.zeros((1, 1)), mask / mask.sum(), jnp.zeros((1, 1))), carry
+
+    frames = to_the_end(game(seed=1, policy=FramePolicy(jax.jit(decide))))
+    assert [after.action for after in frames[1:]] == [before.legal[-1] for before in frames[:-1]]
 
 
 def test_frames_add_up(chance):
@@ -149,7 +161,7 @@ def test_a_frame_is_json(chance):
 
 def test_chance_is_uniform_over_what_is_legal():
     mask = jnp.zeros((1, 1, 28), bool).at[0, 0, jnp.array([1, SIPHON])].set(True)
-    decision, _ = decide_at_random((), jnp.zeros(1), mask, jnp.ones(1, bool), jax.random.key(0))
+    decision, _ = decide_at_random(None, (), jnp.zeros(1), mask, jnp.ones(1, bool), jax.random.key(0))
     assert decision.probs[0, 0].tolist() == [0.5 if index in (1, SIPHON) else 0.0 for index in range(28)]
     assert int(decision.action[0, 0]) in (1, SIPHON)
     assert float(decision.log_prob[0, 0]) == pytest.approx(-0.6931472)

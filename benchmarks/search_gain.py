@@ -1,0 +1,61 @@
+"""What search at play time is worth in a run, and what it costs.
+
+    python benchmarks/search_gain.py RUN [--simulations 0 4 16 64] [--episodes 64] [--set env.loopholes=false]
+
+Plays the same number of episodes for each number of simulations; 0 is the greedy policy without search. Printed are the
+mean return with its standard error, the mean stage, the share of episodes won and of stages completed with UNDO (of
+HackMatrix), and the decisions per second of processor time, without compilation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import jax
+import numpy as np
+
+from hmx.agents.evaluate import algorithm_policy, make_evaluator, search_policy
+from hmx.config.load import load
+from hmx.records.layout import find_run
+from hmx.runs.loop import eval_keys, seed_state
+from hmx.runs.restoring import restore
+from hmx.runs.session import open_session
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("--root", default="runs", help="folder of the runs, for a name")
+    parser.add_argument("--simulations", type=int, nargs="+", default=[0, 4, 16, 64])
+    parser.add_argument("--episodes", type=int, default=64, help="all side by side")
+    parser.add_argument("--set", action="append", default=[], help="change the configuration of the run")
+    args = parser.parse_args()
+    paths = find_run(args.run, args.root)
+    cfg = load(file=paths.folder, sets=args.set).config
+    session = open_session(cfg, paths)
+    state = seed_state(restore(session, paths, None).state, 0, cfg.run.num_seeds)
+    print(f"{'simulations':>11} {'return':>8} {'± se':>6} {'stage':>6} {'won':>6} {'by UNDO':>8} {'decisions/s':>12}")
+    for simulations in args.simulations:
+        policy = algorithm_policy(session.algorithm, greedy=True)
+        if simulations:
+            policy = search_policy(session.algorithm, session.env, cfg, simulations)
+        evaluator = make_evaluator(session.env, policy, args.episodes, args.episodes)
+        play = evaluator.lower(state, eval_keys(cfg.run.seed, 1)).compile()  # type: ignore[attr-defined]
+        began = time.process_time()
+        played = jax.device_get(play(state, eval_keys(cfg.run.seed, 1)))
+        rate = played.length.sum() / (time.process_time() - began)
+        info = {name: np.asarray(values) for name, values in played.info.items()}
+        error = played.total.std() / np.sqrt(args.episodes)
+        line = f"{simulations:>11} {played.total.mean():>8.2f} {error:>6.2f}"
+        if "highest_stage" in info:
+            undone = info["undo_stages"].sum() / max(1.0, info["stages_completed"].sum())
+            line += f" {info['highest_stage'].mean():>6.2f} {(info['wins'] > 0).mean():>6.1%} {undone:>8.1%}"
+        else:
+            line += f" {'':>6} {'':>6} {'':>8}"
+        print(f"{line} {rate:>12,.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Search at play time: Gumbel MuZero planning (Danihelka et al. 2022, ICLR) with the environment itself as the model.
+
+The policy proposes actions, the environment plays them, and the value function judges the positions where the search
+stops. The search draws random numbers of its own, so it does not know how a move will turn out; it draws the outcome
+of each move once, so it may take luck for skill. It does know the whole state, also what an observation hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.agents.types import Algorithm, Carry, Decision, TrainState
+from hmx.config.schema import Config
+from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.errors import HmxError
+from hmx.types import Array, Key
+
+MAX_CONSIDERED = 16  # actions that the root tries at most, the likeliest ones first
+_TINY = 1e-30
+
+SearchAct = Callable[[TrainState, EnvState, Carry, Array, Array, Array, Key], tuple[Decision, Carry]]
+
+
+class _Node(NamedTuple):
+    """A simulated position; the batch axis leads in every leaf, as the search tree wants it."""
+
+    env_state: EnvState
+    carry: Carry  # after the network has read the position
+
+
+def check_search(spec: EnvSpec, num_simulations: int) -> None:
+    """Raise an error unless the environment allows a search.
+
+    Raises:
+        HmxError: no simulations, several agents, or continuous actions.
+    """
+    if num_simulations < 1:
+        raise HmxError(f"cannot search with {num_simulations} simulations", "--search 32")
+    what = "continuous actions" if spec.action_dim else f"{spec.num_agents} agents" if spec.num_agents > 1 else ""
+    if what:
+        raise HmxError(
+            f"cannot search in {spec.id}: it has {what}", "search needs one agent that chooses from a list of actions"
+        )
+
+
+def make_search(algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int) -> SearchAct:
+    """Return `(train state, env state, carry, obs, legal, reset, key) -> (Decision, carry)` that searches.
+
+    The action is the best of the improved policy, which `probs` holds; `value` is that of the search.
+
+    Args:
+        algorithm: its policy and values guide the search.
+        env: the environment that is played.
+        cfg: the configuration of the algorithm, for its discount and the scale of its rewards.
+        num_simulations: steps simulated per decision, at most one per new position.
+
+    Raises:
+        HmxError: see `check_search`.
+    """
+    import mctx
+
+    check_search(env.spec, num_simulations)
+    axis, gamma = env.spec.state_axis, cfg.algo.gamma
+    reward_scale = cfg.ppo.reward_scale if cfg.algo.name == "ppo" else 1.0
+
+    def lead(state: EnvState) -> EnvState:
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), state)
+
+    def unlead(state: EnvState) -> EnvState:
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), state)
+
+    def judge(
+        state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array
+    ) -> tuple[Array, Array, _Node]:
+        """Return the log-probabilities and values of positions, and the nodes that the search continues from."""
+        decision, carry = algorithm.act(state, carry, obs, legal, reset, jax.random.key(0), False)
+        log_probs = jnp.log(jnp.maximum(decision.probs[:, 0], _TINY))
+        return log_probs, decision.value[:, 0], _Node(lead(env_state), carry)
+
+    def simulate(state: TrainState, key: Array, action: Array, node: _Node) -> tuple[Any, _Node]:
+        keys = jax.random.split(jax.random.wrap_key_data(key), action.shape[0])
+        env_state, seen = env.step(unlead(node.env_state), action[:, None], keys)
+        ended = seen.terminated | seen.truncated
+        log_probs, value, after = judge(state, env_state, node.carry, seen.obs, seen.legal, ended)
+        reward, discount = seen.reward[:, 0] * reward_scale, jnp.where(ended, 0.0, gamma)
+        output = mctx.RecurrentFnOutput(reward=reward, discount=discount, prior_logits=log_probs, value=value)
+        return output, after
+
+    def act(
+        state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
+    ) -> tuple[Decision, Carry]:
+        log_probs, value, root = judge(state, env_state, carry, obs, legal, reset)
+        found = mctx.gumbel_muzero_policy(
+            state,
+            jax.random.key_data(key),  # its loops select between keys, which JAX's check takes for reuse of typed ones
+            mctx.RootFnOutput(prior_logits=log_probs, value=value, embedding=root),
+            simulate,
+            num_simulations,
+            invalid_actions=~legal[:, 0],
+            max_num_considered_actions=MAX_CONSIDERED,
+            gumbel_scale=0.0,
+        )
+        taken = jnp.take_along_axis(found.action_weights, found.action[:, None], axis=-1)
+        decision = Decision(
+            action=found.action[:, None].astype(jnp.int32),
+            log_prob=jnp.log(jnp.maximum(taken, _TINY)),
+            probs=found.action_weights[:, None],
+            value=found.search_tree.summary().value[:, None],
+        )
+        return decision, root.carry
+
+    return act

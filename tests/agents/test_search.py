@@ -1,0 +1,124 @@
+"""Search at play time: it plans ahead, does not foresee chance, and stays within what is legal."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.agents.evaluate import make_evaluator, search_policy
+from hmx.agents.search import make_search
+from hmx.agents.types import Algorithm, Decision
+from hmx.config.schema import Config
+from hmx.env.autoreset import Game, batched
+from hmx.env.counting import make_counting
+from hmx.env.protocol import Env
+from hmx.errors import HmxError
+
+SPEC = make_counting(0).spec._replace(id="small", num_actions=3, max_steps=0, reward_terms=("reward",))
+LEGAL = jnp.array([True, True, False])
+
+
+def even_handed():
+    """An algorithm that knows nothing: all legal actions alike, all values 0."""
+
+    def act(state, carry, obs, legal, reset, key, greedy):
+        probs = legal / legal.sum(-1, keepdims=True)
+        nothing = jnp.zeros(legal.shape[:-1])
+        return Decision(legal.argmax(-1), nothing, probs, nothing), carry
+
+    return Algorithm(lambda key: None, lambda state, hypers: (state, {}), lambda update: {}, act)
+
+
+def lock():
+    """Three steps; only 1, 1, 1 opens it and is worth 1."""
+
+    def move(core, action, key):
+        at, right = core
+        right = right & (action == 1)
+        return (at + 1, right), {"reward": jnp.where(right & (at == 2), 1.0, 0.0)}, at == 2
+
+    return game(lambda key: (jnp.int32(0), jnp.array(True)), move)
+
+
+def coin(known):
+    """One guess, worth 1 if right. The coin lies there from the start, hidden, or is tossed after the guess."""
+
+    def move(core, action, key):
+        tossed = core if known else jax.random.bernoulli(key).astype(jnp.int32)
+        return core, {"reward": (action == tossed).astype(jnp.float32)}, jnp.array(True)
+
+    return game(lambda key: jax.random.bernoulli(key).astype(jnp.int32), move)
+
+
+def game(start, move):
+    return batched(SPEC, Game(start, move, lambda core: jnp.zeros(1), lambda core: LEGAL))
+
+
+def trailing(env):
+    """The same environment with the batch as the last axis of its state."""
+    swap = partial(jax.tree.map, lambda leaf: jnp.moveaxis(leaf, 0, -1))
+    back = partial(jax.tree.map, lambda leaf: jnp.moveaxis(leaf, -1, 0))
+
+    def reset(keys):
+        state, timestep = env.reset(keys)
+        return swap(state), timestep
+
+    def step(state, action, keys):
+        state, timestep = env.step(back(state), action, keys)
+        return swap(state), timestep
+
+    return Env(env.spec._replace(state_axis=-1), reset, step)
+
+
+def mean_return(env, num_simulations, episodes=400):
+    policy = search_policy(even_handed(), env, Config(), num_simulations)
+    played = make_evaluator(env, policy, episodes, episodes)(None, jax.random.key(1))
+    return float(played.total.mean())
+
+
+@pytest.mark.parametrize("env", [lock(), trailing(lock())], ids=["leading", "trailing"])
+def test_plans_three_steps_ahead(env):
+    """Random play opens the lock once in eight games."""
+    assert mean_return(env, 32, 16) == 1.0
+
+
+@pytest.mark.parametrize(("known", "expected"), [(False, 0.5), (True, 1.0)])
+def test_knows_the_state_but_not_the_outcome_of_chance(known, expected):
+    """A search that saw the random numbers of the real step would always guess right."""
+    assert abs(mean_return(coin(known), 16) - expected) < 0.1
+
+
+def test_probabilities_are_legal_and_independent_of_the_batch():
+    env = lock()
+    search = make_search(even_handed(), env, Config(), 8)
+    state, seen = env.reset(jax.random.split(jax.random.key(0), 4))
+    key, first = jax.random.key(2), slice(0, 1)
+    whole, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), key)
+    alone, _ = search(
+        None,
+        jax.tree.map(lambda leaf: leaf[first], state),
+        None,
+        seen.obs[first],
+        seen.legal[first],
+        jnp.ones(1, bool),
+        key,
+    )
+    np.testing.assert_allclose(whole.probs.sum(-1), 1.0, rtol=1e-6)
+    assert float(whole.probs[..., 2].max()) == 0.0
+    np.testing.assert_allclose(whole.probs[first], alone.probs, rtol=1e-6)
+    assert int(whole.action[0, 0]) == int(alone.action[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("spec", "num_simulations", "message"),
+    [
+        (SPEC, 0, "0 simulations"),
+        (SPEC._replace(num_agents=2), 4, "2 agents"),
+        (SPEC._replace(action_dim=2), 4, "continuous actions"),
+    ],
+)
+def test_refuses_what_it_cannot_search(spec, num_simulations, message):
+    with pytest.raises(HmxError, match=message):
+        make_search(even_handed(), lock()._replace(spec=spec), Config(), num_simulations)
