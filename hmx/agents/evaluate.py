@@ -43,7 +43,9 @@ class Episodes(NamedTuple):
     info: dict[str, Array]
 
 
-class _Play(NamedTuple):
+class Play(NamedTuple):
+    """An evaluation in progress, of `E` environments that play up to `Q` episodes each."""
+
     env_state: Any
     obs: Array
     legal: Array
@@ -104,24 +106,39 @@ def search_policy(algorithm: Algorithm, env: Env, cfg: Config, num_simulations: 
     return EvalPolicy(act, algorithm.initial_carry)
 
 
-def make_evaluator(
-    env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int
-) -> Callable[[TrainState, Key], Episodes]:
-    """Return a jitted function `(train state, key) -> Episodes` with `num_episodes` entries.
+class Evaluation(NamedTuple):
+    """An evaluation step by step: every environment plays a fixed number of episodes, which differ by at most one.
 
-    Every environment plays a fixed number of episodes (they differ by at most one), and the evaluation waits for all:
-    taking the first N episodes to end would favour short ones.
+    Taking the first N episodes to end would favour short ones.
+    """
+
+    entries: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]  # place of each of the N episodes in `Play.episodes`
+    start: Callable[[Key], Play]
+    step: Callable[[TrainState, Key, Play], tuple[Play, Timestep]]
+    unfinished: Callable[[Play], Array]
+
+    def episodes(self, play: Play) -> Episodes:
+        """Return what was played, with N entries."""
+        found: Episodes = jax.tree.map(lambda leaf: leaf[self.entries], play.episodes)
+        return found
+
+
+def make_evaluation(
+    env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int, longest: int | None = None
+) -> Evaluation:
+    """Return an evaluation of `num_episodes` in up to `num_envs` environments.
+
+    `longest` is the number of steps that is allowed for an episode; None takes the limit of the environment.
     """
     num_envs = min(num_envs, num_episodes)
     quota = np.full(num_envs, num_episodes // num_envs)
     quota[: num_episodes % num_envs] += 1
     wanted = np.arange(quota.max())[:, None] < quota
-    limit = int(quota.max()) * (env.spec.max_steps or _STEP_LIMIT)
+    limit = int(quota.max()) * (longest or env.spec.max_steps or _STEP_LIMIT)
 
-    def evaluate(state: TrainState, key: Key) -> Episodes:
-        k_reset, k_steps = jax.random.split(key)
-        env_state, timestep = env.reset(jax.random.split(k_reset, num_envs))
-        play = _Play(
+    def start(key: Key) -> Play:
+        env_state, timestep = env.reset(jax.random.split(key, num_envs))
+        return Play(
             env_state,
             timestep.obs,
             timestep.legal,
@@ -132,13 +149,25 @@ def make_evaluator(
             episodes=_no_episodes(timestep, wanted.shape),
         )
 
-        def unfinished(play: _Play) -> Array:
-            return jnp.any(play.played < quota) & (play.step < limit)
+    def unfinished(play: Play) -> Array:
+        return jnp.any(play.played < quota) & (play.step < limit)
 
-        play = jax.lax.while_loop(unfinished, partial(_step, env, policy, state, k_steps), play)
-        rows, columns = np.nonzero(wanted)
-        episodes: Episodes = jax.tree.map(lambda leaf: leaf[rows, columns], play.episodes)
-        return episodes
+    rows, columns = np.nonzero(wanted)
+    return Evaluation((rows, columns), start, partial(_step, env, policy), unfinished)
+
+
+def make_evaluator(
+    env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int
+) -> Callable[[TrainState, Key], Episodes]:
+    """Return a jitted function `(train state, key) -> Episodes` with `num_episodes` entries; see `Evaluation`."""
+    whole = make_evaluation(env, policy, num_envs, num_episodes)
+
+    def evaluate(state: TrainState, key: Key) -> Episodes:
+        k_reset, k_steps = jax.random.split(key)
+        play = jax.lax.while_loop(
+            whole.unfinished, lambda play: whole.step(state, k_steps, play)[0], whole.start(k_reset)
+        )
+        return whole.episodes(play)
 
     return jax.jit(evaluate)
 
@@ -152,7 +181,7 @@ def _no_episodes(timestep: Timestep, shape: tuple[int, ...]) -> Episodes:
     return Episodes(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool), info)
 
 
-def _step(env: Env, policy: EvalPolicy, state: TrainState, key: Key, play: _Play) -> _Play:
+def _step(env: Env, policy: EvalPolicy, state: TrainState, key: Key, play: Play) -> tuple[Play, Timestep]:
     k_act, k_env = jax.random.split(jax.random.fold_in(key, play.step))
     action, carry = policy.act(state, play.env_state, play.carry, play.obs, play.legal, play.reset, k_act)
     env_state, timestep = env.step(play.env_state, action, jax.random.split(k_env, play.played.shape[0]))
@@ -173,4 +202,5 @@ def _step(env: Env, policy: EvalPolicy, state: TrainState, key: Key, play: _Play
         finished=episodes.finished | (here & done[None]),
         info=info,
     )
-    return _Play(env_state, timestep.obs, timestep.legal, carry, done, play.step + 1, play.played + done, episodes)
+    play = Play(env_state, timestep.obs, timestep.legal, carry, done, play.step + 1, play.played + done, episodes)
+    return play, timestep

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from hmx.cli import completion
-from hmx.cli.options import Sets, Typed, with_options
+from hmx.cli.options import Sets, Typed, argument, with_options
 from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.schema import ENV_IDS
@@ -15,11 +13,8 @@ from hmx.reports.env_check.request import CheckEnvRequest
 
 EnvArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="ENV",
-        help="Environment to check: an id of hmx envs, ./FILE.py or package.module:make.",
-        show_default=False,
-        autocompletion=completion.offer(ENV_IDS),
+    argument(
+        "ENV", "Environment to check: an id of hmx envs, ./FILE.py or package.module:make.", completion.offer(ENV_IDS)
     ),
 ]
 

@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-import typer
-
 from hmx.cli import completion
-from hmx.cli.options import Typed, ask, with_options
+from hmx.cli.options import Typed, argument, ask, with_options
 from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.numbers import typed_number
@@ -22,12 +20,11 @@ _LARGEST = 1e100  # of the values that runs report
 
 Sides = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="SIDE",
-        help="Two or more: a run, a folder of runs, a metrics file, a configuration or a preset. NAME=PATH,PATH names "
+    argument(
+        "SIDE",
+        "Two or more: a run, a folder of runs, a metrics file, a configuration or a preset. NAME=PATH,PATH names "
         "a side and joins runs.",
-        show_default=False,
-        autocompletion=completion.sides,
+        completion.sides,
     ),
 ]
 Metric = Annotated[

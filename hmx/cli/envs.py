@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from hmx.cli import completion
-from hmx.cli.options import Json, Sets, configure
+from hmx.cli.options import Json, Sets, argument, configure
 from hmx.cli.render.output import write_result
 from hmx.config.schema import ENV_IDS
 
@@ -15,11 +13,10 @@ from hmx.config.schema import ENV_IDS
 def envs(
     env: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ID",
-            help="Build this environment and show all about it; ./FILE.py and package.module:make are allowed.",
-            show_default=False,
-            autocompletion=completion.offer(ENV_IDS),
+        argument(
+            "ID",
+            "Build this environment and show all about it; ./FILE.py and package.module:make are allowed.",
+            completion.offer(ENV_IDS),
         ),
     ] = None,
     sets: Sets = None,

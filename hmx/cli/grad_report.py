@@ -5,23 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from hmx.cli import completion
-from hmx.cli.options import Quiet, Typed, with_options
+from hmx.cli.options import Quiet, Typed, argument, with_options
 from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.reports.gradients.request import GradReportRequest
 
-PathArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN",
-        help="A run, its folder of checkpoints, or a checkpoint.",
-        show_default=False,
-        autocompletion=completion.run_names,
-    ),
-]
+PathArgument = Annotated[Path, argument("RUN", "A run, its folder of checkpoints, or a checkpoint.")]
 
 
 @with_options(fields_of(GradReportRequest).values())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIG_PANEL", "MAX_SEED", "OUTPUT_PANEL", "RUN_PANEL", "ConfigFile", "DryRun", "Full",
-    "Json", "Preset", "Quiet", "RunArgument", "Sets", "Typed", "ask", "configure", "flagged", "help_of",
+    "Json", "Preset", "Quiet", "RunArgument", "Sets", "Typed", "argument", "ask", "configure", "flagged", "help_of",
     "switch", "with_options",
 ]  # fmt: skip
 
@@ -143,6 +143,11 @@ def search_option(panel: str) -> Any:
     return opt(None, doc, "simulations", ge=1, le=1024, metavar="N", panel=panel)
 
 
+def argument(metavar: str, help_text: str, offered: Callable[..., object] = completion.run_names) -> Any:
+    """Declare a positional argument."""
+    return typer.Argument(metavar=metavar, help=help_text, show_default=False, autocompletion=offered)
+
+
 Json = Annotated[bool, switch("--json", "Print JSON on stdout, one object per line.", OUTPUT_PANEL)]
 Full = Annotated[bool, switch("--full", "With --dry-run: show every value and what it means.", OUTPUT_PANEL)]
 Quiet = Annotated[bool, switch("--quiet", "Show no progress; warnings and the result only.", OUTPUT_PANEL)]
@@ -173,12 +178,7 @@ Preset = Annotated[
 ]
 RunArgument = Annotated[
     Path,
-    typer.Argument(
-        metavar="RUN",
-        help="A run: its name below runs/, or the path of its folder.",
-        show_default=False,
-        autocompletion=completion.run_names,
-    ),
+    argument("RUN", "A run: its name below runs/, or the path of its folder."),
 ]
 
 

@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from hmx.cli import completion
-from hmx.cli.options import OUTPUT_PANEL, Quiet, Typed, switch, with_options
+from hmx.cli.options import OUTPUT_PANEL, Quiet, Typed, argument, switch, with_options
 from hmx.cli.render.output import STDOUT, Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.textfile import quoted
@@ -21,15 +18,7 @@ if TYPE_CHECKING:
 
 PAGE = "report.html"
 
-Runs = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUN",
-        help="One run or several: names below runs/, or paths of their folders.",
-        show_default=False,
-        autocompletion=completion.run_names,
-    ),
-]
+Runs = Annotated[list[Path], argument("RUN", "One run or several: names below runs/, or paths of their folders.")]
 
 
 @with_options(fields_of(ReportOptions).values())

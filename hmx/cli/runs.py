@@ -10,7 +10,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.boundary import Command, CommandGroup, print_json, say
-from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, Typed, ask, switch, with_options
+from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, Typed, argument, ask, switch, with_options
 from hmx.cli.render.output import write_result
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
@@ -129,12 +129,7 @@ def rename(
 def rm(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN",
-            help="Runs: names below runs/, or paths of their folders.",
-            show_default=False,
-            autocompletion=completion.run_names,
-        ),
+        argument("RUN", "Runs: names below runs/, or paths of their folders."),
     ],
     yes: Annotated[bool, switch("--yes", "Do not ask for confirmation.", OUTPUT_PANEL)] = False,
 ) -> None:

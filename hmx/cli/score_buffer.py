@@ -5,24 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from hmx.cli import completion
-from hmx.cli.options import OUTPUT_PANEL, DryRun, Quiet, Typed, ask, switch, with_options
+from hmx.cli.options import OUTPUT_PANEL, DryRun, Quiet, Typed, argument, ask, switch, with_options
 from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
 from hmx.reports.consequence.request import POSITIONS, ScoreRequest
 
-PathArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="PATH",
-        help="A saved buffer, a run, its folder of checkpoints, or a checkpoint.",
-        show_default=False,
-        autocompletion=completion.run_names,
-    ),
-]
+PathArgument = Annotated[Path, argument("PATH", "A saved buffer, a run, its folder of checkpoints, or a checkpoint.")]
 CheckpointRun = Annotated[
     Path | None,
     ask(

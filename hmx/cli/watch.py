@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import MAX_SEED, OUTPUT_PANEL, Json, Sets, Typed, ask, configure, search_option, with_options
+from hmx.cli.options import (
+    MAX_SEED,
+    OUTPUT_PANEL,
+    Json,
+    Sets,
+    Typed,
+    argument,
+    ask,
+    configure,
+    search_option,
+    with_options,
+)
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
 from hmx.config.option import opt
@@ -58,12 +69,7 @@ def watch(
     typed: Typed,
     run: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="RUN",
-            help="Run name in runs/, or path of a run folder. Not needed with --random.",
-            show_default=False,
-            autocompletion=completion.run_names,
-        ),
+        argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random."),
     ] = None,
     env: Annotated[
         str | None,

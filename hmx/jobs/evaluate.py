@@ -21,6 +21,7 @@ from hmx.agents.evaluate import (
     search_policy,
 )
 from hmx.agents.types import TrainState
+from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats
 from hmx.records.frozen import read_config
@@ -127,6 +128,11 @@ def evaluate(
     )
 
 
+def side_by_side(cfg: Config) -> int:
+    """Return the number of environments that an evaluation uses, if there are as many episodes."""
+    return max(cfg.env.num_envs, _SIDE_BY_SIDE)
+
+
 Player = Callable[[TrainState, str, int], list[PolicyStats]]
 
 
@@ -152,9 +158,7 @@ def make_player(session: Session, episodes: int, search: int | None = None) -> P
         chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
         return chosen
 
-    evaluator = make_evaluator(
-        session.env, EvalPolicy(act, empty), max(session.cfg.env.num_envs, _SIDE_BY_SIDE), episodes
-    )
+    evaluator = make_evaluator(session.env, EvalPolicy(act, empty), side_by_side(session.cfg), episodes)
 
     def play(state: TrainState, name: str, seed: int) -> list[PolicyStats]:
         rows = []

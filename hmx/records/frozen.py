@@ -12,6 +12,7 @@ from hmx.config import codec
 from hmx.config.coerce import show
 from hmx.config.load import load
 from hmx.config.schema import Config
+from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints, jsonl, meta
 from hmx.records.artefact import REPORT_SCHEMA, Unreadable, is_foreign, of_another_run, read_json, read_plain, words
@@ -42,6 +43,18 @@ def read_config(paths: RunPaths) -> Config:
         if isinstance(failure.__cause__, OSError):
             raise Unreadable(failure.message, failure.hint, ExitCode.ARTEFACT) from failure
         raise
+
+
+def describe(paths: RunPaths) -> tuple[Config | None, Meta | None, list[str]]:
+    """Return the configuration and the meta data of a run as far as they can be read, and warnings."""
+    found, config, warnings = meta.find(paths.meta), None, []
+    try:
+        config = read_config(paths)
+    except HmxError as problem:
+        warnings.append(f"cannot read its configuration: {quoted(' '.join(problem.message.split()), 300)}")
+    if found is None:
+        warnings.append("cannot read its meta.json, so versions and device are unknown")
+    return config, found, warnings
 
 
 def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:

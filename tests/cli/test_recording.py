@@ -51,11 +51,32 @@ def test_a_page_plays_every_frame(tmp_path, capsys):
     )
 
 
-def test_a_gif_has_an_image_per_frame(tmp_path, capsys):
+def test_a_gif_has_the_frames_times_and_colours_of_the_episode(tmp_path, capsys):
     image = pytest.importorskip("PIL.Image")
     save(tmp_path / "a.gif", capsys)
+    shapes = [list(recording.scene(frame, "a <run>")) for frame in FRAMES]
+    (bar,) = (shape for shape in shapes[0] if shape.kind == "rect" and shape.width == 130 * 0.75 + 1)
+    died = next(shape for shape in shapes[1] if shape.text == "DIED")
     with image.open(tmp_path / "a.gif") as gif:
-        assert gif.n_frames == 2 and gif.size == (1120, 684)
+        assert gif.n_frames == 2 and gif.size == (1120, 684) and gif.info["loop"] == 0
+        for number, (seconds, drawn) in enumerate(zip((0.5, 2.0), shapes, strict=True)):
+            gif.seek(number)
+            assert gif.info["duration"] == 1000 * seconds
+            seen = gif.convert("RGB")
+            inside = [s for s in drawn if s.kind == "rect" and s.width > 8 and s.height > 8]
+            for i, shape in enumerate(inside):  # a corner that no later shape hides
+                x, y = shape.x + 3, shape.y + 3
+                if not any(s.x <= x <= s.x + s.width and s.y <= y <= s.y + s.height for s in inside[i + 1 :]):
+                    assert close(seen.getpixel((2 * x, 2 * y)), shape.fill), (number, shape)
+            middle = seen.getpixel((2 * bar.x + 100, 2 * bar.y + 12))
+            assert close(middle, bar.fill) == (number == 0)  # the first frame alone has probabilities
+            word = seen.crop((2 * died.x - 60, 2 * died.y - 20, 2 * died.x + 60, 2 * died.y + 20))
+            assert any(close(colour, died.fill) for _, colour in word.getcolors(1 << 16)) == (number == 1)
+
+
+def close(colour: tuple[int, int, int], name: str) -> bool:
+    """Return whether a colour is that of a #rrggbb, up to what a palette of 256 colours loses."""
+    return all(abs(part - wanted) <= 12 for part, wanted in zip(colour, bytes.fromhex(name[1:]), strict=True))
 
 
 @pytest.mark.parametrize(

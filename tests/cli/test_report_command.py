@@ -16,6 +16,7 @@ from reports.gradients import made_findings
 from hmx.cli import report
 from hmx.cli.render.html import page
 from hmx.errors import ExitCode, HmxError
+from hmx.jobs.evaluate import evaluate
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import encode
 from hmx.records.meta import Resume
@@ -187,6 +188,30 @@ def test_a_page_that_cannot_be_written_after_training_is_a_warning(run, capsys):
     assert "warning: the page of the run was not written" in capsys.readouterr().err
     with pytest.raises(HmxError):
         report.default_page(run_report(ReportRequest(runs=(str(run),), num_episodes=0)))
+
+
+def test_the_episodes_of_the_evaluation_are_played_again(hmx, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "runs")
+    run = tmp_path / "runs" / "corridor"
+    rows = [row.to_json() for row in evaluate(run, episodes=300, policies=["sampled"]).policies]
+    write_sealed(run / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": rows})
+    result = hmx("report", "corridor", "--json")
+    assert result.exit_code == 0, result.stderr
+    played = json.loads(result.stdout)["runs"][0]["episodes"]
+    assert played["played"] == 300 and played["evaluated"] == rows[0]["return_mean"] == pytest.approx(
+        sum(played["returns"]) / 300, abs=1e-6
+    )
+    assert [episode["total"] for episode in played["shown"]] == pytest.approx(
+        [played["returns"][i] for i in (-1, 149, 0)]
+    )
+    assert "The 300 episodes of the evaluation, played again" in page_of(run)
+
+    rows[0]["return_mean"] += 0.01
+    write_sealed(run / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": rows})
+    assert hmx("report", "corridor").exit_code == 0
+    assert "300 episodes with the random numbers of the evaluation" in page_of(run)
+    assert hmx("report", "corridor", "--seed", "1").exit_code == 0
+    assert "16 new episodes, not those of the evaluation" in page_of(run)
 
 
 def test_episodes_of_a_trained_run_play_on_its_page(hmx, trained, tmp_path):

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError, counted
+from hmx.errors import counted
 from hmx.jobs.evaluation import RANDOM, PolicyStats, read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen, jsonl
-from hmx.records import meta as metas
 from hmx.records.artefact import words
 from hmx.records.meta import Meta
 from hmx.records.paths import METRICS, RunPaths
@@ -143,13 +142,7 @@ def _member(path: MemberPath, names: Collection[str]) -> Member:
             return Member(path=path, seeds=seeds, warnings=tuple(warnings))
     folder = path.path.resolve()
     paths = RunPaths(folder.parent, folder.name)
-    meta, found, config = metas.find(paths.meta), [], None
-    try:
-        config = frozen.read_config(paths)
-    except HmxError as problem:
-        found.append(f"cannot read its configuration: {_one_line(problem)}")
-    if meta is None:
-        found.append("cannot read its meta.json, so versions and device are unknown")
+    config, meta, found = frozen.describe(paths)
     rows, more = read_evaluation(paths)
     rows = tuple(row for row in rows if number(row.return_mean) is not None)
     seeds, warnings, first = _curves(paths.metrics, path.label, config.env.id if config else "", names)
@@ -157,10 +150,6 @@ def _member(path: MemberPath, names: Collection[str]) -> Member:
         path=path, config=config, meta=meta, state=state_of(paths, meta), seeds=seeds, evaluation=rows,
         startup=_startup(meta, first), warnings=(*found, *more, *warnings, *frozen.foreign_files(paths)),
     )  # fmt: skip
-
-
-def _one_line(problem: HmxError) -> str:
-    return quoted(" ".join(problem.message.split()), 300)
 
 
 def _curves(

@@ -204,11 +204,16 @@ def episodes(run: RunFacts, named: str = "") -> Iterator[Block]:
     if played is None:
         return
     how = "taking the most probable action" if played.greedy else "drawing actions as in training"
+    which = f"from checkpoint {played.checkpoint:,}, {how} (seed {played.seed}); mean return {number(played.mean)}"
     yield Heading(f"Episodes{named}")
-    yield Paragraph(
-        f"{counted(played.played, 'episode')} from checkpoint {played.checkpoint:,}, {how} (seed {played.seed}); "
-        f"mean return {number(sum(played.returns) / len(played.returns))}."
-    )
+    if played.evaluated is None:
+        yield Paragraph(f"{played.played:,} new episodes, not those of the evaluation, {which}.")
+    elif played.repeats:
+        yield Paragraph(f"The {played.played:,} episodes of the evaluation, played again {which}.")
+    else:
+        differ = f"The evaluation, whose mean was {number(played.evaluated)}, had another checkpoint, device or version"
+        which = f"with the random numbers of the evaluation, {which}"
+        yield Paragraph(f"{played.played:,} episodes {which}. {differ}.", "warning")
     columns = (Column("episode", "left"), Column("return"), Column("steps"), Column("ending", "left"))
     rows = (Row((e.place, Cell(number(e.total), e.total), f"{e.length:,}", e.ending)) for e in played.shown)
     yield Table(columns, tuple(rows))
@@ -229,6 +234,8 @@ def _animation(episode: PlayedEpisode) -> Animation:
     title = f"{episode.place.capitalize()} episode: return {number(episode.total)}"
     caption = "The position before each action, the probabilities of the actions, the reward of the action taken and "
     caption += "its terms, and the return that the agent expects (value)."
+    if len(episode.steps) < episode.length:
+        caption += f" The first {len(episode.steps):,} of {episode.length:,} steps."
     return Animation(title, tuple(frames), caption)
 
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Decision
+from hmx.agents.evaluate import Episodes, EvalPolicy, Play, make_evaluation
+from hmx.agents.types import Decision, TrainState
+from hmx.config.schema import Config
 from hmx.env.protocol import EnvSpec, take
+from hmx.jobs.evaluate import side_by_side
+from hmx.jobs.evaluation import RANDOM, PolicyStats
 from hmx.records.frozen import read_config
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonValue
 from hmx.reports.run.findings import PlayedEpisode, PlayedEpisodes, PlayedStep
-from hmx.reports.run.request import ReportOptions
+from hmx.reports.run.request import EPISODES, ReportOptions
 from hmx.runs.compilation import enable_cache
-from hmx.runs.loop import seed_state
+from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
-from hmx.types import Timestep
+from hmx.stats.intervals import Floats
+from hmx.types import Array, Key
 
-LONGEST = 1000  # steps of an episode, at most
+LONGEST = 1000  # steps of an episode that are shown, at most
+MOST = 20_000  # episodes of an evaluation that is played again, at most
 
 _NUMBERS = 32  # of an observation, at most
 _STREAM = 4  # of the seed: 0 to 3 are for training, evaluation, gradient reports and scores
@@ -32,21 +37,39 @@ Progress = Callable[[str, int, int], None]
 
 
 class _Recorded(NamedTuple):
-    """One step of all environments, on the host."""
+    """One step of the environments that are shown, on the host."""
 
     env_state: Any  # before the action
     obs: Any  # before the action; None where the environment describes or renders its states
+    played: Any  # episodes that each environment had finished before
     decision: Decision
-    timestep: Timestep  # after it
+    reward: Any
+    terms: Mapping[str, Floats]
+    info: Mapping[str, Floats]
+    terminated: Any
+    truncated: Any
 
 
-def play_episodes(paths: RunPaths, options: ReportOptions, episodes: int, progress: Progress) -> PlayedEpisodes:
+class _Plan(NamedTuple):
+    """Which episodes to play: those of an evaluation are played again with its random numbers."""
+
+    evaluated: PolicyStats | None
+    greedy: bool
+    seed: int
+    key: Key
+    num_envs: int
+    episodes: int
+
+
+def play_episodes(
+    paths: RunPaths, options: ReportOptions, evaluation: Sequence[PolicyStats], progress: Progress
+) -> PlayedEpisodes:
     """Play episodes from the newest intact checkpoint; of several agents the first one plays.
 
     Args:
         paths: of the run.
-        options: seed, and whether to play greedily.
-        episodes: how many, at least 1.
+        options: number, seed, and whether to play greedily; the defaults play the episodes of the evaluation again.
+        evaluation: at the end of the run; without one, new episodes are played.
         progress: called after every step with the number of ended episodes.
 
     Raises:
@@ -55,61 +78,84 @@ def play_episodes(paths: RunPaths, options: ReportOptions, episodes: int, progre
     cfg = read_config(paths)
     enable_cache()
     session = open_session(cfg)
-    spec = session.env.spec
     restored = restore(session, paths)
     state = seed_state(restored.state, 0, cfg.run.num_seeds)
-    steps, ends = interruptible(lambda: _play(session, state, options, episodes, progress))
-    totals = np.stack([step.timestep.reward.sum(-1) for step in steps])
-    returns = np.array([totals[: end + 1, e].sum() for e, end in enumerate(ends)])
-    order = np.argsort(returns, kind="stable")
-    chosen = {"best": order[-1], "median": order[(len(order) - 1) // 2], "worst": order[0]}
-    if len(order) < len(chosen):
-        chosen = {"best": order[-1]}
-    shown = tuple(_episode(spec, place, steps, int(e), int(ends[e])) for place, e in chosen.items())
-    ranked = tuple(sorted(float(x) for x in returns))
-    return PlayedEpisodes(restored.update, options.seed, options.greedy, episodes, ranked, shown)
+    plan = _plan(cfg, options, evaluation)
+    found, shown = interruptible(lambda: _play(session, state, plan, progress))
+    return PlayedEpisodes(
+        checkpoint=restored.update, seed=plan.seed, greedy=plan.greedy, played=plan.episodes,
+        returns=tuple(sorted(float(x) for x in found.total)), shown=shown,
+        evaluated=None if plan.evaluated is None else plan.evaluated.return_mean,
+    )  # fmt: skip
 
 
-def _play(
-    session: Session, state: Any, options: ReportOptions, episodes: int, progress: Progress
-) -> tuple[list[_Recorded], np.ndarray[Any, Any]]:
-    """Return the steps until all episodes have ended, and the last step of each environment's first episode."""
-    env, algorithm = session.env, session.algorithm
-    k_reset, k_steps = jax.random.split(jax.random.fold_in(jax.random.key(options.seed), _STREAM))
+def _plan(cfg: Config, options: ReportOptions, evaluation: Sequence[PolicyStats]) -> _Plan:
+    row = next((row for row in evaluation if row.policy != RANDOM and row.seed == cfg.run.seed), None)
+    if options == ReportOptions() and row is not None and 0 < row.episodes <= MOST:
+        key = eval_keys(cfg.run.seed, 1)
+        return _Plan(row, row.policy == "greedy", cfg.run.seed, key, side_by_side(cfg), row.episodes)
+    episodes, key = options.num_episodes or EPISODES, jax.random.fold_in(jax.random.key(options.seed), _STREAM)
+    return _Plan(None, options.greedy, options.seed, key, episodes, episodes)
+
+
+def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tuple[Episodes, tuple[PlayedEpisode, ...]]:
+    """Play all episodes, and the best, the median and the worst of them a second time to keep their steps."""
+    env, spec, algorithm = session.env, session.env.spec, session.algorithm
+
+    def act(state: Any, env_state: Any, carry: Any, *seen: Any) -> tuple[Array, Any]:
+        decision, carry = algorithm.act(state, carry, *seen, plan.greedy)
+        return decision.action, (carry, decision)
+
+    policy = EvalPolicy(act, algorithm.initial_carry)
+    longest = None if plan.evaluated else min(spec.max_steps or LONGEST, LONGEST)
+    whole = make_evaluation(env, policy, plan.num_envs, plan.episodes, longest)
+    k_reset, k_steps = jax.random.split(plan.key)
 
     @jax.jit
-    def advance(
-        env_state: Any, timestep: Timestep, carry: Any, reset: jax.Array, number: jax.Array
-    ) -> tuple[Any, Timestep, Any, Decision]:
-        k_act, k_env = jax.random.split(jax.random.fold_in(k_steps, number))
-        seen = (carry, timestep.obs, timestep.legal, reset)
-        decision, carry = algorithm.act(state, *seen, k_act, options.greedy)
-        env_state, timestep = env.step(env_state, decision.action, jax.random.split(k_env, episodes))
-        return env_state, timestep, carry, decision
+    def advance(state: TrainState, play: Play, envs: Array) -> tuple[Play, _Recorded, Array]:
+        after, timestep = whole.step(state, k_steps, play)
+        carry, decision = after.carry
+        after = after._replace(carry=carry)
+        outcome = (timestep.reward, timestep.terms, timestep.info, timestep.terminated, timestep.truncated)
+        obs = None if spec.describe is not None or spec.render is not None else play.obs
+        kept = jax.tree.map(lambda leaf: leaf[envs], (obs, play.played, decision, *outcome))
+        return after, _Recorded(take(spec, play.env_state, envs), *kept), whole.unfinished(after)
 
-    progress("compiling and playing episodes", 0, episodes)
-    env_state, timestep = jax.jit(env.reset)(jax.random.split(k_reset, episodes))
-    carry, reset = algorithm.initial_carry((episodes, env.spec.num_agents)), jnp.ones(episodes, bool)
-    ends = np.full(episodes, -1)
-    steps: list[_Recorded] = []
-    longest = min(env.spec.max_steps or LONGEST, LONGEST)
-    while (ends < 0).any() and len(steps) < longest:
-        before = env_state, None if env.spec.describe or env.spec.render else timestep.obs
-        env_state, timestep, carry, decision = advance(env_state, timestep, carry, reset, jnp.int32(len(steps)))
-        reset = timestep.terminated | timestep.truncated
-        lean = timestep._replace(obs=None, legal=None, final_obs=None, final_legal=None)
-        steps.append(_Recorded(*jax.device_get((*before, decision, lean))))
-        ends = np.where((ends < 0) & np.asarray(reset), len(steps) - 1, ends)
-        progress("compiling and playing episodes", int((ends >= 0).sum()), episodes)
-    return steps, np.where(ends < 0, len(steps) - 1, ends)
+    def steps(envs: Sequence[int] | np.ndarray[Any, Any]) -> Iterator[tuple[Play, _Recorded]]:
+        play, more = start, True
+        while more:
+            play, recorded, unfinished = advance(state, play, np.asarray(envs))
+            more = bool(unfinished)
+            progress("compiling and playing episodes", int(play.played.sum()), plan.episodes)
+            yield play, recorded
+
+    progress("compiling and playing episodes", 0, plan.episodes)
+    start = jax.jit(whole.start)(k_reset)
+    places = ("best", "median", "worst") if plan.episodes >= 3 else ("best",)
+    for play, _ in steps([0] * len(places)):
+        last = play
+    found: Episodes = jax.device_get(whole.episodes(last))
+    order = np.argsort(found.total, kind="stable")
+    entries = [order[{"best": -1, "median": (len(order) - 1) // 2, "worst": 0}[place]] for place in places]
+    numbers, envs = (part[entries] for part in whole.entries)
+    kept: list[list[_Recorded]] = [[] for _ in places]
+    for play, recorded in steps(envs):
+        step = jax.device_get(recorded)
+        for i, number in enumerate(numbers):
+            if step.played[i] == number:
+                kept[i].append(step)
+        if (np.asarray(play.played)[envs] > numbers).all():
+            break
+    return found, tuple(_episode(spec, place, kept[i], i) for i, place in enumerate(places))
 
 
-def _episode(spec: EnvSpec, place: str, steps: list[_Recorded], e: int, end: int) -> PlayedEpisode:
-    played = tuple(_step(spec, step, e) for step in steps[: end + 1])
-    last = steps[end].timestep
-    won = any(name.startswith("wins") and value[e] > 0 for name, value in last.info.items())
-    ending = "won" if won else "ended" if last.terminated[e] else "step limit" if last.truncated[e] else "not finished"
-    return PlayedEpisode(place, sum(step.reward for step in played), len(played), ending, played)
+def _episode(spec: EnvSpec, place: str, steps: Sequence[_Recorded], i: int) -> PlayedEpisode:
+    """Describe the episode of the environment at index i; of a very long one the page shows the start."""
+    last = steps[-1]
+    won = any(name.startswith("wins") and value[i] > 0 for name, value in last.info.items())
+    ending = "won" if won else "ended" if last.terminated[i] else "step limit" if last.truncated[i] else "not finished"
+    total = sum(float(step.reward[i].sum()) for step in steps)
+    return PlayedEpisode(place, total, len(steps), ending, tuple(_step(spec, step, i) for step in steps[:LONGEST]))
 
 
 def _step(spec: EnvSpec, step: _Recorded, e: int) -> PlayedStep:
@@ -120,13 +166,13 @@ def _step(spec: EnvSpec, step: _Recorded, e: int) -> PlayedStep:
         action = ", ".join(f"{x:+.2f}" for x in np.asarray(actions).reshape(-1))
     else:
         action = ", ".join(names[int(index)] if int(index) < len(names) else str(int(index)) for index in actions)
-    terms = {name: round(float(values[e]), 6) for name, values in step.timestep.terms.items() if values[e]}
+    terms = {name: round(float(values[e]), 6) for name, values in step.terms.items() if values[e]}
     return PlayedStep(
         state=_state(spec, step, e),
         action=action,
         probabilities={names[i]: float(p) for i, p in enumerate(probs[0]) if p > 0} if len(probs) == 1 else {},
         value=value if np.isfinite(value) else None,
-        reward=round(float(step.timestep.reward[e].sum()), 6),
+        reward=round(float(step.reward[e].sum()), 6),
         terms=terms,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +112,17 @@ class PlayedEpisodes:
     played: int
     returns: tuple[float, ...]
     shown: tuple[PlayedEpisode, ...]
+    evaluated: float | None = None  # mean return of the evaluation that these episodes repeat; None for new episodes
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return math.fsum(self.returns) / len(self.returns)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether these are the episodes of the evaluation, up to rounding."""
+        return self.evaluated is not None and math.isclose(self.mean, self.evaluated, rel_tol=1e-4, abs_tol=1e-4)
 
 
 @dataclass(frozen=True, kw_only=True)

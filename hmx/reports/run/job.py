@@ -18,7 +18,6 @@ from hmx.errors import HmxError
 from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen
-from hmx.records import meta as metas
 from hmx.records.layout import find_run
 from hmx.records.meta import Resume
 from hmx.records.paths import RunPaths
@@ -34,7 +33,7 @@ from hmx.reports.run.findings import (
     Setting,
 )
 from hmx.reports.run.read import mean_curve, read_curves
-from hmx.reports.run.request import EPISODES, ReportRequest
+from hmx.reports.run.request import ReportOptions, ReportRequest
 
 RETURN = "train/mean_episode_return"
 
@@ -56,33 +55,30 @@ def run_report(request: ReportRequest, progress: Progress = lambda phase, done, 
     twice = next((paths for i, paths in enumerate(found) if paths in found[:i]), None)
     if twice is not None:
         raise HmxError(f"cannot report {quoted(twice.name)} twice", "name each run once")
-    count = request.num_episodes if request.num_episodes is not None else EPISODES if len(found) == 1 else 0
-    facts = tuple(_with_episodes(paths, _facts(paths), request, count, progress) for paths in found)
+    wanted = len(found) == 1 if request.num_episodes is None else request.num_episodes > 0
+    facts = tuple(_with_episodes(paths, _facts(paths), request, wanted, progress) for paths in found)
     groups, differences = _groups(facts)
     return RunFindings(facts, groups, differences)
 
 
-def _with_episodes(paths: RunPaths, run: RunFacts, request: ReportRequest, count: int, progress: Progress) -> RunFacts:
+def _with_episodes(
+    paths: RunPaths, run: RunFacts, request: ReportRequest, wanted: bool, progress: Progress
+) -> RunFacts:
     """Play episodes; where that is not possible, a warning says why."""
-    if not count:
+    if not wanted:
         return run
     from hmx.reports.run.episodes import play_episodes  # needs JAX
 
+    options = ReportOptions(num_episodes=request.num_episodes, seed=request.seed, greedy=request.greedy)
     try:
-        return dataclasses.replace(run, episodes=play_episodes(paths, request, count, progress))
+        return dataclasses.replace(run, episodes=play_episodes(paths, options, run.evaluation, progress))
     except HmxError as problem:
         why = quoted(" ".join(problem.message.split()), _MOST)
         return dataclasses.replace(run, warnings=(*run.warnings, f"no episodes were played: {why}"))
 
 
 def _facts(paths: RunPaths) -> RunFacts:
-    meta, warnings, config = metas.find(paths.meta), [], None
-    try:
-        config = frozen.read_config(paths)
-    except HmxError as problem:
-        warnings.append(f"cannot read its configuration: {quoted(' '.join(problem.message.split()), _MOST)}")
-    if meta is None:
-        warnings.append("cannot read its meta.json, so versions and device are unknown")
+    config, meta, warnings = frozen.describe(paths)
     curves = read_curves(paths.metrics)
     others = tuple(other_reports(paths, warnings))
     evaluation, faults = read_evaluation(paths)

@@ -18,7 +18,8 @@ class ReportOptions:
 
     num_episodes: int | None = opt(
         None, f"number of episodes to play, of which the best, the median and the worst are shown; 0 plays none "
-        f"(default: {EPISODES} for one run, 0 for several)", ge=0, le=256, flag="--episodes", panel=EPISODES_PANEL,
+        f"(default: for one run those of its evaluation, {EPISODES} new ones with other options or without an "
+        "evaluation; for several runs 0)", ge=0, le=256, flag="--episodes", panel=EPISODES_PANEL,
     )  # fmt: skip
     seed: int = opt(0, "seed of the episodes", ge=0, le=MAX_SEED, panel=EPISODES_PANEL)
     greedy: bool = opt(False, "take the most probable action instead of sampling", panel=EPISODES_PANEL)
