@@ -13,11 +13,14 @@ from hmx.config import fields
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import train
+from hmx.records.paths import RunPaths
 from hmx.records.plain import plain_object
+from hmx.reports.blocks import Paragraph
 from hmx.reports.gradients import job
 from hmx.reports.gradients.findings import GradFindings
 from hmx.reports.gradients.job import grad_report, state_hash
 from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.run.embedded import other_reports
 
 
 def request(**changes: Any) -> GradReportRequest:
@@ -51,7 +54,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def whole(trained: Path) -> GradFindings:
     before = contents(trained)
     found = grad_report(trained, request(all_checkpoints=True))
-    assert contents(trained) == before, "a report changes nothing"
+    after = contents(trained)
+    assert after.pop("reports/gradients.json") and after == before, "a report changes nothing else"
     return found
 
 
@@ -70,6 +74,21 @@ def test_report_on_every_checkpoint_leaves_states_unchanged(whole: GradFindings)
         assert report.consistency.ratio_error is not None and report.consistency.ratio_error < 1e-5
         assert sum(len(bucket.groups) for bucket in report.buckets) == 4
         assert report.verdict.endswith(".")
+
+
+def test_the_report_is_kept_for_the_page_of_the_run(whole: GradFindings, trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "learned"
+    shutil.copytree(trained, run)
+    warnings: list[str] = []
+    paths = RunPaths(run.parent, run.name)
+    (shown,) = other_reports(paths, warnings)
+    assert not warnings and shown.title == f"Gradient report: {trained}, checkpoint 6"
+    assert shown.blocks[0] == Paragraph(whole.reports[-1].verdict, "strong")
+
+    shutil.rmtree(paths.reports)
+    paths.reports.touch()
+    found = grad_report(run, request(checkpoint=6))
+    assert "the page of the run will not show this report" in found.warnings[-1]
 
 
 def test_coefficients_are_those_of_the_coming_update(whole: GradFindings) -> None:
