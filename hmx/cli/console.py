@@ -36,6 +36,10 @@ _FIGURES = (
 )
 _RETURN = "train/mean_episode_return"
 _TRAINING = ("training", "saving")  # phases that the time of a run is made of
+_NOTES = {
+    "compiling": "compiling; the next run with these sizes starts faster",
+    "stopping": "saves after the current chunk; Ctrl-C again stops at once, without saving",
+}
 
 
 class ConsoleSink(Sink):
@@ -133,7 +137,7 @@ class ConsoleSink(Sink):
         assert self._info is not None
         total = max(self._info.total_steps, 1)
         label = self._phase
-        if self._phase in ("compiling", "measuring", "evaluating"):
+        if self._phase in ("compiling", "measuring", "evaluating", "stopping"):
             label += f" {clock(self._now() - self._phase_since)}"
         tail = f" {min(self._steps / total, 1):4.0%}" + (f" {short(self._steps)}/{short(total)}" if width >= 50 else "")
         grid = Table.grid(expand=True)
@@ -147,13 +151,8 @@ class ConsoleSink(Sink):
         assert self._info is not None
         done, left = self._steps - self._first_steps, self._info.total_steps - self._steps
         seconds = self._seconds()
-        if self._phase == "compiling":
-            return Text(
-                "compiling; the next run with these sizes starts faster",
-                "dim",
-                overflow="ellipsis",
-                no_wrap=True,
-            )
+        if note := _NOTES.get(self._phase):
+            return Text(note, "dim", overflow="ellipsis", no_wrap=True)
         if not done or seconds <= 0:
             return Text("")
         rate = self._latest.get("train/steps_per_sec", 0.0)

@@ -74,6 +74,15 @@ def test_the_compile_phase_is_named_and_timed(now):
     assert "compiling 0:12" in text and "compiled" not in text and "0/4.00M" in text
 
 
+def test_a_stop_is_timed_and_says_how_to_stop_at_once(now):
+    panel, console = sink(now)
+    panel.start(INFO)
+    panel.phase("stopping")
+    now.seconds += 12
+    text = drawn(panel, console)
+    assert "stopping 0:12" in text and "Ctrl-C again stops at once, without saving " in text
+
+
 def test_time_left_counts_training_only(now):
     panel, console = sink(now)
     panel.start(INFO)
