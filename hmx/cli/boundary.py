@@ -13,7 +13,6 @@ import shutil
 import signal
 import sys
 import sysconfig
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,8 +40,8 @@ _OTHER_DISK = "check the disk and the open-file limit, then try again"
 # How Typer describes the values of an option -> how hmx does.
 _PLAIN = {"a valid integer": "a whole number", "a valid number": "a number"}
 
-# Threads that `hmx.runs` starts and that may not be able to end.
-_WORKERS = ("hmx-work", "hmx-save", "hmx-wandb")
+# Libraries with threads that cannot be stopped; where these still run, an ordinary exit waits or crashes.
+_THREADED = ("jax", "wandb")
 
 
 class PlainHelp:
@@ -299,8 +298,7 @@ def _take(words: list[str], switch: str) -> tuple[list[str], bool]:
 def _interrupted(error: BaseException) -> int:
     signum = int(getattr(error, "signum", signal.SIGINT))
     say("error", "interrupted", str(getattr(error, "hint", "")))
-    if any(thread.daemon and thread.name in _WORKERS for thread in threading.enumerate()):
-        # Another thread is still in compiled code, a write or the network; do not wait for it.
+    if any(library in sys.modules for library in _THREADED):
         _flush()
         os._exit(128 + signum)
     return 128 + signum

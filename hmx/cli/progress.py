@@ -75,7 +75,7 @@ class ProgressLog(Sink):
         if name == self._phase:
             return
         seconds = self._now() - self._since
-        if self._phase == "compiling":
+        if self._phase == "compiling" and name != "stopping":
             self._line(f"compiled in {seconds:.1f} s")
         elif self._phase in _TRAINING:
             self._trained += seconds

@@ -35,6 +35,7 @@ from hmx.runs.device_memory import memory_problem, out_of_memory
 from hmx.runs.devices import num_devices
 from hmx.runs.event_files import check_installed
 from hmx.runs.loop import LoopResult, init_state
+from hmx.runs.restoring import start_over
 from hmx.runs.session import (
     MetaWriter,
     Session,
@@ -50,7 +51,7 @@ from hmx.runs.session import (
     with_name,
     with_own_options,
 )
-from hmx.runs.signals import SignalGuard, StopNow
+from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Sink, SinkGroup
 from hmx.sizing.memory import Memory, rollout_bytes, run_memory, stored_bytes
 
@@ -264,7 +265,7 @@ def run_session(
             sink_group.phase("compiling")
             start_workers(group, session.cfg, paths, first)
             with out_of_memory("making the first state"):
-                begun = start()
+                begun = interruptible(start)
             saver = make_saver(session, paths, meta_writer, sink_group, guard)
             reports, run_id = make_reports(session), meta.run_id
             done = run_updates(session, paths, begun, first, sink_group, guard, saver, reports, group, run_id)
@@ -277,7 +278,8 @@ def run_session(
             meta_writer.update(state="finished" if finished else "interrupted")
             sink_group.close("finished" if finished else "interrupted")
         except StopNow as stop:
-            stop.hint = f"hmx resume {paths.argument}"
+            saved = any(paths.checkpoints.glob("[0-9]*"))
+            stop.hint = f"hmx resume {paths.argument}" if saved else start_over(paths)
             # What came after the last update can be had again; the run itself is complete without it.
             meta_writer.update(state="finished" if finished else "interrupted")
             sink_group.close("aborted")

@@ -73,8 +73,13 @@ def _missing(paths: RunPaths, used: int, broken: dict[Path, list[str]]) -> int |
     return known.update
 
 
+def start_over(paths: RunPaths) -> str:
+    """Return the hint for a run that has no checkpoint."""
+    return f"start over: hmx train --config {paths.config} --name {paths.name} --force"
+
+
 def _none(paths: RunPaths, broken: dict[Path, list[str]]) -> HmxError:
-    hint = f"start over: hmx train --config {paths.config} --name {paths.name} --force"
+    hint = start_over(paths)
     if not broken:
         return HmxError(f"{paths.folder} has no checkpoint yet", hint, ExitCode.ARTEFACT)
     if any("belongs to another run" in why for faults in broken.values() for why in faults):

@@ -110,6 +110,15 @@ def test_phases_of_a_report_are_named_once_and_then_timed(now):
     assert out.getvalue().splitlines() == ["scoring ...", "scoring:  50%  50/100  0:10 remaining", "writing ..."]
 
 
+def test_a_stop_while_compiling_does_not_claim_that_it_has_compiled(now):
+    out = io.StringIO()
+    log = ProgressLog(out, now)
+    log.start(INFO)
+    log.phase("compiling")
+    log.phase("stopping")
+    assert out.getvalue().splitlines()[2:] == ["compiling ...", "stopping ..."]
+
+
 @pytest.mark.parametrize(
     ("program", "path", "expected"),
     [

@@ -108,7 +108,7 @@ def newest(run: Path) -> int | None:
 def test_signals_while_compiling(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
     code, said, run = play("compiling", twice, make_config(9), tmp_path)
     assert code == (143 if twice else 130)
-    assert f"hmx resume {run}" in said
+    assert (f"hmx train --config {run}/run.toml" if twice else f"hmx resume {run}") in said
     assert newest(run) == (None if twice else 0)
     assert metas.read(run / "meta.json").state == "interrupted"
 
