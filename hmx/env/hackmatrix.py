@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.env.observation import FLAT_SIZE, WORDS, cells_view, decode, packed, stage_of
 from hmx.env.protocol import Env, EnvSpec
 from hmx.env.rewards import reward_terms
 from hmx.game import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
+from hmx.game.enemies import Occupied
 from hmx.game.generate import populate
 from hmx.game.mask import legal_actions, legal_word
-from hmx.game.play import TurnResult, advance, fresh, legal_word_of, random_words
-from hmx.game.roster import maybe
+from hmx.game.play import advance, fresh, random_words
 from hmx.game.scenario import to_dict
 from hmx.game.state import where
 from hmx.game.tables import FIRST_PROGRAM, SIPHON
@@ -32,6 +33,21 @@ class HackMatrixState(NamedTuple):
 
     game: State
     steps: Array  # int32 [E]
+    legal: Array  # uint32 [E]
+
+
+class _Stage(NamedTuple):
+    """Games of which every stage is generated, without their snapshots."""
+
+    game: State
+    occupied: Occupied
+    lost: Array  # int32 [E], transmissions that found no slot
+
+
+class _View(NamedTuple):
+    """What is seen of games."""
+
+    obs: Array  # [E, 1, ...]
     legal: Array  # uint32 [E]
 
 
@@ -74,7 +90,7 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         return _reset(keys, rules, weights, observe)
 
     def step(state: HackMatrixState, action: Array, keys: Key) -> tuple[HackMatrixState, Timestep]:
-        return _step(state, action, keys, rules, weights, observe, facts.max_steps)
+        return _step(state, action, keys, rules, weights, observe, facts)
 
     return Env(facts, reset, step)
 
@@ -104,34 +120,47 @@ def _step(
     rules: Rules,
     weights: RewardWeights,
     observe: Callable[[State], Array],
-    max_steps: int,
+    facts: EnvSpec,
 ) -> tuple[HackMatrixState, Timestep]:
     words, fresh_words = random_words(keys)
     played = advance(state.game, action[:, 0], words, rules, state.legal)
     steps = state.steps + 1
-    truncated = (steps >= max_steps) & ~played.done if max_steps else jnp.zeros_like(played.done)
+    truncated = (steps >= facts.max_steps) & ~played.done if facts.max_steps else jnp.zeros_like(played.done)
     done = played.done | truncated
-    final, overflow = _finish_truncated(played, truncated, words, rules)
     terms = reward_terms(played.events, played.state, weights)
-    info = _info(played.events._replace(overflow=played.events.overflow + overflow), played.state)
 
+    history = played.state.history  # none of it counts in a new game, which has no snapshot
+    ended = played.state._replace(history=history[:0])
     new, nothing = fresh(fresh_words, rules)
-    new = new._replace(history=played.state.history)  # none of it counts: the new game has no snapshot
-    occ = jax.tree.map(lambda a, b: jnp.where(done, a, b), nothing, played.occupied)
-    needed = done | played.entered
-    game, occ, lost = populate(
-        where(done, new, played.state), needed, occ, jnp.where(done[None], fresh_words, words), rules
-    )
-    info["overflow_sum"] = info["overflow_sum"] + jnp.where(done, 0, lost)
-    legal = legal_word(game, occ)
-    obs = observe(game)
-    final_obs = maybe(jnp.any(done), lambda shown: _choose(done, observe(final), shown), obs)
-    final_legal = maybe(jnp.any(truncated), lambda word: jnp.where(truncated, legal_word_of(final), word), legal)
+    new = new._replace(history=history[:0])
+
+    def generate(last: Array, stages: tuple[_Stage, _Stage]) -> tuple[_Stage, _Stage]:
+        restarted = done & (last != 0)
+        occ = jax.tree.map(lambda a, b: jnp.where(restarted, a, b), nothing, played.occupied)
+        needed = jnp.where(last != 0, done | played.entered, cut)
+        drawn = jnp.where(restarted[None], fresh_words, words)
+        return _Stage(*populate(where(restarted, new, ended), needed, occ, drawn, rules)), stages[0]
+
+    def look(last: Array, views: tuple[_View, _View]) -> tuple[_View, _View]:
+        seen = jax.tree.map(lambda a, b: jnp.where(last != 0, a, b), now, final)
+        return _View(observe(seen.game), legal_word(seen.game, seen.occupied)), views[0]
+
+    # Loops of one or two rounds rather than two calls, so that the largest parts of the program are compiled once:
+    # first for the games as episodes ended, then as all continue. An episode truncated at the step that completed a
+    # stage ends on the new stage, whose board is generated here.
+    cut = truncated & played.entered
+    stage = _Stage(ended, played.occupied, jnp.zeros_like(steps))
+    now, final = lax.fori_loop(jnp.where(jnp.any(cut), 0, 1), 2, generate, (stage, stage))
+    blank = _View(jnp.zeros((*keys.shape, 1, *facts.obs_shape), facts.obs_dtype), state.legal)
+    (obs, legal), before = lax.fori_loop(jnp.where(jnp.any(done), 0, 1), 2, look, (blank, blank))
+    game = now.game._replace(history=history)
+    overflow = played.events.overflow + jnp.where(done, final.lost, now.lost)
+    info = _info(played.events._replace(overflow=overflow), played.state)
     timestep = Timestep(
         obs,
         _mask(legal),
-        final_obs,
-        _mask(final_legal),
+        jnp.where(done.reshape(-1, *(1,) * (obs.ndim - 1)), before.obs, obs),
+        _mask(jnp.where(truncated, before.legal, legal)),
         _total(terms),
         played.done,
         truncated,
@@ -140,26 +169,6 @@ def _step(
         info,
     )
     return HackMatrixState(game, jnp.where(done, 0, steps), legal), timestep
-
-
-def _finish_truncated(played: TurnResult, truncated: Array, words: Array, rules: Rules) -> tuple[State, Array]:
-    """Return the states that final observations are taken from.
-
-    An episode truncated at the step that completed a stage ends on the new stage, whose board is generated here.
-    """
-    cut = truncated & played.entered
-
-    def finish(carry: tuple[State, Array]) -> tuple[State, Array]:
-        game, _, lost = populate(carry[0], cut, played.occupied, words, rules)
-        return where(cut, game, carry[0]), jnp.where(cut, lost, 0)
-
-    nothing = jnp.zeros_like(played.events.overflow)
-    final, lost = maybe(jnp.any(cut), finish, (played.state, nothing))
-    return final, lost
-
-
-def _choose(condition: Array, a: Array, b: Array) -> Array:
-    return jnp.where(condition[:, None, None], a, b)
 
 
 def _mask(legal: Array) -> Array:

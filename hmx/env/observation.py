@@ -51,32 +51,27 @@ PLAYER_WORDS = ("pos", "hp", "credits", "energy", "stage", "siphons", "attack", 
 WORDS = 2 * int(V.PLANES) + len(PLAYER_WORDS)
 
 
-def _scatter(planes: Array, wanted: list[Array], visible: Array) -> tuple[Board, list[Board]]:
-    """Return boards of slot properties: for each cell those of the first slot on it.
+def _scatter(rosters: list[Array], wanted: list[list[Array]]) -> list[list[Board]]:
+    """Return boards of slot properties, for each roster: a cell has those of the first slot on it.
 
     Args:
-        planes: a roster, uint32 [P, B].
-        wanted: properties as slot masks [B].
-        visible: slots [B] whose properties show; an invisible one still hides those behind it.
-
-    Returns:
-        The cells with a visible first slot, and one board per property.
+        rosters: planes, uint32 [P, B].
+        wanted: the properties of each roster's slots, as slot masks [B].
     """
+    most = max(len(masks) for masks in wanted)
+    places = jnp.stack([planes[: roster.PLACE] for planes in rosters], axis=1)
+    none = jnp.zeros_like(places[0, 0])
+    words = jnp.stack([jnp.stack(masks + [none] * (most - len(masks))) for masks in wanted], axis=1)
+    last = roster.used_slots(places)
 
-    def visit(i: Array, carry: tuple[Board, list[Board]]) -> tuple[Board, list[Board]]:
-        shown, boards = carry
+    def visit(i: Array, boards: Board) -> Board:
         slot = u32(last - 1 - i)
-        here = bits.only(bits.cell(roster.index_at(planes, slot)), ((planes[E.ALIVE] >> slot) & 1) != 0)
+        here = roster.cell_of(places, slot)
+        here = Board(here.lo[None], here.hi[None])
+        return (boards & ~here) | bits.only(here, (words >> slot) & 1 != 0)
 
-        def put(board: Board, word: Array) -> Board:
-            return (board & ~here) | bits.only(here, ((word >> slot) & 1) != 0)
-
-        return put(shown, visible), [put(b, w & visible) for b, w in zip(boards, wanted, strict=True)]
-
-    last = roster.used_slots(planes)
-    empty = bits.empty_like(planes[0])
-    found: tuple[Board, list[Board]] = lax.fori_loop(0, last, visit, (empty, [empty for _ in wanted]))
-    return found
+    found: Board = lax.fori_loop(0, last, visit, bits.empty_like(words))
+    return [[Board(found.lo[k, r], found.hi[k, r]) for k in range(len(m))] for r, m in enumerate(wanted)]
 
 
 def visible_enemies(state: State) -> Array:
@@ -97,17 +92,15 @@ def _timers(planes: Array) -> list[Array]:
 def packed(state: State) -> Array:
     """Return the observation as words, uint32 [WORDS, E]."""
     e, cells = state.enemies, state.cells
-    properties = [e[E.TYPE], e[E.TYPE + 1], e[E.HP], e[E.HP + 1], e[E.STUNNED], e[E.SIPHON]]
-    shown, enemy = _scatter(e, properties, visible_enemies(state))
-    t = state.transmissions
-    _, timer = _scatter(t, _timers(t), t[T.ALIVE])
+    visible = visible_enemies(state)  # an invisible one still hides those behind it
+    seen = [e[i] & visible for i in (E.ALIVE, E.TYPE, E.TYPE + 1, E.HP, E.HP + 1, E.STUNNED, E.SIPHON)]
+    enemy, timer = _scatter([e, state.transmissions], [seen, _timers(state.transmissions)])
     hidden = layer(cells, C.HIDDEN)
     walls = blocks(cells)
     known = walls & ~hidden
     siphoned_block = layer(cells, C.SIPHONED) & walls
     open_ground = ~(walls & ~siphoned_block)
     boards = [
-        shown,
         *enemy,
         layer(cells, C.DATA) & known,
         layer(cells, C.PROGRAM) & known,

@@ -20,10 +20,10 @@ CELLS = SIDE * SIDE
 HALF = CELLS // 2
 SLOTS = 32
 
-_HALF_MASK = (1 << HALF) - 1
+HALF_MASK = (1 << HALF) - 1
 _COL_0 = sum(1 << (SIDE * r) for r in range(3))
-_NOT_COL_0 = _HALF_MASK & ~_COL_0
-_NOT_COL_5 = _HALF_MASK & ~(_COL_0 << 5)
+_NOT_COL_0 = HALF_MASK & ~_COL_0
+_NOT_COL_5 = HALF_MASK & ~(_COL_0 << 5)
 
 
 def u32(x: int | Array) -> Array:
@@ -49,7 +49,7 @@ class Board(NamedTuple):
         return Board(self.lo ^ other.lo, self.hi ^ other.hi)
 
     def __invert__(self) -> Board:
-        return Board(~self.lo & _HALF_MASK, ~self.hi & _HALF_MASK)
+        return Board(~self.lo & HALF_MASK, ~self.hi & HALF_MASK)
 
 
 def empty_like(x: Array) -> Board:
@@ -61,13 +61,13 @@ def empty_like(x: Array) -> Board:
 def constant(cells: list[int]) -> Board:
     """Return a fixed set of cells, without batch axes."""
     word = sum(1 << c for c in cells)
-    return Board(u32(word & _HALF_MASK), u32(word >> HALF))
+    return Board(u32(word & HALF_MASK), u32(word >> HALF))
 
 
 def cell(index: Array) -> Board:
     """Return the set of one cell; shifts past the word give 0, which is what picks the half."""
     index = u32(index)
-    return Board((u32(1) << index) & _HALF_MASK, u32(1) << (index - HALF))
+    return Board((u32(1) << index) & HALF_MASK, u32(1) << (index - HALF))
 
 
 def has(board: Board, index: Array) -> Array:
@@ -98,12 +98,12 @@ def pick(condition: Array, a: Board, b: Board) -> Board:
 
 def up(b: Board) -> Board:
     """Return every cell moved one row up (row + 1)."""
-    return Board((b.lo << 6) & _HALF_MASK, ((b.hi << 6) | (b.lo >> 12)) & _HALF_MASK)
+    return Board((b.lo << 6) & HALF_MASK, ((b.hi << 6) | (b.lo >> 12)) & HALF_MASK)
 
 
 def down(b: Board) -> Board:
     """Return every cell moved one row down (row - 1)."""
-    return Board((b.lo >> 6) | ((b.hi << 12) & _HALF_MASK), b.hi >> 6)
+    return Board((b.lo >> 6) | ((b.hi << 12) & HALF_MASK), b.hi >> 6)
 
 
 def left(b: Board) -> Board:

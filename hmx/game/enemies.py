@@ -24,7 +24,8 @@ class Occupied(NamedTuple):
 
 def occupied(state: State) -> Occupied:
     """Return both sets, from the rosters."""
-    return Occupied(roster.board(state.enemies), roster.board(state.transmissions))
+    enemies, transmissions = roster.boards(state.enemies, state.transmissions)
+    return Occupied(enemies, transmissions)
 
 
 def adjacent(planes: Array, player: Array) -> Array:
@@ -48,11 +49,12 @@ def mature(state: State, running: Array) -> tuple[State, Array, Array]:
     for j in range(1, 6):
         late = late | planes[T.TIMER + j]
     due = planes[T.ALIVE] & ~late & roster.mask(running)
-    hatched = roster.hatch(bits.compress(planes, due))
+    parted = bits.compress(planes[:, None], jnp.stack([due, planes[T.ALIVE] & ~due]))
+    hatched = roster.hatch(parted[:, 0])
     n = roster.size(state.enemies)
     shift = jnp.minimum(n, SLOTS - 1)
     placed = jnp.where((n < SLOTS)[None], hatched << u32(shift)[None], u32(0))
-    waiting = _count_down(bits.compress(planes, planes[T.ALIVE] & ~due), running)
+    waiting = _count_down(parted[:, 1], running)
     overflow = jnp.maximum(0, n + roster.size(hatched) - SLOTS)
     state = state._replace(enemies=state.enemies | placed, transmissions=waiting)
     return state, placed[E.ALIVE], overflow
@@ -71,7 +73,7 @@ def _count_down(planes: Array, running: Array) -> Array:
 class _Acting(NamedTuple):
     """Games in which enemies move one after the other; every leaf is [B] or [lanes]."""
 
-    places: tuple[Array, ...]  # uint32: the alive, row and column planes of the enemies
+    places: Array  # uint32 [roster.PLACE, B]: the alive, row and column planes of the enemies
     enemies: Board
     waiting: Array  # slots that have yet to move
     draws: Array  # int32, how many have moved
@@ -107,15 +109,12 @@ def _relocate(c: _Acting, decision: Array) -> _Acting:
     moves = ((decision >> _GOES) & 1) != 0
     here, there = (decision >> _FROM) & 63, (decision >> _TO) & 63
     goes = jnp.where(moves, bit, u32(0))
-    places = list(c.places)
-    for start, value in ((E.ROW, bits.row_of(there)), (E.COL, bits.col_of(there))):
-        for j in range(3):
-            new = jnp.where((value >> j) & 1 != 0, goes, u32(0))
-            places[start + j] = (places[start + j] & ~goes) | new
+    item = u32(1) << E.ALIVE | bits.row_of(there) << E.ROW | bits.col_of(there) << E.COL
+    places = (c.places & ~goes[None]) | roster.put(item, goes, roster.PLACE)
     company = roster.at(c.places, bits.row_of(here), bits.col_of(here)) & ~bit
     left_behind = bits.only(bits.cell(here), moves & (company == 0))
     enemies = (c.enemies & ~left_behind) | bits.only(bits.cell(there), moves)
-    return c._replace(places=tuple(places), enemies=enemies, waiting=c.waiting & ~bit, draws=c.draws + 1)
+    return c._replace(places=places, enemies=enemies, waiting=c.waiting & ~bit, draws=c.draws + 1)
 
 
 def _move_all(games: _Acting, stream: int | Array, leave: int) -> _Acting:
@@ -135,7 +134,7 @@ def _move_all(games: _Acting, stream: int | Array, leave: int) -> _Acting:
 def _act_round(state: State, occ: Occupied, movers: Array, words: Array, stream: int | Array) -> tuple[State, Occupied]:
     """Let the slots in `movers` [B] take one step each, in a fresh random order."""
     games = _Acting(
-        places=tuple(state.enemies[i] for i in range(E.TYPE)),
+        places=state.enemies[: roster.PLACE],
         enemies=occ.enemies,
         waiting=movers,
         draws=jnp.zeros_like(state.hp),
@@ -150,12 +149,12 @@ def _act_round(state: State, occ: Occupied, movers: Array, words: Array, stream:
     places, enemies = games.places, games.enemies
     if lanes:
         # The lanes past the last waiting game hold copies of it, whose result is not used.
-        def finish(few: _Acting) -> tuple[tuple[Array, ...], Board]:
+        def finish(few: _Acting) -> tuple[Array, Board]:
             done = _move_all(few, stream, 0)
             return done.places, done.enemies
 
         places, enemies = roster.for_few(games.waiting != 0, lanes, finish, games, (places, enemies))
-    planes = jnp.concatenate([jnp.stack(places), state.enemies[E.TYPE :]])
+    planes = jnp.concatenate([places, state.enemies[roster.PLACE :]])
     return state._replace(enemies=planes), occ._replace(enemies=enemies)
 
 
@@ -202,33 +201,27 @@ def spawn(
         kind = bits.draw(words, stream, 2 * i + 1) & 3
         return index | (kind << 6) | (u32(found) << 8)
 
-    def add(carry: tuple[Array, tuple[Array, ...], Board, Array]) -> tuple[Array, tuple[Array, ...], Board, Array]:
+    def add(carry: tuple[Array, Array, Board, Array]) -> tuple[Array, Array, Board, Array]:
         i, planes, cells, overflow = carry
         decision = roster.once(jnp.any(i < wanted), lambda: choose(i, cells))
         index, found = decision & 63, ((decision >> 8) & 1) != 0
         slot = lax.population_count(planes[T.ALIVE])
         fits = found & (slot < SLOTS)
-        fields = [
-            (T.ALIVE, 1, u32(1)),
-            (T.ROW, 3, bits.row_of(index)),
-            (T.COL, 3, bits.col_of(index)),
-            (T.TYPE, 2, (decision >> 6) & 3),
-            (T.TIMER, 1, u32(1)),
-            (T.SCHEDULED, 1, u32(i < scheduled)),
-            (T.SIPHON, 1, u32((i >= scheduled) & (i < scheduled + siphoned))),
-        ]
-        rows = list(planes)
-        bit = jnp.where(fits, u32(1) << slot, u32(0))
-        for start, width, value in fields:
-            for j in range(width):
-                rows[start + j] = rows[start + j] | jnp.where((value >> j) & 1 != 0, bit, u32(0))
+        item = (
+            u32(1 << T.ALIVE | 1 << T.TIMER)
+            | bits.row_of(index) << T.ROW
+            | bits.col_of(index) << T.COL
+            | ((decision >> 6) & 3) << T.TYPE
+            | u32(i < scheduled) << T.SCHEDULED
+            | u32((i >= scheduled) & (i < scheduled + siphoned)) << T.SIPHON
+        )
+        planes = planes | roster.put(item, jnp.where(fits, u32(1) << slot, u32(0)), T.PLANES)
         cells = cells | bits.only(bits.cell(index), fits)
-        return i + 1, tuple(rows), cells, overflow + (found & ~fits).astype(jnp.int32)
+        return i + 1, planes, cells, overflow + (found & ~fits).astype(jnp.int32)
 
-    planes = tuple(state.transmissions[i] for i in range(T.PLANES))
-    first = (jnp.int32(0), planes, occ.transmissions, jnp.zeros_like(wanted))
+    first = (jnp.int32(0), state.transmissions, occ.transmissions, jnp.zeros_like(wanted))
     _, planes, cells, overflow = lax.while_loop(lambda c: jnp.any(c[0] < wanted), add, first)
-    return state._replace(transmissions=jnp.stack(planes)), occ._replace(transmissions=cells), overflow
+    return state._replace(transmissions=planes), occ._replace(transmissions=cells), overflow
 
 
 def enemy_turn(state: State, due: Array, words: Array, rules: Rules) -> tuple[State, Occupied, Array]:

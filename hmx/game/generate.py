@@ -9,7 +9,7 @@ from hmx.game import bits, enemies, layouts, paths, roster
 from hmx.game.bits import Array, Board, u32
 from hmx.game.enemies import Occupied
 from hmx.game.history import WORDS
-from hmx.game.state import CORNERS, C, E, Rules, State, T, blocks
+from hmx.game.state import CORNERS, C, E, Rules, State, T, blocks, layer
 from hmx.game.tables import PROGRAMS
 
 START_STREAM, EXIT_STREAM, COUNT_STREAM, KIND_STREAM, RESOURCE_STREAM, STAGE_SPAWN_STREAM = 8, 9, 10, 11, 12, 13
@@ -76,13 +76,15 @@ def _lowest(board: Board) -> Board:
     return Board(lo, jnp.where(lo == 0, bits.lowest(board.hi), 0))
 
 
+_CONTENTS = (C.DATA, C.PROGRAM, C.HIDDEN, *range(C.VALUE, C.VALUE + 5), *range(C.SPAWN, C.SPAWN + 4))
+
+
 def _block_contents(placed: Board, words: Array) -> dict[int, Board]:
     """Return what each block holds: kind, question mark, points or a program not yet used, spawn count."""
     spawn_costs = jnp.asarray([p.spawn for p in PROGRAMS], jnp.uint32)
 
-    def fill(i: Array, carry: tuple[Board, Array, list[Board]]) -> tuple[Board, Array, list[Board]]:
-        left, unused, planes = carry
-        here = _lowest(left)
+    def contents(i: Array, unused: Array) -> Array:
+        """Return the planes of `_CONTENTS` of block `i`, as the bits of a word."""
         is_data = (bits.draw(words, KIND_STREAM, 4 * i) & 1) == 0
         hidden = bits.draw(words, KIND_STREAM, 4 * i + 1) < u32(int(_QUESTION_SHARE * 2**32))
         points = 1 + bits.below(bits.draw(words, KIND_STREAM, 4 * i + 2), u32(9))
@@ -90,17 +92,20 @@ def _block_contents(placed: Board, words: Array) -> dict[int, Board]:
         program = bits.select_bit(unused, pick)
         value = jnp.where(is_data, points, program)
         spawn = jnp.where(is_data, points, spawn_costs[jnp.minimum(program, 22)])
-        used = jnp.where(is_data | ~bits.some(here), u32(0), u32(1) << program)
-        flags = [is_data, ~is_data, hidden]
-        flags += [(value >> j) & 1 != 0 for j in range(5)] + [(spawn >> j) & 1 != 0 for j in range(4)]
-        planes = [p | bits.only(here, flag) for p, flag in zip(planes, flags, strict=True)]
+        return u32(is_data) | u32(~is_data) << 1 | u32(hidden) << 2 | value << 3 | spawn << 8
+
+    def fill(i: Array, carry: tuple[Board, Array, Board]) -> tuple[Board, Array, Board]:
+        left, unused, planes = carry
+        here = _lowest(left)
+        word = roster.once(jnp.any(bits.some(left)), lambda: contents(i, unused))
+        used = jnp.where(bits.some(here), ((word >> 1) & 1) << ((word >> 3) & 31), 0)
+        planes = planes | Board(*(roster.put(word, half, len(_CONTENTS)) for half in here))
         return left & ~here, unused & ~used, planes
 
-    names = [C.DATA, C.PROGRAM, C.HIDDEN, *range(C.VALUE, C.VALUE + 5), *range(C.SPAWN, C.SPAWN + 4)]
     unused = jnp.zeros_like(placed.lo) + u32((1 << len(PROGRAMS)) - 1)
-    start = (placed, unused, [bits.empty_like(placed.lo) for _ in names])
-    _, _, planes = lax.fori_loop(0, layouts.MAX_BLOCKS, fill, start)
-    return {int(name): p for name, p in zip(names, planes, strict=True)}
+    nothing = jnp.zeros((len(_CONTENTS), *placed.lo.shape), jnp.uint32)
+    _, _, planes = lax.fori_loop(0, layouts.MAX_BLOCKS, fill, (placed, unused, Board(nothing, nothing)))
+    return {int(name): layer(planes, i) for i, name in enumerate(_CONTENTS)}
 
 
 def _resources(ground: Board, words: Array) -> dict[int, Board]:

@@ -11,6 +11,7 @@ from hmx.game import bits
 from hmx.game.bits import MOVES, SIDE, Array, Board, u32
 
 _ROUNDS_PER_TEST = 3
+_THROUGH = 3  # the bit that marks a direction of a path through others
 
 
 class Flood(NamedTuple):
@@ -24,7 +25,6 @@ class Flood(NamedTuple):
 # A half board leaves 14 bits of its word free: the low half carries the state of the search there, since every
 # array that a loop carries costs a kernel of its own.
 _OPEN, _REACHED, _DISTANCE = 18, 19, 20
-_HALF_BITS = (1 << bits.HALF) - 1
 
 
 def flood(start: Board, region: Board, target: Board, active: Array) -> Flood:
@@ -43,17 +43,17 @@ def flood(start: Board, region: Board, target: Board, active: Array) -> Flood:
     last = lax.while_loop(lambda w: jnp.any((w.lo >> _OPEN) & 1 != 0), body, first)
     reached = (last.lo >> _REACHED) & 1 != 0
     distance = jnp.where(reached, last.lo >> _DISTANCE, 0).astype(jnp.int32)
-    return Flood(Board(last.lo & _HALF_BITS, last.hi), reached, distance)
+    return Flood(Board(last.lo & bits.HALF_MASK, last.hi), reached, distance)
 
 
 def _grow(words: Board, region: Board, target: Board) -> Board:
-    seen = Board(words.lo & _HALF_BITS, words.hi)
+    seen = Board(words.lo & bits.HALF_MASK, words.hi)
     is_open = (words.lo >> _OPEN) & 1 != 0
     grown = seen | (bits.around(seen) & region)
     hit = bits.some(grown & target)
     still = is_open & ~hit & bits.some(grown ^ seen)
     kept = bits.pick(still, grown, seen)
-    status = (words.lo & ~u32(_HALF_BITS | 1 << _OPEN)) + (u32(is_open) << _DISTANCE)
+    status = (words.lo & ~u32(bits.HALF_MASK | 1 << _OPEN)) + (u32(is_open) << _DISTANCE)
     status = status | (u32(is_open & hit) << _REACHED) | (u32(still) << _OPEN)
     return Board(kept.lo | status, kept.hi)
 
@@ -89,23 +89,24 @@ def enemy_move(enemy: Array, player: Array, passable: Board, occupied: Board, ac
         Whether it moves, and the cell it moves to (empty if it stays).
     """
     here, goal = bits.cell(enemy), bits.cell(player) & passable
-    searching = active & (enemy != player)
     free = passable & ~occupied
-    around_free = flood(goal, free | here, here, searching)
-    blocked = searching & ~around_free.reached
-    through_all = flood(goal, passable | here, here, blocked)
     steps = [move(here) for move in MOVES]
 
-    def nearer(found: Flood) -> Array:
-        return _first([found.reached & bits.some(s & found.seen) for s in steps])
+    def search(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        """P1, a path around the others; where there is none P2, a path through them, marked as such."""
+        through, searching, choice = carry
+        found = flood(goal, bits.pick(through != 0, passable, free) | here, here, searching)
+        nearer = _first([bits.some(s & found.seen) for s in steps]) | through << _THROUGH
+        return through + 1, searching & ~found.reached, jnp.where(found.reached, nearer, choice)
 
-    by_p1, by_p2 = nearer(around_free), nearer(through_all)
+    start = (jnp.int32(0), active & (enemy != player), jnp.full(enemy.shape, 4, jnp.int32))
+    _, _, by_path = lax.while_loop(lambda c: (c[0] < 2) & jnp.any(c[1]), search, start)
+    direction = by_path & ((1 << _THROUGH) - 1)
     open_steps = [bits.some(s & free) for s in steps]
-    p2_free = jnp.zeros_like(active)
+    walks = by_path < 4
     for i in range(4):
-        p2_free = p2_free | ((by_p2 == i) & open_steps[i])
-    by_p3 = _closest(enemy, player, open_steps)
-    choice = jnp.where(around_free.reached, by_p1, jnp.where(p2_free, by_p2, by_p3))
+        walks = walks | ((direction == i) & open_steps[i])
+    choice = jnp.where(walks, direction, _closest(enemy, player, open_steps))
     target = bits.empty_like(enemy)
     for i in range(4):
         target = target | bits.only(steps[i], active & (choice == i))
@@ -140,7 +141,7 @@ def row_cells(index: Array) -> Board:
     """Return all cells of the row of `index`."""
     shift = bits.row_of(u32(index)) * SIDE
     row = u32((1 << SIDE) - 1)
-    return Board((row << shift) & u32((1 << bits.HALF) - 1), row << (shift - bits.HALF))
+    return Board((row << shift) & u32(bits.HALF_MASK), row << (shift - bits.HALF))
 
 
 def col_cells(index: Array) -> Board:

@@ -15,8 +15,8 @@ from hmx.game.state import DAEMON, E, T
 
 Tree = TypeVar("Tree")
 Result = TypeVar("Result")
-Planes = Array | tuple[Array, ...]
 ALL = 0xFFFFFFFF
+PLACE = int(E.TYPE)  # the first planes of both rosters: which slots are alive, and where they stand
 
 
 def mask(condition: Array) -> Array:
@@ -29,7 +29,7 @@ def size(planes: Array) -> Array:
     return lax.population_count(planes[E.ALIVE]).astype(jnp.int32)
 
 
-def matches(planes: Planes, start: int, width: int, value: Array) -> Array:
+def matches(planes: Array, start: int, width: int, value: Array) -> Array:
     """Return slots whose `width`-bit number at plane `start` equals `value` [B] (uint32)."""
     different = u32(0)
     for j in range(width):
@@ -37,12 +37,12 @@ def matches(planes: Planes, start: int, width: int, value: Array) -> Array:
     return ~different & planes[E.ALIVE]
 
 
-def at(planes: Planes, row: Array, col: Array) -> Array:
+def at(planes: Array, row: Array, col: Array) -> Array:
     """Return slots of the items that stand on (row, col); off the board there are none."""
     return matches(planes, E.ROW, 3, row) & matches(planes, E.COL, 3, col)
 
 
-def number(planes: Planes, start: int, width: int, slot: Array) -> Array:
+def number(planes: Array, start: int, width: int, slot: Array) -> Array:
     """Return the number stored for one slot, uint32."""
     value = u32(0)
     for j in range(width):
@@ -50,7 +50,7 @@ def number(planes: Planes, start: int, width: int, slot: Array) -> Array:
     return value
 
 
-def index_at(planes: Planes, slot: Array) -> Array:
+def index_at(planes: Array, slot: Array) -> Array:
     """Return the cell index of one slot, uint32."""
     return number(planes, E.ROW, 3, slot) * bits.SIDE + number(planes, E.COL, 3, slot)
 
@@ -60,16 +60,26 @@ def used_slots(planes: Array) -> Array:
     return (SLOTS - lax.clz(planes[E.ALIVE].max())).astype(jnp.int32)
 
 
-def board(planes: Array) -> Board:
-    """Return the cells on which items stand."""
+def cell_of(planes: Array, slot: Array) -> Board:
+    """Return the cell of one slot, empty if the slot is not in use."""
+    return bits.only(bits.cell(index_at(planes, slot)), (planes[E.ALIVE] >> slot) & 1 != 0)
+
+
+def boards(enemies: Array, transmissions: Array) -> tuple[Board, Board]:
+    """Return the cells on which enemies stand, and those on which transmissions do."""
+    places = jnp.stack([enemies[:PLACE], transmissions[:PLACE]], axis=1)
 
     def add(k: Array, cells: Board) -> Board:
-        slot = u32(k)
-        alive = (planes[E.ALIVE] >> slot) & 1
-        return cells | bits.only(bits.cell(index_at(planes, slot)), alive != 0)
+        return cells | cell_of(places, u32(k))
 
-    found: Board = lax.fori_loop(0, used_slots(planes), add, bits.empty_like(planes[0]))
-    return found
+    found: Board = lax.fori_loop(0, used_slots(places), add, bits.empty_like(places[0]))
+    return Board(found.lo[0], found.hi[0]), Board(found.lo[1], found.hi[1])
+
+
+def put(item: Array, place: Array, planes: int) -> Array:
+    """Return planes of one item: plane j is `place` [B], one bit, in the games where bit j of `item` [B] is set."""
+    rows = jnp.arange(planes, dtype=jnp.uint32).reshape(-1, *(1,) * item.ndim)
+    return jnp.where((item[None] >> rows) & 1 != 0, place[None], u32(0))
 
 
 def full_hp(alive: Array, daemon: Array) -> tuple[Array, Array]:
@@ -204,24 +214,15 @@ def once(condition: Array, function: Callable[[], Tree]) -> Tree:
     """Return `function()` if the scalar `condition` holds, else zeros; computed once, before anything that uses it.
 
     XLA on CPUs repeats element-wise work in every kernel that needs it. A loop of at most one round ends that: put
-    it around a value that is costly and used often.
-    """
-    shapes = jax.eval_shape(function)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    result: Tree = maybe(condition, lambda _: function(), zeros)
-    return result
-
-
-def maybe(condition: Array, function: Callable[[Tree], Tree], operand: Tree) -> Tree:
-    """Return `function(operand)` if the scalar `condition` holds, else `operand`.
-
-    A loop of at most one round rather than `lax.cond`: under `vmap` a loop still ends early when no lane needs it.
+    it around a value that is costly and used often. A loop rather than `lax.cond`: under `vmap` it still ends early
+    when no lane needs it.
     """
 
     def body(carry: tuple[Array, Tree]) -> tuple[Array, Tree]:
-        return jnp.zeros_like(carry[0]), function(carry[1])
+        return jnp.zeros_like(carry[0]), function()
 
-    result: Tree = lax.while_loop(lambda carry: carry[0], body, (condition, operand))[1]
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function))
+    result: Tree = lax.while_loop(lambda carry: carry[0], body, (condition, zeros))[1]
     return result
 
 
