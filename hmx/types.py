@@ -62,10 +62,11 @@ class Mean(NamedTuple):
 
     @classmethod
     def of(cls, values: Array, where: Array | None = None) -> Mean:
-        """The mean over all elements, or over those where `where` holds."""
+        """The mean over all elements, or over those where `where` holds; it may lack trailing axes of `values`."""
         values = jnp.asarray(values, jnp.float32)
         if where is None:
             return cls(values.sum(), jnp.float32(values.size))
+        where = _as_wide(where, values)
         return cls(jnp.where(where, values, 0.0).sum(), jnp.asarray(where, jnp.float32).sum())
 
     def __add__(self, other: Mean) -> Mean:  # type: ignore[override]
@@ -79,9 +80,13 @@ class Max(NamedTuple):
     count: Array  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, values: Array) -> Max:
-        """The maximum over all elements."""
-        return cls(jnp.asarray(values, jnp.float32).max(), jnp.float32(values.size))
+    def of(cls, values: Array, where: Array | None = None) -> Max:
+        """The maximum over all elements, or over those where `where` holds."""
+        values = jnp.asarray(values, jnp.float32)
+        if where is None:
+            return cls(values.max(), jnp.float32(values.size))
+        where = _as_wide(where, values)
+        return cls(jnp.where(where, values, -jnp.inf).max(), where.astype(jnp.float32).sum())
 
 
 class Sum(NamedTuple):
@@ -90,9 +95,15 @@ class Sum(NamedTuple):
     total: Array
 
     @classmethod
-    def of(cls, values: Array) -> Sum:
-        """The sum over all elements."""
-        return cls(jnp.asarray(values, jnp.float32).sum())
+    def of(cls, values: Array, where: Array | None = None) -> Sum:
+        """The sum over all elements, or over those where `where` holds."""
+        values = jnp.asarray(values, jnp.float32)
+        return cls((values if where is None else jnp.where(_as_wide(where, values), values, 0.0)).sum())
+
+
+def _as_wide(where: Array, values: Array) -> Array:
+    missing = tuple(range(jnp.ndim(where), values.ndim))
+    return jnp.broadcast_to(jnp.expand_dims(where, missing) if missing else where, values.shape)
 
 
 Metric = Mean | Max | Sum

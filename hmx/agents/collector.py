@@ -90,14 +90,15 @@ def play_step(
     obs_stats = actors.obs_stats
     if normalize_fn is not None and obs_stats is not None:
         timestep, obs_stats = _normalised(normalize_fn, obs_stats, timestep)
-    episode = Episode(actors.episode.total + timestep.reward.sum(-1), actors.episode.length + 1)
+    so_far = actors.episode
+    episode = Episode(so_far.total + timestep.reward.sum(-1), so_far.length + 1, so_far.later)
     metrics = step_metrics(env.spec, decision.action, timestep, episode)
     done = timestep.terminated | timestep.truncated
     after = RolloutState(
         env_state,
         timestep.obs,
         timestep.legal,
-        Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length)),
+        _next_episode(episode, done, actors.starts),
         carry,
         reset=done,
         agent_done=timestep.agent_done & ~done[:, None],
@@ -145,15 +146,25 @@ def collect(
 
 
 def _restart(spec: EnvSpec, starts: Starts, env_state: EnvState, timestep: Timestep) -> tuple[EnvState, Timestep]:
-    """Restart every environment whose episode ended from its state in `starts`.
+    """Restart the environments whose episode ended from their states in `starts`.
 
     Brax's auto-reset returns to the same first state every time (brax/envs/wrappers/training.py). The reward of the
     step, how the episode ended and its final observation stay.
     """
-    done = timestep.terminated | timestep.truncated
-    env_state = select(done, starts.env_state, env_state, spec.state_axis)
-    obs, legal = select(done, (starts.obs, starts.legal), (timestep.obs, timestep.legal))
+    where = timestep.terminated | timestep.truncated
+    if starts.later is not None:
+        where &= starts.later
+    env_state = select(where, starts.env_state, env_state, spec.state_axis)
+    obs, legal = select(where, (starts.obs, starts.legal), (timestep.obs, timestep.legal))
     return env_state, timestep._replace(obs=obs, legal=legal)
+
+
+def _next_episode(episode: Episode, done: Bool[Array, " E"], starts: Starts | None) -> Episode:
+    """Return the totals before the next step; they begin again where the episode ended."""
+    later = episode.later
+    if later is not None and starts is not None and starts.later is not None:
+        later = jnp.where(done, starts.later, later)
+    return Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length), later)
 
 
 def _normalised(normalize_fn: NormalizeFn, stats: RunningStats, timestep: Timestep) -> tuple[Timestep, RunningStats]:

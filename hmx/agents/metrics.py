@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jaxtyping import Bool
 
 from hmx.agents.types import Episode
 from hmx.env.protocol import EnvSpec
@@ -23,21 +24,37 @@ def info_name(key: str) -> tuple[str, str]:
 
 
 def step_metrics(spec: EnvSpec, action_t: Array, timestep: Timestep, episode: Episode) -> Metrics:
-    """Compute the metrics of one step of `E` environments; `episode` includes that step."""
+    """Compute the metrics of one step of `E` environments; `episode` includes that step.
+
+    Episodes that began in a later stage count in the group `starts` alone.
+    """
     done = timestep.terminated | timestep.truncated
-    metrics: Metrics = {f"reward/{name}": Mean.of(timestep.terms[name]) for name in spec.reward_terms}
+    counted = None if episode.later is None else ~episode.later
+    ended = done if counted is None else done & counted
+    metrics: Metrics = {f"reward/{name}": Mean.of(timestep.terms[name], counted) for name in spec.reward_terms}
     for name, first, end in spec.action_groups:
-        metrics[f"actions/{name}_frac"] = Mean.of((action_t >= first) & (action_t < end))
+        metrics[f"actions/{name}_frac"] = Mean.of((action_t >= first) & (action_t < end), counted)
     for key, value in timestep.info.items():
         name, kind = info_name(key)
         if kind:
-            metric = Mean.of(value, where=done) if kind == EPISODE else KINDS[kind].of(value)
+            metric = Mean.of(value, ended) if kind == EPISODE else KINDS[kind].of(value, counted)
             metrics[name if "/" in name else f"stats/{name}"] = metric
-    metrics["train/mean_reward"] = Mean.of(timestep.reward.sum(-1))
-    metrics["train/mean_episode_return"] = Mean.of(episode.total, where=done)
-    metrics["train/mean_episode_length"] = Mean.of(episode.length, where=done)
-    metrics["train/num_episodes"] = Sum.of(done)
+    metrics["train/mean_reward"] = Mean.of(timestep.reward.sum(-1), counted)
+    metrics |= _of_episodes("train", episode, ended)
+    if episode.later is not None:
+        metrics |= _of_episodes("starts", episode, done & episode.later)
+        metrics["starts/share"] = Mean.of(episode.later)
+        if "wins_sum" in timestep.info:
+            metrics["starts/wins"] = Sum.of(timestep.info["wins_sum"], episode.later)
     return metrics
+
+
+def _of_episodes(group: str, episode: Episode, ended: Bool[Array, " E"]) -> Metrics:
+    return {
+        f"{group}/mean_episode_return": Mean.of(episode.total, ended),
+        f"{group}/mean_episode_length": Mean.of(episode.length, ended),
+        f"{group}/num_episodes": Sum.of(ended),
+    }
 
 
 def over_time(metrics: Metrics) -> Metrics:

@@ -127,7 +127,7 @@ def _init(parts: PpoComponents, key: Key) -> PpoState:
 def _reset_envs(parts: PpoComponents, key: Key) -> RolloutState:
     num_envs = parts.cfg.env.num_envs
     carry = parts.net.initial_carry((num_envs, parts.env.spec.num_agents))
-    return variants.with_first_starts(parts.cfg, start(parts.env, num_envs, carry, key))
+    return variants.with_starts(parts.cfg, start(parts.env, num_envs, carry, key))
 
 
 def _forget(before: PpoState, after: PpoState) -> PpoState:
@@ -200,7 +200,7 @@ def _update(parts: PpoComponents, state: PpoState, hypers: Hypers) -> tuple[PpoS
     cfg = parts.cfg
     k_rollout, k_learn = _keys(state)
     k_shuffle, k_entropy = jax.random.split(k_learn) if parts.env.spec.action_dim else (k_learn, None)
-    actors, rollout, metrics = _rollout(parts, state, k_rollout)
+    actors, rollout, metrics = _rollout(parts, state, k_rollout, hypers.get("start_share"))
     batch = make_batch(rollout, cfg, parts.horizon)
     plan, plan_metrics = plan_minibatches(batch, cfg, hypers.get("prio_beta"), k_shuffle)
     after = variants.update_obs_stats(cfg.ppo, actors, rollout)
@@ -221,9 +221,11 @@ def _keys(state: PpoState) -> tuple[Key, Key]:
     return k_rollout, k_learn
 
 
-def _rollout(parts: PpoComponents, state: PpoState, key: Key) -> tuple[RolloutState, Rollout, Metrics]:
-    cfg, policy = parts.cfg, policy_of(parts, state)
-    actors, key = variants.before_rollout(cfg, parts.env, state.actors, state.update, key, partial(_reset_envs, parts))
+def _rollout(
+    parts: PpoComponents, state: PpoState, key: Key, start_share: Float[Array, ""] | None = None
+) -> tuple[RolloutState, Rollout, Metrics]:
+    cfg, policy, begin = parts.cfg, policy_of(parts, state), partial(_reset_envs, parts)
+    actors, key = variants.before_rollout(cfg, parts.env, state.actors, state.update, key, begin, start_share)
     num_sequences = cfg.algo.num_steps // parts.horizon if jax.tree.leaves(actors.carry) else 1
     options = variants.rollout_options(cfg.ppo)
     actors, rollout, metrics = collect(parts.env, policy, actors, key, cfg.algo.num_steps, num_sequences, options)
@@ -378,8 +380,7 @@ def policy_advantage(cfg: Config, batch: Batch, ratio: Float[Array, "H N"]) -> F
 
 
 def _experience(parts: PpoComponents, state: PpoState, hypers: Hypers) -> dict[str, Array]:
-    del hypers
-    _, rollout, _ = _rollout(parts, state, _keys(state)[0])
+    _, rollout, _ = _rollout(parts, state, _keys(state)[0], hypers.get("start_share"))
     batch = make_batch(rollout, parts.cfg, parts.horizon)._asdict()
     batch.update({f"carry_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(batch.pop("carry")))})
     return {name: leaf for name, leaf in batch.items() if leaf is not None}

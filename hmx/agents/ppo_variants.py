@@ -39,34 +39,56 @@ def rollout_options(ppo: PpoConfig) -> RolloutOptions:
     )
 
 
-def with_first_starts(cfg: Config, actors: RolloutState) -> RolloutState:
-    """Keep the first states as start states of all episodes if `env.reset_on_done = first`."""
+def with_starts(cfg: Config, actors: RolloutState) -> RolloutState:
+    """Add what `starts.share` and `env.reset_on_done = first` keep of how episodes start."""
+    if cfg.starts.share:
+        return actors._replace(episode=actors.episode._replace(later=jnp.zeros_like(actors.reset)))
     if cfg.env.reset_on_done != "first":
         return actors
     return actors._replace(starts=Starts(actors.env_state, actors.obs, actors.legal))
 
 
 def before_rollout(
-    cfg: Config, env: Env, actors: RolloutState, update: Int[Array, ""], key: Key, begin: Callable[[Key], RolloutState]
+    cfg: Config,
+    env: Env,
+    actors: RolloutState,
+    update: Int[Array, ""],
+    key: Key,
+    begin: Callable[[Key], RolloutState],
+    start_share: Float[Array, ""] | None,
 ) -> tuple[RolloutState, Key]:
-    """Apply `env.full_reset_every` and `env.reset_on_done = rollout_cache`, and return the key left for the rollout."""
-    on_done, full_every = cfg.env.reset_on_done, cfg.env.full_reset_every
-    if not full_every and on_done != "rollout_cache":
+    """Apply `env.full_reset_every`, `env.reset_on_done = rollout_cache` and `starts.share`.
+
+    Returns:
+        The actors, and the key that is left for the rollout.
+    """
+    draws, full_every = cfg.env.reset_on_done == "rollout_cache" or start_share is not None, cfg.env.full_reset_every
+    if not full_every and not draws:
         return actors, key
-    k_play, k_full, k_cache = jax.random.split(key, 3)
+    k_play, k_full, k_starts = jax.random.split(key, 3)
     if full_every:
         due = (update > 0) & (update % full_every == 0)
         fresh = begin(k_full)._replace(obs_stats=actors.obs_stats)
         actors = jax.tree.map(partial(jnp.where, due), fresh, actors)
-    if on_done == "rollout_cache":
-        env_state, timestep = env.reset(jax.random.split(k_cache, cfg.env.num_envs))
-        actors = actors._replace(starts=Starts(env_state, timestep.obs, timestep.legal))
+    if draws:
+        actors = actors._replace(starts=_draw_starts(env, k_starts, cfg.env.num_envs, start_share))
     return actors, k_play
 
 
+def _draw_starts(env: Env, key: Key, num_envs: int, share: Float[Array, ""] | None) -> Starts:
+    """Draw a start state for every environment; with a `share`, a later one, which that share of them uses."""
+    if share is None:
+        env_state, timestep = env.reset(jax.random.split(key, num_envs))
+        return Starts(env_state, timestep.obs, timestep.legal)
+    assert env.spec.later_reset is not None
+    k_states, k_used = jax.random.split(key)
+    env_state, timestep = env.spec.later_reset(jax.random.split(k_states, num_envs))
+    return Starts(env_state, timestep.obs, timestep.legal, jax.random.uniform(k_used, (num_envs,)) < share)
+
+
 def after_rollout(cfg: Config, actors: RolloutState) -> RolloutState:
-    """Drop the start states of `env.reset_on_done = rollout_cache`."""
-    return actors._replace(starts=None) if cfg.env.reset_on_done == "rollout_cache" else actors
+    """Drop the start states that were drawn for this rollout."""
+    return actors if cfg.env.reset_on_done == "first" else actors._replace(starts=None)
 
 
 # Observations

@@ -23,6 +23,7 @@ class Episode(NamedTuple):
 
     total: Array
     length: Array
+    later: Array | None = None  # bool: began in a later stage; None where none does (`starts.share` is 0)
 
     @classmethod
     def start(cls, num_envs: int) -> Episode:
@@ -36,6 +37,7 @@ class Starts(NamedTuple):
     env_state: EnvState
     obs: Array  # [E, A, *obs_shape]
     legal: Array  # [E, A, num_actions]
+    later: Array | None = None  # [E] bool: in a later stage; where false, the state is not used. None: all are used
 
 
 class RolloutState(NamedTuple):

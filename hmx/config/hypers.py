@@ -22,18 +22,20 @@ SCHEDULED: dict[str, Scheduled] = {
     "clip_eps": Scheduled("ppo.clip_eps", "ppo.clip_schedule", "ppo.clip_end"),
     "ent_coef": Scheduled("ppo.ent_coef", "ppo.ent_schedule", "ppo.ent_end"),
     "clip_vf_eps": Scheduled("ppo.clip_vf_eps", "ppo.clip_vf_schedule", "ppo.clip_vf_end"),
+    "start_share": Scheduled("starts.share", "starts.share_schedule", "starts.share_end"),
 }
+_ABSENT_AT_0 = ("clip_vf_eps", "start_share")
 
 
 def scheduled_values(cfg: Config, progress: float) -> dict[str, float]:
     """Return every scheduled hyperparameter at `progress`, the finished share of the run.
 
-    The value clip is absent where it is off, and so is the exponent of the importance weights.
+    The value clip is absent where it is off, and so are later starts and the exponent of the importance weights.
     """
     values: dict[str, float] = {}
     for name, keys in SCHEDULED.items():
         start, end = get(cfg, keys.start), get(cfg, keys.end)
-        if name == "clip_vf_eps" and not start:
+        if name in _ABSENT_AT_0 and not start:
             continue
         warmup = cfg.algo.lr_warmup if name == "learning_rate" else 0.0
         rate = cfg.algo.schedule_rate

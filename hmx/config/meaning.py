@@ -141,6 +141,8 @@ def _resets(cfg: Config) -> str:
         if env.full_reset_every
         else "never all reset at once"
     )
+    if cfg.starts.share:
+        done += f", but with probability {cfg.starts.share:g} one in a later stage"
     real, asked = derive.derive(cfg).total_env_steps, cfg.run.total_steps
     return f"{done}; {every}; budget {cfg.run.budget}: {real:,} steps for {asked:,} requested ({real / asked:.3g} x)"
 
@@ -190,7 +192,7 @@ ASPECTS: dict[str, tuple[str, tuple[str, ...], Callable[[Config], str]]] = {
     "1.7": ("layer norm", ("net.layer_norm", "net.norm_order"), _layer_norm),
     "1.8": ("gradient clipping", ("algo.max_grad_norm", "algo.grad_clip"), _grad_clip),
     "1.9": ("resets and budget", (
-        "env.reset_on_done", "env.full_reset_every", "run.budget", "run.budget_epochs",
+        "env.reset_on_done", "env.full_reset_every", "starts.share", "run.budget", "run.budget_epochs",
     ), _resets),
     "2.1": ("value passes", ("ppo.value_forward",), _value_forward),
     "2.2": ("devices", ("run.devices",), _devices),

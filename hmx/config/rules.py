@@ -119,6 +119,12 @@ def _names(cfg: Config) -> Iterator[Problem]:
     elif cfg.net.kind == "cells" and (cfg.env.id != "hackmatrix" or cfg.env.obs != "packed"):
         words = "the cells network reads only packed observations of HackMatrix"
         yield Problem("net_kind", ("net.kind", "env.id", "env.obs"), words, fix("net.kind", "mlp"))
+    if cfg.starts.share and cfg.env.id != "hackmatrix":
+        words = f"{cfg.env.id} has no later stages to begin in; only hackmatrix has"
+        yield Problem("starts_env", ("starts.share", "env.id"), words, fix("starts.share", 0))
+    elif cfg.starts.share and cfg.env.reset_on_done != "fresh":
+        words, works = "both decide how the next episode begins", fix("env.reset_on_done", "fresh")
+        yield Problem("starts_reset", ("starts.share", "env.reset_on_done"), words, works)
     for name, at in SCHEDULED.items():
         if get(cfg, at.schedule) == "exponential" and get(cfg, at.end) > 1.0:
             words = f"an exponential schedule only falls, but {name} would end above its start"

@@ -166,6 +166,18 @@ class EnvConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartsConfig:
+    """Training episodes that begin in a later stage, and are reported apart from the others."""
+
+    share: float = opt(
+        0.0, "probability that a training episode begins in stage 2 to 8, with random programs, strength and resources",
+        "probability", ge=0, le=1, shape="if_not_default",
+    )  # fmt: skip
+    share_schedule: Schedule = opt("constant", "schedule of share")
+    share_end: float = opt(1.0, "final share, as a share of the initial one", ge=0, le=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class NetConfig:
     """The policy and value network."""
 
@@ -415,6 +427,7 @@ class Config:
     run: RunConfig = section(RunConfig)
     env: EnvConfig = section(EnvConfig)
     reward: RewardWeights = section(RewardWeights, envs=HACKMATRIX)
+    starts: StartsConfig = section(StartsConfig, applies=PPO, envs=HACKMATRIX)
     net: NetConfig = section(NetConfig)
     algo: AlgoConfig = section(AlgoConfig)
     ppo: PpoConfig = section(PpoConfig, applies=PPO)

@@ -16,7 +16,7 @@ from hmx.env.protocol import Env, EnvSpec
 from hmx.env.rewards import reward_terms
 from hmx.game import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
 from hmx.game.enemies import Occupied
-from hmx.game.generate import populate
+from hmx.game.generate import later_game, populate
 from hmx.game.mask import legal_actions, legal_word
 from hmx.game.play import advance, fresh, random_words
 from hmx.game.scenario import to_dict
@@ -89,17 +89,22 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
     def reset(keys: Key) -> tuple[HackMatrixState, Timestep]:
         return _reset(keys, rules, weights, observe)
 
+    def later_reset(keys: Key) -> tuple[HackMatrixState, Timestep]:
+        return _reset(keys, rules, weights, observe, later=True)
+
     def step(state: HackMatrixState, action: Array, keys: Key) -> tuple[HackMatrixState, Timestep]:
         return _step(state, action, keys, rules, weights, observe, facts)
 
-    return Env(facts, reset, step)
+    return Env(facts._replace(later_reset=later_reset), reset, step)
 
 
 def _reset(
-    keys: Key, rules: Rules, weights: RewardWeights, observe: Callable[[State], Array]
+    keys: Key, rules: Rules, weights: RewardWeights, observe: Callable[[State], Array], later: bool = False
 ) -> tuple[HackMatrixState, Timestep]:
     words, _ = random_words(keys)
     state, occ = fresh(words, rules)
+    if later:
+        state = later_game(state, words)
     everywhere = jnp.ones(keys.shape, bool)
     state, occ, _ = populate(state, everywhere, occ, words, rules)
     legal = legal_word(state, occ)

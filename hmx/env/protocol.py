@@ -37,6 +37,7 @@ class EnvSpec(NamedTuple):
     describe: Callable[[EnvState], dict[str, Any]] | None = None  # a batch of one state, on the host -> plain data
     render: Callable[[EnvState], str] | None = None  # a batch of one state, on the host -> lines for a terminal
     moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end
+    later_reset: Callable[[Key], tuple[EnvState, Timestep]] | None = None  # a `reset` into later stages, for training
 
 
 class Env(NamedTuple):

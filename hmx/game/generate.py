@@ -10,9 +10,10 @@ from hmx.game.bits import Array, Board, u32
 from hmx.game.enemies import Occupied
 from hmx.game.history import WORDS
 from hmx.game.state import CORNERS, C, E, Rules, State, T, blocks, layer
-from hmx.game.tables import PROGRAMS
+from hmx.game.tables import PROGRAMS, P
 
 START_STREAM, EXIT_STREAM, COUNT_STREAM, KIND_STREAM, RESOURCE_STREAM, STAGE_SPAWN_STREAM = 8, 9, 10, 11, 12, 13
+LATER_STREAM, LATER_PROGRAMS_STREAM = 14, 15
 
 FIRST_INTERVAL = 12
 BONUS_CREDITS, BONUS_ENERGY, BONUS_SIPHONS = 10, 11, 1
@@ -56,6 +57,47 @@ def new_game(words: Array, rules: Rules) -> State:
         history=jnp.zeros((rules.undo_depth, WORDS, *batch), jnp.uint32),
         history_head=zero,
         history_count=zero,
+    )
+
+
+def later_game(state: State, words: Array) -> State:
+    """Return new games as they may be at the beginning of stage 2 to 8, before that stage is generated.
+
+    Up to stage s a player gets 2 (s - 1) data siphons from the boards and perhaps one as the start bonus. Whatever else
+    a player has came from siphons that were used, each on a cross of 5 cells: here at most 2 programs, a data block of
+    9 points, and two cells with 3 credits or energy. The player has at least 2 hit points, since an exit heals one, and
+    has never met an enemy turn that UNDO could revert. No enemies are left from earlier stages.
+    """
+
+    def uniform(word: Array) -> Array:
+        return (word >> 8).astype(jnp.float32) / 2**24
+
+    def number(index: int, n: int | Array) -> Array:
+        return bits.below(bits.draw(words, LATER_STREAM, index), u32(n)).astype(jnp.int32)
+
+    stage, siphons = 2 + number(0, 7), number(1, 4)
+    used = 2 * stage - 1 - siphons
+    most = jnp.minimum(jnp.minimum(2 * (stage - 1), 4), 3 * used // 4)  # a use of ATK+ costs 4 credits and 4 energy
+    boosts = jnp.where(number(2, 2) == 1, number(3, most + 1), 0)
+    affordable = 3 * used - 4 * boosts
+
+    # each program with the same probability, up to the bound in an order that starts at a random one
+    rank = jnp.arange(len(PROGRAMS), dtype=jnp.uint32)[:, None]
+    program = (rank + u32(number(4, len(PROGRAMS)))[None]) % len(PROGRAMS)
+    share = 0.8 * uniform(bits.draw(words, LATER_STREAM, 5)) ** 2
+    offered = uniform(bits.draw(words[:, None], LATER_PROGRAMS_STREAM, rank)) < share[None]
+    taken = offered & (jnp.cumsum(offered, axis=0) <= (2 * used - (boosts > 0))[None])
+    owned = jnp.where(taken, u32(1) << program, 0).sum(0, dtype=jnp.uint32)
+    return state._replace(
+        stage=stage,
+        interval=FIRST_INTERVAL + 1 - stage,
+        hp=2 + number(6, 2),
+        credits=jnp.minimum(number(7, 16), affordable),
+        energy=jnp.minimum(number(8, 16), affordable),
+        siphons=siphons,
+        score=jnp.minimum(number(9, 31), 9 * used),
+        attack=1 + boosts,
+        owned=owned | jnp.where(boosts > 0, u32(1 << P.ATK_PLUS), 0),
     )
 
 

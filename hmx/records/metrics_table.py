@@ -39,6 +39,9 @@ GROUPS: dict[str, str] = {
     "to `train/mean_reward`. Other environments report terms of their own.",
     "actions": "The kinds of actions taken, as shares of all; they sum to 1.",
     "stats": "Events in the game.",
+    "starts": "With `starts.share`: the training episodes that began in a later stage. They do not count in the groups "
+    "`reward`, `actions`, `stats` and `programs`, nor in `train/mean_reward`, `train/mean_episode_return`, "
+    "`train/mean_episode_length` and `train/num_episodes`.",
     "programs": "How often each program was used.",
     "grad_norm": "With `run.grad_report_every`, in the records of the updates whose number it divides: a gradient "
     "report, measured before the update. `<bucket>` is `bucket_1`, `bucket_2`, ... by rising standard deviation of "
@@ -80,6 +83,7 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/clip_eps", "", "none", "last", "clip range of the importance ratio"),
     ("train/clip_vf_eps", "reward", "none", "last", "clip range of the value, where it is clipped"),
     ("train/ent_coef", "", "none", "last", "weight of the entropy bonus"),
+    ("train/start_share", "probability", "none", "last", "probability that an episode begins in a later stage"),
     ("train/prio_beta", "", "none", "last", "exponent of the importance weights of prioritised sequences"),
     ("train/skipped_updates", "updates", "down", "sum",
      "updates that were skipped because a value was not finite; only with on_nonfinite = skip"),
@@ -103,6 +107,11 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("stats/undo_stages", "stages", "none", "sum", "stages completed by the UNDO loophole"),
     ("stats/deaths", "games", "down", "sum", "games lost"),
     ("stats/overflow", "entities", "down", "sum", "enemies and transmissions without a free slot"),
+    ("starts/mean_episode_return", "reward", "up", "mean", "undiscounted return of those that ended"),
+    ("starts/mean_episode_length", "steps", "none", "mean", "length of those that ended"),
+    ("starts/num_episodes", "episodes", "none", "sum", "how many ended"),
+    ("starts/wins", "games", "up", "sum", "games won"),
+    ("starts/share", "share", "none", "mean", "their share of all steps"),
     ("replay/is_weight_min", "", "none", "mean", "smallest importance weight of a batch"),
     ("replay/is_weight_max", "", "none", "max", "largest importance weight of a batch"),
     ("replay/drawn_scored", "share", "none", "mean", "share of the sampled transitions that have a score"),

@@ -88,8 +88,13 @@ def trainer_memory(cfg: Config, inputs: BatchInputs) -> Memory:
     carry = _STATES[net.rnn] * net.rnn_hidden * WORD * (1 if net.shared_torso else 2)
     floats = learning_floats(net, facts)
     environments = environment_bytes(cfg, envs)
-    if cfg.env.reset_on_done != "fresh":  # the states that episodes restart from
-        environments += envs * facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions)
+    starts, drawn = envs * facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions), 0
+    if cfg.env.reset_on_done == "first":  # the states that episodes restart from
+        environments += starts
+    elif cfg.env.reset_on_done == "rollout_cache" or cfg.starts.share:
+        drawn = starts
+    if cfg.starts.share:  # a flag: the episode began in a later stage
+        environments += envs
     if ppo.obs_norm != "none":  # a count of two words, mean and variance
         environments += 2 * WORD + 2 * WORD * facts.obs_size
     state = parameters * 3 * WORD + agents * carry + environments
@@ -108,7 +113,7 @@ def trainer_memory(cfg: Config, inputs: BatchInputs) -> Memory:
             f"{steps:,} agent steps x {copied:,} B, {sequences:,} sequences x {carry:,} B",
         ),
         _recurrent(agents, carry),
-        _environments(cfg, envs, environments),
+        _environments(cfg, envs, environments + drawn),
         _previous(state, "parameters, Adam, recurrent state and environments"),
         _minibatch(minibatch, per_step, "agent steps"),
         _activations(max(minibatch * floats, agents * acting_floats(net, facts)), minibatch, floats),

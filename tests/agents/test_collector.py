@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hmx.agents.collector import Policy, RolloutState, collect, start, value_where
-from hmx.agents.types import Decision
+from hmx.agents.metrics import step_metrics
+from hmx.agents.types import Decision, Episode
 from hmx.env.counting import make_counting
 from hmx.rl import distributions
 from hmx.types import Max, Mean, Sum
@@ -118,6 +119,32 @@ def test_metrics_of_the_second_rollout(played):
     assert mean("stats/avg") == per_env["final"] / STEPS
     assert mean("stats/last") == LIMIT  # of the steps that end an episode alone
     assert not any("note" in name for name in metrics)
+
+
+def test_episodes_that_began_later_count_in_their_own_metrics_alone():
+    """Two of three environments play such an episode, one of which ends; the third one ends too."""
+    env = make_env()
+    _, timestep = env.reset(jax.random.split(jax.random.key(0), ENVS))
+    shown, ended = jnp.array([1.0, 5.0, 9.0]), jnp.array([True, True, False])
+    info = {"top_max": shown, "wins_sum": shown, "last_episode": shown}
+    timestep = timestep._replace(
+        info=info, terms={"count": shown}, reward=shown[:, None], terminated=ended, truncated=~ended & False
+    )
+    episode = Episode(10.0 * shown, jnp.array([2, 4, 6]), jnp.array([False, True, True]))
+    metrics = step_metrics(env.spec, jnp.array([[0], [1], [1]]), timestep, episode)
+    means = {name: metric.total / metric.count for name, metric in metrics.items() if isinstance(metric, Mean)}
+    of_the_first = ("reward/count", "train/mean_reward", "stats/last", "actions/zero_frac")
+    assert {float(means[name]) for name in of_the_first} == {1.0}
+    assert float(means["actions/other_frac"]) == 0.0
+    assert (float(metrics["stats/top"].value), float(metrics["stats/wins"].total)) == (1.0, 1.0)
+    for group, ret, length in (("train", 10.0, 2.0), ("starts", 50.0, 4.0)):
+        assert float(means[f"{group}/mean_episode_return"]) == ret
+        assert float(means[f"{group}/mean_episode_length"]) == length
+        assert float(metrics[f"{group}/num_episodes"].total) == 1.0
+    assert float(metrics["starts/wins"].total) == 14.0
+    assert float(means["starts/share"]) == pytest.approx(2 / 3)
+    everyone = step_metrics(env.spec, jnp.array([[0], [1], [1]]), timestep, episode._replace(later=jnp.ones(3, bool)))
+    assert float(everyone["stats/top"].count) == float(everyone["train/mean_episode_return"].count) == 0.0
 
 
 def test_no_episode_means_no_data_rather_than_zero():

@@ -112,6 +112,42 @@ def test_1_9_where_episodes_begin(values, distinct):
     assert (since == np.arange(24)[:, None] % 4).all()
 
 
+def test_1_9_later_starts_are_used_by_their_share_and_reported_apart():
+    """Episodes of 4 steps in rollouts of 8 steps; later starts show numbers from 1 to 2, others numbers below 1."""
+    env = keyed_env(4)
+
+    def later_reset(keys):
+        state, timestep = env.reset(keys)
+        core, obs = (leaf.at[..., 0].add(1.0) for leaf in (state.core, timestep.obs))
+        return state._replace(core=core), timestep._replace(obs=obs)
+
+    env = env._replace(spec=env.spec._replace(later_reset=later_reset))
+    cfg = config(env__id="hackmatrix", net__kind="mlp", ppo__bptt_horizon=1, starts__share=0.5)
+    parts = make_components(cfg, env)
+    state, play = jax.jit(partial(_init, parts))(jax.random.key(0)), jax.jit(partial(_rollout, parts))
+    which = []
+    for key, share in zip(jax.random.split(jax.random.key(3), 3), (1.0, 0.0, 0.5), strict=True):
+        actors, rollout, metrics = play(state, key, jnp.float32(share))
+        assert actors.starts is None
+        which.append(np.asarray(rollout.transitions.obs_t[::4, :, 0, 0]))
+        begun_later = which[-1] > 1.0
+        np.testing.assert_array_equal(actors.episode.later, np.asarray(actors.obs[:, 0, 0]) > 1.0)
+        ended = [float(metrics[f"{group}/num_episodes"].total) for group in ("starts", "train")]
+        assert ended == [begun_later.sum(), (~begun_later).sum()]
+        assert float(metrics["reward/none"].count) == 4 * (~begun_later).sum()
+        state = state._replace(actors=actors, update=state.update + 1)
+    first, second, third = ((numbers > 1.0).tolist() for numbers in which)
+    assert (first, second) == ([[False] * 4, [True] * 4], [[True] * 4, [False] * 4])
+    assert third[0] == [False] * 4 and 0 < sum(third[1]) < 4
+    np.testing.assert_array_equal(which[1][0], which[0][1])  # one later start per environment and rollout
+    assert len(np.unique(which[0][1])) == 4
+
+
+def test_without_later_starts_the_state_has_nothing_of_them():
+    played = Played()
+    assert played.state.actors.episode.later is None and "start_share" not in played.hypers()
+
+
 def test_1_9_a_full_reset_leaves_episodes_unfinished():
     """Episodes of 6 steps in rollouts of 8: without it the second rollout goes on in the midst of an episode."""
     for every, begins in ((0, 2.0), (1, 0.0)):

@@ -13,6 +13,7 @@ CHANGES = [
     ["ppo.clip_vf_eps=0.2", "ppo.clip_vf_schedule=exponential", "ppo.clip_vf_end=0.5", "algo.schedule_rate=3"],
     ["ppo.prio_alpha=0.5", "ppo.ent_schedule=linear", "ppo.ent_end=0"],
     ["ppo.clip_schedule=logarithmic", "ppo.clip_end=0.25"],
+    ["env.id=hackmatrix", "starts.share=0.5", "starts.share_schedule=linear", "starts.share_end=0"],
 ]
 
 

@@ -51,6 +51,12 @@ def config(**values):
         ({"algo__grad_clip": "per_network"}, "clip_shared", {"net.shared_torso": False}),
         ({"ppo__vf_half": False, "ppo__value_target": "two_hot"}, "half_two_hot", {"ppo.vf_half": True}),
         ({"ppo__obs_norm": "network", "env__id": "hackmatrix"}, "norm_packed", {"env.obs": "flat"}),
+        ({"starts__share": 0.5}, "starts_env", {"starts.share": 0}),
+        (
+            {"starts__share": 0.5, "env__id": "hackmatrix", "env__reset_on_done": "first"},
+            "starts_reset",
+            {"env.reset_on_done": "fresh"},
+        ),
     ],
 )
 def test_contradicting_switches_are_refused_with_fixes_that_work(changes, code, works):

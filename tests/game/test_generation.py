@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from compiled import RULES, board_problem, counts_of, load, match, read
 from oracle import from_dict, outcomes
-from oracle_enemies import spawn_cells
+from oracle_enemies import spawn, spawn_cells
 from oracle_state import CORNERS, DATA, MAX_HP, NEIGHBOURS, TYPES, Cell, Position
 from positions import at_the_exit
-from probe import BATCH, new_game_problem, probe, views
+from probe import BATCH, ENV, new_game_problem, probe, views
 from statistics_of import SURPRISE, chi_square, fits, spread, uniform
 
 from hmx import game
+from hmx.game.scenario import from_dict as read_scenario
+from hmx.game.scenario import to_dict
+from hmx.game.tables import P
 
 GAMES = 8192
 
@@ -189,3 +192,55 @@ def _wait_scene(g: Position) -> dict:
     t = g.transmissions[0]
     entry = {"row": t.cell // 6, "col": t.cell % 6, "turnsRemaining": 1, "enemyType": t.type}
     return {"player": {"row": row, "col": col, "energy": 1}, "transmissions": [entry], "ownedPrograms": [10]}
+
+
+@pytest.fixture(scope="module")
+def later_state() -> game.State:
+    assert ENV.spec.later_reset is not None
+    state, timestep = jax.jit(ENV.spec.later_reset)(jax.random.split(jax.random.key(3), GAMES // 4))
+    assert timestep.legal[:, 0, :4].any(-1).all() and not timestep.terminated.any()
+    return state.game
+
+
+@pytest.fixture(scope="module")
+def later_games(later_state: game.State) -> list[Position]:
+    return read(later_state)
+
+
+def later_problem(pos: Position) -> str | None:
+    """What the beginning of a later stage breaks of the rules, if anything."""
+    clean = Position(pos.cell, cells=pos.cells, exit=pos.exit, stage=pos.stage)
+    clean.interval = clean.next_turn = 13 - pos.stage
+    for name in ("hp", "credits", "energy", "siphons", "score", "attack", "owned", "transmissions"):
+        setattr(clean, name, getattr(pos, name))
+    if clean.key() != pos.key() or pos.cell not in CORNERS or len(pos.transmissions) != pos.stage:
+        return f"not the beginning of a stage: {pos}"
+    clean.transmissions = []
+    used, boosts = 2 * (pos.stage - 1) + 1 - pos.siphons, pos.attack - 1
+    blocks = len(pos.owned) + -(-pos.score // 9)
+    earned = pos.credits + pos.energy + 8 * boosts
+    if pos.hp not in (2, 3) or used < 0 or blocks > min(4 * used, 11 * (pos.stage - 1)):
+        return f"{pos.hp} hit points, {used} siphons used on {blocks} blocks in {pos.stage - 1} stages"
+    if earned > 3 * (5 * used - blocks) or boosts > 2 * (pos.stage - 1) or (boosts and P.ATK_PLUS not in pos.owned):
+        return f"{earned} credits and energy from {used} siphons, attack {pos.attack}, programs {sorted(pos.owned)}"
+    return board_problem(clean) or spawn(clean, pos.transmissions)
+
+
+def test_later_starts_are_positions_that_the_rules_can_produce(
+    later_games: list[Position], later_state: game.State
+) -> None:
+    assert [p for p in map(later_problem, later_games) if p] == []
+    for i in range(4):
+        scenario = to_dict(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[..., i], later_state))
+        assert to_dict(read_scenario(scenario)) == scenario
+
+
+def test_later_starts_cover_stages_programs_and_strength(later_games: list[Position]) -> None:
+    assert uniform([g.stage for g in later_games], range(2, 9)) > SURPRISE
+    owned = np.array([len(g.owned) for g in later_games])
+    assert (owned <= 2).mean() > 0.25 and (owned >= 10).mean() > 0.15
+    attack = np.array([g.attack for g in later_games])
+    assert set(attack) == {1, 2, 3, 4, 5} and 0.5 < (attack == 1).mean() < 0.7
+    rich = [g for g in later_games if g.stage > 4 and g.attack == 1]  # where no bound is reached
+    each = [sum(k in g.owned for g in rich) for k in range(23)]
+    assert max(each) < 1.4 * min(each)

@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from hmx.config.env_facts import env_facts
+from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import ENV_IDS, EnvConfig, NetConfig, RewardWeights
 from hmx.env.registry import make_env
@@ -108,6 +109,18 @@ def test_the_total_is_what_jax_allocates(sets):
     assert held(session.abstract) - parts["previous_state_bytes"] in range(8, 17)
     allocated = compiled.argument_size_in_bytes + compiled.temp_size_in_bytes
     assert allocated / WITHIN < memory.total_bytes < allocated * WITHIN
+
+
+def test_of_later_starts_the_state_holds_one_flag_per_environment():
+    """The start states themselves exist during a rollout only."""
+    plain = load(preset="tiny", sets=["env.id=hackmatrix"], environ={}).config
+    cfg = replace(plain, {"starts.share": 0.5})
+    kept, before = ({part.key: part.bytes for part in run_memory(c).parts} for c in (cfg, plain))
+    abstract = open_session(cfg).abstract
+    assert held(abstract) - kept["previous_state_bytes"] in range(8, 17)
+    assert held(abstract.actors.episode.later) == kept["previous_state_bytes"] - before["previous_state_bytes"]
+    drawn = kept["environment_bytes"] - before["environment_bytes"]
+    assert drawn > cfg.env.num_envs * env_facts(cfg.env).state_bytes
 
 
 def test_seeds_multiply_all_but_the_count_of_parameters():
