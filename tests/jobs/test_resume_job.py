@@ -60,7 +60,7 @@ def test_interrupted_and_resumed_equals_never_stopped(
 
 @pytest.mark.slow
 def test_hackmatrix_resumes_to_the_same_bits(make_config: MakeConfig, watcher: Any, deterministic: Any) -> None:
-    """Games under way, with their snapshots, and the breakdown of the reward included."""
+    """Games under way, with their snapshots, later starts, and the breakdown of the reward included."""
     values = {
         "env__id": "hackmatrix",
         "env__num_envs": 16,
@@ -68,6 +68,9 @@ def test_hackmatrix_resumes_to_the_same_bits(make_config: MakeConfig, watcher: A
         "algo__num_steps": 16,
         "run__total_steps": 4 * 16 * 16,
         "run__eval_episodes": 0,
+        "starts__share": 0.5,
+        "starts__share_schedule": "linear",
+        "starts__share_end": 0.0,
     }
     whole = train(make_config(4, run__name="whole", **values)).run
     parts = train(make_config(4, run__name="parts", **values), sinks=[watcher(stop_at=2)]).run
@@ -76,7 +79,9 @@ def test_hackmatrix_resumes_to_the_same_bits(make_config: MakeConfig, watcher: A
     lines = deterministic(whole)
     assert lines == deterministic(parts)
     assert len(lines) == 4
-    assert {"reward/kills", "actions/move_frac", "stats/deaths"} <= set(lines[0])
+    assert {"reward/kills", "actions/move_frac", "stats/deaths", "starts/wins"} <= set(lines[0])
+    assert [line["train/start_share"] for line in lines] == [0.5, 0.375, 0.25, 0.125]
+    assert lines[3]["starts/num_episodes"] > 0 and 0 < lines[3]["starts/share"] < 1
 
 
 def test_a_run_stopped_while_compiling_begins_with_its_first_update(
