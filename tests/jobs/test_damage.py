@@ -76,7 +76,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """evaluate and resume up to the moment at which they would compile."""
     seen: dict[str, Any] = {}
 
-    def play(session: Session, episodes: int) -> Any:
+    def play(session: Session, episodes: int, search: int | None) -> Any:
         def one(state: Any, policy: str, seed: int) -> list[Any]:
             seen.update(state=state)
             return []

@@ -55,8 +55,8 @@ def compiled_once() -> Iterator[None]:
             compiled[id(algorithm)] = compile_chunk(algorithm, *rest)
         return compiled[id(algorithm)]
 
-    def shared_player(opened: session.Session, episodes: int) -> evaluates.Player:
-        return players.setdefault(id(opened.algorithm), make_player(opened, episodes))
+    def shared_player(opened: session.Session, episodes: int, search: int | None = None) -> evaluates.Player:
+        return players.setdefault(id(opened.algorithm), make_player(opened, episodes, search))
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (trains, resumes, evaluates):
