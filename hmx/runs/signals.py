@@ -1,4 +1,4 @@
-"""Stop a run on SIGINT and SIGTERM: the first signal stops it after the current chunk, the second at once."""
+"""Stop a run on SIGINT, SIGTERM and SIGHUP: the first signal stops it after the current chunk, the second at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 _LOOK_UP = 0.2  # seconds
 _REPEAT = 0.5  # seconds, enough for the main thread to leave the callback
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last when a terminal or its connection closes
 
 
 class StopNow(KeyboardInterrupt):
@@ -35,7 +35,7 @@ class StopNow(KeyboardInterrupt):
 
 
 class SignalGuard:
-    """Turn SIGINT and SIGTERM into a request while the `with` block runs.
+    """Turn the signals of `STOPPING` into a request while the `with` block runs.
 
     `requested` is the first signal received, or None. A second one raises `StopNow` in the main thread; a third has the
     system's default action. Outside of the main thread, where Python cannot install handlers, the guard does nothing.
@@ -47,14 +47,16 @@ class SignalGuard:
         self._repeats = False  # whether a signal will be sent again
         self._previous: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
         self._previous_hook = sys.unraisablehook
+        self._terminals: list[int] = []  # standard streams that are a terminal
 
     def __enter__(self) -> SignalGuard:
         if threading.current_thread() is threading.main_thread():
             for signum in STOPPING:
-                # A background job of a script inherits an ignored SIGINT, so that Ctrl-C stops only what is in front.
+                # Shells ignore SIGINT for background jobs of a script, nohup ignores SIGHUP; both are inherited.
                 if signal.getsignal(signum) is not signal.SIG_IGN:
                     self._previous[signum] = signal.signal(signum, self._handle)
             self._previous_hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
+            self._terminals = [fd for fd in range(3) if os.isatty(fd)]
         return self
 
     def __exit__(
@@ -66,6 +68,8 @@ class SignalGuard:
         sys.unraisablehook = self._previous_hook
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGHUP:
+            self._leave_terminals()
         if self.requested is None:
             self.requested = signum
             if self._on_request is not None:
@@ -76,6 +80,14 @@ class SignalGuard:
         for other in self._previous:
             signal.signal(other, signal.SIG_DFL)
         raise StopNow(signum)
+
+    def _leave_terminals(self) -> None:
+        """Open /dev/null for standard streams whose terminal is gone, where writing would fail."""
+        for fd in self._terminals:
+            if not os.isatty(fd):
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nowhere, fd)
+                os.close(nowhere)
 
     def _unraisable(self, lost: sys.UnraisableHookArgs) -> None:
         """Send the signal again if Python dropped `StopNow`, as in finalisers and in callbacks of gc and weakref."""

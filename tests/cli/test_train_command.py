@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -134,7 +137,7 @@ def test_evaluate_for_eyes_and_for_programs(hmx, trained):
     assert re.search(r"^ ?sampled +[+-]\d", eyes.stdout, re.MULTILINE) and "greedy" in eyes.stdout
     data = json.loads(hmx("evaluate", run, "-n", "30", "--policy", "random", "--json").stdout)
     assert list(data) == [
-        "schema", "run", "env", "checkpoint", "env_steps", "episodes", "seed", "policies", "warnings",
+        "schema", "run", "env", "checkpoint", "env_steps", "episodes", "seed", "policies", "search", "warnings",
     ]  # fmt: skip
     assert [set(row) for row in data["policies"]] == [POLICY_KEYS]
     assert data["episodes"] == 30 and data["policies"][0]["policy"] == "random"
@@ -155,6 +158,30 @@ def test_a_signal_ends_with_a_checkpoint_and_the_way_on(environ, tmp_path, numbe
     assert "hmx resume long" in stderr and "Traceback" not in stderr
     updates = len(metrics.read_text().splitlines())
     assert (tmp_path / "runs" / "long" / "checkpoints" / str(updates)).is_dir()
+
+
+def test_a_closed_terminal_ends_with_a_checkpoint(environ, tmp_path):
+    """Closing a window, or losing an SSH connection, sends SIGHUP and makes every write to the terminal fail."""
+    words = ["train", "--preset", "tiny", "--steps", "100000000", "--name", "long", "--set", "run.updates_per_chunk=4"]
+    ours, theirs = os.openpty()
+
+    def take_terminal():
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hmx", *words],
+        cwd=tmp_path, env=environ(), stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=take_terminal,
+    )  # fmt: skip
+    os.close(theirs)
+    metrics = tmp_path / "runs" / "long" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+        time.sleep(0.02)
+        if select.select([ours], [], [], 0)[0]:
+            os.read(ours, 65536)
+    os.close(ours)
+    assert process.wait() == 129
+    assert (tmp_path / "runs" / "long" / "checkpoints" / str(len(metrics.read_text().splitlines()))).is_dir()
 
 
 def test_a_background_job_ignores_ctrl_c_and_saves_on_sigterm(environ, tmp_path):

@@ -249,7 +249,10 @@ def test_unknown_key_suggests_the_nearest_key(typed, meant):
 
 def test_unknown_key_without_a_near_key_lists_sections():
     (line,) = failure(sets=["zzzz=1"])
-    assert line == "zzzz = 1 (--set): unknown key; sections are run, env, reward, net, algo, ppo, dqn, replay, score"
+    assert (
+        line
+        == "zzzz = 1 (--set): unknown key; sections are run, env, reward, starts, net, algo, ppo, dqn, replay, score"
+    )
 
 
 def test_suggestion_for_an_unknown_key_has_a_valid_value():

@@ -12,7 +12,7 @@ import pytest
 from hmx.runs.signals import SignalGuard, StopNow, interruptible, wait_for
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_is_a_request(signum: signal.Signals) -> None:
     heard: list[int] = []
     with SignalGuard(heard.append) as guard:

@@ -71,7 +71,7 @@ def test_warnings_name_every_flaw() -> None:
     text = "\n".join(warnings(flawed))
     for words in (
         "2 of 8 groups have returns without variance", "only 6 groups can be ranked: 6 buckets instead of 7",
-        "a bucket has 1 groups", "same observation", "100.0% of the episodes are longer", "ratio error 0.1, KL 0.01",
+        "a bucket has 1 group,", "same observation", "100.0% of the episodes are longer", "ratio error 0.1, KL 0.01",
     ):  # fmt: skip
         assert words in text
     assert "critic" in notes(flawed)[-1]
