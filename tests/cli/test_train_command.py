@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -11,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import termios
 import time
 
 import pytest
@@ -164,21 +162,15 @@ def test_a_closed_terminal_ends_with_a_checkpoint(environ, tmp_path):
     """Closing a window, or losing an SSH connection, sends SIGHUP and makes every write to the terminal fail."""
     words = ["train", "--preset", "tiny", "--steps", "100000000", "--name", "long", "--set", "run.updates_per_chunk=4"]
     ours, theirs = os.openpty()
-
-    def take_terminal():
-        os.setsid()
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hmx", *words],
-        cwd=tmp_path, env=environ(), stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=take_terminal,
-    )  # fmt: skip
-    os.close(theirs)
+    # the leader of a new session takes the first terminal that it opens
+    script = ["sh", "-c", 'exec "$@" <"$0" >"$0" 2>&1', os.ttyname(theirs), sys.executable, "-m", "hmx", *words]
+    process = subprocess.Popen(script, cwd=tmp_path, env=environ(), start_new_session=True)
     metrics = tmp_path / "runs" / "long" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
         time.sleep(0.02)
         if select.select([ours], [], [], 0)[0]:
             os.read(ours, 65536)
+    os.close(theirs)
     os.close(ours)
     assert process.wait() == 129
     assert (tmp_path / "runs" / "long" / "checkpoints" / str(len(metrics.read_text().splitlines()))).is_dir()

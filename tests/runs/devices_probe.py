@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig, StartsConfig
 from hmx.runs import chunk as chunks
 from hmx.runs import devices
 from hmx.runs.checkpoint import to_host
@@ -24,7 +24,7 @@ from hmx.runs.session import open_session
 UPDATES = 3
 CASES: dict[str, dict[str, dict[str, Any]]] = {
     "plain": {"env": {"id": "frozenlake", "num_envs": 16}},
-    "hackmatrix": {"env": {"id": "hackmatrix", "num_envs": 8}},
+    "hackmatrix": {"env": {"id": "hackmatrix", "num_envs": 8}, "starts": {"share": 0.5}},
     "memory": {
         "env": {"id": "recall", "num_envs": 8, "recall_delay": 2},
         "net": {"rnn": "gru", "rnn_hidden": 8},
@@ -39,6 +39,7 @@ def configure(case: str, num_devices: int) -> Config:
     return Config(
         run=RunConfig(devices=num_devices, **given.get("run", {})),
         env=EnvConfig(**{"max_steps": 9, **given["env"]}),
+        starts=StartsConfig(**given.get("starts", {})),
         net=NetConfig(hidden=(16,), **given.get("net", {})),
         algo=AlgoConfig(num_steps=8),
         ppo=PpoConfig(num_minibatches=2, update_epochs=2, **given.get("ppo", {})),
