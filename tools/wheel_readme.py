@@ -13,7 +13,7 @@ class WheelReadme(MetadataHookInterface):
     """Fill in `readme` when hatchling builds."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Replace each relative link by its text."""
+        """Replace each relative link and picture by its text."""
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
-        text = re.sub(r"\[([^]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
+        text = re.sub(r"!?\[([^]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
