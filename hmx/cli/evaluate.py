@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import MAX_SEED, Json, Quiet, RunArgument, Typed, search_option, with_options
+from hmx.cli.options import MAX_SEED, Json, Quiet, RunArgument, Typed, checkpoint_option, search_option, with_options
 from hmx.cli.render.output import write_result
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
@@ -21,7 +21,7 @@ class EvaluateOptions:
 
     episodes: int | None = opt(None, "episodes per policy; those of the run by default", ge=1, short="-n", panel="")
     seed: int | None = opt(None, "seed; that of the run by default", ge=0, le=MAX_SEED, panel="")
-    checkpoint: int | None = opt(None, "checkpoint to use (the latest by default)", metavar="UPDATE", panel="")
+    checkpoint: int | None = checkpoint_option("")
     search: int | None = search_option("")
 
 

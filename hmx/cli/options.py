@@ -137,6 +137,11 @@ def ask(option: str | list[str], metavar: str, help_text: str, panel: str | None
     return typer.Option(*spellings, metavar=metavar, help=help_text, rich_help_panel=panel, **more)
 
 
+def checkpoint_option(panel: str) -> Any:
+    """Declare `--checkpoint`, for dataclasses of options."""
+    return opt(None, "checkpoint to use (the latest by default)", metavar="UPDATE", panel=panel)
+
+
 def search_option(panel: str) -> Any:
     """Declare `--search`, for dataclasses of options."""
     doc = "look ahead before each action by simulating N steps of the environment"

@@ -18,6 +18,7 @@ from hmx.cli.options import (
     Typed,
     argument,
     ask,
+    checkpoint_option,
     configure,
     search_option,
     with_options,
@@ -49,7 +50,7 @@ class GameOptions:
 
     seed: int = opt(0, "seed of the game", ge=0, le=MAX_SEED, panel=GAME_PANEL)
     search: int | None = search_option(GAME_PANEL)
-    checkpoint: int | None = opt(None, "checkpoint to use (the latest by default)", metavar="UPDATE", panel=GAME_PANEL)
+    checkpoint: int | None = checkpoint_option(GAME_PANEL)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.hackmatrix import HackMatrixState
 from hmx.env.observation import decode, packed
 from hmx.env.rewards import reward_terms
-from hmx.game import ACTION_NAMES, Events, Rules, State, legal, reset, step
+from hmx.game import ACTION_NAMES, Events, Rules, State, reset, step
+from hmx.game.mask import legal_actions
 from hmx.game.play import legal_word_of
 from hmx.game.position import Position
 from hmx.game.scenario import from_dict, to_dict
@@ -182,7 +183,8 @@ def _compiled(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Function
     def look(state: State, steps: Array) -> tuple[HackMatrixState, Array, Array]:
         words = packed(state).T[:, None]
         obs = decode(words) if env.obs == "flat" else words
-        return HackMatrixState(state, steps, legal_word_of(state)), obs, legal(state, rules).T[:, None]
+        word = legal_word_of(state)
+        return HackMatrixState(state, steps, word), obs, legal_actions(word).T[:, None]
 
     @jax.jit
     def advance(state: State, action: Array, keys: Key) -> tuple[State, Events, dict[str, Array]]:
