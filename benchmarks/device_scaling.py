@@ -88,7 +88,7 @@ def measure(num_devices: int, rounds: int, sets: list[str]) -> dict[str, Any]:
     session = open_session(cfg)
     compiled: list[Any] = []
     chunks.interruptible = lambda build: compiled.append(build()) or compiled[0]
-    mesh, seeds = devices.make_mesh(cfg), cfg.run.num_seeds
+    mesh, seeds = devices.make_mesh(cfg.run.devices, cfg.env.num_envs), cfg.run.num_seeds
     start = time.perf_counter()
     chunk = chunks.compile_chunk(session.algorithm, session.abstract, 1, seeds, mesh=mesh)
     compile_s = time.perf_counter() - start

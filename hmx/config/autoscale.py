@@ -7,7 +7,7 @@ from typing import Any
 
 from hmx.config.derive import horizon
 from hmx.config.divisors import nearest_ratio
-from hmx.config.fields import get, replace
+from hmx.config.fields import replace
 from hmx.config.schema import Config
 
 MINIBATCH = 8192
@@ -44,17 +44,19 @@ def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> tuple[C
         epochs = ppo.update_epochs
     growth = minibatches * epochs / (ppo.num_minibatches * ppo.update_epochs)
     rate = algo.learning_rate / growth if growth > 1 and _ours(origins, "algo.learning_rate") else algo.learning_rate
-    reasons: dict[str, tuple[Any, str]] = {
-        "ppo.num_minibatches": (
+    changes: list[tuple[str, Any, Any, str]] = [
+        (
+            "ppo.num_minibatches",
+            ppo.num_minibatches,
             minibatches,
             f"minibatches of {batch // minibatches:,} of {batch:,} steps",
         ),
-        "ppo.update_epochs": (epochs, f"fewer epochs for more minibatches, at least {MIN_EPOCHS}"),
-        "algo.learning_rate": (rate, f"{growth:g} times as many gradient steps per update"),
-    }
-    changed = {key: value for key, (value, _) in reasons.items() if value != get(cfg, key)}
-    lines = [f"{key}: {get(cfg, key)} -> {value}, {reasons[key][1]}" for key, value in changed.items()]
-    return replace(cfg, changed), lines
+        ("ppo.update_epochs", ppo.update_epochs, epochs, f"fewer epochs for more minibatches, at least {MIN_EPOCHS}"),
+        ("algo.learning_rate", algo.learning_rate, rate, f"{growth:g} times as many gradient steps per update"),
+    ]
+    changes = [change for change in changes if change[1] != change[2]]
+    lines = [f"{key}: {old} -> {new}, {why}" for key, old, new, why in changes]
+    return replace(cfg, {key: new for key, _, new, _ in changes}), lines
 
 
 def _ours(origins: Mapping[str, str] | None, key: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hmx.config.coerce import BadValue, coerce, show
-from hmx.config.fields import FIELDS, OWN, SECTIONS, get, is_own, keys_of, replace
+from hmx.config.fields import FIELDS, OWN, SECTIONS, is_own, replace, values_of
 from hmx.config.problem import MAX_LINES, UNKNOWN, Problem, error, fix
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
@@ -30,8 +30,9 @@ class Parsed(NamedTuple):
 def to_dict(cfg: Config) -> dict[str, dict[str, Any]]:
     """Convert a configuration to sections of plain values (lists for tuples), ready for JSON."""
     out: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    values = values_of(cfg)
     for key, field in FIELDS.items():
-        value = get(cfg, key)
+        value = values[key]
         out[field.section][field.name] = (
             float(value) if field.kind == "float" else list(value) if isinstance(value, tuple) else value
         )
@@ -136,6 +137,7 @@ def shape_keys(cfg: Config, schema: int = 2) -> tuple[str, ...]:
             checkpoints that are older than Q-learning.
         schema: of the checkpoint.
     """
+    values = values_of(cfg)
     return tuple(
         key
         for key, field in FIELDS.items()
@@ -143,7 +145,7 @@ def shape_keys(cfg: Config, schema: int = 2) -> tuple[str, ...]:
         and (
             field.shape == "always"
             or (field.shape == "from_schema_2" and schema > 1)
-            or (field.shape == "if_not_default" and get(cfg, key) != field.default)
+            or (field.shape == "if_not_default" and values[key] != field.default)
         )
     )
 
@@ -164,12 +166,14 @@ def sha256(data: Any) -> str:
 
 def diff(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
     """Return the dotted keys that differ, with the value in `a` and in `b`."""
-    return {key: (get(a, key), get(b, key)) for key in keys_of((a, b)) if get(a, key) != get(b, key)}
+    before, after = values_of(a), values_of(b)
+    pairs = {key: (before.get(key), after.get(key)) for key in before | after}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def to_toml(cfg: Config) -> str:
     """Write the file that `hmx train --config` reads, each key below a line of documentation."""
-    out = [f"schema = {SCHEMA}"]
+    out, values = [f"schema = {SCHEMA}"], values_of(cfg)
     for section in SECTIONS:
         out += ["", f"[{section}]"]
         for field in FIELDS.values():
@@ -177,7 +181,7 @@ def to_toml(cfg: Config) -> str:
                 continue
             unit = f" [{field.unit}]" if field.unit else ""
             choices = f" ({', '.join(field.choices)})" if field.choices else ""
-            out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(coerce(field, get(cfg, field.key)))}"]
+            out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(coerce(field, values[field.key]))}"]
         if section == "env" and cfg.env.sha256:
             out += ["# SHA-256 of the file of the environment", f"sha256 = {_toml(cfg.env.sha256)}"]
         if section == "env" and cfg.env.my:

@@ -126,6 +126,11 @@ def keys_of(configs: Iterable[Config]) -> list[str]:
     return list(dict.fromkeys([*FIELDS, *(key for cfg in configs for key in own_values(cfg))]))
 
 
+def values_of(cfg: Config) -> dict[str, Any]:
+    """Return every value by dotted key: those of the schema, then those of `own_values`."""
+    return {**{key: getattr(getattr(cfg, f.section), f.name) for key, f in FIELDS.items()}, **own_values(cfg)}
+
+
 def get(cfg: Config, key: str) -> Any:
     """Return the value under a dotted key; None for an own option that is not set."""
     if is_own(key):

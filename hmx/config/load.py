@@ -14,7 +14,7 @@ from hmx.config import codec, presets, rules, user_code
 from hmx.config.autoscale import auto_scale
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.env_facts import own_agents
-from hmx.config.fields import FIELDS, SECTIONS, fields_of, get, replace
+from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace
 from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted, read_text
@@ -99,7 +99,7 @@ def load(
         bad = {key for p in problems for key in p.keys}
         problems = problems + [p for p in rules.problems(scaled) if not bad.intersection(p.keys)]
     if problems:
-        raise error(problems, {key: show(get(cfg, key)) for key in FIELDS}, layers.origins)
+        raise rules.error_of(problems, cfg, layers.origins)
     return Loaded(cfg, layers.origins)
 
 

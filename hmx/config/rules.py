@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hmx.config import smax_facts, user_code
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.derive import (
+    Derived,
     derive,
     expected_coverage,
     first_learning_update,
@@ -17,14 +18,14 @@ from hmx.config.derive import (
     scored_per_pass,
 )  # fmt: skip
 from hmx.config.divisors import neighbours
-from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, env_facts, facts_known, own_agents, step_limit
-from hmx.config.env_source import find_source
-from hmx.config.fields import FIELDS, OWN, Field, get
+from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, EnvFacts, env_facts, facts_known, own_agents, step_limit
+from hmx.config.env_source import EnvSource, find_source
+from hmx.config.fields import FIELDS, OWN, Field, values_of
 from hmx.config.hypers import SCHEDULED
 from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.problem import Problem, error, fix
-from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
-from hmx.errors import counted, nearest
+from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config, EnvConfig
+from hmx.errors import HmxError, counted, nearest
 
 _SIZE_KEYS = (
     "run.total_steps", "env.num_envs", "env.num_agents", "net.rnn", "algo.num_steps", "ppo.num_minibatches",
@@ -52,9 +53,10 @@ def problems(cfg: Config) -> list[Problem]:
 
     Rules that need several values are applied only where each of those is valid on its own.
     """
-    found = [p for key, field in FIELDS.items() for p in _value_problems(field, get(cfg, key))]
+    values = values_of(cfg)
+    found = [p for key, field in FIELDS.items() for p in _value_problems(field, values[key])]
     bad = {key for p in found for key in p.keys}
-    together = [*_names(cfg), *_variants(cfg), *_not_read(cfg)]
+    together = [*_names(cfg, values), *_variants(cfg, values), *_not_read(cfg.algo.name, values)]
     if cfg.algo.name == "dqn":
         together += _q_learning(cfg, bad)
     found += [p for p in together if not bad.intersection(p.keys)]
@@ -65,13 +67,20 @@ def problems(cfg: Config) -> list[Problem]:
 
 def warnings(cfg: Config) -> list[Problem]:
     """Find what will run, but perhaps not as intended; the configuration must have no `problems`."""
-    return [*_length_warnings(cfg), *_other_warnings(cfg), *_variant_warnings(cfg)]
+    sizes = derive(cfg)
+    return [*_length_warnings(cfg, sizes), *_other_warnings(cfg, sizes), *_variant_warnings(cfg)]
 
 
 def check(cfg: Config, origins: Mapping[str, str] | None = None) -> None:
     """Raise one `HmxError` that lists every problem, with the origin of each value where `origins` knows it."""
     if found := problems(cfg):
-        raise error(found, {key: show(get(cfg, key)) for key in FIELDS}, origins)
+        raise error_of(found, cfg, origins)
+
+
+def error_of(found: Sequence[Problem], cfg: Config, origins: Mapping[str, str] | None = None) -> HmxError:
+    """Make one error of all problems, with the value of each key in `cfg` and its origin."""
+    values = values_of(cfg)
+    return error(found, {key: show(values[key]) for key in FIELDS}, origins)
 
 
 def ignored(algorithm: str) -> tuple[str, ...]:
@@ -91,17 +100,17 @@ def _value_problems(field: Field, value: Any) -> Iterator[Problem]:
         yield Problem("range", (field.key,), bad.message, fix(field.key, bad.works))
 
 
-def _not_read(cfg: Config) -> Iterator[Problem]:
+def _not_read(algorithm: str, values: Mapping[str, Any]) -> Iterator[Problem]:
     """Find the keys that the algorithm does not read and that are not at their defaults.
 
     Going by the value and not by its origin, a run.toml, which holds every key, has no such problems either.
     """
-    for key in ignored(cfg.algo.name) if cfg.algo.name in ALGORITHMS else ():
-        if get(cfg, key) != FIELDS[key].default:
-            yield Problem("not_read", (key,), f"{cfg.algo.name} does not read it", fix(key, FIELDS[key].default))
+    for key in ignored(algorithm) if algorithm in ALGORITHMS else ():
+        if values[key] != FIELDS[key].default:
+            yield Problem("not_read", (key,), f"{algorithm} does not read it", fix(key, FIELDS[key].default))
 
 
-def _names(cfg: Config) -> Iterator[Problem]:
+def _names(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
     source = find_source(cfg.env.id)
     if source is None and not cfg.env.sha256:  # a package that registered it may not be installed here
         near = nearest(cfg.env.id, ENV_IDS)
@@ -126,12 +135,12 @@ def _names(cfg: Config) -> Iterator[Problem]:
         words, works = "both decide how the next episode begins", fix("env.reset_on_done", "fresh")
         yield Problem("starts_reset", ("starts.share", "env.reset_on_done"), words, works)
     for name, at in SCHEDULED.items():
-        if get(cfg, at.schedule) == "exponential" and get(cfg, at.end) > 1.0:
+        if values[at.schedule] == "exponential" and values[at.end] > 1.0:
             words = f"an exponential schedule only falls, but {name} would end above its start"
             works = fix(at.schedule, "linear") + fix(at.end, 1.0)
             yield Problem("schedule_rises", (at.end, at.schedule), words, works)
     yield from _choices(cfg)
-    yield from _agents(cfg)
+    yield from _agents(cfg.env, source)
     if cfg.run.name and not is_run_name(cfg.run.name):
         words = "must be 1 to 100 letters, digits, dots, dashes or underscores, and start with a letter or digit"
         yield Problem("run_name", ("run.name",), words, fix("run.name", clean_run_name(cfg.run.name)))
@@ -141,8 +150,7 @@ def _names(cfg: Config) -> Iterator[Problem]:
 
 def _choices(cfg: Config) -> Iterator[Problem]:
     """Find a network or algorithm that hmx does not have, and that is not the user's own."""
-    for key, known in (("net.kind", NET_KINDS), ("algo.name", ALGORITHMS)):
-        name = get(cfg, key)
+    for key, name, known in (("net.kind", cfg.net.kind, NET_KINDS), ("algo.name", cfg.algo.name, ALGORITHMS)):
         if name in known or user_code.is_reference(name):
             continue
         installed = tuple(point.name for point in user_code.registered(key)) if key == "algo.name" else ()
@@ -154,14 +162,13 @@ def _choices(cfg: Config) -> Iterator[Problem]:
         yield Problem("own_reports", ("run.grad_report_every", "algo.name"), words, fix("run.grad_report_every", 0))
 
 
-def _agents(cfg: Config) -> Iterator[Problem]:
-    keys, fixed = ("env.num_agents", "env.id"), own_agents(cfg.env.id)
-    if fixed and cfg.env.num_agents != fixed:
-        yield Problem("num_agents", keys, f"{cfg.env.id} has {counted(fixed, 'agent')}", fix("env.num_agents", fixed))
-    source = find_source(cfg.env.id)
-    known = source is not None and not source.own and not cfg.env.id.startswith(smax_facts.PREFIX)
-    if cfg.env.num_agents > 1 and known and cfg.env.id not in SEVERAL_AGENTS:
-        words = f"{cfg.env.id} has one agent; only {', '.join(SEVERAL_AGENTS)} and smax have several"
+def _agents(env: EnvConfig, source: EnvSource | None) -> Iterator[Problem]:
+    keys, fixed = ("env.num_agents", "env.id"), own_agents(env.id)
+    if fixed and env.num_agents != fixed:
+        yield Problem("num_agents", keys, f"{env.id} has {counted(fixed, 'agent')}", fix("env.num_agents", fixed))
+    known = source is not None and not source.own and not env.id.startswith(smax_facts.PREFIX)
+    if env.num_agents > 1 and known and env.id not in SEVERAL_AGENTS:
+        words = f"{env.id} has one agent; only {', '.join(SEVERAL_AGENTS)} and smax have several"
         yield Problem("num_agents", keys, words, fix("env.num_agents", 1))
 
 
@@ -210,29 +217,28 @@ def _minibatches(cfg: Config, per_agent: int) -> Iterator[Problem]:
     yield Problem("batch_split", ("ppo.num_minibatches", "env.num_envs", "algo.num_steps"), words, works)
 
 
-def _length_warnings(cfg: Config) -> Iterator[Problem]:
-    sizes = derive(cfg)
+def _length_warnings(cfg: Config, sizes: Derived) -> Iterator[Problem]:
     asked, real = cfg.run.total_steps, sizes.total_env_steps
     if real != asked:
         words = f"{sizes.num_updates:,} updates of {sizes.batch_size:,} steps will run, {real:,} steps in total"
         exact = cfg.run.budget == "exact"
         other = fix("run.total_steps", real - sizes.batch_size) if exact else fix("run.budget", "exact")
         yield Problem("rounded_up", ("run.total_steps",), words, fix("run.total_steps", real) + other)
-    if step_limit(cfg.env) == 0:
+    unlimited = step_limit(cfg.env) == 0
+    if unlimited:
         words = "episodes have no step limit, so an agent that makes no progress never ends one"
         yield Problem("no_limit", ("env.max_steps",), words, fix("env.max_steps", 1000))
     undamped = cfg.algo.gamma == 1.0 and (cfg.algo.name == "dqn" or cfg.ppo.gae_lambda == 1.0)
-    if undamped and step_limit(cfg.env) == 0:
+    if undamped and unlimited:
         words = "without discount, lambda and step limit, returns may grow without bound"
         yield Problem("unbounded", ("algo.gamma", "ppo.gae_lambda"), words, fix("algo.gamma", 0.99))
 
 
-def _other_warnings(cfg: Config) -> Iterator[Problem]:
+def _other_warnings(cfg: Config, sizes: Derived) -> Iterator[Problem]:
     if cfg.algo.name == "dqn":
         yield from _q_warnings(cfg)
     if cfg.algo.name != "ppo":
         return
-    sizes = derive(cfg)
     if cfg.ppo.norm_adv and sizes.minibatch_size == 1:
         words = "a minibatch of one step has standard deviation 0, so every advantage becomes 0"
         yield Problem("norm_one", ("ppo.norm_adv", "ppo.num_minibatches"), words, fix("ppo.norm_adv", False))
@@ -248,10 +254,10 @@ def _other_warnings(cfg: Config) -> Iterator[Problem]:
         yield Problem("prio_coarse", keys, words, fix("ppo.num_minibatches", 4))
 
 
-def _variants(cfg: Config) -> Iterator[Problem]:
+def _variants(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
     """Find switches that contradict each other; each value must be valid on its own."""
     algo, ppo, net = cfg.algo, cfg.ppo, cfg.net
-    is_plain = all(get(cfg, key) == value for key, value in _PLAIN.items())
+    is_plain = all(values[key] == value for key, value in _PLAIN.items())
     needed = ", ".join(f"{key}={value}" for key, value in _PLAIN.items())
     if ppo.advantage == "vtrace" and not is_plain:
         yield Problem("vtrace_plain", ("ppo.advantage", *_PLAIN), f"vtrace needs {needed}", fix("ppo.advantage", "gae"))
@@ -304,14 +310,16 @@ def _variant_warnings(cfg: Config) -> Iterator[Problem]:
     if cfg.net.value_hidden and cfg.net.shared_torso:
         words = "has no effect without a separate value torso"
         yield Problem("value_hidden", ("net.value_hidden", "net.shared_torso"), words, fix("net.shared_torso", False))
+    values = values_of(cfg)
     for key, (value, what) in BUGS.items():
-        if get(cfg, key) == value:
+        if values[key] == value:
             yield Problem("known_bug", (key,), f"reproduces a known bug: {what}", fix(key, FIELDS[key].default))
 
 
 def _q_learning(cfg: Config, bad: set[str]) -> Iterator[Problem]:
     """Find what keeps Q-learning from running; size rules only where no key in `bad` takes part."""
-    if facts_known(cfg.env) and env_facts(cfg.env).action_dim:
+    facts = env_facts(cfg.env) if facts_known(cfg.env) else None
+    if facts and facts.action_dim:
         words = "its actions are continuous, but Q-learning needs discrete ones"
         yield Problem("continuous", ("env.id", "algo.name"), words, fix("algo.name", "ppo"))
     if cfg.algo.grad_clip == "per_network":
@@ -321,7 +329,7 @@ def _q_learning(cfg: Config, bad: set[str]) -> Iterator[Problem]:
     if bad.isdisjoint(_Q_SIZE_KEYS):
         yield from _buffer_problems(cfg)
         if cfg.score.every:
-            yield from _pass_problems(cfg)
+            yield from _pass_problems(cfg, facts)
 
 
 def _buffer_problems(cfg: Config) -> Iterator[Problem]:
@@ -364,15 +372,15 @@ def _score_problems(cfg: Config) -> Iterator[Problem]:
         yield Problem("parameter", keys, "epsilon must be a probability", fix("score.parameter", 0.1))
 
 
-def _pass_problems(cfg: Config) -> Iterator[Problem]:
+def _pass_problems(cfg: Config, facts: EnvFacts | None) -> Iterator[Problem]:
     number = scored_per_pass(cfg)
     if number > cfg.replay.capacity:
         key = "score.coverage" if cfg.score.coverage else "score.transitions"
         words = f"{number:,} transitions per pass are more than the buffer holds, {cfg.replay.capacity:,}"
         works = fix(key, 0.25 if cfg.score.coverage else cfg.replay.capacity)
         yield Problem("pass_large", (key, "replay.capacity"), words, works)
-    if cfg.score.actions == "all" and facts_known(cfg.env):
-        joint = env_facts(cfg.env).num_actions ** cfg.env.num_agents
+    if cfg.score.actions == "all" and facts:
+        joint = facts.num_actions**cfg.env.num_agents
         if joint > _MOST_JOINT_ACTIONS:
             words = f"{cfg.env.num_agents} agents have {joint:,} joint actions, too many to try all"
             works = fix("score.actions", "single")

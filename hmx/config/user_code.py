@@ -22,7 +22,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hmx.config.fields import get
+from hmx.config.fields import values_of
 from hmx.config.schema import ALGORITHMS, Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
@@ -147,7 +147,8 @@ def check_unchanged(text: str, key: str, before: str) -> None:
 
 def hashes_of(cfg: Config) -> dict[str, str]:
     """Return the SHA-256 of every file that the configuration names, as it is now, by key."""
-    return {hash_key: sha256(get(cfg, key), key) for key, hash_key in HASHES.items()}
+    values = values_of(cfg)
+    return {hash_key: sha256(values[key], key) for key, hash_key in HASHES.items()}
 
 
 def has_own_code(cfg: Config) -> bool:
@@ -263,6 +264,27 @@ def load(text: str, key: str) -> Callable[..., Any]:
     hint = f"name one of its functions, as in {parse(text).target}:{near}"
     listed = f"it has {', '.join(own[:8])}" if own else "it defines nothing"
     raise HmxError(f"cannot load {WHAT[key]} {quoted(text)}: it has no function {quoted(function)}; {listed}", hint)
+
+
+class OpenedModule(NamedTuple):
+    """The module of a reference, or the global names around a function that was passed from Python."""
+
+    module: ModuleType | SimpleNamespace
+    path: Path
+    sha256: str
+
+
+def open_module(text: str, key: str, before: str) -> OpenedModule:
+    """Import the module of a reference, whose file must have the digest `before` where that is known.
+
+    Raises:
+        HmxError: as of `load_module`.
+        CodeChanged: the file has another digest.
+    """
+    names = adopted(text)
+    path = code_file(text, key) if names is None else file_of(_adopted[text])
+    check_unchanged(text, key, before)
+    return OpenedModule(load_module(text, key) if names is None else names, path, sha256(text, key))
 
 
 def load_module(text: str, key: str) -> ModuleType:

@@ -30,17 +30,7 @@ from hmx.config.fields import OWN, own_fields
 from hmx.config.problem import UNKNOWN, Problem, error, fix
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
-from hmx.config.user_code import (
-    adopted,
-    allow,
-    check_unchanged,
-    code_file,
-    explaining,
-    file_of,
-    load,
-    load_module,
-    sha256,
-)
+from hmx.config.user_code import allow, explaining, open_module
 from hmx.env.autoreset import Game, batched
 from hmx.env.extras import settled
 from hmx.env.gymnax import from_gymnax
@@ -79,12 +69,7 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
     reference = f"{source.target}:{source.attribute}" if source.origin == "package" else cfg.id
     if source.origin == "package":  # installed, so trusted
         allow(reference, "env.id")
-    module: Theirs = adopted(reference)
-    path = file_of(load(reference, "env.id")) if module is not None else code_file(reference, "env.id")
-    check_unchanged(reference, "env.id", cfg.sha256)
-    digest = sha256(reference, "env.id")
-    if module is None:
-        module = load_module(reference, "env.id")
+    module, path, digest = open_module(reference, "env.id", cfg.sha256)
     made, options = _made(source, path, module, cfg)
     cfg = dataclasses.replace(cfg, my=_pairs(options), sha256=digest)
     with explaining(path, f"cannot build environment {quoted(cfg.id)}"):

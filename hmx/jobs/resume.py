@@ -15,7 +15,7 @@ from hmx.config.coerce import show
 from hmx.config.hypers import SCHEDULED
 from hmx.config.problem import error
 from hmx.config.schema import Config
-from hmx.config.user_code import Permissions
+from hmx.config.user_code import Permissions, hashes_of
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import TrainResult, run_session, worker_result
 from hmx.jobs.worker import check_same_config
@@ -33,18 +33,10 @@ from hmx.records.plain import JsonValue, plain, plain_object
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.device_memory import memory_problem
-from hmx.runs.devices import num_devices
+from hmx.runs.devices import make_mesh
 from hmx.runs.event_files import check_installed
 from hmx.runs.restoring import Restored, restore
-from hmx.runs.session import (
-    Session,
-    device_name,
-    environment_facts,
-    keep_environment,
-    make_sinks,
-    open_session,
-    with_own_options,
-)
+from hmx.runs.session import Session, device_name, environment_facts, keep_environment, make_sinks, open_session
 from hmx.runs.sinks import Sink
 
 SCHEMA = 1
@@ -143,7 +135,7 @@ def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> 
     text = codec.to_toml(cfg)
     meta = dataclasses.replace(
         meta,
-        device=device_name(cfg),
+        device=device_name(opened.session.mesh),
         versions=metas.versions(),
         config_digest=codec.digest(cfg),
         shape_digest=codec.shape_digest(cfg),
@@ -170,7 +162,7 @@ def _meta(paths: RunPaths) -> tuple[Meta, list[str]]:
         layout.set_aside(paths.meta)
     kept = copy_of(paths, META)
     if kept is None:
-        return metas.collect(device_name(), ()), [f"{problem.message}; a new one is written"]
+        return metas.collect(device_name(None), ()), [f"{problem.message}; a new one is written"]
     return metas.read(kept.path), [f"{problem.message}; the copy in checkpoint {kept.path.parent.name} is used"]
 
 
@@ -190,7 +182,7 @@ def plan(
         total_env_steps=opened.session.sizes.total_env_steps,
         changes=opened.changes,
         config=opened.session.cfg,
-        device=device_name(opened.session.cfg),
+        device=device_name(opened.session.mesh),
         warnings=(*([in_use] if in_use else []), *opened.warnings),
     )
 
@@ -199,9 +191,10 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     old = read_config(paths)
     cfg = apply(old, changes)
     if Permissions.accept_change:
-        cfg = with_own_options(cfg)
+        cfg = fields.replace(cfg, hashes_of(cfg))
     session = open_session(cfg, paths)
-    num_devices(cfg)  # refuses before anything is changed
+    cfg = session.cfg
+    session = session._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))  # refuses before anything is changed
     if cfg.run.tensorboard:
         check_installed()
     if problem := memory_problem(cfg):

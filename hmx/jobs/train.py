@@ -12,10 +12,13 @@ from hmx.agents.types import TrainState
 from hmx.config import codec, derive, rules
 from hmx.config.autoscale import auto_scale
 from hmx.config.derive import replay_ratio
+from hmx.config.fields import replace
 from hmx.config.meaning import Aspect, meaning
 from hmx.config.problem import line
 from hmx.config.schema import Config
-from hmx.config.user_code import has_own_code
+from hmx.config.user_code import has_own_code, hashes_of
+from hmx.env.protocol import Env
+from hmx.env.registry import build_env
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import make_player
 from hmx.jobs.evaluation import RANDOM, PolicyStats, write_evaluation
@@ -32,7 +35,7 @@ from hmx.records.plain import JsonValue, plain_object
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.device_memory import memory_problem, out_of_memory
-from hmx.runs.devices import num_devices
+from hmx.runs.devices import make_mesh
 from hmx.runs.event_files import check_installed
 from hmx.runs.loop import LoopResult, init_state
 from hmx.runs.restoring import start_over
@@ -44,12 +47,11 @@ from hmx.runs.session import (
     info_of,
     keep_environment,
     make_saver,
+    make_session,
     make_sinks,
-    open_session,
     run_updates,
     state_bytes,
     with_name,
-    with_own_options,
 )
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Sink, SinkGroup
@@ -143,26 +145,26 @@ def train(
             numbers that are not finite (4), or a process of the group is gone (1).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
-    cfg, scaled = resolve_config(cfg, origins)
+    cfg, env, scaled = resolve_config(cfg, origins)
     warning = enable_cache()
     check_same_config(group, {"command": "train", **codec.flatten(codec.to_dict(cfg))})
     if not group.is_coordinator:
         return worker_result(group)
-    session = open_session(cfg)
-    num_devices(cfg)  # refuses before anything is written
+    session = make_session(cfg, env)
+    mesh = make_mesh(cfg.run.devices, cfg.env.num_envs)  # refuses before anything is written
     if cfg.run.tensorboard:
         check_installed()
     if too_large := memory_problem(cfg):
         raise too_large
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)
-    session = session._replace(cfg=with_name(cfg, paths))
+    session = session._replace(cfg=with_name(cfg, paths), mesh=mesh)
 
     def start() -> TrainState:
         return init_state(session.algorithm, cfg.run.seed, cfg.run.num_seeds)
 
     with RunLock(paths):
         with writing("the run folder", paths.folder):
-            meta = create_run(session.cfg, paths, command_line)
+            meta = create_run(session.cfg, paths, device_name(mesh), command_line)
         sink_group = make_sinks(session.cfg, paths, sinks)
         if warning:
             sink_group.warn(warning)
@@ -178,8 +180,8 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
     Raises:
         HmxError: the configuration cannot run.
     """
-    cfg, scaled = resolve_config(cfg, origins)
-    session = open_session(cfg)
+    cfg, env, scaled = resolve_config(cfg, origins)
+    session = make_session(cfg, env)
     name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(cfg))
     paths = RunPaths(Path(cfg.run.root), name)
     size = state_bytes(session.abstract)
@@ -201,7 +203,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         state_bytes=size,
         rollout_bytes=_collected_bytes(cfg, session.sizes) * cfg.run.num_seeds,
         checkpoint_bytes=size * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
-        device=device_name(cfg),
+        device=device_name(make_mesh(cfg.run.devices, cfg.env.num_envs)),
         auto_scale=tuple(scaled),
         memory=None if has_own_code(cfg) else run_memory(cfg),
         replay_ratio=replay_ratio(cfg) if cfg.algo.name == "dqn" else None,
@@ -214,27 +216,30 @@ def _refusal(cfg: Config) -> list[str]:
     return [f"{problem.message}: train would refuse; {problem.hint}"] if problem else []
 
 
-def resolve_config(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, list[str]]:
-    """The configuration that will run, and one line for each change that auto-scaling made.
+def resolve_config(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, Env, list[str]]:
+    """The configuration that will run, its environment, and one line for each change that auto-scaling made.
+
+    The configuration has the SHA-256 of all code of the user, and every option of their environment.
 
     Raises:
-        HmxError: it has problems; all of them are named.
+        HmxError: it has problems, all of them named; or code of the user may not run or does not work.
     """
     scaled: list[str] = []
     if cfg.ppo.auto_scale:
         cfg, scaled = auto_scale(cfg, origins)
     rules.check(cfg, origins)
-    own = with_own_options(cfg)
-    if own != cfg:  # the sizes of the environment are known now
-        cfg = own
+    cfg = replace(cfg, hashes_of(cfg))
+    env, complete = build_env(cfg.env, cfg.reward)
+    if complete != cfg.env:  # the sizes of the environment are known now
+        cfg = dataclasses.replace(cfg, env=complete)
         rules.check(cfg, origins)
-    return cfg, scaled
+    return cfg, env, scaled
 
 
-def create_run(cfg: Config, paths: RunPaths, command_line: Sequence[str]) -> Meta:
+def create_run(cfg: Config, paths: RunPaths, device: str, command_line: Sequence[str]) -> Meta:
     """Writes run.toml and meta.json, and keeps a copy of a user's environment."""
     text = codec.to_toml(cfg)
-    meta = metas.collect(device_name(cfg), command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
+    meta = metas.collect(device, command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
     meta = dataclasses.replace(meta, environment=environment_facts(cfg))
     keep_environment(meta, paths)
     atomic.write_text(paths.config, text)
@@ -329,7 +334,7 @@ def _result(
         warnings=tuple(sink_group.warnings),
         auto_scale=scaled,
         resume_command=f"hmx resume {paths.argument}",
-        device=device_name(session.cfg),
+        device=device_name(session.mesh),
     )
 
 

@@ -72,8 +72,8 @@ def run_worker(group: Group) -> WorkerResult:
     task = json.loads(bytes(group.broadcast()))
     cfg, paths, first = codec.from_dict(task["config"]), RunPaths(task["root"], task["name"]), int(task["first"])
     group.hint = task["hint"]
-    session, sink_group = open_session(cfg), SinkGroup([])
-    saver = worker_saver(devices.make_mesh(cfg))
+    mesh = devices.make_mesh(cfg.run.devices, cfg.env.num_envs)
+    session, sink_group, saver = open_session(cfg)._replace(mesh=mesh), SinkGroup([]), worker_saver(mesh)
     with SignalGuard() as guard:
         done = run_updates(session, paths, None, first, sink_group, guard, saver, make_reports(session), group)
         group.wait_for_end()

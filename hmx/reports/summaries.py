@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hmx.config.coerce import show
-from hmx.config.fields import FIELDS, get, own_values
+from hmx.config.fields import FIELDS, own_values, values_of
 from hmx.config.textfile import quoted
 from hmx.errors import counted
 from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
@@ -110,9 +110,9 @@ def plan(planned: Plan, full: bool = False) -> Document:
 
 
 def _values(planned: Plan, full: bool) -> Iterator[Row]:
-    own = own_values(planned.config)
+    values, own = values_of(planned.config), own_values(planned.config)
     for field in FIELDS.values():
-        value, origin = get(planned.config, field.key), planned.origins.get(field.key, "default")
+        value, origin = values[field.key], planned.origins.get(field.key, "default")
         if full or (value != field.default and field.key != "run.name"):
             tone: Tone = "plain" if origin == "default" else "strong"
             source = "" if origin == "default" else origin

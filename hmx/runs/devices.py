@@ -12,7 +12,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from hmx.agents.sharding import ENV_AXIS
 from hmx.agents.types import Algorithm, TrainState
-from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.runs import checkpoint
 from hmx.runs.cluster.group import Group
@@ -21,32 +20,30 @@ from hmx.types import Array
 T = TypeVar("T")
 
 
-def num_devices(cfg: Config) -> int:
-    """Return the number of devices that `cfg.run.devices` asks for.
+def make_mesh(asked: int, num_envs: int) -> Mesh | None:
+    """Return the mesh of a run, on which each device holds an equal part of the environments; None for one device.
+
+    Args:
+        asked: `run.devices`; 0 for all.
+        num_envs: `env.num_envs`.
 
     Raises:
-        HmxError: there are fewer, or they do not divide the environments.
+        HmxError: there are fewer devices than asked for, or they do not divide the environments.
     """
     available = jax.device_count()
-    if cfg.run.devices and jax.process_count() > 1:
-        message = f"run.devices = {cfg.run.devices}: a run of several processes uses all devices of each"
+    if asked and jax.process_count() > 1:
+        message = f"run.devices = {asked}: a run of several processes uses all devices of each"
         raise HmxError(message, "--devices all")
-    wanted = cfg.run.devices or available
+    wanted = asked or available
     if wanted > available:
         forced = f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted}"
         on_cpu = jax.devices()[0].platform == "cpu"
         hint = f"--devices {available}" + (f"; to try {wanted} devices on one CPU: {forced}" if on_cpu else "")
         raise HmxError(f"run.devices = {wanted}: only {available} available", hint)
-    if cfg.env.num_envs % wanted:
-        below, above = (cfg.env.num_envs // wanted * wanted, -(-cfg.env.num_envs // wanted) * wanted)
+    if num_envs % wanted:
+        below, above = (num_envs // wanted * wanted, -(-num_envs // wanted) * wanted)
         counts = " or ".join(f"--num-envs {count}" for count in (below, above) if count)
-        raise HmxError(f"{wanted} devices do not divide env.num_envs = {cfg.env.num_envs}", counts)
-    return wanted
-
-
-def make_mesh(cfg: Config) -> Mesh | None:
-    """Return the mesh of a run, on which each device holds an equal part of the environments; None for one device."""
-    wanted = num_devices(cfg)
+        raise HmxError(f"{wanted} devices do not divide env.num_envs = {num_envs}", counts)
     if wanted == 1:
         return None
     # Auto: the compiler chooses the sharding of what the program does not annotate.

@@ -18,12 +18,11 @@ from hmx.agents.types import Algorithm, TrainState
 from hmx.config import codec
 from hmx.config.derive import Derived, derive
 from hmx.config.env_source import find_source
-from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.config.user_code import CodeChanged, code_file, hashes_of
+from hmx.config.user_code import CodeChanged, code_file
 from hmx.env.protocol import Env
-from hmx.env.registry import build_env, make_env
+from hmx.env.registry import build_env
 from hmx.errors import counted
 from hmx.records import atomic
 from hmx.records import meta as metas
@@ -55,6 +54,7 @@ class Session(NamedTuple):
     env: Env
     algorithm: Algorithm
     abstract: TrainState  # shapes and dtypes of the state, with an axis of seeds where there are several
+    mesh: Mesh | None = None  # the devices that train it; None for one device, and where it is only played
 
 
 def open_session(cfg: Config, paths: RunPaths | None = None) -> Session:
@@ -64,29 +64,24 @@ def open_session(cfg: Config, paths: RunPaths | None = None) -> Session:
         cfg: the configuration.
         paths: the run that it is of; its copy of the user's environment file tells what has changed.
 
+    Returns:
+        The session; its configuration has every option of a user's environment.
+
     Raises:
         HmxError: the environment or the algorithm does not accept the configuration, or the environment's code has
             changed or may not run.
     """
     try:
-        env = make_env(cfg.env, cfg.reward)
+        env, complete = build_env(cfg.env, cfg.reward)
     except CodeChanged as problem:
         raise _with_lines(problem, paths) from None
+    return make_session(dataclasses.replace(cfg, env=complete), env)
+
+
+def make_session(cfg: Config, env: Env) -> Session:
+    """Build the algorithm on an environment; errors as of `open_session`."""
     algorithm = make_algorithm(cfg, env)
     return Session(cfg, derive(cfg), env, algorithm, abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds))
-
-
-def with_own_options(cfg: Config) -> Config:
-    """Return the configuration with the SHA-256 of all code of the user, and the options of their environment.
-
-    Raises:
-        HmxError: the code may not run or does not work, or does not take these options.
-    """
-    cfg = replace(cfg, hashes_of(cfg))
-    source = find_source(cfg.env.id)
-    if source is None or not source.own:
-        return cfg
-    return dataclasses.replace(cfg, env=build_env(cfg.env, cfg.reward).cfg)
 
 
 def environment_facts(cfg: Config) -> dict[str, str]:
@@ -120,13 +115,9 @@ def _with_lines(problem: CodeChanged, paths: RunPaths | None) -> CodeChanged:
     return problem
 
 
-def device_name(cfg: Config | None = None) -> str:
-    """Return the name of the devices of a run, such as `cpu` or `NVIDIA H200 (1 of 1)`.
-
-    Raises:
-        HmxError: there are fewer devices than `cfg` asks for, or they do not divide the environments.
-    """
-    used = 1 if cfg is None else devices.num_devices(cfg)
+def device_name(mesh: Mesh | None) -> str:
+    """Return the name of the devices of a run, such as `cpu` or `NVIDIA H200 (1 of 1)`."""
+    used = 1 if mesh is None else mesh.size
     device, there, processes = jax.devices()[0], jax.device_count(), jax.process_count()
     apart = f", {processes} processes" if processes > 1 else ""
     alone = device.platform == "cpu" and there == 1
@@ -198,8 +189,8 @@ def run_updates(
         StopNow: a second signal arrived.
     """
     clock = RunClock.after(paths.metrics) if first else RunClock()
-    cfg, sizes, algorithm = session.cfg, session.sizes, session.algorithm
-    digests, mesh = (codec.shape_digest(cfg), codec.digest(cfg)), devices.make_mesh(cfg)
+    cfg, sizes, algorithm, mesh = session.cfg, session.sizes, session.algorithm, session.mesh
+    digests = codec.shape_digest(cfg), codec.digest(cfg)
     with out_of_memory("compiling"):
         chunk = compile_chunk(
             algorithm, session.abstract, sizes.updates_per_chunk, cfg.run.num_seeds, cfg.run.on_nonfinite, mesh
@@ -261,7 +252,7 @@ def make_saver(
     session: Session, paths: RunPaths, meta_writer: MetaWriter, sink_group: SinkGroup, guard: SignalGuard
 ) -> Saver:
     """Return the saver that writes the checkpoints of a run and records them in meta.json."""
-    cfg, batch, mesh = session.cfg, session.sizes.batch_size, devices.make_mesh(session.cfg)
+    cfg, batch, mesh = session.cfg, session.sizes.batch_size, session.mesh
     marker, config = Marker(paths.metrics), codec.to_toml(cfg)
 
     def prepare(state: TrainState, update: int, score: float | None) -> Callable[[], Path]:

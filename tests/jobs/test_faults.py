@@ -59,8 +59,9 @@ def compiled_once() -> Iterator[None]:
         return players.setdefault(id(opened.algorithm), make_player(opened, episodes, search))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (trains, resumes, evaluates):
+        for module in (resumes, evaluates):
             patch.setattr(module, "open_session", open_session)
+        patch.setattr(trains, "make_session", lambda cfg, env: open_session(cfg))
         patch.setattr(trains, "make_player", shared_player)
         patch.setattr(evaluates, "make_player", shared_player)
         patch.setattr(session, "compile_chunk", compile_shared)
@@ -103,7 +104,7 @@ class Truth:
 
     def state(self, paths: RunPaths) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         cfg = fields.replace(self.cfg, {"run.root": str(paths.root)})
-        restored = restore(trains.open_session(cfg), paths)
+        restored = restore(resumes.open_session(cfg), paths)
         assert restored.update == UPDATES
         return checkpoint.to_host(restored.state), self._records(paths.folder)
 

@@ -51,7 +51,7 @@ def measure(case: str, num_devices: int) -> dict[str, Any]:
     session = open_session(cfg)
     compiled: list[Any] = []
     chunks.interruptible = lambda compile_: compiled.append(compile_()) or compiled[0]  # type: ignore[attr-defined]
-    mesh, seeds = devices.make_mesh(cfg), cfg.run.num_seeds
+    mesh, seeds = devices.make_mesh(cfg.run.devices, cfg.env.num_envs), cfg.run.num_seeds
     chunk = chunks.compile_chunk(session.algorithm, session.abstract, UPDATES, seeds, mesh=mesh)
     state = devices.put(mesh, session.algorithm, init_state(session.algorithm, 0, seeds), seeds)
     hypers = {name: np.full(UPDATES, value, np.float32) for name, value in session.algorithm.hypers(0).items()}

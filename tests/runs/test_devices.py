@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.errors import HmxError
 from hmx.runs.devices import make_mesh
 
@@ -53,18 +52,14 @@ def test_training_is_the_same_on_any_number_of_devices(case: str, counts: tuple[
             np.testing.assert_allclose(many["leaves"][name], leaf, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-def config(devices: int, num_envs: int = 512) -> Config:
-    return Config(run=RunConfig(devices=devices), env=EnvConfig(num_envs=num_envs))
-
-
 def test_one_device_needs_no_mesh() -> None:
-    assert make_mesh(config(1)) is None
-    assert make_mesh(config(0)) is None  # all of them, which is one
+    assert make_mesh(1, 512) is None
+    assert make_mesh(0, 512) is None  # all of them, which is one
 
 
 def test_more_devices_than_there_are_are_refused() -> None:
     with pytest.raises(HmxError, match=r"run\.devices = 3: only 1 available") as caught:
-        make_mesh(config(3))
+        make_mesh(3, 512)
     assert "--devices 1; to try 3 devices" in caught.value.hint
     assert "xla_force_host_platform_device_count=3" in caught.value.hint
 
@@ -72,15 +67,15 @@ def test_more_devices_than_there_are_are_refused() -> None:
 def test_environments_that_the_devices_do_not_divide_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax.device_count", lambda: 4)
     with pytest.raises(HmxError, match=r"4 devices do not divide env\.num_envs = 510") as caught:
-        make_mesh(config(0, num_envs=510))
+        make_mesh(0, 510)
     assert caught.value.hint == "--num-envs 508 or --num-envs 512"
     with pytest.raises(HmxError, match=r"do not divide env\.num_envs = 3") as caught:
-        make_mesh(config(4, num_envs=3))
+        make_mesh(4, 3)
     assert caught.value.hint == "--num-envs 4"
 
 
 def test_several_processes_take_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax.process_count", lambda: 2)
     with pytest.raises(HmxError, match=r"run\.devices = 1: a run of several processes uses all") as caught:
-        make_mesh(config(1))
+        make_mesh(1, 512)
     assert caught.value.hint == "--devices all"

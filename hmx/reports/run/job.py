@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hmx.config.coerce import show
 from hmx.config.derive import derive
-from hmx.config.fields import FIELDS, get
+from hmx.config.fields import FIELDS, values_of
 from hmx.config.rules import problems
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
@@ -125,10 +125,9 @@ def _resume(entry: Resume, batch: int) -> ResumeMark:
 
 def _settings(config: Config) -> tuple[Setting, ...]:
     """Return the values that the algorithm and the environment of a run read."""
+    values = values_of(config)
     return tuple(
-        Setting(
-            key, show(get(config, key)), show(field.default), field.doc + (f" [{field.unit}]" if field.unit else "")
-        )
+        Setting(key, show(values[key]), show(field.default), field.doc + (f" [{field.unit}]" if field.unit else ""))
         for key, field in FIELDS.items()
         if config.algo.name in (field.applies or (config.algo.name,))
         and config.env.id in (field.envs or (config.env.id,))
