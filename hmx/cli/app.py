@@ -75,7 +75,7 @@ def root(
         typer.Option(
             ACCEPT_FLAG,
             metavar="",
-            help="Use your code although it has changed since the run began (accepted anywhere).",
+            help="Use your code even if it has changed since the run began (accepted anywhere).",
         ),
     ] = False,
 ) -> None:

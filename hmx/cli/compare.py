@@ -46,7 +46,7 @@ Threshold = Annotated[
 ]
 Range = Annotated[
     list[str] | None,
-    ask("--range", "ENV=LOW:HIGH", "Values that count as 0 and as 1 over all tasks (repeatable).", MEASURE_PANEL),
+    ask("--range", "ENV=LOW:HIGH", "Values of an environment that count as 0 and as 1 in the aggregate over tasks (repeatable).", MEASURE_PANEL),
 ]
 FailIf = Annotated[
     list[str] | None,
@@ -69,7 +69,7 @@ def compare(
     """Compare runs: how they differ, and which is better.
 
     Reports the verdict, where the configurations differ, the results on every environment with intervals over seeds,
-    and speed. Only reads.
+    and speed. Changes nothing.
 
     Example: hmx compare runs/one runs/another --html comparison.html
     """

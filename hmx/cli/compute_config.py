@@ -61,7 +61,7 @@ def compute_config(
     target_in_full: TargetInFull = None,
     sweep: Sweep = None,
     trace: Annotated[
-        bool, switch("--trace", "Build an environment of an extra or of yours, to know its sizes.", CONFIG_PANEL)
+        bool, switch("--trace", "Build an environment of an extra, or your own, to measure its sizes.", CONFIG_PANEL)
     ] = False,
     preset: Preset = None,
     config: Config = None,

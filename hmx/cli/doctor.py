@@ -13,7 +13,7 @@ FailOn = Annotated[
     ask(
         "--fail-on",
         "RULE",
-        "Exit with code 4 if the run breaks a rule, or with any if it breaks one that is a warning (repeatable).",
+        "Exit with code 4 if the run breaks this rule; any stands for every rule that warns (repeatable).",
         "Check",
         autocompletion=completion.health_rules,
     ),
@@ -31,7 +31,7 @@ def doctor(
 
     Looks for a missing learning signal, policies that collapse or stay random, updates that are too large, useless
     value functions, exploding gradients, inactive masks and more: what looks wrong, and since which step. `hmx train`
-    checks the same rules and warns once for each. Only reads, also while the run trains.
+    checks the same rules and warns once for each. Changes nothing, and works while the run trains.
 
     Example: hmx doctor hackmatrix-ppo-s0-001
 

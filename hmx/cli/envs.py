@@ -15,7 +15,7 @@ def envs(
         str | None,
         argument(
             "ID",
-            "Build this environment and show all about it; ./FILE.py and package.module:make are allowed.",
+            "Environment to build and describe: an id, ./FILE.py or package.module:make.",
             completion.offer(ENV_IDS),
         ),
     ] = None,
@@ -24,8 +24,8 @@ def envs(
 ) -> None:
     """List environments, their sizes, and what is missing to use them.
 
-    The list has those built in, those of optional extras, and those that installed packages register in the entry-point
-    group hmx.environments.
+    Lists the built-in environments, those of optional extras, and those that installed packages register in the
+    entry-point group hmx.environments.
 
     Example: hmx envs ./game.py
     """

@@ -32,8 +32,8 @@ def report(
     """Show a run, or several, on one page with learning curves and episodes.
 
     Writes one HTML file that needs no network: curves with their intervals, reward terms, actions, losses, the
-    configuration, the evaluation, and episodes that play on the page. Without --html it is reports/report.html in the
-    folder of the run (the first of several), which is replaced. A run gets such a page, without episodes, when it ends.
+    configuration, the evaluation, and episodes that play on the page. Without --html, writes reports/report.html in
+    the folder of the first run, and replaces the page that is there. A run that ends writes such a page without episodes.
 
     Example: hmx report hackmatrix-ppo-s0-001
 

@@ -23,7 +23,7 @@ def resume(
     the run's own values; --set changes any key that the saved state does not depend on. Changes are recorded in the
     run's meta.json.
 
-    Example: hmx resume corridor-ppo-0 --steps 2M
+    Example: hmx resume corridor-ppo-s0-001 --steps 2M
     """
     from hmx.cli.training import dry_resume, resume_run
 

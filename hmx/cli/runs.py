@@ -116,7 +116,7 @@ def rename(
 ) -> None:
     """Rename a run.
 
-    A run that is training is refused. Weights & Biases keeps the old name, and gets what is trained later as a new run.
+    Refuses while the run trains. Weights & Biases keeps the old name; later training appears there as a new run.
 
     Example: hmx runs rename hackmatrix-ppo-s0-001 baseline
     """
@@ -135,7 +135,7 @@ def rm(
 ) -> None:
     """Remove runs: their folders with checkpoints, metrics and reports.
 
-    Asks first. A run that is training is refused, and then nothing is removed.
+    Asks first. Removes nothing if one of the runs is training.
 
     Example: hmx runs rm hackmatrix-ppo-s0-001
     """

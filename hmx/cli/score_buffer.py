@@ -18,7 +18,7 @@ CheckpointRun = Annotated[
     ask(
         "--checkpoint",
         "RUN",
-        "Run or checkpoint whose policy plays on from a saved buffer.",
+        "Run or checkpoint whose policy plays from the positions of a saved buffer.",
         POSITIONS,
         autocompletion=completion.run_names,
     ),

@@ -92,10 +92,10 @@ def watch(
 ) -> None:
     """Watch an agent play in the terminal, or save what it plays as an animation.
 
-    Draws the environment with the probability of every action, the value and the reward terms; one that cannot be drawn
-    is shown as its observation. Keys: space pauses and continues, Enter takes one step, the left arrow one back, n
-    jumps to the next episode, + and - change the speed, ? shows the rules, q quits. A GIF needs Pillow (extra `gif`);
-    a .cast is for asciinema.
+    Shows the environment, the probability of every action, the value and the reward terms. An environment without a
+    drawing is shown as its observation. Keys: space pauses and continues, Enter takes one step, the left arrow goes
+    back one step, n jumps to the next episode, + and - change the speed, ? shows the rules, q quits. A GIF needs Pillow
+    (extra `gif`); asciinema plays a .cast.
 
     Example: hmx watch hackmatrix-ppo-s0-001 --greedy
 

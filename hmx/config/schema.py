@@ -222,8 +222,8 @@ class AlgoConfig:
     """Options that PPO and Q-learning share."""
 
     name: str = opt(
-        "ppo", "algorithm: proximal policy optimisation, or Q-learning with replay (docs/q-learning.md)", flag="--algo",
-        metavar="NAME", known=ALGORITHMS, shape="always",
+        "ppo", "algorithm; dqn is Q-learning with replay", flag="--algo", metavar="NAME", known=ALGORITHMS,
+        shape="always",
     )  # fmt: skip
     sha256: str = opt("", "SHA-256 of your own file that algo.name names; written by hmx train")
     num_steps: int = opt(64, "steps per environment and update", "steps", ge=1)

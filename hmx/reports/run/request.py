@@ -17,9 +17,9 @@ class ReportOptions:
     """The options of one value each."""
 
     num_episodes: int | None = opt(
-        None, f"number of episodes to play, of which the best, the median and the worst are shown; 0 plays none "
-        f"(default: for one run those of its evaluation, {EPISODES} new ones with other options or without an "
-        "evaluation; for several runs 0)", ge=0, le=256, flag="--episodes", panel=EPISODES_PANEL,
+        None, "number of episodes to play; the page shows the best, the median and the worst; 0 for none (default: "
+        f"those of the evaluation, or {EPISODES} new ones without an evaluation or with other options; 0 for several "
+        "runs)", ge=0, le=256, flag="--episodes", panel=EPISODES_PANEL,
     )  # fmt: skip
     seed: int = opt(0, "seed of the episodes", ge=0, le=MAX_SEED, panel=EPISODES_PANEL)
     greedy: bool = opt(False, "take the most probable action instead of sampling", panel=EPISODES_PANEL)
