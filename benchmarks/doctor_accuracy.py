@@ -2,7 +2,7 @@
 
     python benchmarks/doctor_accuracy.py [--only bugs|healthy] [--case NAME ...] [--keep FOLDER] [--json]
 
-30 bugs are planted one at a time: wrong options, or code that is replaced while the run trains. Each such run is
+31 bugs are planted one at a time: wrong options, or code that is replaced while the run trains. Each such run is
 stopped after a tenth of its updates. A bug counts as found if any rule warned by then, and as named if one of the
 expected rules did. 30 healthy runs (tasks x seeds) train to their end; a warning about any of them is a false alarm.
 Bugs that no rule was made for are planted too, with the expected rules "". The rule `slower` does not count, since it
@@ -190,6 +190,22 @@ def no_steps(make: Any) -> Any:
     return lambda cfg: make(cfg)._replace(step=lambda params, opt_state, grads, rate: (params, opt_state))
 
 
+def dead(make: Any) -> Any:
+    """Start with biases so low that seven of eight hidden units stay at 0."""
+
+    def with_dead(*args: Any) -> Any:
+        net = make(*args)
+
+        def init(key: Any) -> Any:
+            torso = net.init(key)["torso"]
+            low = {name: {**layer, "bias": layer["bias"].at[::8].add(10.0) - 10.0} for name, layer in torso.items()}
+            return {**net.init(key), "torso": low}
+
+        return net._replace(init=init)
+
+    return with_dead
+
+
 def attribute(name: str, value: Any) -> Patch:
     """Replace a name in the module of PPO."""
     return lambda: mock.patch.object(ppo, name, value)
@@ -277,6 +293,7 @@ BUGS = (
     Bug("rewards x 10,000", "pole", "clipped-gradients", patch=paid(1e4)),
     Bug("learning starts too late", "replay", "no-gradient-steps", {"dqn.learn_starts": 16384}),
     Bug("rewards NaN now and then", "pole", "nonfinite", {"run.on_nonfinite": "skip"}, timesteps(sometimes_nan)),
+    Bug("hidden units dead", "matrix", "dormant-units", patch=attribute("make_net", dead(ppo.make_net))),
     # no rule was made for these
     Bug("actions replaced with random ones", "pole", "", patch=with_actions(scattered)),
     Bug("rewards with the wrong sign", "pole", "", patch=paid(-1.0)),

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.collector import play_step, start
-from hmx.agents.metrics import over_time
+from hmx.agents.metrics import DORMANT_SAMPLE, dormant_units, over_time
 from hmx.agents.optim import make_optimiser
 from hmx.agents.q_learning import DqnComponents, Learner, learn, without_stored
 from hmx.agents.q_scoring import (
@@ -215,7 +215,11 @@ def _update(parts: DqnComponents, state: DqnState, hypers: Hypers) -> tuple[DqnS
         return without_stored(replay), found
 
     def look(light: ReplayState) -> tuple[ReplayState, Metrics]:
-        return survey(parts, light)
+        light, found = survey(parts, light)
+        if parts.net.hidden:
+            slots = jnp.linspace(0, stored.size - 1, DORMANT_SAMPLE).astype(jnp.int32)
+            found |= dormant_units(parts.net.hidden(learner.params, stored.items.obs_t[slots]))
+        return light, found
 
     learner, found = _where(hypers["gradient_steps"] > 0, gradient_steps, _learner_of(state))
     light, metrics = learner.replay, metrics | found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 from jaxtyping import Bool
 
@@ -55,6 +57,24 @@ def _of_episodes(group: str, episode: Episode, ended: Bool[Array, " E"]) -> Metr
         f"{group}/mean_episode_length": Mean.of(episode.length, ended),
         f"{group}/num_episodes": Sum.of(ended),
     }
+
+
+DORMANT_SAMPLE = 256
+"""Observations on which dormant units are counted."""
+
+
+def dormant_units(hidden: Sequence[Array]) -> Metrics:
+    """Compute the share of dormant units over all hidden layers; no metric without a layer.
+
+    A unit is dormant if its mean absolute activation is at most 0.025 times the mean over its layer (Sokar et al. 2023,
+    arXiv:2302.12902, definition 3.1).
+
+    Args:
+        hidden: activations of each layer, `[..., units]`.
+    """
+    sizes = [jnp.abs(layer).reshape(-1, layer.shape[-1]).mean(0) for layer in hidden]
+    dormant = [size <= 0.025 * size.mean() for size in sizes]
+    return {"train/dormant_units": Mean.of(jnp.concatenate(dormant))} if dormant else {}
 
 
 def over_time(metrics: Metrics) -> Metrics:

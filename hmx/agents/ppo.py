@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from hmx.agents import ppo_variants as variants
 from hmx.agents.collector import Policy, Rollout, collect, start
-from hmx.agents.metrics import over_time
+from hmx.agents.metrics import DORMANT_SAMPLE, dormant_units, over_time
 from hmx.agents.optim import Optimiser, make_optimiser
 from hmx.agents.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
 from hmx.agents.sharding import partitions
@@ -291,6 +291,10 @@ def _learn(
     # of the first minibatch alone: later ones come after a gradient step, when ratios differ from 1 in any case
     first_ratio_error = jax.tree.map(lambda leaf: leaf[0], metrics["train/first_ratio_error"])
     metrics = over_time(metrics) | {"train/first_ratio_error": first_ratio_error}
+    if parts.net.hidden:
+        few = max(DORMANT_SAMPLE // parts.horizon, 1)
+        sample = take_sequences(batch, plan.numbers[-1, :few], plan.sequence_weight[-1, :few])
+        metrics |= dormant_units(parts.net.hidden(params, sample.carry, sample.obs, sample.reset))
     return state._replace(params=params, opt_state=opt_state, learner=PpoLearner(stats)), metrics
 
 

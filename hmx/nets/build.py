@@ -14,6 +14,7 @@ from hmx.config.schema import NetConfig
 from hmx.config.user_code import build, check_unchanged, explaining, file_of, is_reference
 from hmx.errors import HmxError
 from hmx.nets.actor_critic import ActorCritic
+from hmx.nets.layers import HIDDEN
 from hmx.nets.recurrent import initial_hidden
 from hmx.types import Array, Key
 
@@ -80,6 +81,8 @@ class Net(NamedTuple):
       `carry` is the RNN carry before the first step; the returned one is that after the last.
     - `initial_carry(B)` is an empty RNN carry: arrays `[*B, units]`, or None for a feed-forward network.
     - `map_value_head(params, fn)` replaces the value head's `{"kernel", "bias"}` by `fn` of it.
+    - `hidden(params, carry, obs, reset)` takes what `unroll` takes and returns the activations of each hidden layer,
+      `[..., units]`; None for a network that does not tell.
     """
 
     init: Callable[[Key], Params]
@@ -87,6 +90,7 @@ class Net(NamedTuple):
     unroll: Callable[[Params, Carry, Array, Array], tuple[NetOutput, Carry]]
     initial_carry: Callable[[tuple[int, ...]], Carry]
     map_value_head: Callable[[Params, Callable[[Head], Head]], Params]
+    hidden: Callable[[Params, Carry, Array, Array], list[Array]] | None = None
 
 
 def net_kind(cfg: NetConfig, spec: ObsSpec) -> str:
@@ -160,14 +164,16 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         blank = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)
         return module.init(key, features(kind, spec, blank, 1), initial_carry((1,)), jnp.zeros((1, 1), bool))["params"]
 
-    def unroll(params: Params, carry: Carry, obs: Array, reset: Array) -> tuple[NetOutput, Carry]:
+    def run(params: Params, carry: Carry, obs: Array, reset: Array, **options: Any) -> Any:
         steps, *batch = obs.shape[: obs.ndim - len(spec.obs_shape)]
         rows = math.prod(batch)
         flat = jax.tree.map(lambda leaf: leaf.reshape(rows, *leaf.shape[len(batch) :]), carry)
-        output: Any = module.apply(
-            {"params": params}, features(kind, spec, obs, steps * rows), flat, reset.reshape(steps, rows)
-        )
-        (logits, value_raw), flat = output
+        read = features(kind, spec, obs, steps * rows)
+        return module.apply({"params": params}, read, flat, reset.reshape(steps, rows), **options)
+
+    def unroll(params: Params, carry: Carry, obs: Array, reset: Array) -> tuple[NetOutput, Carry]:
+        steps, *batch = obs.shape[: obs.ndim - len(spec.obs_shape)]
+        (logits, value_raw), flat = run(params, carry, obs, reset)
         carry = jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), flat)
         return NetOutput(logits.reshape(steps, *batch, -1), value_raw.reshape(steps, *batch, -1)), carry
 
@@ -175,7 +181,10 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         output, carry = unroll(params, carry, obs[None], reset[None])
         return NetOutput(*(leaf[0] for leaf in output)), carry
 
-    return Net(init, apply, unroll, initial_carry, _map_value_head)
+    def hidden(params: Params, carry: Carry, obs: Array, reset: Array) -> list[Array]:
+        return jax.tree.leaves(run(params, carry, obs, reset, mutable=HIDDEN)[1])
+
+    return Net(init, apply, unroll, initial_carry, _map_value_head, hidden)
 
 
 def own_net(cfg: NetConfig, spec: ObsSpec, value_width: int) -> Net:

@@ -17,6 +17,9 @@ from hmx.types import Array, Key
 Norm = Literal["none", "pre", "post"]
 """Where a layer norm stands: nowhere, or before or after the activation function."""
 
+HIDDEN = "intermediates"
+"""The collection in which layers leave the activations of their hidden units, if it is mutable."""
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,
@@ -90,6 +93,7 @@ class Torso(nn.Module):
             if self.norm == "pre":
                 x = nn.LayerNorm(name=f"norm_{i}")(x)
             x = ACTIVATIONS[self.activation](x)
+            self.sow(HIDDEN, "units", x)
             if self.norm == "post":
                 x = nn.LayerNorm(name=f"norm_{i}")(x)
         return x
@@ -109,4 +113,5 @@ class Cells(nn.Module):
         scalars, cells = x
         seen = dense(self.cell_features, self.gain, "cell", self.weights)(cells.reshape(-1, cells.shape[-1]))
         seen = ACTIVATIONS[self.activation](seen)
+        self.sow(HIDDEN, "units", seen)
         return jnp.concatenate([scalars, seen.reshape(scalars.shape[0], -1)], axis=-1)

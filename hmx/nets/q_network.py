@@ -7,23 +7,29 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from hmx.config.schema import Activation, Init, NetConfig
 from hmx.config.user_code import is_reference
 from hmx.nets.build import ObsSpec, Params, features, net_kind, own_net
-from hmx.nets.layers import Cells, Norm, Torso, dense
+from hmx.nets.layers import HIDDEN, Cells, Norm, Torso, dense
 from hmx.types import Array, Key
 
 _HEAD_GAIN = 0.01  # values start near 0, so that the first targets are rewards
 
 
 class QNet(NamedTuple):
-    """`init(key) -> params` and `values(params, obs [*B, *obs_shape]) -> [*B, num_actions]`, before masking."""
+    """`init(key) -> params` and `values(params, obs [*B, *obs_shape]) -> [*B, num_actions]`, before masking.
+
+    `hidden(params, obs)` returns the activations of each hidden layer, `[..., units]`; None if the network does not
+    tell.
+    """
 
     init: Callable[[Key], Params]
     values: Callable[[Params, Array], Array]
+    hidden: Callable[[Params, Array], list[Array]] | None = None
 
 
 class QNetwork(nn.Module):
@@ -84,9 +90,15 @@ def make_q_net(cfg: NetConfig, spec: ObsSpec, dueling: bool) -> QNet:
         blank = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)
         return module.init(key, features(kind, spec, blank, 1))["params"]
 
+    def run(params: Params, obs: Array, **options: Any) -> Any:
+        rows = math.prod(obs.shape[: obs.ndim - len(spec.obs_shape)])
+        return module.apply({"params": params}, features(kind, spec, obs, rows), **options)
+
     def values(params: Params, obs: Array) -> Array:
         batch = obs.shape[: obs.ndim - len(spec.obs_shape)]
-        out: Any = module.apply({"params": params}, features(kind, spec, obs, math.prod(batch)))
-        return jnp.asarray(out).reshape(*batch, spec.num_actions)
+        return jnp.asarray(run(params, obs)).reshape(*batch, spec.num_actions)
 
-    return QNet(init, values)
+    def hidden(params: Params, obs: Array) -> list[Array]:
+        return jax.tree.leaves(run(params, obs, mutable=HIDDEN)[1])
+
+    return QNet(init, values, hidden)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from hmx.nets.layers import orthogonal_gates
+from hmx.nets.layers import HIDDEN, orthogonal_gates
 from hmx.types import Array, Key
 
 Hidden = tuple[Array, ...]  # hidden state of one layer: arrays [N, units], the last of which is its output
@@ -92,8 +92,10 @@ class RecurrentLayer(nn.Module):
 
         if x.shape[0] == 1:
             hidden, shown = step(hidden, (inputs[0], reset[0]))
-            return shown[None], hidden
-        hidden, shown = jax.lax.scan(step, hidden, (inputs, reset))
+            shown = shown[None]
+        else:
+            hidden, shown = jax.lax.scan(step, hidden, (inputs, reset))
+        self.sow(HIDDEN, "units", shown)
         return shown, hidden
 
 

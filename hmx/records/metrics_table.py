@@ -75,6 +75,9 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/grad_norm", "", "none", "mean", "global norm of the gradient before clipping"),
     ("train/first_ratio_error", "", "down", "max",
      "largest distance of an importance ratio from 1 before the first gradient step; a bug if above rounding"),
+    ("train/dormant_units", "share", "down", "mean",
+     "share of the hidden units whose mean absolute activation is at most 0.025 of their layer's mean; measured on up "
+     "to 256 observations, by Q-learning every replay.survey_every updates"),
     ("train/sequence_coverage", "share", "none", "mean", "share of training sequences used at least once"),
     ("train/nonfinite_sequences", "sequences", "down", "sum",
      "sequences whose advantages are not finite; they get the lowest priority"),

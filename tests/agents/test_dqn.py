@@ -111,6 +111,18 @@ def test_everything_reported_is_documented(corridor):
     assert {"replay/coverage", "replay/staleness_p90", "score/mean", "replay/is_weight_min"} <= reported
 
 
+def test_dormant_units_are_counted_with_every_survey(corridor):
+    algorithm, update = compiled(configure(replay__survey_every=2, net__hidden=(16,)))
+    state = jax.jit(algorithm.init)(jax.random.key(3))
+    torso = state.params["torso"]
+    bias = torso["dense_0"]["bias"].at[:10].set(-100.0)
+    dead = state._replace(params={**state.params, "torso": {"dense_0": {**torso["dense_0"], "bias": bias}}})
+    _, metrics = run(algorithm, update, 2, dead)
+    found = [metric["train/dormant_units"] for metric in metrics]
+    assert [float(metric.count) for metric in found] == [0, 16]
+    assert 10 <= float(found[1].total) < 16
+
+
 def test_scores_come_when_they_are_due_and_are_counted(corridor):
     _, _, state, metrics = corridor
     passes = [float(found["score/mean"].count) for found in metrics]

@@ -9,6 +9,7 @@ import pytest
 from learner import learner
 
 from hmx.agents import make_algorithm
+from hmx.agents.metrics import dormant_units
 from hmx.agents.ppo import ppo_loss
 from hmx.agents.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
@@ -116,7 +117,7 @@ def test_metrics_have_their_names_and_agree(trained):
         "mean_reward mean_episode_return mean_episode_length num_episodes policy_loss value_loss total_loss approx_kl"
     )
     names += " advantage_std clip_frac entropy max_entropy explained_variance grad_norm first_ratio_error"
-    names += " truncated_frac"
+    names += " truncated_frac dormant_units"
     actions = {f"actions/{name}_frac" for name in ("left", "down", "right", "up")}
     assert set(metrics) == {f"train/{name}" for name in names.split()} | {"reward/goal"} | actions
     assert sum(number(metrics[name]) for name in actions) == pytest.approx(1.0)
@@ -128,6 +129,32 @@ def test_metrics_have_their_names_and_agree(trained):
         - 0.01 * number(metrics["train/entropy"])
     )
     assert number(metrics["train/total_loss"]) == pytest.approx(total, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("rnn", ["none", "gru"])
+def test_units_killed_during_a_run_are_reported_as_dormant(rnn):
+    cfg = configure(hidden=(16, 8), learning_rate=0.0)
+    cfg = dataclasses.replace(cfg, net=dataclasses.replace(cfg.net, rnn=rnn, rnn_hidden=8))
+    algorithm = build(cfg)
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    torso = state.params["torso"]
+    bias = torso["dense_0"]["bias"].at[:12].set(-100.0)
+    killed = {**state.params, "torso": {**torso, "dense_0": {**torso["dense_0"], "bias": bias}}}
+    update = update_with(algorithm)
+    before, after = (update(state._replace(params=params))[1] for params in (state.params, killed))
+    units = 24 + 8 * (rnn == "gru")
+    assert float(after["train/dormant_units"].count) == units
+    assert 12 <= float(after["train/dormant_units"].total) < units
+    assert float(before["train/dormant_units"].total) < 12
+
+
+def test_dormant_units_have_the_activation_of_the_definition():
+    signs = jnp.array([[1.0, -1.0, 1.0, 1.0], [-1.0, 1.0, 1.0, 1.0]])
+    above, below = signs * jnp.array([[0.0, 1.3, 98.7, 100.0]]), signs * jnp.array([[0.0, 1.2, 98.8, 100.0]])  # of 1.25
+    assert number(dormant_units([above])["train/dormant_units"]) == pytest.approx(1 / 4)
+    assert number(dormant_units([below])["train/dormant_units"]) == pytest.approx(2 / 4)
+    assert number(dormant_units([above, jnp.zeros((3, 5, 2))])["train/dormant_units"]) == pytest.approx(3 / 6)
+    assert dormant_units([]) == {}
 
 
 def test_update_is_traced_once(trained):

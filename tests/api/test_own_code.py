@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -128,6 +129,8 @@ def test_own_network_trains_with_both_algorithms_and_is_recorded(place: Path) ->
     result = hmx.train(values, progress=False)
     config = load(file=result.run, environ={}).config
     assert len(config.net.sha256) == 64 and not config.algo.sha256
+    records = [json.loads(line) for line in (result.run / "metrics.jsonl").read_text().splitlines()]
+    assert records and not any("train/dormant_units" in record for record in records)
     q_values = {**values, "algo.name": "dqn", "ppo.num_minibatches": 8, "replay.capacity": 64, "dqn.learn_starts": 8}
     learned = open_session(hmx.load_config(q_values)).abstract.params
     assert jax.tree.map(lambda leaf: leaf.shape, learned)["Dense_1"]["kernel"] == (4, 2)

@@ -61,6 +61,15 @@ def test_unrolled_equals_step_by_step(rnn, shared):
     assert_close(carry, last)
 
 
+def test_hidden_activations_have_every_layer_of_both_trunks():
+    s = make_setting("gru", False)
+    layers = jax.jit(s.net.hidden)(s.params, s.net.initial_carry(B), s.obs, s.never)
+    rows = T * B[0] * B[1]
+    assert sorted(layer.reshape(rows, -1).shape[-1] for layer in layers) == [UNITS, UNITS, 8, 8]
+    assert all(jnp.abs(layer).max() <= 1.0 for layer in layers)  # after tanh
+    assert set(s.params) == set(jax.jit(s.net.init)(jax.random.key(0))), "no activations among the parameters"
+
+
 def test_the_memory_before_the_first_step_counts_until_the_reset_and_not_a_step_longer(memory):
     first_reset = np.array([[0, 2], [6, 1], [4, 99]])  # of each row; the last has none
     reset = jnp.asarray(np.arange(T)[:, None, None] == first_reset)

@@ -141,6 +141,11 @@ def _nonfinite(run: History) -> str:
     )
 
 
+def _dormant_units(run: History) -> str:
+    share = min(run["train/dormant_units"].recent)
+    return f"{percent(share)} of the hidden units hardly react to any observation" if share > 0.5 else ""
+
+
 def _inactive_mask(run: History) -> str:
     if not (has_mask(run.cfg.env.id) and facts_known(run.cfg.env)):
         return ""
@@ -289,6 +294,11 @@ RULES: tuple[Rule, ...] = (
         "Updates are skipped because values are not finite",
         "Lower algo.learning_rate, and look for divisions by 0 and logarithms of 0 in rewards and observations.",
         patience=0.0, updates=1,
+    ),
+    Rule(
+        "dormant-units", ("train/dormant_units",), _dormant_units,
+        "Most hidden units are dormant",
+        "Lower algo.learning_rate, check the scale of the observations, or try net.layer_norm or net.activation=tanh.",
     ),
     Rule(
         "inactive-mask", ("train/max_entropy",), _inactive_mask,

@@ -72,6 +72,7 @@ PLANTED: dict[str, tuple[dict[str, Any], Callable[[int], Record]]] = {
     "exploding-gradients": ({}, lambda u: {"train/grad_norm": 1.5**u if u > 5 else 1.0}),
     "clipped-gradients": ({}, lambda u: {"train/grad_norm": 40.0}),
     "nonfinite": ({}, lambda u: {"train/skipped_updates": float(u % 4 == 0)}),
+    "dormant-units": ({}, lambda u: {"train/dormant_units": 0.6 if u > 30 else 0.1}),
     "inactive-mask": ({}, lambda u: {"train/max_entropy": math.log(2), "train/entropy": 0.3}),
     "no-episode-ends": ({}, lambda u: {"train/num_episodes": 0.0}),
     "always-truncated": ({"env.max_steps": 5}, lambda u: {"train/mean_episode_length": 5.0}),
