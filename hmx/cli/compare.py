@@ -46,7 +46,7 @@ Threshold = Annotated[
 ]
 Range = Annotated[
     list[str] | None,
-    ask("--range", "ENV=LOW:HIGH", "Values of an environment that count as 0 and as 1 in the aggregate over tasks (repeatable).", MEASURE_PANEL),
+    ask("--range", "ENV=LOW:HIGH", "Values that count as 0 and 1 when tasks are combined (repeatable).", MEASURE_PANEL),
 ]
 FailIf = Annotated[
     list[str] | None,

@@ -19,7 +19,9 @@ from hmx.config.option import opt
 class EvaluateOptions:
     """How much to play, and from where."""
 
-    episodes: int | None = opt(None, "episodes per policy (default: run.eval_episodes of the run; 1,000 if that is 0)", ge=1, short="-n", panel="")
+    episodes: int | None = opt(
+        None, "episodes per policy (default: run.eval_episodes, or 1,000 if that is 0)", ge=1, short="-n", panel=""
+    )
     seed: int | None = opt(None, "seed; that of the run by default", ge=0, le=MAX_SEED, panel="")
     checkpoint: int | None = checkpoint_option("")
     search: int | None = search_option("")

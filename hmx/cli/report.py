@@ -33,7 +33,7 @@ def report(
 
     Writes one HTML file that needs no network: curves with their intervals, reward terms, actions, losses, the
     configuration, the evaluation, and episodes that play on the page. Without --html, writes reports/report.html in
-    the folder of the first run, and replaces the page that is there. A run that ends writes such a page without episodes.
+    the folder of the first run, and replaces an older page. A run that ends writes such a page without episodes.
 
     Example: hmx report hackmatrix-ppo-s0-001
 

@@ -33,7 +33,7 @@ TENTH = Window()
 class CompareOptions:
     """The options of one value each."""
 
-    own_end: bool = opt(False, "compare each run up to its own end, not up to that of the shortest", panel=MEASURE_PANEL)
+    own_end: bool = opt(False, "compare each run up to its own end, not that of the shortest", panel=MEASURE_PANEL)
     samples: int = opt(10_000, "number of bootstrap resamples", ge=1, le=1_000_000, panel=MEASURE_PANEL)
     seed: int = opt(0, "seed of the resamples", ge=0, le=MAX_SEED, panel=MEASURE_PANEL)
     impl: bool = opt(

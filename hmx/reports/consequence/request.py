@@ -74,6 +74,4 @@ class ScoreRequest:
     )
     top: int = opt(8, "number of most consequential positions to report", ge=0, le=100, panel=OUTPUT_PANEL)
     write_back: bool = opt(False, "also write the buffer with its new scores, to the same folder", panel=OUTPUT_PANEL)
-    force: bool = opt(
-        False, "score even if the horizon is too short, and replace existing results", panel=OUTPUT_PANEL
-    )
+    force: bool = opt(False, "score even if the horizon is too short, and replace existing results", panel=OUTPUT_PANEL)
