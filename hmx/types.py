@@ -52,6 +52,7 @@ class Transition(NamedTuple):
     truncated_tp1: Array  # [..., A] bool: the step limit truncated it
     value_final_tp1: Array  # [..., A] float32: value of `final_obs` where truncated (or requested), else 0
     final_obs_tp1: Array | None = None  # [..., A, *obs_shape]: `final_obs`, where the learner asked for it
+    probs_t: Array | None = None  # [..., A, num_actions]: of the policy that chose the action, where that was a search
 
 
 class Mean(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hmx.agents.dqn import make_dqn
+from hmx.agents.gumbel import make_gumbel
 from hmx.agents.own import own_algorithm
 from hmx.agents.ppo import make_ppo
 from hmx.agents.types import Algorithm
@@ -13,7 +14,7 @@ from hmx.env.protocol import Env
 
 __all__ = ["Algorithm", "make_algorithm"]
 
-ALGORITHMS: dict[str, Callable[[Config, Env], Algorithm]] = {"ppo": make_ppo, "dqn": make_dqn}
+ALGORITHMS: dict[str, Callable[[Config, Env], Algorithm]] = {"ppo": make_ppo, "gumbel": make_gumbel, "dqn": make_dqn}
 
 
 def make_algorithm(cfg: Config, env: Env) -> Algorithm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -24,10 +25,12 @@ class Policy(NamedTuple):
     """A network with its parameters, as the collector uses it.
 
     `act(carry, obs, legal, reset, key) -> (Decision, carry)` and `value(carry, obs, reset) -> [E, A]` in reward units.
+    `plan`, if there is one, acts instead: it takes the state of the environment before the arguments of `act`.
     """
 
     act: Act
     value: Callable[[Carry, Array, Array], Array]
+    plan: Callable[..., tuple[Decision, Carry]] | None = None
 
 
 class Rollout(NamedTuple):
@@ -126,11 +129,14 @@ def collect(
 
     def play(actors: RolloutState, step: Array) -> tuple[RolloutState, tuple[Transition, Metrics]]:
         key_t = jax.random.fold_in(key, step)
-        after, (decision, timestep, metrics) = play_step(env, policy.act, actors, key_t, options.normalize_fn)
+        act = policy.act if policy.plan is None else partial(policy.plan, actors.env_state)
+        after, (decision, timestep, metrics) = play_step(env, act, actors, key_t, options.normalize_fn)
         no_reset = jnp.zeros(num_envs, bool)
         needed = jnp.ones_like(timestep.truncated) if options.final_value else timestep.truncated
         value_final = value_where(needed, lambda obs: policy.value(after.carry, obs, no_reset), timestep.final_obs)
         transition = _transition(actors, decision, timestep, value_final)
+        if policy.plan is not None:
+            transition = transition._replace(probs_t=decision.probs)
         if options.final_obs:
             transition = transition._replace(final_obs_tp1=timestep.final_obs)
         return after, (transition, metrics)

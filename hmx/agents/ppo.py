@@ -6,6 +6,7 @@ steps on the clipped loss. `hmx.agents.ppo_variants` holds the switches that rep
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from hmx.agents import ppo_variants as variants
 from hmx.agents.collector import Policy, Rollout, collect, start
 from hmx.agents.metrics import DORMANT_SAMPLE, dormant_units, over_time
 from hmx.agents.optim import Optimiser, make_optimiser
+from hmx.agents.search import SearchAct
 from hmx.agents.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
 from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
@@ -46,6 +48,8 @@ class PpoLearner(NamedTuple):
 
 PpoState = TrainState[PpoLearner]
 
+_FIRST_RATIO_ERROR = "train/first_ratio_error"
+
 
 class PpoComponents(NamedTuple):
     """What the functions of PPO share; static."""
@@ -57,6 +61,8 @@ class PpoComponents(NamedTuple):
     codec: ValueCodec
     optimiser: Optimiser
     head: PolicyHead = policies.CATEGORICAL
+    plan: SearchAct | None = None  # chooses the actions of rollouts; None: the policy
+    loss: Callable[..., tuple[Array, Metrics]] | None = None  # in place of `ppo_loss`, with its arguments
 
 
 def make_components(cfg: Config, env: Env) -> PpoComponents:
@@ -83,15 +89,19 @@ def make_head(cfg: Config, action_dim: int) -> PolicyHead:
 
 def make_ppo(cfg: Config, env: Env) -> Algorithm[PpoState]:
     """Build PPO as `cfg` configures it, on `cfg.env.num_envs` copies of `env`."""
-    parts = make_components(cfg, env)
+    return make_from(make_components(cfg, env))
+
+
+def make_from(parts: PpoComponents) -> Algorithm[PpoState]:
+    """Build the algorithm that consists of `parts`."""
     return Algorithm(
         init=partial(_init, parts),
         update=partial(_update, parts),
-        hypers=partial(scheduled, cfg),
+        hypers=partial(scheduled, parts.cfg),
         act=partial(_act_on_raw, parts),
         initial_carry=parts.net.initial_carry,
         forget=_forget,
-        partitions=partial(partitions, env.spec),
+        partitions=partial(partitions, parts.env.spec),
         experience=partial(_experience, parts),
     )
 
@@ -140,7 +150,8 @@ def _forget(before: PpoState, after: PpoState) -> PpoState:
 
 def policy_of(parts: PpoComponents, state: PpoState) -> Policy:
     """Return the policy and value function of a training state for the collector."""
-    return Policy(partial(_act, parts, state), partial(_value, parts, state))
+    plan = None if parts.plan is None else partial(parts.plan, state)
+    return Policy(partial(_act, parts, state), partial(_value, parts, state), plan)
 
 
 def _act(
@@ -276,21 +287,22 @@ def _learn(
     params, stats = fit_codec(parts, state, batch)
     batch = variants.network_batch(parts.cfg.ppo, state.actors.obs_stats, batch)
     keys = None if key is None else jax.random.split(key, plan.numbers.shape[0])
+    loss = partial(parts.loss or ppo_loss, parts)
     Learned = tuple[Params, optax.OptState]
 
     def gradient_step(carry: Learned, step: tuple[MinibatchPlan, Key | None]) -> tuple[Learned, Metrics]:
         params, opt_state = carry
         drawn, k_entropy = step
         minibatch = shard_sequences(take_sequences(batch, *drawn))
-        grads, metrics = jax.grad(partial(ppo_loss, parts), has_aux=True)(params, stats, hypers, minibatch, k_entropy)
+        grads, metrics = jax.grad(loss, has_aux=True)(params, stats, hypers, minibatch, k_entropy)
         params, opt_state = parts.optimiser.step(params, opt_state, grads, hypers["learning_rate"])
         metrics["train/grad_norm"] = Mean.of(optax.tree.norm(grads))
         return (params, opt_state), metrics
 
     (params, opt_state), metrics = jax.lax.scan(gradient_step, (params, state.opt_state), (plan, keys))
     # of the first minibatch alone: later ones come after a gradient step, when ratios differ from 1 in any case
-    first_ratio_error = jax.tree.map(lambda leaf: leaf[0], metrics["train/first_ratio_error"])
-    metrics = over_time(metrics) | {"train/first_ratio_error": first_ratio_error}
+    first = {name: jax.tree.map(lambda leaf: leaf[0], metrics[name]) for name in metrics if name == _FIRST_RATIO_ERROR}
+    metrics = over_time(metrics) | first
     if parts.net.hidden:
         few = max(DORMANT_SAMPLE // parts.horizon, 1)
         sample = take_sequences(batch, plan.numbers[-1, :few], plan.sequence_weight[-1, :few])
@@ -327,7 +339,7 @@ def ppo_loss(
         reports["std"] = mean(std.mean(-1), weight)
     metrics: Metrics = {f"train/{name}": Mean.of(value) for name, value in reports.items()}
     ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
-    metrics["train/first_ratio_error"] = Max.of(jnp.abs(ratio - 1.0) * weight)
+    metrics[_FIRST_RATIO_ERROR] = Max.of(jnp.abs(ratio - 1.0) * weight)
     return total, metrics
 
 

@@ -1,4 +1,4 @@
-"""Search at play time: Gumbel MuZero planning (Danihelka et al. 2022, ICLR) with the environment itself as the model.
+"""Search: Gumbel MuZero planning (Danihelka et al. 2022, ICLR) with the environment itself as the model.
 
 The policy proposes actions, the environment plays them, and the value function judges the positions where the search
 stops. The search draws random numbers of its own, so it does not know how a move will turn out; it draws the outcome
@@ -14,13 +14,16 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.types import Algorithm, Carry, Decision, TrainState
+from hmx.config.option import ON_POLICY
 from hmx.config.schema import Config
 from hmx.env.protocol import Env, EnvSpec, EnvState
 from hmx.errors import HmxError
+from hmx.rl.value_codec import symlog
 from hmx.types import Array, Key
 
 MAX_CONSIDERED = 16  # actions that the root tries at most, the likeliest ones first
 _TINY = 1e-30
+_VISITS = 50.0  # the constant c of `make_search`
 
 SearchAct = Callable[[TrainState, EnvState, Carry, Array, Array, Array, Key], tuple[Decision, Carry]]
 
@@ -47,25 +50,40 @@ def check_search(spec: EnvSpec, num_simulations: int) -> None:
         )
 
 
-def make_search(algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int) -> SearchAct:
+def make_search(
+    algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int, exploring: bool = False
+) -> SearchAct:
     """Return `(train state, env state, carry, obs, legal, reset, key) -> (Decision, carry)` that searches.
 
-    The action is the best of the improved policy, which `probs` holds; `value` is that of the search.
+    The action is the best of the improved policy, which `probs` holds; `value` is that of the search. An action's
+    logit rises by `(c + visits) symlog(value)`, with `c` and the values of unvisited actions as in appendix D of
+    Danihelka et al. They scale the values of a position to [0, 1] instead of taking symlog, which makes as much of
+    noise where all actions are alike as of life or death.
 
     Args:
         algorithm: its policy and values guide the search.
         env: the environment that is played.
         cfg: the configuration of the algorithm, for its discount and the scale of its rewards.
         num_simulations: steps simulated per decision, at most one per new position.
+        exploring: sample the actions that the root tries, as in training; `value` is then that of the network alone,
+            since a search overestimates.
 
     Raises:
         HmxError: see `check_search`.
     """
     import mctx
 
+    def relative_values(tree: Any, node: Array | int) -> Array:
+        visits = tree.children_visits[node].max()
+        scaled = mctx.qtransform_completed_by_mix_value(
+            tree, node, value_scale=1.0, maxvisit_init=1.0, rescale_values=False
+        )
+        rise: Array = (_VISITS + visits) * symlog(scaled / (1.0 + visits))
+        return rise
+
     check_search(env.spec, num_simulations)
     axis, gamma = env.spec.state_axis, cfg.algo.gamma
-    reward_scale = cfg.ppo.reward_scale if cfg.algo.name == "ppo" else 1.0
+    reward_scale = cfg.ppo.reward_scale if cfg.algo.name in ON_POLICY else 1.0
 
     def lead(state: EnvState) -> EnvState:
         return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), state)
@@ -102,14 +120,15 @@ def make_search(algorithm: Algorithm, env: Env, cfg: Config, num_simulations: in
             num_simulations,
             invalid_actions=~legal[:, 0],
             max_num_considered_actions=MAX_CONSIDERED,
-            gumbel_scale=0.0,
+            qtransform=relative_values,
+            gumbel_scale=float(exploring),
         )
         taken = jnp.take_along_axis(found.action_weights, found.action[:, None], axis=-1)
         decision = Decision(
             action=found.action[:, None].astype(jnp.int32),
             log_prob=jnp.log(jnp.maximum(taken, _TINY)),
             probs=found.action_weights[:, None],
-            value=found.search_tree.summary().value[:, None],
+            value=(value if exploring else found.search_tree.summary().value)[:, None],
         )
         return decision, root.carry
 

@@ -40,6 +40,7 @@ class Batch(NamedTuple):
     carry: Carry  # [N, ...]: the RNN carry before the sequence
     advantage_next: Array  # [N]: advantage of the step after the sequence
     sequence_weight: Array  # [N]: importance weight
+    probs: Array | None = None  # [H, N, num_actions]: of the search that chose the actions, if one did
     # only where advantages are recomputed in every minibatch:
     terminated: Array | None = None
     truncated: Array | None = None
@@ -93,6 +94,7 @@ def make_sequences(rollout: Rollout, advantages: Advantages, horizon: int) -> Ba
         carry=jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[3:]), rollout.carry),
         advantage_next=following.reshape(count),
         sequence_weight=jnp.ones(count, jnp.float32),
+        probs=None if seen.probs_t is None else cut(seen.probs_t),
     )
 
 

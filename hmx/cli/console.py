@@ -31,6 +31,7 @@ _FIGURES = (
     ("stage", "stats/highest_stage", "{:.0f}"),
     ("entropy", "train/entropy", "{:.2f}"),
     ("KL", "train/approx_kl", "{:.4f}"),
+    ("search KL", "train/search_kl", "{:.2f}"),
     ("epsilon", "train/epsilon", "{:.2f}"),
     ("Q", "train/q_value", "{:.2f}"),
 )

@@ -24,8 +24,8 @@ app = typer.Typer(
 )
 
 _TAILED = (
-    "train/mean_episode_return", "train/mean_episode_length", "train/entropy", "train/approx_kl", "train/td_error",
-    "train/steps_per_sec",
+    "train/mean_episode_return", "train/mean_episode_length", "train/entropy", "train/approx_kl", "train/search_kl",
+    "train/td_error", "train/steps_per_sec",
 )  # fmt: skip
 
 Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of the runs.")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hmx.config import derive, schedules
-from hmx.config.fields import get
-from hmx.config.schema import Config
+from hmx.config.fields import FIELDS, get
+from hmx.config.schema import ALGORITHMS, Config
 
 
 class Scheduled(NamedTuple):
@@ -30,12 +30,14 @@ _ABSENT_AT_0 = ("clip_vf_eps", "start_share")
 def scheduled_values(cfg: Config, progress: float) -> dict[str, float]:
     """Return every scheduled hyperparameter at `progress`, the finished share of the run.
 
-    The value clip is absent where it is off, and so are later starts and the exponent of the importance weights.
+    What the algorithm does not read is absent. So are the value clip, later starts and the exponent of the importance
+    weights where they are off.
     """
     values: dict[str, float] = {}
     for name, keys in SCHEDULED.items():
         start, end = get(cfg, keys.start), get(cfg, keys.end)
-        if name in _ABSENT_AT_0 and not start:
+        unread = cfg.algo.name in ALGORITHMS and cfg.algo.name not in (FIELDS[keys.start].applies or ALGORITHMS)
+        if unread or (name in _ABSENT_AT_0 and not start):
             continue
         warmup = cfg.algo.lr_warmup if name == "learning_rate" else 0.0
         rate = cfg.algo.schedule_rate

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-AlgorithmName = Literal["ppo", "dqn"]
+AlgorithmName = Literal["ppo", "gumbel", "dqn"]
 ShapeRule = Literal["", "always", "from_schema_2", "if_not_default"]
 """Whether a key fixes the shapes or the meaning of a checkpoint's arrays, and so is in its shape digest: always, in
 checkpoints since schema 2, or where it is not at its default (for a key that is younger than some checkpoints)."""
 
 PPO: tuple[AlgorithmName, ...] = ("ppo",)
+GUMBEL: tuple[AlgorithmName, ...] = ("gumbel",)
+ON_POLICY = (*PPO, *GUMBEL)
 DQN: tuple[AlgorithmName, ...] = ("dqn",)
 RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL = "Run", "Configuration", "Output"
 MAX_SEED = 2**31 - 1

@@ -23,6 +23,7 @@ from hmx.config.env_source import EnvSource, find_source
 from hmx.config.fields import FIELDS, OWN, Field, values_of
 from hmx.config.hypers import SCHEDULED
 from hmx.config.names import clean_run_name, is_run_name
+from hmx.config.option import ON_POLICY
 from hmx.config.problem import Problem, error, fix
 from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config, EnvConfig
 from hmx.errors import HmxError, counted, nearest
@@ -59,6 +60,8 @@ def problems(cfg: Config) -> list[Problem]:
     together = [*_names(cfg, values), *_variants(cfg, values), *_not_read(cfg.algo.name, values)]
     if cfg.algo.name == "dqn":
         together += _q_learning(cfg, bad)
+    if cfg.algo.name == "gumbel":
+        together += _searched(cfg)
     found += [p for p in together if not bad.intersection(p.keys)]
     if not bad.intersection(_SIZE_KEYS):
         found += _sizes(cfg)
@@ -174,14 +177,14 @@ def _agents(env: EnvConfig, source: EnvSource | None) -> Iterator[Problem]:
 
 def _sizes(cfg: Config) -> Iterator[Problem]:
     steps = cfg.algo.num_steps
-    if cfg.algo.name == "ppo":
+    if cfg.algo.name in ON_POLICY:
         yield from _sequences(cfg)
     batch = cfg.env.num_envs * steps
     if cfg.run.total_steps < batch:
         works = fix("run.total_steps", batch)
         fewer = cfg.run.total_steps // steps
         sequences = fewer * cfg.env.num_agents * (steps // horizon(cfg))
-        if fewer and (cfg.algo.name != "ppo" or sequences % cfg.ppo.num_minibatches == 0):
+        if fewer and (cfg.algo.name not in ON_POLICY or sequences % cfg.ppo.num_minibatches == 0):
             works += fix("env.num_envs", fewer)
         words = f"fewer steps than one update takes: {cfg.env.num_envs:,} x {steps:,} = {batch:,}"
         yield Problem("too_short", ("run.total_steps", "env.num_envs", "algo.num_steps"), words, works)
@@ -314,6 +317,19 @@ def _variant_warnings(cfg: Config) -> Iterator[Problem]:
     for key, (value, what) in BUGS.items():
         if values[key] == value:
             yield Problem("known_bug", (key,), f"reproduces a known bug: {what}", fix(key, FIELDS[key].default))
+
+
+def _searched(cfg: Config) -> Iterator[Problem]:
+    """Find what keeps a search from running."""
+    if facts_known(cfg.env) and env_facts(cfg.env).action_dim:
+        words = "its actions are continuous, but a search needs discrete ones"
+        yield Problem("continuous", ("env.id", "algo.name"), words, fix("algo.name", "ppo"))
+    if cfg.env.num_agents > 1:
+        words = "a search needs an environment with one agent"
+        yield Problem("several_agents", ("env.num_agents", "algo.name"), words, fix("algo.name", "ppo"))
+    if cfg.ppo.obs_norm == "env":
+        words = "a search simulates steps, which do not normalise observations"
+        yield Problem("searched_obs", ("ppo.obs_norm", "algo.name"), words, fix("ppo.obs_norm", "network"))
 
 
 def _q_learning(cfg: Config, bad: set[str]) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from hmx.config.option import DQN, MAX_SEED, OUTPUT_PANEL, PPO, RUN_PANEL, opt, section
+from hmx.config.option import DQN, GUMBEL, MAX_SEED, ON_POLICY, OUTPUT_PANEL, PPO, RUN_PANEL, opt, section
 
 Activation = Literal["relu", "tanh", "silu", "gelu"]
 Init = Literal["orthogonal", "lecun_uniform"]
@@ -19,7 +19,7 @@ ScoredActions = Literal["all", "single", "sampled", "topk"]
 ContinuationKind = Literal["greedy", "softmax", "epsilon"]
 Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
 Aggregate = Literal["mean", "max", "policy"]
-NET_KINDS, ALGORITHMS = ("auto", "mlp", "cells"), ("ppo", "dqn")
+NET_KINDS, ALGORITHMS = ("auto", "mlp", "cells"), ("ppo", "gumbel", "dqn")
 ENV_IDS: tuple[str, ...] = (
     "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
     "pendulum", "cartpole", "cartpole-discrete",
@@ -138,11 +138,11 @@ class EnvConfig:
     reset_on_done: Literal["fresh", "first", "rollout_cache"] = opt(
         "fresh",
         "initial state of the next training episode: a new one, the first one again, or one drawn once per rollout",
-        applies=PPO,
+        applies=ON_POLICY,
         shape="if_not_default",
     )
     full_reset_every: int = opt(
-        0, "updates after which all environments are reset; 0 for never", "updates", ge=0, applies=PPO
+        0, "updates after which all environments are reset; 0 for never", "updates", ge=0, applies=ON_POLICY
     )
     obs: Literal["packed", "flat"] = opt(
         "packed",
@@ -154,7 +154,7 @@ class EnvConfig:
     world_state: bool = opt(
         False,
         "show a separate value network the state of every unit in SMAX (centralised critic)",
-        applies=PPO,
+        applies=ON_POLICY,
         shape="if_not_default",
     )
     slip: float = opt(
@@ -188,13 +188,13 @@ class NetConfig:
     sha256: str = opt("", "SHA-256 of your own file that net.kind names; written by hmx train")
     hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units", ge=1, shape="always")
     value_hidden: tuple[int, ...] = opt(
-        (), "width of each hidden layer of a separate value torso; empty for net.hidden", "units", ge=1, applies=PPO,
-        shape="if_not_default",
+        (), "width of each hidden layer of a separate value torso; empty for net.hidden", "units", ge=1,
+        applies=ON_POLICY, shape="if_not_default",
     )  # fmt: skip
     cell_features: int = opt(16, "features per board cell in the cells network", "units", ge=1, shape="always")
     activation: Activation = opt("relu", "activation function", shape="always")
     shared_torso: bool = opt(
-        True, "share all layers but the heads between policy and value", applies=PPO, shape="always"
+        True, "share all layers but the heads between policy and value", applies=ON_POLICY, shape="always"
     )
     layer_norm: bool = opt(False, "normalise the output of every hidden layer", shape="always")
     norm_order: Literal["pre", "post"] = opt(
@@ -204,17 +204,17 @@ class NetConfig:
         "orthogonal", "initial weights of linear layers, times a gain; lecun_uniform has variance 1 / inputs"
     )
     gain_hidden: float = opt(1.4142135623730951, "initial gain of hidden layers", ge=0)
-    gain_policy: float = opt(0.01, "initial gain of the policy head", ge=0, applies=PPO)
-    gain_value: float = opt(1.0, "initial gain of the value head; always 0 for a two_hot head", ge=0, applies=PPO)
+    gain_policy: float = opt(0.01, "initial gain of the policy head", ge=0, applies=ON_POLICY)
+    gain_value: float = opt(1.0, "initial gain of the value head; always 0 for a two_hot head", ge=0, applies=ON_POLICY)
     std: Std = opt(
         "softplus",
         "standard deviation of continuous actions: softplus or exp of a network output, or exp of a free parameter",
-        applies=PPO,
+        applies=ON_POLICY,
         shape="if_not_default",
     )
-    std_min: float = opt(0.001, "added to every standard deviation", ge=0, applies=PPO, shape="if_not_default")
-    rnn: Rnn = opt("none", "recurrent layer between torso and heads", applies=PPO, shape="from_schema_2")
-    rnn_hidden: int = opt(128, "units of the recurrent layer", "units", ge=1, applies=PPO, shape="from_schema_2")
+    std_min: float = opt(0.001, "added to every standard deviation", ge=0, applies=ON_POLICY, shape="if_not_default")
+    rnn: Rnn = opt("none", "recurrent layer between torso and heads", applies=ON_POLICY, shape="from_schema_2")
+    rnn_hidden: int = opt(128, "units of the recurrent layer", "units", ge=1, applies=ON_POLICY, shape="from_schema_2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,8 +222,8 @@ class AlgoConfig:
     """Options that PPO and Q-learning share."""
 
     name: str = opt(
-        "ppo", "algorithm; dqn is Q-learning with replay", flag="--algo", metavar="NAME", known=ALGORITHMS,
-        shape="always",
+        "ppo", "algorithm; gumbel learns from search, dqn is Q-learning with replay", flag="--algo", metavar="NAME",
+        known=ALGORITHMS, shape="always",
     )  # fmt: skip
     sha256: str = opt("", "SHA-256 of your own file that algo.name names; written by hmx train")
     num_steps: int = opt(64, "steps per environment and update", "steps", ge=1)
@@ -276,68 +276,89 @@ class PpoConfig:
         "gae",
         "advantage estimator: GAE, GAE recomputed per minibatch with V-trace-clipped importance ratios, or Brax's, "
         "which lacks GAE's first lambda",
+        applies=PPO,
     )
     advantage_when: Literal["rollout", "minibatch"] = opt(
-        "rollout", "when advantages and value targets are computed: once per rollout, or per minibatch with new values"
+        "rollout",
+        "when advantages and value targets are computed: once per rollout, or per minibatch with new values",
+        applies=PPO,
     )
     advantage_scale: Literal["reward", "symlog"] = opt(
         "reward",
         "unit of advantages: reward, or the change that they make to symlog(value), which measures gains relative to "
         "the return expected",
+        applies=PPO,
     )
     gae_axis: Literal["time", "batch"] = opt(
-        "time", "axis along which advantages are summed; batch reproduces a known bug: it sums unrelated sequences"
+        "time",
+        "axis along which advantages are summed; batch reproduces a known bug: it sums unrelated sequences",
+        applies=PPO,
     )
     episode_end: Literal["bootstrap", "mask", "terminal", "timeout_reward", "leak"] = opt(
         "bootstrap",
         "at a truncated step: bootstrap from the last observation, leave the step out, treat it as terminal, add "
         "gamma V(s_t) to its reward, or leak into the next episode (reproduces a known bug)",
+        applies=PPO,
     )
     value_forward: Literal["shift", "both"] = opt(
-        "shift", "values of next states: shifted by one step, or computed in a second forward pass"
+        "shift", "values of next states: shifted by one step, or computed in a second forward pass", applies=PPO
     )
-    vtrace_rho_clip: float = opt(1.0, "clip of the importance ratio of each temporal-difference error in vtrace", gt=0)
-    vtrace_c_clip: float = opt(1.0, "clip of the importance ratio of the trace in vtrace", gt=0)
+    vtrace_rho_clip: float = opt(
+        1.0, "clip of the importance ratio of each temporal-difference error in vtrace", gt=0, applies=PPO
+    )
+    vtrace_c_clip: float = opt(1.0, "clip of the importance ratio of the trace in vtrace", gt=0, applies=PPO)
     row_end: Literal["bootstrap", "mask", "zero"] = opt(
-        "bootstrap", "last step of a training sequence: bootstrapped, left out, or given advantage 0"
+        "bootstrap", "last step of a training sequence: bootstrapped, left out, or given advantage 0", applies=PPO
     )
-    norm_adv: bool = opt(True, "normalise advantages per minibatch")
-    clip_eps: float = opt(0.2, "clip range of the importance ratio", gt=0)
-    clip_schedule: Schedule = opt("constant", "schedule of clip_eps")
-    clip_end: float = opt(1.0, "final clip_eps, as a share of the initial one", ge=0)
-    clip_vf_eps: float = opt(0.0, "clip range of the value, in value units; 0 for no clipping", ge=0)
-    clip_vf_schedule: Schedule = opt("constant", "schedule of clip_vf_eps")
-    clip_vf_end: float = opt(1.0, "final clip_vf_eps, as a share of the initial one", ge=0)
+    norm_adv: bool = opt(True, "normalise advantages per minibatch", applies=PPO)
+    clip_eps: float = opt(0.2, "clip range of the importance ratio", gt=0, applies=PPO)
+    clip_schedule: Schedule = opt("constant", "schedule of clip_eps", applies=PPO)
+    clip_end: float = opt(1.0, "final clip_eps, as a share of the initial one", ge=0, applies=PPO)
+    clip_vf_eps: float = opt(0.0, "clip range of the value, in value units; 0 for no clipping", ge=0, applies=PPO)
+    clip_vf_schedule: Schedule = opt("constant", "schedule of clip_vf_eps", applies=PPO)
+    clip_vf_end: float = opt(1.0, "final clip_vf_eps, as a share of the initial one", ge=0, applies=PPO)
     vf_coef: float = opt(0.5, "weight of the value loss", ge=0)
     vf_half: bool = opt(True, "use half the squared error as the value loss, not all of it")
     ent_coef: float = opt(0.01, "weight of the entropy bonus", ge=0)
     entropy: Literal["gaussian", "tanh_sample", "tanh_quadrature"] = opt(
         "tanh_sample",
         "entropy of continuous actions: before the tanh, after it from one sample, or after it by quadrature",
+        applies=PPO,
     )
     ent_schedule: Schedule = opt("constant", "schedule of ent_coef")
     ent_end: float = opt(1.0, "final ent_coef, as a share of the initial one", ge=0)
     prio_alpha: float = opt(
-        0.0, "exponent of the advantage in the priority of a sequence; 0 for uniform shuffling", ge=0, le=1
+        0.0, "exponent of the advantage in the priority of a sequence; 0 for uniform shuffling", ge=0, le=1, applies=PPO
     )
-    prio_beta0: float = opt(0.6, "initial exponent of the importance weights that correct for priorities", ge=0, le=1)
+    prio_beta0: float = opt(
+        0.6, "initial exponent of the importance weights that correct for priorities", ge=0, le=1, applies=PPO
+    )
     prio_probs: Literal["draw", "inclusion"] = opt(
         "draw",
         "probability in the importance weights: of a draw with replacement, as in the published equations, or of "
         "inclusion in the minibatch, which is unbiased since minibatches are drawn without replacement",
+        applies=PPO,
     )
     prio_weights: Literal["max", "mean", "clip", "raw"] = opt(
         "max",
         "importance weights: divided by the largest of the minibatch, divided by their mean, clipped, or as they are; "
         "with max, the size of a gradient step depends on num_minibatches",
+        applies=PPO,
     )
-    prio_weight_clip: float = opt(10.0, "highest importance weight if prio_weights = clip", gt=0)
+    prio_weight_clip: float = opt(10.0, "highest importance weight if prio_weights = clip", gt=0, applies=PPO)
     value_target: ValueTarget = opt(
         "symlog", "transformation of the returns that the value head predicts", shape="always"
     )
     auto_scale: bool = opt(
         False, "fit minibatches, epochs and learning rate to a large batch, and show what changed", flag="--auto-scale"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GumbelConfig:
+    """Learning from search (Gumbel MuZero); minibatches, epochs, value targets and entropy are in `[ppo]`."""
+
+    num_simulations: int = opt(8, "steps simulated per decision", "steps", ge=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,10 +448,11 @@ class Config:
     run: RunConfig = section(RunConfig)
     env: EnvConfig = section(EnvConfig)
     reward: RewardWeights = section(RewardWeights, envs=HACKMATRIX)
-    starts: StartsConfig = section(StartsConfig, applies=PPO, envs=HACKMATRIX)
+    starts: StartsConfig = section(StartsConfig, applies=ON_POLICY, envs=HACKMATRIX)
     net: NetConfig = section(NetConfig)
     algo: AlgoConfig = section(AlgoConfig)
-    ppo: PpoConfig = section(PpoConfig, applies=PPO)
+    ppo: PpoConfig = section(PpoConfig, applies=ON_POLICY)
+    gumbel: GumbelConfig = section(GumbelConfig, applies=GUMBEL)
     dqn: DqnConfig = section(DqnConfig, applies=DQN)
     replay: ReplayConfig = section(ReplayConfig, applies=DQN)
     score: ScoreConfig = section(ScoreConfig, applies=DQN)

@@ -59,7 +59,7 @@ from hmx.sizing.memory import Memory, rollout_bytes, run_memory, stored_bytes
 
 SCHEMA = 1
 
-TRAINED = {"ppo": "sampled", "dqn": "greedy"}
+TRAINED = {"ppo": "sampled", "gumbel": "greedy", "dqn": "greedy"}
 """Algorithm -> the policy that its runs are judged by: a stochastic one learned to be so, an exploring one did not."""
 
 

@@ -37,6 +37,9 @@ _STEP_BYTES = 5 * WORD + 3
 _SEQUENCE_BYTES = 4 * WORD
 # One flag that all agents of an environment share: the step is the first of an episode.
 _RESET_BYTES = 1
+# Of a search tree, per position: visits, raw value, value, parent and action from it; and per action of a position:
+# child, prior logit, visits, reward, discount and value.
+_NODE_BYTES, _EDGE_BYTES = 5 * WORD, 6 * WORD
 # Per transition: TD error, score, time of the score and number of the transition; whether it has a score.
 _RECORD_BYTES = 4 * WORD + 1
 
@@ -83,7 +86,7 @@ def trainer_memory(cfg: Config, inputs: BatchInputs) -> Memory:
     minibatch = size(inputs, "samples_per_update")
     agents, envs = size(inputs, "total_agents"), size(inputs, "num_envs")
     parameters = count_parameters(net, facts, value_width(ppo.value_target))
-    step = _step_bytes(ppo, facts)
+    step = _step_bytes(cfg, facts)
     per_step = step + _RESET_BYTES + _SEQUENCE_BYTES
     carry = _STATES[net.rnn] * net.rnn_hidden * WORD * (1 if net.shared_torso else 2)
     floats = learning_floats(net, facts)
@@ -118,6 +121,10 @@ def trainer_memory(cfg: Config, inputs: BatchInputs) -> Memory:
         _minibatch(minibatch, per_step, "agent steps"),
         _activations(max(minibatch * floats, agents * acting_floats(net, facts)), minibatch, floats),
     ]
+    if cfg.algo.name == "gumbel":
+        nodes = envs * (cfg.gumbel.num_simulations + 1)
+        node = facts.state_bytes + carry + _NODE_BYTES + facts.num_actions * _EDGE_BYTES
+        parts.append(MemoryPart("search_bytes", "search trees", nodes * node, f"{nodes:,} positions x {node:,} B"))
     return add_up(parts, parameters, cfg.run.num_seeds)
 
 
@@ -198,7 +205,7 @@ def largest_capacity(cfg: Config, free: int) -> int:
 
 def rollout_bytes(cfg: Config, steps: int) -> int:
     """Return the bytes of the transitions of `steps` agent steps of one seed."""
-    return steps * _step_bytes(cfg.ppo, env_facts(cfg.env)) + steps // cfg.env.num_agents * _RESET_BYTES
+    return steps * _step_bytes(cfg, env_facts(cfg.env)) + steps // cfg.env.num_agents * _RESET_BYTES
 
 
 def environment_bytes(cfg: Config, envs: int) -> int:
@@ -305,9 +312,10 @@ def _observations(ppo: PpoConfig) -> int:
     return 2 if (ppo.advantage_when, ppo.value_forward) == ("minibatch", "both") else 1
 
 
-def _step_bytes(ppo: PpoConfig, facts: EnvFacts) -> int:
+def _step_bytes(cfg: Config, facts: EnvFacts) -> int:
     action = facts.num_actions + WORD * max(facts.action_dim - 1, 0)  # beyond the four bytes of a discrete action
-    return _observations(ppo) * facts.obs_bytes + action + _STEP_BYTES
+    searched = facts.num_actions * WORD if cfg.algo.name == "gumbel" else 0  # the probabilities of the search
+    return _observations(cfg.ppo) * facts.obs_bytes + action + searched + _STEP_BYTES
 
 
 def _model(parameters: int, each: int, label: str) -> MemoryPart:

@@ -1,4 +1,4 @@
-"""PPO finds the known values and actions of the probes, with every way to represent a value."""
+"""PPO and learning from search find the known values and actions of the probes, with every form of a value."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig
 UPDATES = 150
 
 
-def solve(probe, value_target):
+def solve(probe, value_target, **more):
     options = learner(
         num_steps=4,
         learning_rate=0.01,
@@ -23,6 +23,7 @@ def solve(probe, value_target):
         gamma=GAMMA,
         ent_coef=0.0,
         value_target=value_target,
+        **more,
     )
     run = RunConfig(total_steps=UPDATES * 4 * 32)
     cfg = Config(run=run, env=EnvConfig(num_envs=32), net=NetConfig(hidden=(16,), activation="tanh"), **options)
@@ -38,8 +39,8 @@ def solve(probe, value_target):
     return algorithm, train(jax.random.key(0))
 
 
-def check_answers(probe, value_target, atol=0.05):
-    algorithm, state = solve(probe, value_target)
+def check_answers(probe, value_target, atol=0.05, **more):
+    algorithm, state = solve(probe, value_target, **more)
     for obs, value, action in probe.answers:
         seen, legal, begins = jnp.full((1, 1, 1), obs), jnp.ones((1, 1, 2), bool), jnp.ones(1, bool)
         decision, _ = algorithm.act(state, (), seen, legal, begins, jax.random.key(1), True)
@@ -52,6 +53,11 @@ def check_answers(probe, value_target, atol=0.05):
 @pytest.mark.parametrize("make_probe", PROBES, ids=lambda make: make.__name__)
 def test_ppo_answers(make_probe):
     check_answers(make_probe(), "identity")
+
+
+@pytest.mark.parametrize("make_probe", PROBES, ids=lambda make: make.__name__)
+def test_learning_from_search_answers(make_probe):
+    check_answers(make_probe(), "identity", name="gumbel")
 
 
 @pytest.mark.parametrize("value_target", ["symlog", "return_norm", "two_hot"])

@@ -70,6 +70,10 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         1,
         {**MEMORY, **EVERYTHING, "net__rnn": "lstm", "env__id": "rendezvous", "env__num_agents": 2},
     ),
+    "learning from search, gru, two seeds": (
+        2,
+        {**MEMORY, "algo__name": "gumbel", "gumbel__num_simulations": 3, "net__rnn": "gru"},
+    ),
     "replay by TD error and consequence": (1, REPLAY),
     "replay, two seeds, three updates a chunk": (2, {**REPLAY, "run__updates_per_chunk": 3}),
 }

@@ -91,10 +91,13 @@ CONTINUOUS = [
 ]  # fmt: skip
 
 
+SEARCH = ["env.id=hackmatrix", "algo.name=gumbel", "gumbel.num_simulations=12", "env.num_envs=128", "net.hidden=16"]
+
+
 @pytest.mark.parametrize(
     "sets",
-    [["run.total_steps=4096", "run.eval_episodes=20"], RECURRENT, CONTINUOUS],
-    ids=["mlp", "lstm", "continuous"],
+    [["run.total_steps=4096", "run.eval_episodes=20"], RECURRENT, CONTINUOUS, SEARCH],
+    ids=["mlp", "lstm", "continuous", "search"],
 )
 def test_the_total_is_what_jax_allocates(sets):
     cfg = load(preset="tiny", sets=sets, environ={}).config

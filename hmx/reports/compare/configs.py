@@ -21,8 +21,8 @@ _NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "r
 
 # In the order of the report.
 _TITLES = {
-    "algo": "learning", "ppo": "PPO", "dqn": "Q-learning", "replay": "replay buffer", "score": "scoring",
-    "net": "network", "env": "environment", "reward": "reward", "run": "run",
+    "algo": "learning", "ppo": "PPO", "gumbel": "search", "dqn": "Q-learning", "replay": "replay buffer",
+    "score": "scoring", "net": "network", "env": "environment", "reward": "reward", "run": "run",
 }  # fmt: skip
 
 _SIZES = {

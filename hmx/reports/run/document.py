@@ -52,6 +52,7 @@ _TERMS = (
      "evaluation a bootstrap over episodes"),
     ("random play", "legal actions drawn uniformly: what an agent that learned nothing reaches"),
     ("value", "return that the agent expects from a position"),
+    ("KL divergence from the search", "how far the policy is from the search that it learns from; falls as it learns"),
     ("KL divergence, clip fraction", "how far an update moves the policy; large values mean steps that are too large"),
     ("entropy", "how random the policy is; it lies between 0 and the maximum, and falls as the agent decides"),
     ("explained variance", "share of the differences between returns that the value predicts; 1 is best, 0 is useless"),

@@ -39,6 +39,8 @@ LEARNING = (
 )
 OPTIMISATION = (
     PlotPlan("Entropy and its maximum", ("train/entropy", "train/max_entropy")),
+    _one("Entropy of the search", "train/search_entropy"),
+    _one("KL divergence from the search", "train/search_kl"),
     _one("KL divergence", "train/approx_kl"),
     _one("Clip fraction", "train/clip_frac", "percent"),
     _one("Explained variance", "train/explained_variance"),

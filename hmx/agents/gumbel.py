@@ -1,0 +1,67 @@
+"""Learning from search: Gumbel MuZero (Danihelka et al. 2022, ICLR) with the environment itself as the model.
+
+Every action of a rollout is searched for (`hmx.agents.search`). The policy learns to imitate the improved policy of the
+search, and the value function learns the returns of the actions that the search chose. Everything else is PPO's:
+rollouts, value targets, epochs and minibatches.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from hmx.agents.ppo import PpoComponents, PpoState, make_components, make_from
+from hmx.agents.search import make_search
+from hmx.agents.sequences import Batch
+from hmx.agents.types import Algorithm, Hypers, Params
+from hmx.config.derive import value_weight
+from hmx.config.schema import Config
+from hmx.env.protocol import Env
+from hmx.rl import distributions
+from hmx.rl.value_codec import Stats
+from hmx.rl.weighted import mean
+from hmx.types import Array, Key, Mean, Metrics
+
+
+def make_gumbel(cfg: Config, env: Env) -> Algorithm[PpoState]:
+    """Build learning from search as `cfg` configures it, on `cfg.env.num_envs` copies of `env`.
+
+    Raises:
+        HmxError: the environment does not allow a search.
+    """
+    parts = make_components(cfg, env)
+    plan = make_search(make_from(parts), env, cfg, cfg.gumbel.num_simulations, exploring=True)
+    return make_from(parts._replace(plan=plan, loss=imitation_loss))
+
+
+def imitation_loss(
+    parts: PpoComponents, params: Params, stats: Stats, hypers: Hypers, batch: Batch, key: Key | None = None
+) -> tuple[Float[Array, ""], Metrics]:
+    """Compute the loss of a minibatch and its metrics.
+
+    Cross-entropy of the policy to that of the search (eq. 12 of Danihelka et al.) + `value_weight` x value loss -
+    `ent_coef` x entropy, each a mean over the steps that are trained on. `key` is not used.
+
+    Raises:
+        ValueError: the batch holds no probabilities of a search.
+    """
+    if batch.probs is None:
+        raise ValueError("the batch holds no probabilities of a search")
+    weight = batch.weight
+    (logits, value_raw), _ = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
+    log_probs = distributions.log_probs(logits, batch.legal)
+    cross_entropy = -jnp.where(batch.probs > 0.0, batch.probs * log_probs, 0.0).sum(-1)
+    search_entropy = -jnp.where(batch.probs > 0.0, batch.probs * jnp.log(batch.probs), 0.0).sum(-1)
+    policy_loss = mean(cross_entropy, weight)
+    value_loss = mean(parts.codec.loss(value_raw, batch.target, batch.value_old, 0.0, stats), weight)
+    entropy = mean(parts.head.entropy(logits, batch.legal, None), weight)
+    total = policy_loss + value_weight(parts.cfg.ppo) * value_loss - hypers["ent_coef"] * entropy
+    reports = {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "total_loss": total,
+        "entropy": entropy,
+        "search_kl": mean(cross_entropy - search_entropy, weight),
+        "search_entropy": mean(search_entropy, weight),
+    }
+    return total, {f"train/{name}": Mean.of(value) for name, value in reports.items()}
