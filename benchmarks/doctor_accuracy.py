@@ -36,12 +36,12 @@ from hmx.config import fields
 from hmx.config.load import load
 from hmx.config.names import clean_run_name
 from hmx.config.schema import Config
+from hmx.env import registry
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.jobs.train import train
 from hmx.reports.health.findings import Finding
 from hmx.reports.health.monitor import Monitor
-from hmx.runs import session
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 UPDATES = 200
@@ -53,7 +53,7 @@ SMALL = {
 TASKS: dict[str, dict[str, Any]] = {
     "pole": {"env.id": "cartpole-discrete", "env.max_steps": 500},
     "corridor": {"env.id": "corridor"},
-    "lake": {"env.id": "frozenlake", "env.num_envs": 256},
+    "lake": {"env.id": "frozenlake", "env.num_envs": 256, "ppo.ent_coef": 0.05},
     "slippery": {"env.id": "frozenlake-slippery", "env.num_envs": 256, "env.max_steps": 200},
     "recall": {"env.id": "recall", "net.rnn": "gru", "net.rnn_hidden": 32},
     "rendezvous": {"env.id": "rendezvous", "env.num_agents": 2},
@@ -93,8 +93,13 @@ def batches(change: Callable[[Any], Any]) -> Patch:
 
 def envs(change: Callable[[Env], Env]) -> Patch:
     """Change the environment."""
-    make = session.make_env
-    return lambda: mock.patch.object(session, "make_env", lambda *args: change(make(*args)))
+    build = registry._build
+
+    def changed(*args: Any) -> Any:
+        built = build(*args)
+        return built._replace(env=change(built.env))
+
+    return lambda: mock.patch.object(registry, "_build", changed)
 
 
 def timesteps(change: Callable[[Any], Any]) -> Patch:
@@ -217,9 +222,8 @@ def negative_entropy(cfg: Config, update: int) -> dict[str, float]:
 
 
 SCHEDULED = ppo.scheduled
-NO_SIGNAL, SIZES, VALUE = (
-    "constant-rewards constant-advantages", "large-updates entropy-collapsed", "useless-value constant-value",
-)  # fmt: skip
+NO_SIGNAL, SIZES = "constant-rewards constant-advantages", "large-updates entropy-collapsed"
+VALUE = "useless-value constant-value frozen-value"
 
 BUGS = (
     Bug("reward weight 0", "lake", NO_SIGNAL, patch=paid(0.0)),

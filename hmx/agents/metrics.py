@@ -77,6 +77,20 @@ def dormant_units(hidden: Sequence[Array]) -> Metrics:
     return {"train/dormant_units": Mean.of(jnp.concatenate(dormant))} if dormant else {}
 
 
+def value_loss_fall(value_loss: Metric, epochs: int) -> Metrics:
+    """Compute by how much the value loss fell from the first epoch to the last, as a share of the first.
+
+    Args:
+        value_loss: of each gradient step, `[epochs x minibatches]`; every epoch uses the same samples.
+        epochs: no metric if there is only one.
+    """
+    if epochs == 1 or not isinstance(value_loss, Mean):
+        return {}
+    by_epoch = value_loss.total.reshape(epochs, -1).mean(-1)
+    first, last = by_epoch[0], by_epoch[-1]
+    return {"train/value_loss_fall": Mean.of((first - last) / jnp.maximum(first, 1e-30), where=first > 0.0)}
+
+
 def over_time(metrics: Metrics) -> Metrics:
     """Merge metrics stacked along a leading axis into one window."""
     return {name: _merge(metric) for name, metric in metrics.items()}

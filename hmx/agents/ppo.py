@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from hmx.agents import ppo_variants as variants
 from hmx.agents.collector import Policy, Rollout, collect, start
-from hmx.agents.metrics import DORMANT_SAMPLE, dormant_units, over_time
+from hmx.agents.metrics import DORMANT_SAMPLE, dormant_units, over_time, value_loss_fall
 from hmx.agents.optim import Optimiser, make_optimiser
 from hmx.agents.search import SearchAct
 from hmx.agents.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
@@ -300,9 +300,10 @@ def _learn(
         return (params, opt_state), metrics
 
     (params, opt_state), metrics = jax.lax.scan(gradient_step, (params, state.opt_state), (plan, keys))
+    fall = {} if parts.cfg.ppo.prio_alpha else value_loss_fall(metrics["train/value_loss"], parts.cfg.ppo.update_epochs)
     # of the first minibatch alone: later ones come after a gradient step, when ratios differ from 1 in any case
     first = {name: jax.tree.map(lambda leaf: leaf[0], metrics[name]) for name in metrics if name == _FIRST_RATIO_ERROR}
-    metrics = over_time(metrics) | first
+    metrics = over_time(metrics) | fall | first
     if parts.net.hidden:
         few = max(DORMANT_SAMPLE // parts.horizon, 1)
         sample = take_sequences(batch, plan.numbers[-1, :few], plan.sequence_weight[-1, :few])

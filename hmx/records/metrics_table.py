@@ -63,6 +63,8 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/policy_loss", "", "none", "mean",
      "loss of the policy: clipped surrogate of PPO, cross-entropy to the search of gumbel"),
     ("train/value_loss", "", "down", "mean", "loss of the value head, before its weight"),
+    ("train/value_loss_fall", "share", "none", "mean",
+     "share by which the value loss of the last epoch is below that of the first, over the same samples"),
     ("train/total_loss", "", "none", "mean", "weighted sum of policy, value and entropy terms"),
     ("train/approx_kl", "nats", "none", "mean", "estimated KL divergence from the policy that acted"),
     ("train/clip_frac", "share", "none", "mean", "share of samples whose ratio lies outside the clip range"),

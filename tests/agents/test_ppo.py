@@ -117,7 +117,7 @@ def test_metrics_have_their_names_and_agree(trained):
         "mean_reward mean_episode_return mean_episode_length num_episodes policy_loss value_loss total_loss approx_kl"
     )
     names += " advantage_std clip_frac entropy max_entropy explained_variance grad_norm first_ratio_error"
-    names += " truncated_frac dormant_units"
+    names += " truncated_frac dormant_units value_loss_fall"
     actions = {f"actions/{name}_frac" for name in ("left", "down", "right", "up")}
     assert set(metrics) == {f"train/{name}" for name in names.split()} | {"reward/goal"} | actions
     assert sum(number(metrics[name]) for name in actions) == pytest.approx(1.0)
@@ -129,6 +129,14 @@ def test_metrics_have_their_names_and_agree(trained):
         - 0.01 * number(metrics["train/entropy"])
     )
     assert number(metrics["train/total_loss"]) == pytest.approx(total, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(("vf_coef", "low", "high"), [(0.0, -1e-6, 1e-6), (0.5, 1e-3, 1.0)])
+def test_the_value_loss_falls_between_epochs_only_if_the_value_learns(vf_coef, low, high):
+    cfg = configure(learning_rate=0.001, update_epochs=3, vf_coef=vf_coef)
+    cfg = dataclasses.replace(cfg, net=dataclasses.replace(cfg.net, shared_torso=False))
+    _, history = run(cfg, updates=1)
+    assert low <= number(history[0]["train/value_loss_fall"]) <= high
 
 
 @pytest.mark.parametrize("rnn", ["none", "gru"])

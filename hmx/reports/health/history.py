@@ -18,15 +18,18 @@ class Track:
     """One metric so far; adding a value takes constant time and memory."""
 
     count: int = 0
+    total: float = 0.0
     low: float = math.inf
     high: float = -math.inf
     first: float = math.nan  # mean of the first WINDOW values
     best: float = -math.inf  # highest mean of WINDOW values in a row
+    best_error: float = math.nan  # its standard error
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def add(self, value: float) -> None:
         """Take the next value."""
         self.count += 1
+        self.total += value
         self.recent.append(value)
         if value < self.low:
             self.low = value
@@ -34,13 +37,20 @@ class Track:
             self.high = value
         if self.count <= WINDOW:
             self.first = self.mean
-        if self.count >= WINDOW:
-            self.best = max(self.best, self.mean)
+        if self.count >= WINDOW and self.mean > self.best:
+            self.best, self.best_error = self.mean, self.error
 
     @property
     def mean(self) -> float:
         """The mean of the latest values; NaN without any."""
         return math.fsum(self.recent) / len(self.recent) if self.recent else math.nan
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean of the latest values; NaN without two."""
+        mean, count = self.mean, len(self.recent)
+        squares = math.fsum((value - mean) ** 2 for value in self.recent)
+        return math.sqrt(squares / (count - 1) / count) if count > 1 else math.nan
 
     @property
     def last(self) -> float:

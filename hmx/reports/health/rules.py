@@ -48,9 +48,15 @@ class Rule:
         return max(self.updates, math.ceil(self.patience * total))
 
 
+_RARE = 400
+"""Episodes without a reward after which rewards are not just rare: fewer than 0.75 % have one, with 95 % confidence."""
+
+
 def _constant_rewards(run: History) -> str:
     reward, returns = run["train/mean_reward"], run["train/mean_episode_return"]
     if not (reward.constant and returns.constant):
+        return ""
+    if returns.count and reward.high == 0 and run["train/num_episodes"].total < _RARE:
         return ""
     return f"mean reward {number(reward.last)} per step in every update, and no two episodes differed in return"
 
@@ -119,6 +125,12 @@ def _constant_value(run: History) -> str:
     explained = run["train/explained_variance"]
     blind = explained.full and max(map(abs, explained.recent)) < 1e-4
     return f"explained variance {number(explained.mean, 1)} in every recent update" if blind else ""
+
+
+def _frozen_value(run: History) -> str:
+    fall = run["train/value_loss_fall"]
+    frozen = max(abs(fall.low), abs(fall.high)) < 1e-5
+    return "in no update did the value loss change between the epochs" if frozen else ""
 
 
 def _exploding_gradients(run: History) -> str:
@@ -206,7 +218,9 @@ def _unused_action(run: History) -> str:
 def _return_fell(run: History) -> str:
     returns = run["train/mean_episode_return"]
     gain = returns.best - returns.first
-    fell = returns.full and gain > 0.2 * (returns.high - returns.low) and returns.best - returns.mean > 0.8 * gain
+    lost = returns.best - returns.mean
+    fell = returns.full and gain > 0.2 * (returns.high - returns.low) and lost > 0.8 * gain
+    fell = fell and lost > 3 * math.hypot(returns.error, returns.best_error)  # else it may be noise
     return f"mean return {number(returns.mean)}, {number(returns.best)} at its best" * fell
 
 
@@ -235,7 +249,7 @@ RULES: tuple[Rule, ...] = (
         "constant-rewards", ("train/mean_reward",), _constant_rewards,
         "There is no learning signal: all rewards and returns are the same",
         "Check the reward function and its weights. If rewards are rare, add a shaping term or raise env.num_envs.",
-        patience=0.08, updates=10,
+        updates=10,
     ),
     Rule(
         "constant-advantages", ("train/advantage_std",), _constant_advantages,
@@ -272,6 +286,11 @@ RULES: tuple[Rule, ...] = (
         "constant-value", ("train/explained_variance",), _constant_value,
         "The value function returns the same for all observations",
         "Check that observations differ and reach the network, and that the value loss has a gradient.",
+    ),
+    Rule(
+        "frozen-value", ("train/value_loss_fall",), _frozen_value,
+        "The value function does not change",
+        "Check ppo.vf_coef and algo.learning_rate, and that the value loss has a gradient.",
     ),
     Rule(
         "useless-value", ("train/explained_variance",), _useless_value,

@@ -37,6 +37,7 @@ def healthy(update: int) -> Record:
         "train/mean_episode_length": 50.0 + wave, "train/num_episodes": 20.0, "train/truncated_frac": 0.001,
         "train/advantage_std": 0.3 + 0.01 * wave, "train/approx_kl": 0.01 + 0.001 * wave, "train/clip_frac": 0.1,
         "train/entropy": 0.6 * (1 - 0.8 * done), "train/max_entropy": 0.65, "train/explained_variance": 0.1 + done,
+        "train/value_loss_fall": 0.1 * wave,
         "train/grad_norm": 0.8 + 0.1 * wave, "train/first_ratio_error": 1e-6, "train/steps_per_sec": 1e4 + 100 * wave,
         "reward/goal": 0.1 * done, "reward/step_cost": -0.01, "actions/left_frac": 0.3, "actions/right_frac": 0.7,
     }  # fmt: skip
@@ -69,6 +70,7 @@ PLANTED: dict[str, tuple[dict[str, Any], Callable[[int], Record]]] = {
     "frozen-policy": ({}, lambda u: {"train/approx_kl": 0.0}),
     "useless-value": ({}, lambda u: {"train/explained_variance": 0.03 * math.sin(u)}),
     "constant-value": ({}, lambda u: {"train/explained_variance": 1e-7 * math.sin(u)}),
+    "frozen-value": ({}, lambda u: {"train/value_loss_fall": 1e-7 * math.sin(u)}),
     "exploding-gradients": ({}, lambda u: {"train/grad_norm": 1.5**u if u > 5 else 1.0}),
     "clipped-gradients": ({}, lambda u: {"train/grad_norm": 40.0}),
     "nonfinite": ({}, lambda u: {"train/skipped_updates": float(u % 4 == 0)}),
@@ -114,6 +116,19 @@ def test_a_finding_says_since_when_until_when_and_for_which_seeds() -> None:
 
 def test_evidence_that_does_not_last_is_no_finding() -> None:
     assert names(check(lambda u: {"train/first_ratio_error": 0.1 * (u % 2)})) == []
+
+
+@pytest.mark.parametrize(("episodes", "found"), [(4.0, []), (20.0, ["constant-rewards"])])
+def test_no_reward_yet_is_a_finding_once_400_episodes_have_ended(episodes: float, found: list[str]) -> None:
+    silent = {"train/mean_reward": 0.0, "train/mean_episode_return": 0.0, "train/num_episodes": episodes}
+    assert names(check(lambda u: silent)) == found
+
+
+def test_a_return_that_only_fluctuates_has_not_fallen() -> None:
+    noise = [0.0, 0.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.4, 0.0, 0.0, 0.0, 0.0, 0.0]
+    few = {"train/mean_episode_return": 0.0}
+    assert names(check(lambda u: few if u < 30 or u > 60 else {"train/mean_episode_return": noise[u % 17]})) == []
+    assert names(check(lambda u: {"train/mean_episode_return": float(30 <= u < 60)})) == ["return-fell"]
 
 
 def test_missing_and_damaged_values_are_left_out() -> None:
