@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from hmx.cli.render.html import page
+from hmx.cli.render.html import NO_REQUESTS, page
 from hmx.cli.spark import sparkline
 from hmx.config.textfile import printable
 from hmx.errors import HmxError
@@ -31,59 +31,56 @@ MOST = 8  # runs on one page
 # Other sites reach this server through a name of their own that resolves to 127.0.0.1, but not with these.
 _HOSTS = ["127.0.0.1", "localhost"]
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "Content-Security-Policy": f"{NO_REQUESTS}; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_RELOAD = """<script>let used = Date.now(); for (const kind of ["pointerdown", "wheel", "keydown"])
-addEventListener(kind, () => used = Date.now(), {passive: true});
-setInterval(() => document.hidden || Date.now() - used < 10000 || document.querySelector("input:checked")
-|| location.reload(), 5000);</script>"""
-"""Reload every few seconds, but not under the hand of a reader."""
 
 
 def application(root: Path) -> Starlette:
     """Return the server of the runs below a folder; it only reads."""
 
     def index(request: Request) -> Response:
-        return _response(_list_page(live_runs(root), root))
+        return _response(_list_page(live_runs(root), root), request)
 
     def runs(request: Request) -> Response:
         names = list(dict.fromkeys(request.query_params.getlist("run")))
         unknown = [name for name in names if name not in list_runs(root)]
         if not names or unknown or len(names) > MOST:
             problem = f"There is no run {unknown[0]}." if unknown else f"Choose one to {MOST} runs."
-            return _response(page(Document("hmx board", (Paragraph(problem, "bad"),))), 404)
+            return _problem(problem, 404)
         try:
             findings = run_report(ReportRequest(runs=tuple(names), root=root, num_episodes=0))
         except HmxError as problem:
-            return _response(page(Document("hmx board", (Paragraph(problem.message, "bad"),))), 500)
-        text = page(document(findings)).replace("<main>", '<main><p><a href="/">all runs</a></p>', 1)
-        live = any(run.state == "running" for run in findings.runs)
-        return _response(_with_script(text) if live else text)
+            return _problem(problem.message, 500)
+        text = page(document(findings), live=any(run.state == "running" for run in findings.runs))
+        return _response(text.replace("<h1>", '<p><a href="/">all runs</a></p><h1>', 1), request)
 
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS, www_redirect=False)
     return Starlette(routes=[Route("/", index), Route("/runs", runs)], middleware=[hosts])
 
 
-def _response(text: str, status: int = 200) -> Response:
-    return HTMLResponse(text, status, _HEADERS)
+def _response(text: str, request: Request) -> Response:
+    """Return a page, or its content alone for one that is open and updates itself."""
+    if request.query_params.get("part") == "main":
+        text = text[text.index("<main") : text.index("</main>") + len("</main>")]
+    return HTMLResponse(text, headers=_HEADERS)
 
 
-def _with_script(text: str) -> str:
-    return text.replace("</body>", f"{_RELOAD}</body>")
+def _problem(text: str, status: int) -> Response:
+    return HTMLResponse(page(Document("hmx board", (Paragraph(text, "bad"),))), status, _HEADERS)
 
 
 def _list_page(runs: Sequence[LiveRun], root: Path) -> str:
-    frame = page(Document(f"Runs in {root}", ()))
+    frame = page(Document(f"Runs in {root}", ()), live=True)
     names = ("", "run", "state", "steps", "return", "", "steps/s", "remaining", "age")
     heads = "".join(f"<th>{name}</th>" for name in names)
     rows = "\n".join(f"<tr>{''.join(_cells(run))}</tr>" for run in runs)
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
     form = f'<form action="/runs"><div class="scroll">{table}</div><p><button>Side by side</button></p></form>'
-    return _with_script(frame.replace("</main>", f"{form}</main>", 1))
+    return frame.replace("</main>", f"{form}</main>", 1)
 
 
 def _cells(run: LiveRun) -> Iterator[str]:

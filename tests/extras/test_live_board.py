@@ -50,19 +50,31 @@ def test_the_list_shows_state_speed_curve_and_time_left(client: Any, root: Path)
     assert alive.seconds_left == (4096 - 8 * 256) / 1024 and alive.curve[0] == 0.0 and alive.curve[-1] == 0.7
     row = next(line for line in page.splitlines() if 'href="/runs?run=alive"' in line)
     assert "running" in row and "2.05k of 4.10k" in row and "▁" in row and "1.02k" in row and "0:02" in row
-    assert "location.reload()" in page
+    assert "<main data-live>" in page
 
 
 def test_a_page_of_a_running_run_updates_and_two_runs_share_one(client: Any, root: Path) -> None:
     with RunLock(RunPaths(root, "alive")):
-        assert "location.reload()" in client.get("/runs?run=alive").text
-    assert "location.reload()" not in client.get("/runs?run=one").text
+        page, part = (client.get(f"/runs?run=alive{part}") for part in ("", "&part=main"))
+        assert part.text == page.text[page.text.index("<main data-live>") : page.text.index("</main>") + 7]
+        assert "connect-src 'self'" in part.headers["content-security-policy"]
+        assert client.get("/?part=main").text.startswith("<main data-live>")
+        refused = client.get("/runs?run=alive&part=main", headers={"Host": "evil.example"})
+    assert refused.status_code == 400
+    one = client.get("/runs?run=one").text
+    assert "<main>" in one and "fetch(" not in one and "connect-src" not in one
+    assert client.get("/runs?run=alive&part=main").text.startswith("<main>"), "the open page stops asking"
     both = client.get("/runs?run=one&run=alive").text
     assert "one" in both and "alive" in both and both.count("<main>") == 1
 
 
 def test_hostile_names_are_escaped(client: Any) -> None:
-    for page in (client.get("/"), client.get("/runs", params={"run": EVIL}), client.get("/runs?run=<b>no")):
+    for page in (
+        client.get("/"),
+        client.get("/?part=main"),
+        client.get("/runs", params={"run": EVIL}),
+        client.get("/runs?run=<b>no"),
+    ):
         assert (
             not re.search(r"<(img|b)\b", page.text) and "default-src 'none'" in page.headers["content-security-policy"]
         )

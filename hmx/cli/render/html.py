@@ -112,18 +112,26 @@ _PROSE = 40  # characters of a cell that is wide even on a phone
 NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
-def page(document: Document) -> str:
-    """Return a document as the text of an HTML file."""
+def page(document: Document, live: bool = False) -> str:
+    """Return a document as the text of an HTML file.
+
+    Args:
+        document: what it shows.
+        live: the page fetches its newer content from the server that it came from, see `live.js`; else it makes no
+            requests.
+    """
     title, body = _safe(document.title), _body(document.blocks)
     interactive = '<script type="application/json">' in body
     style = _asset("vendor/uPlot.min.css") + _STYLE if interactive else _STYLE
     script = f"<script>{_asset('vendor/uPlot.iife.min.js')}\n{_asset('page.js')}</script>" if interactive else ""
+    script += f"<script>{_asset('live.js')}</script>" if live else ""
+    policy = NO_REQUESTS + "; connect-src 'self'" if live else NO_REQUESTS
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{NO_REQUESTS}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{style}</style></head>\n"
-        f"<body><main><h1>{title}</h1>\n{body}\n</main>{script}</body></html>\n"
+        f"<body><main{' data-live' if live else ''}><h1>{title}</h1>\n{body}\n</main>{script}</body></html>\n"
     )
 
 

@@ -1,5 +1,5 @@
 // Make a page of reports interactive: plots become uPlot charts, animations play. Without scripts the page shows static
-// drawings. Nothing is fetched, and text from data is only ever set as text.
+// drawings. Nothing is fetched here, and text from data is only ever set as text.
 (() => {
 "use strict";
 
@@ -38,6 +38,7 @@ const show = (value, axis) => (FORMATS[axis.format] || FORMATS.number)(value);
 
 class Chart {
   constructor(figure) {
+    this.figure = figure;
     this.spec = JSON.parse(figure.querySelector("script").textContent);
     this.hidden = new Set();
     this.second = false;
@@ -53,6 +54,19 @@ class Chart {
     this.box.addEventListener("keydown", event => this.key(event));
     this.draw();
     new ResizeObserver(() => this.size()).observe(this.box);
+  }
+
+  // Show the data of a newer figure, with the same zoom; return whether it has the same lines.
+  take(newer) {
+    const spec = JSON.parse(newer.querySelector("script").textContent);
+    const lines = ({ series, x2 }) => JSON.stringify([series.map(({ name, colour }) => [name, colour]), !x2]);
+    if (lines(spec) !== lines(this.spec)) return false;
+    const caption = figure => figure.querySelector("figcaption > p");
+    if (caption(this.figure) && caption(newer)) caption(this.figure).textContent = caption(newer).textContent;
+    if (JSON.stringify(spec) === JSON.stringify(this.spec)) return true;
+    this.spec = spec;
+    this.draw(true);
+    return true;
   }
 
   legend(item) {
@@ -314,18 +328,29 @@ function player(figure) {
 
 for (const figure of document.querySelectorAll("figure.plot")) charts.push(new Chart(figure));
 for (const figure of document.querySelectorAll("figure.player")) player(figure);
-const both = charts.filter(chart => chart.spec.x2);
-if (both.length) {
+const both = () => charts.filter(chart => chart.spec.x2);
+if (both().length) {
   const choice = make("p", { class: "choice" }, "Horizontal axis:");
-  const names = [both[0].spec.x.label, both[0].spec.x2.label];
+  const names = [both()[0].spec.x.label, both()[0].spec.x2.label];
   names.forEach((name, i) => {
     const radio = make("input", { type: "radio", name: "axis", ...(i ? {} : { checked: "" }) });
-    radio.addEventListener("change", () => both.forEach(chart => { chart.second = i === 1; chart.draw(); }));
+    radio.addEventListener("change", () => both().forEach(chart => { chart.second = i === 1; chart.draw(); }));
     choice.append(make("label", {}, radio, name));
   });
   const first = document.querySelector("figure.plot");
   (first.closest(".plots") || first).before(choice);
 }
+// For pages that update themselves: show what a newer version of a figure shows.
+globalThis.updateFigure = (figure, newer) => {
+  const at = charts.findIndex(chart => chart.figure === figure), old = charts[at];
+  if (old && newer.matches(".plot") && old.take(newer)) return;
+  figure.replaceWith(newer);
+  if (old) charts.splice(at, 1);
+  if (!newer.matches(".plot")) return;
+  const chart = new Chart(newer), other = charts.find(each => each.spec.x2);
+  if (chart.spec.x2 && (old || other)?.second) { chart.second = true; chart.draw(); }
+  charts.push(chart);
+};
 const redraw = () => charts.forEach(chart => chart.draw(true));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 matchMedia("print").addEventListener("change", redraw);
