@@ -6,7 +6,7 @@ from hmx.cli.app import app
 
 
 def main() -> None:
-    """Runs the command line and ends the process with its exit code."""
+    """Run the command line and end the process with its exit code."""
     app(prog_name="hmx")
 
 

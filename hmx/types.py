@@ -63,7 +63,7 @@ class Mean(NamedTuple):
 
     @classmethod
     def of(cls, values: Array, where: Array | None = None) -> Mean:
-        """The mean over all elements, or over those where `where` holds; it may lack trailing axes of `values`."""
+        """Return the mean over all elements, or those where `where` holds; it may lack trailing axes of `values`."""
         values = jnp.asarray(values, jnp.float32)
         if where is None:
             return cls(values.sum(), jnp.float32(values.size))
@@ -82,7 +82,7 @@ class Max(NamedTuple):
 
     @classmethod
     def of(cls, values: Array, where: Array | None = None) -> Max:
-        """The maximum over all elements, or over those where `where` holds."""
+        """Return the maximum over all elements, or those where `where` holds."""
         values = jnp.asarray(values, jnp.float32)
         if where is None:
             return cls(values.max(), jnp.float32(values.size))
@@ -97,7 +97,7 @@ class Sum(NamedTuple):
 
     @classmethod
     def of(cls, values: Array, where: Array | None = None) -> Sum:
-        """The sum over all elements, or over those where `where` holds."""
+        """Return the sum over all elements, or those where `where` holds."""
         values = jnp.asarray(values, jnp.float32)
         return cls((values if where is None else jnp.where(_as_wide(where, values), values, 0.0)).sum())
 

@@ -57,7 +57,7 @@ def _curves(rows: Sequence[Row]) -> list[str]:
 
 
 def _intervals(rows: Sequence[Row]) -> list[str]:
-    """A row per arm: every seed as a faint disc, the mean and its interval."""
+    """Draw a row per arm: every seed as a faint disc, the mean and its interval."""
     x = svg.linear(0.0, 1.0, _MIDDLE, _RIGHT)
     parts = [svg.words(_MIDDLE, 24, "Return per episode over the whole run", size=14)]
     for tick in x.ticks:

@@ -134,7 +134,7 @@ def update_obs_stats(ppo: PpoConfig, actors: RolloutState, rollout: Rollout) -> 
 
 
 def has_standard_advantages(ppo: PpoConfig) -> bool:
-    """Whether advantages of a rollout are GAE over time with a bootstrap at truncations."""
+    """Return whether advantages of a rollout are GAE over time with a bootstrap at truncations."""
     plain = ppo.advantage != "brax" and (ppo.gae_axis, ppo.episode_end) == ("time", "bootstrap")
     return plain and ppo.value_forward == "shift"
 

@@ -89,7 +89,7 @@ def joined(hosts: Hosts) -> Iterator[Group]:
 
 @contextlib.contextmanager
 def _clean_stdout() -> Iterator[None]:
-    """The library that connects processors writes on stdout, which is for data: that goes to stderr meanwhile."""
+    """Send to stderr what the library that connects processes writes on stdout, which is for data."""
     sys.stdout.flush()
     try:
         kept = os.dup(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def version() -> str:
-    """The version of the installed package, or that of the source tree it runs from."""
+    """Return the version of the installed package, or that of the source tree it runs from."""
     from importlib import metadata
 
     try:

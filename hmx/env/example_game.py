@@ -64,13 +64,13 @@ def observe(state, options):
 
 
 def legal(state, options):
-    """Optional: return which actions are possible. At least one must be, in every state."""
+    """Return which actions are possible (optional). At least one must be, in every state."""
     target = state.player[None] + MOVES
     return ((target >= 0) & (target < options.size)).all(-1)
 
 
 def render(state, options):
-    """Optional: return a picture for `hmx watch`, as text. Here `state` holds NumPy arrays."""
+    """Return a picture for `hmx watch` as text (optional). Here `state` holds NumPy arrays."""
     rows = [["."] * options.size for _ in range(options.size)]
     rows[-1][-1] = "D"
     if not state.has_coin:

@@ -83,7 +83,7 @@ def visible_enemies(state: State) -> Array:
 
 
 def _timers(planes: Array) -> list[Array]:
-    """Timers as three slot masks, no more than 4."""
+    """Return the timers, at most 4, as three slot masks."""
     t = [planes[T.TIMER + j] for j in range(6)]
     four = t[2] | t[3] | t[4] | t[5]
     return [t[0] & ~four, t[1] & ~four, four]
@@ -290,6 +290,6 @@ def parts(words: Array) -> tuple[Array, Array, Array]:
 
 
 def decode(words: Array) -> Array:
-    """The flat view of packed observations [..., WORDS]: player, programs, grid; float32 [..., 1545]."""
+    """Return the flat view of packed observations [..., WORDS]: player, programs, grid; float32 [..., 1545]."""
     player, programs, grid = parts(words)
     return jnp.concatenate([player, programs, grid.reshape(*words.shape[:-1], CELLS * CHANNELS)], axis=-1)

@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 
 
 def _step_towards(direction: Array, cells: Board) -> Board:
-    """Each game's cells moved one step in its own direction; empty where there is no direction."""
+    """Move each game's cells one step in its own direction; empty where there is no direction."""
     result = bits.empty_like(direction)
     for i, move in enumerate(MOVES):
         result = result | bits.only(move(cells), direction == i)

@@ -71,13 +71,13 @@ def cell(index: Array) -> Board:
 
 
 def has(board: Board, index: Array) -> Array:
-    """Whether cell `index` is in the set, as bool."""
+    """Return whether cell `index` is in the set, as bool."""
     index = u32(index)
     return (((board.lo >> index) | (board.hi >> (index - HALF))) & 1) != 0
 
 
 def some(board: Board) -> Array:
-    """Whether the set is not empty."""
+    """Return whether the set is not empty."""
     return (board.lo | board.hi) != 0
 
 

@@ -61,7 +61,7 @@ def mature(state: State, running: Array) -> tuple[State, Array, Array]:
 
 
 def _count_down(planes: Array, running: Array) -> Array:
-    """Timers minus one, on all slots at once by a ripple borrow."""
+    """Subtract one from the timers of all slots at once, by a ripple borrow."""
     borrow = planes[T.ALIVE] & roster.mask(running)
     timers = []
     for j in range(6):

@@ -48,7 +48,7 @@ def attempt(request: LayoutRequest, number: Array) -> tuple[Board, Array]:
 
 
 def connected(placed: Board, exit_cell: Board, exit_first: Array) -> Array:
-    """Whether a walk from cell 0 over open cells reaches every open cell, the exit being a dead end.
+    """Return whether a walk from cell 0 over open cells reaches every open cell, the exit being a dead end.
 
     Unless the exit is cell 0 itself: then the walk starts there and does leave it.
     """
@@ -70,7 +70,7 @@ def connected(placed: Board, exit_cell: Board, exit_first: Array) -> Array:
 
 
 def siphonable(placed: Board) -> Array:
-    """Whether every block has an open neighbour."""
+    """Return whether every block has an open neighbour."""
     return ~bits.some(placed & ~bits.around(~placed))
 
 

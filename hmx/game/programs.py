@@ -39,7 +39,7 @@ class _Scene(NamedTuple):
     col: Array
 
     def uses(self, *programs: P) -> Array:
-        """Whether one of these is used, bool [1, B]."""
+        """Return whether one of these is used, bool [1, B]."""
         hit = jnp.zeros(self.program.shape, bool)
         for p in programs:
             hit = hit | (self.program == p)
@@ -90,7 +90,7 @@ def _on(cells: Board, items: Items) -> Array:
 
 
 def _warp_target(s: _Scene, words: Array) -> tuple[Array, Array]:
-    """WARP's ticket: whether it is an enemy, and its cell index, both [B]."""
+    """Draw the target of WARP: whether it is an enemy, and its cell index, both [B]."""
     e_count = (s.enemies.alive != 0).sum(axis=0)
     t_count = (s.transmissions.alive != 0).sum(axis=0)
     ticket = bits.below(bits.draw(words, WARP_STREAM), e_count + t_count).astype(jnp.int32)

@@ -137,7 +137,7 @@ Player = Callable[[TrainState, str, int], list[PolicyStats]]
 
 
 def make_player(session: Session, episodes: int, search: int | None = None) -> Player:
-    """A function `(state, policy, seed) -> a row per trained agent`, or one row for the random policy.
+    """Return a function `(state, policy, seed) -> a row per trained agent`, or one row for the random policy.
 
     All policies share one compiled program, which chooses at run time: compiling the environment is the
     larger part of a short evaluation. `search` is the number of simulations of the policy `search`; None leaves it out.
@@ -178,7 +178,7 @@ def _compute(evaluator: Callable[[Any, Key], Episodes], agent: Any, key: Key) ->
 
 
 def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:
-    """The statistics of a set of episodes (host arrays)."""
+    """Compute the statistics of a set of episodes (host arrays)."""
     returns = [float(x) for x in np.asarray(played.total)]
     lengths = [float(x) for x in np.asarray(played.length)]
     info = {name: [float(x) for x in np.asarray(values)] for name, values in sorted(played.info.items())}

@@ -169,7 +169,7 @@ def _meta(paths: RunPaths) -> tuple[Meta, list[str]]:
 def plan(
     run: str | Path, *, changes: Mapping[str, object] | None = None, root: str | Path = DEFAULT_ROOT
 ) -> ResumePlan:
-    """What `resume` would do; reads the checkpoint and writes nothing."""
+    """Return what `resume` would do; read the checkpoint and write nothing."""
     paths = find_run(run, root)
     opened = _open(paths, changes or {})
     holding = lock_of(paths)
@@ -209,7 +209,7 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
 
 
 def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
-    """The configuration with changes that a run under way allows.
+    """Return the configuration with changes that a run under way allows.
 
     Raises:
         HmxError: unknown keys, impossible values, or fields that are fixed, each named.
@@ -248,7 +248,7 @@ def _finished(paths: RunPaths, update: int, sizes: derive.Derived) -> HmxError:
 
 
 def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:
-    """Whether metrics.jsonl begins with what the checkpoint saw of it.
+    """Return whether metrics.jsonl begins with what the checkpoint saw of it.
 
     Raises:
         NewerSchema: a later hmx wrote in it (exit code 3).
@@ -262,7 +262,7 @@ def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:
 
 
 def _rewind(paths: RunPaths, restored: Restored, fits: bool, run_id: str) -> list[str]:
-    """Cuts metrics.jsonl back to the checkpoint; says what is missing or damaged before that."""
+    """Cut metrics.jsonl back to the checkpoint; return what is missing or damaged before that."""
     path, update, mark = paths.metrics, restored.update, restored.manifest.metrics
     if not os.path.lexists(path):
         return [f"{path} is missing; it starts again after update {update}"] if update else []
@@ -289,7 +289,7 @@ def _rewind(paths: RunPaths, restored: Restored, fits: bool, run_id: str) -> lis
 
 
 def _plain_reports(paths: RunPaths) -> list[str]:
-    """Nothing is written through a link, which may lead out of the run folder."""
+    """Set aside a link in place of the reports folder, since it may lead out of the run folder."""
     if not paths.reports.is_symlink() and (paths.reports.is_dir() or not paths.reports.exists()):
         return []
     return [f"{paths.reports} is no folder and was set aside as {layout.set_aside(paths.reports).name}"]

@@ -239,7 +239,7 @@ def state_of(paths: RunPaths, known: Meta | None) -> State:
 
 
 def _measure(folder: Path) -> tuple[int, float]:
-    """Bytes of all files, and when the newest of the run's own was written."""
+    """Return the bytes of all files, and when the newest of the run's own was written."""
     size, newest = 0, 0.0
     stack = [str(folder)]
     while stack:

@@ -17,7 +17,7 @@ from hmx.runs.sinks import SinkGroup
 
 
 def places(cfg: Config, paths: RunPaths) -> tuple[Path, ...]:
-    """The files, one for each agent trained side by side; none where nothing is to be saved."""
+    """Return the files, one for each agent trained side by side; none where nothing is to be saved."""
     if not cfg.replay.save:
         return ()
     if cfg.run.num_seeds == 1:
@@ -26,7 +26,7 @@ def places(cfg: Config, paths: RunPaths) -> tuple[Path, ...]:
 
 
 def save_buffers(session: Session, paths: RunPaths, state: TrainState, update: int, sink_group: SinkGroup) -> None:
-    """Writes what `places` names. Failing to is a warning: the checkpoint holds the same."""
+    """Write what `places` names. A failure is a warning only: the checkpoint holds the same."""
     cfg = session.cfg
     for index, place in enumerate(places(cfg, paths)):
         sink_group.phase("saving")

@@ -48,7 +48,7 @@ class SyncResult:
 def sync(
     run: str | Path, *, root: str | Path = DEFAULT_ROOT, project: str | None = None, mode: Mode = "online"
 ) -> SyncResult:
-    """Sends metrics.jsonl of a run to wandb, under the ids that training with wandb gives it.
+    """Send metrics.jsonl of a run to wandb, under the ids that training with wandb gives it.
 
     The id follows from the moment that meta.json, or its copy in a checkpoint, says the run was made. Without either
     it is a new one. What wandb has already is not sent again, so that a second call sends nothing and one that was cut
@@ -117,7 +117,7 @@ def _send(
 
 
 def _first_moment(paths: RunPaths) -> str:
-    """What tells the run from others of its name where nothing is left that says when it was made."""
+    """Return the time of the first record, which tells runs of one name apart where meta.json is lost."""
     return str(next(jsonl.read(paths.metrics), {}).get("wall_time", ""))
 
 

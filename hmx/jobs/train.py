@@ -1,4 +1,4 @@
-"""`hmx train`: a new run, from its configuration to the table that compares it with chance."""
+"""`hmx train`: a new run, from its configuration to the table that compares it with random play."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def train(
 
 
 def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
-    """What `train` would do with `cfg`; writes nothing.
+    """Return what `train` would do with `cfg`; write nothing.
 
     Raises:
         HmxError: the configuration cannot run.
@@ -217,7 +217,7 @@ def _refusal(cfg: Config) -> list[str]:
 
 
 def resolve_config(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, Env, list[str]]:
-    """The configuration that will run, its environment, and one line for each change that auto-scaling made.
+    """Return the configuration that will run, its environment, and one line for each change that auto-scaling made.
 
     The configuration has the SHA-256 of all code of the user, and every option of their environment.
 
@@ -237,7 +237,7 @@ def resolve_config(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Conf
 
 
 def create_run(cfg: Config, paths: RunPaths, device: str, command_line: Sequence[str]) -> Meta:
-    """Writes run.toml and meta.json, and keeps a copy of a user's environment."""
+    """Write run.toml and meta.json, and keep a copy of a user's environment."""
     text = codec.to_toml(cfg)
     meta = metas.collect(device, command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
     meta = dataclasses.replace(meta, environment=environment_facts(cfg))
@@ -258,7 +258,7 @@ def run_session(
     scaled: tuple[str, ...] = (),
     group: Group = ALONE,
 ) -> TrainResult:
-    """Runs a session from update `first` to its end, evaluates, and closes everything it opened.
+    """Run a session from update `first` to its end, evaluate, and close everything that was opened.
 
     The caller holds the run's lock, and is the coordinator of the group.
     """
@@ -299,7 +299,7 @@ def run_session(
 
 
 def worker_result(group: Group) -> TrainResult:
-    """What a process that follows knows of the run in the end.
+    """Run a worker, and return what it knows of the run at its end.
 
     Raises:
         HmxError: the run failed, or a process is gone.
@@ -359,7 +359,7 @@ def _evaluate(
 
 
 def _collected_bytes(cfg: Config, sizes: derive.Derived) -> int:
-    """What one update brings in, of one seed."""
+    """Return the bytes that one update collects, per seed."""
     if cfg.algo.name == "dqn":
         return stored_bytes(cfg) * sizes.batch_size
     return rollout_bytes(cfg, sizes.agent_steps)

@@ -111,7 +111,7 @@ def _symlog() -> ValueCodec:
 
 
 def _return_norm() -> ValueCodec:
-    """Targets normalised to mean 0 and scale 1; PopArt (van Hasselt et al. 2016, arXiv:1602.07714, section 2.1)."""
+    """Normalise targets to mean 0 and scale 1; PopArt (van Hasselt et al. 2016, arXiv:1602.07714, section 2.1)."""
 
     def encode(value: Array, stats: ReturnStats) -> Array:
         mean, scale = stats.mean_and_scale()
@@ -142,7 +142,7 @@ def _keep_outputs(head: Head, old: ReturnStats, new: ReturnStats) -> Head:
 
 
 def _two_hot() -> ValueCodec:
-    """A distribution over bins spaced evenly in symlog; the value is its mean in reward units.
+    """Predict a distribution over bins spaced evenly in symlog; the value is its mean in reward units.
 
     Hafner et al. 2023 (arXiv:2301.04104), eq. 10 and 11: bins `symexp(linspace)`, cross-entropy against the
     two-hot target. The head starts at 0, otherwise the outermost bins would produce huge first values.

@@ -48,26 +48,26 @@ def _round_step(step: float, seconds: bool) -> float:
 
 
 def rect(x: float, y: float, width: float, height: float, fill: str, title: str = "") -> str:
-    """A filled rectangle, with words for a pointer that rests on it."""
+    """Return a filled rectangle; `title` is shown by a pointer that rests on it."""
     inner = f"<title>{escape(title)}</title>" if title else ""
     return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}">{inner}</rect>'
 
 
 def line(points: Sequence[tuple[float, float]], colour: str = INK, width: float = 1.0, dash: str = "") -> str:
-    """A line through points."""
+    """Return a line through points."""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashed}/>'
 
 
 def area(points: Sequence[tuple[float, float]], colour: str, opacity: float = 0.18) -> str:
-    """A filled shape without an outline, seen through."""
+    """Return a translucent filled shape without an outline."""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polygon points="{path}" fill="{colour}" fill-opacity="{opacity}"/>'
 
 
 def dot(x: float, y: float, radius: float, colour: str, title: str = "") -> str:
-    """A disc."""
+    """Return a disc."""
     inner = f"<title>{escape(title)}</title>" if title else ""
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{colour}">{inner}</circle>'
 
@@ -75,7 +75,7 @@ def dot(x: float, y: float, radius: float, colour: str, title: str = "") -> str:
 def words(
     x: float, y: float, text: str, anchor: str = "start", size: int = 11, colour: str = INK, turn: int = 0
 ) -> str:
-    """A line of text whose baseline is at y."""
+    """Return a line of text whose baseline is at y."""
     turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}"{turned}>'
@@ -84,7 +84,7 @@ def words(
 
 
 def figure(width: float, height: float, parts: Sequence[str], label: str) -> str:
-    """A whole drawing; `label` is for who cannot see it."""
+    """Return a whole drawing; screen readers read `label`."""
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
         f'aria-label="{escape(label)}" font-family="system-ui, sans-serif">{"".join(parts)}</svg>'

@@ -191,7 +191,7 @@ def _connect(slot: Slot, group: Group, timeout: float) -> str:
 
 
 def _listen(slot: Slot) -> socket.socket:
-    """A port that the others can reach: on all addresses of the machine, or on the loopback that was named."""
+    """Open a port that the others can reach: on all addresses of the machine, or on the loopback that was named."""
     try:
         if _is_loopback(slot.host):
             family = socket.AF_INET6 if ":" in slot.host else socket.AF_INET
