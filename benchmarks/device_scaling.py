@@ -17,10 +17,8 @@ import argparse
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,35 +74,25 @@ def received(kind: str, size: int, devices: int) -> float:
 def measure(num_devices: int, rounds: int, sets: list[str]) -> dict[str, Any]:
     """Figures of one count, in this process."""
     import jax
-    import numpy as np
 
     from hmx.config.load import load
+    from hmx.reports.bench.measure import Updates, time_in_turn
     from hmx.runs import chunk as chunks
     from hmx.runs import devices
-    from hmx.runs.loop import init_state
     from hmx.runs.session import open_session
+    from hmx.stats.intervals import median
 
-    cfg = load(environ={}, sets=[*sets, f"run.devices={num_devices}"]).config
-    session = open_session(cfg)
+    cfg = load(environ={}, sets=[*sets, f"run.devices={num_devices}", "run.updates_per_chunk=1"]).config
+    session = open_session(cfg)._replace(mesh=devices.make_mesh(cfg.run.devices, cfg.env.num_envs))
     compiled: list[Any] = []
     chunks.interruptible = lambda build: compiled.append(build()) or compiled[0]
-    mesh, seeds = devices.make_mesh(cfg.run.devices, cfg.env.num_envs), cfg.run.num_seeds
-    start = time.perf_counter()
-    chunk = chunks.compile_chunk(session.algorithm, session.abstract, 1, seeds, mesh=mesh)
-    compile_s = time.perf_counter() - start
-    state = devices.put(mesh, session.algorithm, init_state(session.algorithm, 0, seeds), seeds)
-    hypers = {name: np.full(1, value, np.float32) for name, value in session.algorithm.hypers(0).items()}
-    seconds = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        played = jax.block_until_ready(chunk.call(state, hypers, np.int32(1)))
-        state = played.state
-        seconds.append(time.perf_counter() - start)
+    updates = Updates(session)
+    seconds = time_in_turn({"update": lambda: updates.update(1)}, rounds)["update"]
     found = list(collectives(computations(compiled[0].as_text())))
-    weights = sum(leaf.size for leaf in jax.tree.leaves(state.params) if leaf.ndim == 2)
+    weights = sum(leaf.size for leaf in jax.tree.leaves(updates.state.params) if leaf.ndim == 2)
     return {
-        "steps_per_sec": session.sizes.batch_size / statistics.median(seconds[1:]),
-        "compile_s": compile_s,
+        "steps_per_sec": session.sizes.batch_size / median(seconds),
+        "compile_s": updates.compilation.waited,
         "count": sum(times for _, _, times in found),
         "bytes": {
             kind: sum(received(k, size, num_devices) * times for k, size, times in found if k == kind)

@@ -10,43 +10,17 @@ choosing random legal actions costs by itself.
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from hmx.agents.evaluate import random_actions
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.hackmatrix import make_hackmatrix
-
-
-def random_legal(legal: jax.Array, key: jax.Array) -> jax.Array:
-    """A uniformly random legal action, [E, A], from a mask [E, A, num_actions]."""
-    count = legal.sum(-1)
-    pick = jax.random.randint(key, count.shape, 0, 1 << 30) % count
-    return (jnp.cumsum(legal, -1) <= pick[..., None]).sum(-1)
-
-
-def play(obs: str, num_envs: int, num_steps: int) -> tuple[Any, Any]:
-    """The compiled loop and its first state; the loop returns what keeps every output alive."""
-    env = make_hackmatrix(EnvConfig(obs=obs), RewardWeights())
-
-    def step(carry: Any, key: jax.Array) -> tuple[Any, Any]:
-        state, timestep, seen = carry
-        k_act, k_env = jax.random.split(key)
-        action = random_legal(timestep.legal, k_act)
-        state, timestep = env.step(state, action, jax.random.split(k_env, num_envs))
-        seen = jax.tree.map(lambda total, x: total + x.sum(), seen, timestep.terms)
-        return (state, timestep, seen), (timestep.terminated.sum(), timestep.final_obs.max())
-
-    @jax.jit
-    def loop(carry: Any, key: jax.Array) -> tuple[Any, Any]:
-        return jax.lax.scan(step, carry, jax.random.split(key, num_steps))
-
-    state, timestep = jax.jit(env.reset)(jax.random.split(jax.random.key(0), num_envs))
-    seen = {name: jnp.float32(0) for name in timestep.terms}
-    return loop, (state, timestep, seen)
+from hmx.reports.bench.measure import EnvPlayer, Work, time_in_turn
+from hmx.stats.intervals import median
 
 
 def only_choosing(num_envs: int, num_steps: int) -> tuple[Any, Any]:
@@ -55,7 +29,7 @@ def only_choosing(num_envs: int, num_steps: int) -> tuple[Any, Any]:
 
     def step(legal: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         k_act, k_env = jax.random.split(key)
-        action = random_legal(legal, k_act)
+        action = random_actions(k_act, legal, 0)
         words = jax.vmap(lambda k: jax.random.bits(k, ()))(jax.random.split(k_env, num_envs))
         return legal.at[:, 0, 5].set((words & 1) == 0), action.sum()
 
@@ -66,20 +40,6 @@ def only_choosing(num_envs: int, num_steps: int) -> tuple[Any, Any]:
     return loop, legal
 
 
-def measure(name: str, loop: Any, carry: Any, num_envs: int, num_steps: int, chunks: int) -> None:
-    """Compile, warm up, time the chunks and print a line."""
-    start = time.perf_counter()
-    compiled = loop.lower(carry, jax.random.key(0)).compile()
-    compile_s = time.perf_counter() - start
-    carry, _ = compiled(carry, jax.random.key(1))
-    rates = []
-    for i in range(chunks):
-        start = time.perf_counter()
-        carry, _ = jax.block_until_ready(compiled(carry, jax.random.key(2 + i)))
-        rates.append(num_envs * num_steps / (time.perf_counter() - start))
-    print(f"{name:>16} {statistics.median(rates):>12,.0f} {min(rates):>12,.0f} {max(rates):>12,.0f} {compile_s:>10.1f}")
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -88,16 +48,22 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=7)
     args = parser.parse_args()
 
-    env = make_hackmatrix(EnvConfig(), RewardWeights())
-    state, _ = jax.eval_shape(env.reset, jax.random.split(jax.random.key(0), args.num_envs))
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) / args.num_envs
+    players = {}
+    for obs in ("packed", "flat"):
+        players[obs] = EnvPlayer(make_hackmatrix(EnvConfig(obs=obs), RewardWeights()), args.num_envs, 0)
+    choose, legal = only_choosing(args.num_envs, args.steps)
+    works: dict[str, Work] = {obs: partial(player.play, args.steps) for obs, player in players.items()}
+    works["no environment"] = lambda: choose(legal, jax.random.key(1))
+    leaves = jax.tree.leaves(players["packed"].actors.env_state)
+    size = sum(leaf.nbytes for leaf in leaves) / args.num_envs
     print(
         f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {args.num_envs} environments, {size:,.0f} bytes each"
     )
     print(f"{'observation':>16} {'steps/s':>12} {'lowest':>12} {'highest':>12} {'compile s':>10}")
-    for obs in ("packed", "flat"):
-        measure(obs, *play(obs, args.num_envs, args.steps), args.num_envs, args.steps, args.chunks)
-    measure("no environment", *only_choosing(args.num_envs, args.steps), args.num_envs, args.steps, args.chunks)
+    for name, seconds in time_in_turn(works, args.chunks).items():
+        rates = [args.num_envs * args.steps / t for t in seconds]
+        compile_s = f"{players[name].compilation.seconds:>10.1f}" if name in players else ""
+        print(f"{name:>16} {median(rates):>12,.0f} {min(rates):>12,.0f} {max(rates):>12,.0f} {compile_s}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -35,30 +34,14 @@ from hmx.analysis.report import GroupRows, at_rows, make_reporter
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.env.registry import make_env
 from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, request_of
+from hmx.reports.bench.measure import Work, time_in_turn
 from hmx.runs.loop import seed_state
 from hmx.runs.session import open_session
 from hmx.runs.sources import find
+from hmx.stats.intervals import median
 
 EVERY = 50
 CHUNKS = (1, 2, 4, 8, 16)
-
-
-def timed(work: Callable[[], Any], rounds: int) -> float:
-    """Median seconds of a call, after one to warm up."""
-    jax.block_until_ready(work())
-    found = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        jax.block_until_ready(work())
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
-
-
-def timed_once(work: Callable[[], Any]) -> float:
-    """Seconds of a call."""
-    start = time.perf_counter()
-    jax.block_until_ready(jax.tree.leaves(work()))
-    return time.perf_counter() - start
 
 
 def flops(compiled: Any) -> float:
@@ -125,17 +108,15 @@ class Costs:
     def in_turn(self, rounds: int) -> tuple[float, float, float]:
         """Median seconds of an update and of a report, one after the other, and seconds of the first report."""
         hypers = self.algorithm.hypers(0)
-        first = timed_once(lambda: self.reporter(self.state, hypers, jax.random.key(1)))
-        timed_once(lambda: self.update(self.state, self.hypers))
-        pairs = [
-            (
-                timed_once(lambda: self.update(self.state, self.hypers)),
-                timed_once(lambda: self.reporter(self.state, hypers, jax.random.key(1))),
-            )
-            for _ in range(rounds)
-        ]
-        update, report = (statistics.median(times) for times in zip(*pairs, strict=True))
-        return update, report, first
+        works: dict[str, Work] = {
+            "report": lambda: jax.tree.leaves(self.reporter(self.state, hypers, jax.random.key(1))),
+            "update": lambda: self.update(self.state, self.hypers),
+        }
+        begun = time.perf_counter()
+        works["report"]()
+        first = time.perf_counter() - begun
+        seconds = time_in_turn(works, rounds)
+        return median(seconds["update"]), median(seconds["report"]), first
 
     def times(self, rounds: int) -> dict[str, float]:
         """Median seconds of each part of a report, and of a program per component."""
@@ -149,7 +130,7 @@ class Costs:
             "measures": lambda: bool(measure(sums, buckets, coefs, layers(self.params))),
             "apart": lambda: [self.gradients(one).grads for one in self.apart],
         }
-        return {name: timed(function, rounds) for name, function in work.items()}
+        return {name: median(seconds) for name, seconds in time_in_turn(work, rounds).items()}
 
     def compiled(self, function: Any, chunk: int) -> Any:
         """A program for that many groups."""

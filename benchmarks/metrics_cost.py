@@ -10,20 +10,19 @@ the ratio of each pair is reported.
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import statistics
-import time
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import jax
-import jax.numpy as jnp
 
-from hmx.agents import make_algorithm, ppo
-from hmx.config.schema import Config
+from hmx.agents import ppo
+from hmx.config.load import load
 from hmx.env.protocol import Env
-from hmx.env.registry import make_env
 from hmx.nets import Net, make_net
+from hmx.reports.bench.measure import Updates, time_in_turn
+from hmx.runs.session import make_session, open_session
+from hmx.stats.intervals import median
 from hmx.types import Timestep
 
 
@@ -49,15 +48,6 @@ def unmeasured(*args: Any) -> Net:
     return make_net(*args)._replace(hidden=None)
 
 
-def compiled(cfg: Config, env: Env) -> tuple[Any, Any]:
-    """The update as one program, and a first state."""
-    algorithm = make_algorithm(cfg, env)
-    state = jax.jit(algorithm.init)(jax.random.key(0))
-    hypers = {name: jnp.float32(value) for name, value in algorithm.hypers(0).items()}
-    program = jax.jit(algorithm.update).lower(state, hypers).compile()
-    return lambda state: program(state, hypers), state
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -67,30 +57,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
 
-    cfg = Config()
-    cfg = dataclasses.replace(
-        cfg,
-        env=dataclasses.replace(cfg.env, num_envs=args.num_envs),
-        algo=dataclasses.replace(cfg.algo, num_steps=args.num_steps),
-    )
-    env = make_env(cfg.env, cfg.reward)
-    programs = {"with": compiled(cfg, env)}
+    sizes = {"env.num_envs": args.num_envs, "algo.num_steps": args.num_steps}
+    session = open_session(load(environ={}, values=sizes).config)
+    cfg, env = session.cfg, session.env
     with mock.patch.object(ppo, "make_net", unmeasured if args.of == "dormant" else make_net):
-        programs["without"] = compiled(cfg, silent(env) if args.of == "breakdown" else env)
-    seconds: dict[str, list[float]] = {name: [] for name in programs}
-    for i in range(args.rounds + 1):
-        for name, (program, state) in programs.items():
-            start = time.perf_counter()
-            state, _ = jax.block_until_ready(program(state))
-            if i:
-                seconds[name].append(time.perf_counter() - start)
-            programs[name] = (program, state)
+        without = make_session(cfg, silent(env) if args.of == "breakdown" else env)
+    programs = {"with": Updates(session), "without": Updates(without)}
+    seconds = time_in_turn({name: partial(updates.update, 1) for name, updates in programs.items()}, args.rounds)
     steps = args.num_envs * args.num_steps
     for name, times in seconds.items():
-        print(f"{name:>8} {args.of}: {steps / statistics.median(times):>10,.0f} steps/s (median of {len(times)})")
+        print(f"{name:>8} {args.of}: {steps / median(times):>10,.0f} steps/s (median of {len(times)})")
     ratios = sorted(a / b for a, b in zip(seconds["with"], seconds["without"], strict=True))
     low, high = ratios[0], ratios[-1]
-    print(f"ratio of times, pair by pair: median {statistics.median(ratios):.3f}, from {low:.3f} to {high:.3f}")
+    print(f"ratio of times, pair by pair: median {median(ratios):.3f}, from {low:.3f} to {high:.3f}")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ ratio of the medians. Steps of rollouts whose episode is over count like any oth
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
+import itertools
 from typing import Any
 
 import jax
@@ -22,7 +21,9 @@ import jax.numpy as jnp
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.hackmatrix import make_hackmatrix
 from hmx.env.protocol import Env
+from hmx.reports.bench.measure import time_in_turn
 from hmx.scoring import Continuation, Positions, ScoreOptions, env_steps, make_scorer
+from hmx.stats.intervals import median
 
 Array = jax.Array
 
@@ -81,20 +82,12 @@ def main() -> None:
         "scoring": lambda key: score(None, positions, key),
     }
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {num_envs} environments, {args.steps} steps")
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for name, run in runs.items():
-        start = time.perf_counter()
-        jax.block_until_ready(run(jax.random.key(0)))
-        print(f"{name:>10}: first call {time.perf_counter() - start:.1f} s")
-    for turn in range(args.rounds):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            jax.block_until_ready(run(jax.random.key(turn)))
-            seconds[name].append(time.perf_counter() - start)
+    keys = itertools.cycle(jax.random.split(jax.random.key(0), args.rounds))
+    seconds = time_in_turn({name: lambda run=run: run(next(keys)) for name, run in runs.items()}, args.rounds)
     rates = {name: [steps / s for s in taken] for name, taken in seconds.items()}
     for name, found in rates.items():
-        print(f"{name:>10}: {statistics.median(found):12,.0f} steps/s ({min(found):,.0f} to {max(found):,.0f})")
-    ratio = statistics.median(rates["scoring"]) / statistics.median(rates["stepping"])
+        print(f"{name:>10}: {median(found):12,.0f} steps/s ({min(found):,.0f} to {max(found):,.0f})")
+    ratio = median(rates["scoring"]) / median(rates["stepping"])
     ended = float(score(None, positions, jax.random.key(0)).ended.mean())
     print(f"scoring runs at {100 * ratio:.0f} % of stepping alone; {100 * ended:.0f} % of its episodes ended in time")
 

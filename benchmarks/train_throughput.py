@@ -10,34 +10,18 @@ from __future__ import annotations
 
 import argparse
 import math
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from hmx.agents import make_algorithm
+from hmx.agents.types import TrainState
 from hmx.config.load import load
-from hmx.env.registry import make_env
+from hmx.reports.bench.measure import Updates, time_in_turn
+from hmx.runs.session import open_session
+from hmx.stats.intervals import median
 
-
-def timed(program: Callable[..., Any], *args: Any, rounds: int) -> float:
-    """Median seconds of a call."""
-    jax.block_until_ready(program(*args))
-    seconds = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        jax.block_until_ready(program(*args))
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
-
-
-def matrix_speed(rounds: int, size: int = 2048) -> float:
-    """Floating-point operations per second of a square product."""
-    a = jax.random.normal(jax.random.key(0), (size, size))
-    return 2 * size**3 / timed(jax.jit(jnp.matmul), a, a, rounds=rounds)
+MATRIX = 2048
 
 
 def layer_work(params: Any, cells: int) -> float:
@@ -60,27 +44,34 @@ def main() -> None:
 
     sizes = [f"env.num_envs={args.num_envs}", f"algo.num_steps={args.num_steps}"]
     cfg = load(environ={}, sets=[*sizes, *args.set]).config
-    env = make_env(cfg.env, cfg.reward)
-    algorithm = make_algorithm(cfg, env)
-    state = jax.jit(algorithm.init)(jax.random.key(0))
-    start = time.perf_counter()
-    hypers = {name: jnp.float32(value) for name, value in algorithm.hypers(0).items()}
-    update = jax.jit(algorithm.update).lower(state, hypers).compile()
-    compile_s = time.perf_counter() - start
-    samples = args.num_envs * args.num_steps
-    seconds = timed(update, state, hypers, rounds=args.rounds)
-    acting = jax.jit(lambda s, key: algorithm.act(s, s.carry, s.obs, s.legal, s.reset, key))
-    act = timed(acting, state, jax.random.key(1), rounds=args.rounds)
-    cells = jax.eval_shape(env.spec.cells, state.actors.obs)[1].shape[-2] if env.spec.cells else 1
-    forward = layer_work(state.params, cells)
-    work = samples * forward * (1 + 3 * cfg.ppo.update_epochs)  # a backward pass is two forward ones
-    ceiling = matrix_speed(args.rounds)
+    session = open_session(cfg)
+    updates = Updates(session)
+    a = jax.random.normal(jax.random.key(0), (MATRIX, MATRIX))
+    product = jax.jit(jnp.matmul)
+
+    @jax.jit
+    def act(state: TrainState) -> Any:
+        at = state.actors
+        return session.algorithm.act(state, at.carry, at.obs, at.legal, at.reset, jax.random.key(1))
+
+    works = {
+        "update": lambda: updates.update(1),
+        "act": lambda: act(updates.state),
+        "product": lambda: product(a, a),
+    }
+    seconds = {name: median(found) for name, found in time_in_turn(works, args.rounds).items()}
+    observe, obs = session.env.spec.cells, updates.state.actors.obs
+    cells = jax.eval_shape(observe, obs)[1].shape[-2] if observe else 1
+    forward = layer_work(updates.state.params, cells)
+    work = updates.steps * forward * (1 + 3 * cfg.ppo.update_epochs)  # a backward pass is two forward ones
+    ceiling = 2 * MATRIX**3 / seconds["product"]
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {args.num_envs} x {args.num_steps} steps an update")
-    print(f"update             {samples / seconds:>12,.0f} steps/s   (compiled in {compile_s:.1f} s)")
-    print(f"acting alone       {args.num_envs / act:>12,.0f} steps/s")
+    compiling = f"(compiled in {updates.compilation.seconds:.1f} s)"
+    print(f"update             {updates.steps / seconds['update']:>12,.0f} steps/s   {compiling}")
+    print(f"acting alone       {args.num_envs / seconds['act']:>12,.0f} steps/s")
     print(f"matrix product     {ceiling / 1e9:>12,.1f} GFLOP/s")
     print(f"layers, forward    {forward / 1e6:>12,.2f} MFLOP per sample")
-    print(f"share reached      {work / seconds / ceiling:>12.0%} of the matrix product's speed")
+    print(f"share reached      {work / seconds['update'] / ceiling:>12.0%} of the matrix product's speed")
 
 
 if __name__ == "__main__":

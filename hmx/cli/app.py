@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hmx.cli import (
+    bench,
     check_env,
     compare,
     compute_config,
@@ -92,6 +93,7 @@ for _function in (
     doctor.doctor,
     compare.compare,
     compute_config.compute_config,
+    bench.bench,
     check_env.check_env,
     grad_report.grad_report,
     score_buffer.score_buffer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,6 +80,7 @@ def compute_config(
 
     Example: hmx compute-config --preset metta --gpu-mem 80GB
     """
+    from hmx.cli.progress import status
     from hmx.config.load import read_request
     from hmx.reports.sizes.document import sweep_document, sweep_table
     from hmx.reports.sizes.job import compute_sizes, fix_sizes, sweep_sizes
@@ -92,7 +94,13 @@ def compute_config(
                 "--forward-target and --forward-pass-minibatch-target-size are the same input", "leave one out"
             )
         given["forward_pass_minibatch_target_size"] = typed_number(target_in_full)
-    chosen = {"--fix": fix, "--sweep": sweep is not None, "--full": full, "--explain": explain}
+    chosen = {
+        "--fix": fix,
+        "--sweep": sweep is not None,
+        "--full": full,
+        "--explain": explain,
+        "--measure": "--measure" in typed,
+    }
     _refuse_together({**chosen, "a report": outputs != Outputs()})
     request = read_request(SizesRequest, {key: typed[key] for key in _QUESTIONS if key in typed})
     source = read_source(preset, config, run, trace)
@@ -102,13 +110,15 @@ def compute_config(
         found = sweep_sizes(source, given, sweep, request)
         write_outputs(found, sweep_document(found), sweep_table(found), outputs)
     else:
-        _write(compute_sizes(source, given, request), outputs, full, explain)
+        with status("measuring") if request.measure else nullcontext():
+            found_sizes = compute_sizes(source, given, request)
+        _write(found_sizes, outputs, full, explain)
 
 
 def _refuse_together(given: dict[str, bool]) -> None:
     """Refuse options that ask for different answers."""
     pairs = [("--fix", other) for other in given if other != "--fix"]
-    for one, other in (*pairs, ("--sweep", "--full"), ("--sweep", "--explain")):
+    for one, other in (*pairs, *(("--sweep", other) for other in ("--full", "--explain", "--measure"))):
         if given[one] and given[other]:
             raise HmxError(f"cannot combine {one} with {other}", "leave one of them out")
 

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import itertools
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ExportRequest
 from hmx.records import jsonl
-from hmx.records.atomic import replacing, writing
+from hmx.records.atomic import writing
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
 from hmx.records.plain import JsonValue, plain_object
@@ -28,6 +29,7 @@ STDOUT = Path("-")
 _COUNTERS = ("update", "env_steps", "seed")
 _FIRST = ("run", *_COUNTERS, "wall_time", "elapsed")
 _BATCH = 10_000  # rows of a Parquet row group
+_TEMPORARY = ".part"
 
 Value = float | int | str | None
 Row = dict[str, Value]
@@ -76,12 +78,17 @@ def export_metrics(
     if place == STDOUT:
         _to_csv(sys.stdout, columns, _rows(paths))
         return found
-    with writing("the file", place), replacing(place) as temporary:
-        if request.to == "csv":
-            with temporary.open("w", encoding="utf-8", newline="") as file:
-                _to_csv(file, columns, _rows(paths))
-        else:
-            _to_parquet(temporary, columns, _rows(paths))
+    temporary = place.with_name(f".{place.name}{_TEMPORARY}")
+    with writing("the file", place):
+        try:
+            if request.to == "csv":
+                with temporary.open("w", encoding="utf-8", newline="") as file:
+                    _to_csv(file, columns, _rows(paths))
+            else:
+                _to_parquet(temporary, columns, _rows(paths))
+            os.replace(temporary, place)
+        finally:
+            temporary.unlink(missing_ok=True)
     return found
 
 

@@ -21,31 +21,23 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write bytes as `write_text` does."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; what the block writes there is flushed to disk and takes the place of `path`.
-
-    If the block or a call to the file system fails, the temporary file is removed and the old file is unchanged.
-    """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
-        yield temporary
-        sync(temporary)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    sync(path.parent)
+    sync_folder(path.parent)
 
 
-def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to disk: a rename survives a crash of the machine only then."""
-    handle = os.open(path, os.O_RDONLY)
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk, so that a rename survives a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

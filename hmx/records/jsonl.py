@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import check_schema, is_foreign, open_plain, retrying, words
-from hmx.records.atomic import replacing, sync
+from hmx.records.atomic import sync_folder
 from hmx.records.metrics_table import RENAMED
 
 SCHEMA = 2
@@ -72,7 +72,7 @@ class MetricsWriter:
         self.path = path
         repair(path)
         self._handle: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        sync(path.parent)
+        sync_folder(path.parent)
 
     def write(self, record: Record) -> None:
         """Append one record."""
@@ -247,19 +247,27 @@ def salvage(path: Path, update: int, run_id: str = "") -> Salvage:
         NewerSchema: a later hmx wrote it (exit code 3).
         OSError: it cannot be read or written.
     """
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     kept = dropped = 0
     damaged: list[int] = []
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        for number, line, record in scan(path):
-            number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
-            if number_of is None:
-                if line.endswith(b"\n"):
-                    damaged.append(number)
-            elif number_of > update:
-                dropped += 1
-            else:
-                kept += 1
-                file.write(line.rstrip(b"\r\n") + b"\n")
+    try:
+        with temporary.open("wb") as file:
+            for number, line, record in scan(path):
+                number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
+                if number_of is None:
+                    if line.endswith(b"\n"):
+                        damaged.append(number)
+                elif number_of > update:
+                    dropped += 1
+                else:
+                    kept += 1
+                    file.write(line.rstrip(b"\r\n") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     return Salvage(kept, dropped, tuple(damaged))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.user_code import name_of
 from hmx.errors import ExitCode, HmxError, nearest
-from hmx.records.atomic import sync, writing
+from hmx.records.atomic import sync_folder, writing
 from hmx.records.lock import RunLock, check_free
 from hmx.records.paths import CONFIG, DEFAULT_ROOT, RunPaths, is_folder_name, name_error
 
@@ -237,6 +237,6 @@ def _subfolders(paths: RunPaths) -> None:
     paths.checkpoints.mkdir(exist_ok=True)
     paths.reports.mkdir(exist_ok=True)
     # Otherwise a loss of power may take the whole run. The parent may not be readable.
-    sync(paths.root)
+    sync_folder(paths.root)
     with contextlib.suppress(OSError):
-        sync(paths.root.resolve().parent)
+        sync_folder(paths.root.resolve().parent)

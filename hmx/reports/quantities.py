@@ -18,6 +18,7 @@ _SIZE = re.compile(r"([0-9][0-9_.]*)\s*([KMGT]?)(i?)B", re.IGNORECASE)
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LARGEST_PLAIN = 1e9  # from here on numbers have an exponent
 _MOST_DECIMALS = 12
+_SHORTEST_SECONDS = 0.1  # below are milliseconds
 _LARGEST_SPEED = 1e30
 
 
@@ -98,9 +99,11 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration in the unit that reads best: 12.5 s, 3.0 min, 5.2 h, 240.0 h (10.0 days)."""
+    """Return a duration in the unit that reads best: 1.25 ms, 12.5 s, 3.0 min, 5.2 h, 240.0 h (10.0 days)."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
+    if 0 < seconds < _SHORTEST_SECONDS:
+        return f"{number(1000 * seconds)} ms"
     if seconds < 60:
         return f"{number(seconds)} s"
     if seconds < 3600:

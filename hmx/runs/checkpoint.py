@@ -18,7 +18,7 @@ import numpy as np
 from hmx.agents.types import TrainState
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
-from hmx.records.atomic import sync
+from hmx.records.atomic import sync_folder
 from hmx.records.checkpoints import CheckpointInfo, Leaf
 from hmx.runs.migrations import migrate
 from hmx.runs.signals import interruptible
@@ -136,13 +136,12 @@ def write(
         _write_arrays(temporary / ARRAYS, saved.leaves)
         add_files(temporary)
         records.write_manifest(temporary, update, saved.form, info)
-        for path in [*temporary.rglob("*"), temporary]:
-            sync(path)
+        _sync(temporary)
         if final.exists():
             # rename cannot replace a folder that is not empty
             os.rename(final, folder / f".tmp-replaced-{update}")
         os.rename(temporary, final)
-        sync(folder)
+        sync_folder(folder)
     except Exception as error:  # orbax and tensorstore raise many kinds of errors on a full disk
         # The incomplete files may be what fills the disk.
         shutil.rmtree(temporary, ignore_errors=True)
@@ -282,3 +281,13 @@ def _check_header(name: str, header: Any, form: Form) -> None:
 def _reason(error: Exception) -> str:
     text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     return " ".join(text.split())[:300]
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        else:
+            sync_folder(path)
+    sync_folder(folder)

@@ -33,7 +33,7 @@ def enable_cache(environ: Mapping[str, str] | None = None) -> str | None:
     if config.jax_compilation_cache_dir:
         return None
     try:
-        folder = cache_folder(environ) / _processor()
+        folder = cache_folder(environ) / processor()
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(f"no permission to write {folder}")
@@ -44,7 +44,7 @@ def enable_cache(environ: Mapping[str, str] | None = None) -> str | None:
     return None
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return a name for the kind of processor, since machines that share a home folder may need different code."""
     try:
         head = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]

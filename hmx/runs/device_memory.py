@@ -9,9 +9,11 @@ from pathlib import Path
 import jax
 
 from hmx.config.env_facts import facts_known
+from hmx.config.fields import replace
 from hmx.config.schema import Config
+from hmx.config.user_code import has_own_code
 from hmx.errors import ExitCode, HmxError
-from hmx.sizing.memory import largest_capacity, q_memory, stored_bytes
+from hmx.sizing.memory import largest_capacity, q_memory, run_memory, stored_bytes
 
 
 @contextlib.contextmanager
@@ -68,15 +70,22 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def memory_problem(cfg: Config) -> HmxError | None:
-    """Return an error if a run of Q-learning needs more memory than is free; None if it fits.
+def known_memory(cfg: Config) -> int | None:
+    """Return the bytes that an update takes, over all devices; None where code of the user does not tell."""
+    return None if has_own_code(cfg) or not facts_known(cfg.env) else run_memory(cfg).total_bytes
 
-    The replay buffer is by far the largest allocation of a run, and its size is known beforehand (with the environment
-    of an extra, once that has been built).
+
+def memory_problem(cfg: Config) -> HmxError | None:
+    """Return an error if a run needs more memory than is free; None if it fits or if nothing is known.
+
+    The replay buffer of Q-learning is by far its largest allocation, and its size is known beforehand (with the
+    environment of an extra, once that has been built). Of PPO, the lowest estimate must fit.
     """
     free = free_memory()
-    if cfg.algo.name != "dqn" or free is None or not facts_known(cfg.env):
+    if free is None or has_own_code(cfg) or not facts_known(cfg.env):
         return None
+    if cfg.algo.name != "dqn":
+        return _rollout_problem(cfg, free)
     memory = q_memory(cfg)
     if memory.total_bytes <= free:
         return None
@@ -87,4 +96,21 @@ def memory_problem(cfg: Config) -> HmxError | None:
     )
     fits = largest_capacity(cfg, free)
     hint = f"--set replay.capacity={fits}" if fits else "reduce run.num_seeds or env.num_envs"
+    return HmxError(message, hint, ExitCode.USAGE)
+
+
+def _rollout_problem(cfg: Config, free: int) -> HmxError | None:
+    """Return an error if not even the lowest estimate for PPO fits; accelerators share the environments."""
+    devices = 1 if jax.local_devices()[0].platform == "cpu" else cfg.run.devices or jax.device_count()
+
+    def needed(num_envs: int) -> int:
+        return run_memory(replace(cfg, {"env.num_envs": num_envs})).total_bytes_low // devices
+
+    if needed(cfg.env.num_envs) <= free:
+        return None
+    fits = 1 << (cfg.env.num_envs.bit_length() - 1)
+    while fits > 1 and needed(fits) > free:
+        fits //= 2
+    message = f"not enough memory: at least {needed(cfg.env.num_envs):,} bytes needed, {free:,} free"
+    hint = f"--num-envs {fits}" if needed(fits) <= free else "reduce algo.num_steps, run.num_seeds or the network"
     return HmxError(message, hint, ExitCode.USAGE)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hmx.stats.estimate import Estimate
 from hmx.stats.intervals import LEVEL, Floats, t_quantile
 
 Strata = Sequence[Floats]
@@ -23,24 +23,6 @@ Indices = NDArray[np.int64]
 
 _BLOCK = 1 << 22  # numbers that are held at once while resampling
 _UNTRIMMED = 4  # of fewer scores the interquartile mean is the mean
-
-
-class Estimate(NamedTuple):
-    """A value and its confidence interval; no interval from a single run."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether 0 lies outside the interval."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
-
-    def mirrored(self, total: float = 0.0) -> Estimate:
-        """Return `total` less this estimate: a difference or a probability from the other side's point of view."""
-        low, high = (None if end is None else total - end for end in (self.high, self.low))
-        return Estimate(total - self.value, low, high)
 
 
 def interquartile_mean(strata: Strata) -> Floats:

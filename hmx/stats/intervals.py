@@ -35,6 +35,20 @@ def median(values: Sequence[float]) -> float:
     return float(np.median(values))
 
 
+def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """Return the interval of the median between two order statistics, which holds for any distribution.
+
+    Its coverage is at least `level` (Thompson 1936, Annals of Mathematical Statistics 7). None if no two values reach
+    it: for fewer than 6 values at 95 %.
+    """
+    size, rank, tail = len(values), 0, 0
+    # `tail` of 2^size sequences of signs have fewer than `rank` values below the median.
+    while rank < size // 2 and 2 * (tail + math.comb(size, rank)) <= (1 - level) * 2**size:
+        tail, rank = tail + math.comb(size, rank), rank + 1
+    ordered = sorted(values)
+    return Interval(ordered[rank - 1], ordered[-rank]) if rank else None
+
+
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
     """Return Student's t interval of the mean; None for fewer than two values."""
     if len(values) < 2:

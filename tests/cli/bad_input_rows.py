@@ -265,6 +265,23 @@ CHECK_ENV = rows(
     (["corridor", "--html", "no/such/folder/a.html"], USAGE, ["cannot write the report no/such/folder"]),
 )
 
+BENCH = rows(
+    "bench",
+    (["--env", "coridor"], USAGE, ["no such environment", "--env corridor"]),
+    (["--env", "./nosuch.py"], USAGE, ["nosuch.py"]),
+    (["--seconds", "0"], USAGE, ["--seconds 0: must be from 1 to 86,400", "--seconds 1"]),
+    (["--seconds", "long"], USAGE, ["--seconds long: must be a number"]),
+    (["--secnds", "9"], USAGE, ["no such option: --secnds", "did you mean --seconds?"]),
+    (["--num-envs", "1000000000", "--steps", "100G"], USAGE, ["not enough memory: at least", "--num-envs"]),
+    (["--compare", "nosuch.json"], ARTEFACT, ["there is no result nosuch.json", "hmx bench --json > before.json"]),
+    (["--compare", "{run}"], ARTEFACT, ["a folder instead of a file"]),
+    (["--compare", "{run}/meta.json"], ARTEFACT, ["is not a result of hmx bench"]),
+    (["--compare", "{run}/metrics.jsonl"], ARTEFACT, ["cannot read"]),
+    (["--devices", "3"], USAGE, ["run.devices = 3: only 1 available"]),
+    (["--html", "no/such/folder/a.html"], USAGE, ["cannot write the report no/such/folder"]),
+    (["--json", "--md", "-"], USAGE, ["cannot print --json and --md - at the same time"]),
+)
+
 COMPUTE_CONFIG = rows(
     "compute-config",
     (["a", "b"], USAGE, ["unexpected extra argument"]),
@@ -360,8 +377,8 @@ NEW_ENV = rows(
 
 COMMANDS: list[Row] = [
     *PRESETS, *ENVS, *NEW_ENV, *EXPORT, *BOARD, *DOCTOR,
-    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS, *GRAD_REPORT,
-    *SCORE_BUFFER,
+    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *BENCH, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS,
+    *GRAD_REPORT, *SCORE_BUFFER,
 ]  # fmt: skip
 
 FILES: dict[str, tuple[str | bytes, list[str]]] = {

@@ -76,7 +76,7 @@ def test_clock(seconds, text):
     ("seconds", "text"),
     [
         (None, "-"),
-        (0.0321, "0.0321 s"),
+        (0.0321, "32.1 ms"),
         (45, "45 s"),
         (90, "1.5 min"),
         (7200, "2.0 h"),

@@ -40,7 +40,7 @@ from hmx.reports.compare.findings import (
 )
 from hmx.reports.compare.request import EVALUATION, RETURN
 from hmx.reports.quantities import UNKNOWN, data_size, duration, interval, number, percent, plus_minus
-from hmx.stats.aggregates import Estimate
+from hmx.stats.estimate import Estimate
 
 ALL_PAIRS = 12  # sides whose every pair is shown; with more sides, each is compared with the first
 _DETAILED = 3  # pairs whose verdict comes with its numbers

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from hmx.records.metrics_table import Direction
-from hmx.stats.aggregates import Estimate
+from hmx.stats.estimate import Estimate
 
 if TYPE_CHECKING:
     from hmx.analysis.losses import Loss

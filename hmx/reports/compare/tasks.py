@@ -25,7 +25,7 @@ from hmx.reports.compare.findings import (
 from hmx.reports.compare.read import Seed
 from hmx.reports.compare.request import EVALUATION, CompareRequest
 from hmx.stats import aggregates as agg
-from hmx.stats.aggregates import Estimate
+from hmx.stats.estimate import Estimate
 from hmx.stats.intervals import Floats
 
 Groups = Mapping[str, Sequence[Seed]]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hmx.reports.blocks import Cell, Column, Row, Table
 from hmx.reports.compare.findings import CompareFindings, Diagnostic, Overall, Pair, SideScores, Speed, TaskFindings
-from hmx.stats.aggregates import Estimate
+from hmx.stats.estimate import Estimate
 
 
 class Value(NamedTuple):

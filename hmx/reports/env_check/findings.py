@@ -17,7 +17,7 @@ class EnvCost:
     env: str
     num_envs: int  # side by side
     compile_seconds: float  # of a rollout, also if it came from the compilation cache
-    steps_per_sec: float  # over all environments, resets included
+    steps_per_sec: float  # median, over all environments, resets included
     state_bytes: int  # of one environment
     obs_bytes: int  # of one environment, all agents
 

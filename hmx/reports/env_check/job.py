@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 
-from hmx.agents.evaluate import random_actions
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.env.checks.run import run_checks
-from hmx.env.protocol import Env, EnvState
+from hmx.env.protocol import Env
 from hmx.env.registry import make_env
+from hmx.reports.bench.measure import EnvPlayer, time_in_turn
 from hmx.reports.env_check.findings import CheckEnvFindings, EnvCost
 from hmx.reports.env_check.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
-from hmx.types import Key, Timestep
+from hmx.stats.intervals import median
 
 REFERENCE = EnvConfig()  # HackMatrix
 _NUM_ENVS, _STEPS = 256, 32  # of the rollout that is timed
 _LONG_ENOUGH = 1.0  # seconds of play to time
-_SAVED = "/jax/compilation_cache/compile_time_saved_sec"
+_MOST_ROUNDS = 10_000
 
 
 def check_env(cfg: Config, request: CheckEnvRequest) -> CheckEnvFindings:
@@ -71,42 +70,14 @@ def check_env(cfg: Config, request: CheckEnvRequest) -> CheckEnvFindings:
 
 def measure(env: Env, seed: int, num_envs: int = _NUM_ENVS, num_steps: int = _STEPS) -> EnvCost:
     """Time a compiled rollout of random legal actions."""
-
-    def one(carry: tuple[EnvState, Timestep], key: Key) -> tuple[tuple[EnvState, Timestep], None]:
-        state, timestep = carry
-        k_action, k_step = jax.random.split(key)
-        action = random_actions(k_action, timestep.legal, env.spec.action_dim)
-        return env.step(state, action, jax.random.split(k_step, num_envs)), None
-
-    def rollout(carry: tuple[EnvState, Timestep], key: Key) -> tuple[EnvState, Timestep]:
-        # the timestep is carried, so that no part of it is optimised away
-        return jax.lax.scan(one, carry, jax.random.split(key, num_steps))[0]
-
-    k_reset, k_play = jax.random.split(jax.random.key(seed))
-    carry = jax.jit(env.reset)(jax.random.split(k_reset, num_envs))
-    keys = itertools.cycle(jax.random.split(k_play, 64))
-    saved: list[float] = []
-
-    def listen(event: str, duration_secs: float, **_: str | int) -> None:
-        saved.extend([duration_secs] if event == _SAVED else [])
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        start = time.perf_counter()
-        compiled = jax.jit(rollout).lower(carry, k_play).compile()
-        compile_seconds = time.perf_counter() - start + sum(saved)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-    start, played = time.perf_counter(), 0
-    while (seconds := time.perf_counter() - start) < _LONG_ENOUGH:
-        carry = jax.block_until_ready(compiled(carry, next(keys)))
-        played += num_envs * num_steps
-    state, timestep = carry
+    player = EnvPlayer(env, num_envs, seed)
+    rounds = time_in_turn({"": partial(player.play, num_steps)}, 1, most=_MOST_ROUNDS, seconds=_LONG_ENOUGH)[""]
+    actors = player.actors
     return EnvCost(
         env=env.spec.id,
         num_envs=num_envs,
-        compile_seconds=compile_seconds,
-        steps_per_sec=played / seconds,
-        state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(state)) // num_envs,
-        obs_bytes=timestep.obs.nbytes // num_envs,
+        compile_seconds=player.compilation.seconds,
+        steps_per_sec=num_envs * num_steps / median(rounds),
+        state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(actors.env_state)) // num_envs,
+        obs_bytes=actors.obs.nbytes // num_envs,
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hmx.errors import counted
+from hmx.reports.bench.document import speed_blocks
 from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone
 from hmx.reports.quantities import count, data_size, duration
 from hmx.reports.sizes.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
@@ -97,6 +98,8 @@ def _blocks(found: SizesFindings, full: bool, explain: bool) -> Iterator[Block]:
         yield _horizons(found)
     if found.wall_clock:
         yield _wall_clock(found.wall_clock)
+    if found.measured:
+        yield from speed_blocks(found.measured)
 
 
 def headline(found: SizesFindings) -> str:

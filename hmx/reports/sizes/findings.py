@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hmx.config.derive import Derived
+from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.sizes.source import SIZE_KEYS
 from hmx.sizing.derived import SizeValue
 from hmx.sizing.fit import ExactFit
@@ -96,6 +97,7 @@ class SizesFindings:
     exact_fit_batch: Mapping[str, ExactFit]
     memory: Memory | None
     gpu_memory_bytes: int | None
+    measured: UpdateSpeed | None  # with --measure; steps are environment steps, over all seeds
     schedules: Mapping[str, ScheduleEnds]
     horizons: Horizons
     wall_clock: WallClock | None

@@ -14,6 +14,8 @@ from hmx.config.numbers import typed_number
 from hmx.config.problem import Problem, line
 from hmx.config.schema import Config
 from hmx.errors import HmxError, nearest
+from hmx.reports.bench.findings import UpdateSpeed
+from hmx.reports.bench.request import BenchRequest
 from hmx.reports.sizes.findings import (
     Horizons,
     ProblemCodes,
@@ -44,7 +46,8 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
     `given` overrides inputs of the source; values that are not whole numbers become problems.
 
     Raises:
-        HmxError: a question cannot be read, or `request.parameters` is given although the network is known.
+        HmxError: a question cannot be read, `request.parameters` is given although the network is known, or there is
+            nothing to measure.
     """
     trainer, limit = source.trainer, request.gpu_bytes
     if trainer is not None and request.parameters != SizesRequest.parameters:
@@ -64,6 +67,10 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
     warnings = _warnings(inputs, source, None if problems else cfg) if inputs else []
     if inputs and memory and limit is not None and memory.total_bytes > limit:
         warnings.append(_over_memory(source, inputs, memory, request, limit))
+    measured = _measure(source, cfg) if request.measure and not problems else None
+    speeds = request.speeds
+    if measured and cfg:
+        speeds = (*speeds, measured.steps_per_sec.value * cfg.env.num_agents / cfg.run.num_seeds)
     note = low_use(inputs) if inputs and trainer is None else ""
     return SizesFindings(
         valid=not problems,
@@ -80,9 +87,10 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         exact_fit_batch=exact_fit(inputs) if inputs else {},
         memory=memory,
         gpu_memory_bytes=limit,
+        measured=measured,
         schedules=schedules(source.hypers),
         horizons=horizons(source.hypers, inputs.bptt_horizon if inputs else None),
-        wall_clock=_wall_clock(inputs, derived or {}, request.speeds) if inputs and request.speeds else None,
+        wall_clock=_wall_clock(inputs, derived or {}, speeds) if inputs and speeds else None,
         notes=(*source.notes, *([note] if note else [])),
     )
 
@@ -106,6 +114,15 @@ def sweep_sizes(source: SizesSource, given: Mapping[str, object], sweep: str, re
         raise HmxError(f"cannot sweep {field}: it is also given", f"leave out --{field.replace('_', '-')}")
     results = tuple(compute_sizes(source, {**given, field: value}, request) for value in values)
     return SweepFindings(sweep=field, results=results)
+
+
+def _measure(source: SizesSource, cfg: Config | None) -> UpdateSpeed:
+    if cfg is None:
+        hint = "name a configuration of hmx train with --preset, --config or a run, such as --preset default"
+        raise HmxError(f"cannot measure {source.name}: they have no environment and no network", hint)
+    from hmx.reports.bench.job import measure_speed  # imports JAX
+
+    return measure_speed(cfg, BenchRequest.seconds)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from hmx.records.meta import Resume
 from hmx.reports.compare.findings import Verdict
 from hmx.reports.compare.request import CompareRequest
 from hmx.reports.compare.tasks import judge
-from hmx.stats.aggregates import Estimate
+from hmx.stats.estimate import Estimate
 
 
 def test_the_same_seed_gives_the_same_findings(tmp_path):

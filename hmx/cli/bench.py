@@ -1,0 +1,49 @@
+"""`hmx bench`."""
+
+from __future__ import annotations
+
+from hmx.cli.options import ConfigFile, Preset, Quiet, Sets, Typed, configure, flagged, with_options
+from hmx.cli.render.output import Outputs, write_outputs
+from hmx.config.fields import fields_of
+from hmx.reports.bench.request import BenchRequest
+
+_REQUEST = fields_of(BenchRequest)
+_CONFIG = flagged(
+    "run.num_seeds", "run.devices", "run.total_steps", "env.id", "env.num_envs", "net.kind", "algo.name",
+    "ppo.auto_scale",
+)  # fmt: skip
+
+
+@with_options([*_REQUEST.values(), *_CONFIG])
+def bench(
+    typed: Typed,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    sets: Sets = None,
+    quiet: Quiet = False,
+    *,
+    outputs: Outputs,
+) -> None:
+    """Measure how fast a configuration trains on this machine, and what takes the time.
+
+    Measures compiling, the environment, acting, whole updates, saving and logging in turn for about a minute, names the
+    bottleneck and suggests a number of environments. With --compare, says what became faster or slower, with intervals.
+
+    Example: hmx bench --preset quick --json
+
+    Example: hmx bench --preset quick --compare before.json
+    """
+    from hmx.cli.progress import progress
+    from hmx.config.load import read_request
+
+    outputs.check()
+    request = read_request(BenchRequest, {key: typed[key] for key in _REQUEST if key in typed})
+    given = {key: value for key, value in typed.items() if key not in _REQUEST}
+    loaded = configure(given, sets, config, preset)
+
+    from hmx.reports.bench.document import document, values
+    from hmx.reports.bench.job import bench as job
+
+    with progress(quiet) as report:
+        findings = job(loaded.config, request, origins=loaded.origins, progress=report)
+    write_outputs(findings, document(findings), values(findings), outputs, findings.warnings)

@@ -1,0 +1,253 @@
+"""Measure every phase of training, and say what takes the time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from hmx.config import codec, fields, rules
+from hmx.config.derive import Derived
+from hmx.config.schema import Config
+from hmx.jobs.evaluate import Progress, no_progress
+from hmx.jobs.train import resolve_config
+from hmx.records.atomic import writing
+from hmx.records.jsonl import MetricsWriter
+from hmx.records.meta import versions
+from hmx.reports.bench import advice
+from hmx.reports.bench.comparison import compare, read_result
+from hmx.reports.bench.findings import BenchFindings, Machine, Part, PartName, Phase, PhaseName, SizeSpeed, UpdateSpeed
+from hmx.reports.bench.measure import EnvPlayer, OtherPrograms, Updates, calls_for, estimate, time_in_turn
+from hmx.reports.bench.request import BenchRequest
+from hmx.runs.compilation import enable_cache, processor
+from hmx.runs.device_memory import free_memory, known_memory, memory_problem, out_of_memory
+from hmx.runs.devices import make_mesh
+from hmx.runs.session import Session, device_name, make_session
+from hmx.stats.estimate import Estimate
+
+LEAST_ROUNDS = 6  # with fewer there is no interval
+MOST_ROUNDS = 40
+_PATIENCE = 2.0  # times the time of the phases, after which fewer rounds do
+_MOST_STEPS = 100_000  # of a call of the environment
+_FACTORS = (2.0, 0.5, 4.0)  # other numbers of environments, in the order in which they are tried
+SHARE = 0.4  # of the time, for the phases; the rest is for compiling and for other sizes
+
+
+def bench(
+    cfg: Config,
+    request: BenchRequest,
+    *,
+    origins: Mapping[str, str] | None = None,
+    progress: Progress = no_progress,
+) -> BenchFindings:
+    """Measure the phases of training of a configuration on this machine.
+
+    Nothing is kept: checkpoints and records are written below the folder of the runs, and deleted.
+
+    Raises:
+        HmxError: the configuration cannot run, the environment cannot be built, the sizes do not fit into memory (exit
+            code 2), or the result to compare with cannot be read (3).
+    """
+    begun = time.perf_counter()
+    file = Path(request.compare)
+    earlier = read_result(file) if request.compare else None
+    warning = enable_cache()
+    session = _open(cfg, origins)
+    cfg, free = session.cfg, free_memory()
+    progress("compiling", 0, 0)
+    with out_of_memory("benchmarking"), _scratch(cfg) as folder:
+        updates = Updates(session)
+        phases, on_disk, others = _measure_phases(updates, folder, request.seconds * SHARE, progress)
+        base = phases[3].steps_per_sec
+        speed = _speed(updates, request.seconds - (time.perf_counter() - begun), progress, base)
+    parts = _parts(session.sizes, phases)
+    run_seconds = session.sizes.num_updates * sum(part.seconds for part in parts)
+    findings = BenchFindings(
+        env=cfg.env.id,
+        algorithm=cfg.algo.name,
+        config=codec.flatten(codec.to_dict(cfg)),
+        machine=Machine(
+            device_name(session.mesh), processor(), os.cpu_count() or 1, platform.python_version(), versions()
+        ),
+        seconds=time.perf_counter() - begun,
+        other_programs=others,
+        phases=phases,
+        parts=parts,
+        run_seconds=run_seconds,
+        bottleneck=parts[0].name,
+        verdict=advice.verdict(parts, phases[0].seconds.value, run_seconds),
+        advice=advice.advice(cfg, parts[0].name),
+        speed=speed,
+        checkpoint_bytes=on_disk,
+        memory_bytes=known_memory(cfg),
+        free_bytes=free,
+        warnings=(warning,) if warning else (),
+    )
+    return findings if earlier is None else replace(findings, comparison=compare(file, earlier, findings))
+
+
+def measure_speed(cfg: Config, seconds: float, progress: Progress = no_progress) -> UpdateSpeed:
+    """Measure whole updates of a configuration, and of others with more and fewer environments.
+
+    Raises:
+        HmxError: see `bench`.
+    """
+    begun = time.perf_counter()
+    enable_cache()
+    session = _open(cfg, None)
+    progress("compiling", 0, 0)
+    with out_of_memory("measuring"):
+        updates = Updates(session)
+        return _speed(updates, seconds - (time.perf_counter() - begun), progress)
+
+
+def _open(cfg: Config, origins: Mapping[str, str] | None) -> Session:
+    """Build the environment and the algorithm; refuse sizes that do not fit before anything is allocated."""
+    cfg, env, _ = resolve_config(cfg, origins)
+    session = make_session(cfg, env)._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))
+    if problem := memory_problem(cfg):
+        raise problem
+    return session
+
+
+def _scratch(cfg: Config) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder on the disk that runs are written to."""
+    root = Path(cfg.run.root).absolute()
+    place = next(folder for folder in (root, *root.parents) if folder.is_dir())
+    with writing("a folder for the benchmark in", place):
+        return tempfile.TemporaryDirectory(prefix=".hmx-bench-", dir=place, ignore_cleanup_errors=True)
+
+
+def _measure_phases(
+    updates: Updates, folder: str, seconds: float, progress: Progress
+) -> tuple[tuple[Phase, ...], int, float | None]:
+    """Return the phases, the bytes of a checkpoint on disk, and the share of other programs."""
+    session, cfg = updates.session, updates.session.cfg
+    devices, num_steps = session.mesh.size if session.mesh else 1, cfg.algo.num_steps
+    num_envs = max(cfg.env.num_envs * cfg.run.num_seeds // devices, 1)
+    player = EnvPlayer(session.env, num_envs, cfg.run.seed, session.algorithm, updates.acting_state, cfg.run.num_seeds)
+    checkpoints = Path(folder, "checkpoints")
+
+    def play(acting: bool, rollouts: int) -> None:
+        player.play(rollouts * num_steps, updates.acting_state, acting)
+
+    progress("measuring", 0, 0)
+    with writing("a file for the benchmark in", Path(folder)), MetricsWriter(Path(folder, "metrics.jsonl")) as writer:
+        most = max(_MOST_STEPS // num_steps, 1)
+        plays = {acting: calls_for(partial(play, acting), most) for acting in (False, True)}
+        number = calls_for(updates.update, updates.length)
+        updates.save(checkpoints)
+        updates.log(writer)
+        others = OtherPrograms()
+        found = time_in_turn(
+            {
+                "environment": partial(play, False, plays[False]),
+                "acting": partial(play, True, plays[True]),
+                "update": partial(updates.update, number),
+                "saving": partial(updates.save, checkpoints),
+                "logging": partial(updates.log, writer),
+            },
+            LEAST_ROUNDS,
+            most=MOST_ROUNDS,
+            seconds=seconds,
+            limit=_PATIENCE * seconds,
+            warm=True,
+        )
+        share = others.share()
+    on_disk = sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file())
+    per_update = {
+        "environment": [t / plays[False] for t in found["environment"]],
+        "acting": [t / plays[True] for t in found["acting"]],
+        "update": [t / number for t in found["update"]],
+    }
+    rollout = num_envs * devices * num_steps
+    compilation = updates.compilation.seconds
+    records = f"{updates.length * cfg.run.num_seeds:,} records"
+    phases = (
+        Phase("compile", "an update", 1, Estimate(compilation)),
+        _steps("environment", "a rollout of random actions", per_update["environment"], rollout),
+        _steps("acting", "a rollout of the policy", per_update["acting"], rollout),
+        _steps("update", "an update", per_update["update"], updates.steps),
+        Phase("saving", "a checkpoint", len(found["saving"]), estimate(found["saving"])),
+        Phase("logging", records, len(found["logging"]), estimate(found["logging"])),
+    )
+    return phases, on_disk, share
+
+
+def _steps(name: PhaseName, unit: str, seconds: Sequence[float], steps: int) -> Phase:
+    rates = estimate([steps / t for t in seconds])
+    return Phase(name, unit, len(seconds), estimate(seconds), rates)
+
+
+def _parts(sizes: Derived, phases: Sequence[Phase]) -> tuple[Part, ...]:
+    """Divide the time of an update among its parts, the largest first.
+
+    A rollout consists of environment steps and of what acting with the policy adds to them; learning is the rest of the
+    update. Checkpoints count as if training waited for them, although they are written in the background.
+    """
+    median = {phase.name: phase.seconds.value for phase in phases}
+    acting = min(median["acting"], median["update"])
+    environment = min(median["environment"], acting)
+    seconds: dict[PartName, float] = {
+        "environment": environment,
+        "network": acting - environment,
+        "learning": median["update"] - acting,
+        "saving": median["saving"] * sizes.num_checkpoints / sizes.num_updates,
+        "logging": median["logging"] / sizes.updates_per_chunk,
+    }
+    whole = sum(seconds.values())
+    ordered = sorted(seconds.items(), key=lambda item: -item[1])
+    return tuple(Part(name, value, value / whole) for name, value in ordered)
+
+
+def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate | None = None) -> UpdateSpeed:
+    """Measure other numbers of environments while `seconds` last; `base` is the speed of `updates` where known."""
+    cfg, mesh, end = updates.session.cfg, updates.session.mesh, time.perf_counter() + seconds
+    number = calls_for(updates.update, updates.length)
+    if base is None:
+        progress("measuring", 0, 0)
+        work = partial(updates.update, number)
+        found = time_in_turn({"": work}, LEAST_ROUNDS, most=MOST_ROUNDS, seconds=seconds * SHARE, warm=True)[""]
+        base = estimate([number * updates.steps / t for t in found])
+    sizes, late, large = [], [], []
+    for factor in _FACTORS:
+        other = fields.replace(cfg, {"env.num_envs": int(cfg.env.num_envs * factor)})
+        if rules.problems(other) or other.env.num_envs % (mesh.size if mesh else 1):
+            continue
+        call = (1 + factor) * number * updates.steps / base.value
+        predicted = updates.compilation.seconds + (LEAST_ROUNDS + 2) * call
+        memory, free = known_memory(other), free_memory()
+        if memory and free and memory > free:
+            large.append(other.env.num_envs)
+        elif time.perf_counter() + predicted > end:
+            late.append((other.env.num_envs, predicted))
+        else:
+            progress(f"measuring {other.env.num_envs:,} environments", 0, 0)
+            sizes.append(
+                _other_size(
+                    updates, number, Updates(make_session(other, updates.session.env)._replace(mesh=mesh)), memory
+                )
+            )
+    return UpdateSpeed(
+        compilation=updates.compilation,
+        num_envs=cfg.env.num_envs,
+        steps_per_sec=base,
+        sizes=tuple(sizes),
+        not_measured=advice.not_measured(late, large),
+        suggestion=advice.suggestion(sizes),
+    )
+
+
+def _other_size(updates: Updates, number: int, other: Updates, memory: int | None) -> SizeSpeed:
+    works = {"base": partial(updates.update, number)}
+    calls = calls_for(other.update, other.length)
+    works["other"] = partial(other.update, calls)
+    found = time_in_turn(works, LEAST_ROUNDS, warm=True)
+    rates = [calls * other.steps / t for t in found["other"]]
+    ratios = [rate / (number * updates.steps / t) for rate, t in zip(rates, found["base"], strict=True)]
+    return SizeSpeed(other.session.cfg.env.num_envs, estimate(rates), estimate(ratios), memory)

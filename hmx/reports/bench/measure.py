@@ -1,0 +1,281 @@
+"""Time programs in turn, so that whatever else the machine does slows all of them alike."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.agents.collector import StepResult, play_step, start
+from hmx.agents.evaluate import random_actions
+from hmx.agents.types import Algorithm, Carry, Decision, RolloutState, TrainState
+from hmx.config.schema import RunConfig
+from hmx.env.protocol import Env
+from hmx.records.jsonl import MetricsWriter
+from hmx.reports.bench.findings import Compilation
+from hmx.runs import checkpoint, devices
+from hmx.runs.chunk import compile_chunk, reduce_row
+from hmx.runs.loop import init_state, seed_state
+from hmx.runs.session import Session
+from hmx.runs.signals import interruptible
+from hmx.stats.estimate import Estimate
+from hmx.stats.intervals import median, median_interval
+from hmx.types import Array, Key
+
+T = TypeVar("T")
+
+FEWEST = 3
+"""Rounds, however long they take."""
+Work = Callable[[], object]
+
+_SAVED = "/jax/compilation_cache/compile_time_saved_sec"
+_LONG_ENOUGH = 0.1  # seconds that a call should take, since starting a program also takes time
+_SHORTEST = 1e-6  # seconds
+
+
+def time_in_turn(
+    works: Mapping[str, Work],
+    rounds: int,
+    *,
+    most: int | None = None,
+    seconds: float = 0.0,
+    limit: float = math.inf,
+    warm: bool = False,
+) -> dict[str, list[float]]:
+    """Time every work once per round, after a first call of each that does not count.
+
+    Args:
+        works: each returns arrays that are waited for, or returns when its work is done.
+        rounds: number of rounds.
+        most: number of rounds until `seconds` have passed; None for `rounds`.
+        seconds: for which rounds continue after the first `rounds`.
+        limit: seconds after which fewer rounds do, but at least `FEWEST`.
+        warm: whether every work has been called before.
+
+    Returns:
+        Seconds of each call, by name, in the order of the rounds.
+    """
+    for work in () if warm else works.values():
+        jax.block_until_ready(work())
+    found: dict[str, list[float]] = {name: [] for name in works}
+    begun = time.perf_counter()
+    for done in range(most or rounds):
+        passed = time.perf_counter() - begun
+        if (done >= rounds and passed > seconds) or (done >= FEWEST and passed > limit):
+            break
+        for name, work in works.items():
+            start_s = time.perf_counter()
+            jax.block_until_ready(work())
+            found[name].append(time.perf_counter() - start_s)
+    return found
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Estimate the median of at least one value."""
+    return Estimate(median(values), *(median_interval(values) or (None, None)))
+
+
+def calls_for(work: Callable[[int], object], most: int) -> int:
+    """Return how many repetitions last `_LONG_ENOUGH`, at most `most`, where `work(n)` does n of them."""
+    seconds = time_in_turn({"": partial(work, 1)}, 1)[""][0]
+    return max(min(math.ceil(_LONG_ENOUGH / max(seconds, _SHORTEST)), most), 1)
+
+
+def compiled(build: Callable[[], T]) -> tuple[T, Compilation]:
+    """Return what `build` compiles, and how long that takes without the persistent cache.
+
+    A program from the cache counts with the time that it took when it was compiled.
+    """
+    saved: list[float] = []
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        saved.extend([duration_secs] if event == _SAVED else [])
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        begun = time.perf_counter()
+        program = interruptible(build)
+        waited = time.perf_counter() - begun
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    return program, Compilation(waited + sum(saved), waited, bool(saved))
+
+
+class _Played(NamedTuple):
+    actors: RolloutState
+    last: StepResult  # of the last step, so that no part of a step is optimised away
+
+
+class EnvPlayer:
+    """Environments that step with random legal actions or with a policy, in one program.
+
+    One program, because most of its compilation is that of the environment.
+
+    Args:
+        env: what is played.
+        num_envs: environments side by side.
+        seed: of the play.
+        algorithm: acts; None for random play alone.
+        state: that `algorithm` acts with, and that of `play` is like.
+        num_seeds: agents in `state`; the first one acts.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        num_envs: int,
+        seed: int,
+        algorithm: Algorithm | None = None,
+        state: TrainState | None = None,
+        num_seeds: int = RunConfig.num_seeds,
+    ) -> None:
+        def run(state: TrainState | None, played: _Played, acting: Array, steps: Array, key: Key) -> _Played:
+            act = partial(_act, algorithm, env, state, acting, num_seeds)
+
+            def step(i: Array, at: _Played) -> _Played:
+                return _Played(*play_step(env, act, at.actors, jax.random.fold_in(key, i)))
+
+            after: _Played = jax.lax.fori_loop(0, steps, step, played)
+            return after
+
+        k_start, self._key = jax.random.split(jax.random.key(seed))
+        carry = algorithm.initial_carry((num_envs, env.spec.num_agents)) if algorithm else None
+        actors = jax.jit(lambda key: start(env, num_envs, carry, key))(k_start)
+        step = partial(play_step, env, partial(_act, algorithm, env, state, jnp.bool_(False), num_seeds))
+        last = jax.tree.map(_zeros, jax.eval_shape(step, actors, k_start)[1])
+        self.num_envs, self._played, self._calls = num_envs, _Played(actors, last), 0
+        self._program, self.compilation = compiled(
+            lambda: jax.jit(run).lower(state, self._played, np.bool_(False), np.int32(1), self._key).compile()
+        )
+
+    @property
+    def actors(self) -> RolloutState:
+        """Return the present state of the environments."""
+        return self._played.actors
+
+    def play(self, steps: int, state: TrainState | None = None, acting: bool = False) -> None:
+        """Take so many steps in every environment, at random or `acting` with a policy."""
+        key = jax.random.fold_in(self._key, self._calls)
+        self._calls += 1
+        self._played = jax.block_until_ready(self._program(state, self._played, np.bool_(acting), np.int32(steps), key))
+
+
+def _act(
+    algorithm: Algorithm | None,
+    env: Env,
+    state: TrainState | None,
+    acting: Array,
+    num_seeds: int,
+    carry: Carry,
+    obs: Array,
+    legal: Array,
+    reset: Array,
+    key: Key,
+) -> tuple[Decision, Carry]:
+    if algorithm is None or state is None:
+        unknown = jnp.zeros(legal.shape[:-1])
+        action = random_actions(key, legal, env.spec.action_dim)
+        return Decision(action, unknown, jnp.zeros(legal.shape), unknown), carry
+    one = seed_state(state, 0, num_seeds)
+
+    def policy(key: Key) -> tuple[Decision, Carry]:
+        return algorithm.act(one, carry, obs, legal, reset, key, False)
+
+    def random(key: Key) -> tuple[Decision, Carry]:
+        decision: Decision = jax.tree.map(_zeros, jax.eval_shape(policy, key)[0])
+        action = random_actions(key, legal, env.spec.action_dim).astype(decision.action.dtype)
+        return decision._replace(action=action), carry
+
+    decided: tuple[Decision, Carry] = jax.lax.cond(acting, policy, random, key)
+    return decided
+
+
+def _zeros(leaf: jax.ShapeDtypeStruct) -> Array:
+    return jnp.zeros(leaf.shape, leaf.dtype)
+
+
+class Updates:
+    """The updates of a run, compiled as `hmx train` compiles them, and its checkpoints and records."""
+
+    def __init__(self, session: Session) -> None:
+        cfg, algorithm, self.session = session.cfg, session.algorithm, session
+        self._mesh, seeds = session.mesh, cfg.run.num_seeds
+        self.length = session.sizes.updates_per_chunk
+        self._chunk, self.compilation = compiled(
+            lambda: compile_chunk(algorithm, session.abstract, self.length, seeds, cfg.run.on_nonfinite, self._mesh)
+        )
+        # Those of the middle of the run, when Q-learning learns.
+        hypers = algorithm.hypers(session.sizes.num_updates // 2)
+        self._hypers = {name: np.full(self.length, value, np.float32) for name, value in hypers.items()}
+        self.state = devices.put(self._mesh, algorithm, init_state(algorithm, cfg.run.seed, seeds), seeds)
+        # Acting is measured on one device; there, the state cannot be used again once it has been donated.
+        self._first = None if self._mesh is None else jax.tree.map(jnp.copy, devices.gather(self._mesh, self.state))
+        self._record: dict[str, float] = {}
+        self._saved = 0
+
+    @property
+    def acting_state(self) -> TrainState:
+        """Return the state to act with on one device."""
+        return self.state if self._first is None else self._first
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of an update, over all seeds."""
+        return self.session.sizes.batch_size * self.session.cfg.run.num_seeds
+
+    def update(self, number: int) -> None:
+        """Do so many updates, at most `length`, and copy their metrics to the host."""
+        result = self._chunk.call(self.state, self._hypers, np.int32(number))
+        self.state = result.state
+        packed, _ = jax.device_get((result.packed, result.done))
+        rows: np.ndarray[Any, Any] = packed.reshape(self.length, -1, packed.shape[-1])
+        self._record = reduce_row(self._chunk.rows, rows[0, 0])
+
+    def save(self, folder: Path) -> Path:
+        """Write a checkpoint in place of the one before, and return its folder."""
+        self._saved += 1
+        snapshot = checkpoint.snapshot(devices.replicate_locally(self._mesh, self.state))
+        return checkpoint.write(folder, snapshot, self._saved, keep=1)
+
+    def log(self, writer: MetricsWriter) -> None:
+        """Write the records of a chunk to disk."""
+        for update in range(self.length):
+            for seed in range(self.session.cfg.run.num_seeds):
+                writer.write({"update": update, "env_steps": update * self.steps, "seed": seed, **self._record})
+        writer.flush()
+
+
+class OtherPrograms:
+    """Measure the share of the processors that other programs use, from its creation on."""
+
+    def __init__(self) -> None:
+        self._begun, self._busy, self._own = time.perf_counter(), _busy_seconds(), time.process_time()
+
+    def share(self) -> float | None:
+        """Return the share of the time of the processors that this process may use; None where it is not known."""
+        busy = _busy_seconds()
+        if busy is None or self._busy is None:
+            return None
+        others = busy - self._busy - (time.process_time() - self._own)
+        whole = (time.perf_counter() - self._begun) * len(os.sched_getaffinity(0))
+        return min(max(others / whole, 0.0), 1.0)
+
+
+def _busy_seconds() -> float | None:
+    """Return the seconds that the processors of this process have worked since the machine started."""
+    try:
+        ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        rows = [line.split() for line in Path("/proc/stat").read_text(encoding="utf-8").splitlines()]
+        # user, nice, system, (idle, waiting for the disk,) interrupts, soft interrupts, other virtual machines
+        ticks = [int(row[field]) for row in rows if row and row[0] in ours for field in (1, 2, 3, 6, 7, 8)]
+    except (OSError, AttributeError, ValueError, IndexError):
+        return None
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,18 @@
+"""Options of `hmx bench`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hmx.config.option import opt
+
+_PANEL = "Benchmark"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRequest:
+    """How long to measure, and what to compare with."""
+
+    seconds: float = opt(60.0, "time to spend, compiling included; three rounds are measured in any case", "seconds",
+        ge=1, le=86_400, panel=_PANEL)  # fmt: skip
+    compare: str = opt("", "earlier result to compare with, from hmx bench --json", metavar="FILE", panel=_PANEL)

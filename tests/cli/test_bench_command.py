@@ -1,0 +1,49 @@
+"""`hmx bench` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+
+from refusals import refused
+
+from hmx.errors import ExitCode
+
+WORDS = ("bench", "--preset", "tiny", "--env", "counting", "--num-envs", "8", "--seconds", "1")
+
+
+def test_a_result_is_printed_saved_and_compared_with(hmx, tmp_path):
+    first = hmx(*WORDS, "--json", "--html", "page.html", "--csv", "phases.csv")
+    assert first.exit_code == 0, first.output
+    found = json.loads(first.stdout)
+    assert (found["schema"], found["kind"], found["env"], found["comparison"]) == (1, "hmx bench", "counting", None)
+    assert found["config"]["env.num_envs"] == 8
+    assert found["verdict"].startswith("Training spends ")
+    assert found["verdict"].split(".")[0] in (tmp_path / "page.html").read_text()
+    assert [line.partition(",")[0] for line in (tmp_path / "phases.csv").read_text().splitlines()] == [
+        "phase", "compile", "environment", "acting", "update", "saving", "logging",
+    ]  # fmt: skip
+    (tmp_path / "before.json").write_text(first.stdout)
+    second = hmx(*WORDS, "--compare", "before.json", "--set", "ppo.update_epochs=2")
+    assert second.exit_code == 0, second.output
+    assert "Compared with before.json" in second.stdout
+    assert "These differ: ppo.update_epochs: 4, now 2." in second.stdout
+    assert "measuring ..." in second.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["before.json", "page.html", "phases.csv"]
+
+
+def test_an_environment_that_cannot_be_built_is_one_error(hmx, tmp_path):
+    (tmp_path / "game.py").write_text("def reset(key, options):\n    raise ValueError('no coins')\n")
+    refused(hmx("bench", "--env", "./game.py"), ExitCode.USAGE, "game.py")
+
+
+def test_compute_config_measures_with_the_same_code(hmx, monkeypatch):
+    from hmx.reports.bench.request import BenchRequest
+
+    monkeypatch.setattr(BenchRequest, "seconds", 1.0)
+    result = hmx("compute-config", "--preset", "tiny", "--measure", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    rate = found["measured"]["steps_per_sec"]["value"]
+    (at,) = found["wall_clock"]["at"]
+    assert at["sps"] == rate > 0
+    assert found["measured"]["num_envs"] == 16

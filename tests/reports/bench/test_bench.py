@@ -1,0 +1,261 @@
+"""`hmx bench` names what was made slow, and says nothing where figures do not allow it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from pathlib import Path
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from hmx.agents.types import Algorithm, Decision
+from hmx.config.load import load
+from hmx.env import registry
+from hmx.env.counting import make_counting
+from hmx.errors import ExitCode, HmxError
+from hmx.records.jsonl import MetricsWriter
+from hmx.records.plain import plain_object
+from hmx.reports.bench import job, measure
+from hmx.reports.bench.advice import suggestion
+from hmx.reports.bench.comparison import compare, judge, read_result
+from hmx.reports.bench.document import document
+from hmx.reports.bench.findings import BenchFindings, Phase, SizeSpeed
+from hmx.reports.bench.request import BenchRequest
+from hmx.stats.estimate import Estimate
+
+TINY = ["env.id=counting", "env.num_envs=8", "algo.num_steps=8", "run.total_steps=64000", "run.updates_per_chunk=4"]
+RARE = "run.checkpoint_every=1000"
+QUICK = BenchRequest(seconds=2)
+PHASES = ["compile", "environment", "acting", "update", "saving", "logging"]
+
+
+def bench(*sets: str) -> BenchFindings:
+    cfg = load(preset="tiny", sets=[*TINY, *sets], environ={}).config
+    with mock.patch.object(job, "_PATIENCE", math.inf):  # an interval even where other programs are busy
+        return job.bench(cfg, QUICK)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> BenchFindings:
+    root = tmp_path_factory.mktemp("bench")
+    result = bench("ppo.update_epochs=64", RARE, f"run.root={root / 'runs'}")
+    assert list(root.iterdir()) == []  # nothing is left behind
+    return result
+
+
+def slow_environment(cfg, weights):
+    """The counting environment, with steps that compute sines for long."""
+    env = make_counting(cfg.max_steps)
+
+    def step(state, action, keys):
+        state, timestep = env.step(state, action, keys)
+        burnt = jax.lax.fori_loop(0, 100_000, lambda _, x: jnp.sin(x), timestep.obs.astype(jnp.float32) + 1)
+        return state, timestep._replace(obs=timestep.obs + 0 * burnt)
+
+    return env._replace(step=step)
+
+
+def test_every_phase_is_measured_and_learning_with_many_epochs_is_the_bottleneck(found):
+    assert [phase.name for phase in found.phases] == PHASES
+    rounds = found.by_name["update"].rounds
+    assert rounds >= job.LEAST_ROUNDS
+    for name in ("environment", "acting", "update"):
+        phase = found.by_name[name]
+        assert phase.rounds == rounds and phase.seconds.value > 0
+        seconds, rate = phase.seconds, phase.steps_per_sec
+        assert rate is not None and seconds.low is not None and seconds.high is not None
+        assert 64 / seconds.high * 0.999 <= rate.value <= 64 / seconds.low * 1.001
+    assert found.checkpoint_bytes > 1000
+    assert sum(part.share for part in found.parts) == pytest.approx(1)
+    assert found.bottleneck == "learning"
+    assert "learning (advantages and gradient steps)" in found.verdict and "ppo.update_epochs is 64" in found.advice
+    assert found.speed.num_envs == 8 and found.speed.compilation.seconds > 0
+
+
+def test_a_slow_environment_is_the_bottleneck(monkeypatch, tmp_path):
+    monkeypatch.setitem(registry.FACTORIES, "counting", slow_environment)
+    result = bench("ppo.update_epochs=1", RARE, f"run.root={tmp_path}")
+    assert result.bottleneck == "environment"
+    assert "of its time in environment steps" in result.verdict and "Make a step of counting cheaper" in result.advice
+
+
+@pytest.mark.parametrize(("slow", "option"), [("saving", "run.checkpoint_every"), ("logging", "run.updates_per_chunk")])
+def test_slow_saving_and_slow_logging_are_the_bottleneck(monkeypatch, tmp_path, slow, option):
+    if slow == "saving":
+        module, name = measure.checkpoint, "write"
+    else:
+        module, name = MetricsWriter, "flush"
+    function = getattr(module, name)
+
+    def slowly(*args, **kwargs):
+        time.sleep(0.5)
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, slowly)
+    result = bench("run.checkpoint_every=1", f"run.root={tmp_path}")
+    assert result.bottleneck == slow and option in result.advice
+
+
+def test_other_numbers_of_environments_are_measured_while_there_is_time(monkeypatch, tmp_path):
+    cfg = load(preset="tiny", sets=[*TINY, f"run.root={tmp_path}"], environ={}).config
+    monkeypatch.setattr(job, "_FACTORS", (32.0,))
+    speed = job.measure_speed(cfg, 600)
+    (size,) = speed.sizes
+    assert size.num_envs == 256 and size.ratio.value > 1  # tiny batches are all overhead
+    assert size.ratio.low is not None and size.memory_bytes is not None
+    assert size.steps_per_sec.value == pytest.approx(speed.steps_per_sec.value * size.ratio.value, rel=0.9)
+    late = job.measure_speed(cfg, 0)
+    assert late.sizes == () and late.not_measured.startswith("No time for 256 environments: about ")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "start"),
+    [
+        ([(1.3, 1.2, 1.4), (1.5, 1.4, 1.6)], "--num-envs 1 is 1.50 [1.40, 1.60] times as fast"),
+        ([(1.3, 0.9, 1.7)], "None of the other numbers"),  # too noisy
+        ([(1.05, 1.04, 1.06)], "None of the other numbers"),  # not worth it
+        ([(1.5, None, None)], "None of the other numbers"),
+        ([], ""),
+    ],
+)
+def test_a_number_of_environments_is_suggested_only_if_it_is_clearly_faster(ratios, start):
+    sizes = [SizeSpeed(i, Estimate(1.0), Estimate(*ratio), None) for i, ratio in enumerate(ratios)]
+    text = suggestion(sizes)
+    assert text.startswith(start) and bool(text) == bool(start)
+
+
+def test_sizes_that_do_not_fit_are_refused_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr(job, "Updates", lambda session: pytest.fail("allocated"))
+    with pytest.raises(HmxError, match=r"not enough memory: at least .* bytes needed, .* free") as refusal:
+        bench("env.num_envs=1000000000", "run.total_steps=8000000000")
+    assert refusal.value.hint.startswith("--num-envs ")
+
+
+# Comparisons
+
+
+def saved(found: BenchFindings, folder: Path, **changes: object) -> Path:
+    path = folder / "before.json"
+    path.write_text(json.dumps({**plain_object(found), **changes}))
+    return path
+
+
+def scaled(found: BenchFindings, factor: float, width: float) -> BenchFindings:
+    """The result with every time `factor` times as long, in an interval of that relative width."""
+
+    def times(value: float) -> Estimate:
+        return Estimate(value, value * (1 - width), value * (1 + width))
+
+    def phase(old: Phase) -> Phase:
+        rate = old.steps_per_sec and times(old.steps_per_sec.value / factor)
+        return dataclasses.replace(old, seconds=times(old.seconds.value * factor), steps_per_sec=rate)
+
+    return dataclasses.replace(found, phases=tuple(map(phase, found.phases)), other_programs=0.0)
+
+
+@pytest.mark.parametrize(
+    ("factor", "width", "verdict"),
+    [
+        (2.0, 0.05, "slower"),
+        (0.5, 0.05, "faster"),
+        (1.0, 0.02, "no difference seen"),
+        (1.03, 0.005, "no difference seen"),  # clearly not 1, but less than processes differ by
+        (1.0, 0.2, "too noisy to tell"),
+        (1.2, 0.2, "too noisy to tell"),
+    ],
+)
+def test_a_known_ratio_is_found_where_the_noise_allows(found, tmp_path, factor, width, verdict):
+    before, now = scaled(found, 1.0, width), scaled(found, factor, width)
+    rows = compare(tmp_path, read_result(saved(before, tmp_path)), now).phases
+    assert [row.name for row in rows] == PHASES
+    assert {row.verdict for row in rows} == {verdict}
+    for row in rows:
+        assert row.ratio.value == pytest.approx(1 / factor)
+        assert row.ratio.low is not None and row.ratio.low < row.ratio.value < (row.ratio.high or 0)
+
+
+def test_there_is_no_verdict_beside_other_programs_or_without_an_interval(found, tmp_path):
+    before, now = scaled(found, 1.0, 0.01), scaled(found, 2.0, 0.01)
+    for one, other in ((0.5, 0.0), (0.0, 0.5)):
+        busy = dataclasses.replace(before, other_programs=one), dataclasses.replace(now, other_programs=other)
+        rows = compare(tmp_path, *busy).phases
+        assert {row.verdict for row in rows} == {"too noisy to tell"}
+        assert "other programs used 50% of the processors" in rows[0].reason
+    assert judge(Estimate(3.0)) == ("too noisy to tell", "measured too few times for an interval")
+
+
+def test_another_machine_version_or_configuration_is_named(found, tmp_path):
+    machine = dataclasses.replace(found.machine, processor="other", versions={**found.machine.versions, "jax": "0.1"})
+    before = dataclasses.replace(found, machine=machine, config={**found.config, "env.num_envs": 4})
+    comparison = compare(tmp_path, before, found)
+    jax_version = found.machine.versions["jax"]
+    assert comparison.differences == (
+        f"processor: other, now {found.machine.processor}", f"jax: 0.1, now {jax_version}", "env.num_envs: 4, now 8",
+    )  # fmt: skip
+    text = repr(document(dataclasses.replace(found, comparison=comparison)))
+    assert f"jax: 0.1, now {jax_version}" in text and "Compared with" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"schema": 2}, "it has schema 2, this hmx reads schema 1"),
+        ({"schema": 0}, "it has schema 0, this hmx reads schema 1"),
+        ({"kind": "hmx compare"}, "is not a result of hmx bench"),
+        ({"phases": [1]}, "is not a result of hmx bench"),
+        ({"phases": "x" * 10}, "is not a result of hmx bench"),
+    ],
+)
+def test_another_schema_or_file_is_refused(found, tmp_path, changes, text):
+    with pytest.raises(HmxError, match=text) as refusal:
+        read_result(saved(found, tmp_path, **changes))
+    assert refusal.value.exit_code == ExitCode.ARTEFACT and refusal.value.hint
+
+
+# Measuring
+
+
+def test_works_take_turns_and_rounds_follow_the_time():
+    order: list[str] = []
+    works = {name: lambda name=name: order.append(name) for name in "ab"}
+    found = measure.time_in_turn(works, 2)
+    assert order == ["a", "b"] * 3 and {name: len(times) for name, times in found.items()} == {"a": 2, "b": 2}
+    assert len(measure.time_in_turn(works, 2, most=5, seconds=600)["a"]) == 5
+    assert len(measure.time_in_turn(works, 10, limit=0.0)["a"]) == measure.FEWEST
+    order.clear()
+    measure.time_in_turn(works, 1, warm=True)
+    assert order == ["a", "b"]
+
+
+def test_a_program_from_the_cache_counts_with_the_time_it_took_to_compile(monkeypatch):
+    def build():
+        jax.monitoring.record_event_duration_secs("/jax/compilation_cache/compile_time_saved_sec", 100.0)
+        return "program"
+
+    program, compilation = measure.compiled(build)
+    assert program == "program" and compilation.cached
+    assert compilation.seconds == pytest.approx(100.0 + compilation.waited)
+    assert not measure.compiled(lambda: None)[1].cached
+
+
+def test_the_player_acts_with_the_policy_only_when_asked():
+    cfg = load(sets=["env.id=corridor"], environ={}, check=False).config
+    env = registry.make_env(cfg.env, cfg.reward)
+
+    def act(state, carry, obs, legal, reset, key, greedy=False):
+        zero = jnp.zeros(legal.shape[:-1])
+        return Decision(jnp.full(legal.shape[:-1], state, jnp.int32), zero, jnp.zeros(legal.shape), zero), carry
+
+    algorithm = Algorithm(init=None, update=None, hypers=None, act=act)
+    player = measure.EnvPlayer(env, 16, 0, algorithm, jnp.int32(0))
+    player.play(1, jnp.int32(0), acting=True)
+    assert (player._played.last.decision.action == 0).all()
+    player.play(1, jnp.int32(1), acting=True)
+    assert (player._played.last.decision.action == 1).all()
+    player.play(1, jnp.int32(0))
+    assert 0 < player._played.last.decision.action.mean() < 1
