@@ -19,14 +19,14 @@ from hmx.env import registry
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.records.frozen import read_config
-from hmx.records.layout import find_run
+from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.reports.env_check import job as checking
 from hmx.reports.env_check.findings import CheckEnvFindings
 from hmx.reports.env_check.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
-from hmx.runs.restoring import restore
+from hmx.runs.restoring import restore_policy
 from hmx.runs.session import open_session
 from hmx.types import Array, Key
 
@@ -133,7 +133,7 @@ def load_agent(
     Raises:
         HmxError: there is no such run, agent or intact checkpoint, or code is not trusted.
     """
-    paths = find_run(run, root)
+    paths = find_policy(run, root)
     config = read_config(paths)
     count = config.run.num_seeds
     if not 0 <= index < count:
@@ -141,7 +141,7 @@ def load_agent(
     enable_cache()
     with trusting(trust):
         session = open_session(config, paths)
-    restored = restore(session, paths, checkpoint)
+    restored = restore_policy(session, paths, checkpoint)
     state, algorithm = seed_state(restored.state, index, count), session.algorithm
     return TrainedAgent(
         config, session.env, restored.update, algorithm, state, jax.jit(algorithm.act, static_argnums=6)

@@ -25,12 +25,12 @@ from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats
 from hmx.records.frozen import read_config
-from hmx.records.layout import find_run
+from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, plain_object
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import eval_keys, seed_state
-from hmx.runs.restoring import restore
+from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 from hmx.stats import intervals as stats
@@ -101,11 +101,11 @@ def evaluate(
     if policies is None:
         policies = ("sampled", "greedy") if search is None else ("greedy", "search")
     _check(episodes, policies, search)
-    paths = find_run(run, root)
+    paths = find_policy(run, root)
     cfg = read_config(paths)
     warning = enable_cache()
     session = open_session(cfg, paths)
-    restored = restore(session, paths, checkpoint)
+    restored = restore_policy(session, paths, checkpoint)
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000

@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import export
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
@@ -24,6 +23,7 @@ from hmx.jobs.requests import PolicyRequest
 from hmx.records.atomic import write_bytes, writing
 from hmx.records.paths import DEFAULT_ROOT, REPORTS
 from hmx.records.plain import JsonValue, plain_object
+from hmx.runs import weights
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
 from hmx.runs.session import Session, open_session
@@ -99,7 +99,7 @@ def export_policy(
         "obs_shape": json.dumps(obs.shape[1:]), "mask_shape": json.dumps(mask.shape[1:]),
     }  # fmt: skip
     if request.to == "safetensors":
-        data = _safetensors(state, about)
+        data = weights.to_bytes(session, state, about)
     elif request.to == "stablehlo":
         data = _stablehlo(session, state)
     else:
@@ -140,21 +140,6 @@ def _inputs(session: Session, batch: Any) -> tuple[jax.ShapeDtypeStruct, jax.Sha
     agents = () if spec.num_agents == 1 else (spec.num_agents,)
     obs = jax.ShapeDtypeStruct((batch, *agents, *spec.obs_shape), spec.obs_dtype)
     return obs, jax.ShapeDtypeStruct((batch, *agents, spec.num_actions), jnp.bool_)
-
-
-def _safetensors(state: TrainState, about: dict[str, str]) -> bytes:
-    """Return parameters and the statistics that scale observations and values, named by their path."""
-    with needed("safetensors", "--to safetensors"):
-        from safetensors.numpy import save
-    parts = {
-        "params": state.params,
-        "obs_stats": state.actors.obs_stats,
-        "value_stats": getattr(state.learner, "value_stats", None),
-    }
-    leaves = jax.tree_util.tree_leaves_with_path(parts)
-    arrays = {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
-    data: bytes = save(arrays, about)
-    return data
 
 
 def _stablehlo(session: Session, state: TrainState) -> bytes:

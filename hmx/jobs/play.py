@@ -11,7 +11,7 @@ from hmx.errors import HmxError
 from hmx.jobs.simulator import FramePolicy, Simulator
 from hmx.jobs.watch import agent_policy
 from hmx.records.frozen import read_config
-from hmx.records.layout import find_run
+from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.runs.compilation import enable_cache
 from hmx.runs.session import open_session
@@ -47,7 +47,7 @@ def open_game(
     """
     if advise is None and (search is not None or checkpoint is not None):
         raise HmxError("cannot search: no agent given", "hmx play --advise RUN --search 32")
-    paths = None if advise is None else find_run(advise, root)
+    paths = None if advise is None else find_policy(advise, root)
     rules = cfg or (Config() if paths is None else read_config(paths))
     if rules.env.id != "hackmatrix":
         raise HmxError(f"cannot take advice from {advise}: it plays {rules.env.id}", "give a run of HackMatrix")

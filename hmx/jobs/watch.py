@@ -18,11 +18,11 @@ from hmx.jobs.frames import Frame
 from hmx.jobs.simulator import FramePolicy, Simulator, decide_at_random
 from hmx.jobs.spectator import Spectator
 from hmx.records.frozen import read_config
-from hmx.records.layout import find_run
+from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
-from hmx.runs.restoring import restore
+from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 from hmx.types import Array, Key
@@ -64,7 +64,7 @@ def watch(
         words = "no run given" if run is None else "a run has its own environment"
         raise HmxError(f"cannot watch: {words}", "hmx watch RUN, or hmx watch --random --env ID")
     enable_cache()
-    paths = None if run is None else find_run(run, root)
+    paths = None if run is None else find_policy(run, root)
     cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
     if search is not None and run is None:
         raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
@@ -97,7 +97,7 @@ def agent_policy(
     session: Session, paths: RunPaths, greedy: bool, checkpoint: int | None, search: int | None
 ) -> FramePolicy:
     """Return the policy of the first agent of a run; `search` is the number of simulations, None for no search."""
-    state = seed_state(restore(session, paths, checkpoint).state, 0, session.cfg.run.num_seeds)
+    state = seed_state(restore_policy(session, paths, checkpoint).state, 0, session.cfg.run.num_seeds)
     algorithm = session.algorithm
 
     def decide(env_state: Any, carry: Any, obs: Array, mask: Array, reset: Array, key: Key) -> tuple[Decision, Any]:

@@ -12,7 +12,7 @@ from hmx.config.user_code import name_of
 from hmx.errors import ExitCode, HmxError, nearest
 from hmx.records.atomic import sync_folder, writing
 from hmx.records.lock import RunLock, check_free
-from hmx.records.paths import CONFIG, DEFAULT_ROOT, RunPaths, is_folder_name, name_error
+from hmx.records.paths import CHAMPION, CONFIG, DEFAULT_ROOT, RunPaths, is_folder_name, name_error
 
 _TRIES = 1000
 
@@ -79,6 +79,21 @@ def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
     if known:
         hint = f"did you mean {near}?" if near else f"runs in {root}: {_few(known)}"
     raise HmxError(message, hint, ExitCode.ARTEFACT)
+
+
+def find_policy(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
+    """Find a run to play as `find_run` does; if no run is called `champion`, that is the agent installed with hmx.
+
+    Raises:
+        HmxError: see `find_run`.
+    """
+    try:
+        return find_run(run, root)
+    except HmxError:
+        installed = RunPaths(Path(__file__).parent.parent, CHAMPION)
+        if str(run) != CHAMPION or not installed.exists():
+            raise
+        return installed
 
 
 def _candidates(text: str, root: Path) -> list[Path]:

@@ -21,6 +21,8 @@ GRADIENTS = "gradients.json"  # in REPORTS: the newest gradient report
 SCORES = "scores"  # in REPORTS: the folder of consequence scores; also the suffix of one beside a saved buffer
 SCORE_REPORT = "report.json"  # in SCORES
 LOCK = "lock"
+WEIGHTS = "policy.safetensors"  # of an exported policy; in the folder of a run without checkpoints
+CHAMPION = "champion"  # name of the agent that is installed with hmx
 ENVIRONMENT = "environment.py"  # the user's environment as it was when the run started
 DEFAULT_ROOT = "runs"
 _PARTS = {
@@ -67,6 +69,11 @@ class RunPaths:
             raise name_error(self.name)
         root = Path(self.root)
         vars(self).update({part: root / self.name / name for part, name in _PARTS.items()}, root=root)
+
+    @property
+    def weights(self) -> Path:
+        """Return the file of the policy, in a folder that holds nothing else of a run but its configuration."""
+        return self.folder / WEIGHTS
 
     @property
     def events(self) -> Path:

@@ -12,7 +12,7 @@ from hmx.records import checkpoints as records
 from hmx.records import frozen
 from hmx.records.checkpoints import Manifest
 from hmx.records.paths import RunPaths
-from hmx.runs import checkpoint
+from hmx.runs import checkpoint, weights
 from hmx.runs.migrations import migrate
 from hmx.runs.session import Session
 
@@ -57,6 +57,20 @@ def restore(session: Session, paths: RunPaths, update: int | None = None) -> Res
     damaged = tuple((int(p.name), "; ".join(why[:2])) for p, why in broken.items())
     missing = _missing(paths, manifest.update, broken) if update is None else None
     return Restored(state, int(path.name), damaged, manifest, missing)
+
+
+def restore_policy(session: Session, paths: RunPaths, update: int | None = None) -> Restored:
+    """Restore a state to play with: as `restore` does, or of an exported policy in a folder without checkpoints.
+
+    Of an exported policy, only what it needs is real: everything else in the state is 0.
+
+    Raises:
+        HmxError: see `restore`; the policy is damaged or does not fit the configuration (exit code 3).
+    """
+    if update is not None or paths.checkpoints.exists() or not paths.weights.is_file():
+        return restore(session, paths, update)
+    state, made_at = weights.read(session, paths.weights)
+    return Restored(state, made_at, (), Manifest(update=made_at))
 
 
 def _check_folder(paths: RunPaths) -> None:

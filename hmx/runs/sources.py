@@ -11,10 +11,10 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
 from hmx.records.frozen import read_config
-from hmx.records.layout import find_run
+from hmx.records.layout import find_policy, find_run
 from hmx.records.paths import CHECKPOINTS, CONFIG, RunPaths
 from hmx.runs import checkpoint
-from hmx.runs.restoring import restore
+from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session
 
 
@@ -43,7 +43,7 @@ class Source(NamedTuple):
         """
         wanted = self.update if update is None else update
         if self.paths is not None:
-            restored = restore(session, self.paths, wanted)
+            restored = restore_policy(session, self.paths, wanted)
             return restored.state, restored.update, restored.warnings
         path = _pick(self.folder, wanted)
         return checkpoint.restore(path, session.abstract), int(path.name), []
@@ -61,7 +61,7 @@ def find(path: str | Path, root: str | Path) -> Source:
             return _of_checkpoint(given.resolve())
         if records.listing(given):
             return _of_folder(given.resolve())
-    paths = find_run(path, root)
+    paths = find_policy(path, root)
     return Source(read_config(paths), paths.folder, paths, None)
 
 

@@ -21,7 +21,7 @@ from hmx.reports.run.findings import PlayedEpisode, PlayedEpisodes, PlayedStep
 from hmx.reports.run.request import EPISODES, ReportOptions
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import eval_keys, seed_state
-from hmx.runs.restoring import restore
+from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 from hmx.stats.intervals import Floats
@@ -78,7 +78,7 @@ def play_episodes(
     cfg = read_config(paths)
     enable_cache()
     session = open_session(cfg)
-    restored = restore(session, paths)
+    restored = restore_policy(session, paths)
     state = seed_state(restored.state, 0, cfg.run.num_seeds)
     plan = _plan(cfg, options, evaluation)
     found, shown = interruptible(lambda: _play(session, state, plan, progress))

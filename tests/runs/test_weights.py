@@ -1,0 +1,83 @@
+"""A policy without a checkpoint: it plays as the run it was exported from, and says why it does not fit."""
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.evaluate import evaluate
+from hmx.jobs.export_policy import export_policy
+from hmx.jobs.requests import PolicyRequest
+from hmx.jobs.resume import resume
+from hmx.records.paths import WEIGHTS
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.fixture
+def run(tmp_path):
+    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "corridor"
+
+
+@pytest.fixture
+def policy(run, tmp_path):
+    """A folder with nothing but the configuration of the run and its exported policy."""
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    shutil.copy(run / "run.toml", folder)
+    export_policy(run, PolicyRequest(), folder / WEIGHTS)
+    return folder
+
+
+def test_plays_as_the_run_does(run, policy):
+    of_run, of_policy = (evaluate(folder, episodes=8) for folder in (run, policy))
+    assert of_policy.policies == of_run.policies
+    assert (of_policy.checkpoint, of_policy.env_steps) == (of_run.checkpoint, of_run.env_steps)
+
+
+def test_cannot_be_resumed(policy):
+    with pytest.raises(HmxError, match="no checkpoint"):
+        resume(policy)
+
+
+def test_a_checkpoint_by_number_is_never_the_policy(policy):
+    with pytest.raises(HmxError, match="checkpoint"):
+        evaluate(policy, episodes=8, checkpoint=4)
+
+
+def test_refuses_a_damaged_file(policy):
+    data = (policy / WEIGHTS).read_bytes()
+    (policy / WEIGHTS).write_bytes(data[: len(data) // 2])
+    check_refused(policy, "cannot read the policy")
+
+
+def test_refuses_a_file_without_the_number_of_its_update(policy):
+    save_file(load_file(policy / WEIGHTS), policy / WEIGHTS)
+    check_refused(policy, "of which update")
+
+
+@pytest.mark.parametrize(
+    "change", [{"params/more": np.zeros(3)}, {"params/policy_head/bias": np.zeros(77, np.float32)}]
+)
+def test_refuses_other_weights(policy, change):
+    save_file({**load_file(policy / WEIGHTS), **change}, policy / WEIGHTS, {"update": "4"})
+    check_refused(policy, "does not fit .* differs")
+
+
+def test_refuses_another_network(policy):
+    toml = (policy / "run.toml").read_text()
+    assert 'activation = "relu"' in toml
+    (policy / "run.toml").write_text(toml.replace('activation = "relu"', 'activation = "tanh"'))
+    check_refused(policy, "have changed since it was exported")
+
+
+def check_refused(policy, words):
+    with pytest.raises(HmxError, match=words) as error:
+        evaluate(policy, episodes=8)
+    assert error.value.exit_code == ExitCode.ARTEFACT and "hmx export" in error.value.hint
