@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+
+MAX_BYTES = 2 << 30
+"""Largest size of the cache, over all processors; a program of HackMatrix has a few MB."""
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -35,6 +39,7 @@ def enable_cache(environ: Mapping[str, str] | None = None) -> str | None:
     try:
         folder = cache_folder(environ) / processor()
         folder.mkdir(parents=True, exist_ok=True)
+        trim(folder.parent)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(f"no permission to write {folder}")
     except (OSError, RuntimeError) as error:
@@ -42,6 +47,21 @@ def enable_cache(environ: Mapping[str, str] | None = None) -> str | None:
     config.update("jax_compilation_cache_dir", str(folder))
     config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     return None
+
+
+def trim(folder: Path, limit: int = MAX_BYTES) -> None:
+    """Delete the programs that were not used for the longest time, until the rest has at most `limit` bytes.
+
+    JAX's own limit needs the package filelock, and so works only where that happens to be installed.
+    """
+    with contextlib.suppress(OSError):  # another process deletes too; the cache works without being trimmed
+        found = [(path.stat(), path) for path in folder.rglob("*-cache")]
+        size = sum(stat.st_size for stat, _ in found)
+        for stat, path in sorted(found, key=lambda item: max(item[0].st_atime, item[0].st_mtime)):
+            if size <= limit:
+                break
+            path.unlink(missing_ok=True)
+            size -= stat.st_size
 
 
 def processor() -> str:

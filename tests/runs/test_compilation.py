@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import pytest
 
-from hmx.runs.compilation import cache_folder, enable_cache
+from hmx.runs.compilation import cache_folder, enable_cache, trim
 
 
 @pytest.fixture
@@ -37,6 +38,27 @@ def test_the_cache_is_switched_on_in_that_folder(no_cache: None, tmp_path: Path)
     folder = Path(str(jax.config.jax_compilation_cache_dir))
     assert folder.parent == tmp_path / "new"
     assert folder.is_dir()
+
+
+def test_programs_not_used_for_longest_are_deleted_above_the_limit(tmp_path: Path) -> None:
+    for age, name in enumerate(("newest", "old", "oldest", "used")):
+        path = tmp_path / "cpu" / f"{name}-cache"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * 100)
+        written = 1000.0 - 10 * age
+        os.utime(path, (2000.0 if name == "used" else written, written))
+    (tmp_path / "other.txt").write_text("not a program" * 100)
+    trim(tmp_path, 400)
+    assert len(list(tmp_path.rglob("*-cache"))) == 4
+    trim(tmp_path, 250)
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"newest-cache", "used-cache", "other.txt"}
+
+
+def test_enabling_the_cache_trims_it(no_cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trimmed: list[Path] = []
+    monkeypatch.setattr("hmx.runs.compilation.trim", trimmed.append)
+    enable_cache({"HMX_CACHE_DIR": str(tmp_path)})
+    assert trimmed == [tmp_path]
 
 
 def test_a_choice_already_made_stays(no_cache: None, tmp_path: Path) -> None:

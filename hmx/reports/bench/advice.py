@@ -11,7 +11,7 @@ from hmx.reports.quantities import duration, interval, percent
 WHAT: dict[PartName, str] = {
     "environment": "environment steps",
     "network": "the policy network that acts",
-    "learning": "learning (advantages and gradient steps)",
+    "learning": "learning (the rest of an update)",
     "saving": "saving checkpoints",
     "logging": "writing metrics",
 }
@@ -46,12 +46,14 @@ def advice(cfg: Config, bottleneck: PartName) -> str:
     if cfg.algo.name == "dqn":
         return (
             f"Use fewer gradient steps per update (dqn.gradient_steps is {cfg.dqn.gradient_steps}) or smaller batches "
-            f"(dqn.batch_size is {cfg.dqn.batch_size}); both change what an agent learns from a step."
+            f"(dqn.batch_size is {cfg.dqn.batch_size}); these change what an agent learns from a step."
         )
-    if cfg.algo.name == "ppo":
+    if cfg.algo.name in ("ppo", "gumbel"):
+        search = f"fewer simulations (gumbel.num_simulations is {cfg.gumbel.num_simulations}), "
         return (
-            f"Use fewer epochs (ppo.update_epochs is {cfg.ppo.update_epochs}) or fewer, larger minibatches "
-            f"(ppo.num_minibatches is {cfg.ppo.num_minibatches}); both change what an agent learns from a step."
+            f"Use {search if cfg.algo.name == 'gumbel' else ''}fewer epochs (ppo.update_epochs is "
+            f"{cfg.ppo.update_epochs}) or fewer, larger minibatches (ppo.num_minibatches is "
+            f"{cfg.ppo.num_minibatches}); these change what an agent learns from a step."
         )
     return f"Look at the update of {cfg.algo.name}."
 

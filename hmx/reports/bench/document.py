@@ -54,7 +54,7 @@ def _blocks(found: BenchFindings) -> Iterator[Block]:
     for warning in found.warnings:
         yield Paragraph(f"Warning: {warning}.", "warning")
     if found.other_programs is not None and found.other_programs > BUSY:
-        text = f"Other programs used {percent(found.other_programs)} of the processors meanwhile: figures are too low."
+        text = f"Other programs used {percent(found.other_programs)} of the processors meanwhile: speeds are too low."
         yield Paragraph(text, "warning")
     if found.comparison is not None:
         yield from _comparison(found.comparison)

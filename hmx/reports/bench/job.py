@@ -28,6 +28,7 @@ from hmx.runs.compilation import enable_cache, processor
 from hmx.runs.device_memory import free_memory, known_memory, memory_problem, out_of_memory
 from hmx.runs.devices import make_mesh
 from hmx.runs.session import Session, device_name, make_session
+from hmx.runs.signals import SignalGuard, StopNow
 from hmx.stats.estimate import Estimate
 
 LEAST_ROUNDS = 6  # with fewer there is no interval
@@ -52,6 +53,7 @@ def bench(
     Raises:
         HmxError: the configuration cannot run, the environment cannot be built, the sizes do not fit into memory (exit
             code 2), or the result to compare with cannot be read (3).
+        StopNow: a signal arrived.
     """
     begun = time.perf_counter()
     file = Path(request.compare)
@@ -60,7 +62,7 @@ def bench(
     session = _open(cfg, origins)
     cfg, free = session.cfg, free_memory()
     progress("compiling", 0, 0)
-    with out_of_memory("benchmarking"), _scratch(cfg) as folder:
+    with SignalGuard(_stop), out_of_memory("benchmarking"), _scratch(cfg) as folder:
         updates = Updates(session)
         phases, on_disk, others = _measure_phases(updates, folder, request.seconds * SHARE, progress)
         base = phases[3].steps_per_sec
@@ -113,6 +115,11 @@ def _open(cfg: Config, origins: Mapping[str, str] | None) -> Session:
     if problem := memory_problem(cfg):
         raise problem
     return session
+
+
+def _stop(signum: int) -> None:
+    """Leave by an exception, also on SIGTERM, so that the scratch folder is deleted."""
+    raise StopNow(signum)
 
 
 def _scratch(cfg: Config) -> tempfile.TemporaryDirectory[str]:

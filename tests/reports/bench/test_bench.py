@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
+import signal
 import time
 from pathlib import Path
 from unittest import mock
@@ -26,6 +28,7 @@ from hmx.reports.bench.comparison import compare, judge, read_result
 from hmx.reports.bench.document import document
 from hmx.reports.bench.findings import BenchFindings, Phase, SizeSpeed
 from hmx.reports.bench.request import BenchRequest
+from hmx.runs.signals import StopNow
 from hmx.stats.estimate import Estimate
 
 TINY = ["env.id=counting", "env.num_envs=8", "algo.num_steps=8", "run.total_steps=64000", "run.updates_per_chunk=4"]
@@ -73,7 +76,7 @@ def test_every_phase_is_measured_and_learning_with_many_epochs_is_the_bottleneck
     assert found.checkpoint_bytes > 1000
     assert sum(part.share for part in found.parts) == pytest.approx(1)
     assert found.bottleneck == "learning"
-    assert "learning (advantages and gradient steps)" in found.verdict and "ppo.update_epochs is 64" in found.advice
+    assert "learning (the rest of an update)" in found.verdict and "ppo.update_epochs is 64" in found.advice
     assert found.speed.num_envs == 8 and found.speed.compilation.seconds > 0
 
 
@@ -99,6 +102,17 @@ def test_slow_saving_and_slow_logging_are_the_bottleneck(monkeypatch, tmp_path, 
     monkeypatch.setattr(module, name, slowly)
     result = bench("run.checkpoint_every=1", f"run.root={tmp_path}")
     assert result.bottleneck == slow and option in result.advice
+
+
+def test_a_signal_leaves_nothing_behind(monkeypatch, tmp_path):
+    def stopped(*args, **kwargs):
+        assert len(list(tmp_path.iterdir())) == 1
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(measure.checkpoint, "write", stopped)
+    with pytest.raises(StopNow):
+        bench(f"run.root={tmp_path}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_numbers_of_environments_are_measured_while_there_is_time(monkeypatch, tmp_path):
@@ -167,6 +181,7 @@ def scaled(found: BenchFindings, factor: float, width: float) -> BenchFindings:
         (1.03, 0.005, "no difference seen"),  # clearly not 1, but less than processes differ by
         (1.0, 0.2, "too noisy to tell"),
         (1.2, 0.2, "too noisy to tell"),
+        (0.85, 0.2, "too noisy to tell"),
     ],
 )
 def test_a_known_ratio_is_found_where_the_noise_allows(found, tmp_path, factor, width, verdict):
