@@ -156,20 +156,59 @@ def make_evaluation(
     return Evaluation((rows, columns), start, partial(_step, env, policy), unfinished)
 
 
+class Played(NamedTuple):
+    """How far an evaluation is."""
+
+    unfinished: Array  # bool
+    episodes: Array  # int32: finished
+    steps: Array  # float32, of all episodes
+
+
+class Chunks(NamedTuple):
+    """An evaluation as jitted functions that take some steps at a time; where it is split changes no result.
+
+    - `start(key)` returns the first `Play`, and the key of all steps.
+    - `advance(train state, key, play, num_steps)` takes up to so many steps, fewer if all episodes end, and returns the
+      play and how far it is. It consumes `play`: its buffers are donated.
+    - `episodes(play)` returns the `num_episodes` entries.
+    """
+
+    start: Callable[[Key], tuple[Play, Key]]
+    advance: Callable[[TrainState, Key, Play, int | Array], tuple[Play, Played]]
+    episodes: Callable[[Play], Episodes]
+
+
+def make_chunks(env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int) -> Chunks:
+    """Return an evaluation of `num_episodes` in up to `num_envs` environments; see `Evaluation`."""
+    whole = make_evaluation(env, policy, num_envs, num_episodes)
+
+    def start(key: Key) -> tuple[Play, Key]:
+        k_reset, k_steps = jax.random.split(key)
+        return whole.start(k_reset), k_steps
+
+    def advance(state: TrainState, key: Key, play: Play, num_steps: int | Array) -> tuple[Play, Played]:
+        stop = play.step + num_steps
+        play = jax.lax.while_loop(
+            lambda play: whole.unfinished(play) & (play.step < stop), lambda play: whole.step(state, key, play)[0], play
+        )
+        found = whole.episodes(play)
+        return play, Played(whole.unfinished(play), found.finished.sum(), found.length.astype(jnp.float32).sum())
+
+    return Chunks(jax.jit(start), jax.jit(advance, donate_argnums=2), whole.episodes)
+
+
 def make_evaluator(
     env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int
 ) -> Callable[[TrainState, Key], Episodes]:
-    """Return a jitted function `(train state, key) -> Episodes` with `num_episodes` entries; see `Evaluation`."""
-    whole = make_evaluation(env, policy, num_envs, num_episodes)
+    """Return a function `(train state, key) -> Episodes` with `num_episodes` entries; see `make_chunks`."""
+    chunks = make_chunks(env, policy, num_envs, num_episodes)
 
     def evaluate(state: TrainState, key: Key) -> Episodes:
-        k_reset, k_steps = jax.random.split(key)
-        play = jax.lax.while_loop(
-            whole.unfinished, lambda play: whole.step(state, k_steps, play)[0], whole.start(k_reset)
-        )
-        return whole.episodes(play)
+        play, k_steps = chunks.start(key)
+        play, _ = chunks.advance(state, k_steps, play, np.iinfo(np.int32).max // 2)
+        return chunks.episodes(play)
 
-    return jax.jit(evaluate)
+    return evaluate
 
 
 def _no_episodes(timestep: Timestep, shape: tuple[int, ...]) -> Episodes:

@@ -16,10 +16,8 @@ from rich.progress import Progress as Bars
 from hmx.cli.console import clock, short
 from hmx.config.textfile import printable
 from hmx.errors import counted
+from hmx.jobs.evaluation import Progress
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
-
-Progress = Callable[[str, int, int], None]
-"""`(phase, done, total)`; a total of 0 is not known."""
 
 Clock = Callable[[], float]
 
@@ -136,7 +134,7 @@ def progress(quiet: bool = False) -> Iterator[Progress]:
     """Yield a function that shows progress on stderr: a bar in a terminal, else lines; `quiet` shows nothing."""
     console = Console(stderr=True)
     if quiet:
-        yield lambda phase, done, total: None
+        yield lambda phase, done, total, rate=0.0: None
     elif console.is_terminal:
         with _bar(console) as report:
             yield report
@@ -148,7 +146,7 @@ def progress_lines(stream: TextIO, now: Clock = time.monotonic) -> Progress:
     """Return a function that writes a line when a phase starts, and then at the pace of a log."""
     phase, begun, pace = "", now(), Pace(now)
 
-    def report(name: str, done: int, total: int) -> None:
+    def report(name: str, done: int, total: int, rate: float = 0.0) -> None:
         nonlocal phase, begun, pace
         if name != phase:
             phase, begun, pace = name, now(), Pace(now)
@@ -156,7 +154,8 @@ def progress_lines(stream: TextIO, now: Clock = time.monotonic) -> Progress:
         elif total and pace.due(done / total):
             seconds = now() - begun
             left = f"  {clock(seconds / done * (total - done))} remaining" if 0 < done < total else ""
-            stream.write(f"{printable(name)}: {done / total:4.0%}  {short(done)}/{short(total)}{left}\n")
+            speed = f"  {short(rate)} steps/s" if rate else ""
+            stream.write(f"{printable(name)}: {done / total:4.0%}  {short(done)}/{short(total)}{speed}{left}\n")
         stream.flush()
 
     return report
@@ -171,17 +170,18 @@ def _bar(console: Console) -> Iterator[Progress]:
         TimeElapsedColumn(),
         TextColumn("remaining"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[speed]}"),
     )
     with Bars(*columns, console=console, transient=True) as bars:
-        task = bars.add_task("starting", total=None)
+        task = bars.add_task("starting", total=None, speed="")
         last = ""
 
-        def report(phase: str, done: int, total: int) -> None:
+        def report(phase: str, done: int, total: int, rate: float = 0.0) -> None:
             nonlocal last
             if phase != last:
                 # The time remaining follows from the speed of this phase alone.
                 bars.reset(task, description=phase, total=total or None, completed=done)
                 last = phase
-            bars.update(task, completed=done, total=total or None)
+            bars.update(task, completed=done, total=total or None, speed=f"{short(rate)} steps/s" if rate else "")
 
         yield report

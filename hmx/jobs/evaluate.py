@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from hmx.agents.evaluate import (
+    Chunks,
     Episodes,
     EvalPolicy,
+    Play,
     algorithm_policy,
-    make_evaluator,
+    make_chunks,
     random_policy,
     search_policy,
 )
 from hmx.agents.types import TrainState
 from hmx.config.schema import Config
 from hmx.errors import HmxError
-from hmx.jobs.evaluation import PolicyStats
+from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
@@ -39,15 +42,8 @@ from hmx.types import Array, Key
 SCHEMA = 1
 MAX_EPISODES = 10_000_000  # of one policy; each is kept until all have ended
 POLICIES = ("random", "sampled", "greedy", "search")  # in the order of the branches of `make_player`
+_CHUNK = 0.5  # seconds of playing between two reports of progress, about
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
-
-
-Progress = Callable[[str, int, int], None]
-"""`(phase, done, total)`, called from time to time."""
-
-
-def no_progress(phase: str, done: int, total: int) -> None:
-    """Ignore progress."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,7 +88,7 @@ def evaluate(
         seed: of the evaluation; None takes that of the run. All policies meet the same first positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
         root: folder of the runs, for a name.
-        progress: called when a policy starts and ends.
+        progress: called with the episodes that have ended, about twice a second.
 
     Raises:
         HmxError: unknown policy, no episodes, or a search that is not possible (exit code 2); no such run or no intact
@@ -111,10 +107,8 @@ def evaluate(
     episodes = episodes or cfg.run.eval_episodes or 1000
     play = make_player(session, episodes, search)
     rows: list[PolicyStats] = []
-    for done, policy in enumerate(policies):
-        progress("compiling and playing", done, len(policies))
-        rows += play(restored.state, policy, seed)
-    progress("compiling and playing", len(policies), len(policies))
+    for policy in policies:
+        rows += play(restored.state, policy, seed, progress)
     return EvaluateResult(
         run=paths.folder,
         env=cfg.env.id,
@@ -133,11 +127,15 @@ def side_by_side(cfg: Config) -> int:
     return max(cfg.env.num_envs, _SIDE_BY_SIDE)
 
 
-Player = Callable[[TrainState, str, int], list[PolicyStats]]
+class PlayPolicy(Protocol):
+    """A function that plays the episodes of a policy."""
+
+    def __call__(self, state: TrainState, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
+        """Return a row per trained agent, or one row for the random policy."""
 
 
-def make_player(session: Session, episodes: int, search: int | None = None) -> Player:
-    """Return a function `(state, policy, seed) -> a row per trained agent`, or one row for the random policy.
+def make_player(session: Session, episodes: int, search: int | None = None) -> PlayPolicy:
+    """Return what plays the policies of a session.
 
     All policies share one compiled program, which chooses at run time: compiling the environment is the
     larger part of a short evaluation. `search` is the number of simulations of the policy `search`; None leaves it out.
@@ -158,23 +156,48 @@ def make_player(session: Session, episodes: int, search: int | None = None) -> P
         chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
         return chosen
 
-    evaluator = make_evaluator(session.env, EvalPolicy(act, empty), side_by_side(session.cfg), episodes)
+    chunks, compiled = make_chunks(session.env, EvalPolicy(act, empty), side_by_side(session.cfg), episodes), False
 
-    def play(state: TrainState, name: str, seed: int) -> list[PolicyStats]:
+    def play(state: TrainState, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
+        nonlocal compiled
         rows = []
-        for i in range(1 if name == "random" else num_seeds):
+        agents = 1 if name == "random" else num_seeds
+        for i in range(agents):
             agent = (np.int32(POLICIES.index(name)), seed_state(state, i, num_seeds))
+            if not compiled:
+                progress("compiling", 0, 0)
+            compiled = True
+            report = partial(progress, f"playing {name}{f', seed {i + 1} of {agents}' if agents > 1 else ''}")
             # The same key for every policy, so that all start from the same positions.
-            played = interruptible(partial(_compute, evaluator, agent, eval_keys(seed, 1)))
+            played = _play(chunks, agent, eval_keys(seed, 1), episodes, report)
             rows.append(summarise(name, None if name == "random" else session.cfg.run.seed + i, played))
         return rows
 
     return play
 
 
-def _compute(evaluator: Callable[[Any, Key], Episodes], agent: Any, key: Key) -> Episodes:
-    played: Episodes = jax.device_get(evaluator(agent, key))
-    return played
+def _play(chunks: Chunks, agent: Any, key: Key, total: int, report: Callable[[int, int, float], None]) -> Episodes:
+    """Play in chunks of about half a second, and report after each."""
+    play, k_steps = interruptible(partial(chunks.start, key))
+    size, begun, first = 1, 0.0, 0.0
+    while True:
+        start = time.monotonic()
+        play, (unfinished, ended, steps) = interruptible(partial(_advance, chunks, agent, k_steps, play, size))
+        now = time.monotonic()
+        if not begun:  # the first chunk includes compiling
+            begun, first = now, steps
+        report(ended, total, (steps - first) / (now - begun) if now > begun else 0.0)
+        if not unfinished:
+            found: Episodes = jax.device_get(chunks.episodes(play))
+            return found
+        size *= 2 if size == 1 or now - start < _CHUNK / 2 else 1
+
+
+def _advance(chunks: Chunks, agent: Any, key: Key, play: Play, size: int) -> tuple[Play, tuple[bool, int, float]]:
+    """Take `size` steps and wait for them."""
+    play, played = chunks.advance(agent, key, play, size)
+    unfinished, ended, steps = jax.device_get(played)
+    return play, (bool(unfinished), int(ended), float(steps))
 
 
 def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:

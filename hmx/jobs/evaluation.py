@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Protocol
 
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
@@ -10,6 +11,18 @@ from hmx.records.artefact import REPORT_SCHEMA, read_json, write_sealed
 from hmx.records.paths import EVALUATION, RunPaths
 from hmx.records.plain import JsonValue, plain_object, typed
 from hmx.stats.intervals import Interval
+
+
+class Progress(Protocol):
+    """A function that is called from time to time."""
+
+    def __call__(self, phase: str, done: int, total: int, /, rate: float = 0.0) -> None:
+        """Take what is being done, how much of it is done, and the steps per second; 0 for a rate not known."""
+
+
+def no_progress(phase: str, done: int, total: int, rate: float = 0.0) -> None:
+    """Ignore progress."""
+
 
 RANDOM = "random"
 """The policy that others are compared with."""

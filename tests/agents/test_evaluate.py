@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hmx.agents import make_algorithm
-from hmx.agents.evaluate import algorithm_policy, make_evaluator, random_policy
+from hmx.agents.evaluate import algorithm_policy, make_chunks, make_evaluation, make_evaluator, random_policy
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.autoreset import Game, batched
 from hmx.env.counting import make_counting
@@ -41,6 +41,33 @@ def test_exactly_as_many_episodes_as_asked_for(num_envs, num_episodes):
     episodes = make_evaluator(env, random_policy(), num_envs, num_episodes)(None, jax.random.key(0))
     assert episodes.length.tolist() == [4] * num_episodes
     assert episodes.total.tolist() == [0 + 1 + 2 + 3] * num_episodes
+
+
+@pytest.mark.parametrize("sizes", [[1], [3, 1, 8], [1000]])
+def test_chunks_give_the_bits_of_one_loop_and_count_what_has_ended(sizes):
+    env, policy = lottery(), random_policy()
+    whole = make_evaluation(env, policy, 6, 16)
+
+    @jax.jit
+    def unchunked():
+        k_reset, k_steps = jax.random.split(jax.random.key(5))
+        return whole.episodes(
+            jax.lax.while_loop(whole.unfinished, lambda p: whole.step(None, k_steps, p)[0], whole.start(k_reset))
+        )
+
+    chunks = make_chunks(env, policy, 6, 16)
+    play, k_steps = chunks.start(jax.random.key(5))
+    ended, steps = [], []
+    for i in range(1000):
+        play, played = chunks.advance(None, k_steps, play, sizes[i % len(sizes)])
+        ended.append(int(played.episodes))
+        steps.append(float(played.steps))
+        if not played.unfinished:
+            break
+    found = chunks.episodes(play)
+    jax.tree.map(np.testing.assert_array_equal, found, unchunked())
+    assert ended == sorted(ended) and ended[-1] == 16
+    assert steps == sorted(steps) and steps[-1] == float(found.length.sum())
 
 
 def test_info_is_gathered_per_episode():

@@ -106,8 +106,11 @@ def test_phases_of_a_report_are_named_once_and_then_timed(now):
     report("scoring", 10, 100)
     now.seconds = 10.0
     report("scoring", 50, 100)
-    report("writing", 0, 0)
-    assert out.getvalue().splitlines() == ["scoring ...", "scoring:  50%  50/100  0:10 remaining", "writing ..."]
+    report("playing", 0, 0)
+    now.seconds = 20.0
+    report("playing", 1, 4, 2500.0)
+    lines = ["scoring ...", "scoring:  50%  50/100  0:10 remaining", "playing ..."]
+    assert out.getvalue().splitlines() == [*lines, "playing:  25%  1/4  2.50k steps/s  0:30 remaining"]
 
 
 def test_a_stop_while_compiling_does_not_claim_that_it_has_compiled(now):

@@ -77,7 +77,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     seen: dict[str, Any] = {}
 
     def play(session: Session, episodes: int, search: int | None) -> Any:
-        def one(state: Any, policy: str, seed: int) -> list[Any]:
+        def one(state: Any, *played: Any) -> list[Any]:
             seen.update(state=state)
             return []
 

@@ -77,6 +77,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(cfg).run
 
 
+def test_progress_counts_episodes_and_steps_within_a_policy(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, int, int, float]] = []
+    monkeypatch.setattr("hmx.jobs.evaluate._CHUNK", 0.0)  # report as often as possible
+    evaluate(trained, episodes=512, policies=("random", "greedy"), progress=lambda *call: seen.append(call))
+    assert seen[0] == ("compiling", 0, 0)
+    assert list(dict.fromkeys(call[0] for call in seen)) == [
+        "compiling", "playing random", "playing greedy, seed 1 of 2", "playing greedy, seed 2 of 2",
+    ]  # fmt: skip
+    random = [call for call in seen if call[0] == "playing random"]
+    ended = [done for _, done, _, _ in random]
+    assert ended == sorted(ended) and ended[-1] == 512 and sum(0 < done < 512 for done in ended) > 0
+    assert {total for _, _, total, _ in random} == {512}
+    assert random[0][3] == 0.0 and all(rate > 0.0 for *_, rate in random[1:])
+
+
 def test_policies_meet_the_same_game(trained: Path) -> None:
     result = evaluate(trained, episodes=50, policies=("random", "sampled", "greedy"), seed=3)
     assert [(row.policy, row.seed) for row in result.policies] == [

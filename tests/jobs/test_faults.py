@@ -45,7 +45,7 @@ def compiled_once() -> Iterator[None]:
     opened = functools.lru_cache(session.open_session)
     compiled: dict[int, chunk.Chunk] = {}
     compile_chunk, make_player = chunk.compile_chunk, evaluates.make_player
-    players: dict[int, evaluates.Player] = {}
+    players: dict[int, evaluates.PlayPolicy] = {}
 
     def open_session(cfg: Config, paths: RunPaths | None = None) -> session.Session:
         return opened(fields.replace(cfg, {"run.root": "runs"}))._replace(cfg=cfg)
@@ -55,7 +55,7 @@ def compiled_once() -> Iterator[None]:
             compiled[id(algorithm)] = compile_chunk(algorithm, *rest)
         return compiled[id(algorithm)]
 
-    def shared_player(opened: session.Session, episodes: int, search: int | None = None) -> evaluates.Player:
+    def shared_player(opened: session.Session, episodes: int, search: int | None = None) -> evaluates.PlayPolicy:
         return players.setdefault(id(opened.algorithm), make_player(opened, episodes, search))
 
     with pytest.MonkeyPatch.context() as patch:

@@ -14,7 +14,7 @@ from pathlib import Path
 from hmx.config import codec, fields, rules
 from hmx.config.derive import Derived
 from hmx.config.schema import Config
-from hmx.jobs.evaluate import Progress, no_progress
+from hmx.jobs.evaluation import Progress, no_progress
 from hmx.jobs.train import resolve_config
 from hmx.records.atomic import writing
 from hmx.records.jsonl import MetricsWriter

@@ -15,7 +15,7 @@ from hmx.agents.types import Params, TrainState
 from hmx.analysis.report import make_reporter
 from hmx.analysis.request import check
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.evaluate import Progress, no_progress
+from hmx.jobs.evaluation import Progress, no_progress
 from hmx.jobs.grad_training import STREAM
 from hmx.records.artefact import words, write_sealed
 from hmx.records.buffer_file import is_buffer
