@@ -46,7 +46,9 @@ def open_game(
             checkpoint (3).
     """
     if advise is None and (search is not None or checkpoint is not None):
-        raise HmxError("cannot search: no agent given", "hmx play --advise RUN --search 32")
+        searches = search is not None
+        what, option = ("search", "--search 32") if searches else ("use a checkpoint", f"--checkpoint {checkpoint}")
+        raise HmxError(f"cannot {what}: no agent given", f"hmx play --advise RUN {option}")
     paths = None if advise is None else find_policy(advise, root)
     rules = cfg or (Config() if paths is None else read_config(paths))
     if rules.env.id != "hackmatrix":
