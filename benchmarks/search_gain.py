@@ -15,11 +15,11 @@ import time
 import jax
 import numpy as np
 
-from hmx.agents.evaluate import algorithm_policy, make_evaluator, search_policy
+from hmx.agents.evaluate import algorithm_policy, make_chunks, search_policy
 from hmx.config.load import load
-from hmx.records.layout import find_run
+from hmx.records.layout import find_policy
 from hmx.runs.loop import eval_keys, seed_state
-from hmx.runs.restoring import restore
+from hmx.runs.restoring import restore_policy
 from hmx.runs.session import open_session
 
 
@@ -32,19 +32,21 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=64, help="all side by side")
     parser.add_argument("--set", action="append", default=[], help="change the configuration of the run")
     args = parser.parse_args()
-    paths = find_run(args.run, args.root)
+    paths = find_policy(args.run, args.root)
     cfg = load(file=paths.folder, sets=args.set).config
     session = open_session(cfg, paths)
-    state = seed_state(restore(session, paths, None).state, 0, cfg.run.num_seeds)
+    state = seed_state(restore_policy(session, paths).state, 0, cfg.run.num_seeds)
     print(f"{'simulations':>11} {'return':>8} {'± se':>6} {'stage':>6} {'won':>6} {'by UNDO':>8} {'decisions/s':>12}")
     for simulations in args.simulations:
         policy = algorithm_policy(session.algorithm, greedy=True)
         if simulations:
             policy = search_policy(session.algorithm, session.env, cfg, simulations)
-        evaluator = make_evaluator(session.env, policy, args.episodes, args.episodes)
-        play = evaluator.lower(state, eval_keys(cfg.run.seed, 1)).compile()  # type: ignore[attr-defined]
+        chunks = make_chunks(session.env, policy, args.episodes, args.episodes)
+        play, key = chunks.start(eval_keys(cfg.run.seed, 1))
+        play, _ = chunks.advance(state, key, play, 1)  # compiles
         began = time.process_time()
-        played = jax.device_get(play(state, eval_keys(cfg.run.seed, 1)))
+        play, _ = chunks.advance(state, key, play, np.iinfo(np.int32).max // 2)
+        played = jax.device_get(chunks.episodes(play))
         rate = played.length.sum() / (time.process_time() - began)
         info = {name: np.asarray(values) for name, values in played.info.items()}
         error = played.total.std() / np.sqrt(args.episodes)

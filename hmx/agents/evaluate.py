@@ -93,9 +93,11 @@ def algorithm_policy(algorithm: Algorithm, greedy: bool) -> EvalPolicy:
     return EvalPolicy(act, algorithm.initial_carry)
 
 
-def search_policy(algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int) -> EvalPolicy:
+def search_policy(
+    algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int, greedy: bool = False
+) -> EvalPolicy:
     """Return the policy of an algorithm improved by search; see `hmx.agents.search.make_search`."""
-    search = make_search(algorithm, env, cfg, num_simulations)
+    search = make_search(algorithm, env, cfg, num_simulations, greedy)
 
     def act(
         state: TrainState, env_state: Any, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key

@@ -30,7 +30,7 @@ def make_gumbel(cfg: Config, env: Env) -> Algorithm[PpoState]:
         HmxError: the environment does not allow a search.
     """
     parts = make_components(cfg, env)
-    plan = make_search(make_from(parts), env, cfg, cfg.gumbel.num_simulations, exploring=True)
+    plan = make_search(make_from(parts), env, cfg, cfg.gumbel.num_simulations, training=True)
     return make_from(parts._replace(plan=plan, loss=imitation_loss))
 
 

@@ -23,7 +23,6 @@ from hmx.types import Array, Key
 
 MAX_CONSIDERED = 16  # actions that the root tries at most, the likeliest ones first
 _TINY = 1e-30
-_VISITS = 50.0  # the constant c of `make_search`
 
 SearchAct = Callable[[TrainState, EnvState, Carry, Array, Array, Array, Key], tuple[Decision, Carry]]
 
@@ -51,13 +50,13 @@ def check_search(spec: EnvSpec, num_simulations: int) -> None:
 
 
 def make_search(
-    algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int, exploring: bool = False
+    algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int, greedy: bool = False, training: bool = False
 ) -> SearchAct:
     """Return `(train state, env state, carry, obs, legal, reset, key) -> (Decision, carry)` that searches.
 
-    The action is the best of the improved policy, which `probs` holds; `value` is that of the search. An action's
-    logit rises by `(c + visits) symlog(value)`, with `c` and the values of unvisited actions as in appendix D of
-    Danihelka et al. They scale the values of a position to [0, 1] instead of taking symlog, which makes as much of
+    The action is drawn from about the improved policy, which `probs` holds; `value` is that of the search. An action's
+    logit rises by `(gumbel.value_scale + visits) symlog(value)`, with the values of unvisited actions as in appendix D
+    of Danihelka et al. They scale the values of a position to [0, 1] instead of taking symlog, which makes as much of
     noise where all actions are alike as of life or death.
 
     Args:
@@ -65,8 +64,8 @@ def make_search(
         env: the environment that is played.
         cfg: the configuration of the algorithm, for its discount and the scale of its rewards.
         num_simulations: steps simulated per decision, at most one per new position.
-        exploring: sample the actions that the root tries, as in training; `value` is then that of the network alone,
-            since a search overestimates.
+        greedy: take the best action of the improved policy instead; may repeat itself for ever in a deterministic game.
+        training: make `value` that of the network alone, since a search overestimates.
 
     Raises:
         HmxError: see `check_search`.
@@ -78,7 +77,7 @@ def make_search(
         scaled = mctx.qtransform_completed_by_mix_value(
             tree, node, value_scale=1.0, maxvisit_init=1.0, rescale_values=False
         )
-        rise: Array = (_VISITS + visits) * symlog(scaled / (1.0 + visits))
+        rise: Array = (cfg.gumbel.value_scale + visits) * symlog(scaled / (1.0 + visits))
         return rise
 
     check_search(env.spec, num_simulations)
@@ -121,14 +120,14 @@ def make_search(
             invalid_actions=~legal[:, 0],
             max_num_considered_actions=MAX_CONSIDERED,
             qtransform=relative_values,
-            gumbel_scale=float(exploring),
+            gumbel_scale=0.0 if greedy else 1.0,
         )
         taken = jnp.take_along_axis(found.action_weights, found.action[:, None], axis=-1)
         decision = Decision(
             action=found.action[:, None].astype(jnp.int32),
             log_prob=jnp.log(jnp.maximum(taken, _TINY)),
             probs=found.action_weights[:, None],
-            value=(value if exploring else found.search_tree.summary().value)[:, None],
+            value=(value if training else found.search_tree.summary().value)[:, None],
         )
         return decision, root.carry
 

@@ -358,7 +358,12 @@ class PpoConfig:
 class GumbelConfig:
     """Learning from search (Gumbel MuZero); minibatches, epochs, value targets and entropy are in `[ppo]`."""
 
-    num_simulations: int = opt(8, "steps simulated per decision", "steps", ge=1)
+    num_simulations: int = opt(8, "steps simulated per decision", "steps", ge=1, applies=GUMBEL)
+    value_scale: float = opt(
+        3.0,
+        "how much values count against the policy in a search, also in hmx evaluate --search; 50 as published",
+        gt=0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -452,7 +457,7 @@ class Config:
     net: NetConfig = section(NetConfig)
     algo: AlgoConfig = section(AlgoConfig)
     ppo: PpoConfig = section(PpoConfig, applies=ON_POLICY)
-    gumbel: GumbelConfig = section(GumbelConfig, applies=GUMBEL)
+    gumbel: GumbelConfig = section(GumbelConfig)
     dqn: DqnConfig = section(DqnConfig, applies=DQN)
     replay: ReplayConfig = section(ReplayConfig, applies=DQN)
     score: ScoreConfig = section(ScoreConfig, applies=DQN)

@@ -104,5 +104,5 @@ def agent_policy(
         return algorithm.act(state, carry, obs, mask, reset, key, greedy)
 
     if search is not None:
-        decide = partial(make_search(algorithm, session.env, session.cfg, search), state)
+        decide = partial(make_search(algorithm, session.env, session.cfg, search, greedy), state)
     return FramePolicy(jax.jit(decide), session.algorithm.initial_carry((1, session.env.spec.num_agents)))

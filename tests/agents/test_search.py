@@ -73,7 +73,7 @@ def trailing(env):
 
 
 def mean_return(env, num_simulations, episodes=400):
-    policy = search_policy(even_handed(), env, Config(), num_simulations)
+    policy = search_policy(even_handed(), env, Config(), num_simulations, greedy=True)
     played = make_evaluator(env, policy, episodes, episodes)(None, jax.random.key(1))
     return float(played.total.mean())
 
@@ -92,7 +92,7 @@ def test_knows_the_state_but_not_the_outcome_of_chance(known, expected):
 
 def test_probabilities_are_legal_and_independent_of_the_batch():
     env = lock()
-    search = make_search(even_handed(), env, Config(), 8)
+    search = make_search(even_handed(), env, Config(), 8, greedy=True)
     state, seen = env.reset(jax.random.split(jax.random.key(0), 4))
     key, first = jax.random.key(2), slice(0, 1)
     whole, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), key)
