@@ -71,6 +71,10 @@ _tests = str(Path(__file__).parent)
 if _tests not in sys.path:
     sys.path.insert(0, _tests)
 importlib.import_module("shape_checks").install()
+if (
+    hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+):  # under nohup; inherited by commands
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

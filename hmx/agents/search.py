@@ -34,6 +34,11 @@ class _Node(NamedTuple):
     carry: Carry  # after the network has read the position
 
 
+def simulations_of(cfg: Config, asked: int | None = None) -> int | None:
+    """Return the simulations per decision to play a run with: as asked for, else as it learned; None: no search."""
+    return cfg.gumbel.num_simulations if asked is None and cfg.algo.name == "gumbel" else asked
+
+
 def check_search(spec: EnvSpec, num_simulations: int) -> None:
     """Raise an error unless the environment allows a search.
 

@@ -33,13 +33,12 @@ from hmx.analysis.results import (
 )
 from hmx.analysis.stored import Stored
 from hmx.config.derive import value_weight
+from hmx.config.option import REPORTED
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.rl.value_codec import Stats
 from hmx.types import Array, Key
-
-_LOSSES = ("ppo", "dqn")
 
 
 class _Compiled(NamedTuple):
@@ -74,8 +73,8 @@ def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored |
         HmxError: the request does not fit the run (exit code 2).
     """
     check(request)
-    if cfg.algo.name not in _LOSSES:
-        hint = f"gradient reports know the losses of {' and '.join(_LOSSES)}"
+    if cfg.algo.name not in REPORTED:
+        hint = f"gradient reports know the losses of {' and '.join(REPORTED)}"
         raise HmxError(f"cannot report on algorithm {cfg.algo.name}: its loss is not known to hmx", hint)
     if cfg.algo.name == "dqn":
         return (make_replay_reporter if request.replay else make_q_reporter)(cfg, env, request, stored)

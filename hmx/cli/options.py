@@ -144,7 +144,7 @@ def checkpoint_option(panel: str) -> Any:
 
 def search_option(panel: str) -> Any:
     """Declare `--search`, for dataclasses of options."""
-    doc = "look ahead before each action by simulating N steps of the environment"
+    doc = "look ahead before each action by simulating N steps of the environment; a run of gumbel does by default"
     return opt(None, doc, "simulations", ge=1, le=1024, metavar="N", panel=panel)
 
 

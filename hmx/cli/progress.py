@@ -7,7 +7,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,8 +16,10 @@ from rich.progress import Progress as Bars
 from hmx.cli.console import clock, short
 from hmx.config.textfile import printable
 from hmx.errors import counted
-from hmx.jobs.evaluation import Progress
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
+
+if TYPE_CHECKING:  # imports NumPy
+    from hmx.jobs.evaluation import Progress
 
 Clock = Callable[[], float]
 

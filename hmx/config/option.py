@@ -16,6 +16,7 @@ PPO: tuple[AlgorithmName, ...] = ("ppo",)
 GUMBEL: tuple[AlgorithmName, ...] = ("gumbel",)
 ON_POLICY = (*PPO, *GUMBEL)
 DQN: tuple[AlgorithmName, ...] = ("dqn",)
+REPORTED = (*PPO, *DQN)  # algorithms whose losses gradient reports know
 RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL = "Run", "Configuration", "Output"
 MAX_SEED = 2**31 - 1
 

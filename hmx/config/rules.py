@@ -23,7 +23,7 @@ from hmx.config.env_source import EnvSource, find_source
 from hmx.config.fields import FIELDS, OWN, Field, values_of
 from hmx.config.hypers import SCHEDULED
 from hmx.config.names import clean_run_name, is_run_name
-from hmx.config.option import ON_POLICY
+from hmx.config.option import ON_POLICY, REPORTED
 from hmx.config.problem import Problem, error, fix
 from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config, EnvConfig
 from hmx.errors import HmxError, counted, nearest
@@ -160,8 +160,8 @@ def _choices(cfg: Config) -> Iterator[Problem]:
         if name not in installed:
             words = f"is not one of {', '.join((*known, *installed))}, or a file of your own such as ./my.py"
             yield Problem("value", (key,), words, fix(key, nearest(name, (*known, *installed)) or known[0]))
-    if cfg.algo.name not in ALGORITHMS and cfg.run.grad_report_every:
-        words = f"gradient reports are of {' and '.join(ALGORITHMS)}"
+    if cfg.algo.name not in REPORTED and cfg.run.grad_report_every:
+        words = f"gradient reports are of {' and '.join(REPORTED)}"
         yield Problem("own_reports", ("run.grad_report_every", "algo.name"), words, fix("run.grad_report_every", 0))
 
 

@@ -23,6 +23,7 @@ from hmx.agents.evaluate import (
     random_policy,
     search_policy,
 )
+from hmx.agents.search import simulations_of
 from hmx.agents.types import TrainState
 from hmx.config.schema import Config
 from hmx.errors import HmxError
@@ -84,7 +85,7 @@ def evaluate(
         episodes: per policy and seed; None takes `run.eval_episodes`, or 1,000 where that is 0.
         policies: of `random`, `sampled`, `greedy` and `search`; None takes `sampled` and `greedy`, or `greedy` and
             `search` if `search` is given.
-        search: simulations per decision of the policy `search`.
+        search: simulations per decision of the policy `search`; None takes those of a run that learned from search.
         seed: of the evaluation; None takes that of the run. All policies meet the same first positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
         root: folder of the runs, for a name.
@@ -94,11 +95,12 @@ def evaluate(
         HmxError: unknown policy, no episodes, or a search that is not possible (exit code 2); no such run or no intact
             checkpoint (3).
     """
+    paths = find_policy(run, root)
+    cfg = read_config(paths)
+    search = simulations_of(cfg, search)
     if policies is None:
         policies = ("sampled", "greedy") if search is None else ("greedy", "search")
     _check(episodes, policies, search)
-    paths = find_policy(run, root)
-    cfg = read_config(paths)
     warning = enable_cache()
     session = open_session(cfg, paths)
     restored = restore_policy(session, paths, checkpoint)

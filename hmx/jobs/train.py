@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from hmx.agents.search import simulations_of
 from hmx.agents.types import TrainState
 from hmx.config import codec, derive, rules
 from hmx.config.autoscale import auto_scale
@@ -59,7 +60,7 @@ from hmx.sizing.memory import Memory, rollout_bytes, run_memory, stored_bytes
 
 SCHEMA = 1
 
-TRAINED = {"ppo": "sampled", "gumbel": "greedy", "dqn": "greedy"}
+TRAINED = {"ppo": "sampled", "gumbel": "search", "dqn": "greedy"}
 """Algorithm -> the policy that its runs are judged by: a stochastic one learned to be so, an exploring one did not."""
 
 
@@ -347,7 +348,7 @@ def _evaluate(
     if not episodes:
         return ()
     sink_group.phase("evaluating")
-    play = make_player(session, episodes)
+    play = make_player(session, episodes, simulations_of(session.cfg))
     for policy in (RANDOM, TRAINED.get(session.cfg.algo.name, "sampled")):
         if done.signum is None and guard.requested is None:
             rows += play(done.state, policy, session.cfg.run.seed)

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from hmx.agents.search import make_search
+from hmx.agents.search import make_search, simulations_of
 from hmx.agents.types import Decision
 from hmx.config.schema import Config, EnvConfig
 from hmx.env.registry import make_env
@@ -51,7 +51,8 @@ def watch(
         seed: of the games.
         episodes: how many, at least 1.
         greedy: take the most probable action instead of drawing one.
-        search: simulations per decision; the probabilities and values shown are then those of the search.
+        search: simulations per decision, by default those of a run that learned from search; the probabilities and
+            values shown are then those of the search.
         checkpoint: update of the checkpoint; None takes the newest intact one.
         root: folder of the runs, for a name.
 
@@ -66,6 +67,8 @@ def watch(
     enable_cache()
     paths = None if run is None else find_policy(run, root)
     cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
+    if paths is not None and not random:
+        search = simulations_of(cfg, search)
     if search is not None and run is None:
         raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
     if position is not None and cfg.env.id != "hackmatrix":

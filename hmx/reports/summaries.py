@@ -27,7 +27,7 @@ _LONGEST = 400  # characters of a text from a file
 _TONES: dict[str, Tone] = {
     "running": "good", "crashed": "bad", "failed": "bad", "unknown": "bad", "interrupted": "warning",
 }  # fmt: skip
-_TRAINED = {"sampled": "trained", "greedy": "trained"}
+_TRAINED = {"sampled": "trained", "greedy": "trained", "search": "trained"}
 
 
 def training(result: TrainResult, command: Callable[[str], str] = str, page: Path | None = None) -> Document:

@@ -131,7 +131,7 @@ def test_auto_scale_tells_what_it_changed(hmx):
 def test_evaluate_for_eyes_and_for_programs(hmx, trained):
     run = str(trained / "corridor")
     eyes = hmx("evaluate", run, "--episodes", "30")
-    assert eyes.exit_code == 0 and eyes.stderr == "compiling and playing ...\n"
+    assert eyes.exit_code == 0 and eyes.stderr == "compiling ...\nplaying sampled ...\nplaying greedy ...\n"
     assert re.search(r"^ ?sampled +[+-]\d", eyes.stdout, re.MULTILINE) and "greedy" in eyes.stdout
     data = json.loads(hmx("evaluate", run, "-n", "30", "--policy", "random", "--json").stdout)
     assert list(data) == [

@@ -155,7 +155,7 @@ def test_number_out_of_range_is_refused_with_the_nearest_value(key):
     field = FIELDS[key]
     number = float if field.kind == "float" else int
     wrap = (lambda v: (8, v)) if field.kind.startswith("tuple") else lambda v: v
-    base = replace(Config(), {"algo.name": "dqn" if field.applies == ("dqn",) else "ppo"})
+    base = replace(Config(), {"algo.name": (field.applies or ("ppo",))[0]})
     outside = [number(field.gt) if field.gt is not None else number(field.ge) - 1]
     if field.le is not None:
         outside.append(number(field.le) + 1)

@@ -251,7 +251,8 @@ def test_unknown_key_without_a_near_key_lists_sections():
     (line,) = failure(sets=["zzzz=1"])
     assert (
         line
-        == "zzzz = 1 (--set): unknown key; sections are run, env, reward, starts, net, algo, ppo, dqn, replay, score"
+        == "zzzz = 1 (--set): unknown key; sections are run, env, reward, starts, net, algo, ppo, gumbel, dqn, replay, "
+        "score"
     )
 
 

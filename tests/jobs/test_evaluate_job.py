@@ -13,6 +13,9 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate, summarise
 from hmx.jobs.train import train
+from hmx.records.paths import RunPaths
+from hmx.reports.run.episodes import play_episodes
+from hmx.reports.run.request import ReportOptions
 
 MakeConfig = Callable[..., Config]
 
@@ -115,6 +118,26 @@ def test_search_is_played_beside_the_greedy_policy(trained: Path) -> None:
     ]  # fmt: skip
     assert result.search == result.to_json()["search"] == 4
     assert all(row.return_mean == pytest.approx(0.93, abs=1e-5) for row in result.policies)
+
+
+def test_a_run_that_learned_from_search_is_played_with_search(tmp_path: Path) -> None:
+    from hmx.config.schema import AlgoConfig, EnvConfig, GumbelConfig, NetConfig, PpoConfig, RunConfig
+
+    cfg = Config(
+        run=RunConfig(name="searched", root=str(tmp_path), total_steps=512, eval_episodes=6),
+        env=EnvConfig(id="corridor", num_envs=16, max_steps=50),
+        net=NetConfig(kind="mlp", hidden=(8,)),
+        algo=AlgoConfig(name="gumbel", num_steps=16),
+        ppo=PpoConfig(num_minibatches=2, update_epochs=1),
+        gumbel=GumbelConfig(num_simulations=3),
+    )
+    done = train(cfg)
+    assert [row.policy for row in done.evaluation] == ["random", "search"]
+    result = evaluate(done.run, episodes=6)
+    assert [row.policy for row in result.policies] == ["greedy", "search"] and result.search == 3
+    assert result.policies[1] == done.evaluation[1]
+    shown = play_episodes(RunPaths(tmp_path, "searched"), ReportOptions(), done.evaluation, lambda *call: None)
+    assert np.mean(shown.returns) == pytest.approx(done.evaluation[1].return_mean, abs=1e-6)
 
 
 def test_the_result_is_plain_data(trained: Path) -> None:

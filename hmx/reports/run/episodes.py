@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from hmx.agents.evaluate import Episodes, EvalPolicy, Play, make_evaluation
+from hmx.agents.search import make_search, simulations_of
 from hmx.agents.types import Decision, TrainState
 from hmx.config.schema import Config
 from hmx.env.protocol import EnvSpec, take
@@ -59,6 +60,7 @@ class _Plan(NamedTuple):
     key: Key
     num_envs: int
     episodes: int
+    search: int | None  # simulations per decision
 
 
 def play_episodes(
@@ -93,17 +95,22 @@ def _plan(cfg: Config, options: ReportOptions, evaluation: Sequence[PolicyStats]
     row = next((row for row in evaluation if row.policy != RANDOM and row.seed == cfg.run.seed), None)
     if options == ReportOptions() and row is not None and 0 < row.episodes <= MOST:
         key = eval_keys(cfg.run.seed, 1)
-        return _Plan(row, row.policy == "greedy", cfg.run.seed, key, side_by_side(cfg), row.episodes)
+        search = simulations_of(cfg) if row.policy == "search" else None
+        return _Plan(row, row.policy == "greedy", cfg.run.seed, key, side_by_side(cfg), row.episodes, search)
     episodes, key = options.num_episodes or EPISODES, jax.random.fold_in(jax.random.key(options.seed), _STREAM)
-    return _Plan(None, options.greedy, options.seed, key, episodes, episodes)
+    return _Plan(None, options.greedy, options.seed, key, episodes, episodes, simulations_of(cfg))
 
 
 def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tuple[Episodes, tuple[PlayedEpisode, ...]]:
     """Play all episodes, and the best, the median and the worst of them a second time to keep their steps."""
     env, spec, algorithm = session.env, session.env.spec, session.algorithm
+    search = None if plan.search is None else make_search(algorithm, env, session.cfg, plan.search, plan.greedy)
 
     def act(state: Any, env_state: Any, carry: Any, *seen: Any) -> tuple[Array, Any]:
-        decision, carry = algorithm.act(state, carry, *seen, plan.greedy)
+        if search is not None:
+            decision, carry = search(state, env_state, carry, *seen)
+        else:
+            decision, carry = algorithm.act(state, carry, *seen, plan.greedy)
         return decision.action, (carry, decision)
 
     policy = EvalPolicy(act, algorithm.initial_carry)
