@@ -52,9 +52,9 @@ os.environ.update(NO_COLOR="1", COLUMNS="100", LINES="40", TERM="dumb", WANDB_MO
 # A script that runs the tests in the background passes ignored signals on to them and to every process they start;
 # those that a test sends must be heard. A handler, unlike an ignored signal, is not inherited.
 if threading.current_thread() is threading.main_thread():
-    for _signum in (signal.SIGINT, signal.SIGTERM):
+    for _signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(_signum) is signal.SIG_IGN:
-            signal.signal(_signum, signal.default_int_handler)
+            signal.signal(_signum, signal.SIG_DFL if _signum == signal.SIGHUP else signal.default_int_handler)
 
 # What tests allow to run is remembered apart from what the developer does.
 _state = tempfile.TemporaryDirectory(prefix="hmx-tests-", ignore_cleanup_errors=True)
@@ -71,10 +71,6 @@ _tests = str(Path(__file__).parent)
 if _tests not in sys.path:
     sys.path.insert(0, _tests)
 importlib.import_module("shape_checks").install()
-if (
-    hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-):  # under nohup; inherited by commands
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

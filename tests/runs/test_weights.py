@@ -10,10 +10,15 @@ from safetensors.numpy import load_file, save_file
 
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate
+from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.export_policy import export_policy
 from hmx.jobs.requests import PolicyRequest
 from hmx.jobs.resume import resume
+from hmx.records.frozen import read_config
+from hmx.records.layout import find_policy, find_run
 from hmx.records.paths import WEIGHTS
+from hmx.runs.restoring import restore_policy
+from hmx.runs.session import open_session
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -81,3 +86,22 @@ def check_refused(policy, words):
     with pytest.raises(HmxError, match=words) as error:
         evaluate(policy, episodes=8)
     assert error.value.exit_code == ExitCode.ARTEFACT and "hmx export" in error.value.hint
+
+
+def test_a_run_called_champion_comes_first(run, monkeypatch):
+    monkeypatch.chdir(run.parent)
+    with pytest.raises(HmxError, match="there is no run champion"):
+        find_run("champion", run.parent)
+    assert find_policy("champion", run.parent).folder.parent.name == "hmx"
+    run.rename(run.parent / "champion")
+    assert find_policy("champion", run.parent).folder == run.parent / "champion"
+
+
+def test_the_champion_fits_the_installed_rules_and_has_its_evaluation():
+    paths = find_policy("champion", "no-such-folder")
+    session = open_session(read_config(paths), paths)
+    restored = restore_policy(session, paths)
+    rows, faults = read_evaluation(paths)
+    assert not faults and [row.policy for row in rows] == ["random", "search"] and rows[1].episodes == 1000
+    assert restored.update * session.sizes.batch_size == session.cfg.run.total_steps
+    assert paths.weights.stat().st_size < 5e6
