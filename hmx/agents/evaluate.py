@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.metrics import info_name
-from hmx.agents.search import make_search
+from hmx.agents.search import SearchAct, act_alone, make_search
 from hmx.agents.types import Algorithm, Carry, TrainState
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
@@ -83,26 +83,19 @@ def random_actions(key: Key, legal: Array, action_dim: int) -> Array:
 
 def algorithm_policy(algorithm: Algorithm, greedy: bool) -> EvalPolicy:
     """Return the policy of an algorithm, sampled or greedy."""
-
-    def act(
-        state: TrainState, env_state: Any, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
-    ) -> tuple[Array, Carry]:
-        decision, carry = algorithm.act(state, carry, obs, legal, reset, key, greedy)
-        return decision.action, carry
-
-    return EvalPolicy(act, algorithm.initial_carry)
+    return _policy(algorithm, act_alone(algorithm, greedy))
 
 
 def search_policy(
     algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int, greedy: bool = False
 ) -> EvalPolicy:
     """Return the policy of an algorithm improved by search; see `hmx.agents.search.make_search`."""
-    search = make_search(algorithm, env, cfg, num_simulations, greedy)
+    return _policy(algorithm, make_search(algorithm, env, cfg, num_simulations, greedy))
 
-    def act(
-        state: TrainState, env_state: Any, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
-    ) -> tuple[Array, Carry]:
-        decision, carry = search(state, env_state, carry, obs, legal, reset, key)
+
+def _policy(algorithm: Algorithm, decide: SearchAct) -> EvalPolicy:
+    def act(*seen: Any) -> tuple[Array, Carry]:
+        decision, carry = decide(*seen)
         return decision.action, carry
 
     return EvalPolicy(act, algorithm.initial_carry)

@@ -301,9 +301,11 @@ def _learn(
 
     (params, opt_state), metrics = jax.lax.scan(gradient_step, (params, state.opt_state), (plan, keys))
     fall = {} if parts.cfg.ppo.prio_alpha else value_loss_fall(metrics["train/value_loss"], parts.cfg.ppo.update_epochs)
-    # of the first minibatch alone: later ones come after a gradient step, when ratios differ from 1 in any case
-    first = {name: jax.tree.map(lambda leaf: leaf[0], metrics[name]) for name in metrics if name == _FIRST_RATIO_ERROR}
-    metrics = over_time(metrics) | fall | first
+    first_ratio_error = metrics.pop(_FIRST_RATIO_ERROR, None)
+    metrics = over_time(metrics) | fall
+    if first_ratio_error is not None:
+        # of the first minibatch alone: later ones come after a gradient step, when ratios differ from 1 in any case
+        metrics[_FIRST_RATIO_ERROR] = jax.tree.map(lambda leaf: leaf[0], first_ratio_error)
     if parts.net.hidden:
         few = max(DORMANT_SAMPLE // parts.horizon, 1)
         sample = take_sequences(batch, plan.numbers[-1, :few], plan.sequence_weight[-1, :few])

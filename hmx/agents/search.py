@@ -54,6 +54,24 @@ def check_search(spec: EnvSpec, num_simulations: int) -> None:
         )
 
 
+def act_alone(algorithm: Algorithm, greedy: bool) -> SearchAct:
+    """Return how the policy of an algorithm acts by itself, in the form of a search."""
+
+    def act(
+        state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
+    ) -> tuple[Decision, Carry]:
+        return algorithm.act(state, carry, obs, legal, reset, key, greedy)
+
+    return act
+
+
+def make_act(algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int | None, greedy: bool) -> SearchAct:
+    """Return `make_search`, or `act_alone` if `num_simulations` is None."""
+    if num_simulations is None:
+        return act_alone(algorithm, greedy)
+    return make_search(algorithm, env, cfg, num_simulations, greedy)
+
+
 def make_search(
     algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int, greedy: bool = False, training: bool = False
 ) -> SearchAct:

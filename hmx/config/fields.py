@@ -38,6 +38,10 @@ class Field(NamedTuple):
     envs: tuple[str, ...]
     shape: ShapeRule
 
+    def read_by(self, algorithm: str) -> bool:
+        """Return whether an algorithm reads this option; own algorithms read only those that all read."""
+        return not self.applies or algorithm in self.applies
+
     @property
     def env_var(self) -> str:
         """The environment variable that sets this option."""

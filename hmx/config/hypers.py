@@ -36,7 +36,7 @@ def scheduled_values(cfg: Config, progress: float) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, keys in SCHEDULED.items():
         start, end = get(cfg, keys.start), get(cfg, keys.end)
-        unread = cfg.algo.name in ALGORITHMS and cfg.algo.name not in (FIELDS[keys.start].applies or ALGORITHMS)
+        unread = cfg.algo.name in ALGORITHMS and not FIELDS[keys.start].read_by(cfg.algo.name)
         if unread or (name in _ABSENT_AT_0 and not start):
             continue
         warmup = cfg.algo.lr_warmup if name == "learning_rate" else 0.0

@@ -88,7 +88,7 @@ def error_of(found: Sequence[Problem], cfg: Config, origins: Mapping[str, str] |
 
 def ignored(algorithm: str) -> tuple[str, ...]:
     """Return the keys that an algorithm does not read."""
-    return tuple(key for key, field in FIELDS.items() if field.applies and algorithm not in field.applies)
+    return tuple(key for key, field in FIELDS.items() if not field.read_by(algorithm))
 
 
 def _value_problems(field: Field, value: Any) -> Iterator[Problem]:

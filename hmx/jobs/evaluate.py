@@ -97,7 +97,8 @@ def evaluate(
     """
     paths = find_policy(run, root)
     cfg = read_config(paths)
-    search = simulations_of(cfg, search)
+    if policies is None or "search" in policies:  # else it would be compiled for nothing
+        search = simulations_of(cfg, search)
     if policies is None:
         policies = ("sampled", "greedy") if search is None else ("greedy", "search")
     _check(episodes, policies, search)

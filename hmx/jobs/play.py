@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from hmx.agents.search import simulations_of
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.simulator import FramePolicy, Simulator
@@ -60,7 +59,7 @@ def open_game(
     def begin() -> Game:
         policy: FramePolicy | None = None
         if paths is not None:
-            policy = agent_policy(open_session(rules, paths), paths, False, checkpoint, simulations_of(rules, search))
+            policy = agent_policy(open_session(rules, paths), paths, False, checkpoint, search)
         return Game(env, rules.reward, seed=seed, position=position, policy=policy)
 
     # In another thread, so that Ctrl-C works while it compiles.

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 
-from hmx.agents.search import make_search, simulations_of
-from hmx.agents.types import Decision
+from hmx.agents.search import make_act, simulations_of
 from hmx.config.schema import Config, EnvConfig
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
@@ -25,7 +23,6 @@ from hmx.runs.loop import seed_state
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
-from hmx.types import Array, Key
 
 
 def watch(
@@ -67,8 +64,6 @@ def watch(
     enable_cache()
     paths = None if run is None else find_policy(run, root)
     cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
-    if paths is not None and not random:
-        search = simulations_of(cfg, search)
     if search is not None and run is None:
         raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
     if position is not None and cfg.env.id != "hackmatrix":
@@ -99,13 +94,8 @@ def _frames(game: Simulator | Spectator, episodes: int) -> Iterator[Frame]:
 def agent_policy(
     session: Session, paths: RunPaths, greedy: bool, checkpoint: int | None, search: int | None
 ) -> FramePolicy:
-    """Return the policy of the first agent of a run; `search` is the number of simulations, None for no search."""
+    """Return the policy of the first agent of a run; `search` is the number of simulations, see `simulations_of`."""
     state = seed_state(restore_policy(session, paths, checkpoint).state, 0, session.cfg.run.num_seeds)
-    algorithm = session.algorithm
-
-    def decide(env_state: Any, carry: Any, obs: Array, mask: Array, reset: Array, key: Key) -> tuple[Decision, Any]:
-        return algorithm.act(state, carry, obs, mask, reset, key, greedy)
-
-    if search is not None:
-        decide = partial(make_search(algorithm, session.env, session.cfg, search, greedy), state)
+    search = simulations_of(session.cfg, search)
+    decide = partial(make_act(session.algorithm, session.env, session.cfg, search, greedy), state)
     return FramePolicy(jax.jit(decide), session.algorithm.initial_carry((1, session.env.spec.num_agents)))

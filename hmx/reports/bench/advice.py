@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hmx.config.option import ON_POLICY
 from hmx.config.schema import Config
 from hmx.reports.bench.findings import Part, PartName, SizeSpeed
 from hmx.reports.quantities import duration, interval, percent
 
 WHAT: dict[PartName, str] = {
     "environment": "environment steps",
-    "network": "the policy network that acts",
+    "network": "choosing actions",
     "learning": "learning (the rest of an update)",
     "saving": "saving checkpoints",
     "logging": "writing metrics",
@@ -38,7 +39,12 @@ def advice(cfg: Config, bottleneck: PartName) -> str:
             "takes most of the time, more epochs or a larger network cost little."
         )
     if bottleneck == "network":
-        return "Use a smaller network (net.hidden), or more environments, since larger batches use a processor better."
+        search = f"fewer simulations (gumbel.num_simulations is {cfg.gumbel.num_simulations}), "
+        less = search if cfg.algo.name == "gumbel" else ""
+        return (
+            f"Use {less}a smaller network (net.hidden), or more environments, since larger batches use a processor "
+            "better."
+        )
     if bottleneck == "saving":
         return f"Save less often: run.checkpoint_every is {cfg.run.checkpoint_every}."
     if bottleneck == "logging":
@@ -48,12 +54,10 @@ def advice(cfg: Config, bottleneck: PartName) -> str:
             f"Use fewer gradient steps per update (dqn.gradient_steps is {cfg.dqn.gradient_steps}) or smaller batches "
             f"(dqn.batch_size is {cfg.dqn.batch_size}); these change what an agent learns from a step."
         )
-    if cfg.algo.name in ("ppo", "gumbel"):
-        search = f"fewer simulations (gumbel.num_simulations is {cfg.gumbel.num_simulations}), "
+    if cfg.algo.name in ON_POLICY:
         return (
-            f"Use {search if cfg.algo.name == 'gumbel' else ''}fewer epochs (ppo.update_epochs is "
-            f"{cfg.ppo.update_epochs}) or fewer, larger minibatches (ppo.num_minibatches is "
-            f"{cfg.ppo.num_minibatches}); these change what an agent learns from a step."
+            f"Use fewer epochs (ppo.update_epochs is {cfg.ppo.update_epochs}) or fewer, larger minibatches "
+            f"(ppo.num_minibatches is {cfg.ppo.num_minibatches}); these change what an agent learns from a step."
         )
     return f"Look at the update of {cfg.algo.name}."
 

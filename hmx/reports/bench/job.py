@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from hmx.agents.search import make_act, simulations_of
 from hmx.config import codec, fields, rules
 from hmx.config.derive import Derived
 from hmx.config.schema import Config
@@ -137,7 +138,10 @@ def _measure_phases(
     session, cfg = updates.session, updates.session.cfg
     devices, num_steps = session.mesh.size if session.mesh else 1, cfg.algo.num_steps
     num_envs = max(cfg.env.num_envs * cfg.run.num_seeds // devices, 1)
-    player = EnvPlayer(session.env, num_envs, cfg.run.seed, session.algorithm, updates.acting_state, cfg.run.num_seeds)
+    decide = make_act(session.algorithm, session.env, cfg, simulations_of(cfg), greedy=False)  # as rollouts do
+    player = EnvPlayer(
+        session.env, num_envs, cfg.run.seed, session.algorithm, updates.acting_state, cfg.run.num_seeds, decide
+    )
     checkpoints = Path(folder, "checkpoints")
 
     def play(acting: bool, rollouts: int) -> None:

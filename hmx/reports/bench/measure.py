@@ -16,9 +16,10 @@ import numpy as np
 
 from hmx.agents.collector import StepResult, play_step, start
 from hmx.agents.evaluate import random_actions
+from hmx.agents.search import SearchAct, act_alone
 from hmx.agents.types import Algorithm, Carry, Decision, RolloutState, TrainState
 from hmx.config.schema import RunConfig
-from hmx.env.protocol import Env
+from hmx.env.protocol import Env, EnvState
 from hmx.records.jsonl import MetricsWriter
 from hmx.reports.bench.findings import Compilation
 from hmx.runs import checkpoint, devices
@@ -126,6 +127,7 @@ class EnvPlayer:
         algorithm: acts; None for random play alone.
         state: that `algorithm` acts with, and that of `play` is like.
         num_seeds: agents in `state`; the first one acts.
+        decide: how it acts; None for its policy alone.
     """
 
     def __init__(
@@ -136,11 +138,14 @@ class EnvPlayer:
         algorithm: Algorithm | None = None,
         state: TrainState | None = None,
         num_seeds: int = RunConfig.num_seeds,
+        decide: SearchAct | None = None,
     ) -> None:
-        def run(state: TrainState | None, played: _Played, acting: Array, steps: Array, key: Key) -> _Played:
-            act = partial(_act, algorithm, env, state, acting, num_seeds)
+        if algorithm is not None and decide is None:
+            decide = act_alone(algorithm, greedy=False)
 
+        def run(state: TrainState | None, played: _Played, acting: Array, steps: Array, key: Key) -> _Played:
             def step(i: Array, at: _Played) -> _Played:
+                act = partial(_act, decide, env, state, acting, num_seeds, at.actors.env_state)
                 return _Played(*play_step(env, act, at.actors, jax.random.fold_in(key, i)))
 
             after: _Played = jax.lax.fori_loop(0, steps, step, played)
@@ -149,7 +154,8 @@ class EnvPlayer:
         k_start, self._key = jax.random.split(jax.random.key(seed))
         carry = algorithm.initial_carry((num_envs, env.spec.num_agents)) if algorithm else None
         actors = jax.jit(lambda key: start(env, num_envs, carry, key))(k_start)
-        step = partial(play_step, env, partial(_act, algorithm, env, state, jnp.bool_(False), num_seeds))
+        act = partial(_act, decide, env, state, jnp.bool_(False), num_seeds, actors.env_state)
+        step = partial(play_step, env, act)
         last = jax.tree.map(_zeros, jax.eval_shape(step, actors, k_start)[1])
         self.num_envs, self._played, self._calls = num_envs, _Played(actors, last), 0
         self._program, self.compilation = compiled(
@@ -169,25 +175,26 @@ class EnvPlayer:
 
 
 def _act(
-    algorithm: Algorithm | None,
+    decide: SearchAct | None,
     env: Env,
     state: TrainState | None,
     acting: Array,
     num_seeds: int,
+    env_state: EnvState,
     carry: Carry,
     obs: Array,
     legal: Array,
     reset: Array,
     key: Key,
 ) -> tuple[Decision, Carry]:
-    if algorithm is None or state is None:
+    if decide is None or state is None:
         unknown = jnp.zeros(legal.shape[:-1])
         action = random_actions(key, legal, env.spec.action_dim)
         return Decision(action, unknown, jnp.zeros(legal.shape), unknown), carry
     one = seed_state(state, 0, num_seeds)
 
     def policy(key: Key) -> tuple[Decision, Carry]:
-        return algorithm.act(one, carry, obs, legal, reset, key, False)
+        return decide(one, env_state, carry, obs, legal, reset, key)
 
     def random(key: Key) -> tuple[Decision, Carry]:
         decision: Decision = jax.tree.map(_zeros, jax.eval_shape(policy, key)[0])

@@ -84,7 +84,7 @@ def _shown(config: Config, key: str) -> str | None:
     field = FIELDS.get(key)
     if field is None:
         return None if get(config, key) is None else quoted(show(get(config, key)))
-    if config.algo.name not in (field.applies or (config.algo.name,)):
+    if not field.read_by(config.algo.name):
         return None
     if config.env.id not in (field.envs or (config.env.id,)):
         return None

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from hmx.agents.evaluate import Episodes, EvalPolicy, Play, make_evaluation
-from hmx.agents.search import make_search, simulations_of
+from hmx.agents.search import make_act, simulations_of
 from hmx.agents.types import Decision, TrainState
 from hmx.config.schema import Config
 from hmx.env.protocol import EnvSpec, take
@@ -104,13 +104,10 @@ def _plan(cfg: Config, options: ReportOptions, evaluation: Sequence[PolicyStats]
 def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tuple[Episodes, tuple[PlayedEpisode, ...]]:
     """Play all episodes, and the best, the median and the worst of them a second time to keep their steps."""
     env, spec, algorithm = session.env, session.env.spec, session.algorithm
-    search = None if plan.search is None else make_search(algorithm, env, session.cfg, plan.search, plan.greedy)
+    decide = make_act(algorithm, env, session.cfg, plan.search, plan.greedy)
 
     def act(state: Any, env_state: Any, carry: Any, *seen: Any) -> tuple[Array, Any]:
-        if search is not None:
-            decision, carry = search(state, env_state, carry, *seen)
-        else:
-            decision, carry = algorithm.act(state, carry, *seen, plan.greedy)
+        decision, carry = decide(state, env_state, carry, *seen)
         return decision.action, (carry, decision)
 
     policy = EvalPolicy(act, algorithm.initial_carry)

@@ -129,8 +129,7 @@ def _settings(config: Config) -> tuple[Setting, ...]:
     return tuple(
         Setting(key, show(values[key]), show(field.default), field.doc + (f" [{field.unit}]" if field.unit else ""))
         for key, field in FIELDS.items()
-        if config.algo.name in (field.applies or (config.algo.name,))
-        and config.env.id in (field.envs or (config.env.id,))
+        if field.read_by(config.algo.name) and config.env.id in (field.envs or (config.env.id,))
     )
 
 

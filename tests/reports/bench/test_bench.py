@@ -87,6 +87,12 @@ def test_a_slow_environment_is_the_bottleneck(monkeypatch, tmp_path):
     assert "of its time in environment steps" in result.verdict and "Make a step of counting cheaper" in result.advice
 
 
+def test_the_search_that_chooses_actions_is_the_bottleneck(tmp_path):
+    result = bench("algo.name=gumbel", "gumbel.num_simulations=32", "ppo.update_epochs=1", RARE, f"run.root={tmp_path}")
+    assert result.bottleneck == "network"
+    assert "gumbel.num_simulations is 32" in result.advice
+
+
 @pytest.mark.parametrize(("slow", "option"), [("saving", "run.checkpoint_every"), ("logging", "run.updates_per_chunk")])
 def test_slow_saving_and_slow_logging_are_the_bottleneck(monkeypatch, tmp_path, slow, option):
     if slow == "saving":
