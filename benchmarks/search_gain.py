@@ -15,7 +15,7 @@ import time
 import jax
 import numpy as np
 
-from hmx.agents.evaluate import algorithm_policy, make_chunks, search_policy
+from hmx.agents.evaluate import TO_THE_END, algorithm_policy, make_chunks, search_policy
 from hmx.config.load import load
 from hmx.records.layout import find_policy
 from hmx.runs.loop import eval_keys, seed_state
@@ -45,7 +45,7 @@ def main() -> None:
         play, key = chunks.start(eval_keys(cfg.run.seed, 1))
         play, _ = chunks.advance(state, key, play, 1)  # compiles
         began = time.process_time()
-        play, _ = chunks.advance(state, key, play, np.iinfo(np.int32).max // 2)
+        play, _ = chunks.advance(state, key, play, TO_THE_END)
         played = jax.device_get(chunks.episodes(play))
         rate = played.length.sum() / (time.process_time() - began)
         info = {name: np.asarray(values) for name, values in played.info.items()}

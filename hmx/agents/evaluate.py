@@ -31,6 +31,7 @@ class EvalPolicy(NamedTuple):
     initial_carry: Callable[[tuple[int, int]], Carry]
 
 
+TO_THE_END = 2**30  # steps: more than any evaluation takes
 _STEP_LIMIT = 10_000  # steps of an episode where the environment has no limit
 
 
@@ -200,7 +201,7 @@ def make_evaluator(
 
     def evaluate(state: TrainState, key: Key) -> Episodes:
         play, k_steps = chunks.start(key)
-        play, _ = chunks.advance(state, k_steps, play, np.iinfo(np.int32).max // 2)
+        play, _ = chunks.advance(state, k_steps, play, TO_THE_END)
         return chunks.episodes(play)
 
     return evaluate

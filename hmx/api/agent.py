@@ -121,7 +121,7 @@ def load_agent(
     root: str | Path = DEFAULT_ROOT,
     trust: bool = False,
 ) -> TrainedAgent:
-    """Load the policy of a run.
+    """Load the policy of a run; it acts alone, without a search.
 
     Args:
         run: name or path of the run.

@@ -319,11 +319,15 @@ def _variant_warnings(cfg: Config) -> Iterator[Problem]:
             yield Problem("known_bug", (key,), f"reproduces a known bug: {what}", fix(key, FIELDS[key].default))
 
 
+def _discrete(facts: EnvFacts | None, what: str) -> Iterator[Problem]:
+    if facts and facts.action_dim:
+        words = f"its actions are continuous, but {what} needs discrete ones"
+        yield Problem("continuous", ("env.id", "algo.name"), words, fix("algo.name", "ppo"))
+
+
 def _searched(cfg: Config) -> Iterator[Problem]:
     """Find what keeps a search from running."""
-    if facts_known(cfg.env) and env_facts(cfg.env).action_dim:
-        words = "its actions are continuous, but a search needs discrete ones"
-        yield Problem("continuous", ("env.id", "algo.name"), words, fix("algo.name", "ppo"))
+    yield from _discrete(env_facts(cfg.env) if facts_known(cfg.env) else None, "a search")
     if cfg.env.num_agents > 1:
         words = "a search needs an environment with one agent"
         yield Problem("several_agents", ("env.num_agents", "algo.name"), words, fix("algo.name", "ppo"))
@@ -335,9 +339,7 @@ def _searched(cfg: Config) -> Iterator[Problem]:
 def _q_learning(cfg: Config, bad: set[str]) -> Iterator[Problem]:
     """Find what keeps Q-learning from running; size rules only where no key in `bad` takes part."""
     facts = env_facts(cfg.env) if facts_known(cfg.env) else None
-    if facts and facts.action_dim:
-        words = "its actions are continuous, but Q-learning needs discrete ones"
-        yield Problem("continuous", ("env.id", "algo.name"), words, fix("algo.name", "ppo"))
+    yield from _discrete(facts, "Q-learning")
     if cfg.algo.grad_clip == "per_network":
         words = "Q-learning has only one network"
         yield Problem("one_network", ("algo.grad_clip", "algo.name"), words, fix("algo.grad_clip", "joint"))

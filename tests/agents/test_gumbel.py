@@ -11,6 +11,7 @@ from learner import learner
 from hmx.agents import make_algorithm
 from hmx.agents.gumbel import imitation_loss
 from hmx.agents.ppo import make_components
+from hmx.agents.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, GumbelConfig, NetConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
@@ -85,8 +86,6 @@ def test_loss_is_the_cross_entropy_to_the_search():
 
 
 def make_batch(found):
-    from hmx.agents.sequences import Batch
-
     return Batch(**{name: found.get(name) for name in Batch._fields})
 
 
