@@ -115,7 +115,7 @@ class Boundary(CommandGroup):
         except Exception as error:
             code = report(error, given, debug)
         code = int(code) if isinstance(code, int) else 0
-        _end_apart(code)
+        _end_at_once(code)
         sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
@@ -304,10 +304,14 @@ def _interrupted(error: BaseException) -> int:
     return 128 + signum
 
 
-def _end_apart(code: int) -> None:
-    """End a process that has not left its cluster in order: JAX would wait for the others at exit."""
+def _end_at_once(code: int) -> None:
+    """End a process in which JAX would wait at exit: for a compilation, or for a cluster not left in order."""
     jax = sys.modules.get("jax")
-    if jax is not None and jax.distributed.is_initialized():
+    if jax is None:
+        return
+    from hmx.runs.signals import is_working
+
+    if is_working() or jax.distributed.is_initialized():
         _flush()
         os._exit(code)
 

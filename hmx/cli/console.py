@@ -37,9 +37,9 @@ _FIGURES = (
 )
 _RETURN = "train/mean_episode_return"
 _TRAINING = ("training", "saving")  # phases that the time of a run is made of
-_NOTES = {
+NOTES = {
     "compiling": "compiling; the next run with these sizes starts faster",
-    "stopping": "saves after the current chunk; Ctrl-C again stops at once, without saving",
+    "stopping": "saves a checkpoint first; Ctrl-C again stops at once, without saving",
 }
 
 
@@ -152,7 +152,8 @@ class ConsoleSink(Sink):
         assert self._info is not None
         done, left = self._steps - self._first_steps, self._info.total_steps - self._steps
         seconds = self._seconds()
-        if note := _NOTES.get(self._phase):
+        note = self._info.compile_time if self._phase == "compiling" else ""
+        if note := note or NOTES.get(self._phase, ""):
             return Text(note, "dim", overflow="ellipsis", no_wrap=True)
         if not done or seconds <= 0:
             return Text("")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from hmx.cli.console import clock, short
+from hmx.cli.console import NOTES, clock, short
 from hmx.config.textfile import printable
 from hmx.errors import counted
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
@@ -80,7 +80,9 @@ class ProgressLog(Sink):
         elif self._phase in _TRAINING:
             self._trained += seconds
         if name not in _TRAINING:
-            self._line(f"{name} ...")
+            known = self._info.compile_time if self._info is not None else ""
+            notes = {"compiling": f" ({known}) ..." if known else " ...", "stopping": f" ... {NOTES['stopping']}"}
+            self._line(name + notes.get(name, " ..."))
         self._phase, self._since = name, self._now()
 
     def record(self, record: Record) -> None:

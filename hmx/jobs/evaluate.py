@@ -32,7 +32,7 @@ from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, plain_object
-from hmx.runs.compilation import enable_cache
+from hmx.runs.compilation import CompileTimer, enable_cache
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
@@ -159,7 +159,8 @@ def make_player(session: Session, episodes: int, search: int | None = None) -> P
         chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
         return chosen
 
-    chunks, compiled = make_chunks(session.env, EvalPolicy(act, empty), side_by_side(session.cfg), episodes), False
+    chunks = make_chunks(session.env, EvalPolicy(act, empty), side_by_side(session.cfg), episodes)
+    compiled = False
 
     def play(state: TrainState, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
         nonlocal compiled
@@ -167,20 +168,28 @@ def make_player(session: Session, episodes: int, search: int | None = None) -> P
         agents = 1 if name == "random" else num_seeds
         for i in range(agents):
             agent = (np.int32(POLICIES.index(name)), seed_state(state, i, num_seeds))
-            if not compiled:
-                progress("compiling", 0, 0)
+            timer = None if compiled else CompileTimer("evaluate", session.cfg, episodes, search)
+            if timer is not None:
+                progress("compiling" + (f" ({timer.last})" if timer.last else ""), 0, 0)
             compiled = True
             report = partial(progress, f"playing {name}{f', seed {i + 1} of {agents}' if agents > 1 else ''}")
             # The same key for every policy, so that all start from the same positions.
-            played = _play(chunks, agent, eval_keys(seed, 1), episodes, report)
+            played = _play(chunks, agent, eval_keys(seed, 1), episodes, report, timer)
             rows.append(summarise(name, None if name == "random" else session.cfg.run.seed + i, played))
         return rows
 
     return play
 
 
-def _play(chunks: Chunks, agent: Any, key: Key, total: int, report: Callable[[int, int, float], None]) -> Episodes:
-    """Play in chunks of about half a second, and report after each."""
+def _play(
+    chunks: Chunks,
+    agent: Any,
+    key: Key,
+    total: int,
+    report: Callable[[int, int, float], None],
+    timer: CompileTimer | None,
+) -> Episodes:
+    """Play in chunks of about half a second, and report after each; `timer` ends with the compilation."""
     play, k_steps = interruptible(partial(chunks.start, key))
     size, begun, first = 1, 0.0, 0.0
     while True:
@@ -189,6 +198,8 @@ def _play(chunks: Chunks, agent: Any, key: Key, total: int, report: Callable[[in
         now = time.monotonic()
         if not begun:  # the first chunk includes compiling
             begun, first = now, steps
+            if timer is not None:
+                timer.done()
         report(ended, total, (steps - first) / (now - begun) if now > begun else 0.0)
         if not unfinished:
             found: Episodes = jax.device_get(chunks.episodes(play))

@@ -34,7 +34,7 @@ from hmx.records.meta import Meta
 from hmx.records.paths import EVALUATION, RunPaths
 from hmx.records.plain import JsonValue, plain_object
 from hmx.runs.cluster.group import ALONE, Group
-from hmx.runs.compilation import enable_cache
+from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
 from hmx.runs.device_memory import memory_problem, out_of_memory
 from hmx.runs.devices import make_mesh
 from hmx.runs.event_files import check_installed
@@ -267,8 +267,12 @@ def run_session(
     finished = False
     with SignalGuard(lambda _: sink_group.phase_from_signal("stopping")) as guard:
         try:
-            sink_group.start(info_of(session, paths, meta, first))
+            run = session.cfg.run
+            sizes = (run.num_seeds, run.devices, run.on_nonfinite, session.sizes.updates_per_chunk)
+            timer = CompileTimer("train", session.cfg, *sizes)
+            sink_group.start(info_of(session, paths, meta, first, timer.last))
             sink_group.phase("compiling")
+            sink_group.sinks.append(CompileTimes(timer))
             start_workers(group, session.cfg, paths, first)
             with out_of_memory("making the first state"):
                 begun = interruptible(start)

@@ -58,6 +58,11 @@ class Chunk:
     num_seeds: int
     traces: int  # how often `update` was traced: once before the first call, twice with several devices
 
+    @classmethod
+    def empty(cls, num_seeds: int, length: int = 0) -> Chunk:
+        """Return a chunk that cannot be called."""
+        return cls(_uncompiled, (), (), length, num_seeds, traces=0)
+
 
 class _Carry(NamedTuple):
     state: TrainState
@@ -81,7 +86,8 @@ def compile_chunk(
     lengths would not guarantee that. `on_nonfinite` stops before an update that is not finite in any seed, or skips
     what a seed learned in it. With a `mesh`, states are placed by `devices.put`.
     """
-    chunk = Chunk(_uncompiled, (), tuple(_parameter_names(state)), length, num_seeds, traces=0)
+    chunk = Chunk.empty(num_seeds, length)
+    chunk.parameters = tuple(_parameter_names(state))
 
     def counted(state_t: TrainState, hypers: dict[str, Array]) -> tuple[TrainState, Metrics]:
         chunk.traces += 1

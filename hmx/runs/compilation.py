@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
+import math
 import os
 import platform
+import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.monitoring
+
+from hmx.config import codec
+from hmx.config.schema import Config
+from hmx.records import atomic
+from hmx.runs.sinks import Sink
 
 MAX_BYTES = 2 << 30
 """Largest size of the cache, over all processors; a program of HackMatrix has a few MB."""
+
+TIMES = "hmx-times.json"
+"""File beside the programs of a processor: how long compiling took."""
+
+_KEPT = 200  # times in that file
+_CACHE = "/jax/compilation_cache/cache_"
+_events: Counter[str] = Counter()
+jax.monitoring.register_event_listener(lambda event, **more: _events.update([event]))
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -62,6 +80,68 @@ def trim(folder: Path, limit: int = MAX_BYTES) -> None:
                 break
             path.unlink(missing_ok=True)
             size -= stat.st_size
+
+
+class CompileTimer:
+    """Time a compilation from now on; `last` says how long it took before, as far as that is known.
+
+    A program compiled before is only loaded from the cache, so its time is not that of compiling a similar one: with
+    the same environment, algorithm, version of JAX and options of XLA. Both are remembered, apart.
+
+    Args:
+        what: the name of the program.
+        cfg: the configuration that it is compiled for.
+        sizes: what it depends on apart from the configuration.
+    """
+
+    def __init__(self, what: str, cfg: Config, *sizes: object) -> None:
+        folder: str | None = getattr(jax.config, "jax_compilation_cache_dir", None)
+        self._file = Path(folder) / TIMES if folder else None
+        flags = os.environ.get("XLA_FLAGS", "")
+        self._similar = f"{what} {cfg.env.id} {cfg.algo.name} {jax.default_backend()} {jax.__version__} {flags}"
+        data = {name: part for name, part in codec.to_dict(cfg).items() if name != "run"}
+        self._same = codec.sha256([self._similar, data, [str(size) for size in sizes]])
+        self._before, self._begun = Counter(_events), time.monotonic()
+        times = self._read()
+        self.last = ""
+        if self._same in times:
+            self.last = f"{times[self._same]:.0f} s last time" if times[self._same] else "from the cache"
+        elif times.get(self._similar):
+            self.last = f"{times[self._similar]:.0f} s last time for a similar program"
+
+    def done(self) -> None:
+        """Remember how long it took; what cannot be written is forgotten."""
+        if self._file is None:
+            return
+        seconds, new = time.monotonic() - self._begun, _events - self._before
+        found = {self._same: seconds}
+        if new[f"{_CACHE}misses"] or not new[f"{_CACHE}hits"]:
+            found = {self._same: 0.0, self._similar: seconds}  # 0: not loaded from the cache yet
+        kept = {key: value for key, value in self._read().items() if key not in found} | found
+        with contextlib.suppress(OSError):
+            atomic.write_text(self._file, json.dumps(dict(list(kept.items())[-_KEPT:])))
+
+    def _read(self) -> dict[str, float]:
+        try:
+            found = json.loads(self._file.read_bytes() if self._file is not None else b"{}")
+            return {key: float(value) for key, value in found.items() if 0 <= value < math.inf}
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            return {}
+
+
+class CompileTimes(Sink):
+    """Remember how long a run compiled, unless training is not the next phase; it joins while the run compiles."""
+
+    name = "the times of compiling"
+
+    def __init__(self, timer: CompileTimer) -> None:
+        self._timer: CompileTimer | None = timer
+
+    def phase(self, name: str) -> None:
+        """Note the end of the phase."""
+        timer, self._timer = self._timer, None
+        if name == "training" and timer is not None:
+            timer.done()
 
 
 def processor() -> str:

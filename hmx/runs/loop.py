@@ -164,7 +164,8 @@ class Loop:
     def _run(self, state: TrainState, first: int, total: int) -> LoopResult:
         done, chunks, seconds = first, 0, 0.0
         self._saved = first if first else -1  # the first state of a resumed run is on disk already
-        self.sink_group.phase("training")
+        if self.guard.requested is None:
+            self.sink_group.phase("training")
         while done < total and not self._is_stopping():
             measured = self._measure(state, done + 1)
             if self._is_stopping():

@@ -31,7 +31,7 @@ from hmx.records.jsonl import Marker
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, RunPaths
 from hmx.runs import checkpoint, devices
-from hmx.runs.chunk import compile_chunk
+from hmx.runs.chunk import Chunk, compile_chunk
 from hmx.runs.clock import RunClock
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.device_memory import out_of_memory
@@ -39,7 +39,7 @@ from hmx.runs.diagnosis import DiagnosisContext, refuse
 from hmx.runs.event_files import TensorboardSink
 from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Record, Reports, abstract_state
 from hmx.runs.saving import Saver
-from hmx.runs.signals import SignalGuard, StopNow, interruptible
+from hmx.runs.signals import SignalGuard, StopNow, StopWaiting, interruptible, watching
 from hmx.runs.sinks import JsonlSink, RunInfo, Sink, SinkGroup
 from hmx.runs.wandb_sink import WandbSink
 
@@ -133,7 +133,7 @@ def make_sinks(cfg: Config, paths: RunPaths, more: Sequence[Sink]) -> SinkGroup:
     return SinkGroup([JsonlSink(paths.metrics), *more, *wandb, *events])
 
 
-def info_of(session: Session, paths: RunPaths, meta: Meta, first: int) -> RunInfo:
+def info_of(session: Session, paths: RunPaths, meta: Meta, first: int, compile_time: str = "") -> RunInfo:
     """Return the facts about a run that its sinks get."""
     sizes, cfg = session.sizes, session.cfg
     return RunInfo(
@@ -147,6 +147,7 @@ def info_of(session: Session, paths: RunPaths, meta: Meta, first: int) -> RunInf
         num_seeds=cfg.run.num_seeds,
         device=meta.device,
         run_id=meta.run_id,
+        compile_time=compile_time,
     )
 
 
@@ -191,10 +192,7 @@ def run_updates(
     clock = RunClock.after(paths.metrics) if first else RunClock()
     cfg, sizes, algorithm, mesh = session.cfg, session.sizes, session.algorithm, session.mesh
     digests = codec.shape_digest(cfg), codec.digest(cfg)
-    with out_of_memory("compiling"):
-        chunk = compile_chunk(
-            algorithm, session.abstract, sizes.updates_per_chunk, cfg.run.num_seeds, cfg.run.on_nonfinite, mesh
-        )
+    chunk = _compile(session, guard, alone=group.count == 1)
     if reports is not None:
         reports = reports._replace(measure=partial(_measure, reports.measure, mesh, group))
     context = DiagnosisContext(algorithm, paths, cfg.run.num_seeds, sizes.batch_size, *digests, sink_group, run_id)
@@ -220,6 +218,31 @@ def run_updates(
             state = devices.put(mesh, algorithm, cast(TrainState, state), cfg.run.num_seeds)
         done = loop.run(state, first, sizes.num_updates)
         return done._replace(state=interruptible(lambda: devices.gather(mesh, done.state)))
+
+
+def _compile(session: Session, guard: SignalGuard, alone: bool) -> Chunk:
+    """Compile the chunk; if a signal ends the wait, return one of no updates, with which the loop saves and ends.
+
+    Several processes always wait, since they stop together.
+    """
+
+    def check() -> None:
+        if alone and guard.requested is not None:
+            raise StopWaiting
+
+    run, sizes = session.cfg.run, session.sizes
+    with out_of_memory("compiling"), watching(check):
+        try:
+            return compile_chunk(
+                session.algorithm,
+                session.abstract,
+                sizes.updates_per_chunk,
+                run.num_seeds,
+                run.on_nonfinite,
+                session.mesh,
+            )
+        except StopWaiting:
+            return Chunk.empty(run.num_seeds)
 
 
 def _measure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import os
@@ -104,7 +105,12 @@ class SignalGuard:
         os.kill(os.getpid(), signum)
 
 
+class StopWaiting(Exception):
+    """Raised by a check of `watching`: leave the work of `interruptible` to its thread."""
+
+
 _checks: list[Callable[[], None]] = []
+_left: list[threading.Thread] = []
 
 
 @contextlib.contextmanager
@@ -136,10 +142,20 @@ def interruptible(work: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="hmx-work", daemon=True)
     thread.start()
-    wait_for(thread)
+    try:
+        wait_for(thread)
+    except StopWaiting:
+        _left.append(thread)
+        atexit.register(thread.join)  # an interpreter that ends during a compilation may crash
+        raise
     if failure:
         raise failure[0]
     return result[0]
+
+
+def is_working() -> bool:
+    """Return whether work that was left to its thread is still running."""
+    return any(thread.is_alive() for thread in _left)
 
 
 def wait_for(thread: threading.Thread, seconds: float = math.inf) -> bool:

@@ -29,6 +29,7 @@ class RunInfo:
     num_seeds: int
     device: str = ""  # empty where nothing is computed, as in `hmx runs sync`
     run_id: str = ""
+    compile_time: str = ""  # what is known of earlier ones, such as "44 s last time"
 
     @property
     def total_steps(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -72,6 +73,9 @@ def test_the_compile_phase_is_named_and_timed(now):
     now.seconds += 12
     text = drawn(panel, console)
     assert "compiling 0:12" in text and "compiled" not in text and "0/4.00M" in text
+    assert "the next run with these sizes starts faster" in text
+    panel.start(dataclasses.replace(INFO, compile_time="44 s last time"))
+    assert "44 s last time" in drawn(panel, console)
 
 
 def test_a_stop_is_timed_and_says_how_to_stop_at_once(now):

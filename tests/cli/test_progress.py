@@ -45,6 +45,15 @@ def test_lines_come_every_10_s_in_the_first_minute_and_every_30_s_later(now):
     assert due == [10, 20, 30, 40, 50, 80, 110, 140, 170]
 
 
+def test_compiling_says_how_long_it_took_before(now):
+    out = io.StringIO()
+    log = ProgressLog(out, now)
+    log.start(dataclasses.replace(INFO, compile_time="44 s last time"))
+    log.phase("compiling")
+    log.phase("training")
+    assert out.getvalue().splitlines()[2:] == ["compiling (44 s last time) ...", "compiled in 0.0 s"]
+
+
 def test_a_line_comes_every_5_percent_but_not_within_10_s(now):
     pace = Pace(now)
     now.seconds = 100.0
@@ -119,7 +128,10 @@ def test_a_stop_while_compiling_does_not_claim_that_it_has_compiled(now):
     log.start(INFO)
     log.phase("compiling")
     log.phase("stopping")
-    assert out.getvalue().splitlines()[2:] == ["compiling ...", "stopping ..."]
+    assert out.getvalue().splitlines()[2:] == [
+        "compiling ...",
+        "stopping ... saves a checkpoint first; Ctrl-C again stops at once, without saving",
+    ]
 
 
 @pytest.mark.parametrize(

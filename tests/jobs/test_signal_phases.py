@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from hmx.config.codec import to_toml
 from hmx.config.schema import Config
 from hmx.jobs.resume import resume
+from hmx.jobs.train import train
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 
@@ -36,17 +37,16 @@ SCRIPT = """
     heard = threading.Event()
     phase_from_signal = SinkGroup.phase_from_signal
 
-    def hold(where):
+    def hold(where, end=None):
         os.write(1, f"{where}\\n".encode())
-        (heard if times == "once" else threading.Event()).wait()
+        (end or (heard if times == "once" else threading.Event())).wait()
 
     def hear(self, phase):
         heard.set()
         phase_from_signal(self, phase)
 
     def compile_chunk(*given):
-        interruptible(lambda: hold("compiling"))
-        return compile_really(*given)
+        interruptible(lambda: hold("compiling", threading.Event()))
 
     def write(path, leaves):
         if "-4-" in path.parent.name:
@@ -58,7 +58,7 @@ SCRIPT = """
 
     SinkGroup.phase_from_signal = hear
     if place == "compiling":
-        compile_really, session.compile_chunk = session.compile_chunk, compile_chunk
+        session.compile_chunk = compile_chunk
     elif place == "saving":
         write_really, checkpoint._write_arrays = checkpoint._write_arrays, write
     else:
@@ -72,17 +72,21 @@ SCRIPT = """
 """
 
 
-def play(place: str, twice: bool, cfg: Config, folder: Path, clock: bool = False) -> tuple[int, str, Path]:
-    """Return exit code, stderr and run folder of `hmx train` after one or two signals in a phase.
+def play(
+    place: str, twice: bool, cfg: Config, folder: Path, clock: bool = False, command: Sequence[str] = ("train",)
+) -> tuple[int, str, Path]:
+    """Return exit code, stderr and run folder of `hmx train` or `hmx resume` after one or two signals in a phase.
 
     With `clock`, the phase blocks forever and the system clock is set back by a day.
     """
     (folder / "cfg.toml").write_text(to_toml(cfg))
     times = "clock" if clock else "twice" if twice else "once"
-    words = [place, times, "train", "--config", str(folder / "cfg.toml")]
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), *words]
+    run = Path(cfg.run.root) / cfg.run.name
+    source = ["--config", str(folder / "cfg.toml")] if command[0] == "train" else [str(run)]
+    words = [place, times, *command, *source]
+    line = [sys.executable, "-c", textwrap.dedent(SCRIPT), *words]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stdout is not None
             first = process.stdout.readline()
@@ -95,7 +99,7 @@ def play(place: str, twice: bool, cfg: Config, folder: Path, clock: bool = False
             process.kill()
     assert first == f"{place}\n", said
     assert "Traceback" not in said
-    return process.returncode, said, Path(cfg.run.root) / cfg.run.name
+    return process.returncode, said, run
 
 
 def newest(run: Path) -> int | None:
@@ -106,11 +110,24 @@ def newest(run: Path) -> int | None:
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_signals_while_compiling(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
+    """The compilation never ends: a first signal does not wait for it."""
     code, said, run = play("compiling", twice, make_config(9), tmp_path)
     assert code == (143 if twice else 130)
+    assert "stopping ... saves a checkpoint first; Ctrl-C again stops at once" in said
     assert (f"hmx train --config {run}/run.toml" if twice else f"hmx resume {run}") in said
     assert newest(run) == (None if twice else 0)
     assert metas.read(run / "meta.json").state == "interrupted"
+    if not twice:
+        assert resume(run).updates == 9
+
+
+def test_a_signal_while_a_resumed_run_compiles_keeps_its_checkpoint(make_config: MakeConfig, tmp_path: Path) -> None:
+    cfg = make_config(4)
+    train(cfg)
+    code, said, run = play("compiling", False, cfg, tmp_path, command=("resume", "--steps", str(9 * 32)))
+    assert code == 130 and f"hmx resume {run}" in said
+    assert newest(run) == 4
+    assert resume(run).updates == 9
 
 
 @pytest.mark.parametrize("twice", [False, True])

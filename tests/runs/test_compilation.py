@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
-from hmx.runs.compilation import cache_folder, enable_cache, trim
+from hmx.config.schema import Config
+from hmx.runs.compilation import TIMES, CompileTimer, CompileTimes, cache_folder, enable_cache, trim
 
 
 @pytest.fixture
@@ -74,3 +78,75 @@ def test_a_folder_that_cannot_be_made_is_a_warning(no_cache: None, tmp_path: Pat
     assert warning is not None
     assert "HMX_CACHE_DIR" in warning
     assert jax.config.jax_compilation_cache_dir is None
+
+
+def timed(length: int, *, run: bool = False) -> str:
+    """Return what is said before a program of that length is compiled, and compile it."""
+    timer = CompileTimer("test", Config(), length)
+    if run:
+        sink = CompileTimes(timer)
+        sink.phase("training")
+        return timer.last
+    jax.clear_caches()
+
+    def slow(x: jax.Array) -> jax.Array:
+        for i in range(length):
+            x = jnp.sin(x) * (i + 1.5)
+        return x
+
+    jax.jit(slow).lower(jnp.zeros(8)).compile()
+    timer._begun -= 44  # as if it had taken as long
+    timer.done()
+    return timer.last
+
+
+@pytest.fixture
+def cached(no_cache: None, tmp_path: Path) -> Path:
+    """Cache every program in a folder of this test; return the file of times."""
+    compilation_cache.reset_cache()
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return tmp_path / TIMES
+
+
+def test_times_of_compiling_and_of_loading_are_told_apart(cached: Path) -> None:
+    assert timed(9) == "", "nothing is known"
+    assert timed(9) == "from the cache", "the time of compiling it does not count"
+    assert timed(9) == "44 s last time", "that of loading it does"
+    assert timed(10) == "44 s last time for a similar program"
+    for path in cached.parent.glob("*-cache"):
+        path.unlink()
+    timed(9)
+    assert timed(9) == "from the cache", "it was compiled again, not loaded"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": "x"}', '{"a": null}', "\x00", '{"a": NaN, "b": -1}'])
+def test_a_damaged_file_of_times_is_replaced(cached: Path, text: str) -> None:
+    cached.write_text(text)
+    assert timed(9) == ""
+    assert timed(9) == "from the cache"
+
+
+def test_times_that_cannot_be_written_are_forgotten(cached: Path) -> None:
+    cached.mkdir()
+    assert timed(9) == timed(9) == ""
+
+
+def test_the_file_of_times_stays_small(cached: Path) -> None:
+    cached.write_text(json.dumps({f"old {i}": 1.0 for i in range(500)}))
+    timed(9)
+    kept = json.loads(cached.read_text())
+    assert len(kept) == 200 and "old 499" in kept and "old 0" not in kept
+
+
+def test_only_a_compilation_that_ends_is_remembered(cached: Path) -> None:
+    sink = CompileTimes(CompileTimer("test", Config(), 1))
+    for phase in ("stopping", "training"):
+        sink.phase(phase)
+    assert not cached.exists()
+    assert timed(1, run=True) == ""
+    assert cached.exists()
+
+
+def test_without_a_cache_nothing_is_remembered(no_cache: None) -> None:
+    assert timed(9) == timed(9) == ""
