@@ -64,8 +64,14 @@ ENDLESS = ("pendulum", "counting")
 
 _MASKED = ("hackmatrix", "counting", "corridor", "recall", "rendezvous")
 
-EXTRAS = ("gymnax", "brax", "playground", "smax")
-"""Optional extras that bring environments; an id of theirs is `EXTRA/NAME`."""
+EXTRAS = {
+    "gymnax": "gymnax",
+    "brax": "brax",
+    "playground": "mujoco_playground",
+    "smax": "jaxmarl",
+    "craftax": "craftax",
+}
+"""Optional extras that bring environments, and the package that each needs; an id of theirs is `EXTRA/NAME`."""
 
 _measured: dict[tuple[object, ...], EnvFacts] = {}
 """Facts about environments of extras and users, which are known only once they are built."""

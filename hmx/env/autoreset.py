@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -49,10 +48,16 @@ class BatchState(NamedTuple):
     steps: Array  # [E] int32
 
 
-def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
+def batched(spec: EnvSpec, game: Game | TeamGame, costly_start: bool = False) -> Env:
     """Build the environment that plays `game` in a batch.
 
     An episode is truncated after `spec.max_steps` steps (0: never) unless it terminates with that very step.
+
+    Args:
+        spec: of the environment.
+        game: what to play.
+        costly_start: start new games only in steps in which an episode of the batch ends, by a branch. Without it they
+            start in every step, which is faster where a start is cheap.
     """
     team = game if isinstance(game, TeamGame) else _team_of_one(game)
 
@@ -68,12 +73,13 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         return BatchState(core, jnp.zeros(keys.shape, jnp.int32)), timestep
 
     def step(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
-        moved, terms, agent_done, fresh = jax.vmap(partial(_advance, team))(state.core, action, keys)
+        k_move, k_start = jax.vmap(_two_keys)(keys)
+        moved, terms, agent_done = jax.vmap(team.move)(state.core, action, k_move)
         steps = state.steps + 1
         terminated = agent_done.all(-1)
         truncated = (steps >= spec.max_steps) & ~terminated if spec.max_steps else jnp.zeros_like(terminated)
         done = terminated | truncated
-        core = select(done, fresh, moved)
+        core = start_where(done, moved, k_start)
         obs, legal = jax.vmap(team.observe)(core), jax.vmap(team.legal)(core)
         final_obs = jax.vmap(team.observe)(moved)
         final_legal = select(truncated, jax.vmap(team.legal)(moved), legal)
@@ -81,8 +87,15 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         timestep = _timestep(obs, legal, final_obs, final_legal, terms, terminated, truncated, agent_done, info)
         return BatchState(core, jnp.where(done, 0, steps)), timestep
 
+    def start_where(done: Array, moved: Core, keys: Key) -> Core:
+        if not costly_start:
+            return select(done, jax.vmap(team.start)(keys), moved)
+        fresh = jax.lax.cond(done.any(), lambda: jax.vmap(team.start)(keys), lambda: moved)
+        return select(done, fresh, moved)
+
     def without_reset(state: BatchState, action: Array, keys: Key) -> BatchState:
-        return BatchState(jax.vmap(partial(_advance, team))(state.core, action, keys)[0], state.steps + 1)
+        k_move, _ = jax.vmap(_two_keys)(keys)
+        return BatchState(jax.vmap(team.move)(state.core, action, k_move)[0], state.steps + 1)
 
     return Env(spec._replace(moved=without_reset), reset, step)
 
@@ -95,9 +108,9 @@ def _team_of_one(game: Game) -> TeamGame:
     return TeamGame(game.start, move, lambda core: game.observe(core)[None], lambda core: game.legal(core)[None])
 
 
-def _advance(team: TeamGame, core: Core, action: Array, key: Key) -> tuple[Core, dict[str, Array], Array, Core]:
+def _two_keys(key: Key) -> tuple[Key, Key]:
     k_move, k_start = jax.random.split(key)
-    return *team.move(core, action, k_move), team.start(k_start)
+    return k_move, k_start
 
 
 def _timestep(

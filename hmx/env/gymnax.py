@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
-from hmx.env.autoreset import Game, batched
-from hmx.env.extras import near_or_known, settled
-from hmx.env.protocol import Env, EnvSpec
+from hmx.env.extras import near_or_known
+from hmx.env.protocol import Env
+from hmx.env.single import Single, from_single, joined
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
 GymnaxLike = Any
 PREFIX = "gymnax/"
 """What an id here starts with; the rest is the name in gymnax's own registry."""
-
-
-class Guest(NamedTuple):
-    """One environment of gymnax: the state it keeps, and what it showed last."""
-
-    state: Any
-    obs: Array  # float32 [F]
 
 
 def make_gymnax(env_id: str, max_steps: int) -> Env:
@@ -41,8 +33,8 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
         max_steps: steps after which an episode is truncated; the environment's own limit holds where that is shorter.
 
     Raises:
-        HmxError: gymnax is missing or too old, there is no such environment, or its observations or actions are of a
-            kind that no network here takes.
+        HmxError: gymnax is missing or too old, there is no such environment, or its actions are of a kind that no
+            network here takes.
     """
     return from_gymnax(env_id, *_made(env_id.removeprefix(PREFIX)), max_steps)
 
@@ -57,38 +49,26 @@ def from_gymnax(env_id: str, guest: GymnaxLike, params: GymnaxLike, max_steps: i
         max_steps: as for `make_gymnax`.
 
     Raises:
-        HmxError: its observations or actions are of a kind that no network here takes.
+        HmxError: its actions are of a kind that no network here takes.
     """
+    return from_single(env_id, as_single(env_id, guest, params), max_steps)
+
+
+def as_single(env_id: str, guest: GymnaxLike, params: GymnaxLike) -> Single:
+    """Return the functions of an object like those of gymnax; see `from_gymnax`."""
     num_actions, action_dim, as_theirs = _actions(env_id, guest.action_space(params))
-    own = int(getattr(params, "max_steps_in_episode", 0))
-    key = jax.eval_shape(jax.random.key, 0)
-    if not hasattr(jax.eval_shape(lambda key: guest.reset_env(key, params)[0], key), "shape"):
-        raise HmxError(f"{env_id} shows several arrays, and networks here take one", "choose another env.id")
 
-    def start(key: Key) -> Guest:
+    def reset(key: Key) -> tuple[Any, Array]:
         obs, state = guest.reset_env(key, params)
-        return _settled(state, obs)
+        return state, joined(obs)
 
-    def move(core: Guest, action: Array, key: Key) -> tuple[Guest, dict[str, Array], Array]:
+    def step(state: Any, action: Array, key: Key) -> tuple[Any, Array, Array, Array]:
         # step_env, not step: the latter would replace a finished episode by a new one here already
-        obs, state, reward, terminated, _ = guest.step_env(key, core.state, as_theirs(action), params)
-        paid = jnp.asarray(reward, jnp.float32).reshape(())
-        return _settled(state, obs), {"reward": paid}, jnp.asarray(terminated, bool).reshape(())
+        obs, state, reward, terminated, _ = guest.step_env(key, state, as_theirs(action), params)
+        return state, joined(obs), jnp.reshape(reward, ()), jnp.reshape(terminated, ())
 
-    shown = jax.eval_shape(start, key).obs
-    spec = EnvSpec(
-        id=env_id,
-        obs_shape=shown.shape,
-        obs_dtype=shown.dtype,
-        num_actions=num_actions,
-        num_agents=1,
-        max_steps=min(max_steps or own, own) if own else max_steps,
-        reward_terms=("reward",),
-        action_groups=(("action", 0, num_actions),) if num_actions else (),
-        action_names=tuple(f"action_{i}" for i in range(num_actions)),
-        action_dim=action_dim,
-    )
-    return batched(spec, Game(start, move, lambda core: core.obs, lambda core: jnp.ones(num_actions, bool)))
+    limit = int(getattr(params, "max_steps_in_episode", 0))
+    return Single(reset, step, num_actions, action_dim, limit)
 
 
 def _made(name: str) -> tuple[Any, Any]:
@@ -106,11 +86,6 @@ def _made(name: str) -> tuple[Any, Any]:
         words = f"{PREFIX}{name} cannot be built: {quoted(str(error))}"
         raise HmxError(words, "it needs the network the first time", ExitCode.ARTEFACT) from error
     return made
-
-
-def _settled(state: Any, obs: Any) -> Guest:
-    """Return state and observation with the dtypes that steps return."""
-    return Guest(settled(state), jnp.asarray(obs, jnp.float32).reshape(-1))
 
 
 def _actions(env_id: str, space: Any) -> tuple[int, int, Callable[[Array], Array]]:

@@ -31,12 +31,10 @@ from hmx.config.problem import UNKNOWN, Problem, error, fix
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
 from hmx.config.user_code import allow, explaining, open_module
-from hmx.env.autoreset import Game, batched
-from hmx.env.extras import settled
 from hmx.env.gymnax import from_gymnax
-from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.env.protocol import Env, EnvState
+from hmx.env.single import Single, form, from_single
 from hmx.errors import HmxError, counted, nearest
-from hmx.types import Array, Key
 
 Theirs = Any  # a module, function or object of the user's
 _GUIDE = "docs/environments.md shows what an environment provides; hmx new-env NAME writes one that works"
@@ -47,13 +45,6 @@ class Built(NamedTuple):
 
     env: Env
     cfg: EnvConfig
-
-
-class OwnState(NamedTuple):
-    """One environment of the user's: the state it keeps, and what it showed last."""
-
-    state: Any
-    obs: Array  # float32 [F]
 
 
 def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
@@ -79,7 +70,7 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
             guest, params = (made, made.default_params) if hasattr(made, "reset_env") else made
             env = from_gymnax(cfg.id, guest, params, cfg.max_steps)
         else:
-            env = _from_functions(cfg, made, options)
+            env = from_single(cfg.id, _single(cfg, made, options), cfg.max_steps)
         _check_batch(env)
         _check_first(env)
     env = env._replace(spec=env.spec._replace(render=_guarded(path, env.spec.render)))
@@ -165,78 +156,24 @@ def _with_options(function: Callable[..., Any], options: Theirs | None) -> Calla
     return function
 
 
-def _from_functions(cfg: EnvConfig, made: Theirs, options: Theirs | None) -> Env:
-    """Build the environment that plays `reset` and `step` of a single one."""
-    reset, step = _with_options(made.reset, options), _with_options(made.step, options)
+def _single(cfg: EnvConfig, made: Theirs, options: Theirs | None) -> Single:
+    """Return `reset` and `step` of a single environment, and what else the user provides."""
     legal, render, describe = (
         None if (function := getattr(made, name, None)) is None else _with_options(function, options)
         for name in ("legal", "render", "describe")
     )
     names, action_dim = _actions(cfg.id, made)
-
-    def start(key: Key) -> OwnState:
-        state, obs = _parts("reset", reset(key), ("state", "obs"))
-        return _own_state(state, obs)
-
-    def move(core: OwnState, action: Array, key: Key) -> tuple[OwnState, dict[str, Array], Array]:
-        given = step(core.state, action, key)
-        state, obs, reward, terminated = _parts("step", given, ("state", "obs", "reward", "terminated"))
-        terms = reward if isinstance(reward, dict) else {"reward": reward}
-        scalars = {name: jnp.asarray(value, jnp.float32) for name, value in terms.items()}
-        for name, value in {**scalars, "terminated": jnp.asarray(terminated)}.items():
-            if value.shape != ():
-                raise ValueError(f"step returns {name} of shape {value.shape}; expected one number")
-        return _own_state(state, obs), scalars, jnp.asarray(terminated, bool)
-
-    def mask(core: OwnState) -> Array:
-        if legal is None:
-            return jnp.ones(len(names), bool)
-        allowed = jnp.asarray(legal(core.state), bool)
-        if allowed.shape != (len(names),):
-            raise ValueError(f"legal returns shape {allowed.shape}; expected ({len(names)},), one per action")
-        return allowed
-
-    key = jax.eval_shape(jax.random.key, 0)
-    first = jax.eval_shape(start, key)
-    action = jax.ShapeDtypeStruct((action_dim,) if action_dim else (), jnp.float32 if action_dim else jnp.int32)
-    after, terms, _ = jax.eval_shape(move, first, action, key)
-    _check_same(first, after)
-    limit = int(getattr(made, "MAX_STEPS", 0))
-    spec = EnvSpec(
-        id=cfg.id,
-        obs_shape=first.obs.shape,
-        obs_dtype=first.obs.dtype,
-        num_actions=len(names),
-        num_agents=1,
-        max_steps=min(cfg.max_steps or limit, limit) if limit else cfg.max_steps,
-        reward_terms=tuple(terms),
-        action_groups=tuple((name, i, i + 1) for i, name in enumerate(names)),
-        action_names=names,
+    return Single(
+        _with_options(made.reset, options),
+        _with_options(made.step, options),
+        actions=names,
         action_dim=action_dim,
-        describe=None if describe is None else lambda state: dict(describe(_host(state))),
-        render=None if render is None else lambda state: str(render(_host(state))),
+        limit=int(getattr(made, "MAX_STEPS", 0)),
+        legal=legal,
+        render=render,
+        describe=describe,
+        terms=(),
     )
-    return batched(spec, Game(start, move, lambda core: core.obs, mask))
-
-
-def _host(state: Theirs) -> Theirs:
-    """Return the user's state of a batch of one, on the host."""
-    return jax.device_get(jax.tree.map(lambda leaf: leaf[0], state.core.state))
-
-
-def _own_state(state: Theirs, obs: Theirs) -> OwnState:
-    leaves = jax.tree.leaves(obs)
-    if len(leaves) != 1:
-        raise ValueError(f"an observation has {len(leaves)} arrays; networks take one, so concatenate them")
-    return OwnState(settled(state), jnp.asarray(leaves[0], jnp.float32).reshape(-1))
-
-
-def _parts(function: str, given: Theirs, names: tuple[str, ...]) -> tuple[Any, ...]:
-    if not isinstance(given, tuple) or len(given) != len(names):
-        found = counted(len(given), "value") if isinstance(given, tuple) else f"a {type(given).__name__}"
-        more = "; hmx truncates episodes itself, after MAX_STEPS" if found == "5 values" else ""
-        raise ValueError(f"{function} returns {found}; expected ({', '.join(names)}){more}")
-    return given
 
 
 def _actions(env_id: str, made: Theirs) -> tuple[tuple[str, ...], int]:
@@ -254,25 +191,6 @@ def _actions(env_id: str, made: Theirs) -> tuple[tuple[str, ...], int]:
     raise HmxError(f"cannot load environment {quoted(env_id)}: it does not say what actions it takes", hint)
 
 
-def _check_same(first: OwnState, after: OwnState) -> None:
-    """Check that a step keeps shapes and types, each difference named."""
-    if str(jax.tree.structure(first.state)) != str(jax.tree.structure(after.state)):
-        shown = [str(jax.tree.structure(core.state))[:200] for core in (first, after)]
-        raise ValueError(f"step returns another kind of state than reset: {shown[1]} instead of {shown[0]}")
-    pairs = zip(jax.tree.leaves_with_path(first), jax.tree.leaves(after), strict=True)
-    unlike = [
-        f"{jax.tree_util.keystr(path).lstrip('.')} is {_form(a)} after reset and {_form(b)} after step"
-        for (path, a), b in pairs
-        if (a.shape, a.dtype) != (b.shape, b.dtype)
-    ]
-    if unlike:
-        raise ValueError(f"shapes and types must stay the same, but {'; '.join(unlike[:4])}")
-
-
-def _form(leaf: Theirs) -> str:
-    return f"{leaf.dtype}[{','.join(str(n) for n in leaf.shape)}]"
-
-
 def _check_batch(env: Env) -> None:
     """Check the shapes and types of a batch of two; a user's own `Env` may be wrong there."""
     spec, envs = env.spec, 2
@@ -288,7 +206,7 @@ def _check_batch(env: Env) -> None:
         for when, timestep in (("reset", first), ("step", second)):
             if (found := getattr(timestep, name).shape) != shape:
                 raise ValueError(f"{when} of {envs} environments returns {name} of shape {found}; expected {shape}")
-    if jax.tree.map(_form, state) != jax.tree.map(_form, after):
+    if jax.tree.map(form, state) != jax.tree.map(form, after):
         raise ValueError("step returns a state of other shapes or types than reset")
     if set(second.terms) != set(spec.reward_terms):
         terms = f"{sorted(second.terms)}; spec.reward_terms are {spec.reward_terms}"

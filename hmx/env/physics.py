@@ -6,28 +6,21 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
-from hmx.env.autoreset import Game, batched
 from hmx.env.extras import settled
-from hmx.env.protocol import Env, EnvSpec
+from hmx.env.protocol import Env
+from hmx.env.single import Single, from_single
 from hmx.errors import HmxError
 from hmx.types import Array, Key
 
 STATE = "state"
 """Of an observation in several parts, the one for the policy; the others are images, or for value networks only."""
-
-
-class Body(NamedTuple):
-    """One environment: the state it keeps, and the last finite observation of it."""
-
-    state: Any
-    obs: Array  # float32 [F]
 
 
 def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
@@ -55,36 +48,23 @@ def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
         words = f"{env_id} shows {', '.join(map(quoted, seen))}, and networks here take one vector"
         raise HmxError(words, "choose another env.id")
 
-    def start(key: Key) -> Body:
+    def reset(key: Key) -> tuple[Any, Array]:
         with quiet():
             # as numbers, since some keep it in their state, and read it more than once
             state = settled(theirs.reset(jax.random.key_data(key)))
-        return Body(state, _vector(state.obs))
+        return state, _vector(state.obs)
 
-    def move(core: Body, action: Array, key: Key) -> tuple[Body, dict[str, Array], Array]:
-        own = jax.tree.map(lambda leaf: leaf, core.state)  # some write into the dicts of the state they are given
+    def step(before: Any, action: Array, key: Key) -> tuple[Any, Array, Array, Array]:
+        own = jax.tree.map(lambda leaf: leaf, before)  # some write into the dicts of the state they are given
         with quiet():
             after = theirs.step(own, jnp.clip(action, -1.0, 1.0))
-        state = jax.tree.map(lambda now, before: jnp.asarray(now).astype(before.dtype), after, core.state)
+        state = jax.tree.map(lambda now, then: jnp.asarray(now).astype(then.dtype), after, before)
         obs, reward = _vector(state.obs), jnp.asarray(state.reward, jnp.float32)
         finite = jnp.isfinite(obs).all() & jnp.isfinite(reward)
-        paid = {"reward": jnp.where(jnp.isfinite(reward), reward, 0.0)}
-        return Body(state, jnp.where(finite, obs, core.obs)), paid, (state.done > 0) | ~finite
+        paid = jnp.where(jnp.isfinite(reward), reward, 0.0)
+        return state, jnp.where(finite, obs, _vector(before.obs)), paid, (state.done > 0) | ~finite
 
-    shown = jax.eval_shape(start, key).obs
-    spec = EnvSpec(
-        id=env_id,
-        obs_shape=shown.shape,
-        obs_dtype=shown.dtype,
-        num_actions=0,
-        num_agents=1,
-        max_steps=max_steps,
-        reward_terms=("reward",),
-        action_groups=(),
-        action_names=(),
-        action_dim=int(theirs.action_size),
-    )
-    return batched(spec, Game(start, move, lambda core: core.obs, lambda core: jnp.ones(0, bool)))
+    return from_single(env_id, Single(reset, step, action_dim=int(theirs.action_size)), max_steps)
 
 
 @contextlib.contextmanager

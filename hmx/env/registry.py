@@ -12,16 +12,21 @@ from hmx.config.env_facts import EnvFacts, facts_known, learn_facts, step_limit
 from hmx.config.env_source import EnvSource, find_source
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.config.user_code import allow
+from hmx.env.brax import make_brax
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
 from hmx.env.counting import make_counting
 from hmx.env.frozenlake import make_frozenlake
+from hmx.env.gymnax import make_gymnax
 from hmx.env.own import Built, make_own
 from hmx.env.pendulum import make_pendulum
+from hmx.env.playground import make_playground
 from hmx.env.protocol import Env
 from hmx.env.recall import make_recall
 from hmx.env.rendezvous import make_rendezvous
 from hmx.env.repeat import repeated
+from hmx.env.smax import make_smax
+from hmx.env.suites import make_craftax
 from hmx.errors import HmxError, nearest
 
 COUNTING_LENGTH = 10
@@ -47,37 +52,14 @@ FACTORIES: dict[str, Callable[[EnvConfig, RewardWeights], Env]] = {
 }
 
 
-def _gymnax(cfg: EnvConfig) -> Env:
-    from hmx.env.gymnax import make_gymnax  # of an optional extra
-
-    return make_gymnax(cfg.id, cfg.max_steps)
-
-
-def _brax(cfg: EnvConfig) -> Env:
-    from hmx.env.brax import make_brax
-
-    return make_brax(cfg.id, cfg.max_steps)
-
-
-def _playground(cfg: EnvConfig) -> Env:
-    from hmx.env.playground import make_playground
-
-    return make_playground(cfg.id, cfg.max_steps)
-
-
-def _smax(cfg: EnvConfig) -> Env:
-    from hmx.env.smax import make_smax  # of an optional extra
-
-    return make_smax(cfg.id, step_limit(cfg), cfg.world_state)
-
-
 EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {
-    "gymnax": _gymnax,
-    "brax": _brax,
-    "playground": _playground,
-    "smax": _smax,
+    "gymnax": lambda cfg: make_gymnax(cfg.id, cfg.max_steps),
+    "brax": lambda cfg: make_brax(cfg.id, cfg.max_steps),
+    "playground": lambda cfg: make_playground(cfg.id, cfg.max_steps),
+    "smax": lambda cfg: make_smax(cfg.id, step_limit(cfg), cfg.world_state),
+    "craftax": lambda cfg: make_craftax(cfg.id, cfg.max_steps),
 }
-"""By what stands before the slash of an id."""
+"""By what stands before the slash of an id; each imports its package when it is called."""
 
 
 def load_env(

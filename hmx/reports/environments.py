@@ -16,8 +16,6 @@ from hmx.reports.blocks import Block, Cell, Column, Document, Paragraph, Row, Ta
 from hmx.reports.quantities import data_size
 
 SCHEMA = 1
-_PACKAGES = {"gymnax": "gymnax", "brax": "brax", "playground": "mujoco_playground", "smax": "jaxmarl"}
-"""Extra -> the package that must be installed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,8 +40,8 @@ class EnvironmentRow:
 def list_environments() -> list[EnvironmentRow]:
     """Return all environments that can be named, without building any."""
     rows = [_known(name, "built in", env_facts(EnvConfig(id=name))) for name in ENV_IDS]
-    for extra in EXTRAS:
-        installed = importlib.util.find_spec(_PACKAGES[extra]) is not None
+    for extra, package in EXTRAS.items():
+        installed = importlib.util.find_spec(package) is not None
         missing, origin = "" if installed else f"pip install '.[{extra}]'", f"extra {extra}"
         if extra != PREFIX.rstrip("/"):
             rows.append(EnvironmentRow(id=f"{extra}/NAME", origin=origin, missing=missing))
@@ -52,10 +50,10 @@ def list_environments() -> list[EnvironmentRow]:
             row = _known(f"{PREFIX}{name}", origin, env_facts(EnvConfig(id=f"{PREFIX}{name}")))
             rows.append(dataclasses.replace(row, agents=allies, missing=missing))
     for point in registered("env.id"):
-        package = f"package {point.dist.name}" if point.dist is not None else "package"
+        origin = f"package {point.dist.name}" if point.dist is not None else "package"
         found = clashes(point.name)
         missing = f"the name is taken: {', '.join(found)}" if found else ""
-        rows.append(EnvironmentRow(id=point.name, origin=package, missing=missing))
+        rows.append(EnvironmentRow(id=point.name, origin=origin, missing=missing))
     return rows
 
 

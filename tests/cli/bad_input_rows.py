@@ -20,6 +20,7 @@ def _absent(extra: str, package: str, otherwise: list[str]) -> list[str]:
 NO_GYMNAX = _absent("gymnax", "gymnax", ["gymnax has no environment Cart"])
 NO_BRAX = _absent("brax", "brax", ["Brax has no environment inverted", "brax/inverted_pendulum"])
 NO_SUITE = _absent("playground", "mujoco_playground", ["no environment WalkerWlak", "playground/WalkerWalk"])
+NO_CRAFT = _absent("craftax", "craftax", ["craftax has no environment Craftax-v1", "craftax/Craftax-Symbolic-v1"])
 NO_ROBOTS = _absent("playground", "mujoco_playground", ["robots that Playground downloads from GitHub"])
 
 
@@ -60,6 +61,7 @@ TRAIN = rows(
     (["--env", "gymnax/Cart"], USAGE, NO_GYMNAX),
     (["--env", "brax/inverted", "--dry-run"], USAGE, NO_BRAX),
     (["--preset", "sound", "--env", "brax/inverted"], USAGE, NO_BRAX),
+    (["--env", "craftax/Craftax-v1"], USAGE, NO_CRAFT),
     (["--env", "brax/ant@warp"], USAGE, ["Brax has no backend warp", "generalized, mjx, positional, spring"]),
     (["--env", "brax/ant@"], USAGE, ["Brax has no backend", "spring"]),
     (["--env", "playground/WalkerWlak"], USAGE, NO_SUITE),

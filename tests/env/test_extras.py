@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hmx.config import extras, rules
+from hmx.config.env_facts import EXTRAS as PACKAGE_OF
 from hmx.config.env_facts import env_facts, extra_of, facts_known, step_limit
 from hmx.config.extras import install
 from hmx.config.fields import replace
@@ -22,7 +23,7 @@ from hmx.reports.sizes.source import read_source
 
 NAME = "gymnax/CartPole-v1"
 BATTLE = "smax/3m"
-PACKAGES = {"gymnax": "gymnax", "brax": "brax", "playground": "mujoco_playground"}
+PACKAGES = {extra: package for extra, package in PACKAGE_OF.items() if extra != "smax"}
 """Extra -> the package it brings; smax has tests of its own."""
 
 

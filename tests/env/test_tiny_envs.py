@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.autoreset import TeamGame, batched
+from hmx.env.autoreset import Game, TeamGame, batched
 from hmx.env.corridor import LENGTH, make_corridor
 from hmx.env.counting import make_counting
 from hmx.env.frozenlake import make_frozenlake
@@ -124,3 +124,32 @@ def test_what_a_game_reports_is_of_the_state_its_step_led_to():
         keys = jax.random.split(jax.random.key(t + 1), 2)
         state, timestep = env.step(state, jnp.zeros((2, 2), jnp.int32), keys)
         assert timestep.info["steps_max"].tolist() == [step, step]
+
+
+def test_a_costly_start_is_left_out_of_steps_in_which_no_episode_ends_and_changes_nothing():
+    def place(key):
+        return jax.random.uniform(key)
+
+    def move(core, action, key):
+        now = core + 0.4 * jax.random.uniform(key)
+        return now, {"reward": now}, now > 1.5
+
+    spec = make_counting(9).spec._replace(obs_shape=(1,), num_actions=1, reward_terms=("reward",))
+    game = Game(place, move, lambda core: core[None], lambda core: jnp.ones(1, bool))
+
+    def keys(seed):
+        return jax.random.split(jax.random.key(seed), 3)
+
+    still, seen = jnp.zeros((3, 1), jnp.int32), []
+    for costly in (False, True):
+        env = batched(spec, game, costly)
+        step, timesteps = jax.jit(env.step), []
+        state, timestep = env.reset(keys(0))
+        for t in range(30):
+            state, timestep = step(state, still, keys(t + 1))
+            timesteps.append(timestep)
+        seen.append(timesteps)
+        assert ("cond" in str(jax.make_jaxpr(env.step)(state, still, keys(0)))) == costly
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), *seen))
+    ended = jnp.stack([timestep.terminated for timestep in seen[1]]).sum(1)
+    assert {0, 1} <= set(ended.tolist())

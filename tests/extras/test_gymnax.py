@@ -126,7 +126,6 @@ def no_network(**_):
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (lambda: Odd(several=True), "gymnax/Odd shows several arrays"),
         (lambda: Odd(gymnax.environments.spaces.Dict({})), "neither one choice nor a box"),
         (lambda: Odd(gymnax.environments.spaces.Box(-jnp.inf, 1.0, (2,))), "gymnax/Odd takes actions without limits"),
         (no_network, "gymnax/Odd cannot be built: .*network"),
