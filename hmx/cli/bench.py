@@ -42,8 +42,9 @@ def bench(
     loaded = configure(given, sets, config, preset)
 
     from hmx.reports.bench.document import document, values
-    from hmx.reports.bench.job import bench as job
 
     with progress(quiet) as report:
+        from hmx.reports.bench.job import bench as job
+
         findings = job(loaded.config, request, origins=loaded.origins, progress=report)
     write_outputs(findings, document(findings), values(findings), outputs, findings.warnings)

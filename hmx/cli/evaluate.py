@@ -55,11 +55,12 @@ def evaluate(
     """
     from hmx.cli.boundary import say
     from hmx.cli.progress import progress
-    from hmx.jobs.evaluate import evaluate as job
     from hmx.reports.summaries import evaluation
 
     options = read_request(EvaluateOptions, typed)
     with progress(quiet) as report:
+        from hmx.jobs.evaluate import evaluate as job
+
         found = job(run, **vars(options), policies=policies, progress=report)
     for warning in found.warnings:
         say("warning", warning)

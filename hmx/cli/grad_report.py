@@ -30,12 +30,13 @@ def grad_report(
     """
     from hmx.cli.progress import progress
     from hmx.config.load import read_request
-    from hmx.reports.gradients.document import document, values
-    from hmx.reports.gradients.job import grad_report as job
 
     request = read_request(GradReportRequest, typed)
     outputs.check()
     with progress(quiet) as report:
+        from hmx.reports.gradients.document import document, values
+        from hmx.reports.gradients.job import grad_report as job
+
         findings = job(path, request, progress=report)
     warnings = (*findings.warnings, *findings.reports[-1].warnings)
     write_outputs(findings, document(findings), values(findings), outputs, warnings)

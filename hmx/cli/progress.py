@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 from hmx.cli.console import NOTES, clock, short
 from hmx.config.textfile import printable
@@ -135,7 +136,10 @@ def status(text: str) -> contextlib.AbstractContextManager[object]:
 
 @contextlib.contextmanager
 def progress(quiet: bool = False) -> Iterator[Progress]:
-    """Yield a function that shows progress on stderr: a bar in a terminal, else lines; `quiet` shows nothing."""
+    """Yield a function that shows progress on stderr: a bar in a terminal, else lines; `quiet` shows nothing.
+
+    Import what needs JAX inside the block: the user sees something before these seconds.
+    """
     console = Console(stderr=True)
     if quiet:
         yield lambda phase, done, total, rate=0.0: None
@@ -143,7 +147,10 @@ def progress(quiet: bool = False) -> Iterator[Progress]:
         with _bar(console) as report:
             yield report
     else:
-        yield progress_lines(sys.stderr)
+        report = progress_lines(sys.stderr)
+        if "jax" not in sys.modules:
+            report("starting", 0, 0)
+        yield report
 
 
 def progress_lines(stream: TextIO, now: Clock = time.monotonic) -> Progress:
@@ -165,15 +172,28 @@ def progress_lines(stream: TextIO, now: Clock = time.monotonic) -> Progress:
     return report
 
 
+class _Done(MofNCompleteColumn):
+    """Show how much is done where the total is known."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.total else Text()
+
+
+class _Remaining(TimeRemainingColumn):
+    """Show the time remaining where the total is known."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task).append(" remaining") if task.total else Text()
+
+
 @contextlib.contextmanager
 def _bar(console: Console) -> Iterator[Progress]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        _Done(),
         TimeElapsedColumn(),
-        TextColumn("remaining"),
-        TimeRemainingColumn(),
+        _Remaining(),
         TextColumn("{task.fields[speed]}"),
     )
     with Bars(*columns, console=console, transient=True) as bars:

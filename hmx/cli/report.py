@@ -42,13 +42,14 @@ def report(
     from hmx.cli.boundary import say
     from hmx.cli.progress import progress
     from hmx.config.load import read_request
-    from hmx.reports.run.document import document, values
-    from hmx.reports.run.job import run_report
 
     request = ReportRequest(**vars(read_request(ReportOptions, typed)), runs=tuple(map(str, runs)))
     _check(outputs, force)
     outputs.check()
     with progress(quiet or outputs.json) as shown:
+        from hmx.reports.run.document import document, values
+        from hmx.reports.run.job import run_report
+
         findings = run_report(request, shown)
     outputs = replace(outputs, html=outputs.html or default_page(findings))
     warnings = [f"{run.name}: {warning}" for run in findings.runs for warning in run.warnings]

@@ -53,16 +53,19 @@ def score_buffer(
     Example: hmx score-buffer hackmatrix-dqn-s0-001 --rollouts 64 --html scores.html
     """
     from hmx.cli.progress import progress
-    from hmx.reports.consequence import document, job
-    from hmx.reports.consequence.findings import check_gates
 
     request = read_request(ScoreRequest, typed)
     outputs.check()
     if dry_run:
+        from hmx.reports.consequence import document, job
+
         plan = job.dry_run(path, checkpoint=checkpoint, request=request, out=out)
         write_outputs(plan, document.plan_document(plan), None, outputs)
         return
     with progress(quiet) as report:
+        from hmx.reports.consequence import document, job
+        from hmx.reports.consequence.findings import check_gates
+
         found = job.score_buffer(path, checkpoint=checkpoint, request=request, out=out, progress=report)
     table = None if outputs.csv is None else document.table(found)
     write_outputs(found, document.document(found), table, outputs, found.warnings)

@@ -91,7 +91,7 @@ def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
 
 def _announce(text: str, quiet: bool) -> None:
     """Write a first line before JAX is imported, which takes seconds."""
-    if not quiet and not sys.stderr.isatty():
+    if not quiet:
         say("starting", text)
 
 

@@ -103,11 +103,12 @@ class CompileTimer:
         self._same = codec.sha256([self._similar, data, [str(size) for size in sizes]])
         self._before, self._begun = Counter(_events), time.monotonic()
         times = self._read()
-        self.last = ""
-        if self._same in times:
-            self.last = f"{times[self._same]:.0f} s last time" if times[self._same] else "from the cache"
-        elif times.get(self._similar):
-            self.last = f"{times[self._similar]:.0f} s last time for a similar program"
+        seconds, program = times.get(self._same), ""
+        if seconds is None:
+            seconds, program = times.get(self._similar), " for a similar program"
+        self.last = "from the cache" if seconds == 0 else ""
+        if seconds and seconds >= 1:
+            self.last = f"{seconds:.0f} s last time{program}"
 
     def done(self) -> None:
         """Remember how long it took; what cannot be written is forgotten."""

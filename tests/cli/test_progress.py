@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,27 @@ def test_lines_come_every_10_s_in_the_first_minute_and_every_30_s_later(now):
         if pace.due(0.0):
             due.append(second)
     assert due == [10, 20, 30, 40, 50, 80, 110, 140, 170]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["train --preset tiny", "resume x", "evaluate x", "report x", "grad-report x", "score-buffer x", "bench"],
+)
+def test_something_is_written_before_jax_is_imported(shell, words):
+    """The import takes more than a second."""
+    script = """
+        import sys
+        class Refuse:
+            def find_spec(name, *more):
+                if name == "jax":
+                    sys.exit("importing JAX")
+        sys.meta_path.insert(0, Refuse)
+        from hmx.__main__ import main
+        main()
+    """
+    (Path(shell("-c", "import os; print(os.getcwd())").stdout.strip()) / "runs" / "x").mkdir(parents=True)
+    lines = shell("-c", textwrap.dedent(script), *words.split()).stderr.splitlines()
+    assert lines[0].startswith("starting") and lines[-1] == "importing JAX"
 
 
 def test_compiling_says_how_long_it_took_before(now):

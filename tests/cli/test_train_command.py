@@ -131,7 +131,8 @@ def test_auto_scale_tells_what_it_changed(hmx):
 def test_evaluate_for_eyes_and_for_programs(hmx, trained):
     run = str(trained / "corridor")
     eyes = hmx("evaluate", run, "--episodes", "30")
-    assert eyes.exit_code == 0 and eyes.stderr == "compiling ...\nplaying sampled ...\nplaying greedy ...\n"
+    assert eyes.exit_code == 0
+    assert re.fullmatch(r"compiling (\(.*\) )?\.{3}\nplaying sampled \.{3}\nplaying greedy \.{3}\n", eyes.stderr)
     assert re.search(r"^ ?sampled +[+-]\d", eyes.stdout, re.MULTILINE) and "greedy" in eyes.stdout
     data = json.loads(hmx("evaluate", run, "-n", "30", "--policy", "random", "--json").stdout)
     assert list(data) == [

@@ -84,9 +84,9 @@ def test_progress_counts_episodes_and_steps_within_a_policy(trained: Path, monke
     seen: list[tuple[str, int, int, float]] = []
     monkeypatch.setattr("hmx.jobs.evaluate._CHUNK", 0.0)  # report as often as possible
     evaluate(trained, episodes=512, policies=("random", "greedy"), progress=lambda *call: seen.append(call))
-    assert seen[0] == ("compiling", 0, 0)
-    assert list(dict.fromkeys(call[0] for call in seen)) == [
-        "compiling", "playing random", "playing greedy, seed 1 of 2", "playing greedy, seed 2 of 2",
+    assert seen[0][0].startswith("compiling") and seen[0][1:] == (0, 0)
+    assert list(dict.fromkeys(call[0] for call in seen))[1:] == [
+        "playing random", "playing greedy, seed 1 of 2", "playing greedy, seed 2 of 2",
     ]  # fmt: skip
     random = [call for call in seen if call[0] == "playing random"]
     ended = [done for _, done, _, _ in random]

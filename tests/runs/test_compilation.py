@@ -127,6 +127,13 @@ def test_a_damaged_file_of_times_is_replaced(cached: Path, text: str) -> None:
     assert timed(9) == "from the cache"
 
 
+def test_times_below_a_second_are_not_worth_a_word(cached: Path) -> None:
+    timed(9)
+    times = json.loads(cached.read_text())
+    cached.write_text(json.dumps(dict.fromkeys(times, 0.4)))
+    assert timed(9) == timed(10) == ""
+
+
 def test_times_that_cannot_be_written_are_forgotten(cached: Path) -> None:
     cached.mkdir()
     assert timed(9) == timed(9) == ""
