@@ -39,9 +39,12 @@ def play(
     Example: hmx play --advise hackmatrix-ppo-s0-001 --search 32
     """
     from hmx.cli.keys import Keyboard
-    from hmx.cli.theatre import perform
-    from hmx.jobs.play import open_game
+    from hmx.cli.progress import status
     from hmx.jobs.scenario import read_scenario
+
+    with status("starting"):  # importing JAX takes seconds
+        from hmx.cli.theatre import perform
+        from hmx.jobs.play import open_game
 
     options, keyboard = read_request(GameOptions, typed), Keyboard()
     position = None if scenario is None else read_scenario(scenario)

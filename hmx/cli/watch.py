@@ -103,11 +103,14 @@ def watch(
 
     Example: hmx watch --random --env ./game.py --seed 3
     """
-    from hmx.cli.recording import check_target
-    from hmx.cli.recording import save as record
-    from hmx.cli.theatre import show
-    from hmx.jobs.scenario import read_scenario
-    from hmx.jobs.watch import watch as frames_of
+    from hmx.cli.progress import status
+
+    with status("starting"):  # importing JAX takes seconds
+        from hmx.cli.recording import check_target
+        from hmx.cli.recording import save as record
+        from hmx.cli.theatre import show
+        from hmx.jobs.scenario import read_scenario
+        from hmx.jobs.watch import watch as frames_of
 
     options = read_request(WatchOptions, typed)
     if save is not None:

@@ -17,7 +17,7 @@ UNKNOWN = "-"
 _SIZE = re.compile(r"([0-9][0-9_.]*)\s*([KMGT]?)(i?)B", re.IGNORECASE)
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LARGEST_PLAIN = 1e9  # from here on numbers have an exponent
-_MOST_DECIMALS = 12
+_MOST_DECIMALS = 7  # beyond, numbers are written with an exponent
 _SHORTEST_SECONDS = 0.1  # below are milliseconds
 _LARGEST_SPEED = 1e30
 
@@ -70,7 +70,7 @@ def interval(value: float | None, low: float | None = None, high: float | None =
         return UNKNOWN
     ends = [value] if low is None or high is None else [value, low, high]
     width = ends[-1] - ends[1] if len(ends) == 3 else 0.0
-    if width > 0:
+    if width > 0 and _decimals(width / 2) <= _MOST_DECIMALS:
         decimals, plus = _decimals(width / 2), "+" if sign else ""
         shown = [f"{v if round(v, decimals) else 0.0:{plus},.{decimals}f}" for v in ends]
     else:
@@ -83,12 +83,14 @@ def plus_minus(value: float | None, spread: float | None) -> str:
     if value is None or not spread:
         return number(value, 4) + ("" if value is None or spread is None else " ± 0")
     decimals = _decimals(spread)
+    if decimals > _MOST_DECIMALS:
+        return f"{number(value)} ± {number(spread, 2)}"
     return f"{value if round(value, decimals) else 0.0:,.{decimals}f} ± {spread:,.{decimals}f}"
 
 
 def _decimals(width: float) -> int:
     """Return the number of decimals that show two digits of a width."""
-    return min(max(1 - math.floor(math.log10(width)), 0), _MOST_DECIMALS) if math.isfinite(width) else 0
+    return max(1 - math.floor(math.log10(width)), 0) if math.isfinite(width) else 0
 
 
 def clock(seconds: float) -> str:

@@ -55,6 +55,13 @@ def test_interval_has_the_decimals_that_its_width_justifies(value, low, high, te
     assert q.interval(value, low, high) == text
 
 
+def test_tiny_values_have_an_exponent_instead_of_many_zeros():
+    assert q.interval(4.59e-15, 1.2e-15, 7.9e-15) == "4.59e-15 [1.2e-15, 7.9e-15]"
+    assert q.interval(2e-7, 1e-7, 3e-7) == "2e-7 [1e-7, 3e-7]"
+    assert q.interval(2e-5, 1e-5, 3e-5) == "0.000020 [0.000010, 0.000030]"
+    assert q.plus_minus(4.59e-15, 1.234e-15) == "4.59e-15 ± 1.2e-15"
+
+
 def test_interval_shows_signs_on_request():
     assert q.interval(0.25, 0.1, 0.4, sign=True) == "+0.25 [+0.10, +0.40]"
     assert q.interval(0.25, sign=True) == "+0.25"
