@@ -97,13 +97,21 @@ def evaluate(
     search: int | None = None,
     seed: int | None = None,
     checkpoint: int | None = None,
+    changes: Mapping[str, object] | None = None,
     root: str | Path = DEFAULT_ROOT,
     trust: bool = False,
 ) -> EvaluateResult:
     """Play whole episodes with the policy of a run; arguments and errors as of `hmx.jobs.evaluate.evaluate`."""
     with trusting(trust):
         return evaluations.evaluate(
-            run, episodes=episodes, policies=policies, search=search, seed=seed, checkpoint=checkpoint, root=root
+            run,
+            episodes=episodes,
+            policies=policies,
+            search=search,
+            seed=seed,
+            checkpoint=checkpoint,
+            changes=changes,
+            root=root,
         )
 
 

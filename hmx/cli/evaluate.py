@@ -8,8 +8,19 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import MAX_SEED, Json, Quiet, RunArgument, Typed, checkpoint_option, search_option, with_options
+from hmx.cli.options import (
+    MAX_SEED,
+    Json,
+    Quiet,
+    RunArgument,
+    Sets,
+    Typed,
+    checkpoint_option,
+    search_option,
+    with_options,
+)
 from hmx.cli.render.output import write_result
+from hmx.config.changes import parse
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
 from hmx.config.option import opt
@@ -41,27 +52,31 @@ def evaluate(
             autocompletion=completion.offer(("random", "sampled", "greedy", "search")),
         ),
     ] = None,
+    sets: Sets = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Evaluate an agent over many episodes.
 
     Plays with the most probable action and with sampled actions. With --search N it also looks ahead: it simulates N
-    steps before each action. Every figure has a 95 % confidence interval.
+    steps before each action. Every figure has a 95 % confidence interval. --set changes a setting for this evaluation
+    only, such as a rule of the environment.
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 2000 --policy sampled
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 100 --search 32
+
+    Example: hmx evaluate champion --episodes 200 --set env.loopholes=false
     """
     from hmx.cli.boundary import say
     from hmx.cli.progress import progress
     from hmx.reports.summaries import evaluation
 
-    options = read_request(EvaluateOptions, typed)
+    options, changes = read_request(EvaluateOptions, typed), parse(sets or ())
     with progress(quiet) as report:
         from hmx.jobs.evaluate import evaluate as job
 
-        found = job(run, **vars(options), policies=policies, progress=report)
+        found = job(run, **vars(options), policies=policies, changes=changes, progress=report)
     for warning in found.warnings:
         say("warning", warning)
     write_result(found.to_json(), evaluation(found), json)

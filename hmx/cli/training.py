@@ -17,9 +17,10 @@ from hmx.cli.progress import ProgressLog
 from hmx.cli.render.output import write_result
 from hmx.cli.render.terminal import print_document
 from hmx.config import rules
+from hmx.config.changes import parse
 from hmx.config.env_facts import facts_known
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError, counted
+from hmx.errors import counted
 from hmx.reports import summaries
 from hmx.reports.health.monitor import HealthSink
 from hmx.reports.quantities import data_size, short
@@ -110,14 +111,7 @@ def _check_memory(cfg: Config) -> None:
 
 def _merge_changes(changes: Changes, sets: Iterable[str]) -> dict[str, str]:
     """Return the changes of all options; an option of its own wins over --set."""
-    merged = {}
-    for text in sets:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            given = quoted(text) or '""'
-            raise HmxError(f"--set {given}: expected section.key=value", "--set run.total_steps=1000000")
-        merged[key.strip()] = value
-    return merged | {key: value for key, value in changes.items() if value is not None}
+    return parse(sets) | {key: value for key, value in changes.items() if value is not None}
 
 
 def _execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,8 @@ from hmx.agents.evaluate import (
 )
 from hmx.agents.search import simulations_of
 from hmx.agents.types import TrainState
+from hmx.config.changes import apply
+from hmx.config.codec import diff
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
@@ -59,6 +61,7 @@ class EvaluateResult:
     seed: int
     policies: tuple[PolicyStats, ...]
     search: int | None = None  # simulations per decision of the policy `search`
+    changes: dict[str, object] = dataclasses.field(default_factory=dict)  # dotted key -> value instead of the run's own
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -75,6 +78,7 @@ def evaluate(
     search: int | None = None,
     seed: int | None = None,
     checkpoint: int | None = None,
+    changes: Mapping[str, object] | None = None,
     root: str | Path = DEFAULT_ROOT,
     progress: Progress = no_progress,
 ) -> EvaluateResult:
@@ -88,15 +92,17 @@ def evaluate(
         search: simulations per decision of the policy `search`; None takes those of a run that learned from search.
         seed: of the evaluation; None takes that of the run. All policies meet the same first positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
+        changes: dotted key -> new value, such as `env.loopholes`, for this evaluation only.
         root: folder of the runs, for a name.
         progress: called with the episodes that have ended, about twice a second.
 
     Raises:
-        HmxError: unknown policy, no episodes, or a search that is not possible (exit code 2); no such run or no intact
-            checkpoint (3).
+        HmxError: unknown policy, no episodes, a change that the policy does not fit, or a search that is not possible
+            (exit code 2); no such run or no intact checkpoint (3).
     """
     paths = find_policy(run, root)
-    cfg = read_config(paths)
+    old = read_config(paths)
+    cfg = apply(old, changes or {})
     if policies is None or "search" in policies:  # else it would be compiled for nothing
         search = simulations_of(cfg, search)
     if policies is None:
@@ -121,6 +127,7 @@ def evaluate(
         seed=seed,
         policies=tuple(rows),
         search=search,
+        changes={key: new for key, (_, new) in diff(old, cfg).items()},
         warnings=tuple(warnings),
     )
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hmx.config import codec, derive, fields, rules
-from hmx.config.coerce import show
+from hmx.config import codec, derive, fields
+from hmx.config.changes import apply
 from hmx.config.hypers import SCHEDULED
-from hmx.config.problem import error
 from hmx.config.schema import Config
 from hmx.config.user_code import Permissions, hashes_of
 from hmx.errors import ExitCode, HmxError
@@ -40,9 +39,6 @@ from hmx.runs.session import Session, device_name, environment_facts, keep_envir
 from hmx.runs.sinks import Sink
 
 SCHEMA = 1
-
-FIXED = ("algo.num_steps", "run.seed", "run.name", "run.root")
-"""Keys that cannot change, in addition to shape keys: they give counters their meaning and the run its place."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,32 +202,6 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     differences = codec.diff(old, cfg)
     warnings = restored.warnings + _schedule_note(cfg, differences)
     return _Opened(paths, session, restored, differences, tuple(warnings))
-
-
-def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
-    """Return the configuration with changes that a run under way allows.
-
-    Raises:
-        HmxError: unknown keys, impossible values, or fields that are fixed, each named.
-    """
-    origins = {key: fields.FIELDS[key].flag or "--set" if key in fields.FIELDS else "--set" for key in changes}
-    values, problems = codec.resolve(changes, origins, text=True)
-    if problems:
-        raise error(problems)
-    new = fields.replace(cfg, values)
-    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in FIXED or _fixes_shapes(key)}
-    if fixed:
-        lines = [f"  {key}: {show(before)} cannot become {show(after)}" for key, (before, after) in fixed.items()]
-        hint = "start a new run with these values: hmx train --config RUN/run.toml --name NEW " + " ".join(
-            f"--set {key}={show(after)}" for key, (_, after) in fixed.items()
-        )
-        raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
-    rules.check(new, origins)
-    return new
-
-
-def _fixes_shapes(key: str) -> bool:
-    return key.startswith(fields.OWN) or (key in fields.FIELDS and bool(fields.FIELDS[key].shape))
 
 
 def _evaluation_missing(paths: RunPaths) -> bool:

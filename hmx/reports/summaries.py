@@ -52,6 +52,9 @@ def evaluation(found: EvaluateResult) -> Document:
     blocks: list[Block] = [policies(found.policies, {})]
     if found.search is not None:
         blocks.append(Paragraph(f"search: looks ahead by {found.search} simulated steps before each action", "faint"))
+    if found.changes:
+        changed = ", ".join(f"{key} = {show(value)}" for key, value in found.changes.items())
+        blocks.append(Paragraph(f"evaluated with {changed}, unlike the run", "warning"))
     for row in found.policies:
         if row.stages_completed is not None and row.undo_stages is not None:
             stages = f"{row.stages_completed:.2f} stages completed per episode"

@@ -221,6 +221,8 @@ EVALUATE = rows(
     (["/dev/null"], ARTEFACT, ["there is no run /dev/null"]),
     (["{run}", "--polciy", "x"], USAGE, ["no such option: --polciy", "did you mean --policy?"]),
     (["{run}", "--policy", "lucky"], USAGE, ["lucky", "random, sampled, greedy"]),
+    (["{run}", SET, "env.num_envs=7"], USAGE, ["env.num_envs: 16 cannot become 7"]),
+    (["{run}", SET, "x"], USAGE, ["--set x: expected section.key=value"]),
     (["{run}", "--episodes", "0"], USAGE, ["--episodes 0: must be 1 or more", "--episodes 1"]),
     (["{run}", "--episodes", "-3"], USAGE, ["--episodes -3: must be 1 or more"]),
     (["{run}", "--episodes", "1.5"], USAGE, ["--episodes", "must be a whole number"]),

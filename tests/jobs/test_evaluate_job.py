@@ -155,9 +155,20 @@ def test_an_older_checkpoint_can_be_chosen(trained: Path) -> None:
     assert "40, 60" in caught.value.hint
 
 
+def test_a_changed_setting_holds_for_this_evaluation_only(trained: Path) -> None:
+    short = evaluate(trained, episodes=5, policies=("random",), changes={"env.max_steps": "3"})
+    assert short.changes == {"env.max_steps": 3}
+    assert short.policies[0].length_mean == 3.0
+    again = evaluate(trained, episodes=5, policies=("random",))
+    assert again.changes == {}
+    assert again.policies[0].length_mean is not None
+    assert again.policies[0].length_mean > 3.0
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        ({"changes": {"net.hidden": "8"}}, "net.hidden: 16 cannot become 8"),
         ({"episodes": 0}, "cannot play 0 episodes"),
         ({"policies": ("best",)}, "unknown policy: best"),
         ({"policies": ()}, "unknown policy: none given"),

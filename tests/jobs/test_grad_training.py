@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from hmx.config import fields
+from hmx.config.changes import apply
 from hmx.config.load import load
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_training
 from hmx.jobs.grad_training import make_reports, request_of
-from hmx.jobs.resume import apply, resume
+from hmx.jobs.resume import resume
 from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
 from hmx.reports.gradients.job import grad_report

@@ -1,0 +1,57 @@
+"""Change the configuration of a run that has a state, for `hmx resume` and `hmx evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hmx.config import codec, fields, rules
+from hmx.config.coerce import show
+from hmx.config.problem import error
+from hmx.config.schema import Config
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError
+
+FIXED = ("algo.num_steps", "run.seed", "run.name", "run.root")
+"""Keys that cannot change, in addition to shape keys: they give counters their meaning and the run its place."""
+
+
+def parse(sets: Iterable[str]) -> dict[str, str]:
+    """Return texts of the form `section.key=value` by key; the last one of a key wins.
+
+    Raises:
+        HmxError: a text without a key or `=`.
+    """
+    changes = {}
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            given = quoted(text) or '""'
+            raise HmxError(f"--set {given}: expected section.key=value", "--set run.total_steps=1000000")
+        changes[key.strip()] = value
+    return changes
+
+
+def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
+    """Return the configuration with changes that the state of a run allows; text is read as on the command line.
+
+    Raises:
+        HmxError: unknown keys, impossible values, or fields that are fixed, each named.
+    """
+    origins = {key: fields.FIELDS[key].flag or "--set" if key in fields.FIELDS else "--set" for key in changes}
+    values, problems = codec.resolve(changes, origins, text=True)
+    if problems:
+        raise error(problems)
+    new = fields.replace(cfg, values)
+    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in FIXED or _fixes_shapes(key)}
+    if fixed:
+        lines = [f"  {key}: {show(before)} cannot become {show(after)}" for key, (before, after) in fixed.items()]
+        hint = "start a new run with these values: hmx train --config RUN/run.toml --name NEW " + " ".join(
+            f"--set {key}={show(after)}" for key, (_, after) in fixed.items()
+        )
+        raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
+    rules.check(new, origins)
+    return new
+
+
+def _fixes_shapes(key: str) -> bool:
+    return key.startswith(fields.OWN) or (key in fields.FIELDS and bool(fields.FIELDS[key].shape))
