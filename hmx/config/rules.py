@@ -110,7 +110,10 @@ def _not_read(algorithm: str, values: Mapping[str, Any]) -> Iterator[Problem]:
     """
     for key in ignored(algorithm) if algorithm in ALGORITHMS else ():
         if values[key] != FIELDS[key].default:
-            yield Problem("not_read", (key,), f"{algorithm} does not read it", fix(key, FIELDS[key].default))
+            chosen = algorithm != FIELDS["algo.name"].default
+            reader = None if chosen or FIELDS[key].section not in ALGORITHMS else FIELDS[key].section
+            fixes = fix("algo.name", reader) + fix(key, FIELDS[key].default)
+            yield Problem("not_read", (key,), f"{algorithm} does not read it", fixes)
 
 
 def _names(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:

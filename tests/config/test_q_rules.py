@@ -45,7 +45,9 @@ def test_dqn_refuses_options_of_ppo(key):
 
 
 def test_ppo_refuses_options_of_dqn():
-    with pytest.raises(HmxError, match=r"dqn.double = false \(--set\): ppo does not read it; try dqn.double=true"):
+    with pytest.raises(
+        HmxError, match=r"dqn.double = false \(--set\): ppo does not read it; try algo.name=dqn or dqn.double=true"
+    ):
         load(environ={}, sets=["dqn.double=false"])
     ignored = set(rules.ignored("ppo"))
     sections = {f"{field.section}" for key, field in FIELDS.items() if key in ignored}
