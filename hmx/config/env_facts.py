@@ -70,6 +70,9 @@ EXTRAS = {
     "playground": "mujoco_playground",
     "smax": "jaxmarl",
     "craftax": "craftax",
+    "navix": "navix",
+    "xminigrid": "xminigrid",
+    "jumanji": "jumanji",
 }
 """Optional extras that bring environments, and the package that each needs; an id of theirs is `EXTRA/NAME`."""
 

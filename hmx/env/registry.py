@@ -26,7 +26,7 @@ from hmx.env.recall import make_recall
 from hmx.env.rendezvous import make_rendezvous
 from hmx.env.repeat import repeated
 from hmx.env.smax import make_smax
-from hmx.env.suites import make_craftax
+from hmx.env.suites import make_craftax, make_jumanji, make_navix, make_xminigrid
 from hmx.errors import HmxError, nearest
 
 COUNTING_LENGTH = 10
@@ -58,6 +58,9 @@ EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {
     "playground": lambda cfg: make_playground(cfg.id, cfg.max_steps),
     "smax": lambda cfg: make_smax(cfg.id, step_limit(cfg), cfg.world_state),
     "craftax": lambda cfg: make_craftax(cfg.id, cfg.max_steps),
+    "navix": lambda cfg: make_navix(cfg.id, cfg.max_steps),
+    "xminigrid": lambda cfg: make_xminigrid(cfg.id, cfg.max_steps),
+    "jumanji": lambda cfg: make_jumanji(cfg.id, cfg.max_steps),
 }
 """By what stands before the slash of an id; each imports its package when it is called."""
 

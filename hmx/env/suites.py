@@ -1,24 +1,33 @@
-"""Suites of other libraries whose environments are functions: Craftax; each as a `Single` of `hmx.env.single`."""
+"""Suites of other libraries whose environments are functions, each as a `Single` of `hmx.env.single`.
+
+Craftax, navix, XLand-MiniGrid and Jumanji.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from hmx.config.extras import needed
 from hmx.config.textfile import quoted
 from hmx.env.extras import near_or_known
 from hmx.env.gymnax import as_single
+from hmx.env.physics import importing
 from hmx.env.protocol import Env
-from hmx.env.single import Single, from_single
-from hmx.errors import HmxError
+from hmx.env.single import Single, from_single, joined
+from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
 NEVER = 1 << 30
 """For the step limit of a suite that ends an episode there as if it had terminated: `hmx.env.autoreset` truncates."""
 
-CRAFTAX = ("Craftax-Symbolic-v1", "Craftax-Classic-Symbolic-v1")
+_NAVIX_CELL = (11, 6, 4)
+"""Kinds of entities, colours, and states of a door or directions of the player."""
+
+_MINIGRID_ACTIONS = ("move_forward", "turn_right", "turn_left", "pick_up", "put_down", "toggle")
 
 
 def make_craftax(env_id: str, max_steps: int) -> Env:
@@ -31,21 +40,135 @@ def make_craftax(env_id: str, max_steps: int) -> Env:
     Raises:
         HmxError: Craftax is missing, or it has no such environment.
     """
-    with needed("craftax"):
-        from craftax.craftax_env import make_craftax_env_from_name
-    name = _named(env_id, CRAFTAX)
-    theirs = make_craftax_env_from_name(name, auto_reset=False)
-    if "Classic" in name:
-        from craftax.craftax_classic.constants import Action
-    else:
-        from craftax.craftax.constants import Action
+    with importing("craftax"):
+        from craftax.craftax import constants
+        from craftax.craftax.envs.craftax_symbolic_env import CraftaxSymbolicEnvNoAutoReset
+        from craftax.craftax_classic import constants as classic
+        from craftax.craftax_classic.envs.craftax_symbolic_env import CraftaxClassicSymbolicEnvNoAutoReset
+    known = {
+        "Craftax-Symbolic-v1": (CraftaxSymbolicEnvNoAutoReset(), constants.Action),
+        "Craftax-Classic-Symbolic-v1": (CraftaxClassicSymbolicEnvNoAutoReset(), classic.Action),
+    }
+    theirs, actions = known[_named(env_id, list(known))]
     params = theirs.default_params
     single = as_single(env_id, theirs, params.replace(max_timesteps=NEVER))
-    names = tuple(action.name.lower() for action in Action)
+    names = tuple(action.name.lower() for action in actions)
     return _built(env_id, single._replace(actions=names, limit=params.max_timesteps), max_steps)
 
 
-def _named(env_id: str, known: Any) -> str:
+def make_navix(env_id: str, max_steps: int) -> Env:
+    """Build `navix/NAME` of navix (Pignatelli et al. 2024, arXiv:2407.19396) as `navix.make` does.
+
+    Args:
+        env_id: such as `navix/Navix-DoorKey-8x8-v0`.
+        max_steps: steps after which an episode is truncated, at most navix's own 100.
+
+    Raises:
+        HmxError: navix is missing, or it has no such environment.
+    """
+    with importing("navix"):
+        import navix
+    theirs = navix.make(_named(env_id, list(navix.registry())))
+    actions = tuple(action.__name__ for action in theirs.action_set)
+
+    def reset(key: Key) -> Any:
+        timestep = theirs.reset(key)
+        return timestep, _one_hot(timestep.observation, _NAVIX_CELL)
+
+    def step(timestep: Any, action: Array, key: Key) -> Any:
+        # _step, not step: the latter resets too; random numbers come from the key in the state, which the reset set
+        after = theirs._step(timestep, action)
+        return after, _one_hot(after.observation, _NAVIX_CELL), after.reward, after.is_termination()
+
+    return _built(env_id, Single(reset, step, actions, limit=theirs.max_steps), max_steps)
+
+
+def make_xminigrid(env_id: str, max_steps: int) -> Env:
+    """Build `xminigrid/MiniGrid-NAME` of XLand-MiniGrid (Nikulin et al. 2023, arXiv:2312.12044).
+
+    Args:
+        env_id: such as `xminigrid/MiniGrid-DoorKey-8x8`. `XLand-MiniGrid-...` is refused: without a ruleset from a
+            benchmark, which xminigrid downloads, it has no goal and pays nothing.
+        max_steps: steps after which an episode is truncated; at most the environment's own limit.
+
+    Raises:
+        HmxError: xminigrid is missing, or it has no such environment.
+    """
+    with importing("xminigrid"):
+        import xminigrid
+        from xminigrid.core.constants import NUM_COLORS, NUM_TILES
+    names = xminigrid.registered_environments()
+    if env_id.removeprefix("xminigrid/") in names and "/XLand" in env_id:
+        words = f"{env_id} needs rulesets that xminigrid downloads; without them it has no goal"
+        raise HmxError(words, "choose xminigrid/MiniGrid-NAME, such as xminigrid/MiniGrid-DoorKey-8x8")
+    theirs, params = xminigrid.make(_named(env_id, [name for name in names if name.startswith("MiniGrid")]))
+    sizes = (NUM_TILES, NUM_COLORS)
+
+    def reset(key: Key) -> Any:
+        timestep = theirs.reset(params, key)
+        return timestep, _one_hot(timestep.observation, sizes)
+
+    def step(timestep: Any, action: Array, key: Key) -> Any:
+        after = theirs.step(params, timestep, action)
+        return after, _one_hot(after.observation, sizes), after.reward, after.discount == 0
+
+    return _built(env_id, Single(reset, step, _MINIGRID_ACTIONS, limit=params.max_steps), max_steps)
+
+
+def make_jumanji(env_id: str, max_steps: int) -> Env:
+    """Build `jumanji/NAME` of Jumanji (Bonnet et al. 2024, arXiv:2306.09884) with its default arguments.
+
+    All arrays of an observation are joined, but for the mask. Where an action is several choices at once and the mask
+    has an entry for each combination, an action here is a combination.
+
+    Args:
+        env_id: such as `jumanji/Game2048-v1`.
+        max_steps: steps after which an episode is truncated; at most the environment's own limit, if it has one.
+
+    Raises:
+        HmxError: Jumanji is missing, it has no such environment, data cannot be downloaded, or the environment has
+            several agents or actions that are no choice.
+    """
+    with importing("jumanji"):
+        import jumanji
+    name = _named(env_id, sorted(jumanji.registered_environments()))
+    try:
+        theirs = jumanji.make(name)
+        limit = getattr(theirs, "time_limit", 0)
+        if limit:
+            theirs = jumanji.make(name, time_limit=NEVER)  # it would report its limit as a termination
+    except OSError as error:  # Sokoban downloads its levels
+        words = f"{env_id} cannot be built: {quoted(str(error))}"
+        raise HmxError(words, "it needs the network the first time", ExitCode.ARTEFACT) from error
+    choices = np.atleast_1d(getattr(theirs.action_spec, "num_values", ()))
+    shown = jax.eval_shape(lambda: theirs.reset(jax.random.key_data(jax.random.key(0)))[1])
+    mask = getattr(shown.observation, "action_mask", None)
+    if not choices.size or shown.reward.shape or (mask is not None and mask.shape != tuple(choices)):
+        raise HmxError(f"{env_id} has several agents, or actions that are no single choice", "choose another env.id")
+
+    def given(state: Any, timestep: Any) -> Any:
+        seen = timestep.observation
+        mask = jnp.ones(choices, bool) if not hasattr(seen, "action_mask") else seen.action_mask
+        rest = {name: value for name, value in seen._asdict().items() if name != "action_mask"}
+        return (state, mask.reshape(-1)), joined(rest)
+
+    def step(before: Any, action: Array, key: Key) -> Any:
+        chosen = jnp.stack(jnp.unravel_index(action, tuple(choices))).astype(jnp.int32)
+        state, timestep = theirs.step(before[0], chosen.reshape(theirs.action_spec.shape))
+        return *given(state, timestep), timestep.reward, timestep.last()
+
+    single = Single(
+        lambda key: given(*theirs.reset(key)), step, int(choices.prod()), limit=limit, legal=lambda state: state[1]
+    )
+    return _built(env_id, single, max_steps)
+
+
+def _one_hot(cells: Array, sizes: tuple[int, ...]) -> Array:
+    """Return the vector of a grid `[H, W, K]` whose K numbers per cell are categories of the given sizes."""
+    return jnp.concatenate([jax.nn.one_hot(cells[..., i], size).reshape(-1) for i, size in enumerate(sizes)])
+
+
+def _named(env_id: str, known: Sequence[str]) -> str:
     """Return the part of an id that names an environment of its suite.
 
     Raises:

@@ -21,6 +21,8 @@ NO_GYMNAX = _absent("gymnax", "gymnax", ["gymnax has no environment Cart"])
 NO_BRAX = _absent("brax", "brax", ["Brax has no environment inverted", "brax/inverted_pendulum"])
 NO_SUITE = _absent("playground", "mujoco_playground", ["no environment WalkerWlak", "playground/WalkerWalk"])
 NO_CRAFT = _absent("craftax", "craftax", ["craftax has no environment Craftax-v1", "craftax/Craftax-Symbolic-v1"])
+NO_RULES = _absent("xminigrid", "xminigrid", ["needs rulesets that xminigrid downloads"])
+NO_TEAM = _absent("jumanji", "jumanji", ["jumanji/Cleaner-v0 has several agents"])
 NO_ROBOTS = _absent("playground", "mujoco_playground", ["robots that Playground downloads from GitHub"])
 
 
@@ -62,6 +64,8 @@ TRAIN = rows(
     (["--env", "brax/inverted", "--dry-run"], USAGE, NO_BRAX),
     (["--preset", "sound", "--env", "brax/inverted"], USAGE, NO_BRAX),
     (["--env", "craftax/Craftax-v1"], USAGE, NO_CRAFT),
+    (["--env", "xminigrid/XLand-MiniGrid-R1-9x9"], USAGE, NO_RULES),
+    (["--env", "jumanji/Cleaner-v0"], USAGE, NO_TEAM),
     (["--env", "brax/ant@warp"], USAGE, ["Brax has no backend warp", "generalized, mjx, positional, spring"]),
     (["--env", "brax/ant@"], USAGE, ["Brax has no backend", "spring"]),
     (["--env", "playground/WalkerWlak"], USAGE, NO_SUITE),

@@ -195,8 +195,8 @@ def test_problems_of_all_layers_are_listed_at_once(tmp_path):
         "ppo.clip_eps = 0.0 (--set): must be above 0; try ppo.clip_eps=0.2",
         "env.id = hackmatirx (my.toml:6): no such environment; choose from hackmatrix, counting, corridor, frozenlake, "
         "frozenlake-slippery, recall, rendezvous, pendulum, cartpole, cartpole-discrete, with optional extras "
-        "gymnax/NAME, brax/NAME, playground/NAME, smax/NAME, craftax/NAME, or your own: ./FILE.py or "
-        "package.module:make; "
+        "gymnax/NAME, brax/NAME, playground/NAME, smax/NAME, craftax/NAME, navix/NAME, xminigrid/NAME, "
+        "jumanji/NAME, or your own: ./FILE.py or package.module:make; "
         "try env.id=hackmatrix",
     ]
 

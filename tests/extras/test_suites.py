@@ -1,4 +1,4 @@
-"""Environments of Craftax behind the contract of ours, against the suite itself; each needs its own package."""
+"""Craftax, navix, XLand-MiniGrid and Jumanji behind the contract of ours; each test needs the package of its suite."""
 
 from importlib.util import find_spec
 
@@ -10,7 +10,7 @@ from env_checks import check_env
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.registry import make_env
-from hmx.errors import HmxError
+from hmx.errors import ExitCode, HmxError
 
 
 def needs(package):
@@ -25,6 +25,10 @@ CLASSIC = "craftax/Craftax-Classic-Symbolic-v1"
 
 SUITES = [
     pytest.param(CLASSIC, (1345,), 17, 10_000, marks=needs("craftax"), id="craftax"),
+    pytest.param("navix/Navix-Empty-5x5-v0", (5 * 5 * 21,), 7, 100, marks=needs("navix"), id="navix"),
+    pytest.param("xminigrid/MiniGrid-Empty-5x5", (7 * 7 * 25,), 6, 100, marks=needs("xminigrid"), id="xminigrid"),
+    pytest.param("jumanji/Snake-v1", (721,), 4, 4000, marks=needs("jumanji"), id="jumanji"),
+    pytest.param("jumanji/Tetris-v0", (117,), 40, 400, marks=needs("jumanji"), id="choices at once"),
 ]
 """An id of each suite, the shape of its observations, its number of actions and its own step limit."""
 
@@ -70,8 +74,90 @@ def test_craftax_truncates_where_its_own_limit_ends_a_living_player():
     assert bool(timestep.truncated[0]) and not bool(timestep.terminated[0])
 
 
-@needs("craftax")
-def test_images_are_refused():
-    with pytest.raises(HmxError, match="craftax has no environment Craftax-Classic-Pixels-v1") as found:
-        made("craftax/Craftax-Classic-Pixels-v1")
-    assert "craftax/Craftax-Classic-Symbolic-v1" in found.value.hint
+def walked(env_id, actions, **values):
+    """The timesteps of one environment that takes these actions."""
+    env = made(env_id, **values)
+    state, timestep = env.reset(jax.random.split(jax.random.key(0), 1))
+    step, timesteps = jax.jit(env.step), []
+    for t, action in enumerate(actions):
+        chosen = int(timestep.legal[0, 0].argmax()) if action is None else action
+        state, timestep = step(state, jnp.full((1, 1), chosen), jax.random.split(jax.random.key(t), 1))
+        timesteps.append(timestep)
+    return timesteps
+
+
+@pytest.mark.parametrize(
+    ("env_id", "forward", "right", "paid"),
+    [
+        pytest.param("navix/Navix-Empty-5x5-v0", 2, 1, 1.0, marks=needs("navix")),
+        pytest.param("xminigrid/MiniGrid-Empty-5x5", 0, 1, 1.0 - 0.9 * 5 / 100, marks=needs("xminigrid")),
+    ],
+)
+def test_a_grid_terminates_at_its_goal_and_shows_it_and_else_truncates(env_id, forward, right, paid):
+    *before, last = walked(env_id, [forward, forward, right, forward, forward])
+    assert not any(bool((timestep.terminated | timestep.truncated)[0]) for timestep in before)
+    assert bool(last.terminated[0]) and not bool(last.truncated[0])
+    assert float(last.reward[0, 0]) == pytest.approx(paid)
+    assert not bool((last.final_obs == last.obs).all())  # at the goal, not where the next episode begins
+    assert set(np.unique(last.obs)) == {0.0, 1.0}  # one-hot
+    idle = walked(env_id, [right] * 7, max_steps=7)[-1]
+    assert bool(idle.truncated[0]) and not bool(idle.terminated[0])
+
+
+@needs("jumanji")
+def test_jumanji_moves_as_jumanji_moves_it_and_passes_its_mask():
+    import jumanji
+
+    theirs, env = jumanji.make("Minesweeper-v0"), made("jumanji/Minesweeper-v0")
+    (key,) = keys = jax.random.split(jax.random.key(3), 1)
+    state, timestep = env.reset(keys)
+    own, shown = theirs.reset(jax.random.key_data(key))
+    for action in (37, 4, 92):
+        own, shown = theirs.step(own, jnp.array([action // 10, action % 10]))
+        state, timestep = env.step(state, jnp.full((1, 1), action), keys)
+        if bool(shown.last()):
+            break
+        np.testing.assert_array_equal(timestep.legal[0, 0], shown.observation.action_mask.reshape(-1))
+        np.testing.assert_array_equal(timestep.obs[0, 0, :100], shown.observation.board.reshape(-1))
+        assert float(timestep.reward[0, 0]) == float(shown.reward)
+    assert not bool(timestep.legal.all())
+
+
+@needs("jumanji")
+def test_the_time_limit_of_jumanji_truncates_and_its_rules_terminate():
+    cube = walked("jumanji/RubiksCube-partly-scrambled-v0", [0] * 20, max_steps=0)
+    assert [bool(timestep.truncated[0]) for timestep in cube] == [False] * 19 + [True]
+    assert not any(bool(timestep.terminated[0]) for timestep in cube)
+    tour = walked("jumanji/TSP-v1", [None] * 20, max_steps=0)
+    assert [bool(timestep.terminated[0]) for timestep in tour] == [False] * 19 + [True]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message", "hint"),
+    [
+        pytest.param("craftax/Craftax-Classic-Pixels-v1", "no environment", "-Symbolic-v1", marks=needs("craftax")),
+        pytest.param("navix/Navix-Empty-v0", "no environment", "navix/Navix-Empty-", marks=needs("navix")),
+        pytest.param("xminigrid/MiniGrid-Door", "no environment", "xminigrid/MiniGrid-", marks=needs("xminigrid")),
+        pytest.param("xminigrid/XLand-MiniGrid-R1-9x9", "rulesets that", "MiniGrid-DoorKey", marks=needs("xminigrid")),
+        pytest.param("jumanji/Snake", "no environment Snake", "jumanji/Snake-v1", marks=needs("jumanji")),
+        pytest.param("jumanji/Cleaner-v0", "has several agents", "another", marks=needs("jumanji")),
+        pytest.param("jumanji/MultiCVRP-v0", "has several agents", "another", marks=needs("jumanji")),
+    ],
+)
+def test_what_cannot_be_played_says_so(env_id, message, hint):
+    with pytest.raises(HmxError, match=message) as found:
+        made(env_id)
+    assert hint in found.value.hint
+
+
+@needs("jumanji")
+def test_a_download_that_fails_says_so(monkeypatch):
+    import jumanji
+
+    def offline(*args, **options):
+        raise OSError("no\x1b network")
+
+    monkeypatch.setattr(jumanji, "make", offline)
+    with pytest.raises(HmxError, match=r"jumanji/Sokoban-v0 cannot be built: .*network") as found:
+        made("jumanji/Sokoban-v0")
+    assert "\x1b" not in found.value.message and found.value.exit_code == ExitCode.ARTEFACT
