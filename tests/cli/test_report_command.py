@@ -79,9 +79,10 @@ def test_runs_of_one_configuration_form_a_group(hmx, run, tmp_path):
 def test_damaged_lines_and_values_are_left_out_and_reported(hmx, run):
     with (run / "metrics.jsonl").open("a") as file:
         file.write("{broken\n" + encode({"schema": 2, **record(11, 0, float("nan"))}) + "\n")
+        file.write(json.dumps({"schema": 2, **record(12, 0, float("nan"))}) + "\n")  # as other programs write it
     result = hmx("report", "one", "--episodes", "0")
     words = " ".join(result.stdout.split())
-    assert "1 damaged line of the metrics file skipped" in words and "1 value left out of the curves" in words
+    assert "1 damaged line of the metrics file skipped" in words and "2 values left out of the curves" in words
     assert "NaN" not in page_of(run)
 
 

@@ -148,7 +148,7 @@ def _add(part: _Bin, record: Mapping[str, object], wall: float | None, start: fl
         value = _finite(given)
         if value is not None and name not in _PLAIN:
             part.add(name, value, max(episodes, 1.0) if name in _EPISODE else 1.0)
-        elif given is None:
+        elif value is None and (given is None or type(given) is float):
             bad += 1
     return bad
 
