@@ -148,7 +148,8 @@ def make_jumanji(env_id: str, max_steps: int) -> Env:
 
     def given(state: Any, timestep: Any) -> Any:
         seen = timestep.observation
-        mask = jnp.ones(choices, bool) if not hasattr(seen, "action_mask") else seen.action_mask
+        mask = seen.action_mask if hasattr(seen, "action_mask") else jnp.ones(choices, bool)
+        mask |= ~mask.any()  # FlatPack lasts a fixed number of steps, also when no block fits any more
         rest = {name: value for name, value in seen._asdict().items() if name != "action_mask"}
         return (state, mask.reshape(-1)), joined(rest)
 

@@ -132,6 +132,13 @@ def test_the_time_limit_of_jumanji_truncates_and_its_rules_terminate():
     assert [bool(timestep.terminated[0]) for timestep in tour] == [False] * 19 + [True]
 
 
+@needs("jumanji")
+def test_all_actions_are_legal_where_the_mask_of_jumanji_allows_none():
+    packed = walked("jumanji/FlatPack-v0", [None] * 25, max_steps=0)
+    assert all(bool(timestep.legal.any()) for timestep in packed) and bool(packed[-1].terminated[0])
+    assert any(bool(timestep.legal.all()) for timestep in packed)
+
+
 @pytest.mark.parametrize(
     ("env_id", "message", "hint"),
     [
