@@ -79,6 +79,7 @@ def trim(folder: Path, limit: int = MAX_BYTES) -> None:
             if size <= limit:
                 break
             path.unlink(missing_ok=True)
+            path.with_name(TIMES).unlink(missing_ok=True)  # it says which programs are cached
             size -= stat.st_size
 
 

@@ -52,8 +52,10 @@ def test_programs_not_used_for_longest_are_deleted_above_the_limit(tmp_path: Pat
         written = 1000.0 - 10 * age
         os.utime(path, (2000.0 if name == "used" else written, written))
     (tmp_path / "other.txt").write_text("not a program" * 100)
+    times = tmp_path / "cpu" / TIMES
+    times.write_text("{}")
     trim(tmp_path, 400)
-    assert len(list(tmp_path.rglob("*-cache"))) == 4
+    assert len(list(tmp_path.rglob("*-cache"))) == 4 and times.exists()
     trim(tmp_path, 250)
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"newest-cache", "used-cache", "other.txt"}
 
