@@ -136,7 +136,8 @@ def test_evaluate_for_eyes_and_for_programs(hmx, trained):
     assert re.search(r"^ ?sampled +[+-]\d", eyes.stdout, re.MULTILINE) and "greedy" in eyes.stdout
     data = json.loads(hmx("evaluate", run, "-n", "30", "--policy", "random", "--json").stdout)
     assert list(data) == [
-        "schema", "run", "env", "checkpoint", "env_steps", "episodes", "seed", "policies", "search", "warnings",
+        "schema", "run", "env", "checkpoint", "env_steps", "episodes", "seed", "policies", "search", "changes",
+        "warnings",
     ]  # fmt: skip
     assert [set(row) for row in data["policies"]] == [POLICY_KEYS]
     assert data["episodes"] == 30 and data["policies"][0]["policy"] == "random"
