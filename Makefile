@@ -48,8 +48,8 @@ $(INSTALLED_TEST): $(INSTALLED)
 install: $(INSTALLED)
 
 train: $(INSTALLED)
-	@echo "Training: $(BIN)/hmx train $(ARGS)"
-	@$(BIN)/hmx train $(ARGS)
+	@echo "Training: $(BIN)/hmx train --preset gumbel $(ARGS)"
+	@$(BIN)/hmx train --preset gumbel $(ARGS)
 
 test: $(INSTALLED_TEST)
 	@echo "Testing, on two processes ..."

@@ -26,7 +26,7 @@ _HERE = "127.0.0.1"
 class BoardOptions:
     """Where to show the runs."""
 
-    port: int = opt(8420, "port to listen on; 0 takes a free one", ge=0, le=65535, panel="Options")
+    port: int = opt(8420, "port to listen on; 0 takes a free one", ge=0, le=65535, metavar="PORT", panel="Options")
 
 
 @with_options(fields_of(BoardOptions).values())

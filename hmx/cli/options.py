@@ -120,7 +120,7 @@ def help_of(field: Field, default: str = "") -> str:
     if default:
         notes.append(f"default: {default}")
     elif field.kind != "bool" and field.default not in ("", None):
-        spec = {"int": ",", "float": "g"}.get(field.kind)
+        spec = {"int": ",", "float": "g"}.get(field.kind) if field.metavar != "PORT" else ""
         notes.append(f"default: {format(field.default, spec) if spec else show(field.default)}")
     return f"{field.doc[:1].upper()}{field.doc[1:]}" + (f" ({'; '.join(notes)})." if notes else ".")
 
