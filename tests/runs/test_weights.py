@@ -103,5 +103,5 @@ def test_the_champion_fits_the_installed_rules_and_has_its_evaluation():
     restored = restore_policy(session, paths)
     rows, faults = read_evaluation(paths)
     assert not faults and [row.policy for row in rows] == ["random", "search"] and rows[1].episodes == 1000
-    assert restored.update * session.sizes.batch_size == session.cfg.run.total_steps
+    assert restored.update == session.sizes.num_updates
     assert paths.weights.stat().st_size < 5e6
