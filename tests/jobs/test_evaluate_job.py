@@ -125,7 +125,7 @@ def test_a_run_that_learned_from_search_is_played_with_search(tmp_path: Path) ->
 
     cfg = Config(
         run=RunConfig(name="searched", root=str(tmp_path), total_steps=512, eval_episodes=6),
-        env=EnvConfig(id="corridor", num_envs=16, max_steps=50),
+        env=EnvConfig(id="corridor", num_envs=16, max_steps=50, slip=0.6),
         net=NetConfig(kind="mlp", hidden=(8,)),
         algo=AlgoConfig(name="gumbel", num_steps=16),
         ppo=PpoConfig(num_minibatches=2, update_epochs=1),
@@ -136,8 +136,12 @@ def test_a_run_that_learned_from_search_is_played_with_search(tmp_path: Path) ->
     result = evaluate(done.run, episodes=6)
     assert [row.policy for row in result.policies] == ["greedy", "search"] and result.search == 3
     assert result.policies[1] == done.evaluation[1]
-    shown = play_episodes(RunPaths(tmp_path, "searched"), ReportOptions(), done.evaluation, lambda *call: None)
+    calls: list[tuple[Any, ...]] = []
+    shown = play_episodes(
+        RunPaths(tmp_path, "searched"), ReportOptions(), done.evaluation, lambda *call: calls.append(call)
+    )
     assert np.mean(shown.returns) == pytest.approx(done.evaluation[1].return_mean, abs=1e-6)
+    assert {total for _, _, total in calls} == {6} and max(ended for _, ended, _ in calls) == 6
 
 
 def test_the_result_is_plain_data(trained: Path) -> None:

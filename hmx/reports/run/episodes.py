@@ -130,7 +130,7 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
         while more:
             play, recorded, unfinished = advance(state, play, np.asarray(envs))
             more = bool(unfinished)
-            progress("compiling and playing episodes", int(play.played.sum()), plan.episodes)
+            progress("compiling and playing episodes", int(whole.episodes(play).finished.sum()), plan.episodes)
             yield play, recorded
 
     progress("compiling and playing episodes", 0, plan.episodes)
