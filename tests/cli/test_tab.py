@@ -93,7 +93,7 @@ def test_runs_and_their_checkpoints_are_offered(shell, runs, line, answer):
 
 FREE = {
     "N", "X", "I", "N|all", "N,...", "TEXT", "STEPS", "SECONDS", "SHARE", "SIZE", "PART", "EXPR", "FILE", "FOLDER",
-    "PATTERN", "HOST:PORT", "[ENV=]X,...", "ENV=LOW:HIGH",
+    "PATTERN", "PORT", "HOST:PORT", "[ENV=]X,...", "ENV=LOW:HIGH",
 }  # fmt: skip
 
 
