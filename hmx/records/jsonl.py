@@ -12,6 +12,7 @@ import json
 import math
 import os
 import random
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,7 @@ NONFINITE = "nonfinite"
 MAX_LINE = 1 << 22  # maximum bytes; a longer line counts as damaged
 _TAIL = 1 << 16
 _BLOCK = 1 << 20
+_RETRY_SECONDS = 0.2
 
 Record = Mapping[str, Any]
 
@@ -80,7 +82,12 @@ class MetricsWriter:
             raise ValueError(f"{self.path} is closed")
         data = (encode({"schema": SCHEMA, **record}) + "\n").encode()
         while data:
-            data = data[os.write(self._handle, data) :]
+            try:
+                written = os.write(self._handle, data)
+            except OSError:  # once more: the checkpoint that follows a failure would lack this record for ever
+                time.sleep(_RETRY_SECONDS)
+                written = os.write(self._handle, data)
+            data = data[written:]
 
     def flush(self) -> None:
         """Flush the records to disk."""

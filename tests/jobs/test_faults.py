@@ -27,7 +27,7 @@ from hmx.errors import HmxError
 from hmx.jobs import evaluate as evaluates
 from hmx.jobs import resume as resumes
 from hmx.jobs import train as trains
-from hmx.records import artefact
+from hmx.records import artefact, jsonl
 from hmx.records import meta as metas
 from hmx.records.paths import RunPaths
 from hmx.records.verify import verify
@@ -65,7 +65,8 @@ def compiled_once() -> Iterator[None]:
         patch.setattr(trains, "make_player", shared_player)
         patch.setattr(evaluates, "make_player", shared_player)
         patch.setattr(session, "compile_chunk", compile_shared)
-        patch.setattr(artefact, "_RETRY_SECONDS", 0.0)
+        for module in (artefact, jsonl):
+            patch.setattr(module, "_RETRY_SECONDS", 0.0)
         patch.setattr(boundary, "_silence", lambda: None)
         yield
 

@@ -1,3 +1,5 @@
+import contextlib
+import errno
 import json
 import math
 import os
@@ -70,6 +72,23 @@ def test_a_short_write_is_gone_on_with(path, monkeypatch):
     monkeypatch.setattr(jsonl.os, "write", lambda handle, data: write(handle, data[:3]))
     fill(path, 1, 2)
     assert updates(path) == [1, 2]
+
+
+@pytest.mark.parametrize("failures, written", [(1, [1, 2]), (2, [1])])
+def test_a_write_that_fails_is_tried_once_more(path, monkeypatch, failures, written):
+    write, calls = os.write, []
+
+    def fails(handle, data):
+        calls.append(data)
+        if 1 < len(calls) <= 1 + failures:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data)
+
+    monkeypatch.setattr(jsonl, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(jsonl.os, "write", fails)
+    with contextlib.nullcontext() if failures == 1 else pytest.raises(OSError, match="No space left"):
+        fill(path, 1, 2)
+    assert updates(path) == written
 
 
 def test_writing_goes_on_where_it_ended(path):
