@@ -52,8 +52,16 @@ OWN_LIMITS = {"pendulum": 200, "cartpole": 500, "cartpole-discrete": 500}
 
 def step_limit(cfg: EnvConfig) -> int:
     """Return the environment steps after which an episode is truncated; 0 for never."""
+    if _limit_key(cfg) in _limits:
+        return _limits[_limit_key(cfg)]
     own = smax_facts.LIMIT if smax_facts.scenario(cfg.id) else OWN_LIMITS.get(cfg.id, 0)
     return min(cfg.max_steps or own, own) if own else cfg.max_steps
+
+
+def is_unlimited(cfg: EnvConfig) -> bool:
+    """Return whether no episode is ever truncated; False where that is known only once the environment is built."""
+    known = cfg.id in ENV_IDS or smax_facts.scenario(cfg.id) is not None or _limit_key(cfg) in _limits
+    return known and step_limit(cfg) == 0
 
 
 SEVERAL_AGENTS = ("rendezvous",)
@@ -79,6 +87,9 @@ EXTRAS = {
 _measured: dict[tuple[object, ...], EnvFacts] = {}
 """Facts about environments of extras and users, which are known only once they are built."""
 
+_limits: dict[tuple[object, ...], int] = {}
+"""Step limits of environments that were built; they also depend on `env.max_steps`."""
+
 
 def extra_of(env_id: str) -> str:
     """Return the extra that an environment comes from; empty if it is built in or does not exist."""
@@ -102,6 +113,11 @@ def learn_facts(cfg: EnvConfig, facts: EnvFacts) -> None:
     _measured[_identity(cfg)] = facts
 
 
+def learn_limit(cfg: EnvConfig, limit: int) -> None:
+    """Keep the step limit of an environment that was built for `step_limit`."""
+    _limits[_limit_key(cfg)] = limit
+
+
 def facts_known(cfg: EnvConfig) -> bool:
     """Return whether `env_facts` knows the environment: built in, of SMAX, or already built."""
     return cfg.id in ENV_IDS or _identity(cfg) in _measured or smax_facts.scenario(cfg.id) is not None
@@ -109,6 +125,10 @@ def facts_known(cfg: EnvConfig) -> bool:
 
 def _identity(cfg: EnvConfig) -> tuple[object, ...]:
     return cfg.id, cfg.my, cfg.sha256
+
+
+def _limit_key(cfg: EnvConfig) -> tuple[object, ...]:
+    return *_identity(cfg), cfg.max_steps
 
 
 _CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545

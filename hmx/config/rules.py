@@ -18,7 +18,7 @@ from hmx.config.derive import (
     scored_per_pass,
 )  # fmt: skip
 from hmx.config.divisors import neighbours
-from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, EnvFacts, env_facts, facts_known, own_agents, step_limit
+from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, EnvFacts, env_facts, facts_known, is_unlimited, own_agents
 from hmx.config.env_source import EnvSource, find_source
 from hmx.config.fields import FIELDS, OWN, Field, values_of
 from hmx.config.hypers import SCHEDULED
@@ -230,7 +230,7 @@ def _length_warnings(cfg: Config, sizes: Derived) -> Iterator[Problem]:
         exact = cfg.run.budget == "exact"
         other = fix("run.total_steps", real - sizes.batch_size) if exact else fix("run.budget", "exact")
         yield Problem("rounded_up", ("run.total_steps",), words, fix("run.total_steps", real) + other)
-    unlimited = step_limit(cfg.env) == 0
+    unlimited = is_unlimited(cfg.env)
     if unlimited:
         words = "episodes have no step limit, so an agent that makes no progress never ends one"
         yield Problem("no_limit", ("env.max_steps",), words, fix("env.max_steps", 1000))

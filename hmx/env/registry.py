@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from hmx.config.env_facts import EnvFacts, facts_known, learn_facts, step_limit
+from hmx.config.env_facts import EnvFacts, facts_known, learn_facts, learn_limit, step_limit
 from hmx.config.env_source import EnvSource, find_source
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.config.user_code import allow
@@ -114,6 +114,7 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
     for known in (cfg, built.cfg):
         if not facts_known(known):
             learn_facts(known, _measured(built.env))
+        learn_limit(known, built.env.spec.max_steps)
     return built._replace(env=repeated(built.env, cfg.action_repeat))
 
 

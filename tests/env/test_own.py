@@ -9,12 +9,13 @@ import jax
 import pytest
 from env_checks import check_env
 
-from hmx.config import codec, user_code
-from hmx.config.env_facts import env_facts
+from hmx.config import codec, rules, user_code
+from hmx.config.env_facts import env_facts, is_unlimited, step_limit
 from hmx.config.load import load
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.registry import load_env, make_env
 from hmx.errors import ExitCode, HmxError
+from hmx.jobs.train import resolve_config
 
 GAME = """
 from dataclasses import dataclass
@@ -78,6 +79,17 @@ def test_functions_of_a_file_become_an_environment_that_keeps_the_contract():
     assert set(steps.terms) == {"goal", "cost"} and steps.truncated.any() and steps.terminated.any()
     assert env.spec.render(env.reset(jax.random.split(jax.random.key(0), 1))[0]) == "@...."
     assert load_env("./game.py", max_steps=3).spec.max_steps == 3
+
+
+def test_only_an_environment_without_a_limit_of_its_own_is_warned_of_as_unlimited():
+    unlimited = EnvConfig(id="./game.py", max_steps=0)
+    write(GAME)
+    assert not is_unlimited(unlimited) and not is_unlimited(EnvConfig(id="gymnax/Never-built-v0", max_steps=0))
+    cfg = resolve_config(load(sets=["env.id=./game.py", "env.max_steps=0"]).config, None)[0]
+    assert step_limit(cfg.env) == 9 and "no_limit" not in {problem.code for problem in rules.warnings(cfg)}
+    write(GAME.replace("MAX_STEPS = 9", ""))
+    cfg = resolve_config(load(sets=["env.id=./game.py", "env.max_steps=0"]).config, None)[0]
+    assert step_limit(cfg.env) == 0 and "no_limit" in {problem.code for problem in rules.warnings(cfg)}
 
 
 def test_a_file_may_return_an_env_or_an_object_like_those_of_gymnax(monkeypatch):
