@@ -1,5 +1,6 @@
 """Advantage actor-critic (A2C; Mnih et al. 2016, arXiv:1602.01783): `hmx train --algo examples/a2c.py`."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -9,8 +10,17 @@ import hmx
 from hmx.toolkit import Policy, collect, gae, make_head, make_net, make_optimiser, start
 
 
-def make(cfg: hmx.Config, env: hmx.Env) -> hmx.Algorithm:
-    """Build the algorithm. It reads `[algo]`, `[net]`, `ppo.gae_lambda`, `ppo.vf_coef` and `ppo.ent_coef`."""
+@dataclass(frozen=True)
+class Options:
+    """Its own options: `--set algo.my.gae_lambda=1`."""
+
+    gae_lambda: float = 0.95
+    vf_coef: float = 0.5
+    ent_coef: float = 0.01
+
+
+def make(cfg: hmx.Config, env: hmx.Env, options: Options) -> hmx.Algorithm:
+    """Build the algorithm, which also reads `[algo]` and `[net]`."""
     net, head, optimiser = make_net(cfg.net, env.spec), make_head(cfg, env.spec.action_dim), make_optimiser(cfg.algo)
 
     def init(key):
@@ -34,7 +44,7 @@ def make(cfg: hmx.Config, env: hmx.Env) -> hmx.Algorithm:
         policy_loss = -(head.log_prob(logits, seen.legal_t, seen.action_t) * advantage.advantage_t).mean()
         value_loss = 0.5 * ((value[..., 0] - advantage.target_t) ** 2).mean()
         entropy = head.entropy(logits, seen.legal_t, None).mean()
-        total = policy_loss + cfg.ppo.vf_coef * value_loss - cfg.ppo.ent_coef * entropy
+        total = policy_loss + options.vf_coef * value_loss - options.ent_coef * entropy
         return total, {"train/policy_loss": policy_loss, "train/value_loss": value_loss, "train/entropy": entropy}
 
     def update(state, hypers):
@@ -44,7 +54,7 @@ def make(cfg: hmx.Config, env: hmx.Env) -> hmx.Algorithm:
         seen, carry = rollout.transitions, jax.tree.map(lambda leaf: leaf[0], rollout.carry)
         values = (seen.value_t, rollout.value_last, seen.value_final_tp1)
         ends = (seen.terminated_tp1, seen.truncated_tp1)
-        advantage = gae(seen.reward_tp1, *values, *ends, cfg.algo.gamma, cfg.ppo.gae_lambda)
+        advantage = gae(seen.reward_tp1, *values, *ends, cfg.algo.gamma, options.gae_lambda)
         grads, losses = jax.grad(loss, has_aux=True)(state.params, carry, seen, advantage)
         params, opt_state = optimiser.step(state.params, state.opt_state, grads, hypers["learning_rate"])
         state = state._replace(params=params, opt_state=opt_state, actors=actors, update=state.update + 1)

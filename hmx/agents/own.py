@@ -17,7 +17,7 @@ from hmx.types import Key, Max, Mean, Metrics, Sum
 
 
 def own_algorithm(cfg: Config, env: Env) -> Algorithm:
-    """Build the algorithm that `algo.name` names, by its `make(cfg, env)`.
+    """Build the algorithm that `algo.name` names, by its `make(cfg, env)` or `make(cfg, env, options)`.
 
     Its metrics may be plain arrays, which become means.
 
@@ -27,8 +27,7 @@ def own_algorithm(cfg: Config, env: Env) -> Algorithm:
     rules.check(cfg)
     name = cfg.algo.name
     user_code.check_unchanged(name, "algo.name", cfg.algo.sha256)
-    load = user_code.build if user_code.is_reference(name) else user_code.build_entry_point
-    made = load(name, "algo.name", cfg, env)
+    made = user_code.build(name, "algo.name", cfg, env, my=cfg.algo.my)
     what = f"cannot use algorithm {name}"
     if not isinstance(made, Algorithm):
         raise HmxError(f"{what}: make returned {type(made).__name__}", "return an hmx.Algorithm")

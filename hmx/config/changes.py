@@ -54,4 +54,4 @@ def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
 
 
 def _fixes_shapes(key: str) -> bool:
-    return key.startswith(fields.OWN) or (key in fields.FIELDS and bool(fields.FIELDS[key].shape))
+    return fields.own_parts(key) is not None or (key in fields.FIELDS and bool(fields.FIELDS[key].shape))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hmx.config.coerce import BadValue, coerce, show
-from hmx.config.fields import FIELDS, OWN, SECTIONS, is_own, replace, values_of
+from hmx.config.fields import FIELDS, OWN_SECTIONS, SECTIONS, is_own, own_key, own_parts, own_values, replace, values_of
 from hmx.config.problem import MAX_LINES, UNKNOWN, Problem, error, fix
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
@@ -36,8 +36,9 @@ def to_dict(cfg: Config) -> dict[str, dict[str, Any]]:
         out[field.section][field.name] = (
             float(value) if field.kind == "float" else list(value) if isinstance(value, tuple) else value
         )
-    if cfg.env.my:
-        out["env"]["my"] = dict(cfg.env.my)
+    for section in OWN_SECTIONS:
+        if my := getattr(cfg, section).my:
+            out[section]["my"] = dict(my)
     if cfg.env.sha256:
         out["env"]["sha256"] = cfg.env.sha256
     return out
@@ -61,8 +62,8 @@ def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
     for section, body in data.items():
         if isinstance(body, Mapping):
             flat.update({_current(f"{section}.{name}"): value for name, value in body.items()})
-            if section == "env" and isinstance(body.get("my"), Mapping):
-                flat.update({f"{OWN}{name}": value for name, value in flat.pop("env.my").items()})
+            if section in OWN_SECTIONS and isinstance(body.get("my"), Mapping):
+                flat.update({own_key(section, name): value for name, value in flat.pop(f"{section}.my").items()})
         elif section != "schema":
             flat[section] = body
     return flat
@@ -91,7 +92,7 @@ def resolve(
     for key, value in raw.items():
         origin = (origins or {}).get(key, "")
         field = FIELDS.get(key)
-        if field is None and is_own(key):  # checked by the environment, once its code may run
+        if field is None and is_own(key):  # checked by `hmx.config.own_options`, once the user's code may run
             if isinstance(value, bool | int | float | str) and (key != "env.sha256" or not text):
                 values[key] = value
             else:
@@ -154,7 +155,7 @@ def shape_digest(cfg: Config, schema: int = 2) -> str:
     """Compute the SHA-256 of the shape keys and their values: equal where checkpoints fit each other."""
     data = to_dict(cfg)
     keys = shape_keys(cfg, schema)
-    own = {f"{OWN}{name}": value for name, value in cfg.env.my}
+    own = {key: value for key, value in own_values(cfg).items() if own_parts(key)}
     return sha256({published(key): data[FIELDS[key].section][FIELDS[key].name] for key in keys} | own)
 
 
@@ -184,8 +185,8 @@ def to_toml(cfg: Config) -> str:
             out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(coerce(field, values[field.key]))}"]
         if section == "env" and cfg.env.sha256:
             out += ["# SHA-256 of the file of the environment", f"sha256 = {_toml(cfg.env.sha256)}"]
-        if section == "env" and cfg.env.my:
-            out += ["", "[env.my]", *(f"{name} = {_toml(value)}" for name, value in cfg.env.my)]
+        if section in OWN_SECTIONS and (my := getattr(cfg, section).my):
+            out += ["", f"[{section}.my]", *(f"{name} = {_toml(value)}" for name, value in my)]
     return "\n".join(out) + "\n"
 
 

@@ -62,7 +62,7 @@ def fields_of(kind: type[Any], section: str = "", shared: Mapping[str, Any] = Ma
     hints = typing.get_type_hints(kind)
     rows = {}
     for f in dataclasses.fields(kind):
-        if not f.metadata:  # EnvConfig.my and .sha256, which are keys only where they are set: see `own_values`
+        if not f.metadata:  # `my`, and sha256 of EnvConfig, which are keys only where they are set: see `own_values`
             continue
         meta = {name: value or shared.get(name, value) for name, value in f.metadata.items()}
         if not section:
@@ -72,8 +72,8 @@ def fields_of(kind: type[Any], section: str = "", shared: Mapping[str, Any] = Ma
     return rows
 
 
-def own_fields(kind: type[Any]) -> dict[str, Field]:
-    """Return the options that the dataclass of an environment declares, by name; its fields may be plain or `opt`.
+def own_fields(kind: type[Any], section: str) -> dict[str, Field]:
+    """Return the options that a dataclass of the user declares, by name; its fields may be plain or `opt`.
 
     Raises:
         ValueError: a field has no default, or is not a bool, int, float, str or a `Literal` of these.
@@ -83,7 +83,8 @@ def own_fields(kind: type[Any]) -> dict[str, Field]:
         typed = _kind(hints[f.name]) if typing.get_origin(hints[f.name]) in (None, typing.Literal) else ("", False, ())
         if typed[0] not in ("bool", "int", "float", "str") or f.default is dataclasses.MISSING:
             raise ValueError(f"{kind.__name__}.{f.name} must be a bool, int, float or str with a default")
-        rows[f.name] = Field(f"{OWN}{f.name}", "env", f.name, *typed, default=f.default, **{**plain, **f.metadata})
+        key = own_key(section, f.name)
+        rows[f.name] = Field(key, section, f.name, *typed, default=f.default, **{**plain, **f.metadata})
     return rows
 
 
@@ -110,19 +111,30 @@ FIELDS: dict[str, Field] = _table()
 SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(Config))
 
 
-OWN = "env.my."
-"""Start of the keys of options that an environment of the user's declares."""
+OWN_SECTIONS: Mapping[str, str] = MappingProxyType({"env": "env.id", "net": "net.kind", "algo": "algo.name"})
+"""Section whose code may be the user's -> key that names it; what that code declares is `SECTION.my.NAME`."""
+
+
+def own_key(section: str, name: str) -> str:
+    """Return the key of an option that the user's code declares."""
+    return f"{section}.my.{name}"
+
+
+def own_parts(key: str) -> tuple[str, str] | None:
+    """Return section and name of an option that the user's code declares; None for any other key."""
+    section, _, rest = key.partition(".my.")
+    return (section, rest) if section in OWN_SECTIONS and rest.isidentifier() else None
 
 
 def own_values(cfg: Config) -> dict[str, Any]:
-    """Return the keys that only environments of the user's have, with their values: `env.my.NAME` and `env.sha256`."""
-    digest = {"env.sha256": cfg.env.sha256} if cfg.env.sha256 else {}
-    return {**{f"{OWN}{name}": value for name, value in cfg.env.my}, **digest}
+    """Return the keys that only code of the user has, with their values: `SECTION.my.NAME` and `env.sha256`."""
+    pairs = {own_key(s, name): value for s in OWN_SECTIONS for name, value in getattr(cfg, s).my}
+    return {**pairs, **({"env.sha256": cfg.env.sha256} if cfg.env.sha256 else {})}
 
 
 def is_own(key: str) -> bool:
     """Return whether a key is one that `own_values` may return."""
-    return key == "env.sha256" or (key.startswith(OWN) and key.removeprefix(OWN).isidentifier())
+    return key == "env.sha256" or own_parts(key) is not None
 
 
 def keys_of(configs: Iterable[Config]) -> list[str]:
@@ -146,12 +158,15 @@ def get(cfg: Config, key: str) -> Any:
 def replace(cfg: Config, values: Mapping[str, Any]) -> Config:
     """Return the configuration with the given dotted keys set; the keys must exist."""
     by_section: dict[str, dict[str, Any]] = {}
-    if own := {key.removeprefix(OWN): value for key, value in values.items() if key.startswith(OWN)}:
-        by_section["env"] = {"my": tuple(sorted({**dict(cfg.env.my), **own}.items()))}
+    own: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
-        if key.startswith(OWN):
+        if parts := own_parts(key):
+            own.setdefault(parts[0], {})[parts[1]] = value
             continue
         section, _, name = key.partition(".")
         by_section.setdefault(section, {})[name] = value
+    for section, named in own.items():
+        merged = {**dict(getattr(cfg, section).my), **named}
+        by_section.setdefault(section, {})["my"] = tuple(sorted(merged.items()))
     changed = {s: dataclasses.replace(getattr(cfg, s), **names) for s, names in by_section.items()}
     return dataclasses.replace(cfg, **changed)

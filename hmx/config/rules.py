@@ -20,7 +20,7 @@ from hmx.config.derive import (
 from hmx.config.divisors import neighbours
 from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, EnvFacts, env_facts, facts_known, is_unlimited, own_agents
 from hmx.config.env_source import EnvSource, find_source
-from hmx.config.fields import FIELDS, OWN, Field, values_of
+from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, values_of
 from hmx.config.hypers import SCHEDULED
 from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.option import ON_POLICY, REPORTED
@@ -126,9 +126,6 @@ def _names(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
             "./FILE.py or package.module:make"
         )
         yield Problem("unknown_env", ("env.id",), words, fix("env.id", near or ENV_IDS[0]))
-    elif source is not None and not source.own and cfg.env.my:
-        keys = tuple(f"{OWN}{name}" for name, _ in cfg.env.my)
-        yield Problem("no_options", (*keys, "env.id"), f"{cfg.env.id} declares no options of its own")
     elif unknown := smax_facts.unknown(cfg.env.id):
         yield unknown
     elif cfg.net.kind == "cells" and (cfg.env.id != "hackmatrix" or cfg.env.obs != "packed"):
@@ -146,6 +143,7 @@ def _names(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
             works = fix(at.schedule, "linear") + fix(at.end, 1.0)
             yield Problem("schedule_rises", (at.end, at.schedule), words, works)
     yield from _choices(cfg)
+    yield from _own_options(cfg, values, source)
     yield from _agents(cfg.env, source)
     if cfg.run.name and not is_run_name(cfg.run.name):
         words = "must be 1 to 100 letters, digits, dots, dashes or underscores, and start with a letter or digit"
@@ -166,6 +164,16 @@ def _choices(cfg: Config) -> Iterator[Problem]:
     if cfg.algo.name not in REPORTED and cfg.run.grad_report_every:
         words = f"gradient reports are of {' and '.join(REPORTED)}"
         yield Problem("own_reports", ("run.grad_report_every", "algo.name"), words, fix("run.grad_report_every", 0))
+
+
+def _own_options(cfg: Config, values: Mapping[str, Any], source: EnvSource | None) -> Iterator[Problem]:
+    """Find options of the user's code in a section whose code is not the user's."""
+    own = {"env": source is None or source.own}
+    own |= {"net": user_code.is_reference(cfg.net.kind), "algo": cfg.algo.name not in ALGORITHMS}
+    for section, key in OWN_SECTIONS.items():
+        if (my := getattr(cfg, section).my) and not own[section]:
+            keys = tuple(own_key(section, name) for name, _ in my)
+            yield Problem("no_options", (*keys, key), f"{values[key]} declares no options of its own")
 
 
 def _agents(env: EnvConfig, source: EnvSource | None) -> Iterator[Problem]:

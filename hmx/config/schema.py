@@ -161,7 +161,7 @@ class EnvConfig:
         0.1, "probability that corridor moves against the action", "probability", ge=0, le=1, envs=("corridor",)
     )
     recall_delay: int = opt(8, "steps between cue and question", "steps", ge=1, envs=("recall",))
-    my: OwnOptions = ()  # options that an environment of the user's declares, `env.my.NAME`; sorted by name
+    my: OwnOptions = ()  # of the user's code, also in [net] and [algo]: see `hmx.config.own_options`
     sha256: str = ""  # of the file of such an environment; hmx sets it when a run starts
 
 
@@ -186,6 +186,7 @@ class NetConfig:
         metavar="NAME", known=NET_KINDS, shape="always",
     )  # fmt: skip
     sha256: str = opt("", "SHA-256 of your own file that net.kind names; written by hmx train")
+    my: OwnOptions = ()
     hidden: tuple[int, ...] = opt((256, 256), "width of each hidden layer of the torso", "units", ge=1, shape="always")
     value_hidden: tuple[int, ...] = opt(
         (), "width of each hidden layer of a separate value torso; empty for net.hidden", "units", ge=1,
@@ -226,6 +227,7 @@ class AlgoConfig:
         known=ALGORITHMS, shape="always",
     )  # fmt: skip
     sha256: str = opt("", "SHA-256 of your own file that algo.name names; written by hmx train")
+    my: OwnOptions = ()
     num_steps: int = opt(64, "steps per environment and update", "steps", ge=1)
     learning_rate: float = opt(5e-4, "initial learning rate of Adam", ge=0, flag="--lr")
     lr_schedule: Schedule = opt("linear", "schedule of the learning rate")

@@ -22,8 +22,9 @@ from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hmx.config.fields import values_of
-from hmx.config.schema import ALGORITHMS, Config
+from hmx.config.fields import OWN_SECTIONS, own_key, replace, values_of
+from hmx.config.own_options import Options, declared, pairs, read_options, with_options
+from hmx.config.schema import ALGORITHMS, Config, OwnOptions
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
 
@@ -308,11 +309,38 @@ def load_module(text: str, key: str) -> ModuleType:
     return _modules[at]
 
 
-def build(text: str, key: str, *arguments: Any) -> Any:
-    """Load a function and call it; errors as of `load`, or an exception of the function."""
-    function = load(text, key)
-    with explaining(file_of(function), f"cannot build {WHAT[key]} {quoted(text)}"):
-        return function(*arguments)
+def build(name: str, key: str, *arguments: Any, my: OwnOptions = ()) -> Any:
+    """Call the function that a reference, or the name of an entry point, stands for, with the options it declares.
+
+    Raises:
+        HmxError: errors as of `load`, `find` and `read_options`, or an exception of the function.
+    """
+    function = find(name, key)
+    options = _read(function, name, key, my)
+    with explaining(file_of(function), f"cannot build {WHAT[key]} {quoted(name)}"):
+        return with_options(function, options)(*arguments)
+
+
+def complete_options(cfg: Config) -> Config:
+    """Return the configuration with every option that the user's network and algorithm declare; runs their files.
+
+    Raises:
+        HmxError: a file has changed or may not run, or errors as of `build`.
+    """
+    values = values_of(cfg)
+    complete: dict[str, Any] = {}
+    for section, key in OWN_SECTIONS.items():
+        name = values[key]
+        if section == "env" or not (is_reference(name) or (section == "algo" and name not in ALGORITHMS)):
+            continue
+        check_unchanged(name, key, values[HASHES[key]])
+        options = _read(find(name, key), name, key, getattr(cfg, section).my)
+        complete |= {own_key(section, option): value for option, value in pairs(options)}
+    return replace(cfg, complete)
+
+
+def _read(function: Callable[..., Any], name: str, key: str, my: OwnOptions) -> Options | None:
+    return read_options(declared(function), key.partition(".")[0], name, f"{WHAT[key]} {quoted(name)}", my)
 
 
 @contextlib.contextmanager
@@ -380,14 +408,16 @@ def registered(key: str) -> list[EntryPoint]:
     return sorted(entry_points(group=GROUPS[key]), key=lambda point: point.name)
 
 
-def build_entry_point(name: str, key: str, *arguments: Any) -> Any:
-    """Call what an installed package registered under a name.
+def find(name: str, key: str) -> Callable[..., Any]:
+    """Return the function that a reference names, or that an installed package registered under a name.
 
     Raises:
-        HmxError: no package did, it does not import, or an exception of the function.
+        HmxError: errors as of `load`; or no package did, or it does not import.
     """
+    if is_reference(name):
+        return load(name, key)
     point = next((point for point in registered(key) if point.name == name), None)
     if point is None:
         raise HmxError(f"there is no {WHAT[key]} {quoted(name)}", f"packages add them as entry points of {GROUPS[key]}")
-    with explaining(Path(point.module), f"cannot build {WHAT[key]} {quoted(name)} of {point.value}"):
-        return point.load()(*arguments)
+    with explaining(Path(point.module), f"cannot load {WHAT[key]} {quoted(name)} of {point.value}"):
+        return point.load()  # type: ignore[no-any-return]

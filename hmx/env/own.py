@@ -15,8 +15,6 @@ A dataclass `Options` declares its own options; functions that have a parameter 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +22,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.env_source import EnvSource, clashes
-from hmx.config.fields import OWN, own_fields
-from hmx.config.problem import UNKNOWN, Problem, error, fix
+from hmx.config.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
 from hmx.config.user_code import allow, explaining, open_module
@@ -62,7 +58,7 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
         allow(reference, "env.id")
     module, path, digest = open_module(reference, "env.id", cfg.sha256)
     made, options = _made(source, path, module, cfg)
-    cfg = dataclasses.replace(cfg, my=_pairs(options), sha256=digest)
+    cfg = dataclasses.replace(cfg, my=pairs(options), sha256=digest)
     with explaining(path, f"cannot build environment {quoted(cfg.id)}"):
         if isinstance(made, Env):
             env = Env(made.spec._replace(id=cfg.id), made.reset, made.step)
@@ -88,10 +84,10 @@ def _made(source: EnvSource, path: Path, module: Theirs, cfg: EnvConfig) -> tupl
         hint = f"did you mean {source.target}:{near}?" if near else _GUIDE
         raise HmxError(f"cannot load {what}: {path.name} has no {source.attribute}", hint)
     found = getattr(module, source.attribute) if source.attribute else getattr(module, "make", module)
-    options = _options(what, getattr(module, "Options", None), cfg)
+    options = read_options(getattr(module, DATACLASS, None), "env", cfg.id, what, cfg.my)
     if callable(found) and not isinstance(found, Env):
         with explaining(path, f"cannot build environment {quoted(cfg.id)}"):
-            found = _with_options(found, options)()
+            found = with_options(found, options)()
     if not isinstance(found, Env) and not _is_gymnax(found):
         missing = [name for name in ("reset", "step") if not callable(getattr(found, name, None))]
         if missing:
@@ -116,56 +112,16 @@ def _guarded(path: Path, render: Callable[[EnvState], str] | None) -> Callable[[
     return None if render is None else shown
 
 
-def _options(what: str, kind: type[Any] | None, cfg: EnvConfig) -> Theirs | None:
-    """Return the user's `Options` with the values of the configuration, all of them checked."""
-    if kind is None:
-        known = {}
-    elif not dataclasses.is_dataclass(kind):
-        raise HmxError(f"cannot load {what}: Options is not a dataclass", "write @dataclass(frozen=True) above it")
-    else:
-        try:
-            known = own_fields(kind)
-        except (ValueError, NameError) as problem:
-            raise HmxError(f"cannot load {what}: {problem}", "write for example: size: int = 5") from None
-    values, problems = {}, []
-    for name, given in cfg.my:
-        key = f"{OWN}{name}"
-        if name not in known:
-            near = nearest(name, known)
-            words = f"{cfg.id} has no such option; it has {', '.join(known) or 'none'}"
-            problems.append(Problem(UNKNOWN, (key,), words, fix(f"{OWN}{near}", given) if near else (), show(given)))
-            continue
-        try:
-            values[name] = coerce(known[name], given, text=True)
-            check_range(known[name], values[name])
-        except BadValue as bad:
-            problems.append(Problem("value", (key,), bad.message, fix(key, bad.works), show(given) or '""'))
-    if problems:
-        raise error(problems)
-    return None if kind is None else kind(**values)
-
-
-def _pairs(options: Theirs | None) -> tuple[tuple[str, bool | int | float | str], ...]:
-    return tuple(sorted(vars(options).items())) if options is not None else ()
-
-
-def _with_options(function: Callable[..., Any], options: Theirs | None) -> Callable[..., Any]:
-    """Return the function with its parameter `options` set, if it has one."""
-    if options is not None and "options" in inspect.signature(function).parameters:
-        return functools.partial(function, options=options)
-    return function
-
-
 def _single(cfg: EnvConfig, made: Theirs, options: Theirs | None) -> Single:
     """Return `reset` and `step` of a single environment, and what else the user provides."""
     legal, render, describe = (
-        None if (function := getattr(made, name, None)) is None else _with_options(function, options)
+        None if (function := getattr(made, name, None)) is None else with_options(function, options)
         for name in ("legal", "render", "describe")
     )
     names, action_dim = _actions(cfg.id, made)
     return Single(
-        _with_options(made.reset, options),
-        _with_options(made.step, options),
+        with_options(made.reset, options),
+        with_options(made.step, options),
         actions=names,
         action_dim=action_dim,
         limit=int(getattr(made, "MAX_STEPS", 0)),

@@ -17,7 +17,7 @@ from hmx.config.fields import replace
 from hmx.config.meaning import Aspect, meaning
 from hmx.config.problem import line
 from hmx.config.schema import Config
-from hmx.config.user_code import has_own_code, hashes_of
+from hmx.config.user_code import complete_options, has_own_code, hashes_of
 from hmx.env.protocol import Env
 from hmx.env.registry import build_env
 from hmx.errors import HmxError
@@ -229,7 +229,7 @@ def resolve_config(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Conf
     if cfg.ppo.auto_scale:
         cfg, scaled = auto_scale(cfg, origins)
     rules.check(cfg, origins)
-    cfg = replace(cfg, hashes_of(cfg))
+    cfg = complete_options(replace(cfg, hashes_of(cfg)))
     env, complete = build_env(cfg.env, cfg.reward)
     if complete != cfg.env:  # the sizes of the environment are known now
         cfg = dataclasses.replace(cfg, env=complete)

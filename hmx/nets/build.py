@@ -190,15 +190,16 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
 def own_net(cfg: NetConfig, spec: ObsSpec, value_width: int) -> Net:
     """Build the network of the user that `net.kind` names, by `make(cfg, spec, value_width)`.
 
-    `make` returns a `Net`, or a flax module that maps observations `[N, *obs_shape]` (float32; packed ones decoded) to
-    `(logits [N, num_actions], value_raw [N, value_width])`, or to action values `[N, num_actions]` if `value_width` is
-    0. Logits of continuous actions are `[N, 2 action_dim]`, see `NetOutput`.
+    `make` may also take `options`, see `hmx.config.own_options`. It returns a `Net`, or a flax module that maps
+    observations `[N, *obs_shape]` (float32; packed ones decoded) to `(logits [N, num_actions], value_raw
+    [N, value_width])`, or to action values `[N, num_actions]` if `value_width` is 0. Logits of continuous actions are
+    `[N, 2 action_dim]`, see `NetOutput`.
 
     Raises:
         HmxError: it cannot be loaded, or it returns something else.
     """
     check_unchanged(cfg.kind, "net.kind", cfg.sha256)
-    made, what = build(cfg.kind, "net.kind", cfg, spec, value_width), f"cannot use network {cfg.kind}"
+    made, what = build(cfg.kind, "net.kind", cfg, spec, value_width, my=cfg.my), f"cannot use network {cfg.kind}"
     if isinstance(made, Net):
         return made
     if not isinstance(made, nn.Module):

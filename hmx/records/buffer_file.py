@@ -115,7 +115,7 @@ def settings_of(cfg: Config) -> dict[str, Any]:
     flat = codec.flatten(codec.to_dict(cfg))
     read = (field for field in FIELDS.values() if not field.envs or cfg.env.id in field.envs)
     keys = [field.key for field in read if field.section in ("env", "reward") and field.key != "env.num_envs"]
-    return {key: flat[key] for key in keys} | own_values(cfg)
+    return {key: flat[key] for key in keys} | {k: v for k, v in own_values(cfg).items() if k.startswith("env.")}
 
 
 def differences(header: BufferHeader, cfg: Config) -> list[str]:

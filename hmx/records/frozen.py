@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from hmx.config import codec
 from hmx.config.coerce import show
+from hmx.config.fields import own_parts
 from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
@@ -220,6 +221,9 @@ def digest_of_file(text: str) -> str:
     values, _ = codec.resolve(parsed.values)
     sections: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
+        if own := own_parts(key):
+            sections.setdefault(own[0], {}).setdefault("my", {})[own[1]] = value
+            continue
         section, _, name = (codec.published(key) if parsed.schema == 1 else key).partition(".")
         sections.setdefault(section, {})[name] = value
     return codec.sha256(sections)

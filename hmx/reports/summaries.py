@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hmx.config.coerce import show
-from hmx.config.fields import FIELDS, own_values, values_of
+from hmx.config.fields import FIELDS, OWN_SECTIONS, own_values, values_of
 from hmx.config.textfile import quoted
 from hmx.errors import counted
 from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
@@ -120,8 +120,10 @@ def _values(planned: Plan, full: bool) -> Iterator[Row]:
             tone: Tone = "plain" if origin == "default" else "strong"
             source = "" if origin == "default" else origin
             yield Row((Cell(field.key, tone=tone), Cell(show(value) or '""', tone=tone), Cell(source, tone="faint")))
-        if field.key == "env.id":
+        if field.key in OWN_SECTIONS.values():
             for key, setting in own.items():
+                if not key.startswith(f"{field.section}."):
+                    continue
                 yield Row((key, show(setting), Cell(planned.origins.get(key, ""), tone="faint")))
 
 

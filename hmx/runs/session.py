@@ -20,7 +20,7 @@ from hmx.config.derive import Derived, derive
 from hmx.config.env_source import find_source
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.config.user_code import CodeChanged, code_file
+from hmx.config.user_code import CodeChanged, code_file, complete_options
 from hmx.env.protocol import Env
 from hmx.env.registry import build_env
 from hmx.errors import counted
@@ -65,17 +65,17 @@ def open_session(cfg: Config, paths: RunPaths | None = None) -> Session:
         paths: the run that it is of; its copy of the user's environment file tells what has changed.
 
     Returns:
-        The session; its configuration has every option of a user's environment.
+        The session; its configuration has every option that the user's code declares.
 
     Raises:
-        HmxError: the environment or the algorithm does not accept the configuration, or the environment's code has
-            changed or may not run.
+        HmxError: the environment or the algorithm does not accept the configuration, or the user's code has changed
+            or may not run.
     """
     try:
         env, complete = build_env(cfg.env, cfg.reward)
     except CodeChanged as problem:
         raise _with_lines(problem, paths) from None
-    return make_session(dataclasses.replace(cfg, env=complete), env)
+    return make_session(complete_options(dataclasses.replace(cfg, env=complete)), env)
 
 
 def make_session(cfg: Config, env: Env) -> Session:

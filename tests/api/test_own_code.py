@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 import hmx
 from hmx.agents.policy_outputs import make_policy_outputs
 from hmx.cli.app import app
-from hmx.config import user_code
+from hmx.config import codec, user_code
 from hmx.config.fields import replace
 from hmx.config.load import load
+from hmx.records.frozen import digest_of_file
 from hmx.records.paths import RunPaths
 from hmx.reports.sizes.source import read_source
 from hmx.runs import checkpoint
@@ -168,3 +169,80 @@ def test_reports_work_or_say_why_not(place: Path) -> None:
     assert np.allclose(outputs.value(state, obs, legal), decision.value[:, 0])
     with pytest.raises(hmx.HmxError, match="gradient reports are of ppo and dqn"):
         hmx.train(replace(config, {"run.grad_report_every": 1}))
+
+
+OPTIONS = """
+from dataclasses import dataclass
+import a2c, flax.linen as nn
+
+@dataclass(frozen=True)
+class Options:
+    width: int = 4
+
+@dataclass(frozen=True)
+class Weights:
+    vf_coef: float = 0.5
+
+class Wide(nn.Module):
+    sizes: tuple
+
+    @nn.compact
+    def __call__(self, obs):
+        x = nn.tanh(nn.Dense(self.sizes[0])(obs))
+        return nn.Dense(self.sizes[1])(x), nn.Dense(self.sizes[2])(x)
+
+def net(cfg, spec, value_width, options):
+    return Wide((options.width, spec.num_actions, value_width))
+
+def algo(cfg, env, options: Weights):
+    return a2c.make(cfg, env, a2c.Options(vf_coef=options.vf_coef))
+"""
+
+
+def own_options(place: Path, **values: object) -> dict[str, object]:
+    (place / "mine.py").write_text(OPTIONS)
+    return {**TINY, "net.kind": "./mine.py:net", "algo.name": "./mine.py:algo", **values}
+
+
+def test_networks_and_algorithms_declare_options_like_environments(place: Path) -> None:
+    values = own_options(place, **{"net.my.width": "6", "run.name": "options", "run.total_steps": 128})
+    result = hmx.train(values, progress=False)
+    config = load(file=result.run, environ={}).config
+    assert (config.net.my, config.algo.my) == ((("width", 6),), (("vf_coef", 0.5),))
+    session = open_session(config)
+    shapes = jax.tree.map(lambda leaf: leaf.shape, session.abstract.params)
+    assert shapes["Dense_0"]["kernel"][1] == 6 and digest_of_file(codec.to_toml(config)) == codec.digest(config)
+    assert hmx.resume("options", {"run.total_steps": 256}, progress=False).first_update == 2
+    with pytest.raises(hmx.HmxError, match=r"algo.my.vf_coef: 0.5 cannot become 1"):
+        hmx.resume("options", {"algo.my.vf_coef": 1}, progress=False)
+
+
+def test_an_option_reaches_the_algorithm_and_is_shown(place: Path) -> None:
+    losses = {}
+    for coef in (0.0, 2.0):
+        run = hmx.train(own_options(place, **{"algo.my.vf_coef": coef, "run.name": f"coef-{coef}"}), progress=False).run
+        losses[coef] = hmx.load_metrics(run)["train/value_loss"][-1]
+    assert losses[2.0] < losses[0.0]
+    words = ["train", "--dry-run", "--algo", "./a2c.py", "--env", "corridor", "--set", "algo.my.ent_coef=0.5"]
+    shown = CliRunner().invoke(app, words)
+    rows = [line.split() for line in shown.stdout.splitlines()]
+    assert ["algo.my.ent_coef", "0.5", "--set"] in rows and ["algo.my.vf_coef", "0.5"] in rows
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            {"net.my.widht": 3},
+            "net.my.widht = 3: ./mine.py:net has no such option; it has width; did you mean net.my.w",
+        ),
+        ({"net.my.width": "many"}, "net.my.width = many: must be a whole number; try net.my.width=4"),
+        ({"algo.my.width": 3}, "algo.my.width = 3: ./mine.py:algo has no such option; it has vf_coef"),
+        ({"net.kind": "mlp", "net.my.width": 3}, "mlp declares no options of its own"),
+        ({"algo.name": "ppo", "algo.my.vf_coef": 1}, "ppo declares no options of its own"),
+    ],
+)
+def test_unknown_and_wrong_options_are_refused(place: Path, values: dict[str, object], words: str) -> None:
+    with pytest.raises(hmx.HmxError) as caught:
+        hmx.train(own_options(place, **values), force=True, progress=False)
+    assert words in caught.value.message and caught.value.exit_code == 2

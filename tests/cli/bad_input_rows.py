@@ -155,6 +155,9 @@ TRAIN = rows(
     ([SET, "algo.gamma=0.9=0.8"], USAGE, ["algo.gamma = 0.9=0.8", "must be a number"]),
     ([SET, "ppo.norm_adv=maybe"], USAGE, ["ppo.norm_adv = maybe", "true or false"]),
     ([SET, "algo.name=a2c"], USAGE, ["algo.name = a2c", "is not one of ppo, gumbel, dqn"]),
+    ([SET, "algo.my.size=3"], USAGE, ["algo.my.size (--set)", "ppo declares no options of its own"]),
+    ([SET, "net.my.size=3"], USAGE, ["net.my.size (--set)", "auto declares no options of its own"]),
+    ([SET, "ppo.my.size=3"], USAGE, ["ppo.my.size", "unknown key"]),
     (["--algo", "./none.py", "--env", "corridor"], USAGE, ["cannot load algorithm ./none.py", "there is no file"]),
     (
         ["--net", "nosuch.net:make", "--env", "corridor"],

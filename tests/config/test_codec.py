@@ -177,7 +177,7 @@ def test_lines_are_found_in_dotted_and_spaced_files():
 
 def test_the_field_table_is_the_schema():
     keys = [f"{s.name}.{f.name}" for s in dataclasses.fields(Config) for f in dataclasses.fields(s.default_factory)]
-    assert list(FIELDS) == [key for key in keys if key not in ("env.my", "env.sha256")]  # see `own_values`
+    assert list(FIELDS) == [key for key in keys if not (key.endswith(".my") or key == "env.sha256")]  # see `own_values`
     assert tuple(s.name for s in dataclasses.fields(Config)) == SECTIONS
     for key, field in FIELDS.items():
         assert field.doc, key

@@ -100,9 +100,9 @@ def test_packages_register_algorithms_by_name(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(EntryPoint, "load", lambda self: sample)
     monkeypatch.setattr(user_code, "registered", lambda key: [point])
     assert load(sets=["algo.name=next"], environ={}).config.algo.name == "next"
-    assert user_code.build_entry_point("next", "algo.name", 1) == 2
+    assert user_code.build("next", "algo.name", 1) == 2
     with pytest.raises(HmxError, match="there is no algorithm other"):
-        user_code.build_entry_point("other", "algo.name", 1)
+        user_code.build("other", "algo.name", 1)
 
 
 def test_names_that_are_neither_known_nor_code_are_refused() -> None:

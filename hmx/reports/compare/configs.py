@@ -8,11 +8,12 @@ from functools import partial
 
 from hmx.config.coerce import show
 from hmx.config.derive import Derived, derive
-from hmx.config.fields import FIELDS, get, keys_of
+from hmx.config.fields import FIELDS, OWN_SECTIONS, get, keys_of, own_parts
 from hmx.config.meaning import ASPECTS, Aspect, aspect_of, meaning
 from hmx.config.rules import problems
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
+from hmx.config.user_code import WHAT
 from hmx.reports.compare.findings import Difference, DifferenceGroup
 from hmx.reports.compare.read import Side
 
@@ -75,7 +76,8 @@ def _rows(config: Config) -> tuple[Aspect, ...]:
 def _doc(key: str) -> str:
     field = FIELDS.get(key)
     if field is None:
-        return "of the environment's file" if key == "env.sha256" else "option of the environment"
+        parts = own_parts(key)
+        return f"option of the {WHAT[OWN_SECTIONS[parts[0]]]}" if parts else "of the environment's file"
     return field.doc + (f" [{field.unit}]" if field.unit else "")
 
 

@@ -97,8 +97,8 @@ def _coverage(sides: Sequence[Side], groups: Mapping[str, Groups]) -> Iterator[N
 def _definition(task: str, sides: Sequence[Side]) -> Iterator[Notice]:
     """Block verdicts where the task itself differs: returns are on different scales then."""
     for key in keys_of(config for side in sides for config in side.configs):
-        field = FIELDS.get(key)  # None for an own option of the task
-        is_task = field is None or (field.section in ("env", "reward") and key not in _NOT_THE_TASK)
+        field = FIELDS.get(key)  # None for an option that the user's code declares
+        is_task = key.partition(".")[0] in ("env", "reward") and key not in _NOT_THE_TASK
         if not is_task or (field is not None and task not in (field.envs or (task,))):
             continue
         values = {
