@@ -1,86 +1,102 @@
-"""How much processor time training takes until the mean return passes a threshold, for the default and for changes.
+"""How much processor time training takes until the mean return passes a threshold: hmx, changes of it, and peers.
 
     python benchmarks/time_to_return.py hackmatrix [--change "ppo.update_epochs=2"] [--seeds 5] [--limit 8M]
-    python benchmarks/time_to_return.py cartpole-discrete --base "env.num_envs=64" --change "ppo.update_epochs=2"
+    python benchmarks/time_to_return.py cartpole-discrete --base "--preset sound" --peer rejax --peer "rejax num_envs=9"
 
-Thresholds: +5 on HackMatrix, 475 on cartpole-discrete, -200 on pendulum; `--target` for others. All variants train in
-turn with every seed, from seed 0, in one process. A seed has arrived when the mean return of all episodes that ended
-in the last `--window` updates passes the threshold; one that does not within `--limit` steps is reported as such, and
-the median then counts it as infinite. Compiling is timed apart. Printed are the median over the seeds of processor
-seconds, wall seconds and environment steps, the lowest and highest processor seconds, and the ratio of the medians to
-the first variant with a 95 % interval (bootstrap over seeds).
+Thresholds: +5 on HackMatrix, 475 on cartpole-discrete, -200 on pendulum; `--target` for others. A seed has arrived
+when the mean return of the last episodes, at least `--episodes`, passes the threshold; these are all that ended in the
+last few updates. One that does not arrive before its training ends, or within `--limit` steps, is reported as such,
+and the median then counts it as infinite.
+
+Every variant has a process of its own, and all take turns with every seed, from seed 0. hmx trains as long as its
+configuration says. A peer has the hyperparameters published with it for this environment, unless settings in its own
+names follow its name. rejax runs without its evaluations; PureJaxRL trains to the end, and is charged for the share of
+its updates until it arrived. `--peer-python` is the Python that has the packages of the peers. `--peer purejaxrl` needs
+`--purejaxrl FOLDER`, a clone of its repository, and gymnax before 1.0, distrax and Brax.
+
+Printed are the median over the seeds of processor seconds, wall seconds and environment steps, the lowest and highest
+processor seconds, those of compiling, and the ratio of the medians to the first variant with a 95 % interval
+(bootstrap over seeds).
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
-import math
+import ast
+import contextlib
+import json
+import os
 import shlex
-import time
-from typing import NamedTuple
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-import jax
 import numpy as np
 
-from hmx.agents import make_algorithm
-from hmx.config.load import load
-from hmx.config.schema import Config
-from hmx.env.registry import make_env
-from hmx.runs.chunk import Chunk, compile_chunk, reduce_row
-from hmx.runs.loop import abstract_state, init_state
+from hmx.config.numbers import typed_number
 
 TARGETS = {"hackmatrix": 5.0, "cartpole-discrete": 475.0, "pendulum": -200.0}
-RETURN, EPISODES = "train/mean_episode_return", "train/num_episodes"
+PEERS, PEER_ENVS = ("rejax", "purejaxrl"), ("cartpole-discrete", "pendulum")
 
 
-class Arrival(NamedTuple):
-    """When a seed passed the threshold; infinite if it did not."""
+class Worker:
+    """A variant in its own process; see time_to_return_worker.py."""
 
-    cpu: float
-    wall: float
-    steps: float
+    def __init__(self, python: str, task: dict[str, Any]) -> None:
+        self.process = subprocess.Popen(
+            [python, str(Path(__file__).with_name("time_to_return_worker.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"},
+        )
+        self.compiled = self.ask(task)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the process: it reads no more."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+    def ask(self, question: object) -> Any:
+        """Send a line and return the answer."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit(f"error: a worker ended with exit status {self.process.wait()}; its message is above")
+        return json.loads(answer)
 
 
-NEVER = Arrival(math.inf, math.inf, math.inf)
-
-
-def configure(env: str, base: str, change: str, limit: str) -> Config:
-    """Combine the preset and settings of `base` with those of `change`; a run would last `limit` steps."""
+def hmx_settings(env: str, base: str, change: str) -> dict[str, Any]:
+    """Combine the preset and settings of `base` with those of `change`."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--preset")
     parser.add_argument("sets", nargs="*")
-    given = parser.parse_args(shlex.split(base))
-    return load(
-        preset=given.preset,
-        sets=[f"env.id={env}", *given.sets, f"run.total_steps={limit}", *shlex.split(change)],
-    ).config
+    given = parser.parse_args(shlex.split(f"{base} {change}"))
+    return {"preset": given.preset, "sets": [f"env.id={env}", *given.sets]}
 
 
-def train(cfg: Config, chunk: Chunk, seed: int, target: float, window: int) -> Arrival:
-    """Train one seed until it arrives."""
-    algorithm = make_algorithm(cfg, make_env(cfg.env, cfg.reward))
-    state = jax.block_until_ready(init_state(algorithm, seed, 1))
-    recent: collections.deque[tuple[float, float]] = collections.deque(maxlen=window)
-    per_update, done = cfg.env.num_envs * cfg.algo.num_steps, 0
-    cpu, wall = time.process_time(), time.perf_counter()
-    while done * per_update < cfg.run.total_steps:
-        hypers = [algorithm.hypers(done + i) for i in range(chunk.length)]
-        rows = {name: np.array([row[name] for row in hypers], np.float32) for name in hypers[0]}
-        result = chunk.call(state, rows, np.int32(chunk.length))
-        state, packed = result.state, jax.device_get(result.packed)
-        for values in packed:
-            done += 1
-            record = reduce_row(chunk.rows, values)
-            recent.append((record[EPISODES], record.get(RETURN, 0.0)))
-            episodes = sum(number for number, _ in recent)
-            mean = sum(number * value for number, value in recent) / max(episodes, 1)
-            if len(recent) == window and mean > target:
-                return Arrival(time.process_time() - cpu, time.perf_counter() - wall, done * per_update)
-    return NEVER
+def peer_settings(words: Sequence[str]) -> dict[str, Any]:
+    """Read KEY=VALUE words; a value that is no Python literal is a text."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        try:
+            found[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[key] = value
+    return found
 
 
-def ratio(first: list[float], other: list[float]) -> str:
+def ratio(first: Sequence[float], other: Sequence[float]) -> str:
     """Write the ratio of the medians and its bootstrap interval."""
     if not np.isfinite([np.median(first), np.median(other)]).all():
         return "not known"
@@ -88,7 +104,7 @@ def ratio(first: list[float], other: list[float]) -> str:
     draws = rng.integers(0, len(first), (2, 2000, len(first)))
     medians = [np.median(np.array(values)[rows], axis=1) for values, rows in zip((other, first), draws, strict=True)]
     with np.errstate(invalid="ignore"):
-        low, high = np.nanpercentile(medians[0] / medians[1], [2.5, 97.5])
+        low, high = np.nanpercentile(medians[0] / medians[1], [2.5, 97.5], method="nearest")
     return f"{np.median(other) / np.median(first):.2f} [{low:.2f}, {high:.2f}]"
 
 
@@ -96,35 +112,59 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("env")
-    parser.add_argument("--base", default="", help="preset and settings of all variants")
+    parser.add_argument("--base", default="", help="preset and settings of all variants of hmx")
     parser.add_argument("--change", action="append", default=[], help="settings of one more variant, in quotes")
+    parser.add_argument("--peer", action="append", default=[], help="rejax or purejaxrl, and settings, in quotes")
+    parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers' packages")
+    parser.add_argument("--purejaxrl", default="", metavar="FOLDER", help="a clone of PureJaxRL")
     parser.add_argument("--target", type=float)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit", default="8M", help="environment steps after which a seed is given up")
-    parser.add_argument("--window", type=int, default=8, help="updates whose episodes are averaged")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes that are averaged, at least")
     args = parser.parse_args()
-    target = TARGETS[args.env] if args.target is None else args.target
-    variants = {
-        change or "default": configure(args.env, args.base, change, args.limit) for change in ["", *args.change]
+    target = TARGETS.get(args.env) if args.target is None else args.target
+    limit = typed_number(args.limit)
+    if target is None:
+        parser.error(f"{args.env} has no threshold of its own: add --target")
+    if not isinstance(limit, int):
+        parser.error(f"--limit: expected a number such as 8M, got {args.limit}")
+    common = {"env": args.env, "limit": limit, "target": target, "episodes": args.episodes}
+    tasks = {
+        change or "default": ("hmx", sys.executable, hmx_settings(args.env, args.base, change))
+        for change in ["", *args.change]
     }
-    chunks = {}
-    for name, cfg in variants.items():
-        algorithm, began = make_algorithm(cfg, make_env(cfg.env, cfg.reward)), time.process_time()
-        chunks[name] = compile_chunk(algorithm, abstract_state(algorithm, 0, 1), cfg.run.updates_per_chunk)
-        print(f"{name}: compiled in {time.process_time() - began:.1f} s of processor time", flush=True)
-    found: dict[str, list[Arrival]] = {name: [] for name in variants}
-    for seed in range(args.seeds):
-        for name, cfg in variants.items():
-            found[name].append(train(cfg, chunks[name], seed, target, args.window))
-            print(f"seed {seed}, {name}: {found[name][-1].cpu:.1f} s, {found[name][-1].steps:,.0f} steps", flush=True)
-    print(f"\n{args.env} to {target:+g}, {args.seeds} seeds, jax {jax.__version__} on {jax.devices()[0].device_kind}")
-    print(f"{'CPU s':>8} {'lowest':>8} {'highest':>8} {'wall s':>8} {'steps':>12}  {'ratio of CPU s':<20} variant")
-    first = [arrival.cpu for arrival in found["default"]]
+    for peer in args.peer:
+        name, *words = shlex.split(peer)
+        if name not in PEERS:
+            parser.error(f"--peer: expected {' or '.join(PEERS)}, got {name}")
+        if args.env not in PEER_ENVS:
+            parser.error(f"peers train on {' and '.join(PEER_ENVS)}, not on {args.env}")
+        if name == "purejaxrl" and not (Path(args.purejaxrl) / name / "ppo.py").is_file():
+            parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
+        tasks[peer] = (name, args.peer_python, peer_settings(words))
+    workers: dict[str, Worker] = {}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in tasks}
+    with contextlib.ExitStack() as stack:
+        for name, (program, python, settings) in tasks.items():
+            task = {"program": program, "settings": settings, "folder": args.purejaxrl, **common}
+            worker = workers[name] = stack.enter_context(Worker(python, task))
+            compiled = worker.compiled
+            print(f"{name}: compiled in {compiled['cpu']:.1f} s of processor time, {compiled['versions']}", flush=True)
+        for seed in range(args.seeds):
+            for name, worker in workers.items():
+                found[name].append(tuple(worker.ask(seed)))
+                cpu, _, steps = found[name][-1]
+                print(f"seed {seed}, {name}: {cpu:.1f} s, {steps:,.0f} steps", flush=True)
+    print(f"\n{args.env} to {target:+g}, mean of at least {args.episodes} episodes, {args.seeds} seeds")
+    heads = f"{'CPU s':>8} {'lowest':>8} {'highest':>8} {'wall s':>8} {'compile':>8} {'steps':>12}"
+    print(f"{heads}  {'ratio of CPU s':<20} variant")
+    first = [cpu for cpu, _, _ in found["default"]]
     for name, arrivals in found.items():
-        cpu, wall, steps = (list(values) for values in zip(*arrivals, strict=True))
-        against = "1" if name == "default" else ratio(first, cpu)
-        numbers = f"{np.median(cpu):>8.1f} {min(cpu):>8.1f} {max(cpu):>8.1f} {np.median(wall):>8.1f}"
-        print(f"{numbers} {np.median(steps):>12,.0f}  {against:<20} {name}")
+        cpus, walls, counts = zip(*arrivals, strict=True)
+        against = "1" if name == "default" else ratio(first, cpus)
+        numbers = f"{np.median(cpus):>8.2f} {min(cpus):>8.2f} {max(cpus):>8.2f} {np.median(walls):>8.2f}"
+        compiling = f"{workers[name].compiled['cpu']:>8.1f}"
+        print(f"{numbers} {compiling} {np.median(counts):>12,.0f}  {against:<20} {name}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,129 @@
+"""`benchmarks/time_to_return.py`: when a seed has arrived, what it is charged, and a run with a peer."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+try:
+    import time_to_return as benchmark
+    import time_to_return_worker as worker
+finally:
+    sys.path.pop(0)
+
+
+def test_arrival_averages_the_fewest_updates_with_enough_episodes() -> None:
+    counts, means = np.array([2, 0, 3, 1, 4]), np.array([9, 0, 1, 6, 8])
+    series = counts, counts * means
+    assert worker.arrival(series, 8, 2) == 1
+    assert worker.arrival(series, 7.5, 5) == 5  # (6 + 4 * 8) / 5, where the last four episodes are too few
+    assert worker.arrival(series, 7.6, 5) is None
+    assert worker.arrival(series, -1, 11) is None
+
+
+def training(returns: list[list[float]], total: int = 100) -> worker.Program:
+    """A program whose steps return means of ten episodes for each of their updates of ten environment steps."""
+
+    def step(done: int) -> tuple[int, worker.Series]:
+        values = np.array(returns[done])
+        return done + 1, (np.full(len(values), 10.0), 10 * values)
+
+    return worker.Program(lambda seed: 0, step, 10, total, "")
+
+
+def task(limit: int = 100) -> worker.Task:
+    return worker.Task("hmx", "", {}, limit, target=5, episodes=10)
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock is a second after the last; the wall clock goes twice as fast."""
+    cpu, wall = iter(range(1000)), iter(range(0, 2000, 2))
+    monkeypatch.setattr(worker.time, "process_time", lambda: next(cpu))
+    monkeypatch.setattr(worker.time, "perf_counter", lambda: next(wall))
+
+
+def test_a_seed_is_charged_for_the_updates_until_it_arrives(clocks: None) -> None:
+    assert worker.train(training([[0, 0, 0, 0], [0, 9, 9, 9]]), 0, task()) == (1.5, 3.0, 60.0)
+
+
+@pytest.mark.parametrize(("limit", "total"), [(20, 100), (100, 20)])
+def test_a_seed_is_given_up_at_the_limit_and_at_the_end_of_training(clocks: None, limit: int, total: int) -> None:
+    assert worker.train(training([[0], [0], [9]], total), 0, task(limit)) == (math.inf,) * 3
+
+
+def test_ratio_has_an_interval_and_counts_lost_seeds_as_infinite() -> None:
+    assert benchmark.ratio([1, 1, 1], [2, 2, 2]) == "2.00 [2.00, 2.00]"
+    assert benchmark.ratio([1, 1, 1], [2, 2, math.inf]) == "2.00 [2.00, inf]"
+    assert benchmark.ratio([1, 1, 1], [2, math.inf, math.inf]) == "not known"
+
+
+def test_peer_settings_are_literals_or_texts() -> None:
+    assert benchmark.peer_settings(["LR=1e-3", "ANNEAL_LR=False", "ACTIVATION=relu"]) == {
+        "LR": 1e-3,
+        "ANNEAL_LR": False,
+        "ACTIVATION": "relu",
+    }
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS / "time_to_return.py"), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["corridor"], "corridor has no threshold of its own: add --target"),
+        (["pendulum", "--limit", "soon"], "--limit: expected a number such as 8M, got soon"),
+        (["pendulum", "--peer", "stable"], "--peer: expected rejax or purejaxrl, got stable"),
+        (["hackmatrix", "--peer", "rejax"], "peers train on cartpole-discrete and pendulum, not on hackmatrix"),
+        (["pendulum", "--peer", "purejaxrl"], "--purejaxrl: expected a folder with purejaxrl/ppo.py, got ''"),
+    ],
+)
+def test_bad_arguments_are_refused(args: list[str], message: str) -> None:
+    done = run(*args)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+SCRIPT = """
+import jax.numpy as jnp
+print("a line that is no reply")
+def make_train(config):
+    config["NUM_UPDATES"] = config["TOTAL_TIMESTEPS"] // config["NUM_STEPS"] // config["NUM_ENVS"]
+    assert config["ENV_NAME"] == "CartPole-v1"
+    def train(rng):
+        shape = int(config["NUM_UPDATES"]), config["NUM_STEPS"], config["NUM_ENVS"]
+        returns = jnp.broadcast_to(10.0 * jnp.arange(shape[0])[:, None, None], shape)
+        return {"metrics": {"returned_episode": jnp.ones(shape, bool), "returned_episode_returns": returns}}
+    return train
+if __name__ == "__main__":
+    config = {"NUM_ENVS": 4, "NUM_STEPS": 50, "TOTAL_TIMESTEPS": 1e4, "DEBUG": True}
+"""
+
+
+@pytest.mark.slow
+def test_hmx_and_peers_run_in_turn(tmp_path: Path) -> None:
+    (tmp_path / "purejaxrl").mkdir()
+    (tmp_path / "purejaxrl" / "ppo.py").write_text(SCRIPT)
+    peer = ["--purejaxrl", str(tmp_path), "--peer", "purejaxrl", "--peer", "purejaxrl NUM_ENVS=8"]
+    done = run("cartpole-discrete", "--base", "--preset sound", "--target", "25", "--seeds", "2", *peer)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines[3:9]] == [
+        f"seed {seed}, {name}" for seed in (0, 1) for name in ("default", "purejaxrl", "purejaxrl NUM_ENVS=8")
+    ]
+    rows: dict[str, list[Any]] = {line[76:].strip(): line.split() for line in lines[-3:]}
+    # the fourth update has a mean of 30: steps per update times four
+    assert rows["purejaxrl"][5] == "800"
+    assert rows["purejaxrl NUM_ENVS=8"][5] == "1,600"
+    assert 0 < float(rows["default"][0]) < 60
