@@ -8,7 +8,8 @@ of each move once, so it may take luck for skill. It does know the whole state, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from hmx.config.option import ON_POLICY
 from hmx.config.schema import Config
 from hmx.env.protocol import Env, EnvSpec, EnvState
 from hmx.errors import HmxError
+from hmx.rl.tree_search import Judged, Simulated, search
 from hmx.rl.value_codec import symlog
 from hmx.types import Array, Key
 
@@ -27,8 +29,8 @@ _TINY = 1e-30
 SearchAct = Callable[[TrainState, EnvState, Carry, Array, Array, Array, Key], tuple[Decision, Carry]]
 
 
-class _Node(NamedTuple):
-    """A simulated position; the batch axis leads in every leaf, as the search tree wants it."""
+class _Position(NamedTuple):
+    """A simulated position."""
 
     env_state: EnvState
     carry: Carry  # after the network has read the position
@@ -93,65 +95,47 @@ def make_search(
     Raises:
         HmxError: see `check_search`.
     """
-    import mctx
 
-    def relative_values(tree: Any, node: Array | int) -> Array:
-        visits = tree.children_visits[node].max()
-        scaled = mctx.qtransform_completed_by_mix_value(
-            tree, node, value_scale=1.0, maxvisit_init=1.0, rescale_values=False
-        )
-        rise: Array = (cfg.gumbel.value_scale + visits) * symlog(scaled / (1.0 + visits))
-        return rise
+    def scale(values: Array, visits: Array) -> Array:
+        return (cfg.gumbel.value_scale + visits) * symlog(values)
 
     check_search(env.spec, num_simulations)
-    axis, gamma = env.spec.state_axis, cfg.algo.gamma
+    gamma = cfg.algo.gamma
     reward_scale = cfg.ppo.reward_scale if cfg.algo.name in ON_POLICY else 1.0
 
-    def lead(state: EnvState) -> EnvState:
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), state)
-
-    def unlead(state: EnvState) -> EnvState:
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), state)
-
-    def judge(
-        state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array
-    ) -> tuple[Array, Array, _Node]:
-        """Return the log-probabilities and values of positions, and the nodes that the search continues from."""
+    def judge(state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array) -> Judged:
         decision, carry = algorithm.act(state, carry, obs, legal, reset, jax.random.key(0), False)
         log_probs = jnp.log(jnp.maximum(decision.probs[:, 0], _TINY))
-        return log_probs, decision.value[:, 0], _Node(lead(env_state), carry)
+        return Judged(log_probs, decision.value[:, 0], _Position(env_state, carry))
 
-    def simulate(state: TrainState, key: Array, action: Array, node: _Node) -> tuple[Any, _Node]:
-        keys = jax.random.split(jax.random.wrap_key_data(key), action.shape[0])
-        env_state, seen = env.step(unlead(node.env_state), action[:, None], keys)
+    def simulate(state: TrainState, key: Key, action: Array, at: _Position) -> Simulated:
+        env_state, seen = env.step(at.env_state, action[:, None], jax.random.split(key, action.shape[0]))
         ended = seen.terminated | seen.truncated
-        log_probs, value, after = judge(state, env_state, node.carry, seen.obs, seen.legal, ended)
-        reward, discount = seen.reward[:, 0] * reward_scale, jnp.where(ended, 0.0, gamma)
-        output = mctx.RecurrentFnOutput(reward=reward, discount=discount, prior_logits=log_probs, value=value)
-        return output, after
+        after = judge(state, env_state, at.carry, seen.obs, seen.legal, ended)
+        return Simulated(seen.reward[:, 0] * reward_scale, jnp.where(ended, 0.0, gamma), after)
 
     def act(
         state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
     ) -> tuple[Decision, Carry]:
-        log_probs, value, root = judge(state, env_state, carry, obs, legal, reset)
-        found = mctx.gumbel_muzero_policy(
-            state,
-            jax.random.key_data(key),  # its loops select between keys, which JAX's check takes for reuse of typed ones
-            mctx.RootFnOutput(prior_logits=log_probs, value=value, embedding=root),
-            simulate,
-            num_simulations,
-            invalid_actions=~legal[:, 0],
-            max_num_considered_actions=MAX_CONSIDERED,
-            qtransform=relative_values,
-            gumbel_scale=0.0 if greedy else 1.0,
+        root = judge(state, env_state, carry, obs, legal, reset)
+        found = search(
+            key,
+            root,
+            legal[:, 0],
+            partial(simulate, state),
+            scale,
+            num_simulations=num_simulations,
+            max_considered=MAX_CONSIDERED,
+            axes=_Position(env.spec.state_axis, 0),
+            greedy=greedy,
         )
-        taken = jnp.take_along_axis(found.action_weights, found.action[:, None], axis=-1)
+        taken = jnp.take_along_axis(found.probs, found.action[:, None], axis=-1)
         decision = Decision(
             action=found.action[:, None].astype(jnp.int32),
             log_prob=jnp.log(jnp.maximum(taken, _TINY)),
-            probs=found.action_weights[:, None],
-            value=(value if training else found.search_tree.summary().value)[:, None],
+            probs=found.probs[:, None],
+            value=(root.value if training else found.value)[:, None],
         )
-        return decision, root.carry
+        return decision, root.position.carry
 
     return act

@@ -94,8 +94,8 @@ def test_probabilities_are_legal_and_independent_of_the_batch():
     env = lock()
     search = make_search(even_handed(), env, Config(), 8, greedy=True)
     state, seen = env.reset(jax.random.split(jax.random.key(0), 4))
-    key, first = jax.random.key(2), slice(0, 1)
-    whole, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), key)
+    first = slice(0, 1)
+    whole, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
     alone, _ = search(
         None,
         jax.tree.map(lambda leaf: leaf[first], state),
@@ -103,7 +103,7 @@ def test_probabilities_are_legal_and_independent_of_the_batch():
         seen.obs[first],
         seen.legal[first],
         jnp.ones(1, bool),
-        key,
+        jax.random.key(2),
     )
     np.testing.assert_allclose(whole.probs.sum(-1), 1.0, rtol=1e-6)
     assert float(whole.probs[..., 2].max()) == 0.0
