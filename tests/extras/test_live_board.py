@@ -36,6 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(root: Path) -> Any:
+    pytest.importorskip("httpx2")
     from starlette.testclient import TestClient
 
     from hmx.cli.live_pages import application
