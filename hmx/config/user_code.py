@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import json
 import os
 import sys
@@ -260,10 +261,14 @@ def load(text: str, key: str) -> Callable[..., Any]:
     found = getattr(module, function, None)
     if callable(found):
         return found  # type: ignore[no-any-return]
-    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    own = [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    ]
     near = nearest(function, own) or next(iter(own), FUNCTION)
     hint = f"name one of its functions, as in {parse(text).target}:{near}"
-    listed = f"it has {', '.join(own[:8])}" if own else "it defines nothing"
+    listed = f"it has {', '.join(own[:8])}" if own else "it defines none"
     raise HmxError(f"cannot load {WHAT[key]} {quoted(text)}: it has no function {quoted(function)}; {listed}", hint)
 
 
@@ -357,9 +362,8 @@ def explaining(path: Path, what: str) -> Iterator[None]:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         lines = [f"{what}: {type(error).__name__}: {' '.join(text.split())}"]
         lines += [f"  {f.filename}:{f.lineno}, in {f.name}: {(f.line or '').strip()}" for f in frames[-5:]]
-        hint = (
-            f"correct {path.name}, line {frames[-1].lineno}" if frames else f"correct {path.name}; see docs/python.md"
-        )
+        page = "environments" if WHAT["env.id"] in what else "python"
+        hint = f"correct {path.name}" + (f", line {frames[-1].lineno}" if frames else f"; see docs/{page}.md")
         if isinstance(error, ModuleNotFoundError):
             hint = f"install the package that provides {error.name}: {sys.executable} -m pip install {error.name}"
         raise HmxError("\n".join(quoted(line, _LONGEST) for line in lines), hint) from error

@@ -48,16 +48,12 @@ class BatchState(NamedTuple):
     steps: Array  # [E] int32
 
 
-def batched(spec: EnvSpec, game: Game | TeamGame, costly_start: bool = False) -> Env:
+def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
     """Build the environment that plays `game` in a batch.
 
-    An episode is truncated after `spec.max_steps` steps (0: never) unless it terminates with that very step.
-
-    Args:
-        spec: of the environment.
-        game: what to play.
-        costly_start: start new games only in steps in which an episode of the batch ends, by a branch. Without it they
-            start in every step, which is faster where a start is cheap.
+    An episode is truncated after `spec.max_steps` steps (0: never) unless it terminates with that very step. With
+    `spec.costly_reset` new games start only in steps in which an episode of the batch ends, by a branch. Without it
+    they start in every step, which is faster where a start is cheap.
     """
     team = game if isinstance(game, TeamGame) else _team_of_one(game)
 
@@ -88,7 +84,7 @@ def batched(spec: EnvSpec, game: Game | TeamGame, costly_start: bool = False) ->
         return BatchState(core, jnp.where(done, 0, steps)), timestep
 
     def start_where(done: Array, moved: Core, keys: Key) -> Core:
-        if not costly_start:
+        if not spec.costly_reset:
             return select(done, jax.vmap(team.start)(keys), moved)
         fresh = jax.lax.cond(done.any(), lambda: jax.vmap(team.start)(keys), lambda: moved)
         return select(done, fresh, moved)

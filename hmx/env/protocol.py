@@ -38,6 +38,7 @@ class EnvSpec(NamedTuple):
     render: Callable[[EnvState], str] | None = None  # a batch of one state, on the host -> lines for a terminal
     moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end
     later_reset: Callable[[Key], tuple[EnvState, Timestep]] | None = None  # a `reset` into later stages, for training
+    costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only where an episode ends
 
 
 class Env(NamedTuple):

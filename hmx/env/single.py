@@ -34,7 +34,7 @@ class Single(NamedTuple):
     render: Callable[[Theirs], Theirs] | None = None
     describe: Callable[[Theirs], Theirs] | None = None
     terms: tuple[str, ...] = ("reward",)  # of the reward; empty to find them, and check the types, by tracing a step
-    costly_reset: bool = False  # reset the batch only in steps in which an episode ends
+    costly_reset: bool = False  # see `EnvSpec`
 
 
 class Kept(NamedTuple):
@@ -84,8 +84,9 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
         action_dim=single.action_dim,
         describe=None if describe is None else lambda state: dict(describe(_host(state))),
         render=None if render is None else lambda state: str(render(_host(state))),
+        costly_reset=single.costly_reset,
     )
-    return batched(spec, game, single.costly_reset)
+    return batched(spec, game)
 
 
 def joined(obs: Theirs) -> Array:

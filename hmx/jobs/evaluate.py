@@ -27,7 +27,6 @@ from hmx.agents.search import simulations_of
 from hmx.agents.types import TrainState
 from hmx.config.changes import apply
 from hmx.config.codec import diff
-from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
 from hmx.records.frozen import read_config
@@ -47,6 +46,7 @@ MAX_EPISODES = 10_000_000  # of one policy; each is kept until all have ended
 POLICIES = ("random", "sampled", "greedy", "search")  # in the order of the branches of `make_player`
 _CHUNK = 0.5  # seconds of playing between two reports of progress, about
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
+_COSTLY_SIDE_BY_SIDE = 16  # where the batch resets whenever an episode ends: with more, that is in every step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,9 +132,11 @@ def evaluate(
     )
 
 
-def side_by_side(cfg: Config) -> int:
+def side_by_side(session: Session) -> int:
     """Return the number of environments that an evaluation uses, if there are as many episodes."""
-    return max(cfg.env.num_envs, _SIDE_BY_SIDE)
+    if session.env.spec.costly_reset:
+        return _COSTLY_SIDE_BY_SIDE
+    return max(session.cfg.env.num_envs, _SIDE_BY_SIDE)
 
 
 class PlayPolicy(Protocol):
@@ -166,7 +168,7 @@ def make_player(session: Session, episodes: int, search: int | None = None) -> P
         chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
         return chosen
 
-    chunks = make_chunks(session.env, EvalPolicy(act, empty), side_by_side(session.cfg), episodes)
+    chunks = make_chunks(session.env, EvalPolicy(act, empty), side_by_side(session), episodes)
     compiled = False
 
     def play(state: TrainState, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:

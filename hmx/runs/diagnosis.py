@@ -25,6 +25,7 @@ from hmx.runs.sinks import SinkGroup
 
 EXPERIENCE = "experience.npz"
 REFUSED = "refused.json"
+MAX_ENTROPY = "train/max_entropy"
 SCHEMA = 1
 
 
@@ -39,6 +40,7 @@ class DiagnosisContext(NamedTuple):
     config_digest: str
     sink_group: SinkGroup
     run_id: str
+    env_id: str
 
 
 def refuse(context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpdate) -> NoReturn:
@@ -79,6 +81,9 @@ def refuse(context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpda
         f"To skip such updates: hmx resume {context.paths.argument} --on-nonfinite skip; to prevent them, "
         "--set a smaller algo.learning_rate or algo.max_grad_norm"
     )
+    if MAX_ENTROPY in rejected.names:  # the logarithm of the number of legal actions
+        message = f"update {rejected.update}: no action was legal in a state of {context.env_id}; {where}"
+        hint = f"hmx check-env {context.env_id} finds such states: legal must allow an action in every one"
     raise HmxError(message, hint, ExitCode.CHECK_FAILED)
 
 

@@ -195,7 +195,8 @@ def run_updates(
     chunk = _compile(session, guard, alone=group.count == 1)
     if reports is not None:
         reports = reports._replace(measure=partial(_measure, reports.measure, mesh, group))
-    context = DiagnosisContext(algorithm, paths, cfg.run.num_seeds, sizes.batch_size, *digests, sink_group, run_id)
+    facts = (cfg.run.num_seeds, sizes.batch_size, *digests)
+    context = DiagnosisContext(algorithm, paths, *facts, sink_group, run_id, cfg.env.id)
     loop = Loop(
         chunk=chunk,
         hypers=algorithm.hypers,

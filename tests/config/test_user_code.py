@@ -62,7 +62,8 @@ def test_a_file_that_only_a_file_names_is_not_allowed(place: Path) -> None:
         ("./mine.py", "def f():\n    raise KeyError('k')\nf()", r"KeyError: 'k'\n  .*mine.py:3.*\n  .*mine.py:2, in f"),
         ("./mine.py", "import sys\nsys.exit(3)", "SystemExit: 3"),
         ("./mine.py:maek", "def make(): ...", "no function maek; it has make"),
-        ("./mine.py", "make = 1", "no function make; it defines nothing"),
+        ("./mine.py:maek", "class C: ...\ndef make(): ...", "no function maek; it has make"),
+        ("./mine.py", "make = 1", "no function make; it defines none"),
         (
             "./mine.py",
             "def make(): return 1 / 0",

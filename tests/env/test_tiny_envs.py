@@ -142,7 +142,7 @@ def test_a_costly_start_is_left_out_of_steps_in_which_no_episode_ends_and_change
 
     still, seen = jnp.zeros((3, 1), jnp.int32), []
     for costly in (False, True):
-        env = batched(spec, game, costly)
+        env = batched(spec._replace(costly_reset=costly), game)
         step, timesteps = jax.jit(env.step), []
         state, timestep = env.reset(keys(0))
         for t in range(30):

@@ -312,7 +312,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(learned):
     whole, parts = learned
     x, y = saved(whole), saved(parts)
     assert [name for name in x if x[name].tobytes() != y[name].tobytes()] == [] and list(x) == list(y)
-    assert any(name.startswith("replay/env_states/core/state/unit_health") for name in x), list(x)
+    assert any(name.startswith("learner/replay/env_states/core/state/unit_health") for name in x), list(x)
     assert lines(whole) == lines(parts) and len(lines(whole)) == 4
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hmx.agents.evaluate import Episodes
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.evaluate import evaluate, summarise
+from hmx.jobs.evaluate import evaluate, side_by_side, summarise
 from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.reports.run.episodes import play_episodes
@@ -49,6 +50,13 @@ def test_a_summary_worked_by_hand() -> None:
     data = json.loads(json.dumps(row.to_json()))
     assert data["stage_counts"] == {"1": 2, "2": 1, "8": 1}
     assert data["return_interval"] == list(row.return_interval)
+
+
+def test_few_environments_play_where_every_end_resets_the_batch() -> None:
+    def session(costly: bool) -> Any:
+        return SimpleNamespace(cfg=Config(), env=SimpleNamespace(spec=SimpleNamespace(costly_reset=costly)))
+
+    assert (side_by_side(session(True)), side_by_side(session(False))) == (16, 512)
 
 
 def test_one_episode_has_no_interval() -> None:

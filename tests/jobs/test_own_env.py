@@ -97,3 +97,12 @@ def test_watch_shows_every_environment(env_id):
 def test_watch_shows_where_an_episode_ended_and_not_where_the_next_begins():
     frames = list(watch(random=True, env=EnvConfig(id="frozenlake"), seed=0))
     assert frames[-1].outcome == "terminated" and frames[-1].picture[0] != "@"
+
+
+def test_training_names_a_state_without_a_legal_action(game, make_config):
+    one_row = "jnp.full(4, (state.player[0] == 0))"  # the first position passes the check at the start
+    game.write_text(game.read_text().replace("((target >= 0) & (target < options.size)).all(-1)", one_row))
+    user_code.allow("./game.py", "env.id")
+    with pytest.raises(HmxError, match=r"no action was legal in a state of \./game\.py; the state before it") as found:
+        train(make_config(2, env__id="./game.py"))
+    assert found.value.exit_code == ExitCode.CHECK_FAILED and "hmx check-env ./game.py" in found.value.hint

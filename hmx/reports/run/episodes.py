@@ -11,7 +11,6 @@ import numpy as np
 from hmx.agents.evaluate import Episodes, EvalPolicy, Play, make_evaluation
 from hmx.agents.search import make_act, simulations_of
 from hmx.agents.types import Decision, TrainState
-from hmx.config.schema import Config
 from hmx.env.protocol import EnvSpec, take
 from hmx.jobs.evaluate import side_by_side
 from hmx.jobs.evaluation import RANDOM, PolicyStats
@@ -82,7 +81,7 @@ def play_episodes(
     session = open_session(cfg)
     restored = restore_policy(session, paths)
     state = seed_state(restored.state, 0, cfg.run.num_seeds)
-    plan = _plan(cfg, options, evaluation)
+    plan = _plan(session, options, evaluation)
     found, shown = interruptible(lambda: _play(session, state, plan, progress))
     return PlayedEpisodes(
         checkpoint=restored.update, seed=plan.seed, greedy=plan.greedy, played=plan.episodes,
@@ -91,12 +90,13 @@ def play_episodes(
     )  # fmt: skip
 
 
-def _plan(cfg: Config, options: ReportOptions, evaluation: Sequence[PolicyStats]) -> _Plan:
+def _plan(session: Session, options: ReportOptions, evaluation: Sequence[PolicyStats]) -> _Plan:
+    cfg = session.cfg
     row = next((row for row in evaluation if row.policy != RANDOM and row.seed == cfg.run.seed), None)
     if options == ReportOptions() and row is not None and 0 < row.episodes <= MOST:
         key = eval_keys(cfg.run.seed, 1)
         search = simulations_of(cfg) if row.policy == "search" else None
-        return _Plan(row, row.policy == "greedy", cfg.run.seed, key, side_by_side(cfg), row.episodes, search)
+        return _Plan(row, row.policy == "greedy", cfg.run.seed, key, side_by_side(session), row.episodes, search)
     episodes, key = options.num_episodes or EPISODES, jax.random.fold_in(jax.random.key(options.seed), _STREAM)
     return _Plan(None, options.greedy, options.seed, key, episodes, episodes, simulations_of(cfg))
 
