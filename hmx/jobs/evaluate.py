@@ -47,6 +47,7 @@ POLICIES = ("random", "sampled", "greedy", "search")  # in the order of the bran
 _CHUNK = 0.5  # seconds of playing between two reports of progress, about
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
 _COSTLY_SIDE_BY_SIDE = 16  # where the batch resets whenever an episode ends: with more, that is in every step
+_SEARCHES = 64  # at least, with a search
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,11 +133,15 @@ def evaluate(
     )
 
 
-def side_by_side(session: Session) -> int:
-    """Return the number of environments that an evaluation uses, if there are as many episodes."""
+def side_by_side(session: Session, episodes: int, search: int | None) -> int:
+    """Return the number of environments that an evaluation uses, if there are as many episodes.
+
+    A search costs as much for an environment that has finished, so fewer play several episodes each.
+    """
     if session.env.spec.costly_reset:
         return _COSTLY_SIDE_BY_SIDE
-    return max(session.cfg.env.num_envs, _SIDE_BY_SIDE)
+    most = max(session.cfg.env.num_envs, _SIDE_BY_SIDE)
+    return most if search is None else min(most, max(_SEARCHES, episodes // 8))
 
 
 class PlayPolicy(Protocol):
@@ -168,7 +173,7 @@ def make_player(session: Session, episodes: int, search: int | None = None) -> P
         chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
         return chosen
 
-    chunks = make_chunks(session.env, EvalPolicy(act, empty), side_by_side(session), episodes)
+    chunks = make_chunks(session.env, EvalPolicy(act, empty), side_by_side(session, episodes, search), episodes)
     compiled = False
 
     def play(state: TrainState, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:

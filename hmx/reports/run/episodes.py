@@ -96,7 +96,8 @@ def _plan(session: Session, options: ReportOptions, evaluation: Sequence[PolicyS
     if options == ReportOptions() and row is not None and 0 < row.episodes <= MOST:
         key = eval_keys(cfg.run.seed, 1)
         search = simulations_of(cfg) if row.policy == "search" else None
-        return _Plan(row, row.policy == "greedy", cfg.run.seed, key, side_by_side(session), row.episodes, search)
+        num_envs = side_by_side(session, row.episodes, simulations_of(cfg))
+        return _Plan(row, row.policy == "greedy", cfg.run.seed, key, num_envs, row.episodes, search)
     episodes, key = options.num_episodes or EPISODES, jax.random.fold_in(jax.random.key(options.seed), _STREAM)
     return _Plan(None, options.greedy, options.seed, key, episodes, episodes, simulations_of(cfg))
 
