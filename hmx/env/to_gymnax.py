@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:
 class GymnaxState(environment.EnvState):
     """A game, the actions that are legal in it (bool `[num_actions]`), and the steps of its episode (`time`)."""
 
+    time: Array  # int32; gymnax annotates it as an int
     inner: EnvState
     action_mask: Array
 
