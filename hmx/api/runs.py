@@ -140,7 +140,9 @@ def show(result: TrainResult | EvaluateResult | CompareFindings | CheckEnvFindin
         document = checks.document(result)
     else:
         document = comparisons.document(result)
-    print_document(document, Console(file=sys.stdout, highlight=False, width=None if _in_terminal() else 100))
+    width = None if _in_terminal() else 100
+    # Rich would display an empty box in a notebook before the text.
+    print_document(document, Console(file=sys.stdout, highlight=False, width=width, force_jupyter=False))
 
 
 def _own_sinks(progress: bool) -> list[Sink]:

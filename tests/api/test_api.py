@@ -81,6 +81,18 @@ def test_evaluate_compare_plot_and_show(place: Path, capsys: pytest.CaptureFixtu
         hmx.plot("first", metric="train/nothing")
 
 
+def test_show_prints_plain_text_in_a_notebook(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rich would print escapes, after an empty box."""
+    displayed: list[object] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *args: displayed.append(args))
+    hmx.show(hmx.evaluate("first", episodes=4, trust=True))
+    shown = capsys.readouterr().out
+    assert "sampled" in shown and "\x1b" not in shown and not displayed
+
+
 def test_progress_is_lines_outside_of_a_terminal(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = hmx.train({**TINY, "run.name": "shown", "run.total_steps": 64})
     assert result.updates == 1
