@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from hmx.agents.evaluate import Episodes
-from hmx.config.schema import Config, EnvConfig
+from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate, side_by_side, summarise
 from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.reports.run.episodes import play_episodes
 from hmx.reports.run.request import ReportOptions
-from hmx.runs.session import open_session
 
 MakeConfig = Callable[..., Config]
 
@@ -53,11 +52,21 @@ def test_a_summary_worked_by_hand() -> None:
     assert data["return_interval"] == list(row.return_interval)
 
 
-def test_few_environments_play_where_every_end_resets_the_batch() -> None:
-    def session(costly: bool) -> Any:
-        return SimpleNamespace(cfg=Config(), env=SimpleNamespace(spec=SimpleNamespace(costly_reset=costly)))
-
-    assert (side_by_side(session(True)), side_by_side(session(False))) == (16, 512)
+@pytest.mark.parametrize(
+    ("costly", "episodes", "search", "expected"),
+    [
+        (False, 1000, None, 512),
+        (False, 1000, 16, 125),
+        (False, 200, 16, 64),
+        (False, 9000, 16, 512),
+        (True, 1000, None, 16),
+    ],
+)
+def test_fewer_environments_play_where_each_step_is_costly(
+    costly: bool, episodes: int, search: int | None, expected: int
+) -> None:
+    session: Any = SimpleNamespace(cfg=Config(), env=SimpleNamespace(spec=SimpleNamespace(costly_reset=costly)))
+    assert side_by_side(session, episodes, search) == expected
 
 
 def test_one_episode_has_no_interval() -> None:
@@ -127,14 +136,6 @@ def test_search_is_played_beside_the_greedy_policy(trained: Path) -> None:
     ]  # fmt: skip
     assert result.search == result.to_json()["search"] == 4
     assert all(row.return_mean == pytest.approx(0.93, abs=1e-5) for row in result.policies)
-
-
-@pytest.mark.parametrize(
-    ("episodes", "search", "expected"), [(1000, None, 512), (1000, 16, 125), (200, 16, 64), (9000, 16, 512)]
-)
-def test_searching_environments_play_several_episodes(episodes: int, search: int | None, expected: int) -> None:
-    session = open_session(Config(env=EnvConfig(id="corridor", num_envs=512)))
-    assert side_by_side(session, episodes, search) == expected
 
 
 def test_a_run_that_learned_from_search_is_played_with_search(tmp_path: Path) -> None:
