@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from hmx.config.env_facts import extra_of
 from hmx.config.schema import ENV_IDS
-from hmx.config.user_code import is_reference, parse, registered
+from hmx.config.user_code import is_reference, owners, parse, registered
 
 Origin = Literal["built in", "extra", "package", "module", "file"]
 
@@ -50,6 +50,6 @@ def find_source(env_id: str) -> EnvSource | None:
 def clashes(name: str) -> list[str]:
     """Return who else claims the name of a registered environment: hmx itself, or several packages."""
     points = [point for point in registered("env.id") if point.name == name]
-    claims = [f"{point.value} of {point.dist.name if point.dist else 'a package'}" for point in points]
+    claims = owners(points)
     claims += ["hmx itself"] if points and (name in ENV_IDS or extra_of(name)) else []
     return claims if len(claims) > 1 else []

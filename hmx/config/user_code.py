@@ -18,7 +18,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -412,16 +412,30 @@ def registered(key: str) -> list[EntryPoint]:
     return sorted(entry_points(group=GROUPS[key]), key=lambda point: point.name)
 
 
+def owners(points: Iterable[EntryPoint]) -> list[str]:
+    """Describe entry points by their functions and packages."""
+    return [f"{point.value} of {point.dist.name if point.dist else 'a package'}" for point in points]
+
+
+def several_owners(name: str, key: str, claims: Iterable[str]) -> HmxError:
+    """Return the error of a name that several packages registered."""
+    words = f"{WHAT[key]} {quoted(name)} has several owners: {', '.join(claims)}"
+    return HmxError(words, "uninstall all packages but one, or write package.module:make")
+
+
 def find(name: str, key: str) -> Callable[..., Any]:
     """Return the function that a reference names, or that an installed package registered under a name.
 
     Raises:
-        HmxError: errors as of `load`; or no package did, or it does not import.
+        HmxError: errors as of `load`; or no package did, several did, or it does not import.
     """
     if is_reference(name):
         return load(name, key)
-    point = next((point for point in registered(key) if point.name == name), None)
-    if point is None:
+    points = [point for point in registered(key) if point.name == name]
+    if not points:
         raise HmxError(f"there is no {WHAT[key]} {quoted(name)}", f"packages add them as entry points of {GROUPS[key]}")
+    if len(points) > 1:
+        raise several_owners(name, key, owners(points))
+    (point,) = points
     with explaining(Path(point.module), f"cannot load {WHAT[key]} {quoted(name)} of {point.value}"):
         return point.load()  # type: ignore[no-any-return]

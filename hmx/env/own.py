@@ -26,7 +26,7 @@ from hmx.config.env_source import EnvSource, clashes
 from hmx.config.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
-from hmx.config.user_code import allow, explaining, open_module
+from hmx.config.user_code import allow, explaining, open_module, several_owners
 from hmx.env.gymnax import from_gymnax
 from hmx.env.protocol import Env, EnvState
 from hmx.env.single import Single, form, from_single
@@ -50,9 +50,8 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
         HmxError: the code may not run, has changed since the run began, fails, or does not provide an environment
             (exit code 2). Tracebacks show the user's file only.
     """
-    if source.origin == "package" and (owners := clashes(source.id)):
-        words = f"environment {source.id} has several owners: {', '.join(owners)}"
-        raise HmxError(words, "uninstall all packages but one, or write package.module:make")
+    if source.origin == "package" and (claims := clashes(source.id)):
+        raise several_owners(source.id, "env.id", claims)
     reference = f"{source.target}:{source.attribute}" if source.origin == "package" else cfg.id
     if source.origin == "package":  # installed, so trusted
         allow(reference, "env.id")

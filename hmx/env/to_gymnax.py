@@ -26,9 +26,10 @@ except ModuleNotFoundError as error:
 class GymnaxState(environment.EnvState):
     """A game, the actions that are legal in it (bool `[num_actions]`), and the steps of its episode (`time`)."""
 
-    time: Array  # int32; gymnax annotates it as an int
+    # Arrays, but JAX also maps over a state with None or axes in their place. gymnax annotates `time` as an int.
+    time: Any
     inner: EnvState
-    action_mask: Array
+    action_mask: Any
 
 
 @struct.dataclass
@@ -111,7 +112,8 @@ class GymnaxEnv(environment.Environment):
 
     def action_mask(self, state: GymnaxState, params: GymnaxParams | None = None) -> Array:
         """Return which actions are legal, bool `[num_actions]`."""
-        return state.action_mask
+        mask: Array = state.action_mask
+        return mask
 
     @property
     def name(self) -> str:

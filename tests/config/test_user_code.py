@@ -102,6 +102,9 @@ def test_packages_register_algorithms_by_name(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(user_code, "registered", lambda key: [point])
     assert load(sets=["algo.name=next"], environ={}).config.algo.name == "next"
     assert user_code.build("next", "algo.name", 1) == 2
+    monkeypatch.setattr(user_code, "registered", lambda key: [point] * 2)
+    with pytest.raises(HmxError, match=r"algorithm next has several owners: .*:sample of a package, "):
+        user_code.build("next", "algo.name", 1)
     with pytest.raises(HmxError, match="there is no algorithm other"):
         user_code.build("other", "algo.name", 1)
 
