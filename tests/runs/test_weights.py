@@ -105,3 +105,4 @@ def test_the_champion_fits_the_installed_rules_and_has_its_evaluation():
     assert not faults and [row.policy for row in rows] == ["random", "search"] and rows[1].episodes == 1000
     assert restored.update == session.sizes.num_updates
     assert paths.weights.stat().st_size < 5e6
+    assert rb"\"root\": \"runs\"" in paths.weights.read_bytes()[:1000]  # no folder of the machine that trained it
