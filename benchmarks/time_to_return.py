@@ -84,11 +84,11 @@ def hmx_settings(env: str, base: str, change: str) -> dict[str, Any]:
     return {"preset": given.preset, "sets": [f"env.id={env}", *given.sets]}
 
 
-def peer_settings(words: Sequence[str]) -> dict[str, Any]:
-    """Read KEY=VALUE words; a value that is no Python literal is a text."""
+def peer_settings(given: Sequence[str]) -> dict[str, Any]:
+    """Read settings KEY=VALUE; a value that is no Python literal is a text."""
     found: dict[str, Any] = {}
-    for word in words:
-        key, _, value = word.partition("=")
+    for setting in given:
+        key, _, value = setting.partition("=")
         try:
             found[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -134,14 +134,14 @@ def main() -> None:
         for change in ["", *args.change]
     }
     for peer in args.peer:
-        name, *words = shlex.split(peer)
+        name, *given = shlex.split(peer)
         if name not in PEERS:
             parser.error(f"--peer: expected {' or '.join(PEERS)}, got {name}")
         if args.env not in PEER_ENVS:
             parser.error(f"peers train on {' and '.join(PEER_ENVS)}, not on {args.env}")
         if name == "purejaxrl" and not (Path(args.purejaxrl) / name / "ppo.py").is_file():
             parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
-        tasks[peer] = (name, args.peer_python, peer_settings(words))
+        tasks[peer] = (name, args.peer_python, peer_settings(given))
     workers: dict[str, Worker] = {}
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in tasks}
     with contextlib.ExitStack() as stack:

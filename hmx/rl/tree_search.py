@@ -95,15 +95,19 @@ def search(
     considered = jnp.minimum(legal.sum(-1), max_considered)
     table = jnp.asarray([considered_visits(count, num_simulations) for count in range(max_considered + 1)])
 
-    def best(tree: _Tree, turn: Array) -> Array:
+    def tried(tree: _Tree) -> tuple[Array, Array]:
+        """Return the visits of the root's actions, and what their values add to the logits."""
+        visits, values = _children(tree, tree.child[0], root.log_probs, root.value)
+        return visits, scale(values, visits.max(-1, keepdims=True))
+
+    def best(visits: Array, rise: Array, turn: Array) -> Array:
         """Return the best of the root's actions that have been tried `turn` times."""
-        visits, values = _children(tree, tree.child[0], tree.log_probs[0], tree.judged[0])
-        score = gumbel + root.log_probs + scale(values, visits.max(-1, keepdims=True))
+        score = gumbel + root.log_probs + rise
         return jnp.where(legal & (visits == turn[:, None]), score, -jnp.inf).argmax(-1)
 
     def grow(tree: _Tree, now: tuple[Array, Key, Array]) -> tuple[_Tree, None]:
         node, key, turns = now
-        parent, action = _descend(tree, best(tree, turns[considered]), scale)
+        parent, action = _descend(tree, best(*tried(tree), turns[considered]), scale)
         tree = _attach(tree, node, parent, action, simulate(key, action, pick(tree.position, parent)))
         return _back_up(tree, node), None
 
@@ -113,10 +117,9 @@ def search(
     )
     nodes, keys = jnp.arange(1, num_simulations + 1), jax.random.split(k_steps, num_simulations)
     tree, _ = jax.lax.scan(grow, _plant(root, num_simulations + 1), (nodes, keys, table.T))
-    visits, values = _children(tree, tree.child[0], tree.log_probs[0], tree.judged[0])
-    improved = root.log_probs + scale(values, visits.max(-1, keepdims=True))
-    probs = distributions.probs(improved, legal)
-    return Found(best(tree, visits.max(-1)), probs, tree.value[0], visits)
+    visits, rise = tried(tree)
+    probs = distributions.probs(root.log_probs + rise, legal)
+    return Found(best(visits, rise, visits.max(-1)), probs, tree.value[0], visits)
 
 
 def considered_visits(considered: int, num_simulations: int) -> list[int]:
