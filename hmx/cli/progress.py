@@ -69,6 +69,8 @@ class ProgressLog(Sink):
         seeds = f" for each of {info.num_seeds} seeds" if info.num_seeds > 1 else ""
         left = info.total_updates - info.first_update
         self._line(f"run {info.path} on {info.device}")
+        if info.config.run.init_from and not info.first_update:
+            self._line(f"network of {info.config.run.init_from}")
         self._line(f"{counted(left, 'update')} of {counted(info.steps_per_update, 'step')}{seeds}")
 
     def phase(self, name: str) -> None:

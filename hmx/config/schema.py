@@ -74,6 +74,10 @@ class RunConfig:
     total_steps: int = opt(
         4_194_304, "environment steps to train for, per seed", "steps", ge=1, flag="--steps", panel=RUN_PANEL
     )
+    init_from: str = opt(
+        "", "run or checkpoint whose network to start from; empty for random weights", flag="--init-from",
+        metavar="RUN", panel=RUN_PANEL,
+    )  # fmt: skip
     budget: Literal["exact", "brax"] = opt(
         "exact", "how total_steps is rounded up to whole updates: once, or as in Brax in each of budget_epochs parts"
     )

@@ -56,6 +56,7 @@ from hmx.runs.session import (
 )
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Sink, SinkGroup
+from hmx.runs.warm_start import read_learned, start_from
 from hmx.sizing.memory import Memory, rollout_bytes, run_memory, stored_bytes
 
 SCHEMA = 1
@@ -157,11 +158,13 @@ def train(
         check_installed()
     if too_large := memory_problem(cfg):
         raise too_large
+    session, learned = read_learned(session) if cfg.run.init_from else (session, None)
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)
-    session = session._replace(cfg=with_name(cfg, paths), mesh=mesh)
+    session = session._replace(cfg=with_name(session.cfg, paths), mesh=mesh)
 
     def start() -> TrainState:
-        return init_state(session.algorithm, cfg.run.seed, cfg.run.num_seeds)
+        state = init_state(session.algorithm, cfg.run.seed, cfg.run.num_seeds)
+        return state if learned is None else start_from(state, learned)
 
     with RunLock(paths):
         with writing("the run folder", paths.folder):
@@ -183,6 +186,9 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
     """
     cfg, env, scaled = resolve_config(cfg, origins)
     session = make_session(cfg, env)
+    if cfg.run.init_from:
+        session, _ = read_learned(session)
+        cfg = session.cfg
     name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(cfg))
     paths = RunPaths(Path(cfg.run.root), name)
     size = state_bytes(session.abstract)

@@ -1,7 +1,8 @@
-"""The weights of a policy in one safetensors file: what `hmx export` writes, and what a policy is played from."""
+"""What a run has learned, in one safetensors file: to play from, and for another run to start from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def to_bytes(session: Session, state: TrainState, about: dict[str, str]) -> byte
     """Return parameters and the statistics that scale observations and values, named by their path."""
     from safetensors.numpy import save
 
-    arrays = {name: np.asarray(leaf) for name, leaf in _named(state).items()}
+    arrays = {name: np.asarray(leaf) for name, leaf in named(state).items()}
     data: bytes = save(arrays, {**about, "shape_digest": codec.shape_digest(session.cfg)})
     return data
 
@@ -42,22 +43,34 @@ def read(session: Session, path: Path) -> tuple[TrainState, int]:
     except (SafetensorError, OSError, ValueError) as problem:
         words = " ".join(str(problem).split())[:200]
         raise HmxError(f"cannot read the policy {path}: {words}", hint, ExitCode.ARTEFACT) from None
-    wanted = _named(session.abstract)
-    forms = {name: (tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in wanted.items()}
-    differs = sorted(
-        name
-        for name in {*forms, *arrays}
-        if name not in arrays or forms.get(name) != (arrays[name].shape, arrays[name].dtype)
-    )
+    differs = differences(session.abstract, arrays)
     if differs or about.get("shape_digest", codec.shape_digest(session.cfg)) != codec.shape_digest(session.cfg):
-        what = f"{differs[0]} differs" if differs else "observations or network have changed since it was exported"
+        what = differs[0] if differs else "observations or network have changed since it was exported"
         raise HmxError(f"cannot use the policy {path}: it does not fit its run.toml: {what}", hint, ExitCode.ARTEFACT)
-    found = jax.tree_util.tree_unflatten(jax.tree.structure(_parts(session.abstract)), [arrays[name] for name in forms])
-    blank: TrainState = jax.tree.map(_blank, session.abstract)
-    state = blank._replace(params=found["params"], actors=blank.actors._replace(obs_stats=found["obs_stats"]))
+    return replace(jax.tree.map(_blank, session.abstract), arrays), int(update)
+
+
+def replace(state: TrainState, arrays: Mapping[str, Any]) -> TrainState:
+    """Return a state with the learned arrays of another; their names and shapes must be the same."""
+    parts = _parts(state)
+    found = jax.tree.unflatten(jax.tree.structure(parts), [arrays[name] for name in named(state)])
+    state = state._replace(params=found["params"], actors=state.actors._replace(obs_stats=found["obs_stats"]))
     if found["value_stats"] is not None:
         state = state._replace(learner=state.learner._replace(value_stats=found["value_stats"]))
-    return state, int(update)
+    if hasattr(state.learner, "target_params"):  # of Q-learning
+        target = jax.tree.map(jnp.copy, found["params"])
+        state = state._replace(learner=state.learner._replace(target_params=target))
+    return state
+
+
+def differences(state: TrainState, arrays: Mapping[str, Any]) -> list[str]:
+    """Return how learned arrays differ from those of a state in name, shape or dtype, one line each."""
+    wanted, given = ({name: _form(leaf) for name, leaf in tree.items()} for tree in (named(state), arrays))
+    return [
+        f"{name} is " + (f"{given.get(name, 'missing')} instead of {wanted[name]}" if name in wanted else "unexpected")
+        for name in sorted({*wanted, *given})
+        if wanted.get(name) != given.get(name)
+    ]
 
 
 def _parts(state: TrainState) -> dict[str, Any]:
@@ -68,9 +81,14 @@ def _parts(state: TrainState) -> dict[str, Any]:
     }
 
 
-def _named(state: TrainState) -> dict[str, Any]:
+def named(state: TrainState) -> dict[str, Any]:
+    """Return parameters and statistics of observations and values by their path."""
     leaves = jax.tree_util.tree_leaves_with_path(_parts(state))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _form(leaf: Any) -> str:
+    return f"{np.dtype(leaf.dtype)} {list(leaf.shape)}"
 
 
 def _blank(leaf: jax.ShapeDtypeStruct) -> Any:

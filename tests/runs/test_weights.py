@@ -68,11 +68,15 @@ def test_refuses_a_file_without_the_number_of_its_update(policy):
 
 
 @pytest.mark.parametrize(
-    "change", [{"params/more": np.zeros(3)}, {"params/policy_head/bias": np.zeros(77, np.float32)}]
+    ("change", "words"),
+    [
+        ({"params/more": np.zeros(3)}, "params/more is unexpected"),
+        ({"params/policy_head/bias": np.zeros(77, np.float32)}, r"bias is float32 \[77\] instead of float32 \[2\]"),
+    ],
 )
-def test_refuses_other_weights(policy, change):
+def test_refuses_other_weights(policy, change, words):
     save_file({**load_file(policy / WEIGHTS), **change}, policy / WEIGHTS, {"update": "4"})
-    check_refused(policy, "does not fit .* differs")
+    check_refused(policy, f"does not fit its run.toml: .*{words}")
 
 
 def test_refuses_another_network(policy):

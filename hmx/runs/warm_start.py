@@ -1,0 +1,58 @@
+"""Start a run from the network of another (`run.init_from`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from hmx.agents.types import TrainState
+from hmx.errors import HmxError, counted
+from hmx.runs import weights
+from hmx.runs.session import Session, open_session
+from hmx.runs.sources import find
+
+Learned = dict[str, Any]
+"""Parameters and statistics of observations and values by their path, with an axis of seeds where there are several."""
+
+
+def read_learned(session: Session) -> tuple[Session, Learned]:
+    """Read the network that `run.init_from` names.
+
+    Returns:
+        The session, whose `run.init_from` now names the exact checkpoint, and the arrays, one for each seed: those of
+        the seed of the same position, or of the only seed.
+
+    Raises:
+        HmxError: the network does not fit this configuration (exit code 2), or there is no such run or no intact
+            checkpoint (3).
+    """
+    cfg = session.cfg
+    source = find(cfg.run.init_from, cfg.run.root)
+    other = open_session(source.cfg, source.paths)
+    state, update, _ = source.state(other, None)
+    learned = _for_seeds(session, weights.named(state), source.cfg.run.num_seeds)
+    if problems := weights.differences(session.abstract, learned):
+        more = f" (and {counted(len(problems) - 1, 'more difference')})" if len(problems) > 1 else ""
+        message = f"cannot start from {cfg.run.init_from}: its {problems[0]}{more}"
+        raise HmxError(message, f"use its environment, algorithm and network: hmx show {cfg.run.init_from} lists them")
+    if source.checkpoints.is_dir():
+        run = dataclasses.replace(cfg.run, init_from=str(source.checkpoints / str(update)))
+        session = session._replace(cfg=dataclasses.replace(cfg, run=run))
+    return session, learned
+
+
+def start_from(state: TrainState, learned: Learned) -> TrainState:
+    """Return a new state with a learned network; everything else, such as the optimiser, stays as it is."""
+    return weights.replace(state, {name: jnp.array(leaf) for name, leaf in learned.items()})
+
+
+def _for_seeds(session: Session, learned: Learned, there: int) -> Learned:
+    here = session.cfg.run.num_seeds
+    if here == there:
+        return learned
+    if there > 1:
+        what = f"cannot start from {session.cfg.run.init_from}: it has {there} seeds, this run {here}"
+        raise HmxError(what, f"--seeds {there} starts each seed from one of them")
+    return {name: jnp.repeat(jnp.asarray(leaf)[None], here, 0) for name, leaf in learned.items()}

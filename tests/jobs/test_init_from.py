@@ -1,0 +1,133 @@
+"""A run that starts from the network of another."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from hmx.config.fields import replace
+from hmx.config.schema import Config
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.resume import resume
+from hmx.jobs.train import TrainResult, plan, train
+from hmx.records.frozen import read_config
+from hmx.records.layout import find_run
+from hmx.runs import weights
+from hmx.runs.loop import init_state
+from hmx.runs.session import open_session
+from hmx.runs.sources import find
+from hmx.runs.warm_start import read_learned, start_from
+
+MakeConfig = Callable[..., Config]
+
+
+def learned(run: Path) -> dict[str, Any]:
+    """The network of the latest checkpoint of a run."""
+    source = find(run, run.parent)
+    session = open_session(source.cfg)
+    return {name: np.asarray(leaf) for name, leaf in weights.named(source.state(session, None)[0]).items()}
+
+
+@pytest.fixture
+def teacher(make_config: MakeConfig) -> TrainResult:
+    return train(make_config(3, run__eval_episodes=0, run__name="teacher", ppo__obs_norm="network"))
+
+
+def test_an_untrained_run_ends_with_the_network_of_the_other(make_config: MakeConfig, teacher: TrainResult) -> None:
+    cfg = make_config(
+        2, run__eval_episodes=0, run__init_from="teacher", run__seed=9, algo__learning_rate=0.0, ppo__obs_norm="network"
+    )
+    result = train(cfg)
+    before, after = learned(teacher.run), learned(result.run)
+    assert before.keys() == after.keys()
+    for name, leaf in before.items():
+        assert np.array_equal(leaf, after[name]) == (not name.startswith("obs_stats"))
+    assert after["obs_stats/count"][1] > before["obs_stats/count"][1]  # continues from the other's statistics
+    assert result.updates == 2
+
+
+def test_the_configuration_names_the_exact_checkpoint(make_config: MakeConfig, teacher: TrainResult) -> None:
+    cfg = make_config(4, run__eval_episodes=0, run__init_from="teacher", ppo__obs_norm="network")
+    kept = plan(cfg).config.run.init_from
+    assert kept == str(teacher.run / "checkpoints" / "3")
+    result = train(cfg)
+    assert read_config(find_run(result.run)).run.init_from == kept
+
+    again = train(replace(read_config(find_run(result.run)), {"run.name": "again"}))
+    assert all(np.array_equal(leaf, learned(again.run)[name]) for name, leaf in learned(result.run).items())
+
+    shutil.rmtree(teacher.run)
+    assert resume(result.run, changes={"run.total_steps": 6 * 32}).updates == 6
+
+
+def test_optimiser_keys_and_environments_are_those_of_a_new_run(make_config: MakeConfig, teacher: TrainResult) -> None:
+    session = open_session(make_config(4, run__init_from="teacher", ppo__obs_norm="network"))
+    session, network = read_learned(session)
+    fresh = init_state(session.algorithm, 0, 1)
+    state = start_from(fresh, network)
+    put_back = weights.replace(state, weights.named(fresh))
+    assert jax.tree.structure(put_back) == jax.tree.structure(fresh)
+    assert all(
+        np.array_equal(jax.random.key_data(a), jax.random.key_data(b))
+        if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key)
+        else np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(put_back), jax.tree.leaves(fresh), strict=True)
+    )
+    assert not np.array_equal(jax.tree.leaves(state.params)[0], jax.tree.leaves(fresh.params)[0])
+
+
+def test_a_target_network_starts_as_a_copy(make_config: MakeConfig) -> None:
+    keys = {
+        "algo__name": "dqn",
+        "run__eval_episodes": 0,
+        "replay__capacity": 1024,
+        "dqn__learn_starts": 32,
+        "ppo__update_epochs": 4,
+        "ppo__num_minibatches": 8,
+    }
+    train(make_config(3, run__name="teacher", **keys))
+    session, network = read_learned(open_session(make_config(3, run__init_from="teacher", **keys)))
+    state = start_from(init_state(session.algorithm, 0, 1), network)
+    same = jax.tree.map(np.array_equal, state.params, state.learner.target_params)
+    assert all(jax.tree.leaves(same))
+    assert all(np.array_equal(leaf, network[name]) for name, leaf in weights.named(state).items())
+
+
+def test_every_seed_starts_from_its_own_or_from_the_only_one(make_config: MakeConfig) -> None:
+    train(make_config(2, run__eval_episodes=0, run__name="one"))
+    train(make_config(2, run__eval_episodes=0, run__name="two", run__num_seeds=2))
+    name = "params/policy_head/bias"
+
+    def start(teacher: str, seeds: int) -> Any:
+        session, network = read_learned(open_session(make_config(2, run__init_from=teacher, run__num_seeds=seeds)))
+        return weights.named(start_from(init_state(session.algorithm, 0, seeds), network))[name]
+
+    root = find_run("one", make_config(2).run.root).folder.parent
+    one, two = (learned(root / teacher)[name] for teacher in ("one", "two"))
+    assert np.array_equal(start("one", 3), np.stack([one] * 3))
+    assert np.array_equal(start("two", 2), two) and not np.array_equal(two[0], two[1])
+    with pytest.raises(HmxError, match="it has 2 seeds, this run 1"):
+        start("two", 1)
+
+
+def test_refuses_another_network_before_it_writes_anything(make_config: MakeConfig, teacher: TrainResult) -> None:
+    wider = make_config(2, run__init_from="teacher", run__name="new", net__hidden=(9,), ppo__obs_norm="network")
+    for act in (train, plan):
+        with pytest.raises(
+            HmxError, match=r"cannot start from teacher: its params/.* is float32 .* instead of"
+        ) as error:
+            act(wider)
+        assert error.value.exit_code == ExitCode.USAGE
+    unscaled = make_config(2, run__init_from="teacher", run__name="new")
+    with pytest.raises(HmxError, match="its obs_stats/count is unexpected"):
+        train(unscaled)
+    with pytest.raises(HmxError, match="there is no run nobody") as error:
+        train(make_config(2, run__init_from="nobody", run__name="new"))
+    assert error.value.exit_code == ExitCode.ARTEFACT
+    assert not (teacher.run.parent / "new").exists()
