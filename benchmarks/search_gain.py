@@ -46,7 +46,7 @@ def main() -> None:
         play, _ = chunks.advance(state, key, play, 1)  # compiles
         began = time.process_time()
         play, _ = chunks.advance(state, key, play, TO_THE_END)
-        played = jax.device_get(chunks.episodes(play))
+        played = jax.device_get(play.episodes)
         rate = played.length.sum() / (time.process_time() - began)
         info = {name: np.asarray(values) for name, values in played.info.items()}
         error = played.total.std() / np.sqrt(args.episodes)

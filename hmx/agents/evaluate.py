@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from hmx.agents.metrics import info_name
 from hmx.agents.search import SearchAct, act_alone, make_search
@@ -36,16 +35,19 @@ _STEP_LIMIT = 10_000  # steps of an episode where the environment has no limit
 
 
 class Episodes(NamedTuple):
-    """One entry per episode, `[N]`; `info` has the environment's `_max` and `_sum` keys without these endings."""
+    """One entry per episode, in the order in which they begin, `[N]`.
+
+    `info` has the environment's `_max` and `_sum` keys without these endings.
+    """
 
     total: Array  # reward, summed over steps and agents
     length: Array  # int32
-    finished: Array  # bool: False only where an episode reached `_STEP_LIMIT`
+    finished: Array  # bool: False only where an episode was given up at a limit of steps
     info: dict[str, Array]
 
 
 class Play(NamedTuple):
-    """An evaluation in progress, of `E` environments that play up to `Q` episodes each."""
+    """An evaluation in progress, in `E` environments."""
 
     env_state: Any
     obs: Array
@@ -53,8 +55,8 @@ class Play(NamedTuple):
     carry: Any
     reset: Array  # [E] bool
     step: Array  # int32
-    played: Array  # [E] int32: episodes each environment has finished
-    episodes: Episodes  # [Q, E]
+    entry: Array  # [E] int32: the episode that each environment plays; N or more where none is left
+    episodes: Episodes  # [N]
 
 
 def random_policy(
@@ -103,20 +105,14 @@ def _policy(algorithm: Algorithm, decide: SearchAct) -> EvalPolicy:
 
 
 class Evaluation(NamedTuple):
-    """An evaluation step by step: every environment plays a fixed number of episodes, which differ by at most one.
+    """An evaluation step by step: an environment that finishes an episode begins the next one that has not begun.
 
-    Taking the first N episodes to end would favour short ones.
+    Every episode that begins is counted: taking the first N to end would favour short ones.
     """
 
-    entries: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]  # place of each of the N episodes in `Play.episodes`
     start: Callable[[Key], Play]
     step: Callable[[TrainState, Key, Play], tuple[Play, Timestep]]
     unfinished: Callable[[Play], Array]
-
-    def episodes(self, play: Play) -> Episodes:
-        """Return what was played, with N entries."""
-        found: Episodes = jax.tree.map(lambda leaf: leaf[self.entries], play.episodes)
-        return found
 
 
 def make_evaluation(
@@ -127,10 +123,8 @@ def make_evaluation(
     `longest` is the number of steps that is allowed for an episode; None takes the limit of the environment.
     """
     num_envs = min(num_envs, num_episodes)
-    quota = np.full(num_envs, num_episodes // num_envs)
-    quota[: num_episodes % num_envs] += 1
-    wanted = np.arange(quota.max())[:, None] < quota
-    limit = int(quota.max()) * (longest or env.spec.max_steps or _STEP_LIMIT)
+    rounds = 1 if num_envs == num_episodes else -(-num_episodes // num_envs) + 1
+    limit = rounds * (longest or env.spec.max_steps or _STEP_LIMIT)
 
     def start(key: Key) -> Play:
         env_state, timestep = env.reset(jax.random.split(key, num_envs))
@@ -141,15 +135,14 @@ def make_evaluation(
             policy.initial_carry((num_envs, env.spec.num_agents)),
             jnp.ones(num_envs, bool),
             step=jnp.int32(0),
-            played=jnp.zeros(num_envs, jnp.int32),
-            episodes=_no_episodes(timestep, wanted.shape),
+            entry=jnp.arange(num_envs),
+            episodes=_no_episodes(timestep, num_episodes),
         )
 
     def unfinished(play: Play) -> Array:
-        return jnp.any(play.played < quota) & (play.step < limit)
+        return jnp.any(play.entry < num_episodes) & (play.step < limit)
 
-    rows, columns = np.nonzero(wanted)
-    return Evaluation((rows, columns), start, partial(_step, env, policy), unfinished)
+    return Evaluation(start, partial(_step, env, policy), unfinished)
 
 
 class Played(NamedTuple):
@@ -166,12 +159,10 @@ class Chunks(NamedTuple):
     - `start(key)` returns the first `Play`, and the key of all steps.
     - `advance(train state, key, play, num_steps)` takes up to so many steps, fewer if all episodes end, and returns the
       play and how far it is. It consumes `play`: its buffers are donated.
-    - `episodes(play)` returns the `num_episodes` entries.
     """
 
     start: Callable[[Key], tuple[Play, Key]]
     advance: Callable[[TrainState, Key, Play, int | Array], tuple[Play, Played]]
-    episodes: Callable[[Play], Episodes]
 
 
 def make_chunks(env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int) -> Chunks:
@@ -187,10 +178,10 @@ def make_chunks(env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int) 
         play = jax.lax.while_loop(
             lambda play: whole.unfinished(play) & (play.step < stop), lambda play: whole.step(state, key, play)[0], play
         )
-        found = whole.episodes(play)
+        found = play.episodes
         return play, Played(whole.unfinished(play), found.finished.sum(), found.length.astype(jnp.float32).sum())
 
-    return Chunks(jax.jit(start), jax.jit(advance, donate_argnums=2), whole.episodes)
+    return Chunks(jax.jit(start), jax.jit(advance, donate_argnums=2))
 
 
 def make_evaluator(
@@ -202,40 +193,38 @@ def make_evaluator(
     def evaluate(state: TrainState, key: Key) -> Episodes:
         play, k_steps = chunks.start(key)
         play, _ = chunks.advance(state, k_steps, play, TO_THE_END)
-        return chunks.episodes(play)
+        return play.episodes
 
     return evaluate
 
 
-def _no_episodes(timestep: Timestep, shape: tuple[int, ...]) -> Episodes:
+def _no_episodes(timestep: Timestep, count: int) -> Episodes:
     info = {}
     for key in timestep.info:
         name, kind = info_name(key)
         if kind in ("max", "sum"):
-            info[name] = jnp.full(shape, -jnp.inf if kind == "max" else 0.0, jnp.float32)
-    return Episodes(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool), info)
+            info[name] = jnp.full(count, -jnp.inf if kind == "max" else 0.0, jnp.float32)
+    return Episodes(jnp.zeros(count, jnp.float32), jnp.zeros(count, jnp.int32), jnp.zeros(count, bool), info)
 
 
 def _step(env: Env, policy: EvalPolicy, state: TrainState, key: Key, play: Play) -> tuple[Play, Timestep]:
     k_act, k_env = jax.random.split(jax.random.fold_in(key, play.step))
     action, carry = policy.act(state, play.env_state, play.carry, play.obs, play.legal, play.reset, k_act)
-    env_state, timestep = env.step(play.env_state, action, jax.random.split(k_env, play.played.shape[0]))
+    env_state, timestep = env.step(play.env_state, action, jax.random.split(k_env, play.entry.shape[0]))
     done = timestep.terminated | timestep.truncated
-    # the entry of the current episode; none once an environment has finished all of its own
-    here = jnp.arange(play.episodes.total.shape[0])[:, None] == play.played[None]
-    episodes = play.episodes
+    episodes, entry = play.episodes, play.entry
     info = dict(episodes.info)
     for key_name, value in timestep.info.items():
         name, kind = info_name(key_name)
         if kind == "max":
-            info[name] = jnp.where(here, jnp.maximum(info[name], value[None]), info[name])
+            info[name] = info[name].at[entry].max(value, mode="drop")
         elif kind == "sum":
-            info[name] = info[name] + jnp.where(here, value[None], 0.0)
+            info[name] = info[name].at[entry].add(value, mode="drop")
     episodes = Episodes(
-        total=episodes.total + jnp.where(here, timestep.reward.sum(-1)[None], 0.0),
-        length=episodes.length + here,
-        finished=episodes.finished | (here & done[None]),
+        total=episodes.total.at[entry].add(timestep.reward.sum(-1), mode="drop"),
+        length=episodes.length.at[entry].add(1, mode="drop"),
+        finished=episodes.finished.at[entry].set(done, mode="drop"),
         info=info,
     )
-    play = Play(env_state, timestep.obs, timestep.legal, carry, done, play.step + 1, play.played + done, episodes)
-    return play, timestep
+    entry = jnp.where(done, entry.max() + jnp.cumsum(done), entry)
+    return Play(env_state, timestep.obs, timestep.legal, carry, done, play.step + 1, entry, episodes), timestep

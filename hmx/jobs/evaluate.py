@@ -216,7 +216,7 @@ def _play(
                 timer.done()
         report(ended, total, (steps - first) / (now - begun) if now > begun else 0.0)
         if not unfinished:
-            found: Episodes = jax.device_get(chunks.episodes(play))
+            found: Episodes = jax.device_get(play.episodes)
             return found
         size *= 2 if size == 1 or now - start < _CHUNK / 2 else 1
 

@@ -13,12 +13,12 @@ from hmx.env.counting import make_counting
 from hmx.env.registry import make_env
 
 
-def lottery():
-    """Half of the episodes last one step, half nine; the reward is 1 per step."""
+def lottery(*lengths):
+    """Episodes whose length is one of `lengths`, each as likely; the reward is 1 per step."""
     spec = make_counting(0).spec._replace(id="lottery", max_steps=0, reward_terms=("step",))
 
     def start(key):
-        return jnp.where(jax.random.bernoulli(key), 1, 9).astype(jnp.int32)
+        return jax.random.choice(key, jnp.array(lengths, jnp.int32))
 
     def move(left, action, key):
         return left - 1, {"step": jnp.float32(1.0)}, left == 1
@@ -29,7 +29,7 @@ def lottery():
 
 def test_short_episodes_are_not_favoured():
     """The mean length is 5. Taking the first to finish would see nearly only short ones: 1.8 by the step count."""
-    episodes = make_evaluator(lottery(), random_policy(), 200, 1000)(None, jax.random.key(0))
+    episodes = make_evaluator(lottery(1, 9), random_policy(), 200, 1000)(None, jax.random.key(0))
     assert bool(episodes.finished.all())
     assert abs(float(episodes.length.mean()) - 5.0) < 5 * 4 / np.sqrt(1000)
     np.testing.assert_array_equal(episodes.length, episodes.total)
@@ -45,15 +45,14 @@ def test_exactly_as_many_episodes_as_asked_for(num_envs, num_episodes):
 
 @pytest.mark.parametrize("sizes", [[1], [3, 1, 8], [1000]])
 def test_chunks_give_the_bits_of_one_loop_and_count_what_has_ended(sizes):
-    env, policy = lottery(), random_policy()
+    env, policy = lottery(1, 9), random_policy()
     whole = make_evaluation(env, policy, 6, 16)
 
     @jax.jit
     def unchunked():
         k_reset, k_steps = jax.random.split(jax.random.key(5))
-        return whole.episodes(
-            jax.lax.while_loop(whole.unfinished, lambda p: whole.step(None, k_steps, p)[0], whole.start(k_reset))
-        )
+        start = whole.start(k_reset)
+        return jax.lax.while_loop(whole.unfinished, lambda p: whole.step(None, k_steps, p)[0], start).episodes
 
     chunks = make_chunks(env, policy, 6, 16)
     play, k_steps = chunks.start(jax.random.key(5))
@@ -64,7 +63,7 @@ def test_chunks_give_the_bits_of_one_loop_and_count_what_has_ended(sizes):
         steps.append(float(played.steps))
         if not played.unfinished:
             break
-    found = chunks.episodes(play)
+    found = play.episodes
     jax.tree.map(np.testing.assert_array_equal, found, unchunked())
     assert ended == sorted(ended) and ended[-1] == 16
     assert steps == sorted(steps) and steps[-1] == float(found.length.sum())
@@ -115,3 +114,23 @@ def test_the_policy_of_an_algorithm():
     np.testing.assert_allclose(greedy.total, 0.93, rtol=1e-5)
     sampled = make_evaluator(env, algorithm_policy(algorithm, greedy=False), 4, 16)(always_right, jax.random.key(1))
     assert int(sampled.length.max()) > 7
+
+
+def test_environments_share_a_queue_of_episodes():
+    """No environment is idle while an episode has not begun, and each entry is one whole episode."""
+    whole = make_evaluation(lottery(1, 2, 3, 20), random_policy(), 4, 24)
+    step = jax.jit(lambda play: whole.step(None, jax.random.key(2), play)[0])
+    play = jax.jit(whole.start)(jax.random.key(1))
+    steps = np.zeros(24, int)
+    seen = []
+    while bool(whole.unfinished(play)):
+        entry = np.asarray(play.entry)
+        assert len(set(entry)) == 4
+        steps[entry[entry < 24]] += 1
+        seen += [int(e) for e in sorted(entry) if e < 24 and e not in seen]
+        assert (entry < 24).all() or seen == list(range(24))
+        play = step(play)
+    assert seen == list(range(24))
+    assert play.episodes.finished.all()
+    assert steps.tolist() == play.episodes.length.tolist() == play.episodes.total.tolist()
+    assert set(steps.tolist()) == {1, 2, 3, 20}

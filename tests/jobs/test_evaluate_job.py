@@ -138,7 +138,8 @@ def test_search_is_played_beside_the_greedy_policy(trained: Path) -> None:
     assert all(row.return_mean == pytest.approx(0.93, abs=1e-5) for row in result.policies)
 
 
-def test_a_run_that_learned_from_search_is_played_with_search(tmp_path: Path) -> None:
+def test_a_run_that_learned_from_search_is_played_with_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hmx.jobs.evaluate._SEARCHES", 4)  # environments, which share six episodes
     from hmx.config.schema import AlgoConfig, EnvConfig, GumbelConfig, NetConfig, PpoConfig, RunConfig
 
     cfg = Config(
@@ -159,6 +160,8 @@ def test_a_run_that_learned_from_search_is_played_with_search(tmp_path: Path) ->
         RunPaths(tmp_path, "searched"), ReportOptions(), done.evaluation, lambda *call: calls.append(call)
     )
     assert np.mean(shown.returns) == pytest.approx(done.evaluation[1].return_mean, abs=1e-6)
+    best, median, worst = (episode.total for episode in shown.shown)
+    assert [worst, median, best] == pytest.approx([shown.returns[i] for i in (0, 2, 5)], abs=1e-6)
     assert {total for _, _, total in calls} == {6} and max(ended for _, ended, _ in calls) == 6
 
 

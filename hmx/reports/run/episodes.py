@@ -37,11 +37,11 @@ Progress = Callable[[str, int, int], None]
 
 
 class _Recorded(NamedTuple):
-    """One step of the environments that are shown, on the host."""
+    """One step of the episodes that are shown, on the host."""
 
     env_state: Any  # before the action
+    playing: Any  # whether the episode to show is being played
     obs: Any  # before the action; None where the environment describes or renders its states
-    played: Any  # episodes that each environment had finished before
     decision: Decision
     reward: Any
     terms: Mapping[str, Floats]
@@ -117,21 +117,23 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
     k_reset, k_steps = jax.random.split(plan.key)
 
     @jax.jit
-    def advance(state: TrainState, play: Play, envs: Array) -> tuple[Play, _Recorded, Array]:
+    def advance(state: TrainState, play: Play, entries: Array) -> tuple[Play, _Recorded, Array]:
         after, timestep = whole.step(state, k_steps, play)
         carry, decision = after.carry
         after = after._replace(carry=carry)
         outcome = (timestep.reward, timestep.terms, timestep.info, timestep.terminated, timestep.truncated)
         obs = None if spec.describe is not None or spec.render is not None else play.obs
-        kept = jax.tree.map(lambda leaf: leaf[envs], (obs, play.played, decision, *outcome))
-        return after, _Recorded(take(spec, play.env_state, envs), *kept), whole.unfinished(after)
+        here = play.entry[None] == entries[:, None]
+        envs = here.argmax(1)
+        kept = jax.tree.map(lambda leaf: leaf[envs], (obs, decision, *outcome))
+        return after, _Recorded(take(spec, play.env_state, envs), here.any(1), *kept), whole.unfinished(after)
 
-    def steps(envs: Sequence[int] | np.ndarray[Any, Any]) -> Iterator[tuple[Play, _Recorded]]:
+    def steps(entries: Sequence[int] | np.ndarray[Any, Any]) -> Iterator[tuple[Play, _Recorded]]:
         play, more = start, True
         while more:
-            play, recorded, unfinished = advance(state, play, np.asarray(envs))
+            play, recorded, unfinished = advance(state, play, np.asarray(entries))
             more = bool(unfinished)
-            progress("compiling and playing episodes", int(whole.episodes(play).finished.sum()), plan.episodes)
+            progress("compiling and playing episodes", int(play.episodes.finished.sum()), plan.episodes)
             yield play, recorded
 
     progress("compiling and playing episodes", 0, plan.episodes)
@@ -139,17 +141,15 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
     places = ("best", "median", "worst") if plan.episodes >= 3 else ("best",)
     for play, _ in steps([0] * len(places)):
         last = play
-    found: Episodes = jax.device_get(whole.episodes(last))
+    found: Episodes = jax.device_get(last.episodes)
     order = np.argsort(found.total, kind="stable")
     entries = [order[{"best": -1, "median": (len(order) - 1) // 2, "worst": 0}[place]] for place in places]
-    numbers, envs = (part[entries] for part in whole.entries)
     kept: list[list[_Recorded]] = [[] for _ in places]
-    for play, recorded in steps(envs):
+    for play, recorded in steps(entries):
         step = jax.device_get(recorded)
-        for i, number in enumerate(numbers):
-            if step.played[i] == number:
-                kept[i].append(step)
-        if (np.asarray(play.played)[envs] > numbers).all():
+        for i in np.flatnonzero(step.playing):
+            kept[i].append(step)
+        if np.asarray(play.episodes.finished)[entries].all():
             break
     return found, tuple(_episode(spec, place, kept[i], i) for i, place in enumerate(places))
 
