@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hmx.env.checks.problems import Walk
 from hmx.env.checks.run import run_checks
-from hmx.env.checks.walk import Walk
 from hmx.env.protocol import Env
 
 

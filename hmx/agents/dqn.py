@@ -26,8 +26,7 @@ from hmx.agents.q_scoring import (
     survey,
 )
 from hmx.agents.sharding import partitions
-from hmx.agents.trees import tree_where
-from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
+from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState, tree_where
 from hmx.config import rules
 from hmx.config.hypers import q_values
 from hmx.config.schema import Config

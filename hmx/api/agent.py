@@ -22,7 +22,7 @@ from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.reports.env_check import job as checking
-from hmx.reports.env_check.findings import CheckEnvFindings
+from hmx.reports.env_check.job import CheckEnvFindings
 from hmx.reports.env_check.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state

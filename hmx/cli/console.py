@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hmx.cli.keys import Echo
-from hmx.cli.spark import sparkline
 from hmx.records.jsonl import encode
 from hmx.reports import quantities
+from hmx.reports.quantities import sparkline
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 clock, short = quantities.clock, quantities.short

@@ -15,13 +15,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from hmx.cli.render.html import NO_REQUESTS, page
-from hmx.cli.spark import sparkline
 from hmx.config.textfile import printable
 from hmx.errors import HmxError
-from hmx.jobs.live import LiveRun, live_runs
+from hmx.jobs.runs import LiveRun, live_runs
 from hmx.records.layout import list_runs
 from hmx.reports.blocks import Document, Paragraph
-from hmx.reports.quantities import clock, duration, short, signed
+from hmx.reports.quantities import clock, duration, short, signed, sparkline
 from hmx.reports.run.document import document
 from hmx.reports.run.job import run_report
 from hmx.reports.run.request import ReportRequest

@@ -44,7 +44,7 @@ def play(
 
     with status("starting"):  # importing JAX takes seconds
         from hmx.cli.theatre import perform
-        from hmx.jobs.play import open_game
+        from hmx.jobs.watch import open_game
 
     options, keyboard = read_request(GameOptions, typed), Keyboard()
     position = None if scenario is None else read_scenario(scenario)

@@ -24,7 +24,7 @@ from hmx.game.tables import FIRST_PROGRAM, PROGRAMS, SIPHON
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
-    from hmx.jobs.play import Game
+    from hmx.jobs.watch import Game
 
 COMPILING = "compiling the game; the next start is faster"
 

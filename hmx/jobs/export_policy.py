@@ -94,8 +94,10 @@ def export_policy(
     state, update, warnings = source.state(session, request.checkpoint)
     state = seed_state(state, request.agent, cfg.run.num_seeds)
     obs, mask = _inputs(session, 1)
+    config = codec.to_dict(cfg)
+    del config["run"]["root"]  # a folder of the user's machine
     about = {
-        "run": source.folder.name, "update": str(update), "config": json.dumps(codec.to_dict(cfg)),
+        "run": source.folder.name, "update": str(update), "config": json.dumps(config),
         "obs_shape": json.dumps(obs.shape[1:]), "mask_shape": json.dumps(mask.shape[1:]),
     }  # fmt: skip
     if request.to == "safetensors":

@@ -1,7 +1,8 @@
-"""`hmx runs`: list, verify, rename and remove runs, and read the end of their metrics. None needs JAX."""
+"""`hmx runs` and `hmx board`: list, verify, rename and remove runs, and read their metrics. None needs JAX."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import fnmatch
@@ -11,6 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from hmx.config.derive import derive
+from hmx.config.load import load
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ListRequest, State
 from hmx.records import jsonl, layout, lock, meta
@@ -255,3 +258,37 @@ def _measure(folder: Path) -> tuple[int, float]:
         except OSError:
             continue
     return size, newest
+
+
+_SAMPLES = 24  # values of a curve
+
+
+@dataclasses.dataclass(frozen=True)
+class LiveRun:
+    """A run in the list."""
+
+    row: RunRow
+    curve: tuple[float, ...]  # returns at even distances in the file
+    total_steps: int | None  # per seed; None unless it trains
+    seconds_left: float | None
+
+
+def live_runs(root: Path) -> list[LiveRun]:
+    """Return the runs below a folder, the newest first."""
+    return [_live(row) for row in list_runs(root, ListRequest(sort="age")).runs]
+
+
+def _live(row: RunRow) -> LiveRun:
+    paths = RunPaths(row.path.parent, row.name)
+    curve: tuple[float, ...] = ()
+    with contextlib.suppress(OSError):
+        values = (finite(record.get(RETURN)) for record in jsonl.sample(paths.metrics, _SAMPLES))
+        curve = tuple(value for value in values if value is not None)
+    total = left = None
+    if row.state == "running":
+        with contextlib.suppress(HmxError):
+            config = load(file=paths.config, environ={}, check=False).config
+            total = derive(config).total_env_steps
+            if row.steps_per_sec:
+                left = max(total - row.env_steps, 0) * config.run.num_seeds / row.steps_per_sec
+    return LiveRun(row, curve, total, left)

@@ -1,7 +1,8 @@
-"""`hmx watch`: the frames of episodes that an agent or a random policy plays, in any environment."""
+"""`hmx watch` and `hmx play`: the frames of episodes in any environment, and a game that a person plays."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,7 @@ from hmx.config.schema import Config, EnvConfig
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
 from hmx.jobs.frames import Frame
-from hmx.jobs.simulator import FramePolicy, Simulator, decide_at_random
-from hmx.jobs.spectator import Spectator
+from hmx.jobs.simulator import FramePolicy, Simulator, Spectator, decide_at_random
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
@@ -99,3 +99,52 @@ def agent_policy(
     search = simulations_of(session.cfg, search)
     decide = partial(make_act(session.algorithm, session.env, session.cfg, search, greedy), state)
     return FramePolicy(jax.jit(decide), session.algorithm.initial_carry((1, session.env.spec.num_agents)))
+
+
+Game = Simulator
+
+
+def open_game(
+    *,
+    seed: int = 0,
+    position: Mapping[str, object] | None = None,
+    cfg: Config | None = None,
+    advise: str | Path | None = None,
+    search: int | None = None,
+    checkpoint: int | None = None,
+    root: str | Path = DEFAULT_ROOT,
+) -> Game:
+    """Open a game without a step limit.
+
+    Args:
+        seed: of the games.
+        position: a scenario that every game starts from.
+        cfg: the rules; None takes the defaults, or those of the run that advises.
+        advise: name or path of a run whose agent says what it would do.
+        search: simulations per decision of that agent.
+        checkpoint: update of its checkpoint; None takes the newest intact one.
+        root: folder of the runs, for a name.
+
+    Raises:
+        HmxError: a run of another environment, or a search that is not possible (exit code 2); no such run or no intact
+            checkpoint (3).
+    """
+    if advise is None and (search is not None or checkpoint is not None):
+        searches = search is not None
+        what, option = ("search", "--search 32") if searches else ("use a checkpoint", f"--checkpoint {checkpoint}")
+        raise HmxError(f"cannot {what}: no agent given", f"hmx play --advise RUN {option}")
+    paths = None if advise is None else find_policy(advise, root)
+    rules = cfg or (Config() if paths is None else read_config(paths))
+    if rules.env.id != "hackmatrix":
+        raise HmxError(f"cannot take advice from {advise}: it plays {rules.env.id}", "give a run of HackMatrix")
+    enable_cache()
+    env = dataclasses.replace(rules.env, max_steps=0)
+
+    def begin() -> Game:
+        policy: FramePolicy | None = None
+        if paths is not None:
+            policy = agent_policy(open_session(rules, paths), paths, False, checkpoint, search)
+        return Game(env, rules.reward, seed=seed, position=position, policy=policy)
+
+    # In another thread, so that Ctrl-C works while it compiles.
+    return interruptible(begin)

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from hmx.config.schema import ReplayConfig, Selection
 from hmx.errors import HmxError
 from hmx.replay import forest, priority
-from hmx.replay.exponents import fitted
 from hmx.replay.state import (
     Chosen,
     ReplayBatch,
@@ -20,6 +19,7 @@ from hmx.replay.state import (
     all_densities,
     all_leaves,
     filled,
+    fitted,
     leaves_of,
     rebuilt,
     scored_slots,

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, UInt32
 
 from hmx.config.schema import ReplayConfig
-from hmx.replay.exponents import ess_share, fitted
 from hmx.replay.priority import exponents
-from hmx.replay.state import ReplayState, all_densities, all_leaves, with_scale
+from hmx.replay.state import ReplayState, all_densities, all_leaves, ess_share, fitted, with_scale
 
 
 class Probabilities(NamedTuple):

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from hmx.config.schema import ReplayConfig
-from hmx.replay.exponents import ess_share
-from hmx.replay.state import ReplayState, all_densities, all_leaves, filled, scored_slots
+from hmx.replay.state import ReplayState, all_densities, all_leaves, ess_share, filled, scored_slots
 from hmx.types import Mean
 
 

@@ -4,8 +4,7 @@ from hmx.scoring.candidates import Candidates, candidates
 from hmx.scoring.continuation import Continuation, make_continuation
 from hmx.scoring.divergences import divergence
 from hmx.scoring.options import ScoreOptions, env_steps
-from hmx.scoring.qgap import q_gap
-from hmx.scoring.score import Outcomes, Positions, Scores, compare, make_scorer, play, score
+from hmx.scoring.score import Outcomes, Positions, Scores, compare, make_scorer, play, q_gap, score
 
 __all__ = [
     "Candidates",

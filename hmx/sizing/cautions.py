@@ -10,7 +10,7 @@ from hmx.errors import counted
 from hmx.sizing.derived import size
 from hmx.sizing.fit import exact_fit, fit_fixes, fit_text
 from hmx.sizing.inputs import LIMIT, BatchInputs, violation
-from hmx.sizing.rules import holds
+from hmx.sizing.repairs import holds
 
 INT32_MAX = 2**31 - 1
 

@@ -11,8 +11,7 @@ from hmx.config.divisors import divisor_above, divisor_below
 from hmx.errors import HmxError
 from hmx.sizing.derived import size
 from hmx.sizing.inputs import INPUT_FIELDS, LIMIT, BatchInputs
-from hmx.sizing.repairs import fewer_workers, largest_target
-from hmx.sizing.rules import holds
+from hmx.sizing.repairs import fewer_workers, holds, largest_target
 
 _PER_FIELD = 0.5
 """Cost of changing a field, on top of the change itself: as much as 65 % more of another."""

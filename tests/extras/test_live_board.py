@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from made_runs import flat, make_run
 
-from hmx.jobs.live import live_runs
+from hmx.jobs.runs import live_runs
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
 

@@ -1,14 +1,18 @@
 """A policy without a checkpoint: it plays as the run it was exported from, and says why it does not fit."""
 
+import json
 import shutil
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from hmx.config.fields import replace
 from hmx.errors import ExitCode, HmxError
+from hmx.jobs import export_policy as export_job
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.export_policy import export_policy
@@ -19,6 +23,7 @@ from hmx.records.layout import find_policy, find_run
 from hmx.records.paths import WEIGHTS
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import open_session
+from hmx.runs.sources import find
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -44,6 +49,17 @@ def test_plays_as_the_run_does(run, policy):
     of_run, of_policy = (evaluate(folder, episodes=8) for folder in (run, policy))
     assert of_policy.policies == of_run.policies
     assert (of_policy.checkpoint, of_policy.env_steps) == (of_run.checkpoint, of_run.env_steps)
+
+
+def test_the_file_holds_the_configuration_without_the_folder_of_the_runs(run, tmp_path, monkeypatch):
+    source = find(run, run.parent)
+    elsewhere = source._replace(cfg=replace(source.cfg, {"run.root": "/home/ada/runs"}))
+    monkeypatch.setattr(export_job, "find", lambda *_: elsewhere)
+    export_policy(run, PolicyRequest(), tmp_path / WEIGHTS)
+    with safe_open(tmp_path / WEIGHTS, "numpy") as file:
+        config = json.loads(file.metadata()["config"])
+    assert config["env"]["id"] == "corridor" and "root" not in config["run"]
+    assert b"/home/ada" not in (tmp_path / WEIGHTS).read_bytes()
 
 
 def test_cannot_be_resumed(policy):

@@ -18,8 +18,7 @@ from hmx.sizing.cautions import batch_warnings, low_use
 from hmx.sizing.derived import FORMULAS, derive_batch, size
 from hmx.sizing.fit import exact_fit, is_exact, nearest_valid
 from hmx.sizing.inputs import DEFAULTS, INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs, read_inputs
-from hmx.sizing.repairs import batch_problems, suggestions
-from hmx.sizing.rules import holds
+from hmx.sizing.repairs import batch_problems, holds, suggestions
 from hmx.sizing.trainer import config_of, inputs_of
 
 FILE = json.loads(gzip.decompress((Path(__file__).parent / "batch_cases.json.gz").read_bytes()))

@@ -14,8 +14,7 @@ from hmx.sizing.cautions import batch_warnings
 from hmx.sizing.derived import derive_batch, size
 from hmx.sizing.fit import exact_fit, is_exact, nearest_valid
 from hmx.sizing.inputs import INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs
-from hmx.sizing.repairs import batch_problems, fewer_workers, more_workers, repairs, suggestions
-from hmx.sizing.rules import holds
+from hmx.sizing.repairs import batch_problems, fewer_workers, holds, more_workers, repairs, suggestions
 from hmx.sizing.trainer import config_of, inputs_of
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from hmx.cli.spark import sparkline
 from hmx.reports.blocks import Cell, Column, Plot, Row, Series, Table
-from hmx.reports.quantities import FORMATS
+from hmx.reports.quantities import FORMATS, sparkline
 
 _CURVE = 24  # characters of a sparkline
 

@@ -11,18 +11,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.env.checks.problems import (
+    Walk,
     action_type,
     agent_problems,
+    agrees,
+    any_action,
     changed_type,
     constant_key,
+    difference,
     end_problems,
     finite_problems,
+    keys_of,
     last_problems,
     mask_problems,
+    play,
+    same_structure,
     shape_problems,
     term_problems,
+    with_start,
 )
-from hmx.env.checks.walk import Walk, agrees, any_action, difference, keys_of, play, same_structure, with_start
 from hmx.env.protocol import Env, EnvState, take
 from hmx.errors import HmxError
 from hmx.types import Array, Key, Timestep

@@ -20,7 +20,7 @@ from hmx.jobs.train import resolve_config
 from hmx.records.atomic import writing
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.meta import versions
-from hmx.reports.bench import advice
+from hmx.reports.bench import document
 from hmx.reports.bench.comparison import compare, read_result
 from hmx.reports.bench.findings import BenchFindings, Machine, Part, PartName, Phase, PhaseName, SizeSpeed, UpdateSpeed
 from hmx.reports.bench.measure import EnvPlayer, OtherPrograms, Updates, calls_for, estimate, time_in_turn
@@ -83,8 +83,8 @@ def bench(
         parts=parts,
         run_seconds=run_seconds,
         bottleneck=parts[0].name,
-        verdict=advice.verdict(parts, phases[0].seconds.value, run_seconds),
-        advice=advice.advice(cfg, parts[0].name),
+        verdict=document.verdict(parts, phases[0].seconds.value, run_seconds),
+        advice=document.advice(cfg, parts[0].name),
         speed=speed,
         checkpoint_bytes=on_disk,
         memory_bytes=known_memory(cfg),
@@ -249,8 +249,8 @@ def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate 
         num_envs=cfg.env.num_envs,
         steps_per_sec=base,
         sizes=tuple(sizes),
-        not_measured=advice.not_measured(late, large),
-        suggestion=advice.suggestion(sizes),
+        not_measured=document.not_measured(late, large),
+        suggestion=document.suggestion(sizes),
     )
 
 

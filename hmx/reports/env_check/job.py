@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.env.checks.run import run_checks
+from hmx.env.checks.run import CheckResult, run_checks
 from hmx.env.protocol import Env
 from hmx.env.registry import make_env
 from hmx.reports.bench.measure import EnvPlayer, time_in_turn
-from hmx.reports.env_check.findings import CheckEnvFindings, EnvCost
 from hmx.reports.env_check.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
 from hmx.stats.intervals import median
@@ -81,3 +81,46 @@ def measure(env: Env, seed: int, num_envs: int = _NUM_ENVS, num_steps: int = _ST
         state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(actors.env_state)) // num_envs,
         obs_bytes=actors.obs.nbytes // num_envs,
     )
+
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class EnvCost:
+    """What an environment costs to compile, to step and to store, measured with random legal play."""
+
+    env: str
+    num_envs: int  # side by side
+    compile_seconds: float  # of a rollout, also if it came from the compilation cache
+    steps_per_sec: float  # median, over all environments, resets included
+    state_bytes: int  # of one environment
+    obs_bytes: int  # of one environment, all agents
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckEnvFindings:
+    """The certificate of an environment: every check, what was played, and its cost beside that of HackMatrix."""
+
+    schema: int = SCHEMA
+    env: str
+    passed: bool
+    request: CheckEnvRequest
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    num_actions: int  # 0 if actions are continuous
+    action_dim: int  # 0 if actions are discrete
+    num_agents: int
+    reward_terms: tuple[str, ...]
+    max_steps: int  # 0 for no step limit
+    checked_max_steps: int  # step limit of the checked environment, lowered to see truncations
+    terminated: int  # episodes in the play
+    truncated: int
+    checks: tuple[CheckResult, ...]
+    costs: tuple[EnvCost, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> tuple[CheckResult, ...]:
+        """Return the checks that failed."""
+        return tuple(check for check in self.checks if check.status == "failed")

@@ -6,7 +6,11 @@ import contextlib
 import dataclasses
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
 
 from hmx.config.coerce import show
 from hmx.config.derive import derive
@@ -18,12 +22,14 @@ from hmx.errors import HmxError
 from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen
+from hmx.records.artefact import read_json
 from hmx.records.layout import find_run
 from hmx.records.meta import Resume
-from hmx.records.paths import RunPaths
+from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
+from hmx.records.plain import typed
+from hmx.reports.blocks import Document
 from hmx.reports.health.findings import HealthFindings
 from hmx.reports.health.job import doctor
-from hmx.reports.run.embedded import other_reports
 from hmx.reports.run.findings import (
     ConfigGroup,
     ResumeMark,
@@ -175,3 +181,34 @@ def _name(place: int, runs: Sequence[str], differences: Mapping[str, Sequence[st
     if 1 <= len(differences) <= 2:
         return ", ".join(f"{key.partition('.')[2]} {row[place]}" for key, row in differences.items())
     return runs[0] + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
+
+
+def other_reports(paths: RunPaths, warnings: list[str]) -> Iterator[Document]:
+    """Yield the reports in the folder of a run; one that cannot be read adds to `warnings`."""
+    for name, read in ((GRADIENTS, _gradients), (f"{SCORES}/{SCORE_REPORT}", _scores)):
+        file = paths.reports / name
+        try:
+            if file.exists():
+                yield read(file)
+        except HmxError as problem:
+            warnings.append(f"cannot read {name}: {quoted(problem.message, 200)}")
+        except (TypeError, KeyError, AttributeError, ValueError):
+            warnings.append(f"cannot read {name}: not a report of this version; run the command again")
+
+
+def _gradients(file: Path) -> Document:
+    from hmx.analysis.request import ProbeRequest
+    from hmx.reports.gradients.document import document  # needs JAX, as all reports on gradients and scores
+    from hmx.reports.gradients.findings import SCHEMA, GradFindings
+
+    data = read_json(file, SCHEMA, "", "")
+    probe = {field.name: data["request"][field.name] for field in fields(ProbeRequest)}
+    data["reports"] = [{**report, "request": probe} for report in data["reports"]]
+    return document(typed(GradFindings, data, {np.ndarray: lambda values: np.asarray(values, float)}))
+
+
+def _scores(file: Path) -> Document:
+    from hmx.reports.consequence.document import document
+    from hmx.reports.consequence.findings import SCHEMA, ScoreFindings
+
+    return document(typed(ScoreFindings, read_json(file, SCHEMA, "", "")))

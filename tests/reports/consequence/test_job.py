@@ -24,9 +24,9 @@ from hmx.jobs.train import train
 from hmx.records import score_file
 from hmx.reports.consequence.findings import ScoreFindings, check_gates
 from hmx.reports.consequence.job import dry_run, score_buffer
+from hmx.reports.consequence.measure import fresh_errors
 from hmx.reports.consequence.request import ScoreRequest
 from hmx.reports.consequence.source import Scene, open_agent
-from hmx.reports.consequence.td import fresh_errors
 from hmx.runs import buffers
 from hmx.runs.signals import StopNow
 

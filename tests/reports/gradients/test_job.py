@@ -20,7 +20,7 @@ from hmx.reports.gradients import job
 from hmx.reports.gradients.findings import GradFindings
 from hmx.reports.gradients.job import grad_report, state_hash
 from hmx.reports.gradients.request import GradReportRequest
-from hmx.reports.run.embedded import other_reports
+from hmx.reports.run.job import other_reports
 
 
 def request(**changes: Any) -> GradReportRequest:
