@@ -9,6 +9,7 @@ from hmx.agents.gumbel import make_gumbel
 from hmx.agents.own import own_algorithm
 from hmx.agents.ppo import make_ppo
 from hmx.agents.types import Algorithm
+from hmx.config import rules
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 
@@ -23,5 +24,6 @@ def make_algorithm(cfg: Config, env: Env) -> Algorithm:
     Raises:
         HmxError: the configuration has problems.
     """
+    rules.check(cfg)
     make = ALGORITHMS.get(cfg.algo.name)
     return own_algorithm(cfg, env) if make is None else make(cfg, env)

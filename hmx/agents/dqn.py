@@ -27,7 +27,6 @@ from hmx.agents.q_scoring import (
 )
 from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState, tree_where
-from hmx.config import rules
 from hmx.config.hypers import q_values
 from hmx.config.schema import Config
 from hmx.env.protocol import Env, EnvState
@@ -70,7 +69,6 @@ def make_dqn(cfg: Config, env: Env) -> Algorithm[DqnState]:
 
 def make_components(cfg: Config, env: Env) -> DqnComponents:
     """Build network, optimiser, replay buffer and scorer."""
-    rules.check(cfg)
     net = make_q_net(cfg.net, env.spec, cfg.dqn.dueling)
     parts = DqnComponents(
         cfg=cfg,

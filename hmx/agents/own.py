@@ -9,7 +9,7 @@ import jax
 
 from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Hypers, TrainState, split_actors
-from hmx.config import rules, user_code
+from hmx.config import user_code
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
@@ -24,7 +24,6 @@ def own_algorithm(cfg: Config, env: Env) -> Algorithm:
     Raises:
         HmxError: it cannot be loaded, or it does not keep to `Algorithm`: when it is built, or first traced.
     """
-    rules.check(cfg)
     name = cfg.algo.name
     user_code.check_unchanged(name, "algo.name", cfg.algo.sha256)
     made = user_code.build(name, "algo.name", cfg, env, my=cfg.algo.my)

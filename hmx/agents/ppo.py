@@ -23,7 +23,7 @@ from hmx.agents.search import SearchAct
 from hmx.agents.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
 from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
-from hmx.config import derive, rules, schedules
+from hmx.config import derive, schedules
 from hmx.config.derive import value_weight
 from hmx.config.hypers import scheduled_values
 from hmx.config.schema import Config
@@ -67,7 +67,6 @@ class PpoComponents(NamedTuple):
 
 def make_components(cfg: Config, env: Env) -> PpoComponents:
     """Build network, policy head, value codec and optimiser."""
-    rules.check(cfg)
     codec = make_codec(cfg.ppo.value_target)
     return PpoComponents(
         cfg=cfg,

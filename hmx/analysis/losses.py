@@ -22,6 +22,7 @@ from hmx.agents.sequences import Batch
 from hmx.agents.types import Hypers, Params, TrainState
 from hmx.analysis.buckets import Host
 from hmx.analysis.gradients import Tree, flat
+from hmx.config import rules
 from hmx.config.derive import value_weight
 from hmx.config.fields import get, replace
 from hmx.config.hypers import scheduled_values
@@ -106,6 +107,8 @@ def compare_losses(configs: Sequence[Config], env: Env, seed: int = 0) -> Compar
 
     The value heads must have one width, and the network must not be recurrent.
     """
+    for config in configs:
+        rules.check(config)
     parts = [make_components(config, env) for config in configs]
     state = make_ppo(configs[0], env).init(jax.random.key(seed))
     rollout = jax.jit(partial(_play, parts[0]))(state, jax.random.fold_in(jax.random.key(seed), 1))

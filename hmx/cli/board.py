@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hmx.config.textfile import printable
+from hmx.game.position import block_name, visible
 from hmx.game.tables import ACTION_NAMES, FIRST_PROGRAM
 
 if TYPE_CHECKING:
-    from hmx.game.position import BlockPosition, EnemyPosition, Position, ResourcePosition
+    from hmx.game.position import Position, ResourcePosition
     from hmx.jobs.frames import Frame
 
 SIZE = 6
@@ -161,7 +162,7 @@ def _fill(cells: dict[tuple[int, int], _Cell], position: Position, reveal: bool)
     for block in position.get("blocks", ()):
         cell = cells[block["row"], block["col"]]
         cell.program = block["type"] == "program"
-        cell.block = _block_name(block)
+        cell.block = block_name(block)
         cell.spawns = (
             "taken" if block.get("siphoned") else f"!{block['spawnCount']}" if block.get("spawnCount") else "free"
         )
@@ -179,21 +180,6 @@ def _fill(cells: dict[tuple[int, int], _Cell], position: Position, reveal: bool)
     for transmission in position.get("transmissions", ()):
         cells[transmission["row"], transmission["col"]].timer = transmission["turnsRemaining"]
     cells[player["row"], player["col"]].player = True
-
-
-def visible(enemy: EnemyPosition, position: Position) -> bool:
-    """Return whether the player sees an enemy: cryptogs hide outside its row and column, unless SHOW is on."""
-    player = position["player"]
-    in_line = enemy["row"] == player["row"] or enemy["col"] == player["col"]
-    return enemy["type"] != "cryptog" or in_line or bool(position.get("showActivated"))
-
-
-def _block_name(block: BlockPosition) -> str:
-    if block["type"] == "program":
-        index = block.get("programActionIndex")
-        name = ACTION_NAMES[index] if index is not None else str(block.get("programType", "prog"))
-        return name.replace("-", "").upper()
-    return "[?]" if block["type"].startswith("question") else f"[{block.get('points', 0)}]"
 
 
 def _resource(item: ResourcePosition) -> Text | None:

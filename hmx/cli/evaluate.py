@@ -15,15 +15,13 @@ from hmx.cli.options import (
     RunArgument,
     Sets,
     Typed,
-    checkpoint_option,
-    search_option,
     with_options,
 )
 from hmx.cli.render.output import write_result
 from hmx.config.changes import parse
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
-from hmx.config.option import opt
+from hmx.config.option import checkpoint_option, opt, search_option
 
 
 @dataclass(frozen=True, kw_only=True)

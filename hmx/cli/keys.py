@@ -8,7 +8,6 @@ import select
 import shutil
 import sys
 import time
-from types import TracebackType
 from typing import Any
 
 from hmx.errors import HmxError
@@ -79,9 +78,7 @@ class Keyboard:
         tty.setcbreak(self._fd)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         import termios
 
         if self._saved is not None:

@@ -16,7 +16,7 @@ from hmx.cli import completion
 from hmx.config import presets
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, Field
-from hmx.config.option import CONFIG_PANEL, MAX_SEED, OUTPUT_PANEL, RUN_PANEL, opt
+from hmx.config.option import CONFIG_PANEL, MAX_SEED, OUTPUT_PANEL, RUN_PANEL
 
 if TYPE_CHECKING:
     from hmx.config.load import Loaded
@@ -135,17 +135,6 @@ def ask(option: str | list[str], metavar: str, help_text: str, panel: str | None
     """Declare an option with a value."""
     spellings = [option] if isinstance(option, str) else option
     return typer.Option(*spellings, metavar=metavar, help=help_text, rich_help_panel=panel, **more)
-
-
-def checkpoint_option(panel: str) -> Any:
-    """Declare `--checkpoint`, for dataclasses of options."""
-    return opt(None, "checkpoint to use (the latest by default)", metavar="UPDATE", panel=panel)
-
-
-def search_option(panel: str) -> Any:
-    """Declare `--search`, for dataclasses of options."""
-    doc = "look ahead before each action by simulating N steps of the environment; a run of gumbel does by default"
-    return opt(None, doc, "simulations", ge=1, le=1024, metavar="N", panel=panel)
 
 
 def argument(metavar: str, help_text: str, offered: Callable[..., object] = completion.run_names) -> Any:

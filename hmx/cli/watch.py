@@ -18,14 +18,12 @@ from hmx.cli.options import (
     Typed,
     argument,
     ask,
-    checkpoint_option,
     configure,
-    search_option,
     with_options,
 )
 from hmx.config.fields import fields_of
 from hmx.config.load import read_request
-from hmx.config.option import opt
+from hmx.config.option import checkpoint_option, opt, search_option
 from hmx.config.schema import ENV_IDS
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from hmx.config import codec, fields, rules
 from hmx.config.coerce import show
-from hmx.config.problem import error
+from hmx.config.problem import error, split_sets
 from hmx.config.schema import Config
-from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 
 FIXED = ("algo.num_steps", "run.seed", "run.name", "run.root")
@@ -21,14 +20,10 @@ def parse(sets: Iterable[str]) -> dict[str, str]:
     Raises:
         HmxError: a text without a key or `=`.
     """
-    changes = {}
-    for text in sets:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            given = quoted(text) or '""'
-            raise HmxError(f"--set {given}: expected section.key=value", "--set run.total_steps=1000000")
-        changes[key.strip()] = value
-    return changes
+    pairs, problems = split_sets(sets)
+    if problems:
+        raise error(problems)
+    return dict(pairs)
 
 
 def apply(cfg: Config, changes: Mapping[str, object]) -> Config:

@@ -42,6 +42,19 @@ class Field(NamedTuple):
         """Return whether an algorithm reads this option; own algorithms read only those that all read."""
         return not self.applies or algorithm in self.applies
 
+    def applies_to(self, cfg: Config) -> bool:
+        """Return whether the algorithm and the environment of a configuration read this option."""
+        return self.read_by(cfg.algo.name) and self.of_env(cfg.env.id)
+
+    def of_env(self, env_id: str) -> bool:
+        """Return whether an environment reads this option."""
+        return not self.envs or env_id in self.envs
+
+    @property
+    def described(self) -> str:
+        """What it is, with its unit."""
+        return f"{self.doc} [{self.unit}]" if self.unit else self.doc
+
     @property
     def env_var(self) -> str:
         """The environment variable that sets this option."""

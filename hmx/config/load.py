@@ -15,9 +15,9 @@ from hmx.config.autoscale import auto_scale
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.env_facts import own_agents
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace
-from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix
+from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_sets
 from hmx.config.schema import Config
-from hmx.config.textfile import quoted, read_text
+from hmx.config.textfile import read_text
 from hmx.errors import HmxError, nearest
 
 DEFAULT = "default"
@@ -89,7 +89,10 @@ def load(
     if file is not None:
         _add_file(layers, Path(file), new_run)
     _add_environ(layers, os.environ if environ is None else environ)
-    _add_sets(layers, sets)
+    pairs, problems = split_sets(sets)
+    layers.problems += problems
+    for key, text in pairs:
+        layers.add({key: text}, {key: "--set"}, text=True)
     _add_flags(layers, flags or {})
     layers.add(values or {}, dict.fromkeys(values or {}, VALUES), text=True)
     cfg = _with_own_agents(replace(Config(), layers.values), layers)
@@ -171,19 +174,6 @@ def _close(a: str, b: str) -> bool:
     from difflib import SequenceMatcher
 
     return SequenceMatcher(None, a, b).ratio() > 0.85
-
-
-def _add_sets(layers: _Layers, sets: Iterable[str]) -> None:
-    for text in sets:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            near = nearest(key, FIELDS) or "algo.learning_rate"
-            given = quoted(text) or '""'
-            words = f"--set {given}: expected section.key=value"
-            layers.problems.append(Problem("syntax", (), words, fix(near, FIELDS[near].default)))
-            continue
-        layers.add({key: value}, {key: "--set"}, text=True)
 
 
 def _add_flags(layers: _Layers, flags: Mapping[str, Any]) -> None:

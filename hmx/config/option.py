@@ -71,3 +71,14 @@ def same(section: Any, name: str, panel: str) -> Any:
     """Make a field with default, range and help of an option in a section of the configuration."""
     field = next(field for field in dataclasses.fields(section) if field.name == name)
     return dataclasses.field(default=field.default, metadata={**field.metadata, "panel": panel})
+
+
+def checkpoint_option(panel: str) -> Any:
+    """Declare `--checkpoint`."""
+    return opt(None, "checkpoint to use (the latest by default)", ge=0, metavar="UPDATE", panel=panel)
+
+
+def search_option(panel: str) -> Any:
+    """Declare `--search`."""
+    doc = "look ahead before each action by simulating N steps of the environment; a run of gumbel does by default"
+    return opt(None, doc, "simulations", ge=1, le=1024, metavar="N", panel=panel)

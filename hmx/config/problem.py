@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 
 UNKNOWN = "unknown"
 """The code of a key that does not exist; its fix is the nearest key that does."""
@@ -42,6 +42,21 @@ class Problem(NamedTuple):
 def fix(key: str, *values: Any) -> tuple[tuple[str, Any], ...]:
     """Return one alternative of `Problem.fixes` for each value of a key; None is not a value."""
     return tuple((key, value) for value in values if value is not None)
+
+
+def split_sets(sets: Iterable[str]) -> tuple[list[tuple[str, str]], list[Problem]]:
+    """Split texts of the form `section.key=value` into keys and values; return a problem for each other text."""
+    pairs, problems = [], []
+    for text in sets:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if equals and key:
+            pairs.append((key, value))
+            continue
+        near, given = nearest(key, FIELDS) or "algo.learning_rate", quoted(text) or '""'
+        words = f"--set {given}: expected section.key=value"
+        problems.append(Problem("syntax", (), words, fix(near, FIELDS[near].default)))
+    return pairs, problems
 
 
 def line(problem: Problem, values: Mapping[str, str] | None = None, origins: Mapping[str, str] | None = None) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
+from hmx.game.tables import ACTION_NAMES
+
 
 class CellPosition(TypedDict):
     """A cell: row 0 is at the bottom, column 0 on the left."""
@@ -73,3 +75,19 @@ class Position(TypedDict):
     showActivated: NotRequired[bool]
     scheduledTasksDisabled: NotRequired[bool]
     ownedPrograms: NotRequired[list[int]]
+
+
+def visible(enemy: EnemyPosition, position: Position) -> bool:
+    """Return whether the player sees an enemy: cryptogs hide outside its row and column, unless SHOW is on."""
+    player = position["player"]
+    in_line = enemy["row"] == player["row"] or enemy["col"] == player["col"]
+    return enemy["type"] != "cryptog" or in_line or bool(position.get("showActivated"))
+
+
+def block_name(block: BlockPosition) -> str:
+    """Return the name of a program, or the points of data in brackets."""
+    if block["type"] == "program":
+        index = block.get("programActionIndex")
+        name = ACTION_NAMES[index] if index is not None else str(block.get("programType", "program"))
+        return name.replace("-", "").upper()
+    return "[?]" if block["type"].startswith("question") else f"[{block.get('points', 0)}]"

@@ -4,49 +4,43 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import itertools
 import math
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from hmx.config.extras import needed
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ExportRequest
 from hmx.records import jsonl
-from hmx.records.atomic import writing
+from hmx.records.atomic import check_new, replacing, taken, writing
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
-from hmx.records.plain import JsonValue, plain_object
+from hmx.records.plain import JsonResult
 from hmx.runs.event_files import PATTERN, EventFiles, check_installed
 
-SCHEMA = 1
 STDOUT = Path("-")
 
 _COUNTERS = ("update", "env_steps", "seed")
 _FIRST = ("run", *_COUNTERS, "wall_time", "elapsed")
 _BATCH = 10_000  # rows of a Parquet row group
-_TEMPORARY = ".part"
 
 Value = float | int | str | None
 Row = dict[str, Value]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricsExport:
+class MetricsExport(JsonResult):
     """What was written where."""
 
     run: Path
     output: Path
     records: int
     columns: tuple[str, ...]
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        return {"schema": SCHEMA, **plain_object(self)}
 
 
 def export_metrics(
@@ -78,17 +72,13 @@ def export_metrics(
     if place == STDOUT:
         _to_csv(sys.stdout, columns, _rows(paths))
         return found
-    temporary = place.with_name(f".{place.name}{_TEMPORARY}")
-    with writing("the file", place):
-        try:
-            if request.to == "csv":
-                with temporary.open("w", encoding="utf-8", newline="") as file:
-                    _to_csv(file, columns, _rows(paths))
-            else:
-                _to_parquet(temporary, columns, _rows(paths))
-            os.replace(temporary, place)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with writing("the file", place), replacing(place) as file:
+        if request.to == "csv":
+            text = io.TextIOWrapper(file, "utf-8", newline="")
+            _to_csv(text, columns, _rows(paths))
+            text.detach()
+        else:
+            _to_parquet(file, columns, _rows(paths))
     return found
 
 
@@ -98,18 +88,12 @@ def _place(paths: RunPaths, request: ExportRequest, output: Path | None) -> Path
     place = default if output is None else output
     if place == STDOUT and request.to != "csv":
         raise HmxError(f"cannot print {request.to}: only CSV can be printed", "--to csv, or name a file with --output")
-    if place == STDOUT:
-        return place
     with writing("the output", place):
         if request.to == "tensorboard":
-            if place.is_dir() and not any(place.iterdir()):
-                return place
-        elif place.is_dir():
-            raise HmxError(f"cannot write {place}: it is a folder", f"--output {place / default.name}")
-        elif not place.parent.is_dir():
-            raise HmxError(f"cannot write {place}: the folder does not exist", f"mkdir -p {place.parent}")
-        if place.exists() and not request.force:
-            raise HmxError(f"cannot write {place}: it already exists", "--force replaces it; --output names another")
+            if place.exists() and not request.force and not (place.is_dir() and not any(place.iterdir())):
+                raise taken(place)
+        elif place != STDOUT:
+            check_new(place, request.force, default.name)
     return place
 
 
@@ -157,13 +141,13 @@ def _to_csv(file: TextIO, columns: Sequence[str], rows: Iterator[Row]) -> None:
     writer.writerows([row.get(name, "") for name in columns] for row in rows)
 
 
-def _to_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+def _to_parquet(file: BinaryIO, columns: Sequence[str], rows: Iterator[Row]) -> None:
     with needed("parquet", "--to parquet"):
         import pyarrow
         from pyarrow.parquet import ParquetWriter
     kinds = {"run": pyarrow.string(), **dict.fromkeys(_COUNTERS, pyarrow.int64())}
     schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in columns])
-    with ParquetWriter(path, schema) as writer:
+    with ParquetWriter(file, schema) as writer:
         while batch := list(itertools.islice(rows, _BATCH)):
             writer.write_table(pyarrow.table({name: _column(batch, name) for name in columns}, schema))
 

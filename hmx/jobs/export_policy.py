@@ -20,17 +20,15 @@ from hmx.config import codec
 from hmx.config.extras import needed
 from hmx.errors import HmxError
 from hmx.jobs.requests import PolicyRequest
-from hmx.records.atomic import write_bytes, writing
+from hmx.records.atomic import check_new, write_bytes, writing
 from hmx.records.paths import DEFAULT_ROOT, REPORTS
-from hmx.records.plain import JsonValue, plain_object
+from hmx.records.plain import JsonResult
 from hmx.runs import weights
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
 from hmx.runs.session import Session, open_session
 from hmx.runs.sources import find
 from hmx.types import Array
-
-SCHEMA = 1
 
 Policy = Callable[[Array, Array], tuple[Array, Array]]
 """`(obs [B, *obs_shape], mask [B, num_actions]) -> (probs [B, num_actions], value [B])`, with an axis of agents after
@@ -41,7 +39,7 @@ _INPUTS, _OUTPUTS = ("obs", "mask"), ("probs", "value")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PolicyExport:
+class PolicyExport(JsonResult):
     """What was written where; shapes are those of a batch of one."""
 
     run: Path
@@ -51,10 +49,6 @@ class PolicyExport:
     mask: tuple[int, ...]
     size: int  # bytes
     warnings: tuple[str, ...]
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        return {"schema": SCHEMA, **plain_object(self)}
 
 
 def export_policy(
@@ -75,11 +69,7 @@ def export_policy(
     source = find(run, root)
     place = output or source.folder / (REPORTS if source.paths else "") / f"policy.{request.to}"
     with writing("the policy", place):
-        if place.is_dir() or not place.parent.is_dir():
-            why = "it is a folder" if place.is_dir() else "the folder does not exist"
-            raise HmxError(f"cannot write {place}: {why}", "name a file in an existing folder with --output")
-        if place.exists() and not request.force:
-            raise HmxError(f"cannot write {place}: it already exists", "--force replaces it; --output names another")
+        check_new(place, request.force, f"policy.{request.to}")
     cfg = source.cfg
     if cfg.net.rnn != "none":
         message = f"cannot export a recurrent policy ({cfg.net.rnn}): it also reads and writes an RNN carry"

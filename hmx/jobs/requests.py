@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from hmx.config.option import OUTPUT_PANEL, opt
+from hmx.config.option import OUTPUT_PANEL, checkpoint_option, opt
 
 State = Literal["running", "finished", "interrupted", "failed", "crashed", "unknown"]
 """crashed: running, but no process holds the lock; unknown: meta.json is unreadable."""
@@ -38,8 +38,6 @@ class PolicyRequest:
     """The format of a policy, and which agent of which checkpoint."""
 
     to: Literal["safetensors", "stablehlo", "onnx"] = opt("safetensors", "format", panel=OUTPUT_PANEL)
-    checkpoint: int | None = opt(
-        None, "checkpoint to use (the latest by default)", ge=0, metavar="UPDATE", panel="Policy"
-    )
+    checkpoint: int | None = checkpoint_option("Policy")
     agent: int = opt(0, "index of the agent (seed) to export", ge=0, panel="Policy")
     force: bool = opt(False, "replace an existing file", panel=OUTPUT_PANEL)

@@ -28,7 +28,7 @@ from hmx.records.lock import RunLock
 from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
-from hmx.records.plain import JsonValue, plain, plain_object
+from hmx.records.plain import JsonResult, JsonValue, plain
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.device_memory import memory_problem
@@ -38,11 +38,9 @@ from hmx.runs.restoring import Restored, restore
 from hmx.runs.session import Session, device_name, environment_facts, keep_environment, make_sinks, open_session
 from hmx.runs.sinks import Sink
 
-SCHEMA = 1
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResumePlan:
+class ResumePlan(JsonResult):
     """What a resumption would be: nothing has been computed or written."""
 
     run: Path
@@ -57,7 +55,7 @@ class ResumePlan:
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return a JSON object with stable keys."""
-        return {"schema": SCHEMA, **plain_object(self), "config": plain(codec.to_dict(self.config))}
+        return {**super().to_json(), "config": plain(codec.to_dict(self.config))}
 
 
 class _Opened(NamedTuple):
@@ -243,11 +241,11 @@ def _rewind(paths: RunPaths, restored: Restored, fits: bool, run_id: str) -> lis
         jsonl.cut(path, mark.size)
         return []
     original = shutil.copyfile(path, layout.aside(path))
-    salvaged = jsonl.salvage(path, update, run_id)
+    damaged = jsonl.salvage(path, update, run_id)
     last = jsonl.survey(path).last
     notes = []
-    if salvaged.damaged:
-        lines = ", ".join(str(number) for number in salvaged.damaged[:8])
+    if damaged:
+        lines = ", ".join(map(str, damaged[:8]))
         notes.append(f"{path}: damaged lines were left out ({lines}); the file as it was is {original.name}")
     else:
         original.unlink()

@@ -22,10 +22,9 @@ from hmx.records.artefact import words
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
-from hmx.records.plain import JsonValue, plain_object
+from hmx.records.plain import JsonResult, JsonValue, plain_object
 from hmx.records.verify import Damage
 
-SCHEMA = 1
 RETURN = "train/mean_episode_return"
 _TAIL = 1 << 15  # bytes at the end of the metrics that a list reads
 _LINE = 8192  # bytes that a record takes at most, usually
@@ -51,19 +50,15 @@ class RunRow:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ListResult:
+class ListResult(JsonResult):
     """The runs below a folder, by name."""
 
     root: Path
     runs: tuple[RunRow, ...]
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        return {"schema": SCHEMA, **plain_object(self)}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VerifyResult:
+class VerifyResult(JsonResult):
     """Whether a run folder is whole."""
 
     run: Path
@@ -74,7 +69,8 @@ class VerifyResult:
     def to_json(self) -> dict[str, JsonValue]:
         """Return a JSON object with stable keys."""
         found = plain_object(self)
-        return {"schema": SCHEMA, "whole": not self.damage, "intact_checkpoints": found.pop("intact"), **found}
+        intact = found.pop("intact")
+        return {"schema": self.schema_number, "whole": not self.damage, "intact_checkpoints": intact, **found}
 
 
 def list_runs(root: str | Path = DEFAULT_ROOT, request: ListRequest = EVERY) -> ListResult:
@@ -189,7 +185,7 @@ def _row(paths: RunPaths) -> RunRow:
         update=update,
         env_steps=env_steps,
         last_return=_last_return(tail),
-        steps_per_sec=finite(tail[-1].get("train/steps_per_sec")) if tail else None,
+        steps_per_sec=jsonl.number(tail[-1].get("train/steps_per_sec")) if tail else None,
         size=size,
         created=known.created if known else "",
         age=max(0.0, datetime.datetime.now(datetime.UTC).timestamp() - newest) if newest else None,
@@ -209,23 +205,13 @@ def _steps(record: Mapping[str, object]) -> int:
 
 
 def _last_return(tail: Sequence[Mapping[str, object]]) -> float | None:
-    found = ((jsonl.update_of(record) or 0, finite(record.get(RETURN))) for record in tail)
+    found = ((jsonl.update_of(record) or 0, jsonl.number(record.get(RETURN))) for record in tail)
     known = [(update, value) for update, value in found if value is not None]
     if not known:
         return None
     newest = max(update for update, _ in known)
     values = [value for update, value in known if update == newest]
     return math.fsum(values) / len(values)
-
-
-def finite(value: object) -> float | None:
-    """Return a number of a record; None for anything else, and for what is not finite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # a whole number of more than 308 digits
-        return None
 
 
 def state_of(paths: RunPaths, known: Meta | None) -> State:
@@ -282,7 +268,7 @@ def _live(row: RunRow) -> LiveRun:
     paths = RunPaths(row.path.parent, row.name)
     curve: tuple[float, ...] = ()
     with contextlib.suppress(OSError):
-        values = (finite(record.get(RETURN)) for record in jsonl.sample(paths.metrics, _SAMPLES))
+        values = (jsonl.number(record.get(RETURN)) for record in jsonl.sample(paths.metrics, _SAMPLES))
         curve = tuple(value for value in values if value is not None)
     total = left = None
     if row.state == "running":

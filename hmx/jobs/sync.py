@@ -14,12 +14,10 @@ from hmx.records.frozen import known_meta, read_config
 from hmx.records.layout import find_run
 from hmx.records.lock import holding
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
-from hmx.records.plain import JsonValue, plain_object
+from hmx.records.plain import JsonResult
 from hmx.runs.signals import interruptible
 from hmx.runs.sinks import Record, RunInfo
 from hmx.runs.wandb_sink import Mode, finish_runs, open_runs, sendable, tear_down
-
-SCHEMA = 1
 
 
 class WandbRun(NamedTuple):
@@ -31,7 +29,7 @@ class WandbRun(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SyncResult:
+class SyncResult(JsonResult):
     """What was sent where."""
 
     run: Path
@@ -39,10 +37,6 @@ class SyncResult:
     sent: int  # records, over all seeds
     there: int  # records that wandb had already
     wandb_runs: tuple[WandbRun, ...]
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        return {"schema": SCHEMA, **plain_object(self)}
 
 
 def sync(

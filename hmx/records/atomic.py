@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from hmx.errors import ExitCode, HmxError
 
@@ -21,10 +22,21 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write bytes as `write_text` does."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file under a temporary name; after the block it is flushed to disk and renamed.
+
+    Raises:
+        OSError: it cannot be written; the old file, if any, is unchanged.
+    """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -42,6 +54,25 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_new(place: Path, force: bool, name: str) -> None:
+    """Refuse a file that exists, unless it may be replaced, or that cannot be made; `name` is that of one that can.
+
+    Raises:
+        HmxError: see above (exit code 2).
+    """
+    if place.is_dir():
+        raise HmxError(f"cannot write {place}: it is a folder", f"--output {place / name}")
+    if not place.parent.is_dir():
+        raise HmxError(f"cannot write {place}: the folder does not exist", f"mkdir -p {place.parent}")
+    if place.exists() and not force:
+        raise taken(place)
+
+
+def taken(place: Path) -> HmxError:
+    """Return the error for an output that exists."""
+    return HmxError(f"cannot write {place}: it already exists", "--force replaces it; --output names another")
 
 
 @contextlib.contextmanager

@@ -113,7 +113,7 @@ def settings_of(cfg: Config) -> dict[str, Any]:
     The number of environments decides nothing.
     """
     flat = codec.flatten(codec.to_dict(cfg))
-    read = (field for field in FIELDS.values() if not field.envs or cfg.env.id in field.envs)
+    read = (field for field in FIELDS.values() if field.of_env(cfg.env.id))
     keys = [field.key for field in read if field.section in ("env", "reward") and field.key != "env.num_envs"]
     return {key: flat[key] for key in keys} | {k: v for k, v in own_values(cfg).items() if k.startswith("env.")}
 

@@ -15,16 +15,16 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import check_schema, is_foreign, open_plain, retrying, words
-from hmx.records.atomic import sync_folder
+from hmx.records.atomic import replacing, sync_folder
 from hmx.records.metrics_table import RENAMED
 
 SCHEMA = 2
 NONFINITE = "nonfinite"
+LARGEST = 1e100  # larger numbers count as not finite: their squares may not be
 MAX_LINE = 1 << 22  # maximum bytes; a longer line counts as damaged
 _TAIL = 1 << 16
 _BLOCK = 1 << 20
@@ -47,18 +47,6 @@ def encode(record: Record) -> str:
         record = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
         record = {**record, NONFINITE: nonfinite}
     return json.dumps(record, separators=(",", ":"), allow_nan=False)
-
-
-def finite(value: Any) -> Any:
-    """Return a nested value as JSON accepts it: None for numbers that are not finite, and lists for tuples."""
-    match value:
-        case dict():
-            return {key: finite(item) for key, item in value.items()}
-        case list() | tuple():
-            return [finite(item) for item in value]
-        case float():
-            return float(value) if math.isfinite(value) else None
-    return value
 
 
 class MetricsWriter:
@@ -106,9 +94,7 @@ class MetricsWriter:
     def __enter__(self) -> MetricsWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -237,45 +223,27 @@ def cut(path: Path, size: int) -> None:
         os.fsync(file.fileno())
 
 
-class Salvage(NamedTuple):
-    """The result of `salvage`."""
-
-    kept: int  # records
-    dropped: int  # records of later updates
-    damaged: tuple[int, ...]  # numbers of the damaged lines that were dropped
-
-
-def salvage(path: Path, update: int, run_id: str = "") -> Salvage:
+def salvage(path: Path, update: int, run_id: str = "") -> list[int]:
     """Keep the records up to `update`, and drop later ones and damaged lines; the file is replaced atomically.
 
     A torn last line does not count as damaged, since a kill leaves one; a record of another run than `run_id` does.
+
+    Returns:
+        The numbers of the damaged lines.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
         OSError: it cannot be read or written.
     """
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    kept = dropped = 0
     damaged: list[int] = []
-    try:
-        with temporary.open("wb") as file:
-            for number, line, record in scan(path):
-                number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
-                if number_of is None:
-                    if line.endswith(b"\n"):
-                        damaged.append(number)
-                elif number_of > update:
-                    dropped += 1
-                else:
-                    kept += 1
-                    file.write(line.rstrip(b"\r\n") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return Salvage(kept, dropped, tuple(damaged))
+    with replacing(path) as file:
+        for number, line, record in scan(path):
+            number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
+            if number_of is None:
+                damaged += [number] if line.endswith(b"\n") else []
+            elif number_of <= update:
+                file.write(line.rstrip(b"\r\n") + b"\n")
+    return damaged
 
 
 class Survey(NamedTuple):
@@ -344,6 +312,11 @@ def scan(path: Path, share: float = 1.0) -> Iterator[tuple[int, bytes, dict[str,
             if record is not None:
                 check_schema(record.get("schema"), SCHEMA, f"{path}:{number}")
             yield number, line, record
+
+
+def number(value: object) -> float | None:
+    """Return a number of a record; None for anything else, and for what is not finite or above `LARGEST`."""
+    return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None  # type: ignore[arg-type]
 
 
 def update_of(record: Record) -> int | None:

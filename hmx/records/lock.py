@@ -19,7 +19,6 @@ import stat
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from hmx.errors import ExitCode, HmxError, counted
@@ -79,9 +78,7 @@ class RunLock:
         beat.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         with contextlib.suppress(OSError):
             if _is_at(self._handle, self._path):

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 T = TypeVar("T")
 Makers = Mapping[Any, Callable[[Any], Any]]
@@ -55,6 +55,16 @@ def plain_object(value: object) -> dict[str, JsonValue]:
     if not isinstance(found, dict):
         raise TypeError(f"{type(value).__name__} is not a record")
     return found
+
+
+class JsonResult:
+    """A record that a command prints: a schema number, then its fields."""
+
+    schema_number: ClassVar[int] = 1
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        return {"schema": self.schema_number, **plain_object(self)}
 
 
 def typed(kind: type[T], value: object, made: Makers = MappingProxyType({})) -> T:

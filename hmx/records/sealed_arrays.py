@@ -16,14 +16,13 @@ import os
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import SEAL, check_schema, digest, open_plain, sealed, words
-from hmx.records.atomic import sync_folder, writing
+from hmx.records.atomic import replacing, writing
 from hmx.records.plain import typed
 
 T = TypeVar("T")
@@ -86,24 +85,12 @@ def write(path: Path, kind: FileKind, body: Mapping[str, Any], arrays: Mapping[s
         for name, (form, data) in arrays.items()
     ]
     text = sealed({"format": kind.format, "schema": kind.schema, **body, "arrays": rows})
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    with writing(f"the {kind.noun}", path):
-        try:
-            with temporary.open("wb") as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                    archive.writestr(zipfile.ZipInfo(HEADER, _EPOCH), text)
-                    for name, (form, data) in arrays.items():
-                        with archive.open(zipfile.ZipInfo(f"{name}.npy", _EPOCH), "w", force_zip64=True) as member:
-                            member.write(_npy_head(form))
-                            member.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        sync_folder(path.parent)
+    with writing(f"the {kind.noun}", path), replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(HEADER, _EPOCH), text)
+        for name, (form, data) in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy", _EPOCH), "w", force_zip64=True) as member:
+                member.write(_npy_head(form))
+                member.write(data)
 
 
 def is_archive(path: Path) -> bool:

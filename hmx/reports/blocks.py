@@ -5,6 +5,7 @@ Blocks hold text and plain numbers. They know nothing of terminals, Markdown or 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -258,6 +259,12 @@ class Document:
 def as_cell(cell: Cell | str) -> Cell:
     """Return a cell of a row as a `Cell`."""
     return cell if isinstance(cell, Cell) else Cell(cell)
+
+
+def exact_table(names: Iterable[str], rows: Iterable[Iterable[float | int | str | bool | None]]) -> Table:
+    """Build a table of exact values, for CSV; None is an empty cell."""
+    cells = (tuple(Cell("" if value is None else str(value), value) for value in row) for row in rows)
+    return Table(tuple(map(Column, names)), tuple(map(Row, cells)))
 
 
 def facts(pairs: tuple[tuple[str, str], ...]) -> Table:

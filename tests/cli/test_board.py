@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hmx.cli.board import BoardView, visible
+from hmx.cli.board import BoardView
+from hmx.game.position import visible
 from hmx.game.tables import ACTION_NAMES
 from hmx.jobs.frames import Frame
 

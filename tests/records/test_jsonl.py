@@ -177,7 +177,7 @@ def test_truncation_for_a_resume(path, update, left):
     before = path.read_bytes()
     with path.open("ab") as file:
         file.write(b'{"update":4,"tr')
-    assert salvage(path, update) == (len(left), 6 - len(left), ())
+    assert salvage(path, update) == []
     assert updates(path) == left
     assert before.startswith(path.read_bytes())
     fill(path, update + 1)
@@ -186,14 +186,14 @@ def test_truncation_for_a_resume(path, update, left):
 
 def test_truncation_finds_late_records_wherever_they_are(path):
     fill(path, 1, 2, 3, 2, 3, 4)
-    assert salvage(path, 2).dropped == 3
+    assert salvage(path, 2) == []
     assert updates(path) == [1, 2, 2]
 
 
 def test_truncation_keeps_the_last_line_without_its_end(path):
     fill(path, 1, 2)
     path.write_bytes(path.read_bytes()[:-1])
-    assert salvage(path, 2) == (2, 0, ())
+    assert salvage(path, 2) == []
     assert updates(path) == [1, 2]
     assert path.read_bytes().endswith(b"\n")
 
@@ -216,7 +216,7 @@ def test_what_is_damaged_is_left_out_and_named(path):
     fill(path, 1, 2, 3, 4)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], b'{"update": "2"}\n', b"\xff\n", b"[]\n", *lines[2:], b'{"upd']))
-    assert salvage(path, 3) == (2, 1, (2, 3, 4))
+    assert salvage(path, 3) == [2, 3, 4]
     assert updates(path) == [1, 3]
 
 
@@ -311,7 +311,7 @@ def test_old_names_of_metrics_are_renamed_by_every_reader(path):
 def test_records_of_another_run_are_salvaged_as_damaged_lines(path):
     path.write_text('{"update":1,"run":"a"}\n{"update":2,"run":"b"}\n{"update":3}\n')
     assert survey(path).runs == ("a", "b")
-    assert salvage(path, 9, "a") == (2, 0, (2,))
+    assert salvage(path, 9, "a") == [2]
     assert [record["update"] for record in read(path)] == [1, 3]
 
 

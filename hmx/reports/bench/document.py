@@ -9,7 +9,7 @@ from hmx.config.schema import Config
 from hmx.errors import counted
 from hmx.reports.bench.comparison import BUSY
 from hmx.reports.bench.findings import BenchFindings, Comparison, Part, PartName, Phase, SizeSpeed, UpdateSpeed
-from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone
+from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.reports.quantities import UNKNOWN, data_size, duration, interval, percent, short
 from hmx.stats.estimate import Estimate
 
@@ -24,13 +24,11 @@ def document(findings: BenchFindings) -> Document:
 def values(findings: BenchFindings) -> Table:
     """Build the table that `--csv` writes: a row per phase."""
     names = ("seconds", "seconds_low", "seconds_high", "steps_per_sec", "steps_per_sec_low", "steps_per_sec_high")
-    columns = (Column("phase", "left"), Column("unit", "left"), Column("rounds"), *map(Column, names))
-    rows = []
-    for phase in findings.phases:
-        numbers = (phase.rounds, *phase.seconds, *(phase.steps_per_sec or (None, None, None)))
-        cells = [Cell("" if number is None else str(number), number) for number in numbers]
-        rows.append(Row((phase.name, phase.unit, *cells)))
-    return Table(columns, tuple(rows))
+    rows = (
+        (phase.name, phase.unit, phase.rounds, *phase.seconds, *(phase.steps_per_sec or (None, None, None)))
+        for phase in findings.phases
+    )
+    return exact_table(("phase", "unit", "rounds", *names), rows)
 
 
 def speed_blocks(speed: UpdateSpeed) -> Iterator[Block]:

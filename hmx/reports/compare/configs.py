@@ -78,7 +78,7 @@ def _doc(key: str) -> str:
     if field is None:
         parts = own_parts(key)
         return f"option of the {WHAT[OWN_SECTIONS[parts[0]]]}" if parts else "of the environment's file"
-    return field.doc + (f" [{field.unit}]" if field.unit else "")
+    return field.described
 
 
 def _shown(config: Config, key: str) -> str | None:
@@ -86,11 +86,7 @@ def _shown(config: Config, key: str) -> str | None:
     field = FIELDS.get(key)
     if field is None:
         return None if get(config, key) is None else quoted(show(get(config, key)))
-    if not field.read_by(config.algo.name):
-        return None
-    if config.env.id not in (field.envs or (config.env.id,)):
-        return None
-    return quoted(show(get(config, key))) or '""'
+    return (quoted(show(get(config, key))) or '""') if field.applies_to(config) else None
 
 
 def _sizes(sides: Sequence[Side]) -> list[Difference]:

@@ -99,7 +99,7 @@ def _definition(task: str, sides: Sequence[Side]) -> Iterator[Notice]:
     for key in keys_of(config for side in sides for config in side.configs):
         field = FIELDS.get(key)  # None for an option that the user's code declares
         is_task = key.partition(".")[0] in ("env", "reward") and key not in _NOT_THE_TASK
-        if not is_task or (field is not None and task not in (field.envs or (task,))):
+        if not is_task or (field is not None and not field.of_env(task)):
             continue
         values = {
             side.letter: sorted({quoted(show(get(c, key))) for c in side.configs if c.env.id == task})

@@ -30,7 +30,6 @@ from hmx.stats.intervals import Floats
 
 RATE = "train/steps_per_sec"
 EPISODES = "train/num_episodes"
-LARGEST = 1e100  # larger numbers count as not finite: their squares may not be
 
 _SLOWEST = 1e-9  # steps per second; a lower speed is not known
 
@@ -122,14 +121,6 @@ def read_side(paths: SidePaths, names: Collection[str]) -> Side:
     return Side(paths.letter, paths.name, tuple(_member(path, {*names, RATE, EPISODES}) for path in paths.members))
 
 
-def number(value: object) -> float | None:
-    """Return a number as a float; None for anything else, and for numbers that are not finite or above `LARGEST`."""
-    try:
-        return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None  # type: ignore[arg-type]
-    except OverflowError:  # an integer of more than 308 digits
-        return None
-
-
 def _member(path: MemberPath, names: Collection[str]) -> Member:
     match path.kind:
         case "preset":
@@ -144,7 +135,7 @@ def _member(path: MemberPath, names: Collection[str]) -> Member:
     paths = RunPaths(folder.parent, folder.name)
     config, meta, found = frozen.describe(paths)
     rows, more = read_evaluation(paths)
-    rows = tuple(row for row in rows if number(row.return_mean) is not None)
+    rows = tuple(row for row in rows if jsonl.number(row.return_mean) is not None)
     seeds, warnings, first = _curves(paths.metrics, path.label, config.env.id if config else "", names)
     return Member(
         path=path, config=config, meta=meta, state=state_of(paths, meta), seeds=seeds, evaluation=rows,
@@ -201,7 +192,7 @@ def _damage(lines: Sequence[int]) -> Iterator[str]:
 
 def _steps(record: Record) -> int | None:
     for key in ("env_steps", "train/env_steps"):
-        value = number(record.get(key))
+        value = jsonl.number(record.get(key))
         if value is not None and 0 <= value < 2**53 and value == int(value):
             return int(value)
     return None
@@ -220,13 +211,13 @@ def _series(name: str, steps: NDArray[np.int64], time: Floats, records: Sequence
     values = np.array([_value(record[name]) for record in records if name in record], np.float64)
     weights = np.ones(len(values))
     if name.endswith(("mean_episode_return", "mean_episode_length")):
-        found = [number(record.get(EPISODES)) or 1.0 for record in records if name in record]
+        found = [jsonl.number(record.get(EPISODES)) or 1.0 for record in records if name in record]
         weights = np.maximum(np.array(found, np.float64), 1.0)
     return MetricSeries(steps[there], time[there], values, weights)
 
 
 def _value(value: object) -> float:
-    found = number(value)
+    found = jsonl.number(value)
     return math.nan if found is None else found
 
 
@@ -243,11 +234,11 @@ def _began(by_seed: Mapping[int | None, _Records]) -> float | None:
     """Return the moment the first chunk began; every record of a chunk has the time of its end."""
     for found in by_seed.values():
         steps = sorted(found)
-        moment = number(found[steps[0]]["wall_time"])
+        moment = jsonl.number(found[steps[0]]["wall_time"])
         if moment is None:
             return None
         chunk = [step for step in steps if found[step]["wall_time"] == moment]
-        rate = number(found[steps[0]].get(RATE))
+        rate = jsonl.number(found[steps[0]].get(RATE))
         return moment - (chunk[-1] * len(by_seed) / rate if rate else 0.0)
     return None
 

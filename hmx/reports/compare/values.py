@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hmx.reports.blocks import Cell, Column, Row, Table
+from hmx.reports.blocks import Table, exact_table
 from hmx.reports.compare.findings import CompareFindings, Diagnostic, Overall, Pair, SideScores, Speed, TaskFindings
 from hmx.stats.estimate import Estimate
 
@@ -76,8 +76,7 @@ def table(findings: CompareFindings) -> Table:
         for task in findings.tasks for side in task.sides for seed in side.seeds
     ]  # fmt: skip
     values = values_of(findings.tasks, findings.overall, findings.speed, findings.diagnostics)
-    rows = (Row(tuple(Cell("", cell) for cell in (row.task or "all", *row[1:]))) for row in (*seeds, *values))
-    return Table(tuple(Column(name, "left") for name in Value._fields), tuple(rows))
+    return exact_table(Value._fields, ((row.task or "all", *row[1:]) for row in (*seeds, *values)))
 
 
 def _of_side(task: str, side: SideScores) -> Iterator[Value]:

@@ -9,7 +9,6 @@ from hmx.reports.blocks import (
     Aside,
     Axis,
     Block,
-    Cell,
     Column,
     Document,
     Heading,
@@ -19,6 +18,7 @@ from hmx.reports.blocks import (
     Row,
     Series,
     Table,
+    exact_table,
     facts,
 )
 from hmx.reports.consequence.findings import ScoreFindings, ScorePlan, TopPosition, sentences
@@ -69,8 +69,7 @@ def plan_document(plan: ScorePlan) -> Document:
 def table(found: ScoreFindings) -> Table:
     """Build the values of `--csv`: a row per position that was scored."""
     columns = {name: found.columns[key].tolist() for key, name in _COLUMNS.items()}
-    rows = (Row(tuple(Cell("", value=value) for value in row)) for row in zip(*columns.values(), strict=True))
-    return Table(tuple(Column(name) for name in columns), tuple(rows))
+    return exact_table(columns, zip(*columns.values(), strict=True))
 
 
 def _subject(found: ScoreFindings) -> str:

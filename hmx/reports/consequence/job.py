@@ -9,6 +9,7 @@ import numpy as np
 
 from hmx.config.env_facts import env_facts
 from hmx.env.registry import make_env
+from hmx.jobs.evaluation import Progress, no_progress
 from hmx.records import buffer_file
 from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
@@ -17,7 +18,7 @@ from hmx.records.plain import plain_object
 from hmx.reports.consequence.findings import ScoreFindings, ScorePlan, judged
 from hmx.reports.consequence.measure import measure
 from hmx.reports.consequence.request import MAX_HORIZON, ScoreRequest
-from hmx.reports.consequence.run import Progress, ScoreTable, compute, score_key
+from hmx.reports.consequence.run import ScoreTable, compute, score_key
 from hmx.reports.consequence.source import Agent, Scene, default_out, is_file, missing_policy, open_scene
 from hmx.reports.consequence.task import make_task, options_of, policy_of, read_indices, seed_of, settle
 from hmx.runs import buffers
@@ -38,7 +39,7 @@ def score_buffer(
     request: ScoreRequest | None = None,
     out: str | Path | None = None,
     root: str | Path = DEFAULT_ROOT,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = no_progress,
 ) -> ScoreFindings:
     """Score positions, and write the scores and a report on them.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypedDict, cast
 
-from hmx.game.position import BlockPosition, Position
+from hmx.game.position import Position, block_name, visible
 from hmx.game.tables import ACTION_NAMES
 from hmx.records.plain import JsonValue
 from hmx.reports.blocks import Picture, Shape
@@ -117,14 +117,12 @@ def _contents(position: Position) -> Iterator[tuple[int, int, str, str]]:
     yield player["row"], player["col"], "@", "#8fe388"
     for enemy in position.get("enemies", ()):
         text = f"{enemy['type'][0]}{enemy['hp']}{'*' if enemy.get('stunned') else ''}"
-        hidden = enemy["type"] == "cryptog" and enemy["row"] != player["row"] and enemy["col"] != player["col"]
-        hidden = hidden and not position.get("showActivated")
-        yield enemy["row"], enemy["col"], f"({text})" if hidden else text, _ENEMIES[enemy["type"]]
+        yield enemy["row"], enemy["col"], text if visible(enemy, position) else f"({text})", _ENEMIES[enemy["type"]]
     for coming in position.get("transmissions", ()):
         yield coming["row"], coming["col"], f"t{coming['turnsRemaining']}", _ENEMIES["virus"]
     for block in position.get("blocks", ()):
         spawns = f"!{block['spawnCount']}" if block.get("spawnCount") else "free"
-        yield block["row"], block["col"], _block_name(block), _WHITE
+        yield block["row"], block["col"], block_name(block), _WHITE
         yield block["row"], block["col"], "taken" if block.get("siphoned") else spawns, _FAINT
     for item in position.get("resources", ()):
         for name, sign, colour in (("credits", "$", "#ffd75f"), ("energy", "e", "#7fb2ff")):
@@ -134,14 +132,6 @@ def _contents(position: Position) -> Iterator[tuple[int, int, str, str]]:
             yield item["row"], item["col"], "S", "#5fd7ff"
     way_out = position.get("exit", {"row": _SIDE - 1, "col": _SIDE - 1})
     yield way_out["row"], way_out["col"], "EXIT", _WHITE
-
-
-def _block_name(block: BlockPosition) -> str:
-    if block["type"] == "program":
-        index = block.get("programActionIndex")
-        name = ACTION_NAMES[index] if index is not None else block.get("programType", "program")
-        return name.replace("-", "").upper()
-    return "[?]" if block["type"].startswith("question") else f"[{block.get('points', 0)}]"
 
 
 def _figures(position: Position) -> Iterator[str]:

@@ -18,6 +18,7 @@ import numpy as np
 from hmx.config import codec
 from hmx.env.protocol import EnvSpec
 from hmx.errors import HmxError
+from hmx.jobs.evaluation import Progress
 from hmx.records import score_file
 from hmx.records.atomic import writing
 from hmx.records.buffer_file import settings_of
@@ -34,8 +35,6 @@ from hmx.types import Array, Key
 KeptMetric = Literal["w1", "dmean", "tv", "js"]
 METRICS: tuple[KeptMetric, ...] = get_args(KeptMetric)  # each has a column; they come from the same rollouts
 DONE, UNDONE = "scores.npz", "unfinished.npz"
-Progress = Callable[[str, int, int], None]
-"""`(phase, positions done, positions in all)`."""
 
 _LIVE = {"cpu": 4096}  # environments in parallel
 _LIVE_ELSEWHERE = 65536

@@ -9,7 +9,7 @@ from hmx.analysis.buckets import ALL
 from hmx.analysis.measures import TOTAL, Component, Cosines
 from hmx.analysis.results import BucketReport, GradReport
 from hmx.errors import counted
-from hmx.reports.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table
+from hmx.reports.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table, exact_table
 from hmx.reports.gradients import figures
 from hmx.reports.gradients.figures import COLOURS, RANKS, SHARES, components, label, main_component
 from hmx.reports.gradients.findings import CheckpointReport, GradFindings, NormRatios
@@ -257,13 +257,13 @@ _CSV = (
 
 def values(findings: GradFindings) -> Table:
     """Build the table of all values: a row per checkpoint, bucket and component; unknown values are empty."""
-    rows = [
-        Row(tuple(Cell("" if value is None else str(value), value) for value in _values(report, row, name, part)))
+    rows = (
+        _values(report, row, name, part)
         for report in findings.reports
         for row in (*report.buckets, report.whole)
         for name, part in row.components.items()
-    ]
-    return Table(tuple(map(Column, _CSV)), tuple(rows))
+    )
+    return exact_table(_CSV, rows)
 
 
 def _values(report: CheckpointReport, row: BucketReport, name: str, part: Component) -> tuple[str | float | None, ...]:

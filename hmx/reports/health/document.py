@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table
+from hmx.reports.blocks import Block, Document, Heading, Paragraph, Table, exact_table
 from hmx.reports.health.findings import Finding, HealthFindings
 from hmx.reports.quantities import short
 
@@ -33,11 +33,11 @@ def blocks(findings: HealthFindings) -> Iterator[Block]:
 def table(findings: HealthFindings) -> Table:
     """Build the table of `--csv`, with a row for each finding."""
     names = ("rule", "severity", "since", "found", "until", "seeds", "evidence")
-    rows = []
-    for one in findings.findings:
-        steps = [Cell("" if at is None else str(at), at) for at in (one.since, one.found, one.until)]
-        rows.append(Row((one.rule, one.severity, *steps, " ".join(map(str, one.seeds)), one.evidence)))
-    return Table(tuple(Column(name, "left") for name in names), tuple(rows))
+    rows = (
+        (one.rule, one.severity, one.since, one.found, one.until, " ".join(map(str, one.seeds)), one.evidence)
+        for one in findings.findings
+    )
+    return exact_table(names, rows)
 
 
 def _when(finding: Finding, seeds: int) -> str:

@@ -21,6 +21,7 @@ from hmx.reports.blocks import (
     Plot,
     Row,
     Table,
+    exact_table,
     facts,
 )
 from hmx.reports.consequence.pictures import picture
@@ -309,8 +310,7 @@ def values(findings: RunFindings) -> Table:
     rows = []
     for group in findings.groups:
         for metric, curve in group.curves.items():
-            for i, (steps, minutes, mean) in enumerate(zip(curve.env_steps, curve.minutes, curve.mean, strict=True)):
-                ends = (curve.low[i], curve.high[i]) if curve.low and curve.high else (None, None)
-                cells = [Cell("", value) for value in (steps, minutes, mean, *ends)]
-                rows.append(Row((group.name, metric, *cells)))
-    return Table(tuple(Column(name) for name in names), tuple(rows))
+            unknown = (None,) * len(curve.mean)
+            columns = (curve.env_steps, curve.minutes, curve.mean, curve.low or unknown, curve.high or unknown)
+            rows += [(group.name, metric, *values) for values in zip(*columns, strict=True)]
+    return exact_table(names, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from hmx.agents.search import make_act, simulations_of
 from hmx.agents.types import Decision, TrainState
 from hmx.env.protocol import EnvSpec, take
 from hmx.jobs.evaluate import side_by_side
-from hmx.jobs.evaluation import RANDOM, PolicyStats
+from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress
 from hmx.records.frozen import read_config
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonValue
@@ -32,8 +32,6 @@ MOST = 20_000  # episodes of an evaluation that is played again, at most
 
 _NUMBERS = 32  # of an observation, at most
 _STREAM = 4  # of the seed: 0 to 3 are for training, evaluation, gradient reports and scores
-
-Progress = Callable[[str, int, int], None]
 
 
 class _Recorded(NamedTuple):

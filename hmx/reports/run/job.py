@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from hmx.config.rules import problems
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
-from hmx.jobs.evaluation import read_evaluation
+from hmx.jobs.evaluation import Progress, no_progress, read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen
 from hmx.records.artefact import read_json
@@ -41,17 +41,12 @@ from hmx.reports.run.findings import (
 from hmx.reports.run.read import mean_curve, read_curves
 from hmx.reports.run.request import ReportOptions, ReportRequest
 
-RETURN = "train/mean_episode_return"
-
 # What tells runs apart without a part in what they compute.
 _NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project")
 _MOST = 200  # characters of a text from a file
 
 
-Progress = Callable[[str, int, int], None]
-
-
-def run_report(request: ReportRequest, progress: Progress = lambda phase, done, total: None) -> RunFindings:
+def run_report(request: ReportRequest, progress: Progress = no_progress) -> RunFindings:
     """Gather the facts and curves of runs, and play episodes if asked; only reads.
 
     Raises:
@@ -133,9 +128,9 @@ def _settings(config: Config) -> tuple[Setting, ...]:
     """Return the values that the algorithm and the environment of a run read."""
     values = values_of(config)
     return tuple(
-        Setting(key, show(values[key]), show(field.default), field.doc + (f" [{field.unit}]" if field.unit else ""))
+        Setting(key, show(values[key]), show(field.default), field.described)
         for key, field in FIELDS.items()
-        if field.read_by(config.algo.name) and config.env.id in (field.envs or (config.env.id,))
+        if field.applies_to(config)
     )
 
 

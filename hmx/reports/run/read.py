@@ -24,7 +24,6 @@ AGENTS = 16  # with so many points each; more agents have fewer, so that memory 
 DECODED = 120_000  # records, at most about; of a longer file a random sample is read
 FEWEST = 3  # agents of an interval: with 2, Student's t is too wide to tell anything
 
-_LARGEST = 1e100  # larger numbers count as not finite
 _PLAIN = ("schema", "run", "update", "env_steps", "seed", "elapsed", "wall_time", jsonl.NONFINITE)
 _EPISODE = ("train/mean_episode_return", "train/mean_episode_length")
 
@@ -103,7 +102,7 @@ def read_curves(path: Path) -> ReadCurves:
                 damaged += line.endswith(b"\n")
                 continue
             records, last = records + 1, max(last, update)
-            wall = _finite(record.get("wall_time"))
+            wall = jsonl.number(record.get("wall_time"))
             first_time = wall if first_time is None else first_time
             seed = record.get("seed")
             bins = agents[seed if type(seed) is int else None]
@@ -137,26 +136,20 @@ def _share(path: Path) -> float:
 
 def _add(part: _Bin, record: Mapping[str, object], wall: float | None, start: float | None) -> int:
     """Add a record to its part; return how many of its values are not finite."""
-    steps, elapsed = _finite(record.get("env_steps")), _finite(record.get("elapsed"))
+    steps, elapsed = jsonl.number(record.get("env_steps")), jsonl.number(record.get("elapsed"))
     if elapsed is None and wall is not None and start is not None:
         elapsed = wall - start  # schema 1 has no time of training
     part.steps = max(part.steps, steps or 0.0)
     part.minutes = part.minutes if elapsed is None else elapsed / 60
-    episodes = _finite(record.get("train/num_episodes")) or 1.0
+    episodes = jsonl.number(record.get("train/num_episodes")) or 1.0
     bad = 0
     for name, given in record.items():
-        value = _finite(given)
+        value = jsonl.number(given)
         if value is not None and name not in _PLAIN:
             part.add(name, value, max(episodes, 1.0) if name in _EPISODE else 1.0)
         elif value is None and (given is None or type(given) is float):
             bad += 1
     return bad
-
-
-def _finite(value: object) -> float | None:
-    if type(value) is float:
-        return value if abs(value) <= _LARGEST else None  # not a number compares as False
-    return float(value) if type(value) is int and abs(value) <= _LARGEST else None
 
 
 def _curves(seed: int | None, bins: _Bins) -> SeedCurves:

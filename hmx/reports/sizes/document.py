@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hmx.errors import counted
 from hmx.reports.bench.document import speed_blocks
-from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone
+from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.reports.quantities import count, data_size, duration
 from hmx.reports.sizes.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
 from hmx.sizing.derived import FORMULAS
@@ -262,7 +262,7 @@ def values_table(found: SizesFindings) -> Table:
     if found.memory:
         rows += [("memory estimate", part.key, part.bytes, "bytes") for part in found.memory.parts]
         rows.append(("memory estimate", "total_bytes", found.memory.total_bytes, "bytes"))
-    return _exact(("group", "name", "value", "unit"), rows)
+    return exact_table(("group", "name", "value", "unit"), rows)
 
 
 def sweep_document(found: SweepFindings) -> Document:
@@ -298,11 +298,4 @@ def sweep_table(found: SweepFindings) -> Table:
         )
         for each in found.results
     ]
-    return _exact((*INPUT_FIELDS, "valid", "errors", "warnings", *names), rows)
-
-
-def _exact(names: Sequence[str], rows: Sequence[Sequence[Scalar]]) -> Table:
-    def cell(value: Scalar) -> Cell:
-        return Cell("" if value is None else str(value), value)
-
-    return Table(tuple(Column(name) for name in names), tuple(Row(tuple(map(cell, row))) for row in rows))
+    return exact_table((*INPUT_FIELDS, "valid", "errors", "warnings", *names), rows)
