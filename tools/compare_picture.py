@@ -11,12 +11,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hmx.cli.render import plots, svg
-from hmx.cli.render.html import _LIGHT as COLOURS
 from hmx.reports.blocks import Aside, Document, Plot
 from hmx.reports.compare.document import document
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
 
+COLOURS = Path(plots.__file__).with_name("page.css").read_text().partition("{")[2].partition("}")[0]
 _LEGEND, _SPACE = 24.0, 110.0  # pixels: height, and width of a name
 
 

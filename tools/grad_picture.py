@@ -13,7 +13,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hmx.cli.render import plots, svg
-from hmx.cli.render.html import LIGHT
 from hmx.reports.blocks import Plot
 from hmx.reports.gradients.figures import by_bucket
 from hmx.reports.gradients.findings import CheckpointReport
@@ -22,6 +21,8 @@ from hmx.reports.gradients.request import GradReportRequest
 from hmx.reports.quantities import number, short, signed
 
 WIDTH, HEIGHT, TOP = 490, 350, 36
+STYLE = Path(plots.__file__).with_name("page.css").read_text()
+LIGHT = STYLE.partition("{")[2].partition("}")[0]  # the colours of a page on a light ground
 
 
 def column(report: CheckpointReport, left: float) -> list[str]:

@@ -21,9 +21,8 @@ from hmx.config.schema import Config, PpoConfig
 from hmx.env.protocol import Env, select
 from hmx.nets import Net
 from hmx.rl import normaliser
-from hmx.rl.advantages import Advantages, vtrace_gae
+from hmx.rl.advantages import Advantages, EpisodeEnd, variant_gae, vtrace_gae
 from hmx.rl.normaliser import RunningStats
-from hmx.rl.variants import EpisodeEnd, variant_gae
 from hmx.types import Array, Key
 
 # Rollouts

@@ -8,15 +8,24 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-from hmx.errors import nearest
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError, nearest
 
 _T = TypeVar("_T")
 
 
-def near_or_known(name: str, known: Sequence[str], prefix: str) -> str:
-    """Return the hint for an unknown name: the nearest id, or all names."""
-    near = nearest(name, known)
-    return f"did you mean {prefix}{near}?" if near else f"known: {', '.join(known)}"
+def named(env_id: str, known: Sequence[str], library: str = "") -> str:
+    """Return the part of an id `extra/NAME` that names an environment of a library, called as the extra by default.
+
+    Raises:
+        HmxError: the library has none of this name; the hint is the nearest id, or all names.
+    """
+    extra, _, name = env_id.partition("/")
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"did you mean {extra}/{near}?" if near else f"known: {', '.join(known)}"
+        raise HmxError(f"{library or extra} has no environment {quoted(name)}", hint)
+    return name
 
 
 def settled(state: _T) -> _T:

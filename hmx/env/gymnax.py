@@ -11,15 +11,13 @@ import numpy as np
 
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
-from hmx.env.extras import near_or_known
+from hmx.env.extras import named
 from hmx.env.protocol import Env
 from hmx.env.single import Single, from_single, joined
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
 GymnaxLike = Any
-PREFIX = "gymnax/"
-"""What an id here starts with; the rest is the name in gymnax's own registry."""
 
 
 def make_gymnax(env_id: str, max_steps: int) -> Env:
@@ -36,7 +34,7 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
         HmxError: gymnax is missing or too old, there is no such environment, or its actions are of a kind that no
             network here takes.
     """
-    return from_gymnax(env_id, *_made(env_id.removeprefix(PREFIX)), max_steps)
+    return from_gymnax(env_id, *_made(env_id), max_steps)
 
 
 def from_gymnax(env_id: str, guest: GymnaxLike, params: GymnaxLike, max_steps: int) -> Env:
@@ -71,19 +69,17 @@ def as_single(env_id: str, guest: GymnaxLike, params: GymnaxLike) -> Single:
     return Single(reset, step, num_actions, action_dim, limit)
 
 
-def _made(name: str) -> tuple[Any, Any]:
+def _made(env_id: str) -> tuple[Any, Any]:
     with needed("gymnax"):
         import gymnax
     # since 1.0 environments distinguish termination and truncation
     if not hasattr(gymnax.environments.environment.Environment, "is_truncated"):
         raise HmxError("the gymnax that is installed is older than 1.0", install("gymnax"))
-    known = list(gymnax.registered_envs)
-    if name not in known:
-        raise HmxError(f"gymnax has no environment {quoted(name)}", near_or_known(name, known, PREFIX))
+    name = named(env_id, list(gymnax.registered_envs))
     try:
         made: tuple[Any, Any] = gymnax.make(name)
     except OSError as error:  # MNISTBandit downloads its images
-        words = f"{PREFIX}{name} cannot be built: {quoted(str(error))}"
+        words = f"{env_id} cannot be built: {quoted(str(error))}"
         raise HmxError(words, "it needs the network the first time", ExitCode.ARTEFACT) from error
     return made
 

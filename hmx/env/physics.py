@@ -1,4 +1,4 @@
-"""What environments of Brax and of MuJoCo Playground have in common: both move a `State` of the same five parts."""
+"""Environments of Brax and of MuJoCo Playground: both move a `State` of the same five parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
-from hmx.env.extras import settled
+from hmx.env.extras import named, settled
 from hmx.env.protocol import Env
 from hmx.env.single import Single, from_single
 from hmx.errors import HmxError
@@ -106,3 +106,80 @@ def quiet() -> Iterator[None]:
 def _vector(obs: Any) -> Array:
     vector = obs[STATE] if isinstance(obs, Mapping) else obs
     return jnp.asarray(vector, jnp.float32).reshape(-1)
+
+
+BACKENDS = ("generalized", "mjx", "positional", "spring")
+"""Brax's own names of its physics."""
+
+
+class OldNumpy:
+    """`jax.numpy` for one module of Brax, whose `clip` takes its bounds by their former names too."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(jnp, name)
+
+    @staticmethod
+    def clip(array: Array, a_min: Any = None, a_max: Any = None) -> Array:
+        """Call `jax.numpy.clip`."""
+        return jnp.clip(array, a_min, a_max)
+
+
+def make_brax(env_id: str, max_steps: int) -> Env:
+    """Build `brax/NAME` on the default physics of Brax (Freeman et al. 2021, arXiv:2106.13281), or `brax/NAME@BACKEND`.
+
+    Two things in the wheel of Brax 0.14.2 are older than JAX 0.10. The drag of fluids, in swimmer alone, names the
+    bounds of `clip` as it no longer does; see `OldNumpy`. The trainers call `jax.device_put_replicated`, which is
+    gone; the environments do not, and nothing else of Brax is imported.
+
+    Args:
+        env_id: such as `brax/inverted_pendulum`.
+        max_steps: see `make_physics`.
+
+    Raises:
+        HmxError: Brax is missing, or it has no such environment or backend.
+    """
+    wanted, at, backend = env_id.partition("@")
+    if at and backend not in BACKENDS:
+        raise HmxError(f"Brax has no backend {quoted(backend)}", f"known: {', '.join(BACKENDS)}")
+    with importing("brax"):
+        from brax import envs, fluid
+    fluid.jp = OldNumpy()
+    name = named(wanted, list(envs._envs), "Brax")  # the only list of them there is
+    try:
+        with quiet():
+            theirs = envs.get_environment(name, **({"backend": backend} if at else {}))
+    except ValueError as error:  # swimmer runs on one of the four
+        raise HmxError(f"{wanted} cannot be built: {quoted(str(error))}", f"env.id={wanted}") from error
+    return make_physics(env_id, theirs, max_steps)
+
+
+OVERRIDES = {"impl": "jax"}
+"""MJX in JAX, on any device. Playground's own default is Warp, which compiles kernels of its own at first use."""
+
+
+def make_playground(env_id: str, max_steps: int) -> Env:
+    """Build `playground/NAME` of MuJoCo Playground (Zakka et al. 2025, arXiv:2502.08844), simulated by MJX.
+
+    It is an environment of the DeepMind control suite, in Playground's default configuration.
+
+    Locomotion and manipulation are refused: to build one, Playground clones the robots of MuJoCo Menagerie from
+    GitHub into its own installation.
+
+    Args:
+        env_id: such as `playground/WalkerWalk`.
+        max_steps: see `make_physics`.
+
+    Raises:
+        HmxError: Playground is missing, or its control suite has no such environment.
+    """
+    with importing("playground"):
+        import mujoco_playground as playground
+    suite = playground.dm_control_suite
+    known, robots = list(suite.ALL_ENVS), set(playground.registry.ALL_ENVS).difference(suite.ALL_ENVS)
+    if env_id.partition("/")[2] in robots:
+        words = f"{env_id} needs robots that Playground downloads from GitHub when it is built"
+        raise HmxError(f"{words}; taken are the environments of its control suite", f"known: {', '.join(known)}")
+    name = named(env_id, known, "Playground's control suite")
+    with quiet():
+        theirs = suite.load(name, config_overrides=OVERRIDES)
+    return make_physics(env_id, theirs, max_steps)

@@ -12,7 +12,6 @@ from hmx.config.env_facts import EnvFacts, facts_known, learn_facts, learn_limit
 from hmx.config.env_source import EnvSource, find_source
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.config.user_code import allow
-from hmx.env.brax import make_brax
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
 from hmx.env.counting import make_counting
@@ -20,7 +19,7 @@ from hmx.env.frozenlake import make_frozenlake
 from hmx.env.gymnax import make_gymnax
 from hmx.env.own import Built, make_own
 from hmx.env.pendulum import make_pendulum
-from hmx.env.playground import make_playground
+from hmx.env.physics import make_brax, make_playground
 from hmx.env.protocol import Env
 from hmx.env.recall import make_recall
 from hmx.env.rendezvous import make_rendezvous

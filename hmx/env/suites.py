@@ -5,7 +5,6 @@ Craftax, navix, XLand-MiniGrid and Jumanji.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.config.textfile import quoted
-from hmx.env.extras import near_or_known
+from hmx.env.extras import named
 from hmx.env.gymnax import as_single
 from hmx.env.physics import importing
 from hmx.env.protocol import Env
@@ -49,7 +48,7 @@ def make_craftax(env_id: str, max_steps: int) -> Env:
         "Craftax-Symbolic-v1": (CraftaxSymbolicEnvNoAutoReset(), constants.Action),
         "Craftax-Classic-Symbolic-v1": (CraftaxClassicSymbolicEnvNoAutoReset(), classic.Action),
     }
-    theirs, actions = known[_named(env_id, list(known))]
+    theirs, actions = known[named(env_id, list(known))]
     params = theirs.default_params
     single = as_single(env_id, theirs, params.replace(max_timesteps=NEVER))
     names = tuple(action.name.lower() for action in actions)
@@ -68,7 +67,7 @@ def make_navix(env_id: str, max_steps: int) -> Env:
     """
     with importing("navix"):
         import navix
-    theirs = navix.make(_named(env_id, list(navix.registry())))
+    theirs = navix.make(named(env_id, list(navix.registry())))
     actions = tuple(action.__name__ for action in theirs.action_set)
 
     def reset(key: Key) -> Any:
@@ -101,7 +100,7 @@ def make_xminigrid(env_id: str, max_steps: int) -> Env:
     if env_id.removeprefix("xminigrid/") in names and "/XLand" in env_id:
         words = f"{env_id} needs rulesets that xminigrid downloads; without them it has no goal"
         raise HmxError(words, "choose xminigrid/MiniGrid-NAME, such as xminigrid/MiniGrid-DoorKey-8x8")
-    theirs, params = xminigrid.make(_named(env_id, [name for name in names if name.startswith("MiniGrid")]))
+    theirs, params = xminigrid.make(named(env_id, [name for name in names if name.startswith("MiniGrid")]))
     sizes = (NUM_TILES, NUM_COLORS)
 
     def reset(key: Key) -> Any:
@@ -131,7 +130,7 @@ def make_jumanji(env_id: str, max_steps: int) -> Env:
     """
     with importing("jumanji"):
         import jumanji
-    name = _named(env_id, sorted(jumanji.registered_environments()))
+    name = named(env_id, sorted(jumanji.registered_environments()))
     try:
         theirs = jumanji.make(name)
         limit = getattr(theirs, "time_limit", 0)
@@ -167,18 +166,6 @@ def make_jumanji(env_id: str, max_steps: int) -> Env:
 def _one_hot(cells: Array, sizes: tuple[int, ...]) -> Array:
     """Return the vector of a grid `[H, W, K]` whose K numbers per cell are categories of the given sizes."""
     return jnp.concatenate([jax.nn.one_hot(cells[..., i], size).reshape(-1) for i, size in enumerate(sizes)])
-
-
-def _named(env_id: str, known: Sequence[str]) -> str:
-    """Return the part of an id that names an environment of its suite.
-
-    Raises:
-        HmxError: the suite has none of this name.
-    """
-    suite, _, name = env_id.partition("/")
-    if name not in known:
-        raise HmxError(f"{suite} has no environment {quoted(name)}", near_or_known(name, known, f"{suite}/"))
-    return name
 
 
 def _built(env_id: str, single: Single, max_steps: int) -> Env:

@@ -5,7 +5,7 @@ size and SHA-256. It has copies of the run's run.toml and meta.json, so that eit
 manifest, or with a file of another size, is incomplete.
 
 Schemas of the manifest: 1 had no score, no mark of the metrics, no copies and no seal; 2 had no id of the run and its
-state was not nested (`hmx.runs.migrations`).
+state was not nested (`hmx.runs.checkpoint`).
 """
 
 from __future__ import annotations

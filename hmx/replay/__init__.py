@@ -1,8 +1,7 @@
 """Replay on the device: a ring buffer sampled by TD error and by consequence."""
 
 from hmx.replay.buffer import Replay, make_replay
-from hmx.replay.experience import Experience, blank, experience
-from hmx.replay.nstep import NStep, n_step
+from hmx.replay.experience import Experience, NStep, blank, experience, n_step
 from hmx.replay.state import Chosen, ReplayBatch, ReplayState
 from hmx.replay.stats import replay_metrics
 

@@ -13,7 +13,7 @@ from hmx.records import frozen
 from hmx.records.checkpoints import Manifest
 from hmx.records.paths import RunPaths
 from hmx.runs import checkpoint, weights
-from hmx.runs.migrations import migrate
+from hmx.runs.checkpoint import migrate
 from hmx.runs.session import Session
 
 

@@ -17,9 +17,8 @@ from hmx.config.derive import value_weight
 from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig
 from hmx.nets.layers import Torso, dense
 from hmx.rl import normaliser, policies, tanh_normal
-from hmx.rl.advantages import gae, normalise
+from hmx.rl.advantages import gae, normalise, variant_gae
 from hmx.rl.value_codec import make_codec
-from hmx.rl.variants import variant_gae
 
 # 1.1 the advantage and the axis it is summed along
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vtrace_conventions import segment_vtrace, vtrace_targets
 
-from hmx.rl.advantages import bootstraps, gae, normalise, vtrace_gae
-from hmx.rl.variants import variant_gae
+from hmx.rl.advantages import bootstraps, gae, normalise, variant_gae, vtrace_gae
 
 CASES = json.loads((Path(__file__).parent / "advantage_cases.json").read_text())
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}

@@ -36,78 +36,6 @@ from hmx.reports.blocks import (
     as_cell,
 )
 
-LIGHT = """
---page: #fff; --ink: #222; --faint: #666; --grid: #e2e2e2; --good: #1a7f37; --warning: #8a4b00; --bad: #b2182b;
---c0: #1f77b4; --c1: #d95f02; --c2: #1b9e77; --c3: #7570b3; --c4: #e7298a; --c5: #579415; --c6: #a6761d; --c7: #555;
-"""
-_DARK = """
---page: #16181a; --ink: #e4e6e8; --faint: #9aa0a6; --grid: #33373b; --good: #56d364; --warning: #e3a54a; --bad: #ff7b72;
---c0: #5aa9e6; --c1: #ff9248; --c2: #3cc9a0; --c3: #a9a4e8; --c4: #ff6bb3; --c5: #9bd44f; --c6: #d8a84a; --c7: #b8bcc0;
-"""
-_STYLE = (
-    f"""
-:root {{ color-scheme: light dark; {LIGHT} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}
-"""
-    + """
-* { box-sizing: border-box; }
-body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 1140px;
-  margin: 1.5em auto; padding: 0 1em; overflow-wrap: anywhere; }
-h1 { font-size: 1.35em; } h2 { font-size: 1.15em; margin: 1.8em 0 .4em; border-bottom: 1px solid var(--grid); }
-h3 { font-size: 1em; margin: 1.2em 0 .3em; } p { margin: .4em 0; max-width: 52em; }
-.strong, .good, .bad { font-weight: 600; } .good { color: var(--good); } .warning { color: var(--warning); }
-.bad { color: var(--bad); } .faint, .note, caption, figcaption p { color: var(--faint); }
-.scroll { overflow-x: auto; margin: .6em 0; } .note { font-size: 13px; }
-table { border-collapse: collapse; font-size: 14px; overflow-wrap: normal; }
-caption { text-align: left; padding-bottom: .2em; }
-th, td { padding: .2em .9em .2em 0; text-align: left; vertical-align: top; }
-thead th { border-bottom: 1px solid var(--faint); vertical-align: bottom; }
-.prose { min-width: 15em; }
-.right { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-thead .right { white-space: normal; }
-td:first-child, th:first-child { position: sticky; left: 0; background: var(--page); }
-.group { font-weight: 600; padding-top: .6em; } .shaded { padding-left: .9em; }
-.bar { display: inline-block; height: .75em; margin-left: .5em; background: var(--c0); vertical-align: baseline; }
-.space { display: inline-block; width: 6em; text-align: left; }
-.plots, .aside { display: flex; flex-wrap: wrap; gap: 1.5em 2em; margin: 1em 0; align-items: flex-start; }
-.plots > figure { flex: 1 1 400px; max-width: 540px; } .aside > * { min-width: 0; max-width: 100%; }
-.aside > .text { flex: 1 1 300px; } .text > :first-child { margin-top: 0; }
-.aside > .plots { margin: 0; flex: 0 1 auto; }
-.aside > .plots:only-child { flex: 1 1 100%; }
-figure { margin: 0; min-width: 0; } figure > svg { display: block; width: 100%; height: auto; }
-figure.picture { flex: 0 1 auto !important; } figure.picture > svg { width: auto; max-width: 100%; }
-figcaption { font-size: 13px; } figcaption h3 { margin: 0; font-size: 15px; } figcaption p { margin: .2em 0 .6em; }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .1em 1.1em; margin: .2em 0; padding: 0; }
-.legend svg { margin-right: .4em; vertical-align: -1px; }
-pre { margin: 0; padding: .6em; overflow-x: auto; background: #1d1f21; color: #d5d8d6; border-radius: 4px;
-  font: 13px/1.25 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-details { margin: .8em 0; } summary { cursor: pointer; }
-.chart { min-height: 260px; touch-action: pan-y; } .uplot .u-select { background: var(--grid); opacity: .5; }
-.chart:focus-visible, .player:focus-visible { outline: 2px solid var(--c0); outline-offset: 3px; }
-.values { font-size: 12px; color: var(--faint); font-variant-numeric: tabular-nums; }
-.below { display: flex; justify-content: space-between; align-items: flex-start; min-height: 1.6em; }
-button, select { font: inherit; font-size: 13px; color: inherit; background: none; border: 1px solid var(--grid);
-  border-radius: 4px; padding: .1em .6em; cursor: pointer; white-space: nowrap; }
-.legend button { border: 0; padding: 0; } .legend button[aria-pressed=false] { opacity: .4; }
-.legend button[aria-pressed=false] { text-decoration: line-through; }
-.choice { flex: 1 1 100%; } .choice label { margin-left: .8em; }
-.player .stage { display: flex; flex-wrap: wrap; gap: 1em 2em; } .player .stage > svg { max-width: 100%; height: auto; }
-.beside { flex: 1 1 260px; min-width: 0; font-size: 14px; } .beside dl { display: grid; margin: 0 0 .6em;
-  grid-template-columns: max-content 1fr; gap: .1em 1em; } .beside dt { color: var(--faint); } .beside dd { margin: 0; }
-.bars .name { display: inline-block; min-width: 6em; margin-right: .5em; }
-.controls { display: flex; flex-wrap: wrap; gap: .5em; align-items: center; margin-top: .6em; }
-.controls input { flex: 1 1 140px; min-width: 0; }
-@media (max-width: 480px) { body { padding: 0 .7em; margin-top: .7em; } figure > svg text { font-size: 13px; } }
-@media print { :root { """
-    + LIGHT
-    + """ } body { max-width: none; font-size: 11pt; }
-  .controls, .choice, .below { display: none; }
-  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .scroll { overflow: visible; }
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
-"""
-)
-
-
 _PROSE = 40  # characters of a cell that is wide even on a phone
 NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
@@ -122,7 +50,7 @@ def page(document: Document, live: bool = False) -> str:
     """
     title, body = _safe(document.title), _body(document.blocks)
     interactive = '<script type="application/json">' in body
-    style = _asset("vendor/uPlot.min.css") + _STYLE if interactive else _STYLE
+    style = (_asset("vendor/uPlot.min.css") if interactive else "") + _asset("page.css")
     script = f"<script>{_asset('vendor/uPlot.iife.min.js')}\n{_asset('page.js')}</script>" if interactive else ""
     script += f"<script>{_asset('live.js')}</script>" if live else ""
     policy = NO_REQUESTS + "; connect-src 'self'" if live else NO_REQUESTS

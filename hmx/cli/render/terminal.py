@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from hmx.cli.render.plot_tables import plot_table
-from hmx.cli.render.tables import STYLES, table_lines
+from hmx.cli.render.tables import STYLES, plot_table, table_lines
 from hmx.config.textfile import printable
 from hmx.reports.blocks import Animation, Aside, Block, Document, Heading, Paragraph, Picture, Plot, Table
 

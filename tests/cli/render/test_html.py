@@ -124,12 +124,15 @@ def test_the_page_is_whole_and_fetches_nothing():
     assert found.inside("h1") == ["Report"] and found.inside("h2") == ["Part"]
 
 
-def test_the_page_has_colours_for_light_dark_and_print():
+def test_the_page_has_colours_for_light_and_dark_screens_and_prints_the_light_ones():
     style = page(Document("Report", ()))
-    light, dark, printed = re.findall(r":root \{([^}]*)\}", style)
-    assert "prefers-color-scheme: dark" in style and "@media print" in style and "overflow-x: auto" in style
-    names = [set(re.findall(r"(--\w+):", colours)) for colours in (light, dark, printed)]
-    assert names[0] == names[1] == names[2] >= {f"--c{i}" for i in range(8)} | {"--ink", "--page"}
+    light, dark = re.findall(r":root \{([^}]*)\}", style)
+    assert "@media screen and (prefers-color-scheme: dark) { :root {" + dark in style and style.index(
+        light
+    ) < style.index(dark)
+    assert "@media print" in style and "overflow-x: auto" in style
+    names = [set(re.findall(r"(--\w+):", colours)) for colours in (light, dark)]
+    assert names[0] == names[1] >= {f"--c{i}" for i in range(8)} | {"--ink", "--page"}
     drawn = page(Document("", EVERYTHING)).partition("<main>")[2]
     used = set(re.findall(r'(?:fill|stroke)="([^"]+)"', drawn)) - {"none", "transparent", "#000000"}
     assert used and all(re.fullmatch(r"var\(--\w+\)", colour) and colour[4:-1] in names[0] for colour in used)
