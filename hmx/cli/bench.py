@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from hmx.cli.options import ConfigFile, Preset, Quiet, Sets, Typed, configure, flagged, with_options
 from hmx.cli.render.output import Outputs, write_outputs
-from hmx.config.fields import fields_of
 from hmx.reports.bench.request import BenchRequest
 
-_REQUEST = fields_of(BenchRequest)
 _CONFIG = flagged(
     "run.num_seeds", "run.devices", "run.total_steps", "env.id", "env.num_envs", "net.kind", "algo.name",
     "ppo.auto_scale",
 )  # fmt: skip
 
 
-@with_options([*_REQUEST.values(), *_CONFIG])
+@with_options(_CONFIG)
 def bench(
+    request: BenchRequest,
     typed: Typed,
     preset: Preset = None,
     config: ConfigFile = None,
@@ -34,12 +33,9 @@ def bench(
     Example: hmx bench --preset quick --compare before.json
     """
     from hmx.cli.progress import progress
-    from hmx.config.load import read_request
 
     outputs.check()
-    request = read_request(BenchRequest, {key: typed[key] for key in _REQUEST if key in typed})
-    given = {key: value for key, value in typed.items() if key not in _REQUEST}
-    loaded = configure(given, sets, config, preset)
+    loaded = configure(typed, sets, config, preset)
 
     from hmx.reports.bench.document import document, values
 

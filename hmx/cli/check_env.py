@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Sets, Typed, argument, with_options
+from hmx.cli.options import Sets, argument, with_options
 from hmx.cli.render.output import Outputs, write_outputs
-from hmx.config.fields import fields_of
 from hmx.config.schema import ENV_IDS
 from hmx.reports.env_check.request import CheckEnvRequest
 
@@ -19,12 +18,12 @@ EnvArgument = Annotated[
 ]
 
 
-@with_options(fields_of(CheckEnvRequest).values())
+@with_options()
 def check_env(
     env: EnvArgument,
     sets: Sets = None,
     *,
-    typed: Typed,
+    request: CheckEnvRequest,
     outputs: Outputs,
 ) -> None:
     """Check that an environment keeps the rules that training relies on.
@@ -36,9 +35,8 @@ def check_env(
     """
     from hmx.cli.boundary import say
     from hmx.cli.progress import status
-    from hmx.config.load import load, read_request
+    from hmx.config.load import load
 
-    request = read_request(CheckEnvRequest, typed)
     outputs.check()
     # rules for training, such as how a batch splits, do not matter here
     cfg = load(sets=sets or (), flags={"env.id": env}, check=False).config

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Typed, argument, ask, with_options
+from hmx.cli.options import argument, ask, with_options
 from hmx.cli.render.output import Outputs, write_outputs
-from hmx.config.fields import fields_of
 from hmx.config.numbers import typed_number
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
@@ -54,7 +53,7 @@ FailIf = Annotated[
 ]
 
 
-@with_options(fields_of(CompareOptions).values())
+@with_options()
 def compare(
     sides: Sides = None,
     metric: Metric = CompareRequest.metric,
@@ -62,7 +61,7 @@ def compare(
     threshold: Threshold = None,
     ranges_: Range = None,
     *,
-    typed: Typed,
+    options: CompareOptions,
     fail_if: FailIf = None,
     outputs: Outputs,
 ) -> None:
@@ -74,10 +73,9 @@ def compare(
     Example: hmx compare runs/one runs/another --html comparison.html
     """
     from hmx.cli.progress import status
-    from hmx.config.load import read_request
 
     request = CompareRequest(
-        **vars(read_request(CompareOptions, typed)), sides=tuple(sides or ()), metric=metric, last=window(last),
+        **vars(options), sides=tuple(sides or ()), metric=metric, last=window(last),
         thresholds=tuple(thresholds(threshold or ())), ranges=tuple(ranges(ranges_ or ())),
         fail_if=tuple(fail_if or ()),
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,19 +12,20 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.boundary import print_json
-from hmx.cli.options import CONFIG_PANEL, OUTPUT_PANEL, Preset, Typed, ask, switch, with_options
+from hmx.cli.options import CONFIG_PANEL, OUTPUT_PANEL, Preset, Typed, ask, with_options
 from hmx.cli.render.output import Outputs, write_outputs
 from hmx.config.fields import fields_of
 from hmx.config.numbers import typed_number
+from hmx.config.option import opt
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
 from hmx.reports.sizes.request import SizesRequest
-from hmx.sizing.inputs import INPUT_FIELDS, BatchInputs
+from hmx.sizing.inputs import BatchInputs
 
 if TYPE_CHECKING:
     from hmx.reports.sizes.findings import SizesFindings
 
-_INPUTS, _QUESTIONS = fields_of(BatchInputs), fields_of(SizesRequest)
+_INPUTS = fields_of(BatchInputs)
 _UNREADABLE = {"E_NOT_INT", "E_NOT_POSITIVE", "E_TOO_LARGE", "E_UNKNOWN_FIELD"}
 
 Run = Annotated[
@@ -38,37 +40,28 @@ Config = Annotated[
         "--config", "FILE", "Start from a configuration file, or from one with a table `batch` of sizes.", CONFIG_PANEL
     ),
 ]
-Sweep = Annotated[
-    str | None,
-    ask(
-        "--sweep",
-        "INPUT=N,...",
-        "Compare several values of one input.",
-        "Questions",
-        autocompletion=completion.offer([f"{name}=" for name in INPUT_FIELDS]),
-    ),
-]
-Full = Annotated[bool, switch("--full", "Show every value.", OUTPUT_PANEL)]
-Explain = Annotated[bool, switch("--explain", "Show every value and how it is computed.", OUTPUT_PANEL)]
-Fix = Annotated[
-    bool, switch("--fix", "Print the nearest valid configuration as TOML, for hmx train --config.", OUTPUT_PANEL)
-]
 
 
-@with_options([*_INPUTS.values(), *_QUESTIONS.values()])
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """What to answer."""
+
+    sweep: str | None = opt(None, "compare several values of one input", metavar="INPUT=N,...", panel="Questions")
+    trace: bool = opt(False, "build an environment of an extra, or your own, to measure its sizes")
+    full: bool = opt(False, "show every value", panel=OUTPUT_PANEL)
+    explain: bool = opt(False, "show every value and how it is computed", panel=OUTPUT_PANEL)
+    fix: bool = opt(False, "print the nearest valid configuration as TOML, for hmx train --config", panel=OUTPUT_PANEL)
+
+
+@with_options(_INPUTS.values())
 def compute_config(
     typed: Typed,
+    request: SizesRequest,
+    answer: AnswerOptions,
     run: Run = None,
     target_in_full: TargetInFull = None,
-    sweep: Sweep = None,
-    trace: Annotated[
-        bool, switch("--trace", "Build an environment of an extra, or your own, to measure its sizes.", CONFIG_PANEL)
-    ] = False,
     preset: Preset = None,
     config: Config = None,
-    full: Full = False,
-    explain: Explain = False,
-    fix: Fix = False,
     *,
     outputs: Outputs,
 ) -> None:
@@ -81,7 +74,6 @@ def compute_config(
     Example: hmx compute-config --preset metta --gpu-mem 80GB
     """
     from hmx.cli.progress import status
-    from hmx.config.load import read_request
     from hmx.reports.sizes.document import sweep_document, sweep_table
     from hmx.reports.sizes.job import compute_sizes, fix_sizes, sweep_sizes
     from hmx.reports.sizes.source import read_source
@@ -94,25 +86,18 @@ def compute_config(
                 "--forward-target and --forward-pass-minibatch-target-size are the same input", "leave one out"
             )
         given["forward_pass_minibatch_target_size"] = typed_number(target_in_full)
-    chosen = {
-        "--fix": fix,
-        "--sweep": sweep is not None,
-        "--full": full,
-        "--explain": explain,
-        "--measure": "--measure" in typed,
-    }
-    _refuse_together({**chosen, "a report": outputs != Outputs()})
-    request = read_request(SizesRequest, {key: typed[key] for key in _QUESTIONS if key in typed})
-    source = read_source(preset, config, run, trace)
-    if fix:
+    chosen = {f"--{name}": bool(value) for name, value in vars(answer).items() if name != "trace"}
+    _refuse_together({**chosen, "--measure": request.measure, "a report": outputs != Outputs()})
+    source = read_source(preset, config, run, answer.trace)
+    if answer.fix:
         sys.stdout.write(fix_sizes(source, given).to_toml())
-    elif sweep is not None:
-        found = sweep_sizes(source, given, sweep, request)
+    elif answer.sweep is not None:
+        found = sweep_sizes(source, given, answer.sweep, request)
         write_outputs(found, sweep_document(found), sweep_table(found), outputs)
     else:
         with status("measuring") if request.measure else nullcontext():
             found_sizes = compute_sizes(source, given, request)
-        _write(found_sizes, outputs, full, explain)
+        _write(found_sizes, outputs, answer.full, answer.explain)
 
 
 def _refuse_together(given: dict[str, bool]) -> None:

@@ -14,13 +14,10 @@ from hmx.cli.options import (
     Quiet,
     RunArgument,
     Sets,
-    Typed,
     with_options,
 )
 from hmx.cli.render.output import write_result
 from hmx.config.changes import parse
-from hmx.config.fields import fields_of
-from hmx.config.load import read_request
 from hmx.config.option import checkpoint_option, opt, search_option
 
 
@@ -36,10 +33,10 @@ class EvaluateOptions:
     search: int | None = search_option("")
 
 
-@with_options(fields_of(EvaluateOptions).values())
+@with_options()
 def evaluate(
     run: RunArgument,
-    typed: Typed,
+    options: EvaluateOptions,
     policies: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,7 +67,7 @@ def evaluate(
     from hmx.cli.progress import progress
     from hmx.reports.summaries import evaluation
 
-    options, changes = read_request(EvaluateOptions, typed), parse(sets or ())
+    changes = parse(sets or ())
     with progress(quiet) as report:
         from hmx.jobs.evaluate import evaluate as job
 

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli.boundary import print_json, say
-from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, Typed, ask, with_options
-from hmx.config.fields import fields_of
+from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, ask, with_options
 from hmx.jobs.requests import PolicyRequest
 
 
-@with_options(fields_of(PolicyRequest).values())
+@with_options()
 def export(
     run: RunArgument,
-    typed: Typed,
+    request: PolicyRequest,
     output: Annotated[
         Path | None,
         ask("--output", "FILE", "File to write (default: policy.FORMAT in the reports of the run).", OUTPUT_PANEL),
@@ -28,11 +27,10 @@ def export(
 
     Example: hmx export hackmatrix-ppo-s0-001 --to onnx --output policy.onnx
     """
-    from hmx.config.load import read_request
     from hmx.jobs.export_policy import export_policy
     from hmx.reports.quantities import data_size
 
-    done = export_policy(run, read_request(PolicyRequest, typed), output)
+    done = export_policy(run, request, output)
     for warning in done.warnings:
         say("warning", warning)
     if json:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from hmx.cli.options import Quiet, Typed, argument, with_options
+from hmx.cli.options import Quiet, argument, with_options
 from hmx.cli.render.output import Outputs, write_outputs
-from hmx.config.fields import fields_of
 from hmx.reports.gradients.request import GradReportRequest
 
 PathArgument = Annotated[Path, argument("RUN", "A run, its folder of checkpoints, or a checkpoint.")]
 
 
-@with_options(fields_of(GradReportRequest).values())
+@with_options()
 def grad_report(
     path: PathArgument,
-    typed: Typed,
+    request: GradReportRequest,
     outputs: Outputs,
     quiet: Quiet = False,
 ) -> None:
@@ -29,9 +28,7 @@ def grad_report(
     Example: hmx grad-report RUN --all-checkpoints --html report.html
     """
     from hmx.cli.progress import progress
-    from hmx.config.load import read_request
 
-    request = read_request(GradReportRequest, typed)
     outputs.check()
     with progress(quiet) as report:
         from hmx.reports.gradients.document import document, values

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hmx.cli.boundary import say
-from hmx.cli.options import Typed, with_options
+from hmx.cli.options import with_options
 from hmx.cli.runs import Root
 from hmx.config.extras import needed
-from hmx.config.fields import fields_of
-from hmx.config.load import read_request
 from hmx.config.option import opt
 from hmx.errors import HmxError
 from hmx.records.paths import DEFAULT_ROOT
@@ -29,8 +27,8 @@ class BoardOptions:
     port: int = opt(8420, "port to listen on; 0 takes a free one", ge=0, le=65535, metavar="PORT", panel="Options")
 
 
-@with_options(fields_of(BoardOptions).values())
-def board(typed: Typed, root: Root = Path(DEFAULT_ROOT)) -> None:
+@with_options()
+def board(options: BoardOptions, root: Root = Path(DEFAULT_ROOT)) -> None:
     """Show the runs in a browser, live: state, speed, learning curve and time left.
 
     Serves pages to this machine only, until Ctrl-C; reads run folders and changes nothing. Choose two runs to see them
@@ -40,7 +38,6 @@ def board(typed: Typed, root: Root = Path(DEFAULT_ROOT)) -> None:
 
     Example: hmx board --root /scratch/runs --port 9000
     """
-    port = read_request(BoardOptions, typed).port
     with needed("board", "hmx board"):
         import uvicorn
 
@@ -48,7 +45,7 @@ def board(typed: Typed, root: Root = Path(DEFAULT_ROOT)) -> None:
     if not root.is_dir():
         raise HmxError(f"there is no folder {root}", "hmx train makes runs/; --root names another folder")
     with socket.socket() as listener, contextlib.suppress(KeyboardInterrupt):
-        _listen(listener, port)
+        _listen(listener, options.port)
         say("board", f"http://{_HERE}:{listener.getsockname()[1]}/ shows {root}; Ctrl-C stops it")
         config = uvicorn.Config(application(root), log_level="warning", timeout_graceful_shutdown=1)
         uvicorn.Server(config).run(sockets=[listener])

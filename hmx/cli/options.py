@@ -15,8 +15,9 @@ import typer
 from hmx.cli import completion
 from hmx.config import presets
 from hmx.config.coerce import show
-from hmx.config.fields import FIELDS, Field
+from hmx.config.fields import FIELDS, Field, fields_of
 from hmx.config.option import CONFIG_PANEL, MAX_SEED, OUTPUT_PANEL, RUN_PANEL
+from hmx.sizing.inputs import INPUT_FIELDS
 
 if TYPE_CHECKING:
     from hmx.config.load import Loaded
@@ -33,24 +34,25 @@ Typed = Mapping[str, Any]
 Command = Callable[..., None]
 _OFFERED: dict[str, Callable[..., object]] = {
     "UPDATE": completion.checkpoints, "RUN": completion.run_names, "OTHER": completion.run_names,
+    "INPUT=N,...": completion.offer([f"{name}=" for name in INPUT_FIELDS]),
 }  # fmt: skip
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "tuple[int, ...]": "N,..."}
 
 
 def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[Command], Command]:
-    """Give a command one option for each field, in place of its parameter `typed`.
+    """Give a command an option for each field of its parameters that are dataclasses.
 
-    A parameter whose type is a dataclass, such as `hmx.cli.render.output.Outputs`, is replaced by an option for each
-    of its fields. `typed` is a mapping from the key of each option that was given to its text. Types, ranges and
-    choices are checked later, together with all other problems, by `hmx.config.load.load` or, for the request of one
-    command, by `hmx.config.load.read_request`:
+    The fields of a request are declared with `hmx.config.option.opt`, and types, ranges and choices are checked before
+    the command runs; those of others, such as `hmx.cli.render.output.Outputs`, are annotated as parameters are:
 
-        @with_options(fields_of(ScoreRequest).values())
-        def score_buffer(path: PathArgument, typed: Typed, json: Json = False) -> None:
-            request = read_request(ScoreRequest, typed)
+        @with_options()
+        def score_buffer(path: PathArgument, request: ScoreRequest, *, outputs: Outputs) -> None:
+
+    The parameter `typed` is replaced by an option for each of `fields`. It is a mapping from the key of each option
+    that was given to its text, which `hmx.config.load.load` checks together with all other problems.
 
     Args:
-        fields: options, see `flagged` and `hmx.config.fields.fields_of`.
+        fields: options of the configuration, see `flagged`.
         default: value of keys of the configuration that are not given, if it is not their default.
     """
     keys = {f"{field.section}_{field.name}": field for field in fields}
@@ -60,10 +62,14 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
         parameters: list[inspect.Parameter] = []
         types = {name: parameter.annotation for name, parameter in signature.parameters.items()}
         groups = {name: kind for name, kind in types.items() if isinstance(kind, type) and is_dataclass(kind)}
-        generated = [_parameter(name, field, default if field.section else "") for name, field in keys.items()]
+        requests = {name: found for name, kind in groups.items() if (found := fields_of(kind))}
         for parameter in signature.parameters.values():
             if parameter.name == "typed":
-                parameters += generated
+                parameters += [
+                    _parameter(name, field, default if field.section else "") for name, field in keys.items()
+                ]
+            elif parameter.name in requests:
+                parameters += [_parameter(field.name, field, "") for field in requests[parameter.name].values()]
             elif parameter.name in groups:
                 parameters += inspect.signature(groups[parameter.name], eval_str=True).parameters.values()
             else:
@@ -72,11 +78,17 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
 
         @functools.wraps(command)
         def wrapper(**given: Any) -> None:
+            from hmx.config.load import read_request
+
             if "typed" in signature.parameters:
                 typed = {field.key: given.pop(name) for name, field in keys.items()}
                 given["typed"] = {key: value for key, value in typed.items() if value is not None}
             for name, group in groups.items():
-                given[name] = group(**{field.name: given.pop(field.name) for field in fields_in(group)})
+                if name in requests:
+                    own = {key: given.pop(field.name) for key, field in requests[name].items()}
+                    given[name] = read_request(group, own)
+                else:
+                    given[name] = group(**{field.name: given.pop(field.name) for field in fields_in(group)})
             command(**given)
 
         vars(wrapper)["__signature__"] = signature.replace(parameters=parameters)

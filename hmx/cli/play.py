@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Typed, ask, with_options
+from hmx.cli.options import ask, with_options
 from hmx.cli.watch import GAME_PANEL, GameOptions, ScenarioFile
-from hmx.config.fields import fields_of
-from hmx.config.load import read_request
 
 
-@with_options(fields_of(GameOptions).values())
+@with_options()
 def play(
-    typed: Typed,
+    options: GameOptions,
     scenario: ScenarioFile = None,
     advise: Annotated[
         Path | None,
@@ -46,6 +44,6 @@ def play(
         from hmx.cli.theatre import perform
         from hmx.jobs.watch import open_game
 
-    options, keyboard = read_request(GameOptions, typed), Keyboard()
+    keyboard = Keyboard()
     position = None if scenario is None else read_scenario(scenario)
     perform(lambda: open_game(**vars(options), position=position, advise=advise), keyboard)

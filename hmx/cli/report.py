@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hmx.cli.options import OUTPUT_PANEL, Quiet, Typed, argument, switch, with_options
+from hmx.cli.options import OUTPUT_PANEL, Quiet, argument, switch, with_options
 from hmx.cli.render.output import STDOUT, Outputs, write_outputs
-from hmx.config.fields import fields_of
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.reports.run.request import ReportOptions, ReportRequest
@@ -21,10 +20,10 @@ PAGE = "report.html"
 Runs = Annotated[list[Path], argument("RUN", "One run or several: names below runs/, or paths of their folders.")]
 
 
-@with_options(fields_of(ReportOptions).values())
+@with_options()
 def report(
     runs: Runs,
-    typed: Typed,
+    options: ReportOptions,
     outputs: Outputs,
     force: Annotated[bool, switch("--force", "Replace files that exist.", OUTPUT_PANEL)] = False,
     quiet: Quiet = False,
@@ -41,9 +40,8 @@ def report(
     """
     from hmx.cli.boundary import say
     from hmx.cli.progress import progress
-    from hmx.config.load import read_request
 
-    request = ReportRequest(**vars(read_request(ReportOptions, typed)), runs=tuple(map(str, runs)))
+    request = ReportRequest(**vars(options), runs=tuple(map(str, runs)))
     _check(outputs, force)
     outputs.check()
     with progress(quiet or outputs.json) as shown:

@@ -10,10 +10,8 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.boundary import Command, CommandGroup, print_json, say
-from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, Typed, argument, ask, switch, with_options
+from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, argument, ask, switch, with_options
 from hmx.cli.render.output import write_result
-from hmx.config.fields import fields_of
-from hmx.config.load import read_request
 from hmx.config.option import opt
 from hmx.errors import HmxError, counted
 from hmx.jobs.requests import ExportRequest, ListRequest
@@ -32,8 +30,8 @@ Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of 
 
 
 @app.command("list", cls=Command)
-@with_options(fields_of(ListRequest).values())
-def list_(typed: Typed, root: Root = Path(DEFAULT_ROOT), json: Json = False) -> None:
+@with_options()
+def list_(request: ListRequest, root: Root = Path(DEFAULT_ROOT), json: Json = False) -> None:
     """List runs with state, steps, return and size.
 
     A crashed run is one that was training when its process ended; hmx resume continues it.
@@ -45,7 +43,7 @@ def list_(typed: Typed, root: Root = Path(DEFAULT_ROOT), json: Json = False) -> 
     from hmx.jobs.runs import list_runs
     from hmx.reports import summaries
 
-    found = list_runs(root, read_request(ListRequest, typed))
+    found = list_runs(root, request)
     write_result(found.to_json(), summaries.run_list(found), json)
 
 
@@ -74,9 +72,9 @@ class TailOptions:
 
 
 @app.command(cls=Command)
-@with_options(fields_of(TailOptions).values())
+@with_options()
 def tail(
-    typed: Typed,
+    options: TailOptions,
     run: RunArgument,
     follow: Annotated[bool, switch("--follow", "Also show new records until the run ends.", OUTPUT_PANEL)] = False,
     metric: Annotated[
@@ -98,7 +96,7 @@ def tail(
 
     names: tuple[str, ...] | None = tuple(metric) if metric else None
     headed = False
-    for record in job(run, read_request(TailOptions, typed).lines, follow):
+    for record in job(run, options.lines, follow):
         if json:
             print_json(record)
         else:
@@ -159,10 +157,10 @@ def rm(
 
 
 @app.command(cls=Command)
-@with_options(fields_of(ExportRequest).values())
+@with_options()
 def export(
     run: RunArgument,
-    typed: Typed,
+    request: ExportRequest,
     output: Annotated[
         Path | None,
         ask(
@@ -186,7 +184,7 @@ def export(
 
     if json and output == STDOUT:
         raise HmxError("cannot print --json and --output - at the same time", "name a file with --output")
-    done = export_metrics(run, read_request(ExportRequest, typed), output)
+    done = export_metrics(run, request, output)
     if json:
         print_json(done.to_json())
     elif output != STDOUT:

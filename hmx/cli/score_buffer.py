@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import OUTPUT_PANEL, DryRun, Quiet, Typed, argument, ask, switch, with_options
+from hmx.cli.options import OUTPUT_PANEL, DryRun, Quiet, argument, ask, switch, with_options
 from hmx.cli.render.output import Outputs, write_outputs
-from hmx.config.fields import fields_of
-from hmx.config.load import read_request
 from hmx.reports.consequence.request import POSITIONS, ScoreRequest
 
 PathArgument = Annotated[Path, argument("PATH", "A saved buffer, a run, its folder of checkpoints, or a checkpoint.")]
@@ -32,10 +30,10 @@ Strict = Annotated[
 ]
 
 
-@with_options(fields_of(ScoreRequest).values())
+@with_options()
 def score_buffer(
     path: PathArgument,
-    typed: Typed,
+    request: ScoreRequest,
     checkpoint: CheckpointRun = None,
     out: Out = None,
     strict: Strict = False,
@@ -54,7 +52,6 @@ def score_buffer(
     """
     from hmx.cli.progress import progress
 
-    request = read_request(ScoreRequest, typed)
     outputs.check()
     if dry_run:
         from hmx.reports.consequence import document, job

@@ -15,14 +15,11 @@ from hmx.cli.options import (
     OUTPUT_PANEL,
     Json,
     Sets,
-    Typed,
     argument,
     ask,
     configure,
     with_options,
 )
-from hmx.config.fields import fields_of
-from hmx.config.load import read_request
 from hmx.config.option import checkpoint_option, opt, search_option
 from hmx.config.schema import ENV_IDS
 
@@ -53,19 +50,26 @@ class GameOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions(GameOptions):
-    """What to watch, and how fast."""
+    """What to watch."""
 
     random: bool = opt(False, "watch random play instead of an agent", panel=GAME_PANEL)
     episodes: int = opt(1, "number of episodes to show", ge=1, short="-n", panel=GAME_PANEL)
     greedy: bool = opt(False, "take the most probable action instead of sampling", panel=GAME_PANEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """How to show it."""
+
     delay: float = opt(0.4, "pause between steps in a terminal", "seconds", ge=0, metavar="SECONDS", panel=OUTPUT_PANEL)
     step: bool = opt(False, "wait for Enter before every step", panel=OUTPUT_PANEL)
     force: bool = opt(False, "with --save: replace an existing file", panel=OUTPUT_PANEL)
 
 
-@with_options(fields_of(WatchOptions).values())
+@with_options()
 def watch(
-    typed: Typed,
+    options: WatchOptions,
+    shown: ShowOptions,
     run: Annotated[
         Path | None,
         argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random."),
@@ -110,9 +114,8 @@ def watch(
         from hmx.jobs.scenario import read_scenario
         from hmx.jobs.watch import watch as frames_of
 
-    options = read_request(WatchOptions, typed)
     if save is not None:
-        check_target(save, options.force)
+        check_target(save, shown.force)
     title = "random play" if options.random else str(run)
     chosen = None
     if env is not None or sets:
@@ -120,19 +123,9 @@ def watch(
     position = None if scenario is None else read_scenario(scenario)
 
     def begin() -> Iterator[Frame]:
-        return frames_of(
-            run,
-            random=options.random,
-            env=chosen,
-            position=position,
-            seed=options.seed,
-            episodes=options.episodes,
-            greedy=options.greedy,
-            search=options.search,
-            checkpoint=options.checkpoint,
-        )
+        return frames_of(run, **vars(options), env=chosen, position=position)
 
     if save is not None:
-        record(begin, save, title=title, delay=options.delay, json=json)
+        record(begin, save, title=title, delay=shown.delay, json=json)
     else:
-        show(begin, title=title, delay=options.delay, step=options.step, json=json)
+        show(begin, title=title, delay=shown.delay, step=shown.step, json=json)

@@ -9,9 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hmx.cli.options import Typed, flagged, help_of, with_options
-from hmx.config.fields import FIELDS, fields_of
-from hmx.config.load import read_request
+from hmx.cli.options import flagged, help_of, with_options
+from hmx.config.fields import FIELDS
 from hmx.config.option import opt
 
 
@@ -32,9 +31,9 @@ def run() -> Any:
     app, requests = typer.Typer(), []
 
     @app.command()
-    @with_options(fields_of(Request).values())
-    def score(path: str, typed: Typed, json: bool = False) -> None:
-        requests.append(read_request(Request, typed))
+    @with_options()
+    def score(path: str, request: Request, json: bool = False) -> None:
+        requests.append(request)
 
     def invoke(*words: str) -> tuple[int, str, Any]:
         result = CliRunner().invoke(app, list(words), env={"COLUMNS": "100", "TERM": "dumb"})
