@@ -12,35 +12,7 @@ from hmx.cli.options import switch
 from hmx.errors import HmxError
 
 EXAMPLE = Path(__file__).parents[1] / "env" / "example_game.py"
-
-TEST = '''"""Tests of {name}.py: python -m pytest test_{name}.py."""
-
-from pathlib import Path
-
-import jax
-
-from hmx.env.registry import load_env
-
-GAME = str(Path(__file__).with_name("{name}.py"))
-UP, DOWN, LEFT, RIGHT = range(4)
-
-
-def test_the_first_position_allows_two_moves():
-    _, first = load_env(GAME).reset(jax.random.split(jax.random.key(0), 3))
-    assert first.legal.sum(-1).tolist() == [[2], [2], [2]]
-
-
-def test_a_coin_and_the_door_pay_and_end_the_episode():
-    env = load_env(GAME, my={{"size": 2, "step_cost": 0.0}})
-    state, step = env.reset(jax.random.split(jax.random.key(0), 1))[0], jax.jit(env.step)
-    paid = 0.0
-    for i, action in enumerate((DOWN, UP, RIGHT, DOWN)):  # past every cell, to the door
-        state, timestep = step(state, jax.numpy.array([[action]]), jax.random.split(jax.random.key(i), 1))
-        paid += float(timestep.reward[0, 0])
-        if timestep.terminated[0]:
-            break
-    assert paid == 2.0 and timestep.terminated[0]
-'''
+TEST = EXAMPLE.with_name("test_example_game.txt")
 
 
 def new_env(
@@ -67,8 +39,8 @@ def new_env(
         words = f"cannot name an environment {stem}: a Python module of this name is installed, which it would hide"
         raise HmxError(words, f"hmx new-env my_{stem}")
     texts = {
-        f"{stem}.py": EXAMPLE.read_text("utf-8").replace("example_game", stem),
-        f"test_{stem}.py": TEST.format(name=stem),
+        name.format(stem): file.read_text("utf-8").replace("example_game", stem)
+        for name, file in (("{}.py", EXAMPLE), ("test_{}.py", TEST))
     }
     taken = [file for file in texts if Path(file).exists()]
     if taken and not force:

@@ -14,8 +14,7 @@ from jaxtyping import Bool
 from hmx.config.schema import Activation, Init, NetConfig, Rnn, Std
 from hmx.config.user_code import build, check_unchanged, explaining, file_of, is_reference
 from hmx.errors import HmxError
-from hmx.nets.layers import HIDDEN, Cells, Norm, Torso, dense
-from hmx.nets.recurrent import Hidden, RecurrentLayer, initial_hidden
+from hmx.nets.layers import HIDDEN, Cells, Hidden, Norm, RecurrentLayer, Torso, dense, initial_hidden
 from hmx.types import Array, Key
 
 Params = Any

@@ -32,12 +32,11 @@ from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, RunPaths
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import Chunk, compile_chunk
-from hmx.runs.clock import RunClock
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.diagnosis import DiagnosisContext, refuse
 from hmx.runs.event_files import TensorboardSink
-from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Record, Reports, abstract_state
+from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Record, Reports, RunClock, abstract_state
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, StopNow, StopWaiting, interruptible, watching
 from hmx.runs.sinks import JsonlSink, RunInfo, Sink, SinkGroup

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from hmx.cli.boundary import check_reports, print_json, say, write_report
 from hmx.cli.options import OUTPUT_PANEL, Json, ask
+from hmx.config.textfile import printable
 from hmx.errors import HmxError
+from hmx.reports.blocks import Cell, Table, as_cell
 
 if TYPE_CHECKING:
     from hmx.records.plain import JsonValue
@@ -95,6 +100,27 @@ def _texts(document: Document, table: Table | None, formats: Outputs) -> Iterato
 
         yield formats.md, markdown(document)
     if formats.csv is not None and table is not None:
-        from hmx.cli.render.csv import csv_text
-
         yield formats.csv, csv_text(table)
+
+
+def csv_text(table: Table) -> str:
+    """Return the header and the rows of a table with exact values; headings within the table are left out.
+
+    Numbers that are not finite are empty.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([printable(column.heading, "") for column in table.columns])
+    for row in table.rows:
+        if len(row.cells) == len(table.columns):
+            writer.writerow([_value(as_cell(cell)) for cell in row.cells])
+    return out.getvalue()
+
+
+def _value(cell: Cell) -> str | float:
+    value = cell.text if cell.value is None else cell.value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return printable(value, "")
+    return value if math.isfinite(value) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 
-from hmx.cli.render.csv import csv_text
+from hmx.cli.render.output import csv_text
 from hmx.reports.blocks import Cell, Column, Row, Table
 
 COLUMNS = (Column("name", "left"), Column("value", unit="s"))

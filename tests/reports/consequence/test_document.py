@@ -16,9 +16,9 @@ import pytest
 from rich.console import Console
 from scored_findings import SIZE, STATES, UNKNOWN, made
 
-from hmx.cli.render.csv import csv_text
 from hmx.cli.render.html import page
 from hmx.cli.render.markdown import markdown
+from hmx.cli.render.output import csv_text
 from hmx.cli.render.terminal import print_document
 from hmx.records.plain import plain_object
 from hmx.reports.blocks import Paragraph

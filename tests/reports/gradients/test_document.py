@@ -19,9 +19,9 @@ from made_findings import TD, checkpoint, episode_report, episodes_of, findings,
 from rich.console import Console
 
 from hmx.analysis.measures import Sums
-from hmx.cli.render.csv import csv_text
 from hmx.cli.render.html import page
 from hmx.cli.render.markdown import markdown
+from hmx.cli.render.output import csv_text
 from hmx.cli.render.terminal import print_document
 from hmx.reports.blocks import Aside, Paragraph, Plot, Table
 from hmx.reports.gradients.document import document, values
