@@ -310,7 +310,10 @@ def load_module(text: str, key: str) -> ModuleType:
     if at not in _modules:
         folder = str(path.parent) if parse(text).is_file else os.getcwd()
         with explaining(path, f"cannot load {WHAT[key]} {quoted(text)}"), _last_on_path(folder):
-            _modules[at] = _import_file(path, digest) if parse(text).is_file else _import_module(text)
+            if parse(text).is_file:
+                _modules[at] = _import_file(path, digest)
+            else:
+                _modules[at] = importlib.import_module(parse(text).target)  # noqa: TID251 - only of a trusted reference
     return _modules[at]
 
 
@@ -399,10 +402,6 @@ def _import_file(path: Path, digest: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _import_module(text: str) -> ModuleType:
-    return importlib.import_module(parse(text).target)  # noqa: TID251 - only of a trusted reference
 
 
 def registered(key: str) -> list[EntryPoint]:

@@ -194,17 +194,14 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     if problem := memory_problem(cfg):
         raise problem
     restored = restore(session, paths)
+    meta = metas.find(paths.meta)  # damaged meta data will be replaced
     # A run killed between its last checkpoint and its evaluation still has the latter to do.
-    if restored.update >= session.sizes.num_updates + _evaluation_missing(paths):
+    complete = meta is not None and meta.state == "finished"
+    if restored.update >= session.sizes.num_updates + (not complete):
         raise _finished(paths, restored.update, session.sizes)
     differences = codec.diff(old, cfg)
     warnings = restored.warnings + _schedule_note(cfg, differences)
     return _Opened(paths, session, restored, differences, tuple(warnings))
-
-
-def _evaluation_missing(paths: RunPaths) -> bool:
-    meta = metas.find(paths.meta)  # damaged meta data will be replaced
-    return meta is None or meta.state != "finished"
 
 
 def _finished(paths: RunPaths, update: int, sizes: derive.Derived) -> HmxError:

@@ -76,7 +76,9 @@ class Simulator:
         self._key = jax.random.key(seed)
         self.choice: int | None = None  # what the policy would do now
         self.frame = self._open(0)
-        self._warm_up()
+        # Compile the step now, so that the first move does not wait for it.
+        spare = jax.random.fold_in(self._key, 2**32 - 1)
+        jax.block_until_ready(self._run.step(self._state, jnp.zeros(1, jnp.int32), spare[None]))
 
     def new(self) -> Frame:
         """Start the next episode."""
@@ -111,11 +113,6 @@ class Simulator:
     def name(self, action: int) -> str:
         """Return the name of an action."""
         return ACTION_NAMES[action]
-
-    def _warm_up(self) -> None:
-        """Compile the step now, so that the first move does not wait for it."""
-        spare = jax.random.fold_in(self._key, 2**32 - 1)
-        jax.block_until_ready(self._run.step(self._state, jnp.zeros(1, jnp.int32), spare[None]))
 
     def _open(self, episode: int) -> Frame:
         k_reset, _, _ = self._keys(episode, 0)

@@ -63,11 +63,13 @@ def sync(
         raise HmxError(f"{paths.folder} is still training", "wait until it has ended; what it has sent itself is there")
     cfg, meta = read_config(paths), known_meta(paths)
     project, sizes = project or cfg.run.wandb_project, derive(cfg)
+    # Without meta.json, the time of the first record tells runs of one name apart.
+    first = meta.created if meta else str(next(jsonl.read(paths.metrics), {}).get("wall_time", ""))
     info = RunInfo(
         name=paths.name,
         path=paths.folder,
         config=cfg,
-        created=meta.created if meta else _first_moment(paths),
+        created=first,
         first_update=0,
         total_updates=sizes.num_updates,
         steps_per_update=sizes.batch_size,
@@ -108,11 +110,6 @@ def _send(
     finally:
         tear_down()
     return SyncResult(run=paths.folder, project=project, sent=sent, there=there, wandb_runs=addresses)
-
-
-def _first_moment(paths: RunPaths) -> str:
-    """Return the time of the first record, which tells runs of one name apart where meta.json is lost."""
-    return str(next(jsonl.read(paths.metrics), {}).get("wall_time", ""))
 
 
 def _in_use(paths: RunPaths) -> bool:

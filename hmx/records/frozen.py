@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import tomllib
 from pathlib import Path
@@ -233,14 +234,10 @@ def _damaged(paths: RunPaths, why: str, kept: Copy | None) -> HmxError:
     hint = "restore the file, or start a new run"
     if kept is not None:
         plain = paths.config.is_file() and not paths.config.is_symlink()
-        away = "" if plain or not (paths.config.exists() or paths.config.is_symlink()) else _away(paths.config)
-        put_back = f"{away}cp {shlex.quote(str(kept.path))} {shlex.quote(str(paths.config))}"
+        place = shlex.quote(str(paths.config))
+        away = f"mv {place} {place}.damaged && " if not plain and os.path.lexists(paths.config) else ""
+        put_back = f"{away}cp {shlex.quote(str(kept.path))} {place}"
         hint = f"restore the copy of checkpoint {kept.path.parent.name}: {put_back}"
         if " has changed since" in f" {why}":
             hint += f"; to change a value on purpose: hmx resume {paths.argument} --set KEY=VALUE"
     return HmxError(f"{paths.config} {why}", hint, ExitCode.ARTEFACT)
-
-
-def _away(path: Path) -> str:
-    quoted = shlex.quote(str(path))
-    return f"mv {quoted} {quoted}.damaged && "

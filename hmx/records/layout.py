@@ -77,7 +77,8 @@ def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
     near = nearest(text, known) if known else None
     hint = "start a run with `hmx train`"
     if known:
-        hint = f"did you mean {near}?" if near else f"runs in {root}: {_few(known)}"
+        more = f" and {len(known) - 5} more" if len(known) > 5 else ""
+        hint = f"did you mean {near}?" if near else f"runs in {root}: {', '.join(known[-5:])}{more}"
     raise HmxError(message, hint, ExitCode.ARTEFACT)
 
 
@@ -118,10 +119,6 @@ def _at(folder: Path) -> RunPaths | None:
     if not is_folder_name(folder.name):
         folder = folder.resolve()
     return RunPaths(folder.parent, folder.name) if is_folder_name(folder.name) else None
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[-5:]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _numbered(root: Path, stem: str) -> RunPaths:

@@ -59,12 +59,14 @@ def _verify(paths: RunPaths) -> Findings:
     damage = [*_config(paths)]
     faults = {p: checkpoints.faults(p, run_id=run_id) for p in checkpoints.listing(paths.checkpoints)}
     intact = _manifests(p for p, found in faults.items() if not found)
-    diagnoses = {p: checkpoints.faults(p, run_id=run_id) for p in _diagnoses(paths)}
+    states = [] if paths.diagnosis.is_symlink() else checkpoints.listing(paths.diagnosis)
+    diagnoses = {p: checkpoints.faults(p, run_id=run_id) for p in states}
     damage += [Damage(_inside(paths, p), why) for p, found in (faults | diagnoses).items() for why in found]
     damage += _absent(paths, known, faults)
     damage += _environment(paths, known)
     damage += _metrics(paths, known, intact)
-    damage += [found for path in _reports(paths) for found in _report(paths, path, run_id)]
+    reports = [] if paths.reports.is_symlink() else sorted(paths.reports.glob("*.json"))
+    damage += [found for path in reports for found in _report(paths, path, run_id)]
     # Last, since a run writes it after each checkpoint.
     problem = frozen.meta_fault(paths)
     damage += [Damage(META, _short(problem, paths.meta))] if problem is not None else []
@@ -88,11 +90,6 @@ def _manifests(intact: Iterable[Path]) -> dict[int, Manifest]:
 
 def _inside(paths: RunPaths, path: Path) -> str:
     return path.relative_to(paths.folder).as_posix()
-
-
-def _diagnoses(paths: RunPaths) -> list[Path]:
-    """Return the states before updates that were not finite."""
-    return [] if paths.diagnosis.is_symlink() else checkpoints.listing(paths.diagnosis)
 
 
 def _short(problem: HmxError, path: Path) -> str:
@@ -176,10 +173,6 @@ def _changed(paths: RunPaths, intact: dict[int, Manifest]) -> Iterator[Damage]:
 
 def _span(first: int, last: int) -> str:
     return f"update {first}" if first == last else f"updates {first} to {last}"
-
-
-def _reports(paths: RunPaths) -> list[Path]:
-    return sorted(paths.reports.glob("*.json")) if not paths.reports.is_symlink() else []
 
 
 def _report(paths: RunPaths, path: Path, run_id: str) -> Iterator[Damage]:

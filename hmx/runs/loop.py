@@ -7,6 +7,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -18,7 +19,7 @@ from hmx.agents.types import Algorithm, TrainState
 from hmx.errors import HmxError
 from hmx.records import jsonl
 from hmx.records.artefact import retrying
-from hmx.runs.chunk import Chunk, ChunkResult, Values, key_checks, not_finite, reduce_row
+from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.saving import Saver
@@ -266,12 +267,10 @@ class Loop:
         with out_of_memory("training"):
             # With several processes the call itself may wait for the others, so it needs a thread. With one process
             # it does not: a thread's first call takes a file handle, and a run without any should fail on writing.
-            result = self._dispatch(lambda: self.chunk.call(state, rows, np.int32(n)))
+            call = partial(self.chunk.call, state, rows, np.int32(n))
+            result = call() if self.group.count == 1 else interruptible(call)
             packed, good = interruptible(lambda: jax.device_get((result.packed, result.done)))
         return result.state, packed.reshape(self.chunk.length, self.chunk.num_seeds, -1), int(good)
-
-    def _dispatch(self, call: Callable[[], ChunkResult]) -> ChunkResult:
-        return call() if self.group.count == 1 else interruptible(call)
 
     def _hand_over(self, records: list[Record], state: TrainState, done: int) -> None:
         returns = [record.get(_RETURN, math.nan) for record in records]

@@ -67,7 +67,7 @@ def _read(path: Path) -> Imported:
     files = [child for child in sorted(path.iterdir()) if _in_folder(child)] if path.is_dir() else [path]
     if any(file.name.startswith(_EVENTS) for file in files):
         return Imported({"": _read_events(path)}, ())
-    if any(file.name.endswith(_MONITOR) or _first_line(file).startswith("#") for file in files):
+    if any(file.name.endswith(_MONITOR) or next(_lines(file), "").startswith("#") for file in files):
         return _read_monitors(files)
     return _read_wandb(path)
 
@@ -96,10 +96,6 @@ def _read_events(path: Path) -> Curve:
 def _lines(path: Path) -> Iterator[str]:
     with open(open_plain(path), encoding="utf-8-sig", errors="replace", newline="") as file:
         yield from (line.replace("\0", "") for line in file)
-
-
-def _first_line(path: Path) -> str:
-    return next(_lines(path), "")
 
 
 def _read_monitors(files: Sequence[Path]) -> Imported:

@@ -154,13 +154,12 @@ def _pair(x: SideScores, y: SideScores, blocks: Sequence[str], request: CompareR
 
 def paired_differences(x: SideScores, y: SideScores) -> list[float]:
     """Return the difference of each seed number that occurs once, with a value, on both sides."""
-    one, other = (_by_number(side) for side in (x, y))
-    return [one[number] - other[number] for number in one if number in other]
-
-
-def _by_number(side: SideScores) -> dict[int, float]:
-    count = Counter(score.seed for score in side.seeds)
-    return {s.seed: s.value for s in side.seeds if s.seed is not None and count[s.seed] == 1 and s.value is not None}
+    found = []
+    for side in (x, y):
+        count = Counter(score.seed for score in side.seeds)
+        found.append({s.seed: s.value for s in side.seeds if s.seed is not None and count[s.seed] == 1})
+    one, other = found
+    return [a - b for number, a in one.items() if a is not None and (b := other.get(number)) is not None]
 
 
 def judge(

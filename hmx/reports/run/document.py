@@ -70,8 +70,8 @@ def document(findings: RunFindings) -> Document:
 def _blocks(findings: RunFindings) -> Iterator[Block]:
     for run in findings.runs:
         yield Paragraph(verdict(run), "bad" if run.state in ("failed", "crashed") else "strong")
-        for warning in run.warnings:
-            yield Paragraph(f"Warning: {_of(run, findings)}{quoted(warning, _LONGEST)}.", "warning")
+        of = f"{quoted(run.name, 80)}: " if len(findings.runs) > 1 else ""
+        yield from (Paragraph(f"Warning: {of}{quoted(text, _LONGEST)}.", "warning") for text in run.warnings)
     for run in findings.runs:
         if run.health is not None:
             yield Heading(f"Health{_named(run, findings)}")
@@ -127,10 +127,6 @@ def _terms(findings: RunFindings) -> Table:
     rewards = [(name, METRICS[name].help) for name in METRICS if name.startswith("reward/") and name in reported]
     columns = (Column("", "left"), Column("", "left"))
     return Table(columns, tuple(Row((Cell(term, tone="strong"), text)) for term, text in (*_TERMS, *rewards)))
-
-
-def _of(run: RunFacts, findings: RunFindings) -> str:
-    return f"{quoted(run.name, 80)}: " if len(findings.runs) > 1 else ""
 
 
 def _differences(findings: RunFindings) -> Table:

@@ -93,7 +93,8 @@ def stacks(findings: RunFindings, prefix: str) -> Iterator[Plot]:
         if found := {
             name: curve for name, curve in group.curves.items() if name.startswith(prefix) and any(curve.mean)
         }:
-            y = Axis("share", format="percent", low=0.0, high=1.0) if prefix == "actions/" else Axis(_unit(found))
+            unit = next((METRICS[name].unit for name in found if name in METRICS), "value")
+            y = Axis("share", format="percent", low=0.0, high=1.0) if prefix == "actions/" else Axis(unit)
             yield Plot(named, STEPS, y, tuple(_layers(found)), _explained(caption, found), _marks(findings), x2=MINUTES)
 
 
@@ -191,10 +192,6 @@ def _explained(caption: str, names: Iterable[str]) -> str:
         if name.startswith("reward/") and name in METRICS
     ]
     return " ".join([caption, *(f"{term}." for term in terms)]) if len(terms) <= _LAYERS else caption
-
-
-def _unit(names: Iterable[str]) -> str:
-    return next((METRICS[name].unit for name in names if name in METRICS), "value")
 
 
 def _marks(findings: RunFindings) -> tuple[Reference, ...]:
