@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from hmx.config import codec, fields, rules
 from hmx.config.coerce import show
-from hmx.config.problem import error, split_sets
+from hmx.config.problem import Problem, error, split_set
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 
@@ -20,10 +20,12 @@ def parse(sets: Iterable[str]) -> dict[str, str]:
     Raises:
         HmxError: a text without a key or `=`.
     """
-    pairs, problems = split_sets(sets)
-    if problems:
-        raise error(problems)
-    return dict(pairs)
+    changes: dict[str, str] = {}
+    for found in map(split_set, sets):
+        if isinstance(found, Problem):
+            raise error([found])
+        changes |= found
+    return changes
 
 
 def apply(cfg: Config, changes: Mapping[str, object]) -> Config:

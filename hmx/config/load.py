@@ -15,7 +15,7 @@ from hmx.config.autoscale import auto_scale
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.env_facts import own_agents
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace
-from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_sets
+from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set
 from hmx.config.schema import Config
 from hmx.config.textfile import read_text
 from hmx.errors import HmxError, nearest
@@ -89,10 +89,11 @@ def load(
     if file is not None:
         _add_file(layers, Path(file), new_run)
     _add_environ(layers, os.environ if environ is None else environ)
-    pairs, problems = split_sets(sets)
-    layers.problems += problems
-    for key, text in pairs:
-        layers.add({key: text}, {key: "--set"}, text=True)
+    for found in map(split_set, sets):
+        if isinstance(found, Problem):
+            layers.problems.append(found)
+        else:
+            layers.add(found, dict.fromkeys(found, "--set"), text=True)
     _add_flags(layers, flags or {})
     layers.add(values or {}, dict.fromkeys(values or {}, VALUES), text=True)
     cfg = _with_own_agents(replace(Config(), layers.values), layers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -44,19 +44,15 @@ def fix(key: str, *values: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((key, value) for value in values if value is not None)
 
 
-def split_sets(sets: Iterable[str]) -> tuple[list[tuple[str, str]], list[Problem]]:
-    """Split texts of the form `section.key=value` into keys and values; return a problem for each other text."""
-    pairs, problems = [], []
-    for text in sets:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if equals and key:
-            pairs.append((key, value))
-            continue
-        near, given = nearest(key, FIELDS) or "algo.learning_rate", quoted(text) or '""'
-        words = f"--set {given}: expected section.key=value"
-        problems.append(Problem("syntax", (), words, fix(near, FIELDS[near].default)))
-    return pairs, problems
+def split_set(text: str) -> dict[str, str] | Problem:
+    """Split a text of the form `section.key=value` into key and value; return the problem of any other."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if equals and key:
+        return {key: value}
+    near, given = nearest(key, FIELDS) or "algo.learning_rate", quoted(text) or '""'
+    words = f"--set {given}: expected section.key=value"
+    return Problem("syntax", (), words, fix(near, FIELDS[near].default))
 
 
 def line(problem: Problem, values: Mapping[str, str] | None = None, origins: Mapping[str, str] | None = None) -> str:
