@@ -18,29 +18,13 @@ from importlib.resources import files
 from hmx.cli.render import plots, svg
 from hmx.config.textfile import printable
 from hmx.records.plain import JsonValue, plain
-from hmx.reports.blocks import (
-    Animation,
-    AnimationFrame,
-    Aside,
-    Block,
-    Cell,
-    Column,
-    Document,
-    Heading,
-    Paragraph,
-    Picture,
-    Plot,
-    Row,
-    Shape,
-    Table,
-    as_cell,
-)
+from hmx.reports import blocks
 
 _PROSE = 40  # characters of a cell that is wide even on a phone
 NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
-def page(document: Document, live: bool = False) -> str:
+def page(document: blocks.Document, live: bool = False) -> str:
     """Return a document as the text of an HTML file.
 
     Args:
@@ -78,30 +62,34 @@ def _safe(text: str) -> str:
     return escape(printable(text, ""))
 
 
-def _body(blocks: Sequence[Block]) -> str:
+def _body(given: Sequence[blocks.Block]) -> str:
     """Return blocks in order; neighbouring plots and pictures stand side by side."""
     parts: list[str] = []
-    for drawn, group in itertools.groupby(blocks, lambda block: isinstance(block, (Plot, Picture))):
+    for drawn, group in itertools.groupby(given, _is_drawn):
         texts = [_block(block) for block in group]
         parts.append(f'<div class="plots">{"".join(texts)}</div>' if drawn else "\n".join(texts))
     return "\n".join(parts)
 
 
-def _block(block: Block) -> str:
+def _is_drawn(block: blocks.Block) -> bool:
+    return isinstance(block, (blocks.Plot, blocks.Picture))
+
+
+def _block(block: blocks.Block) -> str:
     match block:
-        case Heading():
+        case blocks.Heading():
             return f"<h{block.level + 1}>{_safe(block.text)}</h{block.level + 1}>"
-        case Paragraph():
+        case blocks.Paragraph():
             return f"<p{_class(block.tone)}>{_safe(block.text)}</p>"
-        case Table():
+        case blocks.Table():
             return _table(block)
-        case Plot():
+        case blocks.Plot():
             return _plot(block)
-        case Picture():
+        case blocks.Picture():
             return _picture(block)
-        case Animation():
+        case blocks.Animation():
             return _animation(block)
-        case Aside():
+        case blocks.Aside():
             return _aside(block)
 
 
@@ -110,7 +98,7 @@ def _class(*names: str) -> str:
     return f' class="{kept}"' if kept else ""
 
 
-def _table(table: Table) -> str:
+def _table(table: blocks.Table) -> str:
     head = ""
     if any(column.name for column in table.columns):
         names = "".join(f"<th{_side(column)}>{_safe(column.heading)}</th>" for column in table.columns)
@@ -121,19 +109,19 @@ def _table(table: Table) -> str:
     return f'<div class="scroll"><table>{title}{head}<tbody>{rows}</tbody></table></div>{note}'
 
 
-def _side(column: Column) -> str:
+def _side(column: blocks.Column) -> str:
     return _class("right" if column.align == "right" else "")
 
 
-def _row(row: Row, columns: Sequence[Column]) -> str:
+def _row(row: blocks.Row, columns: Sequence[blocks.Column]) -> str:
     if len(row.cells) == 1 and len(columns) > 1:
-        cell = as_cell(row.cells[0])
+        cell = blocks.as_cell(row.cells[0])
         return f'<tr><th class="group" colspan="{len(columns)}">{_safe(cell.text)}</th></tr>'
-    cells = "".join(_cell(as_cell(cell), column) for cell, column in zip(row.cells, columns, strict=True))
+    cells = "".join(_cell(blocks.as_cell(cell), column) for cell, column in zip(row.cells, columns, strict=True))
     return f"<tr{_class(row.tone)}>{cells}</tr>"
 
 
-def _cell(cell: Cell, column: Column) -> str:
+def _cell(cell: blocks.Cell, column: blocks.Column) -> str:
     shade = style = ""
     if cell.shade is not None:
         red, strength = cell.shade > 0, min(abs(cell.shade), 1.0)
@@ -149,7 +137,7 @@ def _cell(cell: Cell, column: Column) -> str:
     return f"<td{names}{style}{hover}>{_safe(cell.text)}{bar}</td>"
 
 
-def _plot(plot: Plot) -> str:
+def _plot(plot: blocks.Plot) -> str:
     legend = ""
     named = {series.name: series for series in reversed(plot.series) if series.name}
     if len(named) > 1:
@@ -163,7 +151,7 @@ def _plot(plot: Plot) -> str:
     return f"<figure{_class(kind)}>{heading}{drawn}</figure>"
 
 
-def _chart(plot: Plot) -> JsonValue:
+def _chart(plot: blocks.Plot) -> JsonValue:
     """Return a plot as the script reads it: lines that share their places refer to one grid, ordered by place."""
     grids: dict[tuple[tuple[float, ...], tuple[float, ...]], int] = {}
     lines: list[JsonValue] = []
@@ -192,11 +180,11 @@ def _rounded(values: Sequence[float | None]) -> list[JsonValue]:
     return [float(f"{v:.5g}") if v is not None and math.isfinite(v) else None for v in values]
 
 
-def _animation(animation: Animation) -> str:
+def _animation(animation: blocks.Animation) -> str:
     """Return the first picture, with all of them as data: each distinct shape is written once."""
     shapes: dict[str, int] = {}
 
-    def frame(found: AnimationFrame) -> JsonValue:
+    def frame(found: blocks.AnimationFrame) -> JsonValue:
         drawn = [shapes.setdefault(shape, len(shapes)) for shape in _parts(found.picture)]
         facts = [[printable(name, ""), printable(value, "")] for name, value in found.facts]
         bars = [[printable(name, ""), round(share, 3)] for name, share in found.bars]
@@ -215,7 +203,7 @@ def _animation(animation: Animation) -> str:
     )
 
 
-def _picture(picture: Picture) -> str:
+def _picture(picture: blocks.Picture) -> str:
     if not picture.shapes:
         text = escape(printable(picture.text, "\n"))
         return f'<figure class="picture"><pre role="img" aria-label="{_safe(picture.alt)}">{text}</pre></figure>'
@@ -223,12 +211,12 @@ def _picture(picture: Picture) -> str:
     return f'<figure class="picture">{drawn}</figure>'
 
 
-def _size(picture: Picture) -> tuple[float, float]:
+def _size(picture: blocks.Picture) -> tuple[float, float]:
     lines = picture.text.splitlines() or [""]
     return (picture.width, picture.height) if picture.shapes else (8.0 * max(map(len, lines)), 16.0 * len(lines))
 
 
-def _parts(picture: Picture) -> Iterator[str]:
+def _parts(picture: blocks.Picture) -> Iterator[str]:
     """Yield the elements of a drawing, or the lines of its text where it has no shapes."""
     yield from shapes_svg(picture.shapes)
     for i, line in enumerate(() if picture.shapes else picture.text.splitlines()):
@@ -236,7 +224,7 @@ def _parts(picture: Picture) -> Iterator[str]:
         yield text.replace("<text ", '<text xml:space="preserve" font-family="monospace" ', 1)
 
 
-def shapes_svg(shapes: Iterable[Shape]) -> Iterator[str]:
+def shapes_svg(shapes: Iterable[blocks.Shape]) -> Iterator[str]:
     """Yield the SVG of each shape."""
     for shape in shapes:
         fill, text = _safe(shape.fill), printable(shape.text, "")
@@ -249,13 +237,13 @@ def shapes_svg(shapes: Iterable[Shape]) -> Iterator[str]:
             yield svg.words(shape.x, shape.y + 0.35 * size, text, "middle", round(size), fill)
 
 
-def _aside(aside: Aside) -> str:
+def _aside(aside: blocks.Aside) -> str:
     """Return pictures beside the text that belongs to them, or blocks below each other, perhaps behind a disclosure."""
     if not aside.beside:
         body = _body(aside.blocks)
     else:
         parts = []
-        for drawn, group in itertools.groupby(aside.blocks, lambda block: isinstance(block, (Plot, Picture))):
+        for drawn, group in itertools.groupby(aside.blocks, _is_drawn):
             text = _body(list(group))
             parts.append(text if drawn else f'<div class="text">{text}</div>')
         body = f'<div class="aside">{"".join(parts)}</div>'

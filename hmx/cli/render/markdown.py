@@ -7,54 +7,40 @@ from collections.abc import Iterator, Sequence
 
 from hmx.cli.render.tables import plot_table
 from hmx.config.textfile import printable
-from hmx.reports.blocks import (
-    Animation,
-    Aside,
-    Block,
-    Cell,
-    Column,
-    Document,
-    Heading,
-    Paragraph,
-    Picture,
-    Plot,
-    Row,
-    Table,
-    as_cell,
-)
+from hmx.reports import blocks
 from hmx.reports.quantities import bar
 
 _BAR = 12
 _EMPHASISED = ("strong", "good", "warning", "bad")
 
 
-def markdown(document: Document) -> str:
+def markdown(document: blocks.Document) -> str:
     """Return a document as Markdown text."""
     parts = [f"# {_safe(document.title)}"] if document.title else []
     for block in document.blocks:
-        parts += ["\n".join(_block(block))] if not isinstance(block, (Animation, Aside)) else []
+        parts += ["\n".join(_block(block))] if not isinstance(block, (blocks.Animation, blocks.Aside)) else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _block(block: Block) -> Iterator[str]:
+def _block(block: blocks.Block) -> Iterator[str]:
     match block:
-        case Heading():
+        case blocks.Heading():
             yield f"{'#' * (block.level + 1)} {_safe(block.text)}"
-        case Paragraph():
+        case blocks.Paragraph():
             yield _emphasised(_start(_safe(block.text)), block.tone)
-        case Table():
+        case blocks.Table():
             yield from _table(block)
-        case Plot():
+        case blocks.Plot():
             yield from _table(plot_table(block))
-        case Picture():
+        case blocks.Picture():
             text = printable(block.text, "\n")
             fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
             yield f"{fence}text\n{text}\n{fence}"
-        case Animation() | Aside():
+        case blocks.Animation() | blocks.Aside():
             return
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: blocks.Table) -> Iterator[str]:
     if table.title:
         yield f"**{_safe(table.title)}**"
         yield ""
@@ -68,14 +54,14 @@ def _table(table: Table) -> Iterator[str]:
         yield _start(_safe(table.note))
 
 
-def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
-    cells = [as_cell(cell) for cell in row.cells]
+def _cells(row: blocks.Row, columns: Sequence[blocks.Column]) -> list[str]:
+    cells = [blocks.as_cell(cell) for cell in row.cells]
     if len(cells) == 1 and len(columns) > 1:
         return [_emphasised(_safe(cells[0].text), "strong"), *[""] * (len(columns) - 1)]
     return [_cell(cell, row) for cell in cells]
 
 
-def _cell(cell: Cell, row: Row) -> str:
+def _cell(cell: blocks.Cell, row: blocks.Row) -> str:
     text = _emphasised(_safe(cell.text), cell.tone if cell.tone != "plain" else row.tone)
     return " ".join(part for part in (text, bar(cell.bar, _BAR)) if part)
 
