@@ -13,18 +13,11 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
+from hmx.agents import q_scoring
 from hmx.agents.collector import play_step, start
 from hmx.agents.metrics import DORMANT_SAMPLE, dormant_units, over_time
 from hmx.agents.optim import make_optimiser
 from hmx.agents.q_learning import DqnComponents, Learner, learn, without_stored
-from hmx.agents.q_scoring import (
-    check_scoring,
-    continuation,
-    greedy_value,
-    score_options,
-    score_pass,
-    survey,
-)
 from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState, tree_where
 from hmx.config.hypers import q_values
@@ -76,10 +69,10 @@ def make_components(cfg: Config, env: Env) -> DqnComponents:
         net=net,
         optimiser=make_optimiser(cfg.algo),
         replay=make_replay(cfg.replay.capacity, cfg.env.num_envs, cfg.replay, env.spec.state_axis),
-        score_options=score_options(cfg),
-        continuation=continuation(cfg, net),
+        score_options=q_scoring.score_options(cfg),
+        continuation=q_scoring.continuation(cfg, net),
     )
-    check_scoring(parts)
+    q_scoring.check_scoring(parts)
     return parts
 
 
@@ -130,7 +123,7 @@ def decide(
     action = distributions.epsilon_greedy(key, values, legal, epsilon)
     probs = distributions.epsilon_probs(values, legal, epsilon)
     taken = jnp.take_along_axis(probs, action[..., None], axis=-1)[..., 0]
-    return Decision(action, jnp.log(taken), probs, greedy_value(values, legal))
+    return Decision(action, jnp.log(taken), probs, q_scoring.greedy_value(values, legal))
 
 
 def _forget(before: DqnState, after: DqnState) -> DqnState:
@@ -208,11 +201,11 @@ def _update(parts: DqnComponents, state: DqnState, hypers: Hypers) -> tuple[DqnS
         return learn(parts, learner, stored, hypers, k_learn)[:2]
 
     def scores(light: ReplayState) -> tuple[ReplayState, Metrics]:
-        replay, found = score_pass(parts, learner.params, with_light(light), k_score)
+        replay, found = q_scoring.score_pass(parts, learner.params, with_light(light), k_score)
         return without_stored(replay), found
 
     def look(light: ReplayState) -> tuple[ReplayState, Metrics]:
-        light, found = survey(parts, light)
+        light, found = q_scoring.survey(parts, light)
         if parts.net.hidden:
             slots = jnp.linspace(0, stored.size - 1, DORMANT_SAMPLE).astype(jnp.int32)
             found |= dormant_units(parts.net.hidden(learner.params, stored.items.obs_t[slots]))

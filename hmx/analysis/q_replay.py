@@ -13,31 +13,12 @@ import numpy as np
 from hmx.agents.dqn import DqnState, make_components
 from hmx.agents.q_learning import DqnComponents
 from hmx.agents.types import Params
+from hmx.analysis import q_terms, results
 from hmx.analysis.buckets import Bucket, Floats, Host, Ints, split
 from hmx.analysis.gradients import GroupGradients, layers
 from hmx.analysis.measures import BucketGradients, Sums, clip_scale, measure
-from hmx.analysis.q_terms import (
-    COEFS,
-    TD,
-    Networks,
-    TdFunctions,
-    group_gradients,
-    make_td_functions,
-    td_targets_of,
-    with_num_envs,
-)
 from hmx.analysis.ranking import check_rank
 from hmx.analysis.request import ProbeRequest, RankBy, check_q
-from hmx.analysis.results import (
-    BucketReport,
-    Consistency,
-    GradReport,
-    ReplaySample,
-    Reporter,
-    check_gradient_memory,
-    check_no_reference,
-    summary,
-)
 from hmx.analysis.stored import Stored, drawn, episodes, seed_of
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
@@ -59,10 +40,12 @@ class _Compiled(NamedTuple):
     parts: DqnComponents
     request: ProbeRequest
     stored: Stored | None
-    functions: TdFunctions
+    functions: q_terms.TdFunctions
 
 
-def make_replay_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> Reporter:
+def make_replay_reporter(
+    cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None
+) -> results.Reporter:
     """Build a reporter as `make_reporter` does, for transitions drawn uniformly from the state's buffer or a saved one.
 
     The transitions themselves are ranked; those of a bucket are assigned to groups at random, so that the differences
@@ -70,8 +53,8 @@ def make_replay_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: S
     """
     check_q(request)
     check_rank(request.rank, env.spec, recurrent=False)
-    parts = with_num_envs(make_components(cfg, env), cfg.env.num_envs if stored is None else stored.num_envs)
-    return partial(_report, _Compiled(parts, request, stored, make_td_functions(parts, True)))
+    parts = q_terms.with_num_envs(make_components(cfg, env), cfg.env.num_envs if stored is None else stored.num_envs)
+    return partial(_report, _Compiled(parts, request, stored, q_terms.make_td_functions(parts, True)))
 
 
 def of_state(parts: DqnComponents, replay: ReplayState) -> Stored:
@@ -93,10 +76,10 @@ def of_state(parts: DqnComponents, replay: ReplayState) -> Stored:
 
 def _report(
     compiled: _Compiled, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
-) -> GradReport:
+) -> results.GradReport:
     request, algo = compiled.request, compiled.parts.cfg.algo
-    check_no_reference(reference)
-    check_gradient_memory(request, state.params, 2)
+    results.check_no_reference(reference)
+    results.check_gradient_memory(request, state.params, 2)
     stored = compiled.stored or of_state(compiled.parts, state.learner.replay)
     assert stored.probs is not None and stored.td_errors is not None
     seed = seed_of(key)
@@ -104,7 +87,9 @@ def _report(
     # An empty slot has the birth of the very first transition, which follows no other.
     birth = np.pad(stored.birth, (0, len(jax.tree.leaves(stored.items)[0]) - stored.size))
     past = history(stored.items, jnp.asarray(birth))
-    found = td_targets_of(compiled.functions, Networks(state.params, state.learner.target_params), past, slots)
+    found = q_terms.td_targets_of(
+        compiled.functions, q_terms.Networks(state.params, state.learner.target_params), past, slots
+    )
     error = np.abs(found.td_error.astype(np.float64))
     figure = _known_figure(compiled, stored, slots, error)
     buckets, groups = _in_groups(request, figure, seed)
@@ -113,37 +98,41 @@ def _report(
     target, weight = np.zeros((2, stored.size), np.float32)
     target[slots], weight[slots] = found.target, density ** (1.0 - beta)
     chosen = [slots[group] for group in groups]
-    grads = group_gradients(compiled.functions, state.params, stored.items, chosen, target, weight, request.chunk)
+    grads = q_terms.group_gradients(
+        compiled.functions, state.params, stored.items, chosen, target, weight, request.chunk
+    )
     steps = np.array([len(group) for group in groups], np.float64)
-    uniform, replayed = (measure(_component(grads, c, steps), buckets, COEFS, layers(state.params)) for c in range(2))
+    uniform, replayed = (
+        measure(_component(grads, c, steps), buckets, q_terms.COEFS, layers(state.params)) for c in range(2)
+    )
     score = np.array([figure[group].mean() for group in groups])
     weighted = {found.name: found for found in (*replayed.buckets, replayed.whole)}
 
-    def bucket(found: BucketGradients) -> BucketReport:
+    def bucket(found: BucketGradients) -> results.BucketReport:
         members = np.concatenate([groups[g] for g in found.groups])
-        return BucketReport(
+        return results.BucketReport(
             **vars(found),
-            score=summary(score[list(found.groups)]),
+            score=results.summary(score[list(found.groups)]),
             td_error=float(error[members].mean()),
             draws=float(density[members].sum() / density.sum()),
             replayed_share=weighted[found.name].share,
-            replayed_norm=weighted[found.name].components[TD].norm,
+            replayed_norm=weighted[found.name].components[q_terms.TD].norm,
         )
 
-    return GradReport(
+    return results.GradReport(
         request=request,
         algo=algo.name,
         source="replay",
         rank=request.rank,
-        coefs=COEFS,
+        coefs=q_terms.COEFS,
         clip_scale=clip_scale(replayed, algo.max_grad_norm),
-        consistency=Consistency(td_rank=spearman(stored.td_errors[slots], error)),
+        consistency=results.Consistency(td_rank=spearman(stored.td_errors[slots], error)),
         buckets=tuple(map(bucket, uniform.buckets)),
         whole=bucket(uniform.whole),
         cos=uniform.cos,
         score=score,
         stored=stored.size,
-        replay=ReplaySample(
+        replay=results.ReplaySample(
             beta=beta,
             prioritised=bool(np.ptp(density) > 1e-6),
             slots=tuple(tuple(int(slot) for slot in group) for group in chosen),

@@ -14,6 +14,7 @@ from hmx.agents.collector import play_step
 from hmx.agents.dqn import DqnState, decide, make_components
 from hmx.agents.q_learning import DqnComponents
 from hmx.agents.types import Carry, Decision, Params, RolloutState
+from hmx.analysis import q_terms, results
 from hmx.analysis.buckets import Bools, Host, Ints
 from hmx.analysis.measures import Sums
 from hmx.analysis.probe import (
@@ -27,28 +28,8 @@ from hmx.analysis.probe import (
     steps_at_most,
     third,
 )
-from hmx.analysis.q_terms import (
-    COEFS,
-    Networks,
-    TdFunctions,
-    TdTargets,
-    group_gradients,
-    in_blocks,
-    make_td_functions,
-    td_targets_of,
-    with_num_envs,
-)
 from hmx.analysis.ranking import Consequences, Figure, check_rank, even, make_consequence, of_episodes
 from hmx.analysis.request import ProbeRequest, check_q
-from hmx.analysis.results import (
-    Consistency,
-    GradReport,
-    Reporter,
-    check_gradient_memory,
-    check_no_reference,
-    check_returns,
-    report_on_episodes,
-)
 from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
@@ -142,7 +123,7 @@ class _Compiled(NamedTuple):
     parts: DqnComponents
     request: ProbeRequest
     probers: dict[bool, Prober]  # by: whether the keys of steps are common
-    functions: TdFunctions
+    functions: q_terms.TdFunctions
     recheck: Callable[[Player, tuple[Experience, Array, Array], Array], tuple[Array, Array]]
     consequence: Consequences | None
     stored: Stored | None
@@ -152,18 +133,18 @@ class _Inputs(NamedTuple):
     """A probe, and the other inputs of its gradients; arrays are by slot, `[T E]`."""
 
     probe: QProbe
-    networks: Networks
+    networks: q_terms.Networks
     target: Host
 
 
-def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> Reporter:
+def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> results.Reporter:
     """Build a reporter as `make_reporter` does, for episodes played with the run's current policy.
 
     It explores as in the coming update: what it plays is what would enter the buffer.
     """
     check_q(request)
     check_rank(request.rank, env.spec, recurrent=False)
-    parts = with_num_envs(make_components(cfg, env), request.groups * request.per_group)
+    parts = q_terms.with_num_envs(make_components(cfg, env), request.groups * request.per_group)
     prober = partial(
         make_q_prober,
         parts,
@@ -185,7 +166,7 @@ def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored
             parts,
             request,
             probers,
-            make_td_functions(parts, False),
+            q_terms.make_td_functions(parts, False),
             jax.jit(partial(_recheck, parts)),
             make_consequence(env, act, chosen, cfg.algo.gamma) if request.rank == "consequence" else None,
             stored,
@@ -206,38 +187,38 @@ def _recheck(
 
 def _report(
     compiled: _Compiled, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
-) -> GradReport:
+) -> results.GradReport:
     request = compiled.request
-    check_no_reference(reference)
-    check_gradient_memory(request, state.params, len(COEFS))
+    results.check_no_reference(reference)
+    results.check_gradient_memory(request, state.params, len(q_terms.COEFS))
     player = Player(state.params, jnp.float32(hypers["epsilon"]))
     again = jax.random.clone(key)
     probe = play_q(compiled.probers[request.keys == "common"], player, key)
     episodes = probe.episodes
-    check_returns(episodes.returns)
+    results.check_returns(episodes.returns)
     if request.keys == "both":
         common = play_q(compiled.probers[True], player, again)
         episodes = episodes._replace(acted_std=common.episodes.reward_std)
     slots = np.flatnonzero(probe.counts)
-    networks = Networks(state.params, state.learner.target_params)
-    found = td_targets_of(compiled.functions, networks, probe.history, slots)
+    networks = q_terms.Networks(state.params, state.learner.target_params)
+    found = q_terms.td_targets_of(compiled.functions, networks, probe.history, slots)
     target = np.zeros(probe.counts.size, np.float32)
     target[slots] = found.target
     figure = _figure(compiled, probe, player, found, slots, again)
     inputs = _Inputs(probe, networks, target)
     sums = _sums(compiled, inputs, np.arange(request.per_group))
     played = (probe.history.items, probe.log_prob, probe.value)
-    ratio_error, value_error = in_blocks(partial(compiled.recheck, player, played), slots)
-    return report_on_episodes(
+    ratio_error, value_error = q_terms.in_blocks(partial(compiled.recheck, player, played), slots)
+    return results.report_on_episodes(
         request,
         compiled.parts.cfg,
         episodes,
         figure,
         sums,
         partial(_sums, compiled, inputs),
-        COEFS,
+        q_terms.COEFS,
         state.params,
-        Consistency(ratio_error=float(ratio_error.max()), value_error=float(value_error.max())),
+        results.Consistency(ratio_error=float(ratio_error.max()), value_error=float(value_error.max())),
         compiled.stored,
         epsilon=float(player.epsilon),
     )
@@ -250,7 +231,7 @@ def _sums(compiled: _Compiled, inputs: _Inputs, members: Ints) -> Sums:
     group, member = env // request.per_group, env % request.per_group
     chosen = probe.counts & np.isin(member, members)
     groups = [np.flatnonzero((chosen & (group == g)).reshape(-1)) for g in range(request.groups)]
-    found = group_gradients(
+    found = q_terms.group_gradients(
         compiled.functions,
         inputs.networks.params,
         probe.history.items,
@@ -266,7 +247,7 @@ def _sums(compiled: _Compiled, inputs: _Inputs, members: Ints) -> Sums:
 
 
 def _figure(
-    compiled: _Compiled, probe: QProbe, player: Player, found: TdTargets, slots: Ints, key: Key
+    compiled: _Compiled, probe: QProbe, player: Player, found: q_terms.TdTargets, slots: Ints, key: Key
 ) -> Figure | None:
     """Return what the groups are ranked by; None for `reward_std`."""
     by, shape, env_spec = compiled.request.rank, probe.episodes.returns.shape, compiled.parts.env.spec

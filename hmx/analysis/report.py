@@ -13,6 +13,7 @@ import numpy as np
 from hmx.agents.ppo import PpoComponents, fit_codec, make_components, policy_advantage, policy_of
 from hmx.agents.ppo_variants import network_batch
 from hmx.agents.types import Hypers, Params, TrainState
+from hmx.analysis import results
 from hmx.analysis.buckets import Bools, Ints, group_advantages
 from hmx.analysis.components import COMPONENTS, Checks, GroupBatch, coefficients, live, ppo_sums
 from hmx.analysis.gradients import GroupGrads, GroupLosses, Tree, gather, make_group_gradients
@@ -22,15 +23,6 @@ from hmx.analysis.q_replay import make_replay_reporter
 from hmx.analysis.q_report import make_q_reporter
 from hmx.analysis.ranking import Ranker, make_ranker
 from hmx.analysis.request import ProbeRequest, check
-from hmx.analysis.results import (
-    Consistency,
-    GradReport,
-    Reporter,
-    check_finite,
-    check_gradient_memory,
-    check_returns,
-    report_on_episodes,
-)
 from hmx.analysis.stored import Stored
 from hmx.config.derive import value_weight
 from hmx.config.option import REPORTED
@@ -63,7 +55,7 @@ class _Inputs(NamedTuple):
     gradients: GroupGrads
 
 
-def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> Reporter:
+def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> results.Reporter:
     """Build a reporter, which keeps its compiled programs.
 
     The states of `stored` are the start states, or with `request.replay` its transitions are measured; None resets the
@@ -139,18 +131,18 @@ def at_rows(sums: GroupLosses) -> GroupLosses:
 
 def _report(
     compiled: _Compiled, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
-) -> GradReport:
+) -> results.GradReport:
     parts, request = compiled.parts, compiled.request
     if reference is not None and parts.cfg.ppo.obs_norm != "none":
         raise HmxError(
             "cannot use --reference with ppo.obs_norm: the observation statistics of the reference are not known",
             "drop --reference, or compare policies trained with ppo.obs_norm = none",
         )
-    check_gradient_memory(request, state.params, len(COMPONENTS))
+    results.check_gradient_memory(request, state.params, len(COMPONENTS))
     again = jax.random.clone(key)
     probe = play(compiled.probers[request.keys == "common"], state, key, parts.cfg, parts.horizon, reference)
     episodes = probe.episodes
-    check_returns(episodes.returns)
+    results.check_returns(episodes.returns)
     if request.keys == "both":
         common = play(compiled.probers[True], state, again, parts.cfg, parts.horizon)
         episodes = episodes._replace(acted_std=common.episodes.reward_std)
@@ -160,7 +152,7 @@ def _report(
     inputs = _Inputs(probe, params, stats, scheduled, compiled.gradients[reference is not None])
     figure = compiled.ranker(probe, state, key)
     sums, checks = _sums(compiled, inputs, np.arange(request.per_group))
-    return report_on_episodes(
+    return results.report_on_episodes(
         request,
         parts.cfg,
         episodes,
@@ -169,7 +161,7 @@ def _report(
         lambda members: _sums(compiled, inputs, members)[0],
         coefficients(value_weight(parts.cfg.ppo), hypers, request.kl_coef),
         params,
-        Consistency(float(checks.ratio_error), float(checks.approx_kl), float(checks.clip_frac)),
+        results.Consistency(float(checks.ratio_error), float(checks.approx_kl), float(checks.clip_frac)),
         compiled.stored,
     )
 
@@ -183,7 +175,7 @@ def _sums(compiled: _Compiled, inputs: _Inputs, members: Ints) -> tuple[Sums, Ch
     index, real, owner = in_parts(*group_index(batch, group, request.groups), part_width(batch, request.groups))
     rest = (GroupBatch(batch, probe.reference), inputs.stats, inputs.hypers)
     found = gather(inputs.gradients, inputs.params, GroupRows(index, real), *rest, chunk=request.chunk, owner=owner)
-    check_finite(found.grads)
+    results.check_finite(found.grads)
     each = (np.asarray(batch.weight, np.float64).sum(0)[index] * real).sum(1)
     steps = np.bincount(owner, weights=each, minlength=request.groups).astype(np.float64)
     mean = partial(np.average, weights=np.maximum(each, 1e-9))

@@ -10,17 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmx.errors import HmxError
-from hmx.records import checkpoints, frozen, jsonl, lock, meta
-from hmx.records.artefact import (
-    REPORT_SCHEMA,
-    REPORT_SEALED_FROM,
-    Unreadable,
-    is_foreign,
-    of_another_run,
-    read_json,
-    read_plain,
-    words,
-)
+from hmx.records import artefact, checkpoints, frozen, jsonl, lock, meta
 from hmx.records.checkpoints import Manifest
 from hmx.records.meta import Meta
 from hmx.records.paths import CHECKPOINTS, CONFIG, ENVIRONMENT, EVALUATION, LOCK, META, METRICS, RunPaths
@@ -118,10 +108,10 @@ def _environment(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
     if known is None or not known.environment:
         return
     try:
-        if hashlib.sha256(read_plain(paths.environment)).hexdigest() != known.environment.get("sha256"):
+        if hashlib.sha256(artefact.read_plain(paths.environment)).hexdigest() != known.environment.get("sha256"):
             yield Damage(ENVIRONMENT, "has changed since the run began")
     except OSError as problem:
-        yield Damage(ENVIRONMENT, "missing" if isinstance(problem, FileNotFoundError) else words(problem))
+        yield Damage(ENVIRONMENT, "missing" if isinstance(problem, FileNotFoundError) else artefact.words(problem))
 
 
 def _behind(known: Meta | None, intact: Mapping[int, Manifest], locks: Collection[Damage]) -> Iterator[Damage]:
@@ -139,12 +129,12 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
             yield Damage(METRICS, "missing")
         return
     except (HmxError, OSError) as problem:
-        what = _short(problem, paths.metrics) if isinstance(problem, HmxError) else words(problem)
+        what = _short(problem, paths.metrics) if isinstance(problem, HmxError) else artefact.words(problem)
         yield Damage(METRICS, what)
         return
     if known is not None:
-        foreign = [run_id for run_id in found.runs if is_foreign(run_id, known.run_id)]
-        yield from (Damage(METRICS, of_another_run(run_id, known.run_id)) for run_id in foreign[:20])
+        foreign = [run_id for run_id in found.runs if artefact.is_foreign(run_id, known.run_id)]
+        yield from (Damage(METRICS, artefact.of_another_run(run_id, known.run_id)) for run_id in foreign[:20])
     yield from (Damage(METRICS, f"line {number} is not a record") for number in found.damaged[:20])
     newest = max(intact, default=0)
     gaps = [*found.missing, *([(found.last + 1, newest)] if found.last < newest else [])]
@@ -154,7 +144,7 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
         yield Damage(METRICS, "the last line is incomplete")
     try:
         yield from _changed(paths, intact)
-    except Unreadable as problem:
+    except artefact.Unreadable as problem:
         yield Damage(METRICS, _short(problem, paths.metrics))
 
 
@@ -177,13 +167,15 @@ def _span(first: int, last: int) -> str:
 
 def _report(paths: RunPaths, path: Path, run_id: str) -> Iterator[Damage]:
     try:
-        data = read_json(path, REPORT_SCHEMA, f"{path} is missing", "", sealed_from=REPORT_SEALED_FROM)
+        data = artefact.read_json(
+            path, artefact.REPORT_SCHEMA, f"{path} is missing", "", sealed_from=artefact.REPORT_SEALED_FROM
+        )
     except HmxError as problem:
         yield Damage(_inside(paths, path), _short(problem, path))
         return
     found = str(data.get("run_id", "")) if isinstance(data, dict) else ""
-    if is_foreign(found, run_id):
-        yield Damage(_inside(paths, path), of_another_run(found, run_id))
+    if artefact.is_foreign(found, run_id):
+        yield Damage(_inside(paths, path), artefact.of_another_run(found, run_id))
 
 
 def _no_report(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
@@ -203,7 +195,7 @@ def _lock(paths: RunPaths) -> tuple[list[Damage], list[Damage]]:
     except FileNotFoundError:  # released since
         return [], []
     except OSError as problem:
-        return [Damage(LOCK, words(problem))], []
+        return [Damage(LOCK, artefact.words(problem))], []
     if holding.state == "free":
         return [], []
     if holding.owner is None and size:

@@ -118,7 +118,7 @@ def action_type(env: Env, num_envs: int) -> tuple[tuple[int, ...], Any]:
     return ((*agents, env.spec.action_dim), jnp.float32) if env.spec.action_dim else (agents, jnp.int32)
 
 
-def shape_problems(env: Env, state: EnvState | None, timestep: Timestep, num_envs: int) -> Iterator[str]:
+def shapes(env: Env, state: EnvState | None, timestep: Timestep, num_envs: int) -> Iterator[str]:
     """Yield what differs from the spec; `state` is that of a reset, or None after a step."""
     spec = env.spec
     agents = (num_envs, spec.num_agents)
@@ -182,7 +182,7 @@ def constant_key(program: Any) -> bool:
     return False
 
 
-def mask_problems(walk: Walk) -> Iterator[str]:
+def masks(walk: Walk) -> Iterator[str]:
     """Yield masks without an action."""
     seen = with_start(walk)
     for name, mask in (("legal", seen.legal), ("final_legal", seen.final_legal)):
@@ -190,7 +190,7 @@ def mask_problems(walk: Walk) -> Iterator[str]:
             yield f"{name} allows no action at {place(~mask.any(-1))}"
 
 
-def finite_problems(walk: Walk) -> Iterator[str]:
+def finite(walk: Walk) -> Iterator[str]:
     """Yield observations and rewards that are not finite."""
     seen = with_start(walk)
     terms = {f"reward term {name}": value for name, value in seen.terms.items()}
@@ -199,7 +199,7 @@ def finite_problems(walk: Walk) -> Iterator[str]:
             yield f"{name} is not finite at {place(~np.isfinite(value))}"
 
 
-def term_problems(walk: Walk) -> Iterator[str]:
+def reward_terms(walk: Walk) -> Iterator[str]:
     """Yield where reward terms do not sum to the reward, summed over agents."""
     seen = with_start(walk)
     total = sum((np.asarray(term, np.float64) for term in seen.terms.values()), np.zeros(seen.terminated.shape))
@@ -209,7 +209,7 @@ def term_problems(walk: Walk) -> Iterator[str]:
         yield f"the terms sum to {total[bad][0]:.6g} and the reward is {reward[bad][0]:.6g} at {place(bad)}"
 
 
-def end_problems(env: Env, walk: Walk, alone: bool = False) -> Iterator[str]:
+def ends(env: Env, walk: Walk, alone: bool = False) -> Iterator[str]:
     """Yield ends that contradict each other or the spec; `alone` without an environment that has a higher limit."""
     steps, limit = walk.timestep_tp1, env.spec.max_steps
     if (walk.first.terminated | walk.first.truncated).any():
@@ -235,7 +235,7 @@ def end_problems(env: Env, walk: Walk, alone: bool = False) -> Iterator[str]:
         yield f"every episode terminates at max_steps = {limit}, and none is truncated"
 
 
-def last_problems(walk: Walk) -> Iterator[str]:
+def last_observations(walk: Walk) -> Iterator[str]:
     """Yield final observations and masks that cannot be those before the reset."""
     steps, ended = walk.timestep_tp1, walk.ended
     same = (steps.obs == steps.final_obs).reshape(*ended.shape, -1).all(-1)
@@ -249,7 +249,7 @@ def last_problems(walk: Walk) -> Iterator[str]:
         yield f"at all {ended.sum()} ends of episodes final_obs is the first observation of the next episode"
 
 
-def agent_problems(walk: Walk) -> Iterator[str]:
+def done_agents(walk: Walk) -> Iterator[str]:
     """Yield agents that are done and still take part."""
     steps = walk.timestep_tp1
     if walk.first.agent_done.any():

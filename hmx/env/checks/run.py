@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -10,26 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.env.checks.problems import (
-    Walk,
-    action_type,
-    agent_problems,
-    agrees,
-    any_action,
-    changed_type,
-    constant_key,
-    difference,
-    end_problems,
-    finite_problems,
-    keys_of,
-    last_problems,
-    mask_problems,
-    play,
-    same_structure,
-    shape_problems,
-    term_problems,
-    with_start,
-)
+from hmx.env.checks import problems
+from hmx.env.checks.problems import Walk, agrees, any_action, difference, keys_of, play, with_start
 from hmx.env.protocol import Env, EnvState, take
 from hmx.errors import HmxError
 from hmx.types import Array, Key, Timestep
@@ -192,17 +175,17 @@ class _Checker:
         keys = jax.ShapeDtypeStruct((self.num_envs,), jax.random.key(0).dtype)
         traced = reset.trace(keys)
         state, first = traced.out_info
-        self.check("shapes", next(shape_problems(env, state, first, self.num_envs), None))
+        self.check("shapes", next(problems.shapes(env, state, first, self.num_envs), None))
         if self.failed("shapes"):
             return
-        action = jax.ShapeDtypeStruct(*action_type(env, self.num_envs))
+        action = jax.ShapeDtypeStruct(*problems.action_type(env, self.num_envs))
         traced_step = step.trace(state, action, keys)
         after, second = traced_step.out_info
-        self.fail_if("shapes", next(shape_problems(env, None, second, self.num_envs), None))
-        if not same_structure(first, second):
+        self.fail_if("shapes", next(problems.shapes(env, None, second, self.num_envs), None))
+        if not problems.same_structure(first, second):
             self.fail("shapes", "reset and step report different reward terms or infos")
-        self.fail_if("tracing", changed_type(state, after))
-        constant = constant_key(traced.jaxpr) or constant_key(traced_step.jaxpr)
+        self.fail_if("tracing", problems.changed_type(state, after))
+        constant = problems.constant_key(traced.jaxpr) or problems.constant_key(traced_step.jaxpr)
         self.check("keys", "a key is constant, so its random numbers are always the same" if constant else None)
         if not self.failed("shapes", "tracing"):
             self._play(longer, reset, step, traces)
@@ -214,12 +197,12 @@ class _Checker:
         again = play(env, reset, step, *self.plan)
         self.fail_if("determinism", _unequal("two plays with the same keys and actions differ", again, walk))
         ended = "" if walk.ended.any() else f"no episode ended in {self.plan[2]} steps"
-        self.check("masks", next(mask_problems(walk), None), "actions are continuous" if env.spec.action_dim else "")
-        self.check("finite", next(finite_problems(walk), None))
-        self.check("reward-terms", next(term_problems(walk), None))
-        self.fail_if("ends", next(end_problems(env, walk, alone=longer is None), None))
-        self.fail_if("last-observation", next(last_problems(walk), None))
-        self.check("agents", next(agent_problems(walk), None))
+        self.check("masks", next(problems.masks(walk), None), "actions are continuous" if env.spec.action_dim else "")
+        self.check("finite", next(problems.finite(walk), None))
+        self.check("reward-terms", next(problems.reward_terms(walk), None))
+        self.fail_if("ends", next(problems.ends(env, walk, alone=longer is None), None))
+        self.fail_if("last-observation", next(problems.last_observations(walk), None))
+        self.check("agents", next(problems.done_agents(walk), None))
         alone = None if self.failed("determinism") else self._member_problem(walk)
         if alone:  # members were traced again: was it that, or the size of the batch?
             traced_again = play(env, *_jitted(env)[:2], *self.plan)
@@ -264,11 +247,12 @@ class _Checker:
         problem = None
         if not skipped:
             wild = play(self.env, reset, step, *self.plan, illegal=True)
-            kinds = (mask_problems(wild), finite_problems(wild), term_problems(wild), end_problems(self.env, wild))
             # only what goes wrong because of illegal actions: legal play is checked elsewhere
-            known = {name for name, result in self._found.items() if result.status == "failed"}
-            names: tuple[CheckName, ...] = ("masks", "finite", "reward-terms", "ends")
-            found = (next(kind, None) for name, kind in zip(names, kinds, strict=True) if name not in known)
+            kinds: dict[CheckName, Iterator[str]] = {
+                "masks": problems.masks(wild), "finite": problems.finite(wild),
+                "reward-terms": problems.reward_terms(wild), "ends": problems.ends(self.env, wild),
+            }  # fmt: skip
+            found = (next(kind, None) for name, kind in kinds.items() if not self.failed(name))
             problem = next((f"in play with illegal actions, {text}" for text in found if text), None)
         self.check("illegal-actions", problem, skipped)
 

@@ -18,16 +18,7 @@ from hmx.config.schema import Config
 from hmx.errors import HmxError, nearest
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.bench.request import BenchRequest
-from hmx.reports.sizes.findings import (
-    Horizons,
-    ProblemCodes,
-    RunTime,
-    ScheduleEnds,
-    SizesFindings,
-    SizesProblem,
-    SweepFindings,
-    WallClock,
-)
+from hmx.reports.sizes import findings
 from hmx.reports.sizes.request import SizesRequest
 from hmx.reports.sizes.source import SIZE_KEYS, SizesSource
 from hmx.sizing.cautions import batch_warnings, low_use
@@ -42,7 +33,7 @@ from hmx.sizing.trainer import config_of
 _NOT_FOR_TRAINERS = {"W_STEP_COUNTER_NEEDS_INT64", "W_ONE_ENV_PER_FORWARD", "W_TOTAL_LT_BATCH", "W_ROLLOUT_OVERSHOOT"}
 
 
-def compute_sizes(source: SizesSource, given: Mapping[str, object], request: SizesRequest) -> SizesFindings:
+def compute_sizes(source: SizesSource, given: Mapping[str, object], request: SizesRequest) -> findings.SizesFindings:
     """Compute the sizes of one configuration.
 
     `given` overrides inputs of the source; values that are not whole numbers become problems.
@@ -74,7 +65,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
     if measured and cfg:
         speeds = (*speeds, measured.steps_per_sec.value * cfg.env.num_agents / cfg.run.num_seeds)
     note = low_use(inputs) if inputs and trainer is None else ""
-    return SizesFindings(
+    return findings.SizesFindings(
         valid=not problems,
         source=source.name,
         trainer=trainer is not None,
@@ -84,7 +75,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         train=derive.derive(cfg) if cfg and not problems else None,
         errors=tuple(map(_for_report, problems)),
         warnings=tuple(map(_for_report, warnings)),
-        codes=ProblemCodes(tuple(p.code for p in problems), tuple(p.code for p in warnings)),
+        codes=findings.ProblemCodes(tuple(p.code for p in problems), tuple(p.code for p in warnings)),
         suggestions=_suggestions(inputs, problems, trainer is not None),
         exact_fit_batch=exact_fit(inputs) if inputs else {},
         memory=memory,
@@ -97,7 +88,9 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
     )
 
 
-def sweep_sizes(source: SizesSource, given: Mapping[str, object], sweep: str, request: SizesRequest) -> SweepFindings:
+def sweep_sizes(
+    source: SizesSource, given: Mapping[str, object], sweep: str, request: SizesRequest
+) -> findings.SweepFindings:
     """Compute the sizes for each value of one input, see `compute_sizes`; `sweep` is text such as `num_agents=3,24`.
 
     Raises:
@@ -115,7 +108,7 @@ def sweep_sizes(source: SizesSource, given: Mapping[str, object], sweep: str, re
     if field in given:
         raise HmxError(f"cannot sweep {field}: it is also given", f"leave out --{field.replace('_', '-')}")
     results = tuple(compute_sizes(source, {**given, field: value}, request) for value in values)
-    return SweepFindings(sweep=field, results=results)
+    return findings.SweepFindings(sweep=field, results=results)
 
 
 def _measure(source: SizesSource, cfg: Config | None) -> UpdateSpeed:
@@ -162,19 +155,20 @@ def fix_sizes(source: SizesSource, given: Mapping[str, object]) -> FixedSizes:
     return FixedSizes(cfg, (*(changes or ["No size had to change."]), *extra))
 
 
-def schedules(cfg: Config) -> dict[str, ScheduleEnds]:
+def schedules(cfg: Config) -> dict[str, findings.ScheduleEnds]:
     """Return every scheduled hyperparameter at the start, in the middle and at the end of the run."""
     start, middle, end = (scheduled_values(cfg, done) for done in (0.0, 0.5, 1.0))
     kinds = {name: str(fields.get(cfg, keys.schedule)) for name, keys in SCHEDULED.items()}
     return {
-        name: ScheduleEnds(kinds.get(name, "linear"), value, middle[name], end[name]) for name, value in start.items()
+        name: findings.ScheduleEnds(kinds.get(name, "linear"), value, middle[name], end[name])
+        for name, value in start.items()
     }
 
 
-def horizons(cfg: Config, sequence: int | None) -> Horizons:
+def horizons(cfg: Config, sequence: int | None) -> findings.Horizons:
     """Return how far rewards and advantages look ahead, beside the length of a training sequence."""
     gamma, decay = cfg.algo.gamma, cfg.algo.gamma * cfg.ppo.gae_lambda
-    return Horizons(
+    return findings.Horizons(
         gamma=gamma,
         gae_lambda=cfg.ppo.gae_lambda,
         reward_steps=1.0 / (1.0 - gamma) if gamma < 1.0 else None,
@@ -183,9 +177,11 @@ def horizons(cfg: Config, sequence: int | None) -> Horizons:
     )
 
 
-def _for_report(problem: Problem) -> SizesProblem:
+def _for_report(problem: Problem) -> findings.SizesProblem:
     values = {name: json_value(value) for name, value in problem.values.items()}
-    return SizesProblem(problem.code, problem.message, values, tuple({key: value} for key, value in problem.fixes))
+    return findings.SizesProblem(
+        problem.code, problem.message, values, tuple({key: value} for key, value in problem.fixes)
+    )
 
 
 def _warnings(inputs: BatchInputs, source: SizesSource, cfg: Config | None) -> list[Problem]:
@@ -247,10 +243,12 @@ def _over_memory(
     return violation("W_BUFFER_OVER_MEMORY", words, {"needed": memory.total_bytes, "given": limit}, fixes)
 
 
-def _wall_clock(inputs: BatchInputs, derived: Mapping[str, object], speeds: Sequence[float]) -> WallClock:
+def _wall_clock(inputs: BatchInputs, derived: Mapping[str, object], speeds: Sequence[float]) -> findings.WallClock:
     ratio = derived.get("rollout_overshoot_ratio", 1.0)
     over, total = ratio if isinstance(ratio, float) else 1.0, inputs.total_timesteps
-    return WallClock(total, over, tuple(RunTime(sps, total / sps, sps / over, total * over / sps) for sps in speeds))
+    return findings.WallClock(
+        total, over, tuple(findings.RunTime(sps, total / sps, sps / over, total * over / sps) for sps in speeds)
+    )
 
 
 def check_trainer(trainer: Config, inputs: BatchInputs | None, changed: bool) -> tuple[Config | None, list[Problem]]:
