@@ -23,7 +23,6 @@ from hmx.cli import (
     play,
     presets,
     report,
-    resume,
     runs,
     score_buffer,
     train,
@@ -85,7 +84,7 @@ def root(
 
 for _function in (
     train.train,
-    resume.resume,
+    train.resume,
     evaluate.evaluate,
     watch.watch,
     play.play,

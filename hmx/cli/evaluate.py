@@ -8,17 +8,10 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import (
-    MAX_SEED,
-    Json,
-    Quiet,
-    RunArgument,
-    Sets,
-    with_options,
-)
+from hmx.cli.options import Json, Quiet, RunArgument, Sets, with_options
 from hmx.cli.render.output import write_result
 from hmx.config.changes import parse
-from hmx.config.option import checkpoint_option, opt, search_option
+from hmx.config.option import MAX_SEED, checkpoint_option, opt, search_option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli.boundary import print_json, say
-from hmx.cli.options import OUTPUT_PANEL, Json, RunArgument, ask, with_options
+from hmx.cli.options import Json, RunArgument, ask, with_options
+from hmx.config.option import OUTPUT_PANEL
 from hmx.jobs.requests import PolicyRequest
 
 

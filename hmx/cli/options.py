@@ -16,17 +16,11 @@ from hmx.cli import completion
 from hmx.config import presets
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, Field, fields_of
-from hmx.config.option import CONFIG_PANEL, MAX_SEED, OUTPUT_PANEL, RUN_PANEL
+from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, RUN_PANEL
 from hmx.sizing.inputs import INPUT_FIELDS
 
 if TYPE_CHECKING:
     from hmx.config.load import Loaded
-
-__all__ = [
-    "CONFIG_PANEL", "MAX_SEED", "OUTPUT_PANEL", "RUN_PANEL", "ConfigFile", "DryRun", "Full",
-    "Json", "Preset", "Quiet", "RunArgument", "Sets", "Typed", "argument", "ask", "configure", "flagged", "help_of",
-    "switch", "with_options",
-]  # fmt: skip
 
 Typed = Mapping[str, Any]
 """What was typed, by key: see `with_options`."""

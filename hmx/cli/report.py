@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hmx.cli.options import OUTPUT_PANEL, Quiet, argument, switch, with_options
+from hmx.cli.options import Quiet, argument, switch, with_options
 from hmx.cli.render.output import STDOUT, Outputs, write_outputs
+from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.reports.run.request import ReportOptions, ReportRequest

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import OUTPUT_PANEL, DryRun, Quiet, argument, ask, switch, with_options
+from hmx.cli.options import DryRun, Quiet, argument, ask, switch, with_options
 from hmx.cli.render.output import Outputs, write_outputs
+from hmx.config.option import OUTPUT_PANEL
 from hmx.reports.consequence.request import POSITIONS, ScoreRequest
 
 PathArgument = Annotated[Path, argument("PATH", "A saved buffer, a run, its folder of checkpoints, or a checkpoint.")]

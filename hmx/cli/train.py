@@ -1,4 +1,4 @@
-"""`hmx train`."""
+"""`hmx train` and `hmx resume`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated
 
 from hmx.cli.hosts import HOST_FIELDS, Hosts
 from hmx.cli.options import (
-    RUN_PANEL,
     ConfigFile,
     DryRun,
     Full,
     Json,
     Preset,
     Quiet,
+    RunArgument,
     Sets,
     Typed,
     configure,
@@ -20,6 +20,7 @@ from hmx.cli.options import (
     switch,
     with_options,
 )
+from hmx.config.option import RUN_PANEL
 
 
 @with_options([*flagged(), *HOST_FIELDS.values()])
@@ -49,3 +50,32 @@ def train(
         dry(loaded, force=force, json=json, full=full)
     else:
         run(loaded, hosts, force=force, json=json, quiet=quiet)
+
+
+@with_options(
+    [*flagged("run.total_steps", "run.on_nonfinite", "run.devices", "run.grad_report_every"), *HOST_FIELDS.values()],
+    "the run's own",
+)
+def resume(
+    run: RunArgument,
+    typed: Typed,
+    sets: Sets = None,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Resume a run from its latest intact checkpoint.
+
+    The result is bit for bit the same as without the interruption. Options apply from the checkpoint on and replace
+    the run's own values; --set changes any key that the saved state does not depend on. Changes are recorded in the
+    run's meta.json.
+
+    Example: hmx resume corridor-ppo-s0-001 --steps 2M
+    """
+    from hmx.cli.training import dry_resume, resume_run
+
+    hosts, changes = Hosts.of(typed)
+    if dry_run:
+        dry_resume(run, changes=changes, sets=sets or (), json=json)
+    else:
+        resume_run(run, hosts, changes=changes, sets=sets or (), json=json, quiet=quiet)

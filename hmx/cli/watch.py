@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import (
-    MAX_SEED,
-    OUTPUT_PANEL,
-    Json,
-    Sets,
-    argument,
-    ask,
-    configure,
-    with_options,
-)
-from hmx.config.option import checkpoint_option, opt, search_option
+from hmx.cli.options import Json, Sets, argument, ask, configure, with_options
+from hmx.config.option import MAX_SEED, OUTPUT_PANEL, checkpoint_option, opt, search_option
 from hmx.config.schema import ENV_IDS
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hmx.cli.boundary import check_reports, print_json, say, write_report
-from hmx.cli.options import OUTPUT_PANEL, Json, ask
+from hmx.cli.options import Json, ask
+from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import printable
 from hmx.errors import HmxError
 from hmx.reports.blocks import Cell, Table, as_cell
