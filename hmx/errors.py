@@ -76,3 +76,8 @@ def _initials(name: str) -> str:
 def counted(count: int, thing: str) -> str:
     """Return a count with its noun, in the plural unless it is 1: "1 file", "2,000 files"."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def one_line(error: object, length: int = 300) -> str:
+    """Return what an error says on one line of at most `length` characters; its kind if it says nothing."""
+    return " ".join(str(error).split())[:length] or type(error).__name__

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmx.config.derive import derive
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, one_line
 from hmx.records import jsonl
 from hmx.records.frozen import known_meta, read_config
 from hmx.records.layout import find_run
@@ -104,9 +104,8 @@ def _send(
     except (KeyError, TypeError) as error:
         raise _damaged(paths, f"a record without {error}") from error
     except Exception as error:  # wandb's own errors derive from nothing else
-        words = " ".join(str(error).split())[:300] or type(error).__name__
         hint = "the records stay in the run folder: try again later; what has arrived is not sent twice"
-        raise HmxError(f"wandb took no more records: {words}", hint, ExitCode.UNEXPECTED) from error
+        raise HmxError(f"wandb took no more records: {one_line(error)}", hint, ExitCode.UNEXPECTED) from error
     finally:
         tear_down()
     return SyncResult(run=paths.folder, project=project, sent=sent, there=there, wandb_runs=addresses)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.types import Algorithm, TrainState
-from hmx.errors import HmxError
+from hmx.errors import HmxError, one_line
 from hmx.records import jsonl
 from hmx.records.artefact import retrying
 from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
@@ -255,8 +255,7 @@ class Loop:
             with out_of_memory("measuring the gradient"):
                 found = interruptible(lambda: measure(state, update))
         except Exception as error:
-            why = error.message if isinstance(error, HmxError) else " ".join(str(error).split())[:300]
-            self.sink_group.warn(f"a gradient report is missing: {why or type(error).__name__}")
+            self.sink_group.warn(f"a gradient report is missing: {one_line(error)}")
         self.sink_group.phase("training")
         return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from hmx.config.schema import Config
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, one_line
 from hmx.records.jsonl import MetricsWriter
 
 Record = Mapping[str, float | int]
@@ -206,16 +206,11 @@ class SinkGroup:
 
 
 def _dropped(sink: Sink, error: Exception) -> str:
-    return f"{sink.name} failed and gets no more records: {_one_line(error)}"
+    return f"{sink.name} failed and gets no more records: {one_line(error)}"
 
 
 def _sink_error(sink: Sink, error: Exception) -> SinkError:
     if isinstance(error, SinkError):
         return error
     hint = "check the free space and the permissions of the run folder, then run `hmx resume`"
-    return SinkError(f"cannot write {sink.name}: {_one_line(error)}", hint, ExitCode.ARTEFACT)
-
-
-def _one_line(error: Exception) -> str:
-    text = error.message if isinstance(error, HmxError) else str(error)
-    return " ".join(text.split())[:300] or type(error).__name__
+    return SinkError(f"cannot write {sink.name}: {one_line(error)}", hint, ExitCode.ARTEFACT)

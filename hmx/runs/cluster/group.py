@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, one_line
 from hmx.runs.cluster.transport import SMALL, Connection, ExitMessage
 
 LINGER = 10.0  # seconds to wait at the end until the other processes have read the exit message
@@ -145,7 +145,7 @@ class Group:
             if self._problem is not None:
                 return ExitMessage(error.message, error.hint, int(error.exit_code))
             return ExitMessage(f"{self.label} failed: {error.message}", error.hint, int(error.exit_code))
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        text = one_line(f"{type(error).__name__}: {error}")
         return ExitMessage(f"{self.label} failed: {text}", self.hint, int(ExitCode.UNEXPECTED))
 
     def _on_end(self, index: int, connection: Connection) -> None:

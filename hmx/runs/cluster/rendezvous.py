@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from hmx.config.textfile import quoted
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, one_line
 from hmx.records import meta as metas
 from hmx.runs.cluster.group import ALONE, Group, Lost
 from hmx.runs.cluster.transport import Connection, ExitMessage, read_hello, send_hello
@@ -137,10 +137,9 @@ def _detect(options: JoinOptions) -> tuple[str | None, int | None, int | None, t
     except Exception as error:  # each kind of cluster raises its own
         if None not in (options.coordinator, options.count, options.index):
             return options.coordinator, options.count, options.index, None
-        text = " ".join(str(error).split())[:300]
-        raise HmxError(f"cannot detect which process this is: {text}", f"give {_ALL_THREE}") from error
+        raise HmxError(f"cannot detect which process this is: {one_line(error)}", f"give {_ALL_THREE}") from error
     if caught and None in found[:3]:
-        text = " ".join(str(caught[0].message).split())[:300]
+        text = one_line(caught[0].message)
         raise HmxError(f"cannot detect which process this is: {text}", f"give {_ALL_THREE}")
     coordinator, count, index, local = found
     return coordinator, count, index, tuple(local) if local is not None else None
@@ -292,6 +291,5 @@ def _start_jax(slot: Slot, group: Group, address: str) -> None:
     try:
         interruptible(start)
     except jax.errors.JaxRuntimeError as error:
-        text = " ".join(str(error).split())[:300]
         hint = "JAX needs all ports above 1023 to be open between the machines"
-        raise HmxError(f"cannot start JAX on {group.label}: {text}", hint, ExitCode.UNEXPECTED) from error
+        raise HmxError(f"cannot start JAX on {group.label}: {one_line(error)}", hint, ExitCode.UNEXPECTED) from error

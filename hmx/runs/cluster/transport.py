@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hmx.config.textfile import printable
-from hmx.errors import ExitCode
+from hmx.errors import ExitCode, one_line
 
 BEAT_EVERY = 2.0  # seconds between two heartbeats
 SILENCE = 30.0  # seconds without data or heartbeat after which a peer counts as gone
@@ -105,7 +105,7 @@ class Connection:
         except TimeoutError:
             self.lost = f"no heartbeat for {self._silence:.0f} s"
         except (OSError, ValueError, TypeError, struct.error) as problem:
-            self.lost = f"its connection ended ({' '.join(str(problem).split())[:100] or type(problem).__name__})"
+            self.lost = f"its connection ended ({one_line(problem, 100)})"
         on_end(self)
         self.ended.set()
 
