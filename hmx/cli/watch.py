@@ -1,4 +1,4 @@
-"""`hmx watch`."""
+"""`hmx watch` and `hmx play`."""
 
 from __future__ import annotations
 
@@ -120,3 +120,42 @@ def watch(
         record(begin, save, title=title, delay=shown.delay, json=json)
     else:
         show(begin, title=title, delay=shown.delay, step=shown.step, json=json)
+
+
+@with_options()
+def play(
+    options: GameOptions,
+    scenario: ScenarioFile = None,
+    advise: Annotated[
+        Path | None,
+        ask(
+            "--advise",
+            "RUN",
+            "Show what the agent of a run would do.",
+            GAME_PANEL,
+            autocompletion=completion.run_names,
+        ),
+    ] = None,
+) -> None:
+    """Play HackMatrix yourself.
+
+    Keys: arrows or w a s d move and attack, space siphons, the key next to a program runs it, ? shows the
+    rules, q quits.
+
+    Example: hmx play --seed 3
+
+    Example: hmx play --scenario docs/scenarios/first-siphon.json
+
+    Example: hmx play --advise hackmatrix-ppo-s0-001 --search 32
+    """
+    from hmx.cli.keys import Keyboard
+    from hmx.cli.progress import status
+    from hmx.jobs.scenario import read_scenario
+
+    with status("starting"):  # importing JAX takes seconds
+        from hmx.cli.theatre import perform
+        from hmx.jobs.watch import open_game
+
+    keyboard = Keyboard()
+    position = None if scenario is None else read_scenario(scenario)
+    perform(lambda: open_game(**vars(options), position=position, advise=advise), keyboard)

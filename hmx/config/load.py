@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from hmx.config import codec, presets, rules, user_code
-from hmx.config.autoscale import auto_scale
 from hmx.config.coerce import BadValue, check_range, coerce, show
+from hmx.config.derive import auto_scale
 from hmx.config.env_facts import own_agents
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace
 from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set

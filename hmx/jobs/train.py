@@ -11,8 +11,7 @@ from typing import Literal
 from hmx.agents.search import simulations_of
 from hmx.agents.types import TrainState
 from hmx.config import codec, derive, rules
-from hmx.config.autoscale import auto_scale
-from hmx.config.derive import replay_ratio
+from hmx.config.derive import auto_scale, replay_ratio
 from hmx.config.fields import replace
 from hmx.config.meaning import Aspect, meaning
 from hmx.config.problem import line

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmx.config import derive, rules
-from hmx.config.autoscale import MINIBATCH, auto_scale
 from hmx.config.codec import diff
+from hmx.config.derive import MINIBATCH, auto_scale
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hmx.reports.sizes.request import SizesRequest
 
 from hmx.config import extras, rules
 from hmx.config.env_facts import EXTRAS as PACKAGE_OF
@@ -18,7 +19,6 @@ from hmx.env.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
 from hmx.reports.sizes.job import compute_sizes
-from hmx.reports.sizes.request import SizesRequest
 from hmx.reports.sizes.source import read_source
 
 NAME = "gymnax/CartPole-v1"

@@ -19,8 +19,20 @@ from hmx.reports.consequence.findings import ScoreFindings, ScorePlan, judged
 from hmx.reports.consequence.measure import measure
 from hmx.reports.consequence.request import MAX_HORIZON, ScoreRequest
 from hmx.reports.consequence.run import ScoreTable, compute, score_key
-from hmx.reports.consequence.source import Agent, Scene, default_out, is_file, missing_policy, open_scene
-from hmx.reports.consequence.task import make_task, options_of, policy_of, read_indices, seed_of, settle
+from hmx.reports.consequence.source import (
+    Agent,
+    Scene,
+    default_out,
+    is_file,
+    make_task,
+    missing_policy,
+    open_scene,
+    options_of,
+    policy_of,
+    read_indices,
+    seed_of,
+    settle,
+)
 from hmx.runs import buffers
 from hmx.runs.buffers import Buffer, Host
 from hmx.runs.compilation import enable_cache

@@ -18,8 +18,7 @@ from hmx.reports.consequence import findings
 from hmx.reports.consequence.findings import Noise, ScoreFindings, TopPosition, TriedAction
 from hmx.reports.consequence.request import ScoreRequest
 from hmx.reports.consequence.run import METRICS, ScoreTable, part_size
-from hmx.reports.consequence.source import Scene
-from hmx.reports.consequence.task import ScoreTask, replay_of
+from hmx.reports.consequence.source import Scene, ScoreTask, replay_of
 from hmx.rl import distributions
 from hmx.runs import buffers
 from hmx.runs.buffers import ACTION, LEGAL, OBS, Buffer, Host

@@ -28,8 +28,16 @@ from hmx.records.paths import DEFAULT_ROOT, GRADIENTS, RunPaths
 from hmx.records.plain import plain_object
 from hmx.replay import Experience
 from hmx.replay.offline import probabilities
-from hmx.reports.gradients.findings import CheckpointReport, GradFindings, norm_ratios, norms, read_norms
-from hmx.reports.gradients.notices import notes, verdict, warnings
+from hmx.reports.gradients.findings import (
+    CheckpointReport,
+    GradFindings,
+    norm_ratios,
+    norms,
+    notes,
+    read_norms,
+    verdict,
+    warnings,
+)
 from hmx.reports.gradients.request import GradReportRequest
 from hmx.runs import buffers
 from hmx.runs.buffers import LEGAL, OBS, Buffer
