@@ -8,7 +8,7 @@ Beyond it, optional: `exit` ({row, col}, otherwise the corner (5, 5)) and the bl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,10 @@ _MAX_ITEMS = 1000  # of a list; the board has 36 cells and 32 slots of each kind
 _MAX_TOLD = 20  # problems in a message
 _distance = jax.jit(exit_distance)  # twenty times faster than dispatching its operations one by one
 
-# field -> (smallest, largest, default); a default of None makes the field required
+Fields = Mapping[str, tuple[int, int, int | None]]
+"""Field -> (smallest, largest, default); a default of None makes the field required."""
+Layout = Sequence[tuple[str, int, int]]
+
 _CELL: dict[str, tuple[int, int, int | None]] = {"row": (0, SIDE - 1, None), "col": (0, SIDE - 1, None)}
 _PLAYER = _CELL | {
     "hp": (0, 3, 3),
@@ -71,18 +74,15 @@ class _Reader:
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def numbers(
-        self, item: object, fields: Mapping[str, tuple[int, int, int | None]], where: str, also: tuple[str, ...] = ()
-    ) -> dict[str, int]:
+    def numbers(self, item: object, fields: Fields, where: str, also: tuple[str, ...] = ()) -> dict[str, int]:
         if not isinstance(item, Mapping):
             self.problems.append(f"{where} must be an object with {', '.join(fields)}")
             item = {}
         for key in item:
             if key not in fields and key not in also:
                 near = self.near(key, [*fields, *also])
-                self.problems.append(
-                    f"{where} has an unknown field {_shown(key)}" + (f"; did you mean {near!r}?" if near else "")
-                )
+                hint = f"; did you mean {near!r}?" if near else ""
+                self.problems.append(f"{where} has an unknown field {_shown(key)}{hint}")
         return {
             name: self.number(item.get(name, default), low, high, f"{where}.{name}")
             for name, (low, high, default) in fields.items()
@@ -92,13 +92,8 @@ class _Reader:
         if value is None:
             self.problems.append(f"{where} is missing")
         elif not isinstance(value, int) or not low <= value <= high:
-            span = (
-                "true or false"
-                if (low, high) == (0, 1)
-                else f"a whole number from {low} to {high}"
-                if high < _INT32
-                else f"a whole number from {low}"
-            )
+            span = f"a whole number from {low}" + (f" to {high}" if high < _INT32 else "")
+            span = "true or false" if (low, high) == (0, 1) else span
             self.problems.append(f"{where} is {_shown(value)} but must be {span}")
         else:
             return int(value)
@@ -145,59 +140,36 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _planes(items: list[dict[str, int]], layout: list[tuple[str, int, int]], total: int) -> NDArray[np.uint32]:
-    planes = np.zeros(total, np.uint32)
-    for slot, item in enumerate(items):
-        for name, start, width in layout:
-            for j in range(width):
-                planes[start + j] |= np.uint32(((item[name] >> j) & 1) << slot)
-    return planes
+_ENEMY_LAYOUT = (
+    ("alive", E.ALIVE, 1), ("row", E.ROW, 3), ("col", E.COL, 3), ("type", E.TYPE, 2), ("hp", E.HP, 2),
+    ("stunned", E.STUNNED, 1), ("isFromScheduledTask", E.SCHEDULED, 1), ("spawnedFromSiphon", E.SIPHON, 1),
+)  # fmt: skip
+_TRANSMISSION_LAYOUT = (
+    ("alive", T.ALIVE, 1), ("row", T.ROW, 3), ("col", T.COL, 3), ("type", T.TYPE, 2), ("turnsRemaining", T.TIMER, 6),
+)  # fmt: skip
+"""What the slots hold: name, first plane and number of bits."""
 
 
-_ENEMY_LAYOUT = [("alive", E.ALIVE, 1), ("row", E.ROW, 3), ("col", E.COL, 3), ("type", E.TYPE, 2), ("hp", E.HP, 2)]
-_ENEMY_LAYOUT += [
-    ("stunned", E.STUNNED, 1),
-    ("isFromScheduledTask", E.SCHEDULED, 1),
-    ("spawnedFromSiphon", E.SIPHON, 1),
-]
-_TRANSMISSION_LAYOUT = [
-    ("alive", T.ALIVE, 1),
-    ("row", T.ROW, 3),
-    ("col", T.COL, 3),
-    ("type", T.TYPE, 2),
-    ("turnsRemaining", T.TIMER, 6),
-]
-
-
-def _enemies(r: _Reader, position: Mapping[str, object]) -> NDArray[np.uint32]:
-    items = []
-    for i, raw in enumerate(r.items(position, "enemies")):
-        where = f"enemies[{i}]"
-        item = r.numbers(raw, _ENEMY, where, ("type",))
-        kind = ENEMY_TYPES.index(
-            r.choice(raw.get("type") if isinstance(raw, Mapping) else None, list(ENEMY_TYPES), f"{where}.type")
-        )
-        r.number(item["hp"], 1, MAX_HP[kind], f"{where}.hp")
-        items.append(item | {"type": kind, "alive": 1})
-    return _planes(_fitting(r, items, "enemies"), [(n, int(s), w) for n, s, w in _ENEMY_LAYOUT], E.PLANES)
-
-
-def _transmissions(r: _Reader, position: Mapping[str, object]) -> NDArray[np.uint32]:
-    items = []
-    for i, raw in enumerate(r.items(position, "transmissions")):
-        where = f"transmissions[{i}]"
-        item = r.numbers(raw, _TRANSMISSION, where, ("enemyType",))
-        kind = r.choice(
-            raw.get("enemyType") if isinstance(raw, Mapping) else None, list(ENEMY_TYPES), f"{where}.enemyType"
-        )
-        items.append(item | {"type": ENEMY_TYPES.index(kind), "alive": 1})
-    return _planes(_fitting(r, items, "transmissions"), [(n, int(s), w) for n, s, w in _TRANSMISSION_LAYOUT], T.PLANES)
-
-
-def _fitting(r: _Reader, items: list[dict[str, int]], name: str) -> list[dict[str, int]]:
+def _slots(
+    r: _Reader, position: Mapping[str, object], name: str, fields: Fields, kind_field: str, layout: Layout, total: int
+) -> NDArray[np.uint32]:
+    """Read a list of enemies or transmissions into the planes of their slots."""
+    items = r.items(position, name)
     if len(items) > SLOTS:
         r.problems.append(f"{name} has {len(items)} items, but at most {SLOTS} fit")
-    return items[:SLOTS]
+    planes = np.zeros(total, np.uint32)
+    for slot, raw in enumerate(items):
+        where = f"{name}[{slot}]"
+        item = r.numbers(raw, fields, where, (kind_field,))
+        given = raw.get(kind_field) if isinstance(raw, Mapping) else None
+        kind = ENEMY_TYPES.index(r.choice(given, list(ENEMY_TYPES), f"{where}.{kind_field}"))
+        if "hp" in item:
+            r.number(item["hp"], 1, MAX_HP[kind], f"{where}.hp")
+        item |= {"type": kind, "alive": 1}
+        for field, start, width in layout if slot < SLOTS else ():
+            for j in range(width):
+                planes[start + j] |= np.uint32(((item[field] >> j) & 1) << slot)
+    return planes
 
 
 def _set(cells: NDArray[np.uint32], start: int, width: int, cell: int, value: int) -> None:
@@ -269,7 +241,8 @@ def from_dict(position: Mapping[str, object], rules: Rules | None = None) -> Sta
     owned = 0
     for action in r.items(position, "ownedPrograms"):
         owned |= 1 << (r.number(action, FIRST_PROGRAM, NUM_ACTIONS - 1, "ownedPrograms") - FIRST_PROGRAM)
-    enemies, transmissions = _enemies(r, position), _transmissions(r, position)
+    enemies = _slots(r, position, "enemies", _ENEMY, "type", _ENEMY_LAYOUT, E.PLANES)
+    sent = _slots(r, position, "transmissions", _TRANSMISSION, "enemyType", _TRANSMISSION_LAYOUT, T.PLANES)
     cells = _board(_cells(r, position, exit_cell))
     if r.problems:
         raise HmxError(r.message(), "correct these fields of the scenario; docs/hackmatrix.md describes them")
@@ -281,7 +254,7 @@ def from_dict(position: Mapping[str, object], rules: Rules | None = None) -> Sta
     distance = _distance(pos[None], exit_index[None], Board(*(w[..., None] for w in blocks(cells))), jnp.ones(1, bool))
     return State(
         enemies=jnp.asarray(enemies),
-        transmissions=jnp.asarray(transmissions),
+        transmissions=jnp.asarray(sent),
         cells=cells,
         pos=pos,
         hp=number(player["hp"]),
