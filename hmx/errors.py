@@ -59,7 +59,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     if close := get_close_matches(wanted, lowered, n=1, cutoff=0.72):
         return lowered[close[0]]
     for low, original in lowered.items():
-        if _initials(low.rpartition(".")[2]) == last and len(last) > 1:
+        initials = "".join(word[0] for word in low.rpartition(".")[2].split("_") if word)
+        if initials == last and len(last) > 1:
             return original
     tails = {low.rpartition(".")[2]: original for low, original in lowered.items()}
     if close := get_close_matches(last, tails, n=1, cutoff=0.6):
@@ -67,10 +68,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     if len(last) > 2:
         return next((original for tail, original in tails.items() if last in tail), None)
     return None
-
-
-def _initials(name: str) -> str:
-    return "".join(word[0] for word in name.split("_") if word)
 
 
 def counted(count: int, thing: str) -> str:

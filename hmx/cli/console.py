@@ -117,10 +117,6 @@ class ConsoleSink(Sink):
             self._returns.append(self._latest[_RETURN])
         self._window.clear()
 
-    def _seconds(self) -> float:
-        running = self._phase in _TRAINING
-        return self._trained + (self._now() - self._phase_since if running else 0.0)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the panel."""
         if self._info is None:
@@ -151,7 +147,7 @@ class ConsoleSink(Sink):
     def _times(self) -> Text:
         assert self._info is not None
         done, left = self._steps - self._first_steps, self._info.total_steps - self._steps
-        seconds = self._seconds()
+        seconds = self._trained + (self._now() - self._phase_since if self._phase in _TRAINING else 0.0)
         note = self._info.compile_time if self._phase == "compiling" else ""
         if note := note or NOTES.get(self._phase, ""):
             return Text(note, "dim", overflow="ellipsis", no_wrap=True)

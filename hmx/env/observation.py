@@ -198,10 +198,6 @@ def _split_planes(words: Array) -> Array:
     return jnp.stack([*planes, *p[V.ITEM :]], axis=-1)
 
 
-def _scalars(words: Array) -> Array:
-    return jnp.concatenate([_player(words[..., 2 * V.PLANES :]), _programs(words)], axis=-1)
-
-
 def _along(size: int, words: Array, axis: int) -> Array:
     """Return 0 to size - 1 along one of two axes between the batch axes and the planes."""
     shape = [1] * (words.ndim + 2)
@@ -216,7 +212,8 @@ def board_view(words: Array) -> tuple[Array, Array]:
     seen = (halves >> _along(HALF, words, 1)) & 1
     here = _along(CELLS, words, 0).reshape((1,) * len(batch) + (CELLS, 1)) == words[..., 2 * V.PLANES, None, None]
     seen = jnp.concatenate([seen.reshape(*batch, CELLS, CELL_FEATURES - 1), here.astype(jnp.uint32)], axis=-1)
-    return _scalars(words), seen.astype(jnp.float32)
+    scalars = jnp.concatenate([_player(words[..., 2 * V.PLANES :]), _programs(words)], axis=-1)
+    return scalars, seen.astype(jnp.float32)
 
 
 _NEAR, _REACH = 2, SIDE - 1  # all cells up to 2 away in each axis, and the row and column up to the far edge

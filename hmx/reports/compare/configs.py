@@ -60,13 +60,12 @@ def derived(config: Config | None) -> Derived | None:
 
 
 def _row(sides: Sequence[Side], number: str, found: Sequence[Difference]) -> DifferenceGroup:
-    effects = [_by_task(side, partial(_effect, number=number)) for side in sides]
+    def effect(config: Config) -> str | None:
+        return next((row.meaning for row in _rows(config) if row.id == number), None)
+
+    effects = [_by_task(side, effect) for side in sides]
     bug = any(row.bug for side in sides for config in side.configs for row in _rows(config) if row.id == number)
     return DifferenceGroup(ASPECTS[number][0], number, tuple(found), tuple(_text(side) for side in effects), bug)
-
-
-def _effect(config: Config, number: str) -> str | None:
-    return next((row.meaning for row in _rows(config) if row.id == number), None)
 
 
 def _rows(config: Config) -> tuple[Aspect, ...]:

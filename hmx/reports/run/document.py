@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from hmx.config.textfile import quoted
 from hmx.errors import counted
@@ -289,15 +289,11 @@ def _facts(run: RunFacts) -> Iterator[tuple[str, str]]:
 
 def _resumes(run: RunFacts) -> Table:
     columns = (Column("resumed at", "left"), Column("update"), Column("steps per seed"), Column("changes", "left"))
-    rows = tuple(
-        Row((mark.at, f"{mark.update:,}", f"{mark.env_steps:,}", quoted(_changes(mark.changes.items()), _LONGEST)))
-        for mark in run.resumes
-    )
-    return Table(columns, rows, "Resumptions")
-
-
-def _changes(changes: Iterable[tuple[str, Sequence[str]]]) -> str:
-    return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changes) or "none"
+    rows = []
+    for mark in run.resumes:
+        changes = ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in mark.changes.items())
+        rows.append(Row((mark.at, f"{mark.update:,}", f"{mark.env_steps:,}", quoted(changes or "none", _LONGEST))))
+    return Table(columns, tuple(rows), "Resumptions")
 
 
 def values(findings: RunFindings) -> Table:
