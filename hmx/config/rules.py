@@ -6,17 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hmx.config import smax_facts, user_code
+from hmx.config import derive, smax_facts, user_code
 from hmx.config.coerce import BadValue, check_range, coerce, show
-from hmx.config.derive import (
-    Derived,
-    derive,
-    expected_coverage,
-    first_learning_update,
-    horizon,
-    replay_ratio,
-    scored_per_pass,
-)  # fmt: skip
 from hmx.config.divisors import neighbours
 from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, EnvFacts, env_facts, facts_known, is_unlimited, own_agents
 from hmx.config.env_source import EnvSource, find_source
@@ -70,7 +61,7 @@ def problems(cfg: Config) -> list[Problem]:
 
 def warnings(cfg: Config) -> list[Problem]:
     """Find what will run, but perhaps not as intended; the configuration must have no `problems`."""
-    sizes = derive(cfg)
+    sizes = derive.derive(cfg)
     return [*_length_warnings(cfg, sizes), *_other_warnings(cfg, sizes), *_variant_warnings(cfg)]
 
 
@@ -194,7 +185,7 @@ def _sizes(cfg: Config) -> Iterator[Problem]:
     if cfg.run.total_steps < batch:
         works = fix("run.total_steps", batch)
         fewer = cfg.run.total_steps // steps
-        sequences = fewer * cfg.env.num_agents * (steps // horizon(cfg))
+        sequences = fewer * cfg.env.num_agents * (steps // derive.horizon(cfg))
         if fewer and (cfg.algo.name not in ON_POLICY or sequences % cfg.ppo.num_minibatches == 0):
             works += fix("env.num_envs", fewer)
         words = f"fewer steps than one update takes: {cfg.env.num_envs:,} x {steps:,} = {batch:,}"
@@ -202,7 +193,7 @@ def _sizes(cfg: Config) -> Iterator[Problem]:
 
 
 def _sequences(cfg: Config) -> Iterator[Problem]:
-    length, steps = horizon(cfg), cfg.algo.num_steps
+    length, steps = derive.horizon(cfg), cfg.algo.num_steps
     if steps % length:
         whole = [n for n in (steps // length * length, -(-steps // length) * length) if n]
         works = fix("ppo.bptt_horizon", *neighbours(steps, length)) + fix("algo.num_steps", *whole)
@@ -226,12 +217,12 @@ def _minibatches(cfg: Config, per_agent: int) -> Iterator[Problem]:
     fewer = envs // unit * unit
     works = fix("ppo.num_minibatches", *neighbours(sequences, minibatches))
     works += fix("env.num_envs", fewer) if fewer else ()
-    what = "steps" if horizon(cfg) == 1 else f"sequences of {horizon(cfg):,} steps"
+    what = "steps" if derive.horizon(cfg) == 1 else f"sequences of {derive.horizon(cfg):,} steps"
     words = f"{envs:,} x {per_env:,} = {sequences:,} {what} do not split into {minibatches:,} equal minibatches"
     yield Problem("batch_split", ("ppo.num_minibatches", "env.num_envs", "algo.num_steps"), words, works)
 
 
-def _length_warnings(cfg: Config, sizes: Derived) -> Iterator[Problem]:
+def _length_warnings(cfg: Config, sizes: derive.Derived) -> Iterator[Problem]:
     asked, real = cfg.run.total_steps, sizes.total_env_steps
     if real != asked:
         words = f"{sizes.num_updates:,} updates of {sizes.batch_size:,} steps will run, {real:,} steps in total"
@@ -248,7 +239,7 @@ def _length_warnings(cfg: Config, sizes: Derived) -> Iterator[Problem]:
         yield Problem("unbounded", ("algo.gamma", "ppo.gae_lambda"), words, fix("algo.gamma", 0.99))
 
 
-def _other_warnings(cfg: Config, sizes: Derived) -> Iterator[Problem]:
+def _other_warnings(cfg: Config, sizes: derive.Derived) -> Iterator[Problem]:
     if cfg.algo.name == "dqn":
         yield from _q_warnings(cfg)
     if cfg.algo.name != "ppo":
@@ -402,7 +393,7 @@ def _score_problems(cfg: Config) -> Iterator[Problem]:
 
 
 def _pass_problems(cfg: Config, facts: EnvFacts | None) -> Iterator[Problem]:
-    number = scored_per_pass(cfg)
+    number = derive.scored_per_pass(cfg)
     if number > cfg.replay.capacity:
         key = "score.coverage" if cfg.score.coverage else "score.transitions"
         words = f"{number:,} transitions per pass are more than the buffer holds, {cfg.replay.capacity:,}"
@@ -419,12 +410,12 @@ def _pass_problems(cfg: Config, facts: EnvFacts | None) -> Iterator[Problem]:
 def _q_warnings(cfg: Config) -> Iterator[Problem]:
     """Find what will run, but perhaps not as intended."""
     updates = -(-cfg.run.total_steps // (cfg.env.num_envs * cfg.algo.num_steps))
-    if first_learning_update(cfg) >= updates:
+    if derive.first_learning_update(cfg) >= updates:
         words = "the run ends before the buffer holds that many transitions, so nothing is learned"
         works = fix("dqn.learn_starts", max(cfg.run.total_steps // 20, 1))
         yield Problem("no_learning", ("dqn.learn_starts", "run.total_steps"), words, works)
-    if replay_ratio(cfg) < _LOW_RATIO:
-        words = f"a transition is trained on {replay_ratio(cfg):.4f} times on average"
+    if derive.replay_ratio(cfg) < _LOW_RATIO:
+        words = f"a transition is trained on {derive.replay_ratio(cfg):.4f} times on average"
         wanted = math.ceil(cfg.env.num_envs * cfg.algo.num_steps / cfg.dqn.batch_size)
         keys = ("dqn.gradient_steps", "dqn.batch_size", "env.num_envs", "algo.num_steps")
         yield Problem("ratio_low", keys, words, fix("algo.num_steps", 4) + fix("dqn.gradient_steps", wanted))
@@ -434,6 +425,6 @@ def _q_warnings(cfg: Config) -> Iterator[Problem]:
         words = "scores are computed and logged, but sampling does not use them"
         works = fix("replay.mixing", "additive") + fix("score.every", 0)
         yield Problem("scores_unused", ("score.every", "replay.mixing"), words, works)
-    elif expected_coverage(cfg) < _LOW_COVERAGE:
-        words = f"a transition is scored {expected_coverage(cfg):.3f} times on average before it is overwritten"
+    elif derive.expected_coverage(cfg) < _LOW_COVERAGE:
+        words = f"a transition is scored {derive.expected_coverage(cfg):.3f} times on average before it is overwritten"
         yield Problem("coverage_low", ("score.every", "score.transitions"), words, fix("score.coverage", 0.25))

@@ -15,24 +15,11 @@ from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
 from hmx.records.paths import DEFAULT_ROOT, SCORE_REPORT
 from hmx.records.plain import plain_object
+from hmx.reports.consequence import source
 from hmx.reports.consequence.findings import ScoreFindings, ScorePlan, judged
 from hmx.reports.consequence.measure import measure
 from hmx.reports.consequence.request import MAX_HORIZON, ScoreRequest
 from hmx.reports.consequence.run import ScoreTable, compute, score_key
-from hmx.reports.consequence.source import (
-    Agent,
-    Scene,
-    default_out,
-    is_file,
-    make_task,
-    missing_policy,
-    open_scene,
-    options_of,
-    policy_of,
-    read_indices,
-    seed_of,
-    settle,
-)
 from hmx.runs import buffers
 from hmx.runs.buffers import Buffer, Host
 from hmx.runs.compilation import enable_cache
@@ -73,18 +60,18 @@ def score_buffer(
     """
     path, request = Path(path), request or ScoreRequest()
     if request.indices:
-        read_indices(Path(request.indices), 2**31)
-    folder = Path(out) if out is not None else default_out(path, root)
+        source.read_indices(Path(request.indices), 2**31)
+    folder = Path(out) if out is not None else source.default_out(path, root)
     cached = enable_cache()
 
-    def prepare(agent: Agent) -> Key:
-        settle(agent, request)
-        progress("reading positions" if is_file(path) else "collecting positions", 0, 0)
-        return score_key(seed_of(agent, request), "collecting")
+    def prepare(agent: source.Agent) -> Key:
+        source.settle(agent, request)
+        progress("reading positions" if source.is_file(path) else "collecting positions", 0, 0)
+        return score_key(source.seed_of(agent, request), "collecting")
 
     other = None if checkpoint is None else Path(checkpoint)
-    scene = open_scene(path, other, root, request.agent, request.collect, prepare)
-    task, warnings = make_task(scene, request)
+    scene = source.open_scene(path, other, root, request.agent, request.collect, prepare)
+    task, warnings = source.make_task(scene, request)
     found = compute(task, folder, progress)
     updated = _with_scores(scene.buffer, found)
     report = measure(task, request, found, updated, folder)
@@ -106,26 +93,26 @@ def dry_run(
     """Compute what scoring takes at most, without playing; arguments and errors as of `score_buffer`."""
     path, request = Path(path), request or ScoreRequest()
     size = None
-    if is_file(path):
+    if source.is_file(path):
         if checkpoint is None:
-            raise missing_policy(path)
+            raise source.missing_policy(path)
         size = buffer_file.read_header(path).size
     cfg = find(path if checkpoint is None else checkpoint, root).cfg
     is_dqn = cfg.algo.name == "dqn"
     if size is None:
         size = cfg.replay.capacity if is_dqn else request.collect
     env = make_env(cfg.env, cfg.reward)
-    options = options_of(request, cfg, env.spec.num_agents, "mean")
-    policy, _ = policy_of(request, ("greedy" if is_dqn else "softmax", 1.0))
+    options = source.options_of(request, cfg, env.spec.num_agents, "mean")
+    policy, _ = source.policy_of(request, ("greedy" if is_dqn else "softmax", 1.0))
     check_options(options, env.spec, policy != "greedy", True)
     number = size if request.select == "all" else min(request.positions, size)
     if request.indices:
-        number = len(read_indices(Path(request.indices), size))
+        number = len(source.read_indices(Path(request.indices), size))
     horizon = request.horizon or env.spec.max_steps or MAX_HORIZON
     return ScorePlan(
         path=str(path),
         env=cfg.env.id,
-        out=Path(out) if out is not None else default_out(path, root),
+        out=Path(out) if out is not None else source.default_out(path, root),
         positions=number,
         size=size,
         actions=num_candidates(options, env.spec),
@@ -154,7 +141,7 @@ def _still_there(buffer: Buffer, found: ScoreTable) -> Host:
     return there
 
 
-def _write_buffer(scene: Scene, updated: Buffer, found: ScoreTable, folder: Path, write_back: bool) -> str:
+def _write_buffer(scene: source.Scene, updated: Buffer, found: ScoreTable, folder: Path, write_back: bool) -> str:
     """Write the buffer beside the scores, if it was collected or this was asked for; return a warning, or nothing."""
     if scene.collected or (write_back and scene.file is None):
         buffers.save(folder / BUFFER, updated if write_back else scene.buffer)
