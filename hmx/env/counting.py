@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax.numpy as jnp
 
 from hmx.env.autoreset import Game, batched
@@ -13,7 +11,7 @@ from hmx.types import Array, Key
 NUM_ACTIONS = 4
 
 
-def make_counting(max_steps: int, length: int = 0, reward: Callable[[Array], Array] = lambda step: step) -> Env:
+def make_counting(max_steps: int, length: int = 0) -> Env:
     """Build an environment whose observation is the number of steps so far, which is also the next reward.
 
     In step n the actions n mod 4 and (n + 1) mod 4 are legal. So a stored transition proves by itself that
@@ -22,7 +20,6 @@ def make_counting(max_steps: int, length: int = 0, reward: Callable[[Array], Arr
     Args:
         max_steps: steps after which an episode is truncated; 0 never.
         length: steps after which it terminates; 0 never.
-        reward: what the step taken from observation n pays.
     """
     spec = EnvSpec(
         id="counting",
@@ -38,7 +35,7 @@ def make_counting(max_steps: int, length: int = 0, reward: Callable[[Array], Arr
 
     def move(step: Array, action: Array, key: Key) -> tuple[Array, dict[str, Array], Array]:
         terminated = step + 1 == length if length else jnp.zeros((), bool)
-        return step + 1, {"count": reward(step.astype(jnp.float32))}, terminated
+        return step + 1, {"count": step.astype(jnp.float32)}, terminated
 
     def legal(step: Array) -> Array:
         return ((jnp.arange(NUM_ACTIONS) - step) % NUM_ACTIONS) < 2

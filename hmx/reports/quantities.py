@@ -32,9 +32,9 @@ def number(value: float | None, digits: int = 3) -> str:
     return re.sub(r"e([-+])0*", lambda e: "e-" if e[1] == "-" else "e", f"{value + 0.0:.{digits}g}")
 
 
-def signed(value: float | None, decimals: int = 2) -> str:
-    """Return a number with its sign and a fixed number of decimals: +0.25."""
-    return UNKNOWN if value is None or math.isnan(value) else f"{value:+.{decimals}f}"
+def signed(value: float | None) -> str:
+    """Return a number with its sign and two decimals: +0.25."""
+    return UNKNOWN if value is None or math.isnan(value) else f"{value:+.2f}"
 
 
 def percent(share: float | None, decimals: int = 0) -> str:
