@@ -5,8 +5,8 @@
 
 Thresholds: +5 on HackMatrix, 475 on cartpole-discrete, -200 on pendulum; `--target` for others. A seed has arrived
 when the mean return of the last episodes, at least `--episodes`, passes the threshold; these are all that ended in the
-last few updates. One that does not arrive before its training ends, or within `--limit` steps, is reported as such,
-and the median then counts it as infinite.
+last few updates. One that does not arrive before its training ends, or within `--limit` steps or `--cpu-limit`
+processor seconds, is reported as such, and medians count it as infinite.
 
 Every variant has a process of its own, and all take turns with every seed, from seed 0. hmx trains as long as its
 configuration says. A peer has the hyperparameters published with it for this environment, unless settings in its own
@@ -15,8 +15,9 @@ its updates until it arrived. `--peer-python` is the Python that has the package
 `--purejaxrl FOLDER`, a clone of its repository, and gymnax before 1.0, distrax and Brax.
 
 Printed are the median over the seeds of processor seconds, wall seconds and environment steps, the lowest and highest
-processor seconds, those of compiling, and the ratio of the medians to the first variant with a 95 % interval
-(bootstrap over seeds).
+processor seconds, those of compiling, how many seeds arrived, and the ratio of the medians to the first variant with a
+95 % interval (bootstrap over seeds). Where most seeds of the first variant did not arrive, the ratio and the interval
+are bounds, with the seconds after which those seeds were given up.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import argparse
 import ast
 import contextlib
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -96,8 +98,17 @@ def peer_settings(given: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def ratio(first: Sequence[float], other: Sequence[float]) -> str:
-    """Write the ratio of the medians and its bootstrap interval."""
+def ratio(first: Sequence[float], other: Sequence[float], spent: Sequence[float] = ()) -> str:
+    """Write the ratio of the medians and its bootstrap interval; bounds if most of `first` are infinite.
+
+    Args:
+        first: processor seconds of the first variant's seeds until they arrived, infinite for those that did not.
+        other: those of another variant.
+        spent: those of the first variant's seeds until they arrived or were given up.
+    """
+    if spent and np.isinf(np.median(first)) and np.isfinite(np.median(other)):
+        value, low_high = ratio(spent, other).split(" ", 1)
+        return f"< {value}, 95 %: < {low_high.split()[-1].rstrip(']')}"
     if not np.isfinite([np.median(first), np.median(other)]).all():
         return "not known"
     rng = np.random.default_rng(0)
@@ -120,6 +131,7 @@ def main() -> None:
     parser.add_argument("--target", type=float)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit", default="8M", help="environment steps after which a seed is given up")
+    parser.add_argument("--cpu-limit", type=float, default=math.inf, help="processor seconds after which it is given up")
     parser.add_argument("--episodes", type=int, default=100, help="episodes that are averaged, at least")
     args = parser.parse_args()
     target = TARGETS.get(args.env) if args.target is None else args.target
@@ -128,7 +140,8 @@ def main() -> None:
         parser.error(f"{args.env} has no threshold of its own: add --target")
     if not isinstance(limit, int):
         parser.error(f"--limit: expected a number such as 8M, got {args.limit}")
-    common = {"env": args.env, "limit": limit, "target": target, "episodes": args.episodes}
+    limits = {"limit": limit, "cpu_limit": args.cpu_limit}
+    common = {"env": args.env, **limits, "target": target, "episodes": args.episodes}
     tasks = {
         change or "default": ("hmx", sys.executable, hmx_settings(args.env, args.base, change))
         for change in ["", *args.change]
@@ -143,7 +156,7 @@ def main() -> None:
             parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
         tasks[peer] = (name, args.peer_python, peer_settings(given))
     workers: dict[str, Worker] = {}
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in tasks}
+    found: dict[str, list[tuple[bool, float, float, float]]] = {name: [] for name in tasks}
     with contextlib.ExitStack() as stack:
         for name, (program, python, settings) in tasks.items():
             task = {"program": program, "settings": settings, "folder": args.purejaxrl, **common}
@@ -153,18 +166,22 @@ def main() -> None:
         for seed in range(args.seeds):
             for name, worker in workers.items():
                 found[name].append(tuple(worker.ask(seed)))
-                cpu, _, steps = found[name][-1]
-                print(f"seed {seed}, {name}: {cpu:.1f} s, {steps:,.0f} steps", flush=True)
+                arrived, cpu, _, steps = found[name][-1]
+                end = "" if arrived else "given up after "
+                print(f"seed {seed}, {name}: {end}{cpu:.1f} s, {steps:,.0f} steps", flush=True)
     print(f"\n{args.env} to {target:+g}, mean of at least {args.episodes} episodes, {args.seeds} seeds")
-    heads = f"{'CPU s':>8} {'lowest':>8} {'highest':>8} {'wall s':>8} {'compile':>8} {'steps':>12}"
+    heads = f"{'CPU s':>8} {'lowest':>8} {'highest':>8} {'wall s':>8} {'compile':>8} {'steps':>12} {'seeds':>5}"
     print(f"{heads}  {'ratio of CPU s':<20} variant")
-    first = [cpu for cpu, _, _ in found["default"]]
-    for name, arrivals in found.items():
-        cpus, walls, counts = zip(*arrivals, strict=True)
-        against = "1" if name == "default" else ratio(first, cpus)
+    seconds: dict[str, Sequence[float]] = {}
+    for name, ends in found.items():
+        cpus, walls, counts = zip(*([x if end[0] else math.inf for x in end[1:]] for end in ends), strict=True)
+        seconds[name] = cpus
+        spent = [end[1] for end in found["default"]]
+        against = "1" if name == "default" else ratio(seconds["default"], cpus, spent)
         numbers = f"{np.median(cpus):>8.2f} {min(cpus):>8.2f} {max(cpus):>8.2f} {np.median(walls):>8.2f}"
         compiling = f"{workers[name].compiled['cpu']:>8.1f}"
-        print(f"{numbers} {compiling} {np.median(counts):>12,.0f}  {against:<20} {name}")
+        arrived = f"{np.median(counts):>12,.0f} {sum(end[0] for end in ends):>5}"
+        print(f"{numbers} {compiling} {arrived}  {against:<20} {name}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import functools
 import importlib
 import importlib.metadata
 import json
-import math
 import os
 import sys
 import time
@@ -36,6 +35,7 @@ class Task(NamedTuple):
     env: str
     settings: dict[str, Any]  # of hmx: preset and sets; of a peer: its own names
     limit: int  # environment steps after which a seed is given up
+    cpu_limit: float  # processor seconds after which it is given up
     target: float
     episodes: int  # the mean return is that of the last updates in which at least so many ended
     folder: str = ""  # of PureJaxRL
@@ -92,15 +92,15 @@ def arrival(series: Series, target: float, episodes: int) -> int | None:
     return int(enough[passed[0]]) if len(passed) else None
 
 
-def train(program: Program, seed: int, task: Task) -> tuple[float, float, float]:
-    """Train one seed until it arrives: processor seconds, wall seconds and environment steps; infinite if it does not.
+def train(program: Program, seed: int, task: Task) -> tuple[bool, float, float, float]:
+    """Train one seed until it arrives or is given up: whether it did, processor seconds, wall seconds and steps.
 
     Where several updates run in one call, each counts as the same share of its time.
     """
     state = program.start(seed)
     series: Series = (np.zeros(0), np.zeros(0))
     cpu = wall = 0.0
-    while (len(series[0]) + 1) * program.per_update <= min(program.total, task.limit):
+    while cpu < task.cpu_limit and (len(series[0]) + 1) * program.per_update <= min(program.total, task.limit):
         began = time.process_time(), time.perf_counter()
         state, new = program.step(state)
         spent = time.process_time() - began[0], time.perf_counter() - began[1]
@@ -110,8 +110,8 @@ def train(program: Program, seed: int, task: Task) -> tuple[float, float, float]
         share = 1.0 if update is None else (update - before) / len(new[0])
         cpu, wall = cpu + share * spent[0], wall + share * spent[1]
         if update is not None:
-            return cpu, wall, float(update * program.per_update)
-    return math.inf, math.inf, math.inf
+            return True, cpu, wall, float(update * program.per_update)
+    return False, cpu, wall, float(len(series[0]) * program.per_update)
 
 
 def versions(*packages: str) -> str:

@@ -39,8 +39,8 @@ def training(returns: list[list[float]], total: int = 100) -> worker.Program:
     return worker.Program(lambda seed: 0, step, 10, total, "")
 
 
-def task(limit: int = 100) -> worker.Task:
-    return worker.Task("hmx", "", {}, limit, target=5, episodes=10)
+def task(limit: int = 100, cpu_limit: float = math.inf) -> worker.Task:
+    return worker.Task("hmx", "", {}, limit, cpu_limit, target=5, episodes=10)
 
 
 @pytest.fixture
@@ -52,18 +52,27 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_seed_is_charged_for_the_updates_until_it_arrives(clocks: None) -> None:
-    assert worker.train(training([[0, 0, 0, 0], [0, 9, 9, 9]]), 0, task()) == (1.5, 3.0, 60.0)
+    assert worker.train(training([[0, 0, 0, 0], [0, 9, 9, 9]]), 0, task()) == (True, 1.5, 3.0, 60.0)
 
 
-@pytest.mark.parametrize(("limit", "total"), [(20, 100), (100, 20)])
-def test_a_seed_is_given_up_at_the_limit_and_at_the_end_of_training(clocks: None, limit: int, total: int) -> None:
-    assert worker.train(training([[0], [0], [9]], total), 0, task(limit)) == (math.inf,) * 3
+@pytest.mark.parametrize(("limit", "cpu_limit", "total"), [(20, 9, 100), (100, 2, 100), (100, 9, 20)])
+def test_a_seed_is_given_up_at_a_limit_and_at_the_end_of_training(
+    clocks: None, limit: int, cpu_limit: float, total: int
+) -> None:
+    program = training([[0], [0], [9]], total)
+    assert worker.train(program, 0, task(limit, cpu_limit)) == (False, 2.0, 4.0, 20.0)
 
 
 def test_ratio_has_an_interval_and_counts_lost_seeds_as_infinite() -> None:
     assert benchmark.ratio([1, 1, 1], [2, 2, 2]) == "2.00 [2.00, 2.00]"
     assert benchmark.ratio([1, 1, 1], [2, 2, math.inf]) == "2.00 [2.00, inf]"
     assert benchmark.ratio([1, 1, 1], [2, math.inf, math.inf]) == "not known"
+
+
+def test_ratio_is_a_bound_where_the_first_variant_was_given_up() -> None:
+    lost = [math.inf] * 3
+    assert benchmark.ratio(lost, [1, 1, 1], [4, 4, 4]) == "< 0.25, 95 %: < 0.25"
+    assert benchmark.ratio(lost, lost, [4, 4, 4]) == "not known"
 
 
 def test_peer_settings_are_literals_or_texts() -> None:
@@ -122,7 +131,7 @@ def test_hmx_and_peers_run_in_turn(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in lines[3:9]] == [
         f"seed {seed}, {name}" for seed in (0, 1) for name in ("default", "purejaxrl", "purejaxrl NUM_ENVS=8")
     ]
-    rows: dict[str, list[Any]] = {line[76:].strip(): line.split() for line in lines[-3:]}
+    rows: dict[str, list[Any]] = {line[82:].strip(): line.split() for line in lines[-3:]}
     # the fourth update has a mean of 30: steps per update times four
     assert rows["purejaxrl"][5] == "800"
     assert rows["purejaxrl NUM_ENVS=8"][5] == "1,600"

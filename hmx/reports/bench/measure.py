@@ -50,6 +50,7 @@ def time_in_turn(
     seconds: float = 0.0,
     limit: float = math.inf,
     warm: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Time every work once per round, after a first call of each that does not count.
 
@@ -60,6 +61,7 @@ def time_in_turn(
         seconds: for which rounds continue after the first `rounds`.
         limit: seconds after which fewer rounds do, but at least `FEWEST`.
         warm: whether every work has been called before.
+        clock: what a call takes is measured with.
 
     Returns:
         Seconds of each call, by name, in the order of the rounds.
@@ -73,9 +75,9 @@ def time_in_turn(
         if (done >= rounds and passed > seconds) or (done >= FEWEST and passed > limit):
             break
         for name, work in works.items():
-            start_s = time.perf_counter()
+            start_s = clock()
             jax.block_until_ready(work())
-            found[name].append(time.perf_counter() - start_s)
+            found[name].append(clock() - start_s)
     return found
 
 

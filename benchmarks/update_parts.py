@@ -1,0 +1,121 @@
+"""Where the time of a PPO update on HackMatrix goes, and what share of the matrix speed its layers reach.
+
+    python benchmarks/update_parts.py [--rounds 7] [--cpu-time] [--set algo.num_steps=128]
+
+Times whole updates, the rollout, one gradient step, and the parts of a gradient step, each compiled alone and called in
+turn. A layer is timed forwards and backwards, and its speed compared with that of matrix products of the same shapes
+and of 2048 x 2048. What is compiled alone passes its results through memory, so that the parts can add up to more than
+the whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hmx.agents.ppo import make_components, ppo_loss
+from hmx.agents.sequences import Batch, take_sequences
+from hmx.config.load import load
+from hmx.nets.build import features
+from hmx.nets.layers import Cells, Torso
+from hmx.reports.bench.measure import Updates, time_in_turn
+from hmx.runs.session import open_session
+from hmx.stats.intervals import median
+
+MATRIX = 2048
+WHOLE = ("update", "rollout", "gradient step")
+
+
+def forth_and_back(apply: Callable[..., Any], params: Any, x: Any, cotangent: Any, over_inputs: bool) -> Any:
+    """A layer's output, and its gradients over the parameters and, unless it is the first, over the inputs."""
+    out, pull = jax.vjp(apply, params, x) if over_inputs else jax.vjp(lambda p: apply(p, x), params)
+    return out, pull(cotangent)
+
+
+def products(x: jax.Array, w: jax.Array, g: jax.Array, over_inputs: bool) -> Any:
+    """The matrix products of a linear layer forwards and backwards."""
+    return (x @ w, x.T @ g, *((g @ w.T,) if over_inputs else ()))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--cpu-time", action="store_true", help="processor seconds, for a CPU that others use as well")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the configuration")
+    args = parser.parse_args()
+    session = open_session(load(environ={}, sets=args.set).config)
+    cfg, net, updates = session.cfg, session.cfg.net, Updates(session)
+    updates.update(1)
+    parts, state, spec = make_components(cfg, session.env), jax.tree.map(jnp.copy, updates.state), session.env.spec
+    hypers = {name: jnp.float32(value) for name, value in session.algorithm.hypers(1).items()}
+    rollout = jax.jit(session.algorithm.experience)
+    batch = Batch(**rollout(state, hypers), carry=None)
+    number, steps = batch.weight.size // cfg.ppo.num_minibatches, cfg.ppo.update_epochs * cfg.ppo.num_minibatches
+    index = jax.random.permutation(jax.random.key(0), batch.weight.size)[:number]
+    gather = partial(jax.jit(take_sequences), batch, index, jnp.ones(number))
+    loss = partial(ppo_loss, parts)
+
+    @jax.jit
+    def step(params: Any, opt_state: Any, batch: Batch, index: jax.Array) -> Any:
+        taken = take_sequences(batch, index, jnp.ones(number))
+        grads, metrics = jax.grad(loss, has_aux=True)(params, state.learner.value_stats, hypers, taken)
+        return parts.optimiser.step(params, opt_state, grads, hypers["learning_rate"]), metrics
+
+    unpack = jax.jit(lambda obs: features("cells", spec, obs, number))
+    works: dict[str, Callable[[], Any]] = {
+        "update": lambda: updates.update(1),
+        "rollout": lambda: rollout(state, hypers),
+        "gradient step": lambda: step(state.params, state.opt_state, batch, index),
+        "gather": gather,
+        "unpack": partial(unpack, gather().obs),
+        "optimiser": lambda: optimise(state.params, state.opt_state, state.params, hypers["learning_rate"]),
+    }
+    optimise = jax.jit(parts.optimiser.step)
+    seen: Any = unpack(gather().obs)
+    flops: dict[str, float] = {}
+    layers = {"cell layer": Cells(net.cell_features, net.activation, net.init, 1.0)}
+    layers |= {f"layer {i + 1}": Torso((width,), net.activation, "none") for i, width in enumerate(net.hidden)}
+    for i, (name, module) in enumerate(layers.items()):
+        torso = state.params["torso"]
+        params = {"dense_0": torso[f"dense_{i - 1}"]} if i else state.params["torso_cells"]
+        apply = lambda p, x, module=module: module.apply({"params": p}, x)  # noqa: E731
+        out = apply(params, seen)
+        both = jax.jit(partial(forth_and_back, apply, over_inputs=i > 0))
+        works[name] = partial(both, params, seen, jnp.ones_like(out))
+        (w,) = (leaf for leaf in jax.tree.leaves(params) if leaf.ndim == 2)
+        x = seen if i else seen[1].reshape(-1, w.shape[0])
+        flops[name] = 2 * math.prod(x.shape) * w.shape[1] * (3 if i else 2)
+        multiply = jax.jit(partial(products, over_inputs=i > 0))
+        works[f"products of {name}"] = partial(multiply, x, w, jnp.ones((x.shape[0], w.shape[1])))
+        seen = out
+    a = jax.random.normal(jax.random.key(0), (MATRIX, MATRIX))
+    works["matrix"] = partial(jax.jit(jnp.matmul), a, a)
+
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    seconds = {name: median(found) for name, found in time_in_turn(works, args.rounds, clock=clock).items()}
+    ceiling = 2 * MATRIX**3 / seconds["matrix"]
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {steps} gradient steps of {number} an update")
+    print(f"2048 x 2048: {ceiling / 1e9:.0f} GFLOP/s; {'processor' if args.cpu_time else 'wall'} time, medians")
+    print(f"{'':<14} {'ms':>8} {'of the update':>14} {'GFLOP/s':>8} {'products alone':>15}")
+    for name in (*WHOLE, "gather", "unpack", *layers, "optimiser"):
+        share = seconds[name] * (1 if name in WHOLE[:2] else steps) / seconds["update"]
+        speeds = ""
+        if name in flops:
+            alone = flops[name] / seconds[f"products of {name}"]
+            speeds = f"{flops[name] / seconds[name] / 1e9:>8.0f} {alone / 1e9:>15.0f}"
+        print(f"{name:<14} {1e3 * seconds[name]:>8.2f} {share:>14.1%} {speeds}")
+    alone = sum(seconds[name] for name in ("gather", "unpack", *layers, "optimiser"))
+    print(f"the rest of a gradient step: {1e3 * (seconds['gradient step'] - alone):.2f} ms (loss, heads, metrics)")
+    print(f"the layers reach {sum(flops.values()) / seconds['gradient step'] / ceiling:.0%} of the matrix speed")
+
+
+if __name__ == "__main__":
+    main()
