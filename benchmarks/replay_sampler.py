@@ -4,15 +4,14 @@
 
 A step draws a batch in proportion to the priorities and writes a new priority for each of its slots, inside a compiled
 loop. Beside `hmx.replay.forest`: a binary sum tree written the same way, and the sum tree of flashbax where that can be
-imported, with the faster of its two ways of writing. The structures take turns; printed are microseconds of processor
-time per step (the least of all rounds), and the ratio to ours. Then a whole `sample` and `set_priority` of
-`hmx.replay`, with importance weights, by TD error alone and in both ways of mixing.
+imported, with the faster of its two ways of writing. The structures take turns; printed are microseconds (of
+processor time on a CPU) per step (the least of all rounds), and the ratio to ours. Then a whole `sample` and
+`set_priority` of `hmx.replay`, with importance weights, by TD error alone and in both ways of mixing.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 
 from hmx.config.schema import ReplayConfig
 from hmx.replay import forest, make_replay
+from hmx.reports.bench.measure import device_clock
 
 Array = jax.Array
 Step = Callable[[Any, Array], tuple[Any, Array]]
@@ -138,7 +138,7 @@ def measure(candidates: dict[str, Any], capacity: int, batch: int, rounds: int) 
     leaves = jax.random.uniform(jax.random.key(9), (capacity,)) + 0.1
     loops = {name: compiled(*make(leaves, batch)) for name, make in candidates.items()}
     best = dict.fromkeys(loops, float("inf"))
-    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+    clock = device_clock()
     for turn in range(rounds):
         for name, (loop, state) in loops.items():
             start = clock()

@@ -4,13 +4,12 @@
 
 Plays the same number of episodes for each number of simulations; 0 is the greedy policy without search. Printed are the
 mean return with its standard error, the mean stage, the share of episodes won and of stages completed with UNDO (of
-HackMatrix), and the decisions per second of processor time, without compilation.
+HackMatrix), and the decisions per second (of processor time on a CPU), without compilation.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 
 import jax
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from hmx.agents.evaluate import TO_THE_END, algorithm_policy, make_chunks, search_policy
 from hmx.config.load import load
 from hmx.records.layout import find_policy
+from hmx.reports.bench.measure import device_clock
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import open_session
@@ -35,6 +35,7 @@ def main() -> None:
     paths = find_policy(args.run, args.root)
     cfg = load(file=paths.folder, sets=args.set).config
     session = open_session(cfg, paths)
+    clock = device_clock()
     state = seed_state(restore_policy(session, paths).state, 0, cfg.run.num_seeds)
     print(f"{'simulations':>11} {'return':>8} {'± se':>6} {'stage':>6} {'won':>6} {'by UNDO':>8} {'decisions/s':>12}")
     for simulations in args.simulations:
@@ -44,10 +45,10 @@ def main() -> None:
         chunks = make_chunks(session.env, policy, args.episodes, args.episodes)
         play, key = chunks.start(eval_keys(cfg.run.seed, 1))
         play, _ = chunks.advance(state, key, play, 1)  # compiles
-        began = time.process_time()
+        began = clock()
         play, _ = chunks.advance(state, key, play, TO_THE_END)
         played = jax.device_get(play.episodes)
-        rate = played.length.sum() / (time.process_time() - began)
+        rate = played.length.sum() / (clock() - began)
         info = {name: np.asarray(values) for name, values in played.info.items()}
         error = played.total.std() / np.sqrt(args.episodes)
         line = f"{simulations:>11} {played.total.mean():>8.2f} {error:>6.2f}"

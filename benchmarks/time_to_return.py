@@ -1,12 +1,12 @@
-"""How much processor time training takes until the mean return passes a threshold: hmx, changes of it, and peers.
+"""How long training takes until the mean return passes a threshold: hmx, changes of it, and peers.
 
     python benchmarks/time_to_return.py hackmatrix [--change "ppo.update_epochs=2"] [--seeds 5] [--limit 8M]
     python benchmarks/time_to_return.py cartpole-discrete --base "--preset sound" --peer rejax --peer "rejax num_envs=9"
 
 Thresholds: +5 on HackMatrix, 475 on cartpole-discrete, -200 on pendulum; `--target` for others. A seed has arrived
 when the mean return of the last episodes, at least `--episodes`, passes the threshold; these are all that ended in the
-last few updates. One that does not arrive before its training ends, or within `--limit` steps or `--cpu-limit`
-processor seconds, is reported as such, and medians count it as infinite.
+last few updates. One that does not arrive before its training ends, or within `--limit` steps or `--seconds`, is
+reported as such, and medians count it as infinite.
 
 Every variant has a process of its own, and all take turns with every seed, from seed 0. hmx trains as long as its
 configuration says. A peer has the hyperparameters published with it for this environment, unless settings in its own
@@ -14,10 +14,11 @@ names follow its name. rejax runs without its evaluations; PureJaxRL trains to t
 its updates until it arrived. `--peer-python` is the Python that has the packages of the peers. `--peer purejaxrl` needs
 `--purejaxrl FOLDER`, a clone of its repository, and gymnax before 1.0, distrax and Brax.
 
-Printed are the median over the seeds of processor seconds, wall seconds and environment steps, the lowest and highest
-processor seconds, those of compiling, how many seeds arrived, and the ratio of the medians to the first variant with a
-95 % interval (bootstrap over seeds). Where most seeds of the first variant did not arrive, the ratio and the interval
-are bounds, with the seconds after which those seeds were given up.
+Printed are the median over the seeds of processor seconds, wall seconds and environment steps, how many seeds arrived,
+and the ratio of the median seconds to the first variant with a 95 % interval (bootstrap over seeds). These seconds, and
+the lowest, highest and those of compiling, are of the processor, or of the wall clock on an accelerator. Where most
+seeds of the first variant did not arrive, ratio and interval are bounds: those seeds count with the seconds after which
+they were given up.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,15 @@ from hmx.config.numbers import typed_number
 
 TARGETS = {"hackmatrix": 5.0, "cartpole-discrete": 475.0, "pendulum": -200.0}
 PEERS, PEER_ENVS = ("rejax", "purejaxrl"), ("cartpole-discrete", "pendulum")
+
+
+class End(NamedTuple):
+    """When a seed arrived, or was given up."""
+
+    arrived: bool
+    cpu: float
+    wall: float
+    steps: float
 
 
 class Worker:
@@ -119,6 +129,23 @@ def ratio(first: Sequence[float], other: Sequence[float], spent: Sequence[float]
     return f"{np.median(other) / np.median(first):.2f} [{low:.2f}, {high:.2f}]"
 
 
+def show(found: dict[str, list[End]], compiled: dict[str, Any]) -> None:
+    """Print the table; seconds that decide are those of the wall clock on an accelerator."""
+    clock, unit = ("cpu", "CPU s") if compiled["default"]["on_cpu"] else ("wall", "wall s")
+    heads = f"{'CPU s':>8} {'wall s':>8} {'lowest':>8} {'highest':>8} {'compile':>8} {'steps':>12} {'seeds':>5}"
+    print(f"{heads}  {f'ratio of {unit}':<20} variant")
+    first = [getattr(end, clock) if end.arrived else math.inf for end in found["default"]]
+    for name, ends in found.items():
+        reached = [end if end.arrived else End(False, *[math.inf] * 3) for end in ends]
+        seconds = [getattr(end, clock) for end in reached]
+        spent = [getattr(end, clock) for end in found["default"]]
+        against = "1" if name == "default" else ratio(first, seconds, spent)
+        times = f"{np.median([end.cpu for end in reached]):>8.2f} {np.median([end.wall for end in reached]):>8.2f}"
+        numbers = f"{times} {min(seconds):>8.2f} {max(seconds):>8.2f} {compiled[name][clock]:>8.1f}"
+        counts = f"{np.median([end.steps for end in reached]):>12,.0f} {sum(end.arrived for end in ends):>5}"
+        print(f"{numbers} {counts}  {against:<20} {name}")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -131,7 +158,7 @@ def main() -> None:
     parser.add_argument("--target", type=float)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit", default="8M", help="environment steps after which a seed is given up")
-    parser.add_argument("--cpu-limit", type=float, default=math.inf, help="processor seconds after which it is given up")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after which it is given up")
     parser.add_argument("--episodes", type=int, default=100, help="episodes that are averaged, at least")
     args = parser.parse_args()
     target = TARGETS.get(args.env) if args.target is None else args.target
@@ -140,7 +167,7 @@ def main() -> None:
         parser.error(f"{args.env} has no threshold of its own: add --target")
     if not isinstance(limit, int):
         parser.error(f"--limit: expected a number such as 8M, got {args.limit}")
-    limits = {"limit": limit, "cpu_limit": args.cpu_limit}
+    limits = {"limit": limit, "seconds": args.seconds}
     common = {"env": args.env, **limits, "target": target, "episodes": args.episodes}
     tasks = {
         change or "default": ("hmx", sys.executable, hmx_settings(args.env, args.base, change))
@@ -156,7 +183,7 @@ def main() -> None:
             parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
         tasks[peer] = (name, args.peer_python, peer_settings(given))
     workers: dict[str, Worker] = {}
-    found: dict[str, list[tuple[bool, float, float, float]]] = {name: [] for name in tasks}
+    found: dict[str, list[End]] = {name: [] for name in tasks}
     with contextlib.ExitStack() as stack:
         for name, (program, python, settings) in tasks.items():
             task = {"program": program, "settings": settings, "folder": args.purejaxrl, **common}
@@ -165,23 +192,13 @@ def main() -> None:
             print(f"{name}: compiled in {compiled['cpu']:.1f} s of processor time, {compiled['versions']}", flush=True)
         for seed in range(args.seeds):
             for name, worker in workers.items():
-                found[name].append(tuple(worker.ask(seed)))
-                arrived, cpu, _, steps = found[name][-1]
-                end = "" if arrived else "given up after "
-                print(f"seed {seed}, {name}: {end}{cpu:.1f} s, {steps:,.0f} steps", flush=True)
+                end = End(*worker.ask(seed))
+                found[name].append(end)
+                how = "" if end.arrived else "given up after "
+                times = f"{end.cpu:.1f} s of processor time, {end.wall:.1f} s"
+                print(f"seed {seed}, {name}: {how}{times}, {end.steps:,.0f} steps", flush=True)
     print(f"\n{args.env} to {target:+g}, mean of at least {args.episodes} episodes, {args.seeds} seeds")
-    heads = f"{'CPU s':>8} {'lowest':>8} {'highest':>8} {'wall s':>8} {'compile':>8} {'steps':>12} {'seeds':>5}"
-    print(f"{heads}  {'ratio of CPU s':<20} variant")
-    seconds: dict[str, Sequence[float]] = {}
-    for name, ends in found.items():
-        cpus, walls, counts = zip(*([x if end[0] else math.inf for x in end[1:]] for end in ends), strict=True)
-        seconds[name] = cpus
-        spent = [end[1] for end in found["default"]]
-        against = "1" if name == "default" else ratio(seconds["default"], cpus, spent)
-        numbers = f"{np.median(cpus):>8.2f} {min(cpus):>8.2f} {max(cpus):>8.2f} {np.median(walls):>8.2f}"
-        compiling = f"{workers[name].compiled['cpu']:>8.1f}"
-        arrived = f"{np.median(counts):>12,.0f} {sum(end[0] for end in ends):>5}"
-        print(f"{numbers} {compiling} {arrived}  {against:<20} {name}")
+    show(found, {name: worker.compiled for name, worker in workers.items()})
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Task(NamedTuple):
     env: str
     settings: dict[str, Any]  # of hmx: preset and sets; of a peer: its own names
     limit: int  # environment steps after which a seed is given up
-    cpu_limit: float  # processor seconds after which it is given up
+    seconds: float  # after which it is given up, of the processor, or of the wall clock on an accelerator
     target: float
     episodes: int  # the mean return is that of the last updates in which at least so many ended
     folder: str = ""  # of PureJaxRL
@@ -92,6 +92,11 @@ def arrival(series: Series, target: float, episodes: int) -> int | None:
     return int(enough[passed[0]]) if len(passed) else None
 
 
+def on_cpu() -> bool:
+    """Whether seconds are those of the processor."""
+    return jax.default_backend() == "cpu"
+
+
 def train(program: Program, seed: int, task: Task) -> tuple[bool, float, float, float]:
     """Train one seed until it arrives or is given up: whether it did, processor seconds, wall seconds and steps.
 
@@ -100,7 +105,8 @@ def train(program: Program, seed: int, task: Task) -> tuple[bool, float, float, 
     state = program.start(seed)
     series: Series = (np.zeros(0), np.zeros(0))
     cpu = wall = 0.0
-    while cpu < task.cpu_limit and (len(series[0]) + 1) * program.per_update <= min(program.total, task.limit):
+    most = min(program.total, task.limit) // program.per_update
+    while len(series[0]) < most and (cpu if on_cpu() else wall) < task.seconds:
         began = time.process_time(), time.perf_counter()
         state, new = program.step(state)
         spent = time.process_time() - began[0], time.perf_counter() - began[1]
@@ -300,7 +306,7 @@ def main() -> None:
         began = time.process_time(), time.perf_counter()
         program = PROGRAMS[task.program](task)
         spent = time.process_time() - began[0], time.perf_counter() - began[1]
-        reply({"cpu": spent[0], "wall": spent[1], "versions": program.versions})
+        reply({"cpu": spent[0], "wall": spent[1], "versions": program.versions, "on_cpu": on_cpu()})
         for line in sys.stdin:
             reply(train(program, int(line), task))
 

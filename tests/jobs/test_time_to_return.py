@@ -39,8 +39,8 @@ def training(returns: list[list[float]], total: int = 100) -> worker.Program:
     return worker.Program(lambda seed: 0, step, 10, total, "")
 
 
-def task(limit: int = 100, cpu_limit: float = math.inf) -> worker.Task:
-    return worker.Task("hmx", "", {}, limit, cpu_limit, target=5, episodes=10)
+def task(limit: int = 100, seconds: float = math.inf) -> worker.Task:
+    return worker.Task("hmx", "", {}, limit, seconds, target=5, episodes=10)
 
 
 @pytest.fixture
@@ -55,12 +55,12 @@ def test_a_seed_is_charged_for_the_updates_until_it_arrives(clocks: None) -> Non
     assert worker.train(training([[0, 0, 0, 0], [0, 9, 9, 9]]), 0, task()) == (True, 1.5, 3.0, 60.0)
 
 
-@pytest.mark.parametrize(("limit", "cpu_limit", "total"), [(20, 9, 100), (100, 2, 100), (100, 9, 20)])
+@pytest.mark.parametrize(("limit", "seconds", "total"), [(20, 9, 100), (100, 2, 100), (100, 9, 20)])
 def test_a_seed_is_given_up_at_a_limit_and_at_the_end_of_training(
-    clocks: None, limit: int, cpu_limit: float, total: int
+    clocks: None, limit: int, seconds: float, total: int
 ) -> None:
     program = training([[0], [0], [9]], total)
-    assert worker.train(program, 0, task(limit, cpu_limit)) == (False, 2.0, 4.0, 20.0)
+    assert worker.train(program, 0, task(limit, seconds)) == (False, 2.0, 4.0, 20.0)
 
 
 def test_ratio_has_an_interval_and_counts_lost_seeds_as_infinite() -> None:
@@ -133,6 +133,6 @@ def test_hmx_and_peers_run_in_turn(tmp_path: Path) -> None:
     ]
     rows: dict[str, list[Any]] = {line[82:].strip(): line.split() for line in lines[-3:]}
     # the fourth update has a mean of 30: steps per update times four
-    assert rows["purejaxrl"][5] == "800"
+    assert rows["purejaxrl"][5:7] == ["800", "2"]
     assert rows["purejaxrl NUM_ENVS=8"][5] == "1,600"
     assert 0 < float(rows["default"][0]) < 60
