@@ -5,7 +5,7 @@
 Times whole updates, the rollout, one gradient step, and the parts of a gradient step, each compiled alone, in turn. A
 layer is timed forwards and backwards, and its speed compared with that of matrix products of the same shapes and of
 2048 x 2048. Everything but the rollout and the update repeats inside a compiled loop, as in an update: a program of its
-own would also be charged for pages of memory that it gets anew. What is compiled alone passes its results through
+own would also be charged for getting new pages of memory. What is compiled alone passes its results through
 memory, so that the parts can add up to more than the whole. Seconds are of the processor on a CPU.
 """
 
