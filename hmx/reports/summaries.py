@@ -34,6 +34,9 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
     """Show the end of a run: random play beside the trained agent, speed, files, its page, next commands."""
     name = result.resume_command.removeprefix("hmx resume ")
     steps = result.env_steps * result.num_seeds
+    further: tuple[str, ...] = (f"hmx watch {name}", f"hmx evaluate {name}")
+    if result.state == "interrupted":
+        further = (result.resume_command, *further)
     seconds = f"{result.seconds:.1f} s" if result.seconds < 60 else clock(result.seconds)
     rows = [
         ("steps", f"{steps:,} at {short(result.steps_per_sec)} steps/s on {result.device}"),
@@ -41,7 +44,7 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
         ("run", str(result.run)),
         *([("page", command(f"{page}; hmx report {name} adds episodes"))] if page else []),
         *_listed("scaled", result.auto_scale),
-        *_listed("next", [command(text) for text in (f"hmx watch {name}", f"hmx evaluate {name}")]),
+        *_listed("next", [command(text) for text in further]),
     ]
     blocks: list[Block] = [policies(result.evaluation, _TRAINED)] if result.evaluation else []
     return Document("", (*blocks, facts(tuple(rows))))

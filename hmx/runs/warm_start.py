@@ -36,7 +36,8 @@ def read_learned(session: Session) -> tuple[Session, Learned]:
     if problems := weights.differences(session.abstract, learned):
         more = f" (and {counted(len(problems) - 1, 'more difference')})" if len(problems) > 1 else ""
         message = f"cannot start from {cfg.run.init_from}: its {problems[0]}{more}"
-        raise HmxError(message, f"use its environment, algorithm and network: hmx show {cfg.run.init_from} lists them")
+        hint = f"start from its configuration too: hmx train --config {source.folder} --init-from {cfg.run.init_from}"
+        raise HmxError(message, hint)
     if source.checkpoints.is_dir():
         run = dataclasses.replace(cfg.run, init_from=str(source.checkpoints / str(update)))
         session = session._replace(cfg=dataclasses.replace(cfg, run=run))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
+from hmx.reports.summaries import training
 
 MakeConfig = Callable[..., Config]
 
@@ -247,3 +249,11 @@ def test_signals_in_a_process_of_its_own(
     result = resume(run, changes={"run.total_steps": (done + 2) * 32})
     assert (result.state, result.first_update, result.updates) == ("finished", done, done + 2)
     assert [record["update"] for record in deterministic(run)] == list(range(1, done + 3))
+
+
+def test_an_interrupted_run_is_told_how_to_resume(make_config: MakeConfig, watcher: Any) -> None:
+    result = train(make_config(5, run__eval_episodes=0), sinks=[watcher(stop_at=2)])
+    assert result.state == "interrupted"
+    shown = str(training(result))
+    assert 0 < shown.index(result.resume_command) < shown.index("hmx watch")
+    assert "hmx resume" not in str(training(dataclasses.replace(result, state="finished")))

@@ -1,0 +1,208 @@
+"""What holds an agent back in HackMatrix: what each thing it could own is worth, and what its games end by.
+
+    python benchmarks/hackmatrix_study.py RUN [--positions 1000] [--search N] [--games 1000] [--only grants|deaths]
+
+Grants: positions from the agent's own games, from true starts, are edited (more attack, credits, each program, ...) and
+played on (to the end of the game, or `--longest` steps) with the same random numbers as without the edit. Printed is
+the return gained, with a 95 % interval over the positions, and how many more games are won. A program is granted with
+8 credits and 8 energy, and compared with these alone. `n` leaves out positions that the edit does not change.
+
+Deaths: by stage, and by what stood beside the player: enemies that a siphon brought, that the board brought, or that
+came on schedule; by type; by the last action. `--search N` plays everything with N simulations instead of the policy
+alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.agents.evaluate import EvalPolicy, Play, algorithm_policy, make_evaluation, search_policy
+from hmx.config.schema import Config
+from hmx.env.hackmatrix import HackMatrixState
+from hmx.env.observation import packed
+from hmx.game import ACTION_NAMES, PROGRAMS, Rules, State
+from hmx.game.mask import legal_actions
+from hmx.game.play import advance, legal_word_of, random_words
+from hmx.game.scenario import to_dict
+from hmx.game.tables import FIRST_PROGRAM, SIPHON
+from hmx.records.frozen import read_config
+from hmx.records.layout import find_policy
+from hmx.runs.loop import eval_keys, seed_state
+from hmx.runs.restoring import restore_policy
+from hmx.runs.session import Session, open_session
+
+Edit = Callable[[State], State]
+RESOURCES = "8 credits and 8 energy"
+
+
+def edits() -> Iterator[tuple[str, str, Edit]]:
+    """Yield what is granted, what it is compared with, and how a game is edited."""
+
+    def rich(game: State) -> State:
+        return game._replace(credits=game.credits + 8, energy=game.energy + 8)
+
+    def attack(n: int) -> Edit:
+        return lambda game: game._replace(attack=jnp.maximum(game.attack, n))
+
+    def program(k: int) -> Edit:
+        return lambda game: rich(game._replace(owned=game.owned | jnp.uint32(1 << k)))
+
+    yield RESOURCES, "", rich
+    yield "attack 2", "", attack(2)
+    yield "attack 3", "", attack(3)
+    yield "3 hit points", "", lambda game: game._replace(hp=jnp.full_like(game.hp, 3))
+    yield "a data siphon", "", lambda game: game._replace(siphons=game.siphons + 1)
+    for k, known in enumerate(PROGRAMS):
+        yield known.name, RESOURCES, program(k)
+    everything = jnp.uint32((1 << len(PROGRAMS)) - 1)
+    yield "all programs", RESOURCES, lambda game: rich(game._replace(owned=jnp.full_like(game.owned, everything)))
+
+
+def positions(session: Session, policy: EvalPolicy, agent: Any, count: int) -> HackMatrixState:
+    """Return a position from each of `count` sequences of games, at a step drawn from 20 to 199."""
+    whole = make_evaluation(session.env, policy, count, count)
+    play = jax.jit(whole.start)(jax.random.key(1))
+    when = jax.random.randint(jax.random.key(2), (count,), 20, 200)
+
+    @jax.jit
+    def run(play: Play) -> Any:
+        def step(i: Any, carried: tuple[Play, Any]) -> tuple[Play, Any]:
+            now, kept = carried
+            now, _ = whole.step(agent, jax.random.key(3), now)
+            kept = jax.tree.map(lambda new, old: jnp.where(when == i, new, old), now.env_state, kept)
+            return now, kept
+
+        return jax.lax.fori_loop(0, 200, step, (play, play.env_state))[1]
+
+    kept: HackMatrixState = run(play)
+    return kept
+
+
+def grants(session: Session, policy: EvalPolicy, agent: Any, count: int, longest: int) -> None:
+    """Print what each edit is worth."""
+    begun = positions(session, policy, agent, count)
+    whole = make_evaluation(session.env, policy, count, count, longest)
+    blank = jax.jit(whole.start)(jax.random.key(4))
+
+    @jax.jit
+    def finish(game: State) -> tuple[Any, Any]:
+        legal = legal_word_of(game)
+        play = blank._replace(
+            env_state=begun._replace(game=game, legal=legal),
+            obs=packed(game).T[:, None],
+            legal=legal_actions(legal).T[:, None],
+        )
+        step = jax.random.key(5)
+        end = jax.lax.while_loop(whole.unfinished, lambda now: whole.step(agent, step, now)[0], play)
+        return end.episodes.total, end.episodes.info["wins"]
+
+    results = {"": (begun.game, *jax.device_get(finish(begun.game)))}
+    total, wins = results[""][1:]
+    print(f"{count} positions, played on: return {total.mean():.1f}, {wins.mean():.1%} won\n", flush=True)
+    print(f"| granted | compared with | n | return gained | 95 % | won, points | 95 % |\n{'|---' * 7}|")
+    for name, base, edit in edits():
+        game = edit(begun.game)
+        results[name] = (game, *jax.device_get(finish(game)))
+        other, total, wins = results[base]
+        changed = np.zeros(count, bool)
+        for new, old in zip(jax.tree.leaves(game), jax.tree.leaves(other), strict=True):
+            changed |= (np.asarray(new) != np.asarray(old)).reshape(-1, count).any(0)
+        gained, won = (
+            (after - before)[changed] for after, before in zip(results[name][1:], (total, wins), strict=True)
+        )
+        cells = [name, base or "nothing", str(int(changed.sum()))]
+        for x, scale in ((gained, 1.0), (won, 100.0)):
+            half = 1.96 * scale * x.std(ddof=1) / np.sqrt(len(x))
+            mean = scale * x.mean()
+            cells += [f"{mean:+.1f}", f"{mean - half:+.1f} to {mean + half:+.1f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def deaths(session: Session, policy: EvalPolicy, agent: Any, games: int) -> None:
+    """Print what games ended by."""
+    cfg = session.cfg
+    rules = Rules(undo_depth=cfg.env.undo_depth, loopholes=cfg.env.loopholes)
+
+    def act(*seen: Any) -> tuple[Any, Any]:
+        action, carry = policy.act(*seen)
+        return action, (carry, action)
+
+    whole = make_evaluation(session.env, EvalPolicy(act, policy.initial_carry), min(games, 256), games)
+    play, key = jax.jit(whole.start)(eval_keys(cfg.run.seed, 1)), jax.random.key(6)
+
+    @jax.jit
+    def step(play: Play) -> tuple[Play, Any, Any, Any]:
+        after, _ = whole.step(agent, key, play)
+        carry, action = after.carry
+        # The same random numbers once more: the environment shows the next game, not the position at death.
+        _, k_env = jax.random.split(jax.random.fold_in(key, play.step))
+        words, _ = random_words(jax.random.split(k_env, action.shape[0]))
+        state = play.env_state
+        turn = advance(state.game, action[:, 0], words, rules, state.legal)
+        died = (turn.events.died > 0) & (play.entry < games)
+        return after._replace(carry=carry), died, turn.state, action[:, 0]
+
+    counts: dict[str, Counter[str]] = {name: Counter() for name in ("stage", "beside", "types", "action")}
+    by_stage: dict[int, Counter[str]] = {}
+    while bool(whole.unfinished(play)):
+        play, died, state, action = step(play)
+        for i in np.flatnonzero(died):
+            game = to_dict(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[..., i], state))
+            player = game["player"]
+            near = [e for e in game["enemies"] if abs(e["row"] - player["row"]) + abs(e["col"] - player["col"]) == 1]
+            origin = {
+                "siphon" if e.get("spawnedFromSiphon") else "schedule" if e.get("isFromScheduledTask") else "board"
+                for e in near
+            }
+            cause = " and ".join(sorted(origin)) or "no enemy beside"
+            last = int(action[i])
+            counts["stage"][str(game["stage"])] += 1
+            counts["beside"][cause] += 1
+            counts["types"][" and ".join(sorted({e["type"] for e in near})) or "none"] += 1
+            group = "siphon" if last == SIPHON else "program" if last >= FIRST_PROGRAM else "move or attack"
+            counts["action"][ACTION_NAMES[last] if group == "program" else group] += 1
+            by_stage.setdefault(int(game["stage"]), Counter())[cause] += 1
+    total = sum(counts["stage"].values())
+    print(f"\n{games} games, {total} deaths ({total / games:.1%})")
+    for name, found in counts.items():
+        print(f"{name}: " + ", ".join(f"{what} {n / total:.1%}" for what, n in found.most_common(12)))
+    for stage, found in sorted(by_stage.items()):
+        print(f"stage {stage}: {sum(found.values())} deaths: " + ", ".join(f"{w} {n}" for w, n in found.most_common()))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("--root", default="runs", help="folder of the runs, for a name")
+    parser.add_argument("--positions", type=int, default=1000)
+    parser.add_argument("--longest", type=int, default=500, help="steps that a position is played on, at most")
+    parser.add_argument("--games", type=int, default=1000)
+    parser.add_argument("--search", type=int, help="simulations per decision; without, the policy alone")
+    parser.add_argument("--only", choices=("grants", "deaths"))
+    args = parser.parse_args()
+    paths = find_policy(args.run, args.root)
+    cfg: Config = read_config(paths)
+    if cfg.env.id != "hackmatrix":
+        raise SystemExit(f"{args.run} plays {cfg.env.id}, not hackmatrix")
+    session = open_session(cfg, paths)
+    agent = seed_state(restore_policy(session, paths).state, 0, cfg.run.num_seeds)
+    if args.search:
+        policy = search_policy(session.algorithm, session.env, cfg, args.search)
+    else:
+        policy = algorithm_policy(session.algorithm, greedy=False)
+    if args.only != "deaths":
+        grants(session, policy, agent, args.positions, args.longest)
+    if args.only != "grants":
+        deaths(session, policy, agent, args.games)
+
+
+if __name__ == "__main__":
+    main()
