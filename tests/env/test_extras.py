@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hmx.reports.sizes.request import SizesRequest
 
 from hmx.config import extras, rules
 from hmx.config.env_facts import EXTRAS as PACKAGE_OF
@@ -19,7 +18,7 @@ from hmx.env.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
 from hmx.reports.sizes.job import compute_sizes
-from hmx.reports.sizes.source import read_source
+from hmx.reports.sizes.source import SizesRequest, read_source
 
 NAME = "gymnax/CartPole-v1"
 BATTLE = "smax/3m"

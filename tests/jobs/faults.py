@@ -164,6 +164,7 @@ class Platter:
                 self._folders |= {entry.inode() for entry in os.scandir(path) if entry.is_dir()}
             else:
                 self._content[status.st_ino] = Path(path).read_bytes()
+                self._folders.discard(status.st_ino)
 
     def after_power_loss(self, target: Path, names: bool, content: bool) -> None:
         """Write what is left, with or without the names and the content that were not flushed."""
@@ -177,7 +178,8 @@ class Platter:
         for name, child in found.items():
             path = present.get(name)
             path = path if path is not None and path.stat().st_ino == child else None
-            if child in self._folders or (path is not None and path.is_dir()):
+            # Numbers of deleted folders are given to new files.
+            if path.is_dir() if path is not None else child in self._folders:
                 self._write(path, child, target / name, names, content)
             elif content and path is not None:
                 shutil.copyfile(path, target / name)
