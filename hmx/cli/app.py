@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
-from hmx.cli import (
-    bench,
-    check_env,
-    compare,
-    compute_config,
-    doctor,
-    envs,
-    evaluate,
-    export,
-    grad_report,
-    live,
-    new_env,
-    report,
-    runs,
-    score_buffer,
-    train,
-    watch,
-)
 from hmx.cli.boundary import Boundary, Command
 from hmx.cli.version import version
 from hmx.config.user_code import ACCEPT_FLAG, TRUST_FLAG
@@ -37,9 +21,53 @@ if "_HMX_COMPLETE" in os.environ:
 _COLUMNS = shutil.get_terminal_size().columns
 _NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUMNS < 60 else {}
 
+_MODULES = {
+    "train": "train", "resume": "train", "evaluate": "evaluate", "watch": "watch", "play": "watch", "report": "report",
+    "doctor": "doctor", "compare": "compare", "compute-config": "compute_config", "bench": "bench",
+    "check-env": "check_env", "grad-report": "grad_report", "score-buffer": "score_buffer", "export": "export",
+    "board": "live", "presets": "envs", "envs": "envs", "new-env": "new_env", "runs": "runs",
+}  # fmt: skip
+"""Command -> the module of `hmx.cli` that declares it, in the order of the help."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name; each is imported and built when it is first used."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _MODULES
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            module = importlib.import_module(f"hmx.cli.{_MODULES[name]}")  # noqa: TID251 - only of the table above
+            parent = typer.Typer(rich_markup_mode=app.rich_markup_mode)
+            if name == "runs":
+                parent.add_typer(module.app, name=name)
+            else:
+                parent.command(name, cls=Command)(getattr(module, name.replace("-", "_")))
+            self._built[name] = typer.main.get_group(parent).commands[name]
+        return self._built[name]
+
+
+class Root(Boundary):
+    """`hmx`, which imports only the command that is run."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = _Commands()
+
+
 app = typer.Typer(
     name="hmx",
-    cls=Boundary,
+    cls=Root,
     help="Train reinforcement-learning agents in JAX, and see why they learn.",
     epilog="Start with: hmx train --preset quick",
     no_args_is_help=True,
@@ -78,27 +106,3 @@ def root(
     ] = False,
 ) -> None:
     """Train reinforcement-learning agents in JAX, and see why they learn."""
-
-
-for _function in (
-    train.train,
-    train.resume,
-    evaluate.evaluate,
-    watch.watch,
-    watch.play,
-    report.report,
-    doctor.doctor,
-    compare.compare,
-    compute_config.compute_config,
-    bench.bench,
-    check_env.check_env,
-    grad_report.grad_report,
-    score_buffer.score_buffer,
-    export.export,
-    live.board,
-    envs.presets,
-    envs.envs,
-    new_env.new_env,
-):
-    app.command(_function.__name__.replace("_", "-"), cls=Command)(_function)
-app.add_typer(runs.app, name="runs")

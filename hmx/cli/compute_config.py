@@ -19,7 +19,7 @@ from hmx.config.numbers import typed_number
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, opt
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
-from hmx.reports.sizes.source import SizesRequest
+from hmx.reports.sizes.request import SizesRequest
 from hmx.sizing.inputs import BatchInputs
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hmx.config import codec, fields, rules
+from hmx.config import codec, fields
 from hmx.config.coerce import show
 from hmx.config.problem import Problem, error, split_set
 from hmx.config.schema import Config
@@ -46,6 +46,8 @@ def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
             f"--set {key}={show(after)}" for key, (_, after) in fixed.items()
         )
         raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
+    from hmx.config import rules  # only here: help texts are built from modules that need `parse` alone
+
     rules.check(new, origins)
     return new
 

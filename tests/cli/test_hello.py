@@ -133,3 +133,14 @@ def test_a_closed_pipe_ends_help_quietly(environ, tmp_path):
 
 def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def test_a_command_imports_no_other_command(tmp_path):
+    code = (
+        "import sys; from hmx.cli.app import app; app(['runs', 'list'], standalone_mode=False);"
+        "print({name for name in sys.modules if name.startswith('hmx.cli.')})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    shown = done.stdout.splitlines()[-1]
+    assert "hmx.cli.runs" in shown
+    assert not any(f"hmx.cli.{other}'" in shown for other in ("train", "compare", "bench", "compute_config"))

@@ -18,7 +18,8 @@ from hmx.env.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
 from hmx.reports.sizes.job import compute_sizes
-from hmx.reports.sizes.source import SizesRequest, read_source
+from hmx.reports.sizes.request import SizesRequest
+from hmx.reports.sizes.source import read_source
 
 NAME = "gymnax/CartPole-v1"
 BATTLE = "smax/3m"

@@ -16,11 +16,10 @@ from hmx.cli.options import Json, ask
 from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import printable
 from hmx.errors import HmxError
-from hmx.reports.blocks import Cell, Table, as_cell
 
 if TYPE_CHECKING:
     from hmx.records.plain import JsonValue
-    from hmx.reports.blocks import Document, Table
+    from hmx.reports.blocks import Cell, Document, Table
 
 STDOUT = Path("-")
 
@@ -109,6 +108,8 @@ def csv_text(table: Table) -> str:
 
     Numbers that are not finite are empty.
     """
+    from hmx.reports.blocks import as_cell
+
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([printable(column.heading, "") for column in table.columns])

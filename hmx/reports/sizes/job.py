@@ -19,7 +19,8 @@ from hmx.errors import HmxError, nearest
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.bench.request import BenchRequest
 from hmx.reports.sizes import findings
-from hmx.reports.sizes.source import SIZE_KEYS, SizesRequest, SizesSource
+from hmx.reports.sizes.request import SizesRequest
+from hmx.reports.sizes.source import SIZE_KEYS, SizesSource
 from hmx.sizing.cautions import batch_warnings, low_use
 from hmx.sizing.derived import derive_batch, size
 from hmx.sizing.fit import exact_fit, fit_fixes, fit_text, is_exact, nearest_valid

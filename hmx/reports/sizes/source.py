@@ -10,40 +10,11 @@ from hmx.config import derive, rules
 from hmx.config.env_facts import facts_known
 from hmx.config.env_source import find_source
 from hmx.config.load import load, read_file
-from hmx.config.option import opt
 from hmx.config.schema import ALGORITHMS, Config
 from hmx.config.user_code import has_own_code
 from hmx.errors import HmxError
 from hmx.records.layout import find_run
-from hmx.reports.quantities import memory_size, speeds
 from hmx.sizing.trainer import inputs_of
-
-_PANEL = "Questions"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SizesRequest:
-    """The questions, as typed."""
-
-    sps: str = opt("", "agent steps per second, to show how long the run takes", metavar="N,...", panel=_PANEL)
-    gpu_mem: str = opt(
-        "", "memory of the device, such as 80GB or 80GiB, to check that the run fits", metavar="SIZE", panel=_PANEL
-    )
-    measure: bool = opt(
-        False, "measure the speed on this machine for about a minute, with other numbers of environments", panel=_PANEL
-    )
-    parameters: int = opt(1_000_000, "parameters of the network, if none is configured", ge=1, panel=_PANEL)
-
-    @property
-    def speeds(self) -> tuple[float, ...]:
-        """Agent steps per second."""
-        return speeds([self.sps]) if self.sps else ()
-
-    @property
-    def gpu_bytes(self) -> int | None:
-        """Memory of the device, if given."""
-        return memory_size(self.gpu_mem) if self.gpu_mem else None
-
 
 METTA = "metta"
 """The preset whose inputs are those of the equations, and whose hyperparameters are used if none are given."""

@@ -16,7 +16,8 @@ from hmx.config.schema import Config, PpoConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
 from hmx.reports.sizes import job
-from hmx.reports.sizes.source import SizesRequest, SizesSource, read_source
+from hmx.reports.sizes.request import SizesRequest
+from hmx.reports.sizes.source import SizesSource, read_source
 from hmx.sizing.fit import is_exact
 from hmx.sizing.inputs import INPUT_FIELDS
 from hmx.sizing.trainer import inputs_of
