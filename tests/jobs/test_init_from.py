@@ -127,7 +127,7 @@ def test_refuses_another_network_before_it_writes_anything(make_config: MakeConf
     unscaled = make_config(2, run__init_from="teacher", run__name="new")
     with pytest.raises(HmxError, match="its obs_stats/count is unexpected"):
         train(unscaled)
-    with pytest.raises(HmxError, match="there is no run nobody") as error:
-        train(make_config(2, run__init_from="nobody", run__name="new"))
+    with pytest.raises(HmxError, match="there is no run missing") as error:
+        train(make_config(2, run__init_from="missing", run__name="new"))
     assert error.value.exit_code == ExitCode.ARTEFACT
     assert not (teacher.run.parent / "new").exists()

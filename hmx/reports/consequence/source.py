@@ -316,16 +316,16 @@ def read_indices(path: Path, size: int) -> Host:
     hint = "--indices takes a file with slots of the buffer, whole numbers from 0, one per line"
     name = quoted(str(path))
     try:
-        words = read_text(path).replace(",", " ").split()
+        slots = read_text(path).replace(",", " ").split()
     except OSError as problem:
         why = (problem.strerror or str(problem)).lower()
         raise HmxError(f"cannot read {name}: {why}", hint, ExitCode.ARTEFACT) from None
     except ValueError:
         raise HmxError(f"cannot read {name}: not a text file", hint) from None
-    bad = next((word for word in words if not (word.isascii() and word.isdigit() and len(word) < 10)), None)
-    if bad is not None or not words:
+    bad = next((slot for slot in slots if not (slot.isascii() and slot.isdigit() and len(slot) < 10)), None)
+    if bad is not None or not slots:
         raise HmxError(f"cannot use {name}: {quoted(bad) if bad else 'it contains no slot'}", hint)
-    found = np.array([int(word) for word in words], np.int64)
+    found = np.array([int(slot) for slot in slots], np.int64)
     if found.max() >= size:
         raise HmxError(f"cannot use {name}: slot {found.max()} is not among the {size:,} filled ones", hint)
     if len(np.unique(found)) < len(found):
