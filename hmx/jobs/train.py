@@ -157,7 +157,7 @@ def train(
         check_installed()
     if too_large := memory_problem(cfg):
         raise too_large
-    session, learned = read_learned(session) if cfg.run.init_from else (session, None)
+    session, learned, warnings = read_learned(session) if cfg.run.init_from else (session, None, [])
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)
     session = session._replace(cfg=with_name(session.cfg, paths), mesh=mesh)
 
@@ -169,8 +169,8 @@ def train(
         with writing("the run folder", paths.folder):
             meta = create_run(session.cfg, paths, device_name(mesh), command_line)
         sink_group = make_sinks(session.cfg, paths, sinks)
-        if warning:
-            sink_group.warn(warning)
+        for message in (*([warning] if warning else []), *warnings):
+            sink_group.warn(message)
         for problem in rules.warnings(cfg):
             if problem.code != "rounded_up":  # the numbers shown are the real ones anyway
                 sink_group.warn(line(problem))
@@ -186,7 +186,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
     cfg, env, scaled = resolve_config(cfg, origins)
     session = make_session(cfg, env)
     if cfg.run.init_from:
-        session, _ = read_learned(session)
+        session, _, _ = read_learned(session)
         cfg = session.cfg
     name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(cfg))
     paths = RunPaths(Path(cfg.run.root), name)

@@ -17,12 +17,12 @@ Learned = dict[str, Any]
 """Parameters and statistics of observations and values by their path, with an axis of seeds where there are several."""
 
 
-def read_learned(session: Session) -> tuple[Session, Learned]:
+def read_learned(session: Session) -> tuple[Session, Learned, list[str]]:
     """Read the network that `run.init_from` names.
 
     Returns:
-        The session, whose `run.init_from` now names the exact checkpoint, and the arrays, one for each seed: those of
-        the seed of the same position, or of the only seed.
+        The session, whose `run.init_from` now names the exact checkpoint; the arrays, one for each seed: those of the
+        seed of the same position, or of the only seed; and warnings about newer checkpoints that cannot be used.
 
     Raises:
         HmxError: the network does not fit this configuration (exit code 2), or there is no such run or no intact
@@ -31,7 +31,7 @@ def read_learned(session: Session) -> tuple[Session, Learned]:
     cfg = session.cfg
     source = find(cfg.run.init_from, cfg.run.root)
     other = open_session(source.cfg, source.paths)
-    state, update, _ = source.state(other, None)
+    state, update, warnings = source.state(other, None)
     learned = _for_seeds(session, weights.named(state), source.cfg.run.num_seeds)
     if problems := weights.differences(session.abstract, learned):
         more = f" (and {counted(len(problems) - 1, 'more difference')})" if len(problems) > 1 else ""
@@ -41,7 +41,7 @@ def read_learned(session: Session) -> tuple[Session, Learned]:
     if source.checkpoints.is_dir():
         run = dataclasses.replace(cfg.run, init_from=str(source.checkpoints / str(update)))
         session = session._replace(cfg=dataclasses.replace(cfg, run=run))
-    return session, learned
+    return session, learned, warnings
 
 
 def start_from(state: TrainState, learned: Learned) -> TrainState:

@@ -68,7 +68,7 @@ def test_the_configuration_names_the_exact_checkpoint(make_config: MakeConfig, t
 
 def test_optimiser_keys_and_environments_are_those_of_a_new_run(make_config: MakeConfig, teacher: TrainResult) -> None:
     session = open_session(make_config(4, run__init_from="teacher", ppo__obs_norm="network"))
-    session, network = read_learned(session)
+    session, network, _ = read_learned(session)
     fresh = init_state(session.algorithm, 0, 1)
     state = start_from(fresh, network)
     put_back = weights.replace(state, weights.named(fresh))
@@ -92,7 +92,7 @@ def test_a_target_network_starts_as_a_copy(make_config: MakeConfig) -> None:
         "ppo__num_minibatches": 8,
     }
     train(make_config(3, run__name="teacher", **keys))
-    session, network = read_learned(open_session(make_config(3, run__init_from="teacher", **keys)))
+    session, network, _ = read_learned(open_session(make_config(3, run__init_from="teacher", **keys)))
     state = start_from(init_state(session.algorithm, 0, 1), network)
     same = jax.tree.map(np.array_equal, state.params, state.learner.target_params)
     assert all(jax.tree.leaves(same))
@@ -105,7 +105,7 @@ def test_every_seed_starts_from_its_own_or_from_the_only_one(make_config: MakeCo
     name = "params/policy_head/bias"
 
     def start(teacher: str, seeds: int) -> Any:
-        session, network = read_learned(open_session(make_config(2, run__init_from=teacher, run__num_seeds=seeds)))
+        session, network, _ = read_learned(open_session(make_config(2, run__init_from=teacher, run__num_seeds=seeds)))
         return weights.named(start_from(init_state(session.algorithm, 0, seeds), network))[name]
 
     root = find_run("one", make_config(2).run.root).folder.parent
@@ -131,3 +131,11 @@ def test_refuses_another_network_before_it_writes_anything(make_config: MakeConf
         train(make_config(2, run__init_from="missing", run__name="new"))
     assert error.value.exit_code == ExitCode.ARTEFACT
     assert not (teacher.run.parent / "new").exists()
+
+
+def test_a_damaged_newer_checkpoint_is_reported(make_config: MakeConfig) -> None:
+    teacher = train(make_config(3, run__eval_episodes=0, run__name="teacher", run__checkpoint_every=1)).run
+    (teacher / "checkpoints" / "3" / "manifest.json").write_text("{")
+    result = train(make_config(1, run__eval_episodes=0, run__init_from="teacher"))
+    assert read_config(find_run(result.run)).run.init_from == str(teacher / "checkpoints" / "2")
+    assert [words for words in result.warnings if "checkpoint 3" in words and "checkpoint 2 is used" in words]
