@@ -97,6 +97,15 @@ def test_a_full_or_closed_standard_output_is_no_crash(environ, tmp_path, redirec
     assert bool(done.stderr) == bool(code)
 
 
+@pytest.mark.parametrize(("own", "used"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
+def test_linear_algebra_has_one_thread_unless_the_user_wants_more(environ, own, used):
+    """Set before OpenBLAS is loaded, with NumPy; its threads would wait actively while JAX compiles."""
+    asked = "import os, sys, hmx.__main__; print(os.environ['OPENBLAS_NUM_THREADS'], 'numpy' in sys.modules)"
+    env = {name: value for name, value in environ().items() if name != "OPENBLAS_NUM_THREADS"} | own
+    done = subprocess.run([sys.executable, "-c", asked], env=env, capture_output=True, text=True)
+    assert done.stdout.split() == [used, "False"]
+
+
 @pytest.mark.parametrize(("library", "at_once"), [("hmx", True), ("nothing_of_this_name", False)])
 def test_ctrl_c_ends_with_130_and_at_once_where_threads_of_libraries_may_run(hmx, monkeypatch, library, at_once):
     """A compilation cannot be stopped, only left: an ordinary exit would end in a segmentation fault."""
