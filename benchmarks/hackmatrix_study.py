@@ -1,15 +1,17 @@
-"""What holds an agent back in HackMatrix: what each thing it could own is worth, and what its games end by.
+"""What holds an agent back in HackMatrix: what each thing it could own is worth, and how its games are won and lost.
 
-    python benchmarks/hackmatrix_study.py RUN [--positions 1000] [--search N] [--games 1000] [--only grants|deaths]
+    python benchmarks/hackmatrix_study.py RUN [--positions 1000] [--search N] [--games 1000] [--only grants|games]
 
 Grants: positions from the agent's own games, from true starts, are edited (more attack, credits, each program, ...) and
 played on (to the end of the game, or `--longest` steps) with the same random numbers as without the edit. Printed is
 the return gained, with a 95 % interval over the positions, and how many more games are won. A program is granted with
 8 credits and 8 energy, and compared with these alone. `n` leaves out positions that the edit does not change.
 
-Deaths: by stage, and by what stood beside the player: enemies that a siphon brought, that the board brought, or that
-came on schedule; by type; by the last action. `--search N` plays everything with N simulations instead of the policy
-alone.
+Games, first deaths: by stage, and by what stood beside the player: enemies that a siphon brought, that the board
+brought, or that came on schedule; by type; by the last action. Then programs: in how many games the player saw a block
+with it before owning it, in how many it got it, and how many games were won with and without it.
+
+`--search N` plays everything with N simulations instead of the policy alone.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from hmx.agents.evaluate import EvalPolicy, Play, algorithm_policy, make_evaluat
 from hmx.config.schema import Config
 from hmx.env.hackmatrix import HackMatrixState
 from hmx.env.observation import packed
-from hmx.game import ACTION_NAMES, PROGRAMS, Rules, State
+from hmx.game import ACTION_NAMES, PROGRAMS, Rules, State, bits
 from hmx.game.mask import legal_actions
 from hmx.game.play import advance, legal_word_of, random_words
 from hmx.game.scenario import to_dict
+from hmx.game.state import C, layer
 from hmx.game.tables import FIRST_PROGRAM, SIPHON
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
@@ -125,8 +128,22 @@ def grants(session: Session, policy: EvalPolicy, agent: Any, count: int, longest
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def deaths(session: Session, policy: EvalPolicy, agent: Any, games: int) -> None:
-    """Print what games ended by."""
+def on_board(game: State) -> jax.Array:
+    """Return the programs in blocks that the player can see and has not siphoned, one bit each; uint32 [E]."""
+    cells = game.cells
+    blocks = layer(cells, C.PROGRAM) & ~layer(cells, C.HIDDEN) & ~layer(cells, C.SIPHONED)
+    found = jnp.zeros_like(game.owned)
+    for k in range(len(PROGRAMS)):
+        here = blocks
+        for i in range(5):
+            value = layer(cells, C.VALUE + i)
+            here = here & (value if k >> i & 1 else ~value)
+        found |= jnp.where(bits.some(here), jnp.uint32(1 << k), jnp.uint32(0))
+    return found
+
+
+def whole_games(session: Session, policy: EvalPolicy, agent: Any, games: int) -> None:
+    """Print what games ended by, and what each program had to do with it."""
     cfg = session.cfg
     rules = Rules(undo_depth=cfg.env.undo_depth, loopholes=cfg.env.loopholes)
 
@@ -138,7 +155,7 @@ def deaths(session: Session, policy: EvalPolicy, agent: Any, games: int) -> None
     play, key = jax.jit(whole.start)(eval_keys(cfg.run.seed, 1)), jax.random.key(6)
 
     @jax.jit
-    def step(play: Play) -> tuple[Play, Any, Any, Any]:
+    def step(play: Play) -> tuple[Play, Any, Any, Any, Any]:
         after, _ = whole.step(agent, key, play)
         carry, action = after.carry
         # The same random numbers once more: the environment shows the next game, not the position at death.
@@ -147,12 +164,17 @@ def deaths(session: Session, policy: EvalPolicy, agent: Any, games: int) -> None
         state = play.env_state
         turn = advance(state.game, action[:, 0], words, rules, state.legal)
         died = (turn.events.died > 0) & (play.entry < games)
-        return after._replace(carry=carry), died, turn.state, action[:, 0]
+        owned = (state.game.owned, on_board(state.game) & ~state.game.owned)
+        return after._replace(carry=carry), died, turn.state, action[:, 0], owned
 
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("stage", "beside", "types", "action")}
     by_stage: dict[int, Counter[str]] = {}
+    owned, seen = (np.zeros(games + 1, np.uint32) for _ in range(2))  # by game; the last entry is of no game
     while bool(whole.unfinished(play)):
-        play, died, state, action = step(play)
+        entry = np.minimum(play.entry, games)
+        play, died, state, action, found = step(play)
+        owned[entry] |= np.asarray(found[0])
+        seen[entry] |= np.asarray(found[1])
         for i in np.flatnonzero(died):
             game = to_dict(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[..., i], state))
             player = game["player"]
@@ -173,8 +195,16 @@ def deaths(session: Session, policy: EvalPolicy, agent: Any, games: int) -> None
     print(f"\n{games} games, {total} deaths ({total / games:.1%})")
     for name, found in counts.items():
         print(f"{name}: " + ", ".join(f"{what} {n / total:.1%}" for what, n in found.most_common(12)))
-    for stage, found in sorted(by_stage.items()):
-        print(f"stage {stage}: {sum(found.values())} deaths: " + ", ".join(f"{w} {n}" for w, n in found.most_common()))
+    for stage, causes in sorted(by_stage.items()):
+        print(
+            f"stage {stage}: {sum(causes.values())} deaths: " + ", ".join(f"{w} {n}" for w, n in causes.most_common())
+        )
+    print(f"\n| program | games that showed it | that then owned it | won with it | won without |\n{'|---' * 5}|")
+    won = np.asarray(play.episodes.info["wins"]) > 0
+    for k, program in enumerate(PROGRAMS):
+        has, shown = ((bitsets[:games] >> k & 1).astype(bool) for bitsets in (owned, seen))
+        cells = (f"{100 * x.mean():.1f} %" if len(x) else "" for x in (shown, has[shown], won[has], won[~has]))
+        print(f"| {program.name} ({has.sum()} games) | {' | '.join(cells)} |")
 
 
 def main() -> None:
@@ -186,7 +216,7 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=500, help="steps that a position is played on, at most")
     parser.add_argument("--games", type=int, default=1000)
     parser.add_argument("--search", type=int, help="simulations per decision; without, the policy alone")
-    parser.add_argument("--only", choices=("grants", "deaths"))
+    parser.add_argument("--only", choices=("grants", "games"))
     args = parser.parse_args()
     paths = find_policy(args.run, args.root)
     cfg: Config = read_config(paths)
@@ -198,10 +228,10 @@ def main() -> None:
         policy = search_policy(session.algorithm, session.env, cfg, args.search)
     else:
         policy = algorithm_policy(session.algorithm, greedy=False)
-    if args.only != "deaths":
+    if args.only != "games":
         grants(session, policy, agent, args.positions, args.longest)
     if args.only != "grants":
-        deaths(session, policy, agent, args.games)
+        whole_games(session, policy, agent, args.games)
 
 
 if __name__ == "__main__":
