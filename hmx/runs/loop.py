@@ -21,6 +21,7 @@ from hmx.records import jsonl
 from hmx.records.artefact import retrying
 from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
 from hmx.runs.cluster.group import ALONE, Group
+from hmx.runs.compilation import compile_for_one_call
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
@@ -125,8 +126,9 @@ def _stream(seed: int, num_seeds: int, stream: int) -> Key:
 def init_state(algorithm: Algorithm, seed: int, num_seeds: int) -> TrainState:
     """Return the initial state of a run, with a leading axis of seeds if there are several."""
     init = algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init)
+    keys = train_keys(seed, num_seeds)
     # Under jit every leaf has a buffer of its own, as donation requires: eager code may alias constants.
-    state: TrainState = jax.jit(init)(train_keys(seed, num_seeds))
+    state: TrainState = compile_for_one_call(jax.jit(init).lower(keys))(keys)
     return state
 
 
@@ -213,7 +215,8 @@ class Loop:
             if self._is_stopping():
                 break
             end = min(first + (chunks + 1) * self.chunk.length, total)  # of the chunk, unless a report comes first
-            n = self._until_report(done, end) - done
+            # one update at first, so that its metrics are seen at once
+            n = 1 if done == first else self._until_report(done, end) - done
             start = time.perf_counter()
             state, values, good = self._call(state, done, n)
             elapsed = time.perf_counter() - start

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,15 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from hmx.config.schema import Config
-from hmx.runs.compilation import TIMES, CompileTimer, CompileTimes, cache_folder, enable_cache, trim
+from hmx.runs.compilation import (
+    TIMES,
+    CompileTimer,
+    CompileTimes,
+    cache_folder,
+    compile_for_one_call,
+    enable_cache,
+    trim,
+)
 
 
 @pytest.fixture
@@ -159,3 +168,18 @@ def test_only_a_compilation_that_ends_is_remembered(cached: Path) -> None:
 
 def test_without_a_cache_nothing_is_remembered(no_cache: None) -> None:
     assert timed(9) == timed(9) == ""
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_program_for_one_call_is_compiled_with_fewer_optimisations_where_xla_can(known: bool) -> None:
+    lowered, asked = jax.jit(lambda x: x + 1).lower(1), []
+
+    class Spy:
+        def compile(self, options: Any = None) -> Any:
+            asked.append(options)
+            return lowered.compile(options if known or options is None else {"xla_no_such_option": "0"})
+
+    call = compile_for_one_call(cast(jax.stages.Lowered, Spy()))
+    assert call(2) == 3
+    assert asked[0]["xla_backend_optimization_level"] == "0"
+    assert asked[1:] == ([] if known else [None])

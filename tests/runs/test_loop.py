@@ -73,6 +73,17 @@ def test_one_record_per_update_with_what_has_data(chunk: Chunk, learner: Algorit
         assert record["seed"] == 7
 
 
+def test_the_first_update_is_handed_over_before_the_rest_of_its_chunk(chunk: Chunk, learner: Algorithm) -> None:
+    class Flushes(Memory):
+        def flush(self) -> None:
+            seen.append(len(self.records))
+
+    seen: list[int] = []
+    _, disk = drive(chunk, learner, Flushes(), total=8)
+    assert chunk.length == 3 and seen == [1, 3, 6, 8]
+    assert disk.saved == [6, 8], "chunks end where they would"
+
+
 def test_seeds_run_side_by_side_as_they_would_alone(chunk: Chunk, chunk_of_two: Chunk, learner: Algorithm) -> None:
     both, alone = Memory(), Memory()
     result, _ = drive(chunk_of_two, learner, both, total=4)
