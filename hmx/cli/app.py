@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from hmx.cli.boundary import Boundary, Command
 from hmx.cli.version import version
@@ -63,6 +66,19 @@ class Root(Boundary):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.commands: Any = _Commands()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, for which the first sentence of each command's is enough."""
+        commands, self.commands = self.commands, {name: TyperCommand(name, help=_summary(name)) for name in _MODULES}
+        super().format_help(ctx, formatter)
+        self.commands = commands
+
+
+def _summary(name: str) -> str:
+    """Return the help of a command from its source, since reading it takes less time than importing all commands."""
+    module = ast.parse((Path(__file__).parent / f"{_MODULES[name]}.py").read_bytes())
+    functions = {part.name: part for part in module.body if isinstance(part, ast.FunctionDef)}
+    return ast.get_docstring(functions.get(name.replace("-", "_"), module)) or ""
 
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""`hmx runs`: list, show, rename and remove runs, check one for damage, and take its metrics elsewhere."""
+"""List, show, export, rename or remove runs, or check one for damage."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from hmx.errors import HmxError, counted
 from hmx.jobs.requests import ExportRequest, ListRequest
 from hmx.records.paths import DEFAULT_ROOT
 
-app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, help="List, show, export, rename or remove runs, or check one for damage."
-)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
 
 _TAILED = (
     "train/mean_episode_return", "train/mean_episode_length", "train/entropy", "train/approx_kl", "train/search_kl",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import re
@@ -11,9 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from command_tree import leaves
 
 import hmx.cli.version
+from hmx.cli.app import _summary, app
 
 COMMANDS = ("runs", *(name.removeprefix("hmx ") for name, _ in leaves()))
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
@@ -135,12 +139,17 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-def test_a_command_imports_no_other_command(tmp_path):
+@pytest.mark.parametrize(("words", "imported"), [(["--help"], set()), (["runs", "list"], {"runs"})])
+def test_a_command_imports_no_other_command(tmp_path, words, imported):
     code = (
-        "import sys; from hmx.cli.app import app; app(['runs', 'list'], standalone_mode=False);"
-        "print({name for name in sys.modules if name.startswith('hmx.cli.')})"
+        f"import sys; from hmx.cli.app import _MODULES, app; app({words}, standalone_mode=False);"
+        "print([name for name in set(_MODULES.values()) if f'hmx.cli.{name}' in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    shown = done.stdout.splitlines()[-1]
-    assert "hmx.cli.runs" in shown
-    assert not any(f"hmx.cli.{other}'" in shown for other in ("train", "compare", "bench", "compute_config"))
+    assert set(ast.literal_eval(done.stdout.splitlines()[-1])) == imported
+
+
+def test_the_list_of_commands_has_the_first_sentence_of_each_help():
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        assert _summary(name).split("\n\n")[0] == inspect.cleandoc(command.help).split("\n\n")[0]
