@@ -88,10 +88,12 @@ def compile_for_one_call(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
 
     Floating-point results may differ in their last bits from those of the same program compiled otherwise.
     """
-    if jax.default_backend() == "cpu":
-        # The options are of XLA, and not of JAX's stable interface; a version that lacks one says so here.
+    level: dict[str, bool | str] = {"xla_backend_optimization_level": "0"}
+    # These options are of XLA, and not of JAX's stable interface; a version that lacks one refuses it at once.
+    fewer = (level | {"xla_cpu_use_fusion_emitters": False}, level) if jax.default_backend() == "cpu" else ()
+    for options in fewer:
         with contextlib.suppress(jax.errors.JaxRuntimeError):
-            return lowered.compile({"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": False})
+            return lowered.compile(options)
     return lowered.compile()
 
 
