@@ -2,9 +2,9 @@
 
     python benchmarks/first_update.py [--rounds 3] [--python OTHER/.venv/bin/python ...] [-- --env cartpole]
 
-Each measurement is a fresh process, killed after its first record. Cold, its cache is an empty folder; then it is the
-one that the cold process filled. With several `--python`, such as those of two working trees, they take turns. Compare
-processor seconds where other programs share the machine.
+Each measurement is a new process, killed after its first record. A cold one has an empty cache; a cached one has the
+cache that the cold one filled. Several `--python`, such as those of two working trees, take turns. Compare processor
+seconds if other programs use the machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def first_update(python: str, words: list[str], cache: Path) -> tuple[float, flo
         wall = time.monotonic() - begun
         process.kill()
         usage = os.wait4(process.pid, 0)[2]
-        process.returncode = -9  # waited for already
+        process.returncode = -9  # `wait4` has reaped it
     return wall, usage.ru_utime + usage.ru_stime
 
 

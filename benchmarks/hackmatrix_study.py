@@ -7,9 +7,9 @@ played on (to the end of the game, or `--longest` steps) with the same random nu
 the return gained, with a 95 % interval over the positions, and how many more games are won. A program is granted with
 8 credits and 8 energy, and compared with these alone. `n` leaves out positions that the edit does not change.
 
-Games, first deaths: by stage, and by what stood beside the player: enemies that a siphon brought, that the board
-brought, or that came on schedule; by type; by the last action. Then programs: in how many games the player saw a block
-with it before owning it, in how many it got it, and how many games were won with and without it.
+Games: deaths by stage, by the origin of the enemies beside the player (a siphon, the board or the schedule), by their
+type, and by the last action. For each program: the share of games in which the player saw a block with it before owning
+it, the share of these in which it then owned it, and the share of games won with and without it.
 
 `--search N` plays everything with N simulations instead of the policy alone.
 """
@@ -129,7 +129,7 @@ def grants(session: Session, policy: EvalPolicy, agent: Any, count: int, longest
 
 
 def on_board(game: State) -> jax.Array:
-    """Return the programs in blocks that the player can see and has not siphoned, one bit each; uint32 [E]."""
+    """Return the set of programs in blocks that are visible and not siphoned, one bit each; uint32 [E]."""
     cells = game.cells
     blocks = layer(cells, C.PROGRAM) & ~layer(cells, C.HIDDEN) & ~layer(cells, C.SIPHONED)
     found = jnp.zeros_like(game.owned)
@@ -143,7 +143,7 @@ def on_board(game: State) -> jax.Array:
 
 
 def whole_games(session: Session, policy: EvalPolicy, agent: Any, games: int) -> None:
-    """Print what games ended by, and what each program had to do with it."""
+    """Print how games ended, and how often with and without each program."""
     cfg = session.cfg
     rules = Rules(undo_depth=cfg.env.undo_depth, loopholes=cfg.env.loopholes)
 
@@ -164,17 +164,17 @@ def whole_games(session: Session, policy: EvalPolicy, agent: Any, games: int) ->
         state = play.env_state
         turn = advance(state.game, action[:, 0], words, rules, state.legal)
         died = (turn.events.died > 0) & (play.entry < games)
-        owned = (state.game.owned, on_board(state.game) & ~state.game.owned)
-        return after._replace(carry=carry), died, turn.state, action[:, 0], owned
+        offered = on_board(state.game) & ~state.game.owned
+        return after._replace(carry=carry), died, turn.state, action[:, 0], offered
 
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("stage", "beside", "types", "action")}
     by_stage: dict[int, Counter[str]] = {}
-    owned, seen = (np.zeros(games + 1, np.uint32) for _ in range(2))  # by game; the last entry is of no game
+    owned, seen = (np.zeros(games + 1, np.uint32) for _ in range(2))  # per game; idle environments use the last entry
     while bool(whole.unfinished(play)):
         entry = np.minimum(play.entry, games)
-        play, died, state, action, found = step(play)
-        owned[entry] |= np.asarray(found[0])
-        seen[entry] |= np.asarray(found[1])
+        owned[entry] |= np.asarray(play.env_state.game.owned)
+        play, died, state, action, offered = step(play)
+        seen[entry] |= np.asarray(offered)
         for i in np.flatnonzero(died):
             game = to_dict(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[..., i], state))
             player = game["player"]
@@ -196,9 +196,8 @@ def whole_games(session: Session, policy: EvalPolicy, agent: Any, games: int) ->
     for name, found in counts.items():
         print(f"{name}: " + ", ".join(f"{what} {n / total:.1%}" for what, n in found.most_common(12)))
     for stage, causes in sorted(by_stage.items()):
-        print(
-            f"stage {stage}: {sum(causes.values())} deaths: " + ", ".join(f"{w} {n}" for w, n in causes.most_common())
-        )
+        listed = ", ".join(f"{what} {n}" for what, n in causes.most_common())
+        print(f"stage {stage}: {sum(causes.values())} deaths: {listed}")
     print(f"\n| program | games that showed it | that then owned it | won with it | won without |\n{'|---' * 5}|")
     won = np.asarray(play.episodes.info["wins"]) > 0
     for k, program in enumerate(PROGRAMS):

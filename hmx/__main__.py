@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-# Read by OpenBLAS when NumPy or SciPy first loads it. Its threads wait actively for each other: beside a compilation or
-# another program, the QR decompositions of the initial weights take seconds instead of milliseconds. The last bits of
-# these weights also depend on the number of threads.
+# OpenBLAS reads this when NumPy or SciPy loads it. Its threads busy-wait for each other: while a compilation or another
+# program uses the cores, the QR decompositions of the initial weights take seconds instead of milliseconds. The number
+# of threads also changes the last bits of these weights.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from hmx.cli.app import app

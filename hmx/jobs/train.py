@@ -169,7 +169,7 @@ def train(
         with writing("the run folder", paths.folder):
             meta = create_run(session.cfg, paths, device_name(mesh), command_line)
         sink_group = make_sinks(session.cfg, paths, sinks)
-        for message in (*([warning] if warning else []), *warnings):
+        for message in filter(None, (warning, *warnings)):
             sink_group.warn(message)
         for problem in rules.warnings(cfg):
             if problem.code != "rounded_up":  # the numbers shown are the real ones anyway

@@ -215,7 +215,7 @@ class Loop:
             if self._is_stopping():
                 break
             end = min(first + (chunks + 1) * self.chunk.length, total)  # of the chunk, unless a report comes first
-            # one update at first, so that its metrics are seen at once
+            # Do one update first, so that the user soon sees metrics.
             n = 1 if done == first else self._until_report(done, end) - done
             start = time.perf_counter()
             state, values, good = self._call(state, done, n)

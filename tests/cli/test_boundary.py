@@ -99,7 +99,7 @@ def test_a_full_or_closed_standard_output_is_no_crash(environ, tmp_path, redirec
 
 @pytest.mark.parametrize(("own", "used"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
 def test_linear_algebra_has_one_thread_unless_the_user_wants_more(environ, own, used):
-    """Set before OpenBLAS is loaded, with NumPy; its threads would wait actively while JAX compiles."""
+    """NumPy loads OpenBLAS, which reads the variable then."""
     asked = "import os, sys, hmx.__main__; print(os.environ['OPENBLAS_NUM_THREADS'], 'numpy' in sys.modules)"
     env = {name: value for name, value in environ().items() if name != "OPENBLAS_NUM_THREADS"} | own
     done = subprocess.run([sys.executable, "-c", asked], env=env, capture_output=True, text=True)

@@ -178,7 +178,7 @@ class Platter:
         for name, child in found.items():
             path = present.get(name)
             path = path if path is not None and path.stat().st_ino == child else None
-            # Numbers of deleted folders are given to new files.
+            # New files reuse the inode numbers of deleted folders.
             if path.is_dir() if path is not None else child in self._folders:
                 self._write(path, child, target / name, names, content)
             elif content and path is not None:

@@ -138,4 +138,4 @@ def test_a_damaged_newer_checkpoint_is_reported(make_config: MakeConfig) -> None
     (teacher / "checkpoints" / "3" / "manifest.json").write_text("{")
     result = train(make_config(1, run__eval_episodes=0, run__init_from="teacher"))
     assert read_config(find_run(result.run)).run.init_from == str(teacher / "checkpoints" / "2")
-    assert [words for words in result.warnings if "checkpoint 3" in words and "checkpoint 2 is used" in words]
+    assert any("checkpoint 3" in warning and "checkpoint 2 is used" in warning for warning in result.warnings)
