@@ -31,18 +31,11 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    Args:
-        name: header text; a table whose columns all lack a name is drawn without a header.
-        align: `right` for figures, `left` for text.
-        rank: 0 is always shown; in a narrow terminal, columns of the highest rank are left out first.
-        unit: unit of the values, if any.
-    """
+    """A column of a table; a table whose columns all lack a name is drawn without a header."""
 
     name: str
-    align: Literal["left", "right"] = "right"
-    rank: int = 0
+    align: Literal["left", "right"] = "right"  # figures are right, text is left
+    rank: int = 0  # 0 is always shown; in a narrow terminal, columns of the highest rank are left out first
     unit: str = ""
 
     @property
@@ -53,23 +46,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell with more than text.
-
-    Args:
-        text: what is shown.
-        value: the exact value, for CSV; None takes the text.
-        tone: emphasis.
-        bar: share of 1 that is drawn as a bar after the text.
-        shade: -1 to 1, a background from blue to red in HTML.
-        detail: longer text shown on hover in HTML.
-    """
+    """A cell with more than text."""
 
     text: str
-    value: float | int | str | bool | None = None
+    value: float | int | str | bool | None = None  # the exact value, for CSV; None takes the text
     tone: Tone = "plain"
-    bar: float | None = None
-    shade: float | None = None
-    detail: str = ""
+    bar: float | None = None  # share of 1 that is drawn as a bar after the text
+    shade: float | None = None  # -1 to 1, a background from blue to red in HTML
+    detail: str = ""  # longer text shown on hover in HTML
 
 
 @dataclass(frozen=True)
@@ -103,37 +87,24 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Named values of a plot; None in `y` breaks a line.
+    """Named values of a plot, as many `y` as `x`.
 
-    Args:
-        name: legend text; series of one name share an entry.
-        x: positions; for `bars` in a plot with `categories`, indices of categories.
-        y: heights, as many as `x`.
-        kind: how the values are drawn. Bars that share an `x` are stacked in the order of the series, unless the plot
-            is `grouped`. A step holds its value until the next `x`. Areas are stacked in the HTML page: positive
-            values upwards from 0, negative ones downwards.
-        low: lower ends of a band (lines, steps) or of error bars (dots, bars), as many as `x`.
-        high: upper ends.
-        colour: index into the palette, so that one side keeps its colour over a page; -1 is grey, for guide lines.
-        dashed: a dashed line; hollow dots.
-        labels: hover text per value; empty shows the numbers.
-        tags: short text drawn beside each value; empty draws none.
-        x2: positions on the second horizontal axis of the plot, as many as `x`; empty if there is none.
-        thin: a thin line that belongs to the series of the same name, such as one seed of a mean.
+    Bars that share an `x` are stacked in the order of the series, unless the plot is `grouped`. A step holds its value
+    until the next `x`. Areas are stacked in the HTML page: positive values upwards from 0, negative ones downwards.
     """
 
-    name: str
-    x: tuple[float, ...]
-    y: tuple[float | None, ...]
+    name: str  # in the legend; series of one name share an entry
+    x: tuple[float, ...]  # for `bars` in a plot with `categories`, indices of categories
+    y: tuple[float | None, ...]  # None breaks a line
     kind: Literal["line", "steps", "dots", "bars", "area"] = "line"
-    low: tuple[float | None, ...] = ()
+    low: tuple[float | None, ...] = ()  # lower ends of a band (lines, steps) or of error bars (dots, bars)
     high: tuple[float | None, ...] = ()
-    colour: int = 0
-    dashed: bool = False
-    labels: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    x2: tuple[float, ...] = ()
-    thin: bool = False
+    colour: int = 0  # index into the palette, which a side keeps over a page; -1 is grey, for guide lines
+    dashed: bool = False  # a dashed line; hollow dots
+    labels: tuple[str, ...] = ()  # hover text per value; empty shows the numbers
+    tags: tuple[str, ...] = ()  # short text drawn beside each value
+    x2: tuple[float, ...] = ()  # positions on the second horizontal axis of the plot; empty if there is none
+    thin: bool = False  # a thin line that belongs to the series of the same name, such as one seed of a mean
 
 
 @dataclass(frozen=True)
@@ -147,52 +118,30 @@ class Reference:
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with one pair of axes.
-
-    Args:
-        title: heading of the figure.
-        x: horizontal axis.
-        y: vertical axis.
-        series: what is drawn; none leaves `caption` alone, which then says why.
-        caption: what the figure shows and how to read it.
-        references: reference lines.
-        categories: names along the x axis instead of numbers.
-        grouped: whether bars that share an `x` stand side by side instead of on top of each other.
-        x2: second horizontal axis, to which the reader of an HTML page may switch; references are given on the first.
-    """
+    """A figure with one pair of axes."""
 
     title: str
     x: Axis
     y: Axis
-    series: tuple[Series, ...]
-    caption: str = ""
+    series: tuple[Series, ...]  # none leaves `caption` alone, which then says why
+    caption: str = ""  # what the figure shows and how to read it
     references: tuple[Reference, ...] = ()
-    categories: tuple[str, ...] = ()
-    grouped: bool = False
-    x2: Axis | None = None
+    categories: tuple[str, ...] = ()  # names along the x axis instead of numbers
+    grouped: bool = False  # whether bars that share an `x` stand side by side instead of on top of each other
+    x2: Axis | None = None  # to which the reader of an HTML page may switch; references are given on the first axis
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A shape in pixels.
-
-    Args:
-        kind: what is drawn.
-        x: left edge of a rectangle, else the centre.
-        y: upper edge of a rectangle, else the centre.
-        width: width of a rectangle, diameter of a circle.
-        height: height of a rectangle, size of a text (12 if 0).
-        fill: colour, as #rrggbb.
-        text: content of a text; hover text of the other kinds.
-    """
+    """A shape in pixels; `x` and `y` are the upper left corner of a rectangle, else the centre."""
 
     kind: Literal["rect", "circle", "text"]
     x: float
     y: float
-    width: float = 0.0
-    height: float = 0.0
+    width: float = 0.0  # of a rectangle; diameter of a circle
+    height: float = 0.0  # of a rectangle; size of a text (12 if 0)
     fill: str = "#000000"
-    text: str = ""
+    text: str = ""  # content of a text; hover text of the other kinds
 
 
 @dataclass(frozen=True)
@@ -208,17 +157,11 @@ class Picture:
 
 @dataclass(frozen=True)
 class AnimationFrame:
-    """A picture of an animation with what belongs to it.
-
-    Args:
-        picture: the drawing.
-        facts: names and values below it.
-        bars: names and shares of 1, drawn as bars.
-    """
+    """A picture of an animation with what belongs to it."""
 
     picture: Picture
-    facts: tuple[tuple[str, str], ...] = ()
-    bars: tuple[tuple[str, float], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()  # names and values below it
+    bars: tuple[tuple[str, float], ...] = ()  # names and shares of 1
 
 
 @dataclass(frozen=True)
@@ -232,17 +175,11 @@ class Animation:
 
 @dataclass(frozen=True)
 class Aside:
-    """Blocks that only the HTML page shows: what a terminal has no room for.
-
-    Args:
-        blocks: what is shown.
-        summary: text of a disclosure that hides the blocks until it is opened; empty for none.
-        beside: whether pictures stand beside the text; otherwise all blocks follow one another.
-    """
+    """Blocks that only the HTML page shows: what a terminal has no room for."""
 
     blocks: tuple[Heading | Paragraph | Table | Plot | Picture | Animation, ...]
-    summary: str = ""
-    beside: bool = True
+    summary: str = ""  # text of a disclosure that hides the blocks until it is opened; empty for none
+    beside: bool = True  # whether pictures stand beside the text; otherwise all blocks follow one another
 
 
 Block = Heading | Paragraph | Table | Plot | Picture | Animation | Aside

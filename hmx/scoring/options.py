@@ -16,19 +16,12 @@ MOST_JOINT_ACTIONS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(ScoreConfig):
-    """How the consequence of an action is measured: the options of `[score]`, and what comes from elsewhere.
+    """How the consequence of an action is measured: the options of `[score]`, and what comes from elsewhere."""
 
-    Attributes:
-        gamma: discount per step of the learner.
-        team_reward: how the learner combines the rewards of several agents.
-        null: also try the action taken with other random numbers, and measure its distance from itself.
-        corrected: subtract the noise floor from scores (`hmx.scoring.divergences.noise_floor`).
-    """
-
-    gamma: float
-    team_reward: TeamReward
-    null: bool = False
-    corrected: bool = False
+    gamma: float  # discount per step of the learner
+    team_reward: TeamReward  # how the learner combines the rewards of several agents
+    null: bool = False  # also try the action taken with other random numbers: its distance from itself
+    corrected: bool = False  # subtract the noise floor from scores
 
     @property
     def is_binned(self) -> bool:

@@ -18,36 +18,22 @@ Verdict = Literal["faster", "slower", "no difference seen", "too noisy to tell"]
 
 @dataclass(frozen=True)
 class Compilation:
-    """Compiling a program.
+    """Compiling a program."""
 
-    Args:
-        seconds: with tracing, and without the persistent cache.
-        waited: seconds that it took this time.
-        cached: whether it came from the cache; `seconds` then were measured when it was compiled.
-    """
-
-    seconds: float
-    waited: float
-    cached: bool
+    seconds: float  # with tracing, and without the persistent cache
+    waited: float  # seconds that it took this time
+    cached: bool  # whether it came from the cache; `seconds` then were measured when it was compiled
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of training that was measured.
-
-    Args:
-        name: what was measured.
-        unit: what was done once in `seconds`.
-        rounds: how often it was measured.
-        seconds: of one unit.
-        steps_per_sec: environment steps per second, over all seeds; None where it makes none.
-    """
+    """A phase of training that was measured."""
 
     name: PhaseName
-    unit: str
-    rounds: int
+    unit: str  # what was done once in `seconds`
+    rounds: int  # how often it was measured
     seconds: Estimate
-    steps_per_sec: Estimate | None = None
+    steps_per_sec: Estimate | None = None  # of environments, over all seeds; None where it makes none
 
 
 @dataclass(frozen=True)
@@ -74,23 +60,14 @@ class SizeSpeed:
 
 @dataclass(frozen=True)
 class UpdateSpeed:
-    """The speed of whole updates.
-
-    Args:
-        compilation: of the updates.
-        num_envs: environments of the configuration.
-        steps_per_sec: environment steps per second, over all seeds.
-        sizes: other numbers of environments.
-        not_measured: why other numbers were left out.
-        suggestion: what follows from them, in a sentence.
-    """
+    """The speed of whole updates."""
 
     compilation: Compilation
-    num_envs: int
-    steps_per_sec: Estimate
-    sizes: tuple[SizeSpeed, ...]
-    not_measured: str
-    suggestion: str
+    num_envs: int  # of the configuration
+    steps_per_sec: Estimate  # of environments, over all seeds
+    sizes: tuple[SizeSpeed, ...]  # other numbers of environments
+    not_measured: str  # why others were left out
+    suggestion: str  # what follows from them, in a sentence
 
 
 @dataclass(frozen=True)

@@ -43,25 +43,15 @@ class CompareOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRequest(CompareOptions):
-    """The sides and how to compare them.
+    """The sides and how to compare them."""
 
-    Args:
-        sides: texts of the form `[NAME=]PATH[,PATH...]`; see `hmx.reports.compare.sides.choose`.
-        metric: metric to compare, or `evaluation`: the return in the evaluation at the end of each run.
-        last: final part of a run whose mean is its final value.
-        thresholds: task ("" for all) and value; chosen from the data where none is given.
-        ranges: task and the values that count as 0 and as 1 over all tasks.
-        fail_if: conditions on the figures.
-        root: folder of the runs, for names.
-    """
-
-    sides: tuple[str, ...] = ()
-    metric: str = RETURN
-    last: Window = TENTH
-    thresholds: tuple[tuple[str, float], ...] = ()
-    ranges: tuple[tuple[str, float, float], ...] = ()
-    fail_if: tuple[str, ...] = ()
-    root: Path = Path(DEFAULT_ROOT)
+    sides: tuple[str, ...] = ()  # of the form `[NAME=]PATH[,PATH...]`; see `hmx.reports.compare.sides.choose`
+    metric: str = RETURN  # or `evaluation`: the return in the evaluation at the end of each run
+    last: Window = TENTH  # final part of a run whose mean is its final value
+    thresholds: tuple[tuple[str, float], ...] = ()  # task ("" for all) and value; none: chosen from the data
+    ranges: tuple[tuple[str, float, float], ...] = ()  # task and the values that count as 0 and as 1 over all tasks
+    fail_if: tuple[str, ...] = ()  # conditions on the figures
+    root: Path = Path(DEFAULT_ROOT)  # folder of the runs, for names
 
     @property
     def curve(self) -> str:

@@ -14,29 +14,17 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A broken rule.
-
-    Args:
-        rule: its name.
-        severity: warning or note.
-        title: what looks wrong.
-        evidence: the numbers, when the rule was found to be broken.
-        remedy: what to try.
-        since: environment steps at which the evidence began.
-        found: environment steps at which it had lasted long enough.
-        until: environment steps at which it ended; None while it lasts.
-        seeds: the agents for which the rule is broken.
-    """
+    """A broken rule."""
 
     rule: str
     severity: Severity
     title: str
-    evidence: str
+    evidence: str  # the numbers, when the rule was found to be broken
     remedy: str
-    since: int
-    found: int
-    until: int | None
-    seeds: tuple[int, ...]
+    since: int  # environment steps at which the evidence began
+    found: int  # environment steps at which it had lasted long enough
+    until: int | None  # environment steps at which it ended; None while it lasts
+    seeds: tuple[int, ...]  # the agents for which the rule is broken
 
 
 @dataclass(frozen=True)

@@ -76,15 +76,10 @@ _GROUPS = ("train", "reward", "actions")
 
 @dataclass
 class History:
-    """The records of one agent so far.
-
-    Args:
-        cfg: of the run.
-        total: updates of the whole run.
-    """
+    """The records of one agent so far."""
 
     cfg: Config
-    total: int
+    total: int  # updates of the whole run
     update: int = 0
     elapsed: float = 0.0  # seconds of training
     tracks: dict[str, Track] = field(default_factory=dict)

@@ -21,27 +21,16 @@ Severity = Literal["warning", "note"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A way in which a run can look wrong.
+    """A way in which a run can look wrong."""
 
-    Args:
-        name: of the rule, for `--fail-on`.
-        needs: metrics without which it is not checked.
-        check: returns the evidence; "" for none.
-        title: what looks wrong, as a sentence without its full stop.
-        remedy: what to try, as sentences.
-        patience: share of the run for which the evidence must last.
-        updates: least number of updates for which it must last.
-        severity: notes may be as intended; they are never shown during training.
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    check: Callable[[History], str]
-    title: str
-    remedy: str
-    patience: float = 0.05
-    updates: int = 6
-    severity: Severity = "warning"
+    name: str  # for `--fail-on`
+    needs: tuple[str, ...]  # metrics without which it is not checked
+    check: Callable[[History], str]  # returns the evidence; "" for none
+    title: str  # what looks wrong, as a sentence without its full stop
+    remedy: str  # what to try, as sentences
+    patience: float = 0.05  # share of the run for which the evidence must last
+    updates: int = 6  # least number of updates for which it must last
+    severity: Severity = "warning"  # notes may be as intended; they are never shown during training
 
     def lasting(self, total: int) -> int:
         """Return the number of updates for which the evidence must last in a run of `total` updates."""

@@ -44,19 +44,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class SeedCurves:
-    """The metrics of one agent, averaged over equal parts of its updates.
+    """The metrics of one agent, averaged over equal parts of its updates."""
 
-    Args:
-        seed: of the agent; None where the file does not say.
-        env_steps: environment steps at the end of each part.
-        minutes: minutes of training until then; None where they are not known.
-        values: by metric, as many as `env_steps`; None where a part reported nothing.
-    """
-
-    seed: int | None
-    env_steps: tuple[float, ...]
-    minutes: tuple[float | None, ...]
-    values: Mapping[str, tuple[float | None, ...]]
+    seed: int | None  # None where the file does not say
+    env_steps: tuple[float, ...]  # at the end of each part
+    minutes: tuple[float | None, ...]  # of training until then; None where they are not known
+    values: Mapping[str, tuple[float | None, ...]]  # by metric; None where a part reported nothing
 
 
 @dataclass(frozen=True)
@@ -72,23 +65,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class PlayedStep:
-    """A position, what the policy thinks of it, and what its action brought.
+    """A position, what the policy thinks of it, and what its action brought."""
 
-    Args:
-        state: the position as the environment describes it.
-        action: name of the action that was taken, or its numbers.
-        probabilities: of the actions, by name; empty for continuous actions.
-        value: expected return; None where there is none.
-        reward: of the action.
-        terms: the reward terms that are not 0.
-    """
-
-    state: Mapping[str, JsonValue] = field(metadata={"json": False})
-    action: str
-    probabilities: Mapping[str, float]
-    value: float | None
+    state: Mapping[str, JsonValue] = field(metadata={"json": False})  # as the environment describes it
+    action: str  # its name, or its numbers
+    probabilities: Mapping[str, float]  # of the actions, by name; empty for continuous actions
+    value: float | None  # expected return
     reward: float
-    terms: Mapping[str, float]
+    terms: Mapping[str, float]  # those that are not 0
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,7 @@ class ReportOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest(ReportOptions):
-    """The runs and how to show them.
+    """The runs and how to show them."""
 
-    Args:
-        runs: names or paths.
-        root: folder of the runs, for names.
-    """
-
-    runs: tuple[str, ...] = ()
-    root: Path = Path(DEFAULT_ROOT)
+    runs: tuple[str, ...] = ()  # names or paths
+    root: Path = Path(DEFAULT_ROOT)  # folder of the runs, for names
