@@ -1,11 +1,31 @@
-"""The sizes of each environment, known without building it (and so without JAX)."""
+"""What is known of an environment without building it (and so without JAX): where it comes from, and its sizes.
+
+An environment is built in, of an optional extra (`gymnax/CartPole-v1`), registered by an installed package (entry-point
+group `hmx.environments`), a function of a module (`package.module:make`), or a file (`./game.py`, `./game.py:make`).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from hmx.config import smax_facts
 from hmx.config.schema import ENV_IDS, EnvConfig
+from hmx.config.user_code import is_reference, owners, parse, registered
+
+Origin = Literal["built in", "extra", "package", "module", "file"]
+
+
+class EnvSource(NamedTuple):
+    """Where an environment comes from."""
+
+    id: str
+    origin: Origin
+    target: str = ""  # the extra, the file or the dotted module
+    attribute: str = ""  # what to take from it; empty for the file itself
+
+    @property
+    def own(self) -> bool:
+        """Return whether it is the user's or another package's code."""
+        return self.origin in ("package", "module", "file")
 
 
 class BoardSizes(NamedTuple):
@@ -30,39 +50,25 @@ class EnvFacts(NamedTuple):
     decode: int = 0  # numbers computed on the way from a packed observation to its features
 
 
-_SIZES = {
-    "counting": (1, 4),
-    "corridor": (8, 2),
-    "frozenlake": (64, 4),
-    "frozenlake-slippery": (64, 4),
-    "recall": (4, 4),
-    "cartpole-discrete": (4, 2),
+def _vector(size: int, num_actions: int, state_bytes: int = 8, **more: Any) -> EnvFacts:
+    """Return the facts where an observation is a float32 vector; 8 bytes are a number and the steps of the episode."""
+    return EnvFacts(size, 4 * size, size, num_actions, state_bytes, **more)
+
+
+_FACTS = {
+    "counting": _vector(1, 4),
+    "corridor": _vector(8, 2),
+    "frozenlake": _vector(64, 4),
+    "frozenlake-slippery": _vector(64, 4),
+    "recall": _vector(4, 4, 12),
+    "cartpole-discrete": _vector(4, 2, 20),
+    "cartpole": _vector(4, 0, 20, action_dim=1),
+    "pendulum": _vector(3, 0, 12, action_dim=1),
 }
-"""Observation size (float32) and number of actions of the small environments with one agent."""
+_CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545  # of HackMatrix
 
-_STATE_BYTES = {"recall": 12, "cartpole-discrete": 20}
-"""Bytes of the state, where it is more than a number and the steps of the episode."""
-
-_CONTINUOUS = {"pendulum": (3, 1, 12), "cartpole": (4, 1, 20)}
-"""Observation size (float32), action size and bytes of the state of environments with continuous actions."""
-
-OWN_LIMITS = {"pendulum": 200, "cartpole": 500, "cartpole-discrete": 500}
+_OWN_LIMITS = {"pendulum": 200, "cartpole": 500, "cartpole-discrete": 500}
 """Step limit of the published task, which the configuration can only lower."""
-
-
-def step_limit(cfg: EnvConfig) -> int:
-    """Return the environment steps after which an episode is truncated; 0 for never."""
-    if _limit_key(cfg) in _limits:
-        return _limits[_limit_key(cfg)]
-    own = smax_facts.LIMIT if smax_facts.scenario(cfg.id) else OWN_LIMITS.get(cfg.id, 0)
-    return min(cfg.max_steps or own, own) if own else cfg.max_steps
-
-
-def is_unlimited(cfg: EnvConfig) -> bool:
-    """Return whether no episode is ever truncated; False where that is known only once the environment is built."""
-    known = cfg.id in ENV_IDS or smax_facts.scenario(cfg.id) is not None or _limit_key(cfg) in _limits
-    return known and step_limit(cfg) == 0
-
 
 SEVERAL_AGENTS = ("rendezvous",)
 """The environments whose number of agents can be configured."""
@@ -84,11 +90,53 @@ EXTRAS = {
 }
 """Optional extras that bring environments, and the package that each needs; an id of theirs is `EXTRA/NAME`."""
 
-_measured: dict[tuple[object, ...], EnvFacts] = {}
-"""Facts about environments of extras and users, which are known only once they are built."""
+SMAX = "smax/"
+"""The start of an id of SMAX; the rest is a scenario."""
 
-_limits: dict[tuple[object, ...], int] = {}
-"""Step limits of environments that were built; they also depend on `env.max_steps`."""
+SCENARIOS: dict[str, tuple[int, int]] = {
+    "3m": (3, 3), "2s3z": (5, 5), "25m": (25, 25), "3s5z": (8, 8), "8m": (8, 8), "5m_vs_6m": (5, 6),
+    "10m_vs_11m": (10, 11), "27m_vs_30m": (27, 30), "3s5z_vs_3s6z": (8, 9), "3s_vs_5z": (3, 5), "6h_vs_8z": (6, 8),
+    "smacv2_5_units": (5, 5), "smacv2_10_units": (10, 10), "smacv2_20_units": (20, 20),
+}  # fmt: skip
+"""Allies and enemies of each scenario in JaxMARL 0.2; a test compares them, and the sizes, with JaxMARL."""
+
+SMAX_LIMIT = 100
+"""Steps after which a battle is truncated, as published."""
+
+_OTHER_UNIT, _OWN_UNIT = 13, 10  # numbers that a unit sees of another, and of itself
+_UNIT_ACTIONS = 5  # four directions and standing still; one more for each enemy that may be attacked
+# State: of a unit its position, life, team, health, type, cooldown, movement and attack; steps (twice) and the end.
+_UNIT_BYTES, _BATTLE_BYTES = 34, 9
+_ENEMY_BYTES = 12  # where an enemy is headed, and whom it attacked last
+
+_learned: dict[tuple[object, ...], tuple[EnvFacts, int]] = {}
+"""Facts and step limits of environments of extras and users, which are known only once they are built."""
+
+
+def find_source(env_id: str) -> EnvSource | None:
+    """Return where an environment of this id comes from; None if there is no such environment.
+
+    Files and modules need not exist: a run can be listed and compared without its environment.
+    """
+    if env_id in ENV_IDS:
+        return EnvSource(env_id, "built in")
+    if is_reference(env_id):
+        target, _ = parse(env_id)
+        dotted = all(part.isidentifier() for part in target.split("."))
+        origin: Origin | None = "file" if target.endswith(".py") else "module" if dotted else None
+        return None if origin is None else EnvSource(env_id, origin, target, env_id.removeprefix(target)[1:])
+    if extra := extra_of(env_id):
+        return EnvSource(env_id, "extra", extra)
+    point = next((point for point in registered("env.id") if point.name == env_id), None)
+    return None if point is None else EnvSource(env_id, "package", point.module, point.attr)
+
+
+def clashes(name: str) -> list[str]:
+    """Return who else claims the name of a registered environment: hmx itself, or several packages."""
+    points = [point for point in registered("env.id") if point.name == name]
+    claims = owners(points)
+    claims += ["hmx itself"] if points and (name in ENV_IDS or extra_of(name)) else []
+    return claims if len(claims) > 1 else []
 
 
 def extra_of(env_id: str) -> str:
@@ -97,41 +145,41 @@ def extra_of(env_id: str) -> str:
     return extra if extra in EXTRAS and slash and name else ""
 
 
+def scenario(env_id: str) -> tuple[int, int] | None:
+    """Return allies and enemies of `smax/NAME`; None for any other id and for an unknown scenario."""
+    return SCENARIOS.get(env_id.removeprefix(SMAX)) if env_id.startswith(SMAX) else None
+
+
 def has_mask(env_id: str) -> bool:
     """Return whether some actions of the environment are known to be illegal in some states."""
-    return env_id in _MASKED or smax_facts.scenario(env_id) is not None
+    return env_id in _MASKED or scenario(env_id) is not None
 
 
-def own_agents(env_id: str) -> int:
-    """Return the number of agents that the environment itself fixes; 0 if it is configured, or is one."""
-    found = smax_facts.scenario(env_id)
-    return found[0] if found else 0
+def step_limit(cfg: EnvConfig) -> int:
+    """Return the environment steps after which an episode is truncated; 0 for never."""
+    if _identity(cfg) in _learned:
+        return _learned[_identity(cfg)][1]
+    own = SMAX_LIMIT if scenario(cfg.id) else _OWN_LIMITS.get(cfg.id, 0)
+    return min(cfg.max_steps or own, own) if own else cfg.max_steps
 
 
-def learn_facts(cfg: EnvConfig, facts: EnvFacts) -> None:
-    """Keep the facts of an environment that is not built in for `env_facts`."""
-    _measured[_identity(cfg)] = facts
+def is_unlimited(cfg: EnvConfig) -> bool:
+    """Return whether no episode is ever truncated; False where that is known only once the environment is built."""
+    return facts_known(cfg) and step_limit(cfg) == 0
 
 
-def learn_limit(cfg: EnvConfig, limit: int) -> None:
-    """Keep the step limit of an environment that was built for `step_limit`."""
-    _limits[_limit_key(cfg)] = limit
+def learn(cfg: EnvConfig, facts: EnvFacts, limit: int) -> None:
+    """Keep facts and step limit of an environment that was built, where `facts_known` says no."""
+    _learned[_identity(cfg)] = facts, limit
 
 
 def facts_known(cfg: EnvConfig) -> bool:
     """Return whether `env_facts` knows the environment: built in, of SMAX, or already built."""
-    return cfg.id in ENV_IDS or _identity(cfg) in _measured or smax_facts.scenario(cfg.id) is not None
+    return cfg.id in ENV_IDS or scenario(cfg.id) is not None or _identity(cfg) in _learned
 
 
 def _identity(cfg: EnvConfig) -> tuple[object, ...]:
-    return cfg.id, cfg.my, cfg.sha256
-
-
-def _limit_key(cfg: EnvConfig) -> tuple[object, ...]:
-    return *_identity(cfg), cfg.max_steps
-
-
-_CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545
+    return cfg.id, cfg.my, cfg.sha256, cfg.max_steps
 
 
 def env_facts(cfg: EnvConfig) -> EnvFacts:
@@ -140,24 +188,19 @@ def env_facts(cfg: EnvConfig) -> EnvFacts:
     Raises:
         KeyError: the environment does not exist, or is not built in and not built yet; see `facts_known`.
     """
-    if _identity(cfg) in _measured:
-        return _measured[_identity(cfg)]
     if cfg.id == "hackmatrix":
         # a game, its steps and its legal actions; every snapshot for UNDO is another 288 bytes
         state = 363 + 288 * cfg.undo_depth
         if cfg.obs == "flat":
-            return EnvFacts(_FLAT, 4 * _FLAT, _FLAT, 28, state)
+            return _vector(_FLAT, 28, state)
         board = BoardSizes(scalars=33, cells=2 * _CELLS + 1, features=_CELL_FEATURES)
         return EnvFacts(67, 4 * 67, _FLAT, 28, state, board, decode=_CELLS * _CELL_FEATURES)
-    if units := smax_facts.scenario(cfg.id):
-        own, actions, state = smax_facts.sizes(*units)
-        world = smax_facts.world_size(*units) if cfg.world_state else 0
-        return EnvFacts(own + world, 4 * (own + world), own + world, actions, state, value_only=world)
+    if units := scenario(cfg.id):
+        allies, enemies = units
+        seen = _OTHER_UNIT * (allies - 1 + enemies) + _OWN_UNIT
+        world = (_OWN_UNIT + 2) * (allies + enemies) if cfg.world_state else 0  # of each unit also team and type
+        state = _UNIT_BYTES * (allies + enemies) + _ENEMY_BYTES * enemies + _BATTLE_BYTES
+        return _vector(seen + world, _UNIT_ACTIONS + enemies, state, value_only=world)
     if cfg.id == "rendezvous":
-        size = 11 + cfg.num_agents
-        return EnvFacts(size, 4 * size, size, 3, 5 + 5 * cfg.num_agents)
-    if cfg.id in _CONTINUOUS:
-        size, dim, state = _CONTINUOUS[cfg.id]
-        return EnvFacts(size, 4 * size, size, 0, state, action_dim=dim)
-    size, actions = _SIZES[cfg.id]
-    return EnvFacts(size, 4 * size, size, actions, _STATE_BYTES.get(cfg.id, 8))
+        return _vector(11 + cfg.num_agents, 3, 5 + 5 * cfg.num_agents)
+    return _FACTS[cfg.id] if cfg.id in _FACTS else _learned[_identity(cfg)][0]

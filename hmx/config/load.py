@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from hmx.config import codec, presets, rules, user_code
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.derive import auto_scale
-from hmx.config.env_facts import own_agents
+from hmx.config.env_facts import scenario
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace
 from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set
 from hmx.config.schema import Config
@@ -96,7 +96,10 @@ def load(
             layers.add(found, dict.fromkeys(found, "--set"), text=True)
     _add_flags(layers, flags or {})
     layers.add(values or {}, dict.fromkeys(values or {}, VALUES), text=True)
-    cfg = _with_own_agents(replace(Config(), layers.values), layers)
+    cfg = replace(Config(), layers.values)
+    if (units := scenario(cfg.env.id)) and layers.origins["env.num_agents"] == DEFAULT:
+        layers.origins["env.num_agents"] = "env.id"  # which fixes it
+        cfg = replace(cfg, {"env.num_agents": units[0]})
     problems = layers.problems
     if check:
         scaled = auto_scale(cfg, layers.origins)[0] if cfg.ppo.auto_scale else cfg
@@ -105,15 +108,6 @@ def load(
     if problems:
         raise rules.error_of(problems, cfg, layers.origins)
     return Loaded(cfg, layers.origins)
-
-
-def _with_own_agents(cfg: Config, layers: _Layers) -> Config:
-    """Set the number of agents where the environment fixes it and no other number was given."""
-    fixed = own_agents(cfg.env.id)
-    if not fixed or layers.origins["env.num_agents"] != DEFAULT:
-        return cfg
-    layers.origins["env.num_agents"] = "env.id"
-    return replace(cfg, {"env.num_agents": fixed})
 
 
 def read_file(file: Path) -> codec.Parsed:

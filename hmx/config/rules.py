@@ -6,11 +6,22 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hmx.config import derive, smax_facts, user_code
+from hmx.config import derive, user_code
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.divisors import neighbours
-from hmx.config.env_facts import EXTRAS, SEVERAL_AGENTS, EnvFacts, env_facts, facts_known, is_unlimited, own_agents
-from hmx.config.env_source import EnvSource, find_source
+from hmx.config.env_facts import (
+    EXTRAS,
+    SCENARIOS,
+    SEVERAL_AGENTS,
+    SMAX,
+    EnvFacts,
+    EnvSource,
+    env_facts,
+    facts_known,
+    find_source,
+    is_unlimited,
+    scenario,
+)
 from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, values_of
 from hmx.config.hypers import SCHEDULED
 from hmx.config.names import clean_run_name, is_run_name
@@ -117,8 +128,10 @@ def _names(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
             "./FILE.py or package.module:make"
         )
         yield Problem("unknown_env", ("env.id",), words, fix("env.id", near or ENV_IDS[0]))
-    elif unknown := smax_facts.unknown(cfg.env.id):
-        yield unknown
+    elif cfg.env.id.startswith(SMAX) and not scenario(cfg.env.id):
+        near = nearest(cfg.env.id.removeprefix(SMAX), SCENARIOS) or "3m"
+        words = f"no such scenario; SMAX has {', '.join(SCENARIOS)}"
+        yield Problem("unknown_env", ("env.id",), words, fix("env.id", f"{SMAX}{near}"))
     elif cfg.net.kind == "cells" and (cfg.env.id != "hackmatrix" or cfg.env.obs != "packed"):
         words = "the cells network reads only packed observations of HackMatrix"
         yield Problem("net_kind", ("net.kind", "env.id", "env.obs"), words, fix("net.kind", "mlp"))
@@ -168,10 +181,10 @@ def _own_options(cfg: Config, values: Mapping[str, Any], source: EnvSource | Non
 
 
 def _agents(env: EnvConfig, source: EnvSource | None) -> Iterator[Problem]:
-    keys, fixed = ("env.num_agents", "env.id"), own_agents(env.id)
-    if fixed and env.num_agents != fixed:
-        yield Problem("num_agents", keys, f"{env.id} has {counted(fixed, 'agent')}", fix("env.num_agents", fixed))
-    known = source is not None and not source.own and not env.id.startswith(smax_facts.PREFIX)
+    keys, units = ("env.num_agents", "env.id"), scenario(env.id)
+    if units and env.num_agents != units[0]:
+        yield Problem("num_agents", keys, f"{env.id} has {counted(units[0], 'agent')}", fix("env.num_agents", units[0]))
+    known = source is not None and not source.own and not env.id.startswith(SMAX)
     if env.num_agents > 1 and known and env.id not in SEVERAL_AGENTS:
         words = f"{env.id} has one agent; only {', '.join(SEVERAL_AGENTS)} and smax have several"
         yield Problem("num_agents", keys, words, fix("env.num_agents", 1))
@@ -286,7 +299,7 @@ def _variants(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
     if ppo.value_target == "two_hot" and ppo.clip_vf_eps > 0:
         words = "a two_hot value cannot be clipped"
         yield Problem("clip_two_hot", ("ppo.clip_vf_eps", "ppo.value_target"), words, fix("ppo.clip_vf_eps", 0))
-    if cfg.env.world_state and not smax_facts.scenario(cfg.env.id):
+    if cfg.env.world_state and not scenario(cfg.env.id):
         words = "only SMAX has a world state"
         yield Problem("world_state", ("env.world_state", "env.id"), words, fix("env.world_state", False))
     elif cfg.env.world_state and net.shared_torso:

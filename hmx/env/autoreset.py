@@ -53,8 +53,11 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
 
     An episode is truncated after `spec.max_steps` steps (0: never) unless it terminates with that very step. With
     `spec.costly_reset` new games start only in steps in which an episode of the batch ends, by a branch. Without it
-    they start in every step, which is faster where a start is cheap.
+    they start in every step, which is faster where a start is cheap. Without `spec.action_groups` each named action is
+    a group.
     """
+    groups = spec.action_groups or tuple((name, i, i + 1) for i, name in enumerate(spec.action_names))
+    spec = spec._replace(action_groups=groups)
     team = game if isinstance(game, TeamGame) else _team_of_one(game)
 
     def reset(keys: Key) -> tuple[BatchState, Timestep]:

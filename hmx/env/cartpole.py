@@ -43,12 +43,9 @@ def make_cartpole(max_steps: int, discrete: bool) -> Env:
     spec = EnvSpec(
         id="cartpole-discrete" if discrete else "cartpole",
         obs_shape=(4,),
-        obs_dtype=jnp.float32,
         num_actions=len(names),
-        num_agents=1,
         max_steps=max_steps,
         reward_terms=("upright",),
-        action_groups=tuple((name, i, i + 1) for i, name in enumerate(names)),
         action_names=names,
         action_dim=0 if discrete else 1,
         render=_render,

@@ -25,12 +25,9 @@ def make_corridor(max_steps: int, slip: float) -> Env:
     spec = EnvSpec(
         id="corridor",
         obs_shape=(LENGTH,),
-        obs_dtype=jnp.float32,
         num_actions=2,
-        num_agents=1,
         max_steps=max_steps,
         reward_terms=("goal", "step_cost"),
-        action_groups=(("left", 0, 1), ("right", 1, 2)),
         action_names=("left", "right"),
         render=lambda state: "".join("@" if i == state.core[0] else "." for i in range(LENGTH - 1)) + "G",
     )

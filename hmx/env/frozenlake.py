@@ -45,12 +45,9 @@ def make_frozenlake(max_steps: int, slippery: bool) -> Env:
     spec = EnvSpec(
         id="frozenlake-slippery" if slippery else "frozenlake",
         obs_shape=(SIDE * SIDE,),
-        obs_dtype=jnp.float32,
         num_actions=len(ACTIONS),
-        num_agents=1,
         max_steps=max_steps,
         reward_terms=("goal",),
-        action_groups=tuple((name, i, i + 1) for i, name in enumerate(ACTIONS)),
         action_names=ACTIONS,
         describe=_describe,
         render=lambda state: "\n".join(_describe(state)["map"]),

@@ -11,9 +11,8 @@ import numpy as np
 
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
-from hmx.env.extras import named
 from hmx.env.protocol import Env
-from hmx.env.single import Single, from_single, joined
+from hmx.env.single import Single, from_single, joined, named
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 

@@ -22,14 +22,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.config.env_source import EnvSource, clashes
+from hmx.config.env_facts import EnvSource, clashes
 from hmx.config.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
 from hmx.config.user_code import allow, explaining, open_module, several_owners
+from hmx.env.checks.problems import abstract_action, changed_type, shapes
 from hmx.env.gymnax import from_gymnax
 from hmx.env.protocol import Env, EnvState
-from hmx.env.single import Single, form, from_single
+from hmx.env.single import Single, from_single
 from hmx.errors import HmxError, counted, nearest
 
 Theirs = Any  # a module, function or object of the user's
@@ -148,24 +149,16 @@ def _actions(env_id: str, made: Theirs) -> tuple[tuple[str, ...], int]:
 
 def _check_batch(env: Env) -> None:
     """Check the shapes and types of a batch of two; a user's own `Env` may be wrong there."""
-    spec, envs = env.spec, 2
-    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), envs))
+
+    def strong(state: EnvState) -> EnvState:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
+
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2))
     state, first = jax.eval_shape(env.reset, keys)
-    size = (spec.action_dim,) if spec.action_dim else ()
-    action = jax.ShapeDtypeStruct((envs, spec.num_agents, *size), jnp.float32 if size else jnp.int32)
-    after, second = jax.eval_shape(env.step, state, action, keys)
-    agents = (envs, spec.num_agents)
-    wanted = {"obs": (*agents, *spec.obs_shape), "final_obs": (*agents, *spec.obs_shape), "reward": agents}
-    wanted |= {"legal": (*agents, spec.num_actions), "terminated": (envs,), "truncated": (envs,), "agent_done": agents}
-    for name, shape in wanted.items():
-        for when, timestep in (("reset", first), ("step", second)):
-            if (found := getattr(timestep, name).shape) != shape:
-                raise ValueError(f"{when} of {envs} environments returns {name} of shape {found}; expected {shape}")
-    if jax.tree.map(form, state) != jax.tree.map(form, after):
-        raise ValueError("step returns a state of other shapes or types than reset")
-    if set(second.terms) != set(spec.reward_terms):
-        terms = f"{sorted(second.terms)}; spec.reward_terms are {spec.reward_terms}"
-        raise ValueError(f"step returns the reward terms {terms}")
+    after, second = jax.eval_shape(env.step, state, abstract_action(env, 2), keys)
+    found = (*shapes(env, state, first, 2), *shapes(env, None, second, 2), changed_type(strong(state), strong(after)))
+    if problem := next(filter(None, found), None):
+        raise ValueError(problem)
 
 
 def _check_first(env: Env) -> None:

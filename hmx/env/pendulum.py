@@ -37,13 +37,8 @@ def make_pendulum(max_steps: int) -> Env:
     spec = EnvSpec(
         id="pendulum",
         obs_shape=(3,),
-        obs_dtype=jnp.float32,
-        num_actions=0,
-        num_agents=1,
         max_steps=max_steps,
         reward_terms=("angle", "speed", "torque"),
-        action_groups=(),
-        action_names=(),
         action_dim=1,
         render=_render,
     )

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
-from hmx.env.extras import named, settled
-from hmx.env.protocol import Env
-from hmx.env.single import Single, from_single
+from hmx.env.protocol import Env, settled
+from hmx.env.single import Single, from_single, named
 from hmx.errors import HmxError
 from hmx.types import Array, Key
 

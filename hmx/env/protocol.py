@@ -17,17 +17,17 @@ Tree = TypeVar("Tree")
 
 
 class EnvSpec(NamedTuple):
-    """The static facts of an environment that a network and a learner need."""
+    """The static facts of an environment that a network and a learner need; the defaults are those of one agent."""
 
     id: str
     obs_shape: tuple[int, ...]
-    obs_dtype: Any
-    num_actions: int  # 0 where actions are continuous
-    num_agents: int
-    max_steps: int  # 0: no limit
-    reward_terms: tuple[str, ...]
-    action_groups: tuple[tuple[str, int, int], ...]  # (name, first action, one past the last)
-    action_names: tuple[str, ...]
+    obs_dtype: Any = jnp.float32
+    num_actions: int = 0  # 0 where actions are continuous
+    num_agents: int = 1
+    max_steps: int = 0  # 0: no limit
+    reward_terms: tuple[str, ...] = ("reward",)
+    action_groups: tuple[tuple[str, int, int], ...] = ()  # (name, first action, one past the last)
+    action_names: tuple[str, ...] = ()
     state_axis: int = 0  # the axis of E in every leaf of the state: 0 or -1
     decode: Callable[[Array], Array] | None = None  # packed observation -> float32 features [..., F]
     cells: Callable[[Array], tuple[Array, Array]] | None = None  # -> scalars [..., S] and board cells [..., C, F]
@@ -66,6 +66,12 @@ def select(where: Bool[Array, " E"], then: Tree, other: Tree, axis: int = 0) -> 
 
     chosen: Tree = jax.tree.map(pick, then, other)
     return chosen
+
+
+def settled(state: Tree) -> Tree:
+    """Return a state with the dtypes that steps return: some libraries start fields as Python numbers."""
+    fixed: Tree = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
+    return fixed
 
 
 def take(spec: EnvSpec, state: EnvState, index: Array | np.ndarray) -> EnvState:

@@ -37,9 +37,7 @@ def make_recall(max_steps: int, delay: int) -> Env:
     spec = EnvSpec(
         id="recall",
         obs_shape=(NUM_CUES + 1,),
-        obs_dtype=jnp.float32,
         num_actions=NUM_CUES + 1,
-        num_agents=1,
         max_steps=max_steps,
         reward_terms=("answer",),
         action_groups=(("wait", 0, 1), ("answer", 1, NUM_CUES + 1)),

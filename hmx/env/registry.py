@@ -1,17 +1,14 @@
-"""The one factory of environments: built in, of extras, and of users; `load_env` makes one from its `--env` text."""
+"""The one factory of environments: built in, of extras, and of users."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import jax
 
-from hmx.config.env_facts import EnvFacts, facts_known, learn_facts, learn_limit, step_limit
-from hmx.config.env_source import EnvSource, find_source
+from hmx.config.env_facts import EnvFacts, EnvSource, facts_known, find_source, learn, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.config.user_code import allow
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
 from hmx.env.counting import make_counting
@@ -64,31 +61,6 @@ EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {
 """By what stands before the slash of an id; each imports its package when it is called."""
 
 
-def load_env(
-    env_id: str,
-    weights: RewardWeights | None = None,
-    my: Mapping[str, bool | int | float | str] | None = None,
-    **settings: Any,
-) -> Env:
-    """Make an environment from what a user typed after `--env`: the one way in from an id to an `Env`.
-
-    The caller is a user who names the environment, so the code of a file or module is allowed to run.
-
-    Args:
-        env_id: built in (`corridor`), of an extra (`gymnax/CartPole-v1`), registered by a package, `./game.py`,
-            `./game.py:make` or `package.module:make`.
-        weights: of HackMatrix's reward terms.
-        my: own options of the environment by name.
-        settings: fields of `EnvConfig`, such as `max_steps`.
-
-    Raises:
-        HmxError: there is no such environment, it needs a package that is missing, or its code does not work.
-    """
-    allow(env_id, "env.id")
-    cfg = EnvConfig(id=env_id, my=tuple(sorted((my or {}).items())), **settings)
-    return build_env(cfg, weights or RewardWeights()).env
-
-
 def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:
     """Build the environment of a configuration; see `build_env`."""
     return build_env(cfg, weights).env
@@ -112,8 +84,7 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
     built = _build(source, cfg, weights)
     for known in (cfg, built.cfg):
         if not facts_known(known):
-            learn_facts(known, _measured(built.env))
-        learn_limit(known, built.env.spec.max_steps)
+            learn(known, _measured(built.env), built.env.spec.max_steps)
     return built._replace(env=repeated(built.env, cfg.action_repeat))
 
 

@@ -43,12 +43,10 @@ def make_rendezvous(max_steps: int, num_agents: int) -> Env:
     spec = EnvSpec(
         id="rendezvous",
         obs_shape=(2 * LENGTH + num_agents + 1,),
-        obs_dtype=jnp.float32,
         num_actions=len(ACTIONS),
         num_agents=num_agents,
         max_steps=max_steps,
         reward_terms=("meeting", "home", "step_cost"),
-        action_groups=tuple((name, i, i + 1) for i, name in enumerate(ACTIONS)),
         action_names=ACTIONS,
     )
 

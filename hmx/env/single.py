@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from hmx.config.textfile import quoted
 from hmx.env.autoreset import Game, batched
-from hmx.env.extras import settled
-from hmx.env.protocol import Env, EnvSpec
-from hmx.errors import counted
+from hmx.env.checks.problems import changed_type
+from hmx.env.protocol import Env, EnvSpec, settled
+from hmx.errors import HmxError, counted, nearest
 from hmx.types import Array, Key
 
 Theirs = Any  # a state, an observation or a result of code that is not ours
@@ -55,12 +56,8 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
     Raises:
         ValueError: its functions return something else than `Single` says, or change shapes or types.
     """
-    if isinstance(single.actions, int):
-        names = tuple(f"action_{i}" for i in range(single.actions))
-        groups: tuple[tuple[str, int, int], ...] = (("action", 0, len(names)),) if names else ()
-    else:
-        names = single.actions
-        groups = tuple((name, i, i + 1) for i, name in enumerate(names))
+    given = single.actions
+    names = given if isinstance(given, tuple) else tuple(f"action_{i}" for i in range(given))
     game = _game(single, len(names))
     key = jax.eval_shape(jax.random.key, 0)
     first = jax.eval_shape(game.start, key)
@@ -68,7 +65,8 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
     if not terms:
         kind = ((single.action_dim,), jnp.float32) if single.action_dim else ((), jnp.int32)
         after, paid, _ = jax.eval_shape(game.move, first, jax.ShapeDtypeStruct(*kind), key)
-        _check_same(first, after)
+        if changed := changed_type(first.state, after.state) or changed_type(first.obs, after.obs, "the observation"):
+            raise ValueError(changed)
         terms = tuple(paid)
     render, describe = single.render, single.describe
     spec = EnvSpec(
@@ -76,10 +74,9 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
         obs_shape=first.obs.shape,
         obs_dtype=first.obs.dtype,
         num_actions=len(names),
-        num_agents=1,
         max_steps=min(max_steps or single.limit, single.limit) if single.limit else max_steps,
         reward_terms=terms,
-        action_groups=groups,
+        action_groups=(("action", 0, len(names)),) if isinstance(given, int) and given else (),
         action_names=names,
         action_dim=single.action_dim,
         describe=None if describe is None else lambda state: dict(describe(_host(state))),
@@ -89,14 +86,23 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
     return batched(spec, game)
 
 
+def named(env_id: str, known: Sequence[str], library: str = "") -> str:
+    """Return the part of an id `extra/NAME` that names an environment of a library, called as the extra by default.
+
+    Raises:
+        HmxError: the library has none of this name; the hint is the nearest id, or all names.
+    """
+    extra, _, name = env_id.partition("/")
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"did you mean {extra}/{near}?" if near else f"known: {', '.join(known)}"
+        raise HmxError(f"{library or extra} has no environment {quoted(name)}", hint)
+    return name
+
+
 def joined(obs: Theirs) -> Array:
     """Return all arrays of an observation as one float32 vector `[F]`."""
     return jnp.concatenate([jnp.asarray(leaf, jnp.float32).reshape(-1) for leaf in jax.tree.leaves(obs)])
-
-
-def form(leaf: Theirs) -> str:
-    """Return dtype and shape of an array as text, such as `float32[2,3]`."""
-    return f"{leaf.dtype}[{','.join(str(n) for n in leaf.shape)}]"
 
 
 def _game(single: Single, num_actions: int) -> Game:
@@ -142,18 +148,3 @@ def _parts(function: str, given: Theirs, names: tuple[str, ...]) -> tuple[Any, .
         more = "; hmx truncates episodes itself, after MAX_STEPS" if found == "5 values" else ""
         raise ValueError(f"{function} returns {found}; expected ({', '.join(names)}){more}")
     return given
-
-
-def _check_same(first: Kept, after: Kept) -> None:
-    """Check that a step keeps shapes and types, each difference named."""
-    if str(jax.tree.structure(first.state)) != str(jax.tree.structure(after.state)):
-        shown = [str(jax.tree.structure(core.state))[:200] for core in (first, after)]
-        raise ValueError(f"step returns another kind of state than reset: {shown[1]} instead of {shown[0]}")
-    pairs = zip(jax.tree.leaves_with_path(first), jax.tree.leaves(after), strict=True)
-    unlike = [
-        f"{jax.tree_util.keystr(path).lstrip('.')} is {form(a)} after reset and {form(b)} after step"
-        for (path, a), b in pairs
-        if (a.shape, a.dtype) != (b.shape, b.dtype)
-    ]
-    if unlike:
-        raise ValueError(f"shapes and types must stay the same, but {'; '.join(unlike[:4])}")

@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.config.env_facts import SCENARIOS, SMAX_LIMIT
 from hmx.config.extras import install, needed
-from hmx.config.smax_facts import LIMIT, PREFIX, SCENARIOS, unknown
-from hmx.config.textfile import quoted
 from hmx.env.autoreset import TeamGame, batched
-from hmx.env.extras import settled
-from hmx.env.protocol import Env, EnvSpec
+from hmx.env.protocol import Env, EnvSpec, settled
+from hmx.env.single import named
 from hmx.errors import HmxError
 from hmx.types import Array, Key
 
@@ -48,20 +47,16 @@ def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
     Raises:
         HmxError: JaxMARL is missing or not of version 0.2, or there is no such scenario.
     """
-    if problem := unknown(env_id):
-        raise HmxError(
-            f"{quoted(env_id)}: {problem.message}", " or ".join(f"{key}={value}" for key, value in problem.fixes)
-        )
-    allies, enemies = SCENARIOS[env_id.removeprefix(PREFIX)]
-    smax = _made(env_id.removeprefix(PREFIX))
+    name = named(env_id, list(SCENARIOS))
+    allies, enemies = SCENARIOS[name]
+    smax = _made(name)
     world = int(smax.state_size) if world_state else 0
     spec = EnvSpec(
         id=env_id,
         obs_shape=(int(smax.obs_size) + world,),
-        obs_dtype=jnp.float32,
         num_actions=len(MOVES) + enemies,
         num_agents=allies,
-        max_steps=min(max_steps or LIMIT, LIMIT),
+        max_steps=min(max_steps or SMAX_LIMIT, SMAX_LIMIT),
         reward_terms=("damage", "win"),
         action_groups=(("move", 0, 4), ("stop", 4, 5), ("attack", 5, 5 + enemies)),
         action_names=(*MOVES, *(f"attack_{i}" for i in range(enemies))),
@@ -148,7 +143,7 @@ def _made(name: str) -> Any:
     # before 0.2 the dead moved on and observations were scaled otherwise
     if not jaxmarl.__version__.startswith("0.2."):
         raise HmxError(f"the jaxmarl that is installed is {jaxmarl.__version__}, not 0.2", install("smax"))
-    return HeuristicEnemySMAX(scenario=map_name_to_scenario(name), max_steps=LIMIT)
+    return HeuristicEnemySMAX(scenario=map_name_to_scenario(name), max_steps=SMAX_LIMIT)
 
 
 @contextlib.contextmanager

@@ -6,10 +6,8 @@ import dataclasses
 import importlib.util
 import math
 
-from hmx.config.env_facts import EXTRAS, EnvFacts, env_facts
-from hmx.config.env_source import clashes, find_source
+from hmx.config.env_facts import EXTRAS, SCENARIOS, SMAX, EnvFacts, clashes, env_facts, find_source
 from hmx.config.schema import ENV_IDS, EnvConfig
-from hmx.config.smax_facts import PREFIX, SCENARIOS
 from hmx.config.user_code import registered
 from hmx.records.plain import JsonValue, plain_object
 from hmx.reports.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
@@ -43,11 +41,11 @@ def list_environments() -> list[EnvironmentRow]:
     for extra, package in EXTRAS.items():
         installed = importlib.util.find_spec(package) is not None
         missing, origin = "" if installed else f"pip install '.[{extra}]'", f"extra {extra}"
-        if extra != PREFIX.rstrip("/"):
+        if extra != SMAX.rstrip("/"):
             rows.append(EnvironmentRow(id=f"{extra}/NAME", origin=origin, missing=missing))
             continue
         for name, (allies, _) in SCENARIOS.items():
-            row = _known(f"{PREFIX}{name}", origin, env_facts(EnvConfig(id=f"{PREFIX}{name}")))
+            row = _known(f"{SMAX}{name}", origin, env_facts(EnvConfig(id=f"{SMAX}{name}")))
             rows.append(dataclasses.replace(row, agents=allies, missing=missing))
     for point in registered("env.id"):
         origin = f"package {point.dist.name}" if point.dist is not None else "package"

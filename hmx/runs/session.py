@@ -17,7 +17,7 @@ from hmx.agents import make_algorithm
 from hmx.agents.types import Algorithm, TrainState
 from hmx.config import codec
 from hmx.config.derive import Derived, derive
-from hmx.config.env_source import find_source
+from hmx.config.env_facts import find_source
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.config.user_code import CodeChanged, code_file, complete_options

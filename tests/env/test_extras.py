@@ -8,12 +8,11 @@ import pytest
 
 from hmx.config import extras, rules
 from hmx.config.env_facts import EXTRAS as PACKAGE_OF
-from hmx.config.env_facts import env_facts, extra_of, facts_known, step_limit
+from hmx.config.env_facts import SCENARIOS, env_facts, extra_of, facts_known, step_limit
 from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.config.smax_facts import SCENARIOS
 from hmx.env.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
@@ -105,9 +104,9 @@ def test_an_unknown_scenario_is_refused_with_all_there_are(scenario, near):
     (problem,) = rules.problems(cfg)
     assert problem.code == "unknown_env" and all(name in problem.message for name in SCENARIOS)
     assert problem.fixes == (("env.id", f"smax/{near}"),)
-    with pytest.raises(HmxError, match="27m_vs_30m, 3s5z_vs_3s6z") as found:
+    with pytest.raises(HmxError, match="smax has no environment") as found:
         make_env(cfg.env, RewardWeights())
-    assert "\x1b" not in found.value.message
+    assert "\x1b" not in found.value.message and near in found.value.hint
 
 
 @pytest.mark.parametrize(("module", "package"), [("to_gymnax", "gymnax"), ("to_gymnasium", "gymnasium")])

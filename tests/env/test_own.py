@@ -13,7 +13,7 @@ from hmx.config import codec, rules, user_code
 from hmx.config.env_facts import env_facts, is_unlimited, step_limit
 from hmx.config.load import load
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.registry import load_env, make_env
+from hmx.env.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import resolve_config
 
@@ -59,6 +59,12 @@ def empty_folder(tmp_path, monkeypatch):
 def write(text, name="game.py"):
     with open(name, "w") as file:
         file.write(text)
+
+
+def load_env(env_id, my=None, **settings):
+    """The environment of an id that the user typed, so that its code may run."""
+    user_code.allow(env_id, "env.id")
+    return make_env(EnvConfig(id=env_id, my=tuple((my or {}).items()), **settings), RewardWeights())
 
 
 def refused(text, **settings):
@@ -141,7 +147,10 @@ def test_own_options_are_typed_checked_and_stored():
             "step returns 3 val",
         ),
         (('"goal": goal', '"goal": jnp.ones(2)'), "step returns goal of shape (2,); expected one number"),
-        (("    return state, obs", "    return state * 0.5, obs"), "state is int32[] after reset and float32[] after"),
+        (
+            ("    return state, obs", "    return state * 0.5, obs"),
+            "the state is int32 [] after reset and float32",
+        ),
         (("[state > 0, True]", "[state > 0, False]"), "no action is legal in a first position"),
         (("[state > 0, True]", "[True]"), "legal returns shape (1,); expected (2,)"),
         (("size: int = 4", "size: list = 4"), "Options.size must be a bool, int, float or str with a default"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from env_checks import check_env
 
-from hmx.config.env_facts import env_facts
+from hmx.config.env_facts import SCENARIOS, env_facts
 from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.load import load
@@ -28,7 +28,6 @@ from hmx.config.schema import (
     RunConfig,
     ScoreConfig,
 )
-from hmx.config.smax_facts import SCENARIOS, sizes
 from hmx.env.registry import _measured, make_env
 from hmx.env.smax import make_smax
 from hmx.errors import HmxError
@@ -200,9 +199,10 @@ def test_every_scenario_has_the_sizes_that_are_known_without_it():
     from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
 
     assert {name: (int(s.num_allies), int(s.num_enemies)) for name, s in MAP_NAME_TO_SCENARIO.items()} == SCENARIOS
-    for name, (allies, enemies) in SCENARIOS.items():
+    for name, (allies, _) in SCENARIOS.items():
         spec = make_smax(f"smax/{name}", 0).spec
-        assert (*spec.obs_shape, spec.num_actions) == sizes(allies, enemies)[:2]
+        facts = env_facts(EnvConfig(id=f"smax/{name}"))
+        assert (*spec.obs_shape, spec.num_actions) == (facts.obs_size, facts.num_actions)
         assert (spec.num_agents, spec.max_steps) == (allies, LIMIT)
         assert load(environ={}, flags={"env.id": f"smax/{name}"}).config.env.num_agents == allies
 
@@ -211,7 +211,6 @@ def test_every_scenario_has_the_sizes_that_are_known_without_it():
 def test_so_has_its_state(scenario):
     facts = env_facts(EnvConfig(id=f"smax/{scenario}"))
     assert facts == _measured(made(scenario))
-    assert (facts.obs_size, facts.num_actions, facts.state_bytes) == sizes(*SCENARIOS[scenario])
 
 
 def test_the_world_state_is_jaxmarl_s_and_for_the_value_alone():

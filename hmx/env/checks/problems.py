@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.env.protocol import Env, EnvState
+from hmx.env.protocol import Env, EnvSpec, EnvState
 from hmx.types import Array, Key, Timestep
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
@@ -112,10 +112,12 @@ def agrees(a: Any, b: Any, tolerance: float) -> bool:
     return np.array_equal(a, b, equal_nan=bool(floats))
 
 
-def action_type(env: Env, num_envs: int) -> tuple[tuple[int, ...], Any]:
+def abstract_action(env: Env, num_envs: int) -> jax.ShapeDtypeStruct:
     """Return shape and dtype of the actions of a batch."""
     agents = (num_envs, env.spec.num_agents)
-    return ((*agents, env.spec.action_dim), jnp.float32) if env.spec.action_dim else (agents, jnp.int32)
+    if env.spec.action_dim:
+        return jax.ShapeDtypeStruct((*agents, env.spec.action_dim), jnp.float32)
+    return jax.ShapeDtypeStruct(agents, jnp.int32)
 
 
 def shapes(env: Env, state: EnvState | None, timestep: Timestep, num_envs: int) -> Iterator[str]:
@@ -144,6 +146,14 @@ def shapes(env: Env, state: EnvState | None, timestep: Timestep, num_envs: int) 
         if not leaf.ndim or leaf.shape[spec.state_axis] != num_envs:
             name = jax.tree_util.keystr(path)
             yield f"the state{name} is {list(leaf.shape)}: axis {spec.state_axis} is not that of the environments"
+    if spec.decode is not None:
+        features = jax.eval_shape(spec.decode, timestep.obs)
+        if features.shape[:2] != agents or features.dtype != jnp.float32:
+            yield "the decode of the spec does not return float32 with the axes of environments and agents"
+
+
+def contradictions(spec: EnvSpec) -> Iterator[str]:
+    """Yield what the spec says of actions that cannot be."""
     if bool(spec.action_dim) == bool(spec.num_actions):
         yield "the spec must have either num_actions or action_dim"
     if len(spec.action_names) != spec.num_actions:
@@ -151,20 +161,17 @@ def shapes(env: Env, state: EnvState | None, timestep: Timestep, num_envs: int) 
     covered = sorted(action for _, first, end in spec.action_groups for action in range(first, end))
     if covered != list(range(spec.num_actions)):
         yield "the action groups of the spec do not contain each action once"
-    if spec.decode is not None:
-        features = jax.eval_shape(spec.decode, timestep.obs)
-        if features.shape[:2] != agents or features.dtype != jnp.float32:
-            yield "the decode of the spec does not return float32 with the axes of environments and agents"
 
 
-def changed_type(state: EnvState, after: EnvState) -> str | None:
+def changed_type(before: object, after: object, what: str = "the state") -> str | None:
     """Name the first leaf whose type a step changes, which compiles every step again."""
-    if not same_structure(state, after):
-        return "step returns a state of another structure than reset"
-    for (path, a), b in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(after), strict=True):
+    if not same_structure(before, after):
+        shown = [str(jax.tree.structure(tree))[:200] for tree in (after, before)]
+        return f"step returns {what} of another structure than reset: {shown[0]} instead of {shown[1]}"
+    for (path, a), b in zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True):
         if (a.shape, a.dtype, a.weak_type) != (b.shape, b.dtype, b.weak_type):
             kinds = (f"{'weakly typed ' if x.weak_type else ''}{x.dtype} {list(x.shape)}" for x in (a, b))
-            return f"the state{jax.tree_util.keystr(path)} is {next(kinds)} after reset and {next(kinds)} after step"
+            return f"{what}{jax.tree_util.keystr(path)} is {next(kinds)} after reset and {next(kinds)} after step"
     return None
 
 

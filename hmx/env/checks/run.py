@@ -176,10 +176,10 @@ class _Checker:
         traced = reset.trace(keys)
         state, first = traced.out_info
         self.check("shapes", next(problems.shapes(env, state, first, self.num_envs), None))
+        self.fail_if("shapes", next(problems.contradictions(env.spec), None))
         if self.failed("shapes"):
             return
-        action = jax.ShapeDtypeStruct(*problems.action_type(env, self.num_envs))
-        traced_step = step.trace(state, action, keys)
+        traced_step = step.trace(state, problems.abstract_action(env, self.num_envs), keys)
         after, second = traced_step.out_info
         self.fail_if("shapes", next(problems.shapes(env, None, second, self.num_envs), None))
         if not problems.same_structure(first, second):

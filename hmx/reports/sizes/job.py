@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from hmx.config import codec, derive, fields, rules
 from hmx.config.coerce import show
 from hmx.config.divisors import all_divisors
-from hmx.config.env_facts import SEVERAL_AGENTS, facts_known, own_agents
-from hmx.config.env_source import find_source
+from hmx.config.env_facts import SEVERAL_AGENTS, facts_known, find_source, scenario
 from hmx.config.hypers import SCHEDULED, scheduled_values
 from hmx.config.numbers import typed_number
 from hmx.config.problem import Problem, fix, line
@@ -291,7 +290,7 @@ def trainable(inputs: BatchInputs, base: Config) -> tuple[Config, tuple[str, ...
     """Return a configuration of `hmx train` with sizes that fit exactly, and what else had to change, a line each."""
     cfg = config_of(inputs, base)
     source = find_source(cfg.env.id)
-    if inputs.num_agents == 1 or cfg.env.id in SEVERAL_AGENTS or own_agents(cfg.env.id) or (source and source.own):
+    if inputs.num_agents == 1 or cfg.env.id in SEVERAL_AGENTS or scenario(cfg.env.id) or (source and source.own):
         return cfg, ()
     name = SEVERAL_AGENTS[0]
     changes = {"env.id": name, "net.kind": "auto"} if cfg.net.kind == "cells" else {"env.id": name}

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hmx.config import derive, rules
-from hmx.config.env_facts import facts_known
-from hmx.config.env_source import find_source
+from hmx.config.env_facts import facts_known, find_source
 from hmx.config.load import load, read_file
 from hmx.config.schema import ALGORITHMS, Config
 from hmx.config.user_code import has_own_code
