@@ -37,7 +37,7 @@ from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, request_of
 from hmx.reports.bench.measure import Work, time_in_turn
 from hmx.runs.loop import seed_state
 from hmx.runs.session import open_session
-from hmx.runs.sources import find
+from hmx.runs.restoring import find
 from hmx.stats.intervals import median
 
 EVERY = 50

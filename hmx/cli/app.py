@@ -102,8 +102,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def root(
     show_version: Annotated[
-        bool,
-        typer.Option("--version", metavar="", help="Print the version.", callback=_print_version, is_eager=True),
+        bool, typer.Option("--version", metavar="", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", metavar="", help="Show the traceback of an error (accepted anywhere).")

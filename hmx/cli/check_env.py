@@ -19,13 +19,7 @@ EnvArgument = Annotated[
 
 
 @with_options()
-def check_env(
-    env: EnvArgument,
-    sets: Sets = None,
-    *,
-    request: CheckEnvRequest,
-    outputs: Outputs,
-) -> None:
+def check_env(env: EnvArgument, sets: Sets = None, *, request: CheckEnvRequest, outputs: Outputs) -> None:
     """Check that an environment keeps the rules that training relies on.
 
     Plays at random and checks determinism, batches, masks, illegal actions, final observations, ends of episodes,

@@ -21,12 +21,7 @@ FailOn = Annotated[
 
 
 @with_options()
-def doctor(
-    run: RunArgument,
-    fail_on: FailOn = None,
-    *,
-    outputs: Outputs,
-) -> None:
+def doctor(run: RunArgument, fail_on: FailOn = None, *, outputs: Outputs) -> None:
     """Check a run for what often goes wrong, and say what to try.
 
     Looks for a missing learning signal, policies that collapse or stay random, updates that are too large, useless

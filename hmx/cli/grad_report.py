@@ -13,12 +13,7 @@ PathArgument = Annotated[Path, argument("RUN", "A run, its folder of checkpoints
 
 
 @with_options()
-def grad_report(
-    path: PathArgument,
-    request: GradReportRequest,
-    outputs: Outputs,
-    quiet: Quiet = False,
-) -> None:
+def grad_report(path: PathArgument, request: GradReportRequest, outputs: Outputs, quiet: Quiet = False) -> None:
     """Show which episodes and which losses drive the gradient.
 
     Plays several episodes from each of several start states, ranks the start states by the standard deviation of

@@ -176,10 +176,7 @@ Preset = Annotated[
         autocompletion=completion.preset_names,
     ),
 ]
-RunArgument = Annotated[
-    Path,
-    argument("RUN", "A run: its name below runs/, or the path of its folder."),
-]
+RunArgument = Annotated[Path, argument("RUN", "A run: its name below runs/, or the path of its folder.")]
 
 
 def configure(typed: Typed, sets: list[str] | None, config: Path | None, preset: str | None) -> Loaded:

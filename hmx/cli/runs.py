@@ -76,8 +76,7 @@ def tail(
     run: RunArgument,
     follow: Annotated[bool, switch("--follow", "Also show new records until the run ends.", OUTPUT_PANEL)] = False,
     metric: Annotated[
-        list[str] | None,
-        ask("--metric", "NAME", "Metric to show (repeatable).", autocompletion=completion.metrics),
+        list[str] | None, ask("--metric", "NAME", "Metric to show (repeatable).", autocompletion=completion.metrics)
     ] = None,
     json: Json = False,
 ) -> None:
@@ -123,10 +122,7 @@ def rename(
 
 @app.command(cls=Command)
 def rm(
-    runs: Annotated[
-        list[Path],
-        argument("RUN", "Runs: names below runs/, or paths of their folders."),
-    ],
+    runs: Annotated[list[Path], argument("RUN", "Runs: names below runs/, or paths of their folders.")],
     yes: Annotated[bool, switch("--yes", "Do not ask for confirmation.", OUTPUT_PANEL)] = False,
 ) -> None:
     """Remove runs: their folders with checkpoints, metrics and reports.
@@ -215,8 +211,7 @@ def verify(run: RunArgument, json: Json = False) -> None:
 def sync(
     run: RunArgument,
     project: Annotated[
-        str | None,
-        typer.Option("--project", metavar="NAME", help="Project name (default: that of the run)."),
+        str | None, typer.Option("--project", metavar="NAME", help="Project name (default: that of the run).")
     ] = None,
     offline: Annotated[
         bool, switch("--offline", "Write files for `wandb sync` below the run folder instead of sending.", OUTPUT_PANEL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from hmx.cli.hosts import HOST_FIELDS, Hosts
+from hmx.cli.hosts import with_devices
 from hmx.cli.options import (
     ConfigFile,
     DryRun,
@@ -21,11 +21,13 @@ from hmx.cli.options import (
     with_options,
 )
 from hmx.config.option import RUN_PANEL
+from hmx.runs.cluster.hosts import Hosts
 
 
-@with_options([*flagged(), *HOST_FIELDS.values()])
+@with_options(flagged())
 def train(
     typed: Typed,
+    hosts: Hosts,
     preset: Preset = None,
     config: ConfigFile = None,
     sets: Sets = None,
@@ -42,8 +44,7 @@ def train(
 
     Example: hmx train --env corridor --steps 200k --seed 1
     """
-    hosts, typed = Hosts.of(typed)
-    loaded = configure(typed, sets, config, preset)
+    loaded = configure(with_devices(typed, hosts), sets, config, preset)
     from hmx.cli.training import dry, run
 
     if dry_run:
@@ -52,13 +53,11 @@ def train(
         run(loaded, hosts, force=force, json=json, quiet=quiet)
 
 
-@with_options(
-    [*flagged("run.total_steps", "run.on_nonfinite", "run.devices", "run.grad_report_every"), *HOST_FIELDS.values()],
-    "the run's own",
-)
+@with_options(flagged("run.total_steps", "run.on_nonfinite", "run.devices", "run.grad_report_every"), "the run's own")
 def resume(
     run: RunArgument,
     typed: Typed,
+    hosts: Hosts,
     sets: Sets = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -74,7 +73,7 @@ def resume(
     """
     from hmx.cli.training import dry_resume, resume_run
 
-    hosts, changes = Hosts.of(typed)
+    changes = with_devices(typed, hosts)
     if dry_run:
         dry_resume(run, changes=changes, sets=sets or (), json=json)
     else:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hmx.cli.boundary import pasteable, say
 from hmx.cli.console import ConsoleSink, JsonSink
-from hmx.cli.hosts import Hosts, joined
+from hmx.cli.hosts import joined
 from hmx.cli.progress import ProgressLog
 from hmx.cli.render.output import write_result
 from hmx.cli.render.terminal import print_document
@@ -24,6 +24,7 @@ from hmx.errors import counted
 from hmx.reports import summaries
 from hmx.reports.health.monitor import HealthSink
 from hmx.reports.quantities import data_size, short
+from hmx.runs.cluster.hosts import Hosts
 from hmx.sizing.memory import q_memory
 
 if TYPE_CHECKING:

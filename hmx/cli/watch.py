@@ -62,8 +62,7 @@ def watch(
     options: WatchOptions,
     shown: ShowOptions,
     run: Annotated[
-        Path | None,
-        argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random."),
+        Path | None, argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random.")
     ] = None,
     env: Annotated[
         str | None,
@@ -129,11 +128,7 @@ def play(
     advise: Annotated[
         Path | None,
         ask(
-            "--advise",
-            "RUN",
-            "Show what the agent of a run would do.",
-            GAME_PANEL,
-            autocompletion=completion.run_names,
+            "--advise", "RUN", "Show what the agent of a run would do.", GAME_PANEL, autocompletion=completion.run_names
         ),
     ] = None,
 ) -> None:

@@ -26,8 +26,8 @@ from hmx.records.plain import JsonResult
 from hmx.runs import weights
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
+from hmx.runs.restoring import find
 from hmx.runs.session import Session, open_session
-from hmx.runs.sources import find
 from hmx.types import Array
 
 Policy = Callable[[Array, Array], tuple[Array, Array]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from hmx.records import buffer_file, meta
 from hmx.records.buffer_file import RECORDS, BufferHeader, differences, settings_of
 from hmx.records.sealed_arrays import DTYPES, ArrayForm, StoredArray
 from hmx.replay import ReplayState, blank
-from hmx.runs.checkpoint import as_data, from_host, leaf_names, to_host
+from hmx.runs.checkpoint import Form, from_host, host_forms, leaf_names, to_host
 
 Host = np.ndarray[Any, Any]
 
-OBS, LEGAL, ACTION = "obs_t", "legal_t", "action_t"
+OBS, LEGAL, ACTION = SCORED = "obs_t", "legal_t", "action_t"
 """The items that scoring needs: `[size, A, ...]`, `[size, A, num_actions]` and int32 `[size, A]`."""
 
 
@@ -144,30 +144,32 @@ def check(buffer: Buffer, cfg: Config, env: Env, what: str, learned: bool = Fals
     Raises:
         HmxError: it does not fit (each difference is named), or lacks something (exit code 3).
     """
-    header, spec = buffer.header, env.spec
-    hint = "give the run that filled this buffer, or a buffer that this run filled"
+    header = buffer.header
+    other = "give the run that filled this buffer, or a buffer that this run filled"
+
+    def refusal(why: str, hint: str, lines: Sequence[str] = ()) -> HmxError:
+        return HmxError("\n  ".join([f"{what} {why}", *lines[:10]]), hint, ExitCode.ARTEFACT)
+
     if header.env != cfg.env.id:
-        message = f"{what} was filled in {quoted(header.env)}, but the policy plays {cfg.env.id}"
-        raise HmxError(message, hint, ExitCode.ARTEFACT)
+        raise refusal(f"was filled in {quoted(header.env)}, but the policy plays {cfg.env.id}", other)
     if found := differences(header, cfg):
-        lines = "\n".join(f"  {line}" for line in found[:10])
-        raise HmxError(f"{what} was filled under other options than the policy:\n{lines}", hint, ExitCode.ARTEFACT)
+        raise refusal("was filled under other options than the policy:", other, found)
     if not buffer.env_states and not learned:
-        message = f"{what} has no environment states, which scoring needs"
-        raise HmxError(message, "save the buffer with its states", ExitCode.ARTEFACT)
+        raise refusal("has no environment states, which scoring needs", "save the buffer with its states")
     if not header.size:
-        raise HmxError(f"{what} is empty", "save it after some training", ExitCode.ARTEFACT)
-    wanted = _learned_of(spec) if learned else {**_items_of(spec), **_states_of(env)}
+        raise refusal("is empty", "save it after some training")
+    items = _items_of(env.spec)
+    wanted = {f"items/{name}": items[name] for name in (items if learned else SCORED)}
+    wanted |= {} if learned else _states_of(env)
     problems = [_mismatch(name, form, named(buffer).get(name), header.size) for name, form in wanted.items()]
     extra = [name for name in named(buffer) if name.startswith("env_states/") and name not in wanted and not learned]
     problems += [f"{name}: not part of the environment's state" for name in extra]
     if found := [problem for problem in problems if problem]:
-        lines = "\n".join(f"  {line}" for line in found[:10])
-        raise HmxError(f"{what} does not fit {cfg.env.id}:\n{lines}", hint, ExitCode.ARTEFACT)
-    _check_actions(buffer, what)
+        raise refusal(f"does not fit {cfg.env.id}:", other, found)
+    if illegal := _illegal_actions(buffer):
+        raise refusal(f"is damaged: {illegal}", "use an intact copy")
     if learned and not np.isfinite(buffer.items["reward_tp1"]).all():
-        message = f"{what} is damaged: it has rewards that are not finite"
-        raise HmxError(message, "use an intact copy", ExitCode.ARTEFACT)
+        raise refusal("is damaged: it has rewards that are not finite", "use an intact copy")
 
 
 def env_states(buffer: Buffer, env: Env, index: Host) -> Any:
@@ -184,49 +186,34 @@ def _abstract_state(env: Env) -> Any:
     return jax.eval_shape(lambda key: env.reset(jax.random.split(key, 1))[0], jax.random.key(0))
 
 
-def _states_of(env: Env) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return shape and dtype of each leaf of one state, by path; typed keys as their data."""
+def _states_of(env: Env) -> dict[str, Form]:
+    """Return the form of each leaf of one state, by path; typed keys as their data."""
     abstract = _abstract_state(env)
-    plain = jax.eval_shape(lambda tree: [as_data(leaf) for leaf in jax.tree.leaves(tree)], abstract)
     found = {}
-    for name, leaf, typed in zip(leaf_names(abstract), plain, jax.tree.leaves(abstract), strict=True):
-        shape = list(leaf.shape)
-        del shape[env.spec.state_axis % typed.ndim]
-        found[f"env_states/{name}"] = (tuple(shape), np.dtype(leaf.dtype).name)
+    for (name, (shape, dtype)), leaf in zip(host_forms(abstract).items(), jax.tree.leaves(abstract), strict=True):
+        axis = env.spec.state_axis % leaf.ndim
+        found[f"env_states/{name}"] = Form((*shape[:axis], *shape[axis + 1 :]), dtype)
     return found
 
 
-def _items_of(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], str]]:
-    return {
-        f"items/{OBS}": ((spec.num_agents, *spec.obs_shape), np.dtype(spec.obs_dtype).name),
-        f"items/{LEGAL}": ((spec.num_agents, spec.num_actions), "bool"),
-        f"items/{ACTION}": ((spec.num_agents,), "int32"),
-    }
-
-
-def _learned_of(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], str]]:
+def _items_of(spec: EnvSpec) -> dict[str, Form]:
     items = jax.eval_shape(partial(blank, 1, spec.num_agents, spec.obs_shape, spec.obs_dtype, spec.num_actions))
-    return {
-        f"items/{name}": (tuple(leaf.shape[1:]), np.dtype(leaf.dtype).name) for name, leaf in items._asdict().items()
-    }
+    return {name: Form(leaf.shape[1:], np.dtype(leaf.dtype)) for name, leaf in items._asdict().items()}
 
 
-def _mismatch(name: str, form: tuple[tuple[int, ...], str], found: Host | None, size: int) -> str:
-    shape, dtype = (size, *form[0]), form[1]
+def _mismatch(name: str, form: Form, found: Host | None, size: int) -> str:
+    wanted = Form((size, *form.shape), form.dtype)
     if found is None:
         return f"{name}: missing"
-    if (tuple(found.shape), found.dtype.name) != (shape, dtype):
-        return f"{name}: {found.dtype.name}{list(found.shape)}, needed as {dtype}{list(shape)}"
+    if (found.shape, found.dtype) != wanted:
+        return f"{name}: {found.dtype}{list(found.shape)}, needed as {wanted.dtype}{list(wanted.shape)}"
     return ""
 
 
-def _check_actions(buffer: Buffer, what: str) -> None:
-    """Refuse illegal actions, which would silently be played as other actions."""
+def _illegal_actions(buffer: Buffer) -> str:
+    """Return which action is not legal, if any: it would silently be played as another one."""
     action, legal = buffer.items[ACTION], buffer.items[LEGAL]
     inside = (action >= 0) & (action < legal.shape[-1])
     taken = np.take_along_axis(legal, np.where(inside, action, 0)[..., None].astype(np.int64), -1)[..., 0]
-    bad = ~(inside & taken)
-    if bad.any():
-        slot = int(np.argwhere(bad)[0, 0])
-        message = f"{what} is damaged: the action of slot {slot} is not legal ({int(bad.sum()):,} such)"
-        raise HmxError(message, "use an intact copy", ExitCode.ARTEFACT)
+    bad = np.argwhere(~(inside & taken))
+    return f"the action of slot {bad[0, 0]} is not legal ({len(bad):,} such)" if len(bad) else ""

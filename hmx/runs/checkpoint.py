@@ -101,11 +101,6 @@ def snapshot(state: TrainState) -> Snapshot:
     return Snapshot(to_host(state), describe(state))
 
 
-def save(folder: Path, state: TrainState, update: int, keep: int, info: CheckpointInfo | None = None) -> Path:
-    """Write a state on the device; see `write`."""
-    return write(folder, snapshot(state), update, keep, info)
-
-
 def write(
     folder: Path,
     saved: Snapshot,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,6 @@ from hmx.errors import HmxError
 from hmx.runs import checkpoint
 from hmx.runs.cluster.group import Group
 from hmx.types import Array
-
-T = TypeVar("T")
 
 
 def make_mesh(asked: int, num_envs: int) -> Mesh | None:
@@ -125,6 +123,6 @@ def replicate_locally(mesh: Mesh | None, state: TrainState) -> TrainState:
     return local
 
 
-def _identity(tree: T) -> T:
+def _identity(tree: Any) -> Any:
     # At module level, so that it is compiled once.
     return tree

@@ -14,16 +14,11 @@ from hmx.records.paths import EVENTS
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 PATTERN = "events.out.tfevents.*"
-EXTRA = "tensorboard"
 
 
 def check_installed() -> None:
-    """Refuse if TensorBoard is not installed.
-
-    Raises:
-        HmxError: the hint installs it (exit code 2).
-    """
-    with needed(EXTRA, "--tensorboard"):
+    """Refuse if TensorBoard is not installed (exit code 2); the hint installs it."""
+    with needed("tensorboard", "--tensorboard"):
         import tensorboard  # noqa: F401
 
 
@@ -39,11 +34,10 @@ class EventFiles:
         after: steps of the records that stay valid; TensorBoard drops those of earlier files that are later.
 
     Raises:
-        HmxError: TensorBoard is not installed (exit code 2), or a file cannot be written (3).
+        HmxError: a file cannot be written (exit code 3).
     """
 
     def __init__(self, folder: Path, several: bool, after: int = 0) -> None:
-        check_installed()
         self._folder, self._several, self._after = folder, several, after
         self._writers: dict[int, Any] = {}
 
@@ -90,9 +84,7 @@ class TensorboardSink(Sink):
     """Write event files below the run folder while it trains; a failure never stops the run."""
 
     name = "TensorBoard"
-
-    def __init__(self) -> None:
-        self._files: EventFiles | None = None
+    _files: EventFiles | None = None
 
     def start(self, info: RunInfo) -> None:
         """Open the files."""

@@ -1,4 +1,4 @@
-"""Restore the state of a run from its newest intact checkpoint, and check that it fits the configuration."""
+"""Find checkpoints, by run or by path, and restore the newest intact one that fits its configuration."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 from hmx.agents.types import TrainState
 from hmx.config import codec
+from hmx.config.load import load
+from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
 from hmx.records import frozen
 from hmx.records.checkpoints import Manifest
-from hmx.records.paths import RunPaths
+from hmx.records.layout import find_policy, find_run
+from hmx.records.paths import CHECKPOINTS, CONFIG, RunPaths
 from hmx.runs import checkpoint, weights
 from hmx.runs.checkpoint import migrate
 from hmx.runs.session import Session
@@ -118,3 +121,78 @@ def _check_configuration(session: Session, paths: RunPaths, manifest: Manifest) 
     problems = records.leaf_differences(tuple(migrate(manifest, wanted).leaves.values()), wanted)
     message = "\n".join([f"{paths.config} has changed {what} since checkpoint {manifest.update}", *problems[:8]])
     raise HmxError(message, "restore the old run.toml; a new configuration needs a new run", ExitCode.ARTEFACT)
+
+
+class Source(NamedTuple):
+    """Checkpoints with their configuration; `paths` is None for checkpoints outside of a run folder."""
+
+    cfg: Config
+    folder: Path  # of the run, or of the checkpoints
+    paths: RunPaths | None
+    update: int | None  # of the checkpoint that the path leads to
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder of checkpoints."""
+        return self.folder if self.paths is None else self.paths.checkpoints
+
+    def updates(self) -> list[int]:
+        """Return the updates of all complete checkpoints, oldest first."""
+        return [int(path.name) for path in records.complete(self.checkpoints)]
+
+    def state(self, session: Session, update: int | None) -> tuple[TrainState, int, list[str]]:
+        """Restore a state; return it with its update and with warnings about newer checkpoints that cannot be used.
+
+        Raises:
+            HmxError: there is none, it is damaged, or it is of another configuration (exit code 3).
+        """
+        wanted = self.update if update is None else update
+        if self.paths is not None:
+            restored = restore_policy(session, self.paths, wanted)
+            return restored.state, restored.update, restored.warnings
+        path = _pick(self.folder, wanted)
+        return checkpoint.restore(path, session.abstract), int(path.name), []
+
+
+def find(path: str | Path, root: str | Path) -> Source:
+    """Find the checkpoints at a path, or of a run given by name.
+
+    Raises:
+        HmxError: there are no checkpoints (exit code 3), or its configuration cannot be read.
+    """
+    given = Path(path).expanduser()
+    if not _is_run(given) and given.is_dir():
+        folder = given.resolve()
+        if (folder / records.MANIFEST).is_file() and folder.name.isdigit():
+            return _source(folder.parent, folder)
+        if records.listing(folder):
+            return _source(folder, None)
+    paths = find_policy(path, root)
+    return Source(frozen.read_config(paths), paths.folder, paths, None)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / CONFIG).is_file() and not (folder / records.MANIFEST).is_file()
+
+
+def _source(folder: Path, chosen: Path | None) -> Source:
+    """Return the checkpoints in a folder with the configuration of their run, or else the one that they contain."""
+    update = int(chosen.name) if chosen else None
+    if folder.name == CHECKPOINTS and _is_run(folder.parent):
+        paths = find_run(folder.parent)
+        return Source(frozen.read_config(paths), paths.folder, paths, update)
+    copy = (chosen or _pick(folder, None)) / CONFIG
+    if not copy.is_file():
+        message = f"checkpoint {copy.parent} contains no {CONFIG}"
+        raise HmxError(message, "give the folder of its run", ExitCode.ARTEFACT)
+    return Source(load(file=copy, environ={}).config, folder, None, update)
+
+
+def _pick(folder: Path, update: int | None) -> Path:
+    if update is not None:
+        return records.intact(folder, update)
+    newest, _ = records.newest_intact(folder)
+    if newest is None:
+        hint = "give the folder of a run, or of its checkpoints"
+        raise HmxError(f"no checkpoint in {folder} is intact", hint, ExitCode.ARTEFACT)
+    return newest

@@ -164,49 +164,33 @@ class SinkGroup:
 
     def close(self, state: EndState) -> None:
         """Close every sink, even if others fail; the failure of a required one is raised last."""
-        failure: SinkError | None = None
         self._busy += 1  # phases are no longer shown
-        for sink in self.sinks:
-            try:
-                sink.close(state)
-            except Exception as error:
-                if sink.required:
-                    failure = failure or _sink_error(sink, error)
-                else:
-                    self.warnings.append(_dropped(sink, error))
-        self.sinks = []
-        if failure is not None:
-            raise failure
+        sinks, self.sinks = self.sinks, []
+        self._call(sinks, lambda sink: sink.close(state))
 
     def _each(self, act: Callable[[Sink], None]) -> None:
         self._busy += 1
         try:
-            self._call_all(act)
+            self._call(list(self.sinks), act)
         finally:
             self._busy -= 1
         while self._waiting and not self._busy:
             self.phase(self._waiting.pop(0))
 
-    def _call_all(self, act: Callable[[Sink], None]) -> None:
-        failure: SinkError | None = None
-        lost: list[str] = []
-        for sink in list(self.sinks):
+    def _call(self, sinks: Iterable[Sink], act: Callable[[Sink], None]) -> None:
+        failed: list[tuple[Sink, Exception]] = []
+        for sink in sinks:
             try:
                 act(sink)
             except Exception as error:
-                self.sinks.remove(sink)
-                if sink.required:
-                    failure = failure or _sink_error(sink, error)
-                else:
-                    lost.append(_dropped(sink, error))
-        for message in lost:
-            self.warn(message)
-        if failure is not None:
-            raise failure
-
-
-def _dropped(sink: Sink, error: Exception) -> str:
-    return f"{sink.name} failed and gets no more records: {one_line(error)}"
+                failed.append((sink, error))
+        self.sinks = [sink for sink in self.sinks if all(sink is not other for other, _ in failed)]
+        for sink, problem in failed:
+            if not sink.required:
+                self.warn(f"{sink.name} failed and gets no more records: {one_line(problem)}")
+        for sink, problem in failed:
+            if sink.required:
+                raise _sink_error(sink, problem)
 
 
 def _sink_error(sink: Sink, error: Exception) -> SinkError:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from hmx.agents.types import TrainState
 from hmx.errors import HmxError, counted
 from hmx.runs import weights
+from hmx.runs.restoring import find
 from hmx.runs.session import Session, open_session
-from hmx.runs.sources import find
 
 Learned = dict[str, Any]
 """Parameters and statistics of observations and values by their path, with an axis of seeds where there are several."""

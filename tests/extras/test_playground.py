@@ -88,7 +88,7 @@ def test_a_simulation_that_diverges_has_terminated(pole):
 def test_its_state_goes_on_from_a_checkpoint_with_the_same_bits(pole, tmp_path):
     env, reset, _ = pole
     state, _ = next(played(pole, reset(keys_of(0))[0], [1.0]))
-    folder = checkpoint.save(tmp_path, state, 1, 1)
+    folder = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, 1)
     back = checkpoint.restore(folder, jax.eval_shape(env.reset, keys_of(0))[0])
     ends = [list(played(pole, start, [-1.0, 0.5]))[-1] for start in (state, back)]
     for a, b in zip(*map(jax.tree.leaves, ends), strict=True):

@@ -19,8 +19,8 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs import export_policy as exports
 from hmx.jobs.export_policy import export_policy
 from hmx.jobs.requests import PolicyRequest
+from hmx.runs.restoring import find
 from hmx.runs.session import open_session
-from hmx.runs.sources import find
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"safetensors": "safetensors", "stablehlo": "flatbuffers", "onnx": "jax2onnx"}

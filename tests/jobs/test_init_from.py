@@ -20,8 +20,8 @@ from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.runs import weights
 from hmx.runs.loop import init_state
+from hmx.runs.restoring import find
 from hmx.runs.session import open_session
-from hmx.runs.sources import find
 from hmx.runs.warm_start import read_learned, start_from
 
 MakeConfig = Callable[..., Config]

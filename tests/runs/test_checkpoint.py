@@ -30,7 +30,7 @@ def same(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_every_kind_of_leaf_comes_back_bit_for_bit(seeds: int, learner: Algorithm, tmp_path: Path) -> None:
     state = init_state(learner, 3, seeds)
-    path = checkpoint.save(tmp_path, state, 4, keep=3)
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 4, keep=3)
     back = checkpoint.restore(path, abstract_state(learner, 99, seeds))
     assert path == tmp_path / "4"
     assert jax.tree.structure(back) == jax.tree.structure(state)
@@ -45,7 +45,8 @@ def test_every_kind_of_leaf_comes_back_bit_for_bit(seeds: int, learner: Algorith
 def test_keys_keep_their_implementation(impl: str, tmp_path: Path) -> None:
     state = {"key": jax.random.key(5, impl=impl)}
     back = checkpoint.restore(
-        checkpoint.save(tmp_path, state, 0, keep=1), jax.eval_shape(lambda: {"key": jax.random.key(0, impl=impl)})
+        checkpoint.write(tmp_path, checkpoint.snapshot(state), 0, keep=1),
+        jax.eval_shape(lambda: {"key": jax.random.key(0, impl=impl)}),
     )
     assert jax.random.key_impl(back["key"]) == jax.random.key_impl(state["key"])
     assert same(back, state)
@@ -53,13 +54,18 @@ def test_keys_keep_their_implementation(impl: str, tmp_path: Path) -> None:
 
 def test_special_numbers_survive(tmp_path: Path) -> None:
     values = np.array([np.nan, -np.nan, np.inf, -0.0, 1e-45], np.float32)
-    back = checkpoint.restore(checkpoint.save(tmp_path, {"x": jnp.array(values)}, 1, keep=1), {"x": jnp.zeros(5)})
+    back = checkpoint.restore(
+        checkpoint.write(tmp_path, checkpoint.snapshot({"x": jnp.array(values)}), 1, keep=1), {"x": jnp.zeros(5)}
+    )
     assert np.asarray(back["x"]).tobytes() == values.tobytes()
 
 
 def test_leaves_that_differ_are_named(tmp_path: Path) -> None:
-    path = checkpoint.save(
-        tmp_path, {"params": {"w": jnp.zeros((2, 3)), "old": jnp.zeros(1)}, "n": jnp.int32(0)}, 1, keep=1
+    path = checkpoint.write(
+        tmp_path,
+        checkpoint.snapshot({"params": {"w": jnp.zeros((2, 3)), "old": jnp.zeros(1)}, "n": jnp.int32(0)}),
+        1,
+        keep=1,
     )
     wanted = {"params": {"w": jnp.zeros((2, 4)), "new": jnp.zeros(1)}, "n": jnp.float32(0)}
     with pytest.raises(HmxError) as caught:
@@ -76,14 +82,14 @@ def test_leaves_that_differ_are_named(tmp_path: Path) -> None:
 
 def test_the_newest_are_kept(state: Any, tmp_path: Path) -> None:
     for update in (2, 4, 10):
-        checkpoint.save(tmp_path, state, update, keep=2)
+        checkpoint.write(tmp_path, checkpoint.snapshot(state), update, keep=2)
     assert [p.name for p in records.complete(tmp_path)] == ["4", "10"]
     assert sorted(os.listdir(tmp_path)) == ["10", "4"]
 
 
 def test_a_checkpoint_is_replaced_by_one_of_the_same_update(tmp_path: Path) -> None:
     for value in (1.0, 2.0):
-        checkpoint.save(tmp_path, {"x": jnp.full(2, value)}, 7, keep=1)
+        checkpoint.write(tmp_path, checkpoint.snapshot({"x": jnp.full(2, value)}), 7, keep=1)
     assert checkpoint.restore(tmp_path / "7", {"x": jnp.zeros(2)})["x"].tolist() == [2.0, 2.0]
     assert os.listdir(tmp_path) == ["7"]
 
@@ -92,7 +98,7 @@ def test_a_checkpoint_is_replaced_by_one_of_the_same_update(tmp_path: Path) -> N
 def test_a_save_that_dies_leaves_the_older_ones(
     step: str, state: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint.save(tmp_path, state, 1, keep=1)
+    checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=1)
 
     def die(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -100,10 +106,10 @@ def test_a_save_that_dies_leaves_the_older_ones(
     with monkeypatch.context() as patch:
         patch.setattr(f"hmx.runs.checkpoint.{step}", die)
         with pytest.raises(HmxError, match=r"cannot write checkpoint .*2: No space left on device"):
-            checkpoint.save(tmp_path, state, 2, keep=1)
+            checkpoint.write(tmp_path, checkpoint.snapshot(state), 2, keep=1)
     assert [p.name for p in records.listing(tmp_path)] == ["1"]
     assert records.faults(tmp_path / "1") == []
-    checkpoint.save(tmp_path, state, 2, keep=1)
+    checkpoint.write(tmp_path, checkpoint.snapshot(state), 2, keep=1)
     assert os.listdir(tmp_path) == ["2"], "what was left of the failed one is gone"
 
 
@@ -128,12 +134,12 @@ def test_a_checkpoint_is_whole_before_it_gets_its_name(
 
     with monkeypatch.context() as patch:
         patch.setattr("hmx.runs.checkpoint.os.rename", watch)
-        checkpoint.save(tmp_path, state, 5, keep=1)
+        checkpoint.write(tmp_path, checkpoint.snapshot(state), 5, keep=1)
     assert seen == ["5"]
 
 
 def test_one_that_is_damaged_is_an_error_and_can_be_set_aside(state: Any, tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, state, 1, keep=1)
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=1)
     for file in (path / checkpoint.ARRAYS).rglob("*"):
         if file.is_file():
             file.write_bytes(b"x")
@@ -145,7 +151,7 @@ def test_one_that_is_damaged_is_an_error_and_can_be_set_aside(state: Any, tmp_pa
 
 
 def test_no_file_is_a_pickle(state: Any, tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, state, 1, keep=1)
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=1)
     files = [p for p in path.rglob("*") if p.is_file()]
     assert len(files) > 3
     assert not any(p.read_bytes().startswith(b"\x80") for p in files)

@@ -23,7 +23,7 @@ HUGE = 10**12
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    return checkpoint.save(tmp_path, STATE, 1, keep=1)
+    return checkpoint.write(tmp_path, checkpoint.snapshot(STATE), 1, keep=1)
 
 
 def kvstore(path: Path) -> Any:

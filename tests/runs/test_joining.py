@@ -4,7 +4,6 @@ import contextlib
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ import pytest
 from hmx.errors import HmxError
 from hmx.runs.cluster import rendezvous as joining
 from hmx.runs.cluster.group import ALONE, Group
-from hmx.runs.cluster.rendezvous import JoinOptions, Slot, join, locate, parse_address
+from hmx.runs.cluster.hosts import Hosts
+from hmx.runs.cluster.rendezvous import Slot, join, locate, parse_address
 from hmx.runs.cluster.transport import send_hello
-
-options = partial(JoinOptions, timeout=300.0)
 
 SLURM = {
     "SLURM_JOB_ID": "4097",
@@ -48,23 +46,23 @@ def slot(index: int, count: int, port: int) -> Slot:
 
 
 def test_locate_takes_the_options() -> None:
-    found = locate(options(coordinator="[fe80::1]:29400", count=2, index=1))
+    found = locate(Hosts(coordinator="[fe80::1]:29400", num_processes=2, process_id=1))
     assert found == Slot(host="fe80::1", port=29400, count=2, index=1, local_devices=None)
 
 
 def test_one_process_starts_nothing() -> None:
-    assert locate(options(count=1)) is None
-    assert locate(options(coordinator="node1:29400", count=1, index=0)) is None
-    with join(options(count=1)) as group:
+    assert locate(Hosts(num_processes=1)) is None
+    assert locate(Hosts(coordinator="node1:29400", num_processes=1, process_id=0)) is None
+    with join(Hosts(num_processes=1)) as group:
         assert group is ALONE
 
 
 def test_locate_detects_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
-    assert locate(options()) == Slot(host="node007", port=61441, count=12, index=5, local_devices=(1,))
+    assert locate(Hosts()) == Slot(host="node007", port=61441, count=12, index=5, local_devices=(1,))
     # an option wins over what is found
-    assert locate(options(coordinator="node008:29400")) == Slot(
+    assert locate(Hosts(coordinator="node008:29400")) == Slot(
         host="node008", port=29400, count=12, index=5, local_devices=(1,)
     )
 
@@ -72,7 +70,7 @@ def test_locate_detects_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_locate_detects_open_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in OPEN_MPI.items():
         monkeypatch.setenv(name, value)
-    found = locate(options())
+    found = locate(Hosts())
     assert found is not None
     assert (found.host, found.count, found.index, found.local_devices) == ("10.96.0.1", 3, 2, (0,))
 
@@ -81,24 +79,26 @@ def test_kubernetes_without_its_package_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setitem(__import__("sys").modules, "kubernetes", None)
     with pytest.raises(HmxError, match="`kubernetes` package") as caught:
-        locate(options())
+        locate(Hosts())
     assert "--process-id" in caught.value.hint
-    assert locate(options(coordinator="hmx-0.hmx:29400", count=2, index=0)) is not None
+    assert locate(Hosts(coordinator="hmx-0.hmx:29400", num_processes=2, process_id=0)) is not None
 
 
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        (options(), "--coordinator, --num-processes and --process-id must be given", "--coordinator HOST:PORT"),
-        (options(coordinator="a:1", count=2), "so --process-id must be given", "--process-id I"),
-        (options(count=2, index=0), "so --coordinator must be given", "--coordinator HOST:PORT"),
-        (options(coordinator="a:1", count=2, index=2), "must be 0 to 1", "its own id"),
-        (options(coordinator="a:1", count=2, index=-1), "--process-id -1: must be 0 to 1", "its own id"),
-        (options(coordinator="a:1", count=1, index=1), "must be 0 to 0 with --num-processes 1", "its own id"),
-        (options(coordinator="a:1", count=0, index=0), "must be at least 1", "--num-processes 2"),
+        (Hosts(), "--coordinator, --num-processes and --process-id must be given", "--coordinator HOST:PORT"),
+        (Hosts(coordinator="a:1", num_processes=2), "so --process-id must be given", "--process-id I"),
+        (Hosts(num_processes=2, process_id=0), "so --coordinator must be given", "--coordinator HOST:PORT"),
+        (Hosts(coordinator="a:1", num_processes=2, process_id=2), "must be 0 to 1", "its own id"),
+        (
+            Hosts(coordinator="a:1", num_processes=1, process_id=1),
+            "must be 0 to 0 with --num-processes 1",
+            "its own id",
+        ),
     ],
 )
-def test_missing_and_impossible_options_are_named(options: JoinOptions, message: str, hint: str) -> None:
+def test_missing_and_impossible_options_are_named(options: Hosts, message: str, hint: str) -> None:
     with pytest.raises(HmxError) as caught:
         locate(options)
     assert message in caught.value.message and hint in caught.value.hint

@@ -21,9 +21,8 @@ from hmx.jobs.resume import resume
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy, find_run
 from hmx.records.paths import WEIGHTS
-from hmx.runs.restoring import restore_policy
+from hmx.runs.restoring import find, restore_policy
 from hmx.runs.session import open_session
-from hmx.runs.sources import find
 
 DATA = Path(__file__).parents[1] / "data"
 

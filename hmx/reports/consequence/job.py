@@ -23,7 +23,7 @@ from hmx.reports.consequence.run import ScoreTable, compute, score_key
 from hmx.runs import buffers
 from hmx.runs.buffers import Buffer, Host
 from hmx.runs.compilation import enable_cache
-from hmx.runs.sources import find
+from hmx.runs.restoring import find
 from hmx.scoring import env_steps
 from hmx.scoring.options import check_options, num_candidates
 from hmx.types import Key

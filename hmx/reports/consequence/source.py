@@ -26,9 +26,9 @@ from hmx.runs import buffers
 from hmx.runs.buffers import ACTION, LEGAL, OBS, Buffer, Host, header_of
 from hmx.runs.checkpoint import to_host
 from hmx.runs.loop import seed_state
+from hmx.runs.restoring import Source, find
 from hmx.runs.session import open_session
 from hmx.runs.signals import interruptible
-from hmx.runs.sources import Source, find
 from hmx.scoring import Positions, ScoreOptions
 from hmx.scoring.options import TeamReward, check_options
 from hmx.types import Array, Key

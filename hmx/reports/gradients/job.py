@@ -44,9 +44,9 @@ from hmx.runs.buffers import LEGAL, OBS, Buffer
 from hmx.runs.checkpoint import to_host
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
+from hmx.runs.restoring import Source, find
 from hmx.runs.session import open_session
 from hmx.runs.signals import interruptible
-from hmx.runs.sources import Source, find
 
 
 def grad_report(

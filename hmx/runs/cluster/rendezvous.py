@@ -20,22 +20,13 @@ from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, one_line
 from hmx.records import meta as metas
 from hmx.runs.cluster.group import ALONE, Group, Lost
+from hmx.runs.cluster.hosts import Hosts
 from hmx.runs.cluster.transport import Connection, ExitMessage, read_hello, send_hello
 from hmx.runs.signals import interruptible, watching
 
 _LOOK_UP = 0.2  # seconds
 _ALL_THREE = "--coordinator HOST:PORT --num-processes N --process-id I"
 _MUST_AGREE = ("hmx", "jax", "jaxlib")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JoinOptions:
-    """The options of a process of a distributed run; what is None is detected from the cluster."""
-
-    coordinator: str | None = None  # HOST:PORT of process 0
-    count: int | None = None  # number of processes
-    index: int | None = None  # process id, from 0
-    timeout: float  # seconds to wait for the others
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +41,7 @@ class Slot:
 
 
 @contextlib.contextmanager
-def join(options: JoinOptions, on_lost: Lost | None = None) -> Iterator[Group]:
+def join(options: Hosts, on_lost: Lost | None = None) -> Iterator[Group]:
     """Join the processes of a run; at the end of the block, tell them how this process ended.
 
     JAX must not have been asked for its devices before. After an error the process should end by `os._exit`: compiled
@@ -65,11 +56,7 @@ def join(options: JoinOptions, on_lost: Lost | None = None) -> Iterator[Group]:
         return
     group = Group(slot.index, slot.count, on_lost)
     try:
-        address = (
-            _coordinate(slot, group, options.timeout)
-            if group.is_coordinator
-            else _connect(slot, group, options.timeout)
-        )
+        address = (_coordinate if group.is_coordinator else _connect)(slot, group, options.join_timeout)
         with watching(group.check):
             _start_jax(slot, group, address)
             yield group
@@ -81,22 +68,20 @@ def join(options: JoinOptions, on_lost: Lost | None = None) -> Iterator[Group]:
     group.close()
 
 
-def locate(options: JoinOptions) -> Slot | None:
+def locate(options: Hosts) -> Slot | None:
     """Return the place of this process, from the options or the cluster; None for a run of one process.
 
     Raises:
         HmxError: an option is missing, or the options contradict each other.
     """
-    if options.count == 1 and not options.index:
+    if options.num_processes == 1 and not options.process_id:
         return None
     coordinator, count, index, local = _detect(options)
     parts = {"--coordinator": coordinator, "--num-processes": count, "--process-id": index}
     if missing := [option for option, value in parts.items() if value is None]:
         raise HmxError(f"--distributed: JAX detects no cluster here, so {_listed(missing)} must be given", _ALL_THREE)
     assert coordinator is not None and count is not None and index is not None
-    if count < 1:
-        raise HmxError(f"--num-processes {count}: must be at least 1", "--num-processes 2")
-    if not 0 <= index < count:
+    if index >= count:
         message = f"--process-id {index}: must be 0 to {count - 1} with --num-processes {count}"
         raise HmxError(message, "give each process its own id")
     if count == 1:
@@ -123,20 +108,19 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, number
 
 
-def _detect(options: JoinOptions) -> tuple[str | None, int | None, int | None, tuple[int, ...] | None]:
+def _detect(options: Hosts) -> tuple[str | None, int | None, int | None, tuple[int, ...] | None]:
     """Return what JAX would detect. Its function is private; tests/runs/test_joining.py notices a change."""
     from jax._src.clusters import ClusterEnv
 
+    given = options.coordinator, options.num_processes, options.process_id
     found: Any
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            found = ClusterEnv.auto_detect_unset_distributed_params(
-                options.coordinator, options.count, options.index, None, None, int(options.timeout)
-            )
+            found = ClusterEnv.auto_detect_unset_distributed_params(*given, None, None, int(options.join_timeout))
     except Exception as error:  # each kind of cluster raises its own
-        if None not in (options.coordinator, options.count, options.index):
-            return options.coordinator, options.count, options.index, None
+        if None not in given:
+            return *given, None
         raise HmxError(f"cannot detect which process this is: {one_line(error)}", f"give {_ALL_THREE}") from error
     if caught and None in found[:3]:
         text = one_line(caught[0].message)
@@ -191,15 +175,12 @@ def _connect(slot: Slot, group: Group, timeout: float) -> str:
 
 def _listen(slot: Slot) -> socket.socket:
     """Open a port that the others can reach: on all addresses of the machine, or on the loopback that was named."""
+    named = _is_loopback(slot.host)
+    dual = not named and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual or (named and ":" in slot.host) else socket.AF_INET
+    address = (slot.host if named else "", slot.port)
     try:
-        if _is_loopback(slot.host):
-            family = socket.AF_INET6 if ":" in slot.host else socket.AF_INET
-            return socket.create_server((slot.host, slot.port), family=family, backlog=slot.count)
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(
-                ("", slot.port), family=socket.AF_INET6, backlog=slot.count, dualstack_ipv6=True
-            )
-        return socket.create_server(("", slot.port), backlog=slot.count)
+        return socket.create_server(address, family=family, backlog=slot.count, dualstack_ipv6=dual)
     except OSError as error:
         message = f"process 0 cannot listen on port {slot.port}: {error.strerror or error}"
         raise HmxError(message, f"give all processes another port: --coordinator {slot.host}:PORT") from error

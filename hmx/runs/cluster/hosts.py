@@ -1,0 +1,24 @@
+"""The options of a run of several processes; imports nothing heavy, since the command line is built from them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hmx.config.option import opt
+
+PANEL = "Several hosts"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """How a process finds the others of its run; what is None is detected from the cluster."""
+
+    distributed: bool = opt(False, "run as one of several processes, using all devices of each", panel=PANEL)
+    coordinator: str | None = opt(
+        None, "address of process 0; SLURM, Open MPI and Kubernetes are detected", metavar="HOST:PORT", panel=PANEL
+    )
+    num_processes: int | None = opt(None, "number of processes; detected by default", ge=1, panel=PANEL)
+    process_id: int | None = opt(None, "index of this process, from 0; detected by default", ge=0, panel=PANEL)
+    join_timeout: float = opt(
+        300.0, "time to wait for the other processes to join", "seconds", gt=0, metavar="SECONDS", panel=PANEL
+    )
