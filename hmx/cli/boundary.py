@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,6 @@ _DISK = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 _OTHER_DISK = "check the disk and the open-file limit, then try again"
-
-# How Typer describes the values of an option -> how hmx does.
-_PLAIN = {"a valid integer": "a whole number", "a valid number": "a number"}
 
 # Libraries with threads that cannot be stopped; where these still run, an ordinary exit waits or crashes.
 _THREADED = ("jax", "wandb")
@@ -94,9 +91,10 @@ class Boundary(CommandGroup):
     ) -> Any:
         """Parse and run, then exit (or return the result where `standalone_mode` is off)."""
         given = list(sys.argv[1:] if args is None else args)
-        words, debug = _take(given, "--debug")
-        words, trust = _take(words, user_code.TRUST_FLAG)
-        words, changed = _take(words, user_code.ACCEPT_FLAG)
+        end = given.index("--") if "--" in given else len(given)
+        switches = ("--debug", user_code.TRUST_FLAG, user_code.ACCEPT_FLAG)
+        words = [word for word in given[:end] if word not in switches] + given[end:]
+        debug, trust, changed = (switch in given[:end] for switch in switches)
 
         def run() -> Any:
             with user_code.trusting(trust, changed):
@@ -135,7 +133,7 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
         usage = f"{_command(words)} --help lists the options" if error.exit_code == ExitCode.USAGE else ""
         say("error", error.message, error.hint or usage)
         if debug:
-            _traceback(error)
+            sys.stderr.write(_traceback(error))
         return int(error.exit_code)
     if isinstance(error, typer.Abort | EOFError):
         say("error", "cannot continue: the question was not answered")
@@ -150,10 +148,8 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
         return int(ExitCode.ARTEFACT)
     summary = " ".join(f"{type(error).__name__}: {error}".split())
     if debug:
-        _traceback(error)
-        say("error", f"unexpected {summary}")
-    else:
-        say("error", f"unexpected {summary}", f"{_crash_report(error, words)}; --debug shows it here")
+        sys.stderr.write(_traceback(error))
+    say("error", f"unexpected {summary}", "" if debug else f"{_crash_report(error, words)}; --debug shows it here")
     return int(ExitCode.UNEXPECTED)
 
 
@@ -272,10 +268,6 @@ def _usage(error: TyperException, words: Sequence[str]) -> int:
         close = nearest(word, list(ctx.command.commands))
         message = f"no such command: {word}"
         hint = f"did you mean {path} {close}?" if close else f"{path} --help lists all commands"
-    elif invalid := re.fullmatch(r"Invalid value for '([^']+)'[^:]*: Input should be (.*?)(?:, unable.*)?", message):
-        option, what = invalid[1], _PLAIN.get(invalid[2], invalid[2])
-        given = f" {words[words.index(option) + 1]}" if option in words[:-1] else ""
-        message = f"{option}{given}: must be {what}"
     say("error", message[:1].lower() + message[1:], hint)
     return int(ExitCode.USAGE)
 
@@ -286,13 +278,6 @@ def _replace_closed_streams() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-
-
-def _take(words: list[str], switch: str) -> tuple[list[str], bool]:
-    """Return the words without a switch that is accepted anywhere before `--`, and whether it was there."""
-    end = words.index("--") if "--" in words else len(words)
-    kept = [word for word in words[:end] if word != switch]
-    return kept + words[end:], len(kept) != end
 
 
 def _interrupted(error: BaseException) -> int:
@@ -322,29 +307,19 @@ def _crash_report(error: Exception, words: Sequence[str]) -> str:
 
     from hmx.cli.version import version
 
-    lines = [
-        f"hmx {version()}, Python {platform.python_version()}, {platform.platform()}",
-        f"command: hmx {shlex.join(words)}",
-        "",
-        *_lines(error),
-    ]
+    system = f"hmx {version()}, Python {platform.python_version()}, {platform.platform()}"
     try:
         with tempfile.NamedTemporaryFile("w", prefix="hmx-crash-", suffix=".txt", delete=False) as file:
-            file.write("\n".join(lines) + "\n")
+            file.write(f"{system}\ncommand: hmx {shlex.join(words)}\n\n{_traceback(error)}")
     except OSError as failure:
         return f"no crash report could be written ({failure.strerror})"
     return f"the crash report is {file.name}"
 
 
-def _lines(error: Exception) -> Iterator[str]:
+def _traceback(error: Exception) -> str:
     import traceback
 
-    for block in traceback.format_exception(error):
-        yield from block.rstrip().split("\n")
-
-
-def _traceback(error: Exception) -> None:
-    sys.stderr.write("\n".join(_lines(error)) + "\n")
+    return "".join(traceback.format_exception(error))
 
 
 def _flush() -> None:

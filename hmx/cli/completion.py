@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 
 import typer
 
@@ -14,7 +14,7 @@ from hmx.errors import HmxError
 Choice = tuple[str, str]
 
 
-def offer(values: Sequence[str]) -> Callable[[str], list[str]]:
+def offer(values: Iterable[str]) -> Callable[[str], list[str]]:
     """Make a function that offers the values of an option."""
 
     def offered(incomplete: str) -> list[str]:
@@ -25,24 +25,22 @@ def offer(values: Sequence[str]) -> Callable[[str], list[str]]:
 
 def preset_names(incomplete: str) -> list[Choice]:
     """Offer presets and what they are for."""
-    return [(name, presets.summary(name)) for name in offer(presets.names())(incomplete)]
+    return _described(((name, presets.summary(name)) for name in presets.names()), incomplete)
+
+
+def _described(rows: Iterable[Choice], incomplete: str) -> list[Choice]:
+    return [row for row in rows if row[0].startswith(incomplete)]
 
 
 def settings(incomplete: str) -> list[Choice]:
     """Offer `section.key=`, and after the equals sign the values of the key, or its default."""
-    return list(_settings(incomplete))
-
-
-def _settings(incomplete: str) -> Iterator[Choice]:
-    key, equals, start = incomplete.partition("=")
+    key, equals, _ = incomplete.partition("=")
     if not equals:
-        for field in FIELDS.values():
-            if field.key.startswith(incomplete):
-                yield f"{field.key}=", f"{field.doc} (default {show(field.default) or 'empty'})"
-    elif key in FIELDS:
-        field = FIELDS[key]
-        offered = field.values or (show(field.default),)
-        yield from ((f"{key}={value}", field.doc) for value in offered if value.startswith(start))
+        rows = [(f"{key}=", f"{f.doc} (default {show(f.default) or 'empty'})") for key, f in FIELDS.items()]
+    else:
+        field = FIELDS.get(key)
+        rows = [(f"{key}={value}", field.doc) for value in field.values or (show(field.default),)] if field else []
+    return _described(rows, incomplete)
 
 
 def run_names(incomplete: str) -> list[str]:
@@ -75,13 +73,12 @@ def health_rules(incomplete: str) -> list[Choice]:
     """Offer the rules of `hmx doctor` and what each finds."""
     from hmx.reports.health.rules import RULES
 
-    rows = [*((rule.name, rule.title) for rule in RULES), ("any", "every rule that warns")]
-    return [row for row in rows if row[0].startswith(incomplete)]
+    return _described([*((rule.name, rule.title) for rule in RULES), ("any", "every rule that warns")], incomplete)
 
 
 def metrics(incomplete: str) -> list[Choice]:
     """Offer metrics and what they are."""
     from hmx.records.metrics_table import METRICS
 
-    rows = [(row.name, row.help) for row in METRICS.values()]
-    return [row for row in [*rows, ("evaluation", "return of the evaluation")] if row[0].startswith(incomplete)]
+    rows = ((row.name, row.help) for row in METRICS.values())
+    return _described([*rows, ("evaluation", "return of the evaluation")], incomplete)

@@ -18,11 +18,8 @@ from rich.text import Text
 
 from hmx.cli.keys import Echo
 from hmx.records.jsonl import encode
-from hmx.reports import quantities
-from hmx.reports.quantities import sparkline
+from hmx.reports.quantities import clock, short, sparkline
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
-
-clock, short = quantities.clock, quantities.short
 
 SCHEMA = 1
 

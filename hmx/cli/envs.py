@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.boundary import print_json
 from hmx.cli.options import Json, Sets, argument, configure
 from hmx.cli.render.output import write_result
 from hmx.config import presets as known
@@ -48,16 +47,11 @@ def presets(json: Json = False) -> None:
 
     Example: hmx presets
     """
-    summaries = {name: known.summary(name) for name in known.names()}
-    if json:
-        print_json({"schema": SCHEMA, "presets": [{"name": name, "summary": text} for name, text in summaries.items()]})
-        return
-    from rich.console import Console
-    from rich.table import Table
+    from hmx.records.plain import plain
+    from hmx.reports.blocks import Cell, Column, Document, Row, Table
 
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column()
-    for name, text in summaries.items():
-        table.add_row(name, text)
-    Console(highlight=False).print(table)
+    summaries = {name: known.summary(name) for name in known.names()}
+    rows = tuple(Row((Cell(name, tone="strong"), text)) for name, text in summaries.items())
+    table = Table((Column("", "left"), Column("", "left")), rows)
+    listed = plain([{"name": name, "summary": text} for name, text in summaries.items()])
+    write_result({"schema": SCHEMA, "presets": listed}, Document("", (table,)), json)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
 from hmx.cli import completion
-from hmx.cli.options import Json, Quiet, RunArgument, Sets, with_options
+from hmx.cli.options import Json, Quiet, RunArgument, Sets, ask, with_options
 from hmx.cli.render.output import write_result
 from hmx.config.changes import parse
 from hmx.config.option import MAX_SEED, checkpoint_option, opt, search_option
@@ -32,10 +30,10 @@ def evaluate(
     options: EvaluateOptions,
     policies: Annotated[
         list[str] | None,
-        typer.Option(
+        ask(
             "--policy",
-            metavar="NAME",
-            help="Policy to play: random, sampled, greedy or search; repeatable "
+            "NAME",
+            "Policy to play: random, sampled, greedy or search; repeatable "
             "(default: sampled and greedy; greedy and search with --search).",
             autocompletion=completion.offer(("random", "sampled", "greedy", "search")),
         ),

@@ -67,7 +67,7 @@ class Keyboard:
             )
         self._fd = sys.stdin.fileno()
         self._saved: list[Any] | None = None
-        self._size = self._terminal_size()
+        self._size = shutil.get_terminal_size()
 
     def __enter__(self) -> Keyboard:
         import termios
@@ -98,7 +98,7 @@ class Keyboard:
             left = _RESIZE_CHECK if end is None else max(min(end - time.monotonic(), _RESIZE_CHECK), 0.0)
             if select.select([self._fd], [], [], left)[0]:
                 break
-            if (size := self._terminal_size()) != self._size:
+            if (size := shutil.get_terminal_size()) != self._size:
                 self._size = size
                 return RESIZED
             if end is not None and time.monotonic() >= end:
@@ -109,10 +109,6 @@ class Keyboard:
         if char in "\r\n":
             return "enter"
         return self._sequence() if char == "\x1b" else char
-
-    def _terminal_size(self) -> tuple[int, int]:
-        columns, lines = shutil.get_terminal_size()
-        return columns, lines
 
     def _sequence(self) -> str:
         """Read the rest of an arrow key: escape, `[` or `O`, and a letter."""

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from hmx.cli.render.html import NO_REQUESTS, page
-from hmx.config.textfile import printable
+from hmx.cli.render.html import NO_REQUESTS, page, safe
 from hmx.errors import HmxError
 from hmx.jobs.runs import LiveRun, live_runs
 from hmx.records.layout import list_runs
@@ -84,7 +83,7 @@ def _list_page(runs: Sequence[LiveRun], root: Path) -> str:
 
 def _cells(run: LiveRun) -> Iterator[str]:
     row = run.row
-    name, tone = _safe(row.name), {"running": "good", "crashed": "bad", "failed": "bad"}.get(row.state, "")
+    name, tone = safe(row.name), {"running": "good", "crashed": "bad", "failed": "bad"}.get(row.state, "")
     total = f" of {short(run.total_steps)}" if run.total_steps else ""
     yield f'<td><input type="checkbox" name="run" value="{escape(row.name)}" aria-label="{name}"></td>'
     yield f'<td><a href="/runs?{escape(urlencode({"run": row.name}))}">{name}</a></td>'
@@ -93,7 +92,3 @@ def _cells(run: LiveRun) -> Iterator[str]:
     yield f'<td class="right">{short(row.steps_per_sec) if row.steps_per_sec else ""}</td>'
     yield f'<td class="right">{"" if run.seconds_left is None else clock(run.seconds_left)}</td>'
     yield f'<td class="right">{"" if row.age is None else duration(row.age)}</td>'
-
-
-def _safe(text: str) -> str:
-    return escape(printable(text, ""))

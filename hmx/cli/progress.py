@@ -14,9 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeE
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from hmx.cli.console import NOTES, clock, short
+from hmx.cli.console import NOTES
 from hmx.config.textfile import printable
 from hmx.errors import counted
+from hmx.reports.quantities import clock, short
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 if TYPE_CHECKING:  # imports NumPy

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from rich.text import Text
 
 from hmx.cli import keys
 from hmx.cli.board import BoardView
+from hmx.cli.boundary import print_json
 from hmx.cli.keys import RESIZED, Keyboard
 from hmx.cli.progress import status
 from hmx.errors import ExitCode, counted
@@ -63,7 +63,9 @@ def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step
     In a terminal each frame replaces the one before; elsewhere they follow one another. With `json` each is a line.
     """
     if json:
-        _print_lines(begin())
+        for frame in begin():
+            print_json(frame.to_json())
+            sys.stdout.flush()
         return
     console = Console(highlight=False)
     with status(COMPILING):
@@ -148,12 +150,6 @@ def leaving_by_ctrl_c() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(int(ExitCode.SIGINT)) from None
-
-
-def _print_lines(frames: Iterable[Frame]) -> None:
-    for frame in frames:
-        sys.stdout.write(json.dumps(frame.to_json()) + "\n")
-        sys.stdout.flush()
 
 
 def perform(open_game: Callable[[], Game], keyboard: Keyboard) -> None:

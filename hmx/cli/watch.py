@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from hmx.cli import completion
 from hmx.cli.options import Json, Sets, argument, ask, configure, with_options
 from hmx.config.option import MAX_SEED, OUTPUT_PANEL, checkpoint_option, opt, search_option
@@ -20,13 +18,7 @@ if TYPE_CHECKING:
 GAME_PANEL = "Game"
 
 ScenarioFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--scenario",
-        metavar="FILE",
-        help="Start from the position in a JSON file (docs/hackmatrix.md).",
-        rich_help_panel=GAME_PANEL,
-    ),
+    Path | None, ask("--scenario", "FILE", "Start from the position in a JSON file (docs/hackmatrix.md).", GAME_PANEL)
 ]
 
 
@@ -46,6 +38,13 @@ class WatchOptions(GameOptions):
     random: bool = opt(False, "watch random play instead of an agent", panel=GAME_PANEL)
     episodes: int = opt(1, "number of episodes to show", ge=1, short="-n", panel=GAME_PANEL)
     greedy: bool = opt(False, "take the most probable action instead of sampling", panel=GAME_PANEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions(GameOptions):
+    """What to play with."""
+
+    advise: str | None = opt(None, "show what the agent of a run would do", metavar="RUN", panel=GAME_PANEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,16 +121,7 @@ def watch(
 
 
 @with_options()
-def play(
-    options: GameOptions,
-    scenario: ScenarioFile = None,
-    advise: Annotated[
-        Path | None,
-        ask(
-            "--advise", "RUN", "Show what the agent of a run would do.", GAME_PANEL, autocompletion=completion.run_names
-        ),
-    ] = None,
-) -> None:
+def play(options: PlayOptions, scenario: ScenarioFile = None) -> None:
     """Play HackMatrix yourself.
 
     Keys: arrows or w a s d move and attack, space siphons, the key next to a program runs it, ? shows the
@@ -153,4 +143,4 @@ def play(
 
     keyboard = Keyboard()
     position = None if scenario is None else read_scenario(scenario)
-    perform(lambda: open_game(**vars(options), position=position, advise=advise), keyboard)
+    perform(lambda: open_game(**vars(options), position=position), keyboard)

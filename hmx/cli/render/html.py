@@ -32,7 +32,7 @@ def page(document: blocks.Document, live: bool = False) -> str:
         live: the page fetches its newer content from the server that it came from, see `live.js`; else it makes no
             requests.
     """
-    title, body = _safe(document.title), _body(document.blocks)
+    title, body = safe(document.title), _body(document.blocks)
     interactive = '<script type="application/json">' in body
     style = (_asset("vendor/uPlot.min.css") if interactive else "") + _asset("page.css")
     script = f"<script>{_asset('vendor/uPlot.iife.min.js')}\n{_asset('page.js')}</script>" if interactive else ""
@@ -58,7 +58,8 @@ def _data(value: JsonValue) -> str:
     return f'<script type="application/json">{text}</script>'
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Return text to put between tags or quotes."""
     return escape(printable(text, ""))
 
 
@@ -78,9 +79,9 @@ def _is_drawn(block: blocks.Block) -> bool:
 def _block(block: blocks.Block) -> str:
     match block:
         case blocks.Heading():
-            return f"<h{block.level + 1}>{_safe(block.text)}</h{block.level + 1}>"
+            return f"<h{block.level + 1}>{safe(block.text)}</h{block.level + 1}>"
         case blocks.Paragraph():
-            return f"<p{_class(block.tone)}>{_safe(block.text)}</p>"
+            return f"<p{_class(block.tone)}>{safe(block.text)}</p>"
         case blocks.Table():
             return _table(block)
         case blocks.Plot():
@@ -101,11 +102,11 @@ def _class(*names: str) -> str:
 def _table(table: blocks.Table) -> str:
     head = ""
     if any(column.name for column in table.columns):
-        names = "".join(f"<th{_side(column)}>{_safe(column.heading)}</th>" for column in table.columns)
+        names = "".join(f"<th{_side(column)}>{safe(column.heading)}</th>" for column in table.columns)
         head = f"<thead><tr>{names}</tr></thead>"
-    title = f"<caption>{_safe(table.title)}</caption>" if table.title else ""
+    title = f"<caption>{safe(table.title)}</caption>" if table.title else ""
     rows = "".join(_row(row, table.columns) for row in table.rows)
-    note = f'<p class="note">{_safe(table.note)}</p>' if table.note else ""
+    note = f'<p class="note">{safe(table.note)}</p>' if table.note else ""
     return f'<div class="scroll"><table>{title}{head}<tbody>{rows}</tbody></table></div>{note}'
 
 
@@ -116,7 +117,7 @@ def _side(column: blocks.Column) -> str:
 def _row(row: blocks.Row, columns: Sequence[blocks.Column]) -> str:
     if len(row.cells) == 1 and len(columns) > 1:
         cell = blocks.as_cell(row.cells[0])
-        return f'<tr><th class="group" colspan="{len(columns)}">{_safe(cell.text)}</th></tr>'
+        return f'<tr><th class="group" colspan="{len(columns)}">{safe(cell.text)}</th></tr>'
     cells = "".join(_cell(blocks.as_cell(cell), column) for cell, column in zip(row.cells, columns, strict=True))
     return f"<tr{_class(row.tone)}>{cells}</tr>"
 
@@ -131,23 +132,23 @@ def _cell(cell: blocks.Cell, column: blocks.Column) -> str:
     if cell.bar is not None:
         width = 6.0 * min(max(cell.bar, 0.0), 1.0)
         bar = f'<span class="space"><span class="bar" style="width: {width:.2f}em"></span></span>'
-    hover = f' title="{_safe(cell.detail)}"' if cell.detail else ""
+    hover = f' title="{safe(cell.detail)}"' if cell.detail else ""
     prose = column.rank and len(cell.text) > _PROSE
     names = _class("right" if column.align == "right" else "prose" if prose else "", cell.tone, shade)
-    return f"<td{names}{style}{hover}>{_safe(cell.text)}{bar}</td>"
+    return f"<td{names}{style}{hover}>{safe(cell.text)}{bar}</td>"
 
 
 def _plot(plot: blocks.Plot) -> str:
     legend = ""
     named = {series.name: series for series in reversed(plot.series) if series.name}
     if len(named) > 1:
-        items = "".join(f"<li>{plots.swatch(named[name])}{_safe(name)}</li>" for name in plots.names(plot))
+        items = "".join(f"<li>{plots.swatch(named[name])}{safe(name)}</li>" for name in plots.names(plot))
         legend = f'<ul class="legend">{items}</ul>'
-    caption = f"<p>{_safe(plot.caption)}</p>" if plot.caption else ""
+    caption = f"<p>{safe(plot.caption)}</p>" if plot.caption else ""
     drawn, kind = plots.drawing(plot) if plots.has_values(plot) else "", ""
     if drawn and not plot.categories and all(series.kind in ("line", "steps", "area") for series in plot.series):
         drawn, kind = drawn.replace("<svg ", '<svg class="drawing" ', 1) + _data(_chart(plot)), "plot"
-    heading = f"<figcaption><h3>{_safe(plot.title)}</h3>{caption}{legend}</figcaption>"
+    heading = f"<figcaption><h3>{safe(plot.title)}</h3>{caption}{legend}</figcaption>"
     return f"<figure{_class(kind)}>{heading}{drawn}</figure>"
 
 
@@ -195,10 +196,10 @@ def _animation(animation: blocks.Animation) -> str:
     sizes = [_size(found.picture) for found in animation.frames]
     size = max(width for width, _ in sizes), max(height for _, height in sizes)
     drawn = svg.figure(*size, list(_parts(first)), printable(f"{animation.title}: {first.alt}", ""))
-    caption = f"<p>{_safe(animation.caption)}</p>" if animation.caption else ""
+    caption = f"<p>{safe(animation.caption)}</p>" if animation.caption else ""
     data = _data({"shapes": list(shapes), "frames": frames})
     return (
-        f'<figure class="player"><figcaption><h3>{_safe(animation.title)}</h3>{caption}</figcaption>'
+        f'<figure class="player"><figcaption><h3>{safe(animation.title)}</h3>{caption}</figcaption>'
         f'<div class="stage">{drawn}<div class="beside"></div></div>{data}</figure>'
     )
 
@@ -206,7 +207,7 @@ def _animation(animation: blocks.Animation) -> str:
 def _picture(picture: blocks.Picture) -> str:
     if not picture.shapes:
         text = escape(printable(picture.text, "\n"))
-        return f'<figure class="picture"><pre role="img" aria-label="{_safe(picture.alt)}">{text}</pre></figure>'
+        return f'<figure class="picture"><pre role="img" aria-label="{safe(picture.alt)}">{text}</pre></figure>'
     drawn = svg.figure(picture.width, picture.height, list(shapes_svg(picture.shapes)), printable(picture.alt, ""))
     return f'<figure class="picture">{drawn}</figure>'
 
@@ -227,7 +228,7 @@ def _parts(picture: blocks.Picture) -> Iterator[str]:
 def shapes_svg(shapes: Iterable[blocks.Shape]) -> Iterator[str]:
     """Yield the SVG of each shape."""
     for shape in shapes:
-        fill, text = _safe(shape.fill), printable(shape.text, "")
+        fill, text = safe(shape.fill), printable(shape.text, "")
         if shape.kind == "rect":
             yield svg.rect(shape.x, shape.y, shape.width, shape.height, fill, text)
         elif shape.kind == "circle":
@@ -247,4 +248,4 @@ def _aside(aside: blocks.Aside) -> str:
             text = _body(list(group))
             parts.append(text if drawn else f'<div class="text">{text}</div>')
         body = f'<div class="aside">{"".join(parts)}</div>'
-    return f"<details><summary>{_safe(aside.summary)}</summary>{body}</details>" if aside.summary else body
+    return f"<details><summary>{safe(aside.summary)}</summary>{body}</details>" if aside.summary else body

@@ -204,11 +204,8 @@ def plot_table(plot: Plot, ascii_only: bool = False) -> Table:
     note = plot.caption
     if bars:
         named = len({series.name for series in bars}) > 1
-        columns = [Column(plot.x.label, "left"), Column("", "left"), Column(plot.y.label)]
-        rows = tuple(_bar_rows(plot, bars, named))
-        kept = [0, 1, 2] if named else [0, 2]
-        rows = tuple(Row(tuple(row.cells[i] for i in kept)) for row in rows)
-        return Table(tuple(columns[i] for i in kept), rows, plot.title, note)
+        columns = (Column(plot.x.label, "left"), Column("", "left"), Column(plot.y.label))
+        return Table(columns if named else columns[::2], tuple(_bar_rows(plot, bars, named)), plot.title, note)
     rows = tuple(_curve_row(plot, series, ascii_only) for series in curves if _known(series))
     if rows and not plot.categories:
         ends = [x for series in curves for x, _ in _known(series)]
@@ -240,10 +237,10 @@ def _bar_rows(plot: Plot, bars: list[Series], named: bool) -> Iterator[Row]:
     for x, order, y in values:
         name = _place(plot, x) if x != before or not named else ""
         before = x
-        known = y is not None and math.isfinite(y)
-        text = show(y) if known and y is not None else "-"
-        share = y / most if known and y is not None else None
-        yield Row((name, bars[order].name, Cell(text, value=y, bar=share if share is not None else 0.0)))
+        known = y if y is not None and math.isfinite(y) else None
+        text, share = ("-", 0.0) if known is None else (show(known), known / most)
+        cells = (name, bars[order].name, Cell(text, value=y, bar=share))
+        yield Row(cells if named else cells[::2])
 
 
 def _place(plot: Plot, x: float) -> str:
