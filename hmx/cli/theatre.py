@@ -24,7 +24,7 @@ from hmx.game.tables import FIRST_PROGRAM, PROGRAMS, SIPHON
 
 if TYPE_CHECKING:
     from hmx.jobs.frames import Frame
-    from hmx.jobs.watch import Game
+    from hmx.jobs.simulator import Simulator
 
 COMPILING = "compiling the game; the next start is faster"
 
@@ -152,7 +152,7 @@ def leaving_by_ctrl_c() -> Iterator[None]:
         raise typer.Exit(int(ExitCode.SIGINT)) from None
 
 
-def perform(open_game: Callable[[], Game], keyboard: Keyboard) -> None:
+def perform(open_game: Callable[[], Simulator], keyboard: Keyboard) -> None:
     """Let a person play until q."""
     console = Console(highlight=False)
     with status(COMPILING):
@@ -188,7 +188,7 @@ def _explain(console: Console, keyboard: Keyboard) -> None:
             _draw(console, text, "any key: next page")
 
 
-def _act(game: Game, action: int | None) -> str:
+def _act(game: Simulator, action: int | None) -> str:
     if game.frame.outcome:
         return "the game is over; press n for a new one"
     if action is None:

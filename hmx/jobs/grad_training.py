@@ -72,9 +72,8 @@ def _of_bucket(bucket: BucketReport, samples: float) -> Iterator[tuple[str, floa
     yield "sample_count", bucket.samples
     yield "sample_pct", 100.0 * samples
     yield "token_count", bucket.steps
-    yield "reward_std_mean", bucket.reward_std.mean
-    yield "reward_std_min", bucket.reward_std.min
-    yield "reward_std_max", bucket.reward_std.max
+    for name in ("mean", "min", "max"):
+        yield f"reward_std_{name}", getattr(bucket.reward_std, name)
     yield "return_mean", bucket.return_mean
     yield "truncated_frac", bucket.truncated_frac
     yield "share", bucket.share
@@ -87,11 +86,8 @@ def _of_bucket(bucket: BucketReport, samples: float) -> Iterator[tuple[str, floa
         if name != TOTAL:
             yield f"component_share/{name}", part.share
     for name in (next(iter(bucket.components)), TOTAL):
-        noise = bucket.components[name].noise
-        yield f"noise/{name}/signal", noise.signal
-        yield f"noise/{name}/trace", noise.trace
-        yield f"noise/{name}/scale", noise.scale
-        yield f"noise/{name}/snr", noise.snr
+        for figure in ("signal", "trace", "scale", "snr"):
+            yield f"noise/{name}/{figure}", getattr(bucket.components[name].noise, figure)
     for name in ("value", "entropy"):
         if name in bucket.components:
             yield f"cos/task_{name}", bucket.cos["task"][name]

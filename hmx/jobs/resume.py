@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hmx.config import codec, derive, fields
+from hmx.config import codec, fields
 from hmx.config.changes import apply
 from hmx.config.hypers import SCHEDULED
 from hmx.config.schema import Config
@@ -198,18 +198,14 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     # A run killed between its last checkpoint and its evaluation still has the latter to do.
     complete = meta is not None and meta.state == "finished"
     if restored.update >= session.sizes.num_updates + (not complete):
-        raise _finished(paths, restored.update, session.sizes)
+        steps = restored.update * session.sizes.batch_size
+        raise HmxError(
+            f"{paths.name} is finished: {steps:,} steps, {restored.update:,} updates",
+            f"to extend it: hmx resume {paths.argument} --steps {2 * steps}",
+        )
     differences = codec.diff(old, cfg)
     warnings = restored.warnings + _schedule_note(cfg, differences)
     return _Opened(paths, session, restored, differences, tuple(warnings))
-
-
-def _finished(paths: RunPaths, update: int, sizes: derive.Derived) -> HmxError:
-    steps = update * sizes.batch_size
-    return HmxError(
-        f"{paths.name} is finished: {steps:,} steps, {update:,} updates",
-        f"to extend it: hmx resume {paths.argument} --steps {2 * steps}",
-    )
 
 
 def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:
@@ -262,13 +258,9 @@ def _plain_reports(paths: RunPaths) -> list[str]:
 
 def _other_versions(old: Meta) -> list[str]:
     now = metas.versions()
-    changed = {
-        name: (old.versions[name], now[name]) for name in old.versions.keys() & now if old.versions[name] != now[name]
-    }
-    if not changed:
-        return []
-    parts = ", ".join(f"{name} {before} became {after}" for name, (before, after) in sorted(changed.items()))
-    return [f"versions have changed, so the numbers may differ in their last bits: {parts}"]
+    common = sorted(old.versions.keys() & now)
+    parts = [f"{name} {old.versions[name]} became {now[name]}" for name in common if old.versions[name] != now[name]]
+    return [f"versions have changed, so the numbers may differ in their last bits: {', '.join(parts)}"] if parts else []
 
 
 def _schedule_note(cfg: Config, differences: Mapping[str, object]) -> list[str]:

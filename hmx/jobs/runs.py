@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from hmx.config.derive import derive
 from hmx.config.load import load
@@ -173,10 +174,8 @@ def _row(paths: RunPaths) -> RunRow:
     known = meta.find(paths.meta)
     tail = _tail(paths)
     update = max((jsonl.update_of(record) or 0 for record in tail), default=0)
-    update, env_steps = max(
-        (update, max((_steps(record) for record in tail), default=0)),
-        (known.update, known.env_steps) if known else (0, 0),
-    )
+    steps = max((int(jsonl.number(record.get("env_steps")) or 0) for record in tail), default=0)
+    update, env_steps = max((update, steps), (known.update, known.env_steps) if known else (0, 0))
     size, newest = _measure(paths.folder)
     return RunRow(
         name=paths.name,
@@ -199,11 +198,6 @@ def _tail(paths: RunPaths) -> list[dict[str, object]]:
         return []
 
 
-def _steps(record: Mapping[str, object]) -> int:
-    value = record.get("env_steps")
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
 def _last_return(tail: Sequence[Mapping[str, object]]) -> float | None:
     found = ((jsonl.update_of(record) or 0, jsonl.number(record.get(RETURN))) for record in tail)
     known = [(update, value) for update, value in found if value is not None]
@@ -216,11 +210,10 @@ def _last_return(tail: Sequence[Mapping[str, object]]) -> float | None:
 
 def state_of(paths: RunPaths, known: Meta | None) -> State:
     """Return the state of a run; `known` is what its meta.json says, None where that cannot be read."""
-    for state in ("finished", "interrupted", "failed"):
-        if known is not None and known.state == state:
-            return state
     if known is None:
         return "unknown"
+    if known.state != "running":
+        return cast(State, known.state)  # one of `meta.STATES`
     try:
         return "running" if lock.holding(paths).state == "held" else "crashed"
     except OSError:

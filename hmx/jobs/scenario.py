@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hmx.config.textfile import quoted, read_text
 from hmx.errors import ExitCode, HmxError
-from hmx.records.artefact import check_schema
+from hmx.records.artefact import check_schema, words
 
 SCHEMA = 1  # of a scenario without a schema number
 
@@ -15,9 +15,7 @@ _NEEDED = 'a scenario is a JSON object with at least a player, as {"player": {"r
 
 
 def read_scenario(path: Path) -> dict[str, object]:
-    """Read the position in a file: the object itself, or the value of its key `position`.
-
-    `hmx.game.scenario.from_dict` checks the position itself.
+    """Read the position in a file; `hmx.game.scenario.from_dict` checks it.
 
     Raises:
         HmxError: no such file, not readable, or of a newer schema (exit code 3); too long, not JSON, or not an
@@ -31,20 +29,13 @@ def read_scenario(path: Path) -> dict[str, object]:
             "docs/scenarios/first-siphon.json is an example",
             ExitCode.ARTEFACT,
         ) from None
+    except OSError as error:
+        hint = "check the path and its permissions"
+        raise HmxError(f"cannot read {path}: {words(error)}", hint, ExitCode.ARTEFACT) from None
     except UnicodeDecodeError:
         raise HmxError(f"{path} is not a text file in UTF-8", _NEEDED) from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise HmxError(f"{path} is not JSON: {error.msg}, in {where}", _NEEDED) from None
-    except RecursionError:
-        raise HmxError(f"{path} is nested too deeply", _NEEDED) from None
-    except OSError as error:
-        words = (error.strerror or str(error)).lower()
-        raise HmxError(
-            f"cannot read {path}: {words}", "check the path and its permissions", ExitCode.ARTEFACT
-        ) from None
-    except ValueError as error:  # a number of more digits than Python reads, or a path that none can be
-        raise HmxError(f"{path} cannot be read: {error}", _NEEDED) from None
+    except (ValueError, RecursionError) as error:  # JSONDecodeError is a ValueError
+        raise HmxError(f"{path} is not JSON: {error}", _NEEDED) from None
     if isinstance(data, dict):
         number = data.pop("schema", SCHEMA)
         if type(number) is not int or number < 1:

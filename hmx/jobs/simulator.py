@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.agents.evaluate import random_actions
 from hmx.agents.types import Decision
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.hackmatrix import HackMatrixState
@@ -166,15 +167,8 @@ def decide_at_random(
 ) -> tuple[Decision, Any]:
     """Draw a legal action uniformly, or a continuous one of `action_dim` numbers; the value is not a number."""
     del env_state, obs, reset
-    if action_dim:
-        action = jax.random.uniform(key, (*mask.shape[:-1], action_dim), jnp.float32, -1.0, 1.0)
-        unknown = jnp.full(mask.shape[:-1], jnp.nan)
-        return Decision(action, unknown, jnp.zeros(mask.shape), unknown), carry
-    probs = mask / mask.sum(-1, keepdims=True)
-    action = jax.random.categorical(key, jnp.log(probs), axis=-1)
-    taken = jnp.take_along_axis(probs, action[..., None], axis=-1)[..., 0]
-    decision = Decision(action.astype(jnp.int32), jnp.log(taken), probs, jnp.full(mask.shape[:-1], jnp.nan))
-    return decision, carry
+    unknown, probs = jnp.full(mask.shape[:-1], jnp.nan), mask / mask.sum(-1, keepdims=True)
+    return Decision(random_actions(key, mask, action_dim), unknown, probs, unknown), carry
 
 
 def _compiled(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Functions:

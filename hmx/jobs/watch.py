@@ -101,9 +101,6 @@ def agent_policy(
     return FramePolicy(jax.jit(decide), session.algorithm.initial_carry((1, session.env.spec.num_agents)))
 
 
-Game = Simulator
-
-
 def open_game(
     *,
     seed: int = 0,
@@ -113,7 +110,7 @@ def open_game(
     search: int | None = None,
     checkpoint: int | None = None,
     root: str | Path = DEFAULT_ROOT,
-) -> Game:
+) -> Simulator:
     """Open a game without a step limit.
 
     Args:
@@ -140,11 +137,11 @@ def open_game(
     enable_cache()
     env = dataclasses.replace(rules.env, max_steps=0)
 
-    def begin() -> Game:
+    def begin() -> Simulator:
         policy: FramePolicy | None = None
         if paths is not None:
             policy = agent_policy(open_session(rules, paths), paths, False, checkpoint, search)
-        return Game(env, rules.reward, seed=seed, position=position, policy=policy)
+        return Simulator(env, rules.reward, seed=seed, position=position, policy=policy)
 
     # In another thread, so that Ctrl-C works while it compiles.
     return interruptible(begin)
