@@ -17,7 +17,7 @@ from hmx.game.tables import ACTION_NAMES, FIRST_PROGRAM
 
 if TYPE_CHECKING:
     from hmx.game.position import Position, ResourcePosition
-    from hmx.jobs.frames import Frame
+    from hmx.jobs.simulator import Frame
 
 SIZE = 6
 ENEMIES = {
@@ -138,14 +138,12 @@ class _Cell:
                 top.append(f"+{len(self.enemies) - 1}", "red")
         if self.timer is not None:
             top.append(f"t{self.timer}", "red")
-        bottom = self.ground or Text()
+        lines, back = (top, self.ground or Text()), ""
         if self.block:
-            standing = bool(top)
-            style = "bold" if not self.program else "bold bright_white"
-            bottom = Text(self.block, style) if standing else Text(self.spawns)
-            top = top if standing else Text(self.block, style)
-        back = (_PROGRAM if self.program else _DATA) if self.block else ""
-        return Text("\n").join(_centred(line, width, back) for line in (top, bottom))
+            block = Text(self.block, "bold bright_white" if self.program else "bold")
+            lines = (top, block) if top else (block, Text(self.spawns))
+            back = _PROGRAM if self.program else _DATA
+        return Text("\n").join(_centred(line, width, back) for line in lines)
 
 
 def _centred(line: Text, width: int, style: str) -> Text:
@@ -269,8 +267,8 @@ def _policy(frame: Frame, width: int, mark: str, tall: bool) -> Iterator[Text]:
 
 
 def _menu(frame: Frame, keys: Mapping[int, str], width: int) -> Iterator[Text]:
-    usable = [index for index in frame.legal if index >= FIRST_PROGRAM]
+    usable = [f"{keys[index]} {ACTION_NAMES[index]}" for index in frame.legal if index >= FIRST_PROGRAM]
     yield Text()
     if not usable:
         yield Text("no program can be used now", "dim")
-    yield from (Text(line) for line in _fold([f"{keys[index]} {ACTION_NAMES[index]}" for index in usable], width, 9))
+    yield from map(Text, _fold(usable, width, 9))

@@ -103,7 +103,9 @@ class Boundary(CommandGroup):
         if not standalone_mode:
             return run()
         code: Any
-        _replace_closed_streams()
+        # Libraries expect streams that the caller closed (`>&-`) to exist.
+        sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+        sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
         try:
             code = run()
             sys.stdout.flush()
@@ -184,8 +186,8 @@ def check_reports(*files: Path | None) -> None:
 
 
 def _unwritable(file: Path | None, why: str) -> HmxError:
-    message = f"cannot write the report {quoted(str(file))}: {why}"
-    return HmxError(message, "name a file in an existing folder that you may write to")
+    hint = "name a file in an existing folder that you may write to"
+    return HmxError(f"cannot write the report {quoted(str(file))}: {why}", hint)
 
 
 def say(kind: str, message: str, hint: str = "") -> None:
@@ -270,14 +272,6 @@ def _usage(error: TyperException, words: Sequence[str]) -> int:
         hint = f"did you mean {path} {close}?" if close else f"{path} --help lists all commands"
     say("error", message[:1].lower() + message[1:], hint)
     return int(ExitCode.USAGE)
-
-
-def _replace_closed_streams() -> None:
-    """Open /dev/null for streams that the caller closed (`>&-`): libraries expect them to exist."""
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _interrupted(error: BaseException) -> int:

@@ -122,9 +122,10 @@ class ConsoleSink(Sink):
         rows = Table.grid(expand=True)
         rows.add_row(self._bar(width - 4))
         rows.add_row(self._times())
-        if self._latest:
+        if latest := self._latest:
             rows.add_row(self._curve(width - 4, options.ascii_only))
-            rows.add_row(self._figures())
+            figures = [(label, form.format(latest[name])) for label, name, form in _FIGURES if name in latest]
+            rows.add_row("  ".join(f"{label} {figure}" for label, figure in figures))
         yield Panel(rows, title=Text(self._info.name, "bold"), title_align="left", width=width, border_style="dim")
 
     def _bar(self, width: int) -> Table:
@@ -162,10 +163,6 @@ class ConsoleSink(Sink):
             return Text("return  no episode has ended yet", "dim")
         text = Text.assemble("return ", (f"{value:+.2f}", "bold green"), "  ")
         return text.append(sparkline(self._returns, width - len(text), ascii_only), "green")
-
-    def _figures(self) -> Text:
-        parts = [f"{label} {form.format(self._latest[name])}" for label, name, form in _FIGURES if name in self._latest]
-        return Text("  ".join(parts))
 
 
 class JsonSink(Sink):

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def with_devices(typed: Typed, hosts: Hosts) -> Typed:
-    """Return the options of the configuration of a run, which uses all devices of several processes.
-
-    Raises:
-        HmxError: two options cannot be combined.
-    """
+    """Return what was typed of the configuration, with all devices for several processes; refuse what contradicts."""
     if not hosts.distributed:
         for flag, field in fields_of(Hosts).items():
             if (value := getattr(hosts, field.name)) != field.default:

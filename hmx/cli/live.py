@@ -52,11 +52,6 @@ def board(options: BoardOptions, root: Root = Path(DEFAULT_ROOT)) -> None:
 
 
 def _listen(listener: socket.socket, port: int) -> None:
-    """Take the port.
-
-    Raises:
-        HmxError: it cannot be taken.
-    """
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((_HERE, port))

@@ -56,16 +56,12 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
         parameters: list[inspect.Parameter] = []
         types = {name: parameter.annotation for name, parameter in signature.parameters.items()}
         groups = {name: kind for name, kind in types.items() if isinstance(kind, type) and is_dataclass(kind)}
-        requests = {name: found for name, kind in groups.items() if (found := fields_of(kind))}
         for parameter in signature.parameters.values():
             if parameter.name == "typed":
-                parameters += [
-                    _parameter(name, field, default if field.section else "") for name, field in keys.items()
-                ]
-            elif parameter.name in requests:
-                parameters += [_parameter(field.name, field, "") for field in requests[parameter.name].values()]
-            elif parameter.name in groups:
-                parameters += inspect.signature(groups[parameter.name], eval_str=True).parameters.values()
+                parameters += [_parameter(name, field, default) for name, field in keys.items()]
+            elif kind := groups.get(parameter.name):
+                declared = [_parameter(field.name, field, "") for field in fields_of(kind).values()]
+                parameters += declared or inspect.signature(kind, eval_str=True).parameters.values()
             else:
                 parameters.append(parameter)
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
@@ -77,12 +73,10 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
             if "typed" in signature.parameters:
                 typed = {field.key: given.pop(name) for name, field in keys.items()}
                 given["typed"] = {key: value for key, value in typed.items() if value is not None}
-            for name, group in groups.items():
-                if name in requests:
-                    own = {key: given.pop(field.name) for key, field in requests[name].items()}
-                    given[name] = read_request(group, own)
-                else:
-                    given[name] = group(**{field.name: given.pop(field.name) for field in fields_in(group)})
+            for name, kind in groups.items():
+                values, flags = {field.name: given.pop(field.name) for field in fields_in(kind)}, fields_of(kind)
+                asked = {flag: values[field.name] for flag, field in flags.items()}
+                given[name] = read_request(kind, asked) if flags else kind(**values)
             command(**given)
 
         vars(wrapper)["__signature__"] = signature.replace(parameters=parameters)

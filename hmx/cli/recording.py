@@ -25,7 +25,7 @@ from hmx.reports.consequence.pictures import board
 from hmx.reports.quantities import data_size
 
 if TYPE_CHECKING:
-    from hmx.jobs.frames import Frame
+    from hmx.jobs.simulator import Frame
 
 _WIDTH, _HEIGHT, _MIDDLE = 560.0, 342.0, 424.0  # pixels; the board is on the left, text around _MIDDLE on the right
 _BACK, _INK, _FAINT, _GREEN, _RED = "#1d1f21", "#e4e6e8", "#9aa0a6", "#56d364", "#ff6b6b"

@@ -23,8 +23,7 @@ from hmx.errors import ExitCode, counted
 from hmx.game.tables import FIRST_PROGRAM, PROGRAMS, SIPHON
 
 if TYPE_CHECKING:
-    from hmx.jobs.frames import Frame
-    from hmx.jobs.simulator import Simulator
+    from hmx.jobs.simulator import Frame, Simulator
 
 COMPILING = "compiling the game; the next start is faster"
 

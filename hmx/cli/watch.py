@@ -13,7 +13,7 @@ from hmx.config.option import MAX_SEED, OUTPUT_PANEL, checkpoint_option, opt, se
 from hmx.config.schema import ENV_IDS
 
 if TYPE_CHECKING:
-    from hmx.jobs.frames import Frame
+    from hmx.jobs.simulator import Frame
 
 GAME_PANEL = "Game"
 

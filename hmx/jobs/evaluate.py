@@ -206,26 +206,24 @@ def _play(
     """Play in chunks of about half a second, and report after each; `timer` ends with the compilation."""
     play, k_steps = interruptible(partial(chunks.start, key))
     size, begun, first = 1, 0.0, 0.0
+
+    def advance() -> tuple[Play, tuple[Array, Array, Array]]:
+        after, played = chunks.advance(agent, k_steps, play, size)
+        return after, jax.device_get(played)  # waits for the steps
+
     while True:
         start = time.monotonic()
-        play, (unfinished, ended, steps) = interruptible(partial(_advance, chunks, agent, k_steps, play, size))
+        play, (unfinished, ended, steps) = interruptible(advance)
         now = time.monotonic()
         if not begun:  # the first chunk includes compiling
-            begun, first = now, steps
+            begun, first = now, float(steps)
             if timer is not None:
                 timer.done()
-        report(ended, total, (steps - first) / (now - begun) if now > begun else 0.0)
+        report(int(ended), total, (float(steps) - first) / (now - begun) if now > begun else 0.0)
         if not unfinished:
             found: Episodes = jax.device_get(play.episodes)
             return found
         size *= 2 if size == 1 or now - start < _CHUNK / 2 else 1
-
-
-def _advance(chunks: Chunks, agent: Any, key: Key, play: Play, size: int) -> tuple[Play, tuple[bool, int, float]]:
-    """Take `size` steps and wait for them."""
-    play, played = chunks.advance(agent, key, play, size)
-    unfinished, ended, steps = jax.device_get(played)
-    return play, (bool(unfinished), int(ended), float(steps))
 
 
 def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:

@@ -19,7 +19,7 @@ from hmx.jobs.requests import ExportRequest
 from hmx.records import jsonl
 from hmx.records.atomic import check_new, replacing, taken, writing
 from hmx.records.layout import find_run
-from hmx.records.paths import DEFAULT_ROOT, RunPaths
+from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult
 from hmx.runs.event_files import PATTERN, EventFiles, check_installed
 
@@ -43,26 +43,18 @@ class MetricsExport(JsonResult):
     columns: tuple[str, ...]
 
 
-def export_metrics(
-    run: str | Path, request: ExportRequest, output: Path | None = None, root: str | Path = DEFAULT_ROOT
-) -> MetricsExport:
+def export_metrics(run: str | Path, request: ExportRequest, output: Path | None = None) -> MetricsExport:
     """Write the records of a run to a file, or to a folder of event files.
 
     CSV and Parquet have a row per update and seed, and a column for every metric of the run. A metric without data is
-    empty (null), and one that was not finite is NaN.
-
-    Args:
-        run: name or path of the run.
-        request: see there.
-        output: file or folder; `-` prints CSV; None takes a name in the run's reports folder, and for event files
-            the folder to which training with `--tensorboard` writes.
-        root: folder of the runs, for a name.
+    empty (null), and one that was not finite is NaN. An `output` of `-` prints CSV; without one, the file is in the
+    run's reports folder, and event files are where training with `--tensorboard` writes them.
 
     Raises:
         HmxError: the output exists or cannot be written, or a package is not installed (exit code 2); no such run,
             one without records, or a damaged one (3).
     """
-    paths = find_run(run, root)
+    paths = find_run(run)
     place = _place(paths, request, output)
     columns, seeds, count = _survey(paths)
     found = MetricsExport(run=paths.folder, output=place, records=count, columns=columns)
@@ -98,11 +90,7 @@ def _place(paths: RunPaths, request: ExportRequest, output: Path | None) -> Path
 
 
 def _rows(paths: RunPaths) -> Iterator[Row]:
-    """Yield the records.
-
-    Raises:
-        HmxError: a line is damaged (exit code 3).
-    """
+    """Yield the records; a damaged line is an error (exit code 3)."""
     for number, record in enumerate(jsonl.read(paths.metrics), 1):
         bad = [name for name, value in record.items() if not _is_usable(name, value)]
         bad += [name for name in _COUNTERS[:2] if name not in record]

@@ -21,7 +21,7 @@ from hmx.config.extras import needed
 from hmx.errors import HmxError
 from hmx.jobs.requests import PolicyRequest
 from hmx.records.atomic import check_new, write_bytes, writing
-from hmx.records.paths import DEFAULT_ROOT, REPORTS
+from hmx.records.paths import REPORTS
 from hmx.records.plain import JsonResult
 from hmx.runs import weights
 from hmx.runs.compilation import enable_cache
@@ -51,22 +51,14 @@ class PolicyExport(JsonResult):
     warnings: tuple[str, ...]
 
 
-def export_policy(
-    run: str | Path, request: PolicyRequest, output: Path | None = None, root: str | Path = DEFAULT_ROOT
-) -> PolicyExport:
-    """Write the policy of a run.
-
-    Args:
-        run: name or path of a run, or path of checkpoints.
-        request: see there.
-        output: file; None takes `policy.FORMAT` in the reports folder of the run.
-        root: folder of the runs, for a name.
+def export_policy(run: str | Path, request: PolicyRequest, output: Path | None = None) -> PolicyExport:
+    """Write the policy of a run, or of a path of checkpoints, by default to `policy.FORMAT` among its reports.
 
     Raises:
         HmxError: the file exists or cannot be written, the policy has no form as a function of observation and mask,
             or a package is not installed (exit code 2); no such run or no intact checkpoint (3).
     """
-    source = find(run, root)
+    source = find(run)
     place = output or source.folder / (REPORTS if source.paths else "") / f"policy.{request.to}"
     with writing("the policy", place):
         check_new(place, request.force, f"policy.{request.to}")

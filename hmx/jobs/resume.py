@@ -80,14 +80,8 @@ def resume(
     Records after the checkpoint are dropped first; training writes them again, bit for bit the same on the same
     machine with the same versions.
 
-    Args:
-        run: name or path of the run.
-        changes: dotted key -> new value (text is read as on the command line), such as `run.total_steps`. They
-            are kept in run.toml and noted in meta.json.
-        sinks: receivers of records in addition to the local file.
-        command_line: kept in meta.json.
-        root: folder of the runs, for a name.
-        group: the processes that continue it, any number of them. Only process 0 reads the run folder.
+    `changes` are new values by dotted key (text is read as on the command line), kept in run.toml and noted in
+    meta.json. Any number of processes may continue the run; only process 0 of the `group` reads its folder.
 
     Raises:
         HmxError: a change that the state forbids, or a run that is finished (exit code 2); no such run, no
@@ -160,11 +154,9 @@ def _meta(paths: RunPaths) -> tuple[Meta, list[str]]:
     return metas.read(kept.path), [f"{problem.message}; the copy in checkpoint {kept.path.parent.name} is used"]
 
 
-def plan(
-    run: str | Path, *, changes: Mapping[str, object] | None = None, root: str | Path = DEFAULT_ROOT
-) -> ResumePlan:
+def plan(run: str | Path, *, changes: Mapping[str, object] | None = None) -> ResumePlan:
     """Return what `resume` would do; read the checkpoint and write nothing."""
-    paths = find_run(run, root)
+    paths = find_run(run)
     opened = _open(paths, changes or {})
     holding = lock_of(paths)
     in_use = f"{paths.folder} is in use: resume would refuse" if holding.state == "held" else ""
@@ -209,11 +201,7 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
 
 
 def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:
-    """Return whether metrics.jsonl begins with what the checkpoint saw of it.
-
-    Raises:
-        NewerSchema: a later hmx wrote in it (exit code 3).
-    """
+    """Return whether metrics.jsonl begins with what the checkpoint saw of it; refuse one of a later hmx."""
     mark = restored.manifest.metrics
     if mark is not None and jsonl.begins_with(paths.metrics, mark):
         return True

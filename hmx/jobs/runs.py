@@ -99,7 +99,7 @@ def _sorted(rows: Sequence[RunRow], request: ListRequest) -> list[RunRow]:
     return sorted(rows, key=key)
 
 
-def rename(run: str | Path, name: str, root: str | Path = DEFAULT_ROOT) -> Path:
+def rename(run: str | Path, name: str) -> Path:
     """Rename the folder of a run, and return its new path.
 
     The run.toml keeps the name under which the run was created: checkpoints are compared with it.
@@ -107,10 +107,10 @@ def rename(run: str | Path, name: str, root: str | Path = DEFAULT_ROOT) -> Path:
     Raises:
         HmxError: the name is invalid or taken, or the run is training (exit code 2); no such run (3).
     """
-    return layout.rename_run(find_run(run, root), name).folder
+    return layout.rename_run(find_run(run), name).folder
 
 
-def removable(runs: Sequence[str | Path], root: str | Path = DEFAULT_ROOT) -> tuple[RunRow, ...]:
+def removable(runs: Sequence[str | Path]) -> tuple[RunRow, ...]:
     """Return what `remove` would delete; change nothing.
 
     Raises:
@@ -118,7 +118,7 @@ def removable(runs: Sequence[str | Path], root: str | Path = DEFAULT_ROOT) -> tu
     """
     found: dict[Path, RunRow] = {}
     for run in runs:
-        paths = find_run(run, root)
+        paths = find_run(run)
         layout.check_removable(paths, Path(run))
         found[paths.folder.resolve()] = _row(paths)
     return tuple(found.values())
@@ -134,9 +134,7 @@ def remove(rows: Sequence[RunRow]) -> None:
         layout.remove_run(RunPaths(row.path.parent, row.path.name))
 
 
-def tail(
-    run: str | Path, count: int, follow: bool = False, root: str | Path = DEFAULT_ROOT
-) -> Iterator[dict[str, object]]:
+def tail(run: str | Path, count: int, follow: bool = False) -> Iterator[dict[str, object]]:
     """Yield the last records of a run; with `follow`, also new ones until no process trains it.
 
     Damaged lines are left out.
@@ -144,7 +142,7 @@ def tail(
     Raises:
         HmxError: there is no such run, or its metrics cannot be read (exit code 3).
     """
-    paths = find_run(run, root)
+    paths = find_run(run)
     try:
         size = paths.metrics.stat().st_size if paths.metrics.exists() else 0
         end, records = jsonl.after(paths.metrics, max(0, size - max(count, 8) * _LINE))
@@ -159,13 +157,13 @@ def tail(
         raise HmxError(message, f"hmx runs verify {paths.argument}", ExitCode.ARTEFACT) from None
 
 
-def verify(run: str | Path, root: str | Path = DEFAULT_ROOT) -> VerifyResult:
+def verify(run: str | Path) -> VerifyResult:
     """Check everything in a run folder whose content is known; change nothing.
 
     Raises:
         HmxError: there is no such run (exit code 3). Damage is no error here but the result.
     """
-    paths = find_run(run, root)
+    paths = find_run(run)
     found = records.verify(paths)
     return VerifyResult(run=paths.folder, intact=found.intact, damage=found.damage, notes=found.notes)
 

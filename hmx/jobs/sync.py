@@ -13,7 +13,7 @@ from hmx.records import jsonl
 from hmx.records.frozen import known_meta, read_config
 from hmx.records.layout import find_run
 from hmx.records.lock import holding
-from hmx.records.paths import DEFAULT_ROOT, RunPaths
+from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult
 from hmx.runs.signals import interruptible
 from hmx.runs.sinks import Record, RunInfo
@@ -39,26 +39,18 @@ class SyncResult(JsonResult):
     wandb_runs: tuple[WandbRun, ...]
 
 
-def sync(
-    run: str | Path, *, root: str | Path = DEFAULT_ROOT, project: str | None = None, mode: Mode = "online"
-) -> SyncResult:
+def sync(run: str | Path, *, project: str | None = None, mode: Mode = "online") -> SyncResult:
     """Send metrics.jsonl of a run to wandb, under the ids that training with wandb gives it.
 
     The id follows from the moment that meta.json, or its copy in a checkpoint, says the run was made. Without either
-    it is a new one. What wandb has already is not sent again, so that a second call sends nothing and one that was cut
-    short is taken up where it ended.
-
-    Args:
-        run: name or path of the run.
-        root: folder of the runs, for a name.
-        project: the wandb project; None takes `run.wandb_project`.
-        mode: `offline` writes what `wandb sync` can send, below the run folder.
+    it is a new one. What wandb has already is not sent again, so a second call sends nothing and an interrupted one
+    continues where it ended. `offline` writes what `wandb sync` can send, below the run folder.
 
     Raises:
         HmxError: the run is still training, or there is no package or no login (exit code 2); no such run, or
             one whose records are damaged (3); wandb cannot be reached (1).
     """
-    paths = find_run(run, root)
+    paths = find_run(run)
     if _in_use(paths):
         raise HmxError(f"{paths.folder} is still training", "wait until it has ended; what it has sent itself is there")
     cfg, meta = read_config(paths), known_meta(paths)

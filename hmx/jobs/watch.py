@@ -13,11 +13,10 @@ from hmx.agents.search import make_act, simulations_of
 from hmx.config.schema import Config, EnvConfig
 from hmx.env.registry import make_env
 from hmx.errors import HmxError
-from hmx.jobs.frames import Frame
-from hmx.jobs.simulator import FramePolicy, Simulator, Spectator, decide_at_random
+from hmx.jobs.simulator import Frame, FramePolicy, Simulator, Spectator, decide_at_random
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
-from hmx.records.paths import DEFAULT_ROOT, RunPaths
+from hmx.records.paths import RunPaths
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
 from hmx.runs.restoring import restore_policy
@@ -36,22 +35,11 @@ def watch(
     greedy: bool = False,
     search: int | None = None,
     checkpoint: int | None = None,
-    root: str | Path = DEFAULT_ROOT,
 ) -> Iterator[Frame]:
-    """Play whole episodes and yield every position with the probabilities and value of the policy.
+    """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
 
-    Args:
-        run: name or path of a run; of several agents trained side by side the first one plays.
-        random: play at random; no run is needed then, and the rules are the defaults without one.
-        env: the environment of random play, if not that of a run.
-        position: a scenario that every episode starts from.
-        seed: of the games.
-        episodes: how many, at least 1.
-        greedy: take the most probable action instead of drawing one.
-        search: simulations per decision, by default those of a run that learned from search; the probabilities and
-            values shown are then those of the search.
-        checkpoint: update of the checkpoint; None takes the newest intact one.
-        root: folder of the runs, for a name.
+    Of several agents trained side by side the first one plays. `env` is the environment of random play without a run,
+    and `position` a scenario that every episode starts from.
 
     Raises:
         HmxError: no run and not random, an environment that does not work, an impossible scenario, or a search that is
@@ -62,7 +50,7 @@ def watch(
         words = "no run given" if run is None else "a run has its own environment"
         raise HmxError(f"cannot watch: {words}", "hmx watch RUN, or hmx watch --random --env ID")
     enable_cache()
-    paths = None if run is None else find_policy(run, root)
+    paths = None if run is None else find_policy(run)
     cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
     if search is not None and run is None:
         raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
@@ -105,22 +93,11 @@ def open_game(
     *,
     seed: int = 0,
     position: Mapping[str, object] | None = None,
-    cfg: Config | None = None,
     advise: str | Path | None = None,
     search: int | None = None,
     checkpoint: int | None = None,
-    root: str | Path = DEFAULT_ROOT,
 ) -> Simulator:
-    """Open a game without a step limit.
-
-    Args:
-        seed: of the games.
-        position: a scenario that every game starts from.
-        cfg: the rules; None takes the defaults, or those of the run that advises.
-        advise: name or path of a run whose agent says what it would do.
-        search: simulations per decision of that agent.
-        checkpoint: update of its checkpoint; None takes the newest intact one.
-        root: folder of the runs, for a name.
+    """Open a game without a step limit, by the rules of the run whose agent advises, if one does.
 
     Raises:
         HmxError: a run of another environment, or a search that is not possible (exit code 2); no such run or no intact
@@ -130,18 +107,18 @@ def open_game(
         searches = search is not None
         what, option = ("search", "--search 32") if searches else ("use a checkpoint", f"--checkpoint {checkpoint}")
         raise HmxError(f"cannot {what}: no agent given", f"hmx play --advise RUN {option}")
-    paths = None if advise is None else find_policy(advise, root)
-    rules = cfg or (Config() if paths is None else read_config(paths))
-    if rules.env.id != "hackmatrix":
-        raise HmxError(f"cannot take advice from {advise}: it plays {rules.env.id}", "give a run of HackMatrix")
+    paths = None if advise is None else find_policy(advise)
+    cfg = Config() if paths is None else read_config(paths)
+    if cfg.env.id != "hackmatrix":
+        raise HmxError(f"cannot take advice from {advise}: it plays {cfg.env.id}", "give a run of HackMatrix")
     enable_cache()
-    env = dataclasses.replace(rules.env, max_steps=0)
+    env = dataclasses.replace(cfg.env, max_steps=0)
 
     def begin() -> Simulator:
-        policy: FramePolicy | None = None
+        policy = None
         if paths is not None:
-            policy = agent_policy(open_session(rules, paths), paths, False, checkpoint, search)
-        return Simulator(env, rules.reward, seed=seed, position=position, policy=policy)
+            policy = agent_policy(open_session(cfg, paths), paths, False, checkpoint, search)
+        return Simulator(env, cfg.reward, seed=seed, position=position, policy=policy)
 
     # In another thread, so that Ctrl-C works while it compiles.
     return interruptible(begin)

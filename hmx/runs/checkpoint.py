@@ -97,7 +97,7 @@ def _impl(key: Array | jax.ShapeDtypeStruct) -> str:
 
 
 def snapshot(state: TrainState) -> Snapshot:
-    """Copy a state to host memory; the copy is valid after the state is donated."""
+    """Return `to_host` and `describe` of a state."""
     return Snapshot(to_host(state), describe(state))
 
 
@@ -127,7 +127,9 @@ def write(
             shutil.rmtree(stale)
         temporary.mkdir()
         _reserve(temporary, saved)
-        _write_arrays(temporary / ARRAYS, saved.leaves)
+        with _alone(_orbax()) as writer:
+            # Tensorstore has no arrays of size 0; the manifest has their shapes.
+            writer.save(temporary.absolute() / ARRAYS, {n: leaf for n, leaf in saved.leaves.items() if leaf.size})
         add_files(temporary)
         records.write_manifest(temporary, update, saved.form, info)
         _sync(temporary)
@@ -167,8 +169,8 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
     migrated = migrate(manifest, wanted)
     problems = records.leaf_differences((*migrated.leaves.values(), *migrated.zeros), wanted)
     if problems:
-        shown = problems[:8] + ([f"and {len(problems) - 8} more"] if len(problems) > 8 else [])
-        message = "\n".join([f"checkpoint {path} does not fit this configuration:", *(f"  {line}" for line in shown)])
+        more = [f"and {len(problems) - 8} more"] if len(problems) > 8 else []
+        message = "\n  ".join([f"checkpoint {path} does not fit this configuration:", *problems[:8], *more])
         hint = "use the run's own run.toml, and the version of hmx that its meta.json names"
         raise HmxError(message, hint, ExitCode.ARTEFACT)
     forms = host_forms(abstract)
@@ -202,12 +204,12 @@ def _orbax() -> Any:
 
 def _alone(ocp: Any) -> Any:
     """Return a checkpointer of this process only: by default orbax makes all processes of a run wait."""
-    if jax.process_count() == 1:
-        return ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
-    me = jax.process_index()
-    only = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=only)
-    return ocp.Checkpointer(handler, multiprocessing_options=only)
+    more = {}
+    if jax.process_count() > 1:
+        me = jax.process_index()
+        only = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
+        more = {"multiprocessing_options": only}
+    return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**more), **more)
 
 
 def _of_others(record: logging.LogRecord) -> bool:
@@ -234,13 +236,6 @@ def _reserve(folder: Path, saved: Snapshot) -> None:
         for number in (handle, *others):
             os.close(number)
         path.unlink()
-
-
-def _write_arrays(path: Path, leaves: Leaves) -> None:
-    ocp = _orbax()
-    # Tensorstore has no arrays of size 0; the manifest has their shapes.
-    with _alone(ocp) as writer:
-        writer.save(path.absolute(), {name: leaf for name, leaf in leaves.items() if leaf.size})
 
 
 def _read_arrays(path: Path, saved: dict[str, Form]) -> Leaves:
@@ -292,7 +287,6 @@ def _sync(folder: Path) -> None:
 _DROPPED_SINCE_1 = ("env_steps",)
 _ADDED_SINCE_1 = ("reset", "agent_done")
 
-
 # Schema 3 nests the training state: path of the new parent -> leaves that were at the top before.
 _NESTED_SINCE_3 = {
     "actors": ("env_state", "obs", "legal", "episode", "carry", "reset", "agent_done", "obs_stats", "starts"),
@@ -326,4 +320,4 @@ def migrate(manifest: Manifest, wanted: Sequence[Leaf]) -> Migrated:
 def _nested(path: str) -> str:
     """Return the path of today of a leaf of schema 1 or 2."""
     parent = _PARENTS.get(path.partition("/")[0])
-    return path if parent is None else f"{parent}/{path}"
+    return f"{parent}/{path}" if parent else path

@@ -14,7 +14,7 @@ from hmx.records import checkpoints as records
 from hmx.records import frozen
 from hmx.records.checkpoints import Manifest
 from hmx.records.layout import find_policy, find_run
-from hmx.records.paths import CHECKPOINTS, CONFIG, RunPaths
+from hmx.records.paths import CHECKPOINTS, CONFIG, DEFAULT_ROOT, RunPaths
 from hmx.runs import checkpoint, weights
 from hmx.runs.checkpoint import migrate
 from hmx.runs.session import Session
@@ -101,9 +101,10 @@ def _none(paths: RunPaths, broken: dict[Path, list[str]]) -> HmxError:
         return HmxError(f"{paths.folder} has no checkpoint yet", hint, ExitCode.ARTEFACT)
     if any("belongs to another run" in why for faults in broken.values() for why in faults):
         hint = f"restore the checkpoints of this run, or its {paths.meta.name} from a checkpoint; or {hint}"
-    lines = [f"  {p.name}: {'; '.join(why[:2])}" for p, why in broken.items()]
-    shown = [*lines[:8], *([f"  and {len(lines) - 8} more"] if len(lines) > 8 else [])]
-    return HmxError("\n".join([f"no checkpoint of {paths.folder} is intact:", *shown]), hint, ExitCode.ARTEFACT)
+    lines = [f"{p.name}: {'; '.join(why[:2])}" for p, why in broken.items()]
+    more = [f"and {len(lines) - 8} more"] if len(lines) > 8 else []
+    message = "\n  ".join([f"no checkpoint of {paths.folder} is intact:", *lines[:8], *more])
+    return HmxError(message, hint, ExitCode.ARTEFACT)
 
 
 def _check_configuration(session: Session, paths: RunPaths, manifest: Manifest) -> None:
@@ -154,7 +155,7 @@ class Source(NamedTuple):
         return checkpoint.restore(path, session.abstract), int(path.name), []
 
 
-def find(path: str | Path, root: str | Path) -> Source:
+def find(path: str | Path, root: str | Path = DEFAULT_ROOT) -> Source:
     """Find the checkpoints at a path, or of a run given by name.
 
     Raises:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import FrameType
 from typing import TypeVar
 
@@ -129,14 +130,13 @@ def interruptible(work: Callable[[], T]) -> T:
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    result: list[T] = []
-    failure: list[BaseException] = []
+    result: Future[T] = Future()
 
     def run() -> None:
         try:
-            result.append(work())
+            result.set_result(work())
         except BaseException as error:
-            failure.append(error)
+            result.set_exception(error)
 
     thread = threading.Thread(target=run, name="hmx-work", daemon=True)
     thread.start()
@@ -146,9 +146,7 @@ def interruptible(work: Callable[[], T]) -> T:
         _left.append(thread)
         atexit.register(thread.join)  # an interpreter that ends during a compilation may crash
         raise
-    if failure:
-        raise failure[0]
-    return result[0]
+    return result.result()
 
 
 def is_working() -> bool:

@@ -77,12 +77,11 @@ class JsonlSink(Sink):
     """The local metrics file: one line per update and seed, on disk before the next chunk starts."""
 
     required = True
+    _run_id = ""
+    _writer: MetricsWriter | None = None
 
     def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self._path = path
-        self._run_id = ""
-        self._writer: MetricsWriter | None = None
+        self.name, self._path = str(path), path
 
     def start(self, info: RunInfo) -> None:
         """Open the file for appending."""

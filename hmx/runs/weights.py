@@ -12,7 +12,7 @@ import numpy as np
 
 from hmx.agents.types import TrainState
 from hmx.config import codec
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, one_line
 from hmx.runs.session import Session
 
 
@@ -41,8 +41,7 @@ def read(session: Session, path: Path) -> tuple[TrainState, int]:
         if not (update := about.get("update", "")).isdecimal():
             raise ValueError("it does not say of which update it is")
     except (SafetensorError, OSError, ValueError) as problem:
-        words = " ".join(str(problem).split())[:200]
-        raise HmxError(f"cannot read the policy {path}: {words}", hint, ExitCode.ARTEFACT) from None
+        raise HmxError(f"cannot read the policy {path}: {one_line(problem)}", hint, ExitCode.ARTEFACT) from None
     differs = differences(session.abstract, arrays)
     if differs or about.get("shape_digest", codec.shape_digest(session.cfg)) != codec.shape_digest(session.cfg):
         what = differs[0] if differs else "observations or network have changed since it was exported"
@@ -65,7 +64,10 @@ def replace(state: TrainState, arrays: Mapping[str, Any]) -> TrainState:
 
 def differences(state: TrainState, arrays: Mapping[str, Any]) -> list[str]:
     """Return how learned arrays differ from those of a state in name, shape or dtype, one line each."""
-    wanted, given = ({name: _form(leaf) for name, leaf in tree.items()} for tree in (named(state), arrays))
+    wanted, given = (
+        {name: f"{np.dtype(leaf.dtype)} {list(leaf.shape)}" for name, leaf in tree.items()}
+        for tree in (named(state), arrays)
+    )
     return [
         f"{name} is " + (f"{given.get(name, 'missing')} instead of {wanted[name]}" if name in wanted else "unexpected")
         for name in sorted({*wanted, *given})
@@ -85,10 +87,6 @@ def named(state: TrainState) -> dict[str, Any]:
     """Return parameters and statistics of observations and values by their path."""
     leaves = jax.tree_util.tree_leaves_with_path(_parts(state))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
-
-
-def _form(leaf: Any) -> str:
-    return f"{np.dtype(leaf.dtype)} {list(leaf.shape)}"
 
 
 def _blank(leaf: jax.ShapeDtypeStruct) -> Any:

@@ -11,7 +11,7 @@ from rich.console import Console
 from hmx.cli.board import BoardView
 from hmx.game.position import visible
 from hmx.game.tables import ACTION_NAMES
-from hmx.jobs.frames import Frame
+from hmx.jobs.simulator import Frame
 
 POSITION: dict[str, Any] = {
     "player": {

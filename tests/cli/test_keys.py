@@ -23,7 +23,7 @@ from hmx.cli.keys import Echo, Keyboard
 from hmx.cli.theatre import KEYS, MENU, perform, show
 from hmx.errors import ExitCode
 from hmx.game.tables import ACTION_NAMES, NUM_ACTIONS, PROGRAMS
-from hmx.jobs.frames import Frame
+from hmx.jobs.simulator import Frame
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from hmx.cli import recording
 from hmx.errors import HmxError
-from hmx.jobs.frames import Frame
+from hmx.jobs.simulator import Frame
 
 POSITION = {"player": {"row": 0, "col": 0}, "stage": 2}
 FRAMES = [

@@ -142,14 +142,14 @@ def test_a_thousand_runs_and_no_jax(tmp_path: Path) -> None:
 
 def test_the_first_unknown_run_is_an_error(tmp_path: Path) -> None:
     make(tmp_path, "corridor")
-    with pytest.raises(HmxError, match="there is no run coridor") as caught:
-        runs.verify("coridor", root=tmp_path)
+    with pytest.raises(HmxError, match=r"there is no run .*coridor") as caught:
+        runs.verify(tmp_path / "coridor")
     assert caught.value.exit_code == ExitCode.ARTEFACT
 
 
 def test_a_verification_as_json(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
     paths = unpack(2, tmp_path)
-    assert runs.verify("corridor", root=tmp_path).to_json() == {
+    assert runs.verify(paths.folder).to_json() == {
         "schema": 1,
         "run": str(paths.folder),
         "whole": True,
@@ -276,13 +276,13 @@ def test_a_list_is_filtered_and_sorted(tmp_path: Path) -> None:
 def test_a_renamed_run_is_whole_and_resumes(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
     paths = unpack(2, tmp_path)
     with RunLock(paths), pytest.raises(HmxError, match="is in use by process"):
-        runs.rename("corridor", "new", tmp_path)
+        runs.rename(paths.folder, "new")
     make(tmp_path, "taken")
     with pytest.raises(HmxError, match="taken already exists"):
-        runs.rename("corridor", "taken", tmp_path)
-    assert runs.rename("corridor", "new", tmp_path) == tmp_path / "new"
+        runs.rename(paths.folder, "taken")
+    assert runs.rename(paths.folder, "new") == tmp_path / "new"
     assert not paths.folder.exists() and not (tmp_path / "new" / "lock").exists()
-    assert runs.verify("new", tmp_path).damage == ()
+    assert runs.verify(tmp_path / "new").damage == ()
 
 
 def test_removing_deletes_the_folder_but_no_running_run_and_nothing_behind_a_link(tmp_path: Path) -> None:
@@ -294,22 +294,22 @@ def test_removing_deletes_the_folder_but_no_running_run_and_nothing_behind_a_lin
     (tmp_path / "runs" / "alias").symlink_to(other.folder)
     with RunLock(other):
         with pytest.raises(HmxError, match="is in use by process"):
-            runs.removable(["a", "b"], tmp_path / "runs")
+            runs.removable([paths.folder, other.folder])
         with pytest.raises(HmxError, match="is in use by process"):
             runs.remove(runs.list_runs(tmp_path / "runs", ListRequest(match="b")).runs)
     with pytest.raises(HmxError, match="it is a link"):
-        runs.removable(["alias"], tmp_path / "runs")
-    runs.remove(runs.removable(["a", paths.folder], tmp_path / "runs"))
+        runs.removable([tmp_path / "runs" / "alias"])
+    runs.remove(runs.removable([f"{paths.folder}/.", paths.folder]))
     assert not paths.folder.exists() and other.exists() and (kept / "file").exists()
 
 
 def test_a_followed_tail_ends_with_the_run_and_misses_no_record(tmp_path: Path) -> None:
     paths = make(tmp_path, "a", "running", updates=5)
-    updates = [record["update"] for record in runs.tail("a", 2, root=tmp_path)]
+    updates = [record["update"] for record in runs.tail(paths.folder, 2)]
     assert updates == [4, 5]
     seen = []
     with RunLock(paths):
-        following = runs.tail("a", 1, follow=True, root=tmp_path)
+        following = runs.tail(paths.folder, 1, follow=True)
         seen.append(next(following)["update"])
         with MetricsWriter(paths.metrics) as writer:
             writer.write({"update": 6, "env_steps": 60, "seed": 0})

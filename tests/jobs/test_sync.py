@@ -91,7 +91,7 @@ def test_a_run_is_sent_once(paths: RunPaths, cloud: Cloud) -> None:
     assert list(cloud.steps.values()) == [[32, 64, 96]] * 2
     assert cloud.metrics["hackmatrix"] == {"train/x": 0.5}
     assert cloud.exit_codes == [0, 0]
-    again = sync("r", root=paths.root)
+    again = sync(paths.folder)
     assert (again.sent, again.there) == (0, 6)
     data = again.to_json()
     assert [row["seed"] for row in data["wandb_runs"]] == [5, 6]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from hmx.cli.render.tables import plot_table
+from hmx.cli.render.terminal import plot_table
 from hmx.config.textfile import printable
 from hmx.reports import blocks
 from hmx.reports.quantities import bar
