@@ -36,8 +36,8 @@ from hmx.env.registry import make_env
 from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, request_of
 from hmx.reports.bench.measure import Work, time_in_turn
 from hmx.runs.loop import seed_state
-from hmx.runs.session import open_session
 from hmx.runs.restoring import find
+from hmx.runs.session import open_session
 from hmx.stats.intervals import median
 
 EVERY = 50

@@ -53,11 +53,7 @@ class Echo:
 
 
 class Keyboard:
-    """Read keys while the `with` block runs; the terminal is restored at the end.
-
-    Raises:
-        HmxError: stdin is not a terminal.
-    """
+    """Read keys while the `with` block runs; the terminal is restored at the end."""
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():

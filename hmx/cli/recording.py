@@ -35,11 +35,7 @@ _TERMINAL = (100, 32)  # columns and lines
 
 
 def check_target(path: Path, force: bool) -> None:
-    """Refuse, before anything is compiled, a file that `save` could not write.
-
-    Raises:
-        HmxError: an unknown format, a file that exists, a folder that does not, or no Pillow for a GIF (exit code 2).
-    """
+    """Refuse, before anything is compiled, a file that `save` could not write."""
     shown = quoted(str(path))
     if path.suffix not in _FORMATS:
         raise HmxError(f"cannot save {shown}: expected a name that ends in {', '.join(_FORMATS)}", "--save episode.gif")
@@ -55,11 +51,7 @@ def check_target(path: Path, force: bool) -> None:
 
 
 def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay: float, json: bool) -> None:
-    """Write all frames of what `begin` returns in the format of the file's name, and sum up every episode.
-
-    Raises:
-        HmxError: the file cannot be written (exit code 2).
-    """
+    """Write all frames of what `begin` returns in the format of the file's name, and sum up every episode."""
     with status(COMPILING):
         frames = list(begin())
     seconds = [max(delay, _LAST if frame.outcome else 0.02) for frame in frames]

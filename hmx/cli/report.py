@@ -70,11 +70,7 @@ def _check(outputs: Outputs, force: bool) -> None:
 
 
 def default_page(findings: RunFindings) -> Path:
-    """Return the page in the folder of the first run; the folder is made.
-
-    Raises:
-        HmxError: it cannot be made.
-    """
+    """Return the page in the folder of the first run; the folder is made."""
     from hmx.records.artefact import words
 
     run = findings.runs[0]

@@ -60,11 +60,7 @@ class PolicyStats:
 
 
 def write_evaluation(paths: RunPaths, run_id: str, rows: list[PolicyStats]) -> None:
-    """Write the evaluation at the end of a run.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the evaluation at the end of a run; raise the OSError if that fails."""
     paths.reports.mkdir(exist_ok=True)
     data = {"schema": REPORT_SCHEMA, "run_id": run_id, "policies": [row.to_json() for row in rows]}
     write_sealed(paths.reports / EVALUATION, data)

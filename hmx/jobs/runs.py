@@ -103,19 +103,12 @@ def rename(run: str | Path, name: str) -> Path:
     """Rename the folder of a run, and return its new path.
 
     The run.toml keeps the name under which the run was created: checkpoints are compared with it.
-
-    Raises:
-        HmxError: the name is invalid or taken, or the run is training (exit code 2); no such run (3).
     """
     return layout.rename_run(find_run(run), name).folder
 
 
 def removable(runs: Sequence[str | Path]) -> tuple[RunRow, ...]:
-    """Return what `remove` would delete; change nothing.
-
-    Raises:
-        HmxError: one is training, is a link, or is named by a file in it (exit code 2); one does not exist (3).
-    """
+    """Return what `remove` would delete; refuse a run that is training, a link, and a file of a run."""
     found: dict[Path, RunRow] = {}
     for run in runs:
         paths = find_run(run)
@@ -125,23 +118,13 @@ def removable(runs: Sequence[str | Path]) -> tuple[RunRow, ...]:
 
 
 def remove(rows: Sequence[RunRow]) -> None:
-    """Delete the folders of runs, as `removable` returned them.
-
-    Raises:
-        HmxError: a process has started to train one since (exit code 2), or a file cannot be deleted.
-    """
+    """Delete the folders of runs, as `removable` returned them; refuse one that a process trains since."""
     for row in rows:
         layout.remove_run(RunPaths(row.path.parent, row.path.name))
 
 
 def tail(run: str | Path, count: int, follow: bool = False) -> Iterator[dict[str, object]]:
-    """Yield the last records of a run; with `follow`, also new ones until no process trains it.
-
-    Damaged lines are left out.
-
-    Raises:
-        HmxError: there is no such run, or its metrics cannot be read (exit code 3).
-    """
+    """Yield the last records of a run, without damaged lines; with `follow`, also new ones until it ends."""
     paths = find_run(run)
     try:
         size = paths.metrics.stat().st_size if paths.metrics.exists() else 0
@@ -158,11 +141,7 @@ def tail(run: str | Path, count: int, follow: bool = False) -> Iterator[dict[str
 
 
 def verify(run: str | Path) -> VerifyResult:
-    """Check everything in a run folder whose content is known; change nothing.
-
-    Raises:
-        HmxError: there is no such run (exit code 3). Damage is no error here but the result.
-    """
+    """Check everything in a run folder whose content is known; damage is not an error here but the result."""
     paths = find_run(run)
     found = records.verify(paths)
     return VerifyResult(run=paths.folder, intact=found.intact, damage=found.damage, notes=found.notes)

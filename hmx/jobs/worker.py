@@ -63,12 +63,7 @@ def start_workers(group: Group, cfg: Config, paths: RunPaths, first: int) -> Non
 
 
 def run_worker(group: Group) -> WorkerResult:
-    """Compute the part of a worker until the coordinator ends the run.
-
-    Raises:
-        HmxError: the run failed, or a process is gone.
-        StopNow: a second signal arrived.
-    """
+    """Compute the part of a worker until the coordinator ends the run; raise if it failed or a process is gone."""
     task = json.loads(bytes(group.broadcast()))
     cfg, paths, first = codec.from_dict(task["config"]), RunPaths(task["root"], task["name"]), int(task["first"])
     group.hint = task["hint"]

@@ -110,11 +110,7 @@ def load(path: Path) -> Buffer:
 
 
 def stored(array: Host, name: str) -> StoredArray:
-    """Return an array in the form in which files keep it.
-
-    Raises:
-        HmxError: files cannot contain numbers of its type (exit code 2).
-    """
+    """Return an array in the form in which files keep it; refuse a dtype that they cannot contain."""
     if array.dtype.name not in DTYPES:
         raise HmxError(f"cannot save {name}: files cannot contain {array.dtype.name}", "use plain numbers")
     plain = np.ascontiguousarray(array).astype(DTYPES[array.dtype.name], copy=False).reshape(-1)

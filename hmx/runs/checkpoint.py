@@ -127,9 +127,7 @@ def write(
             shutil.rmtree(stale)
         temporary.mkdir()
         _reserve(temporary, saved)
-        with _alone(_orbax()) as writer:
-            # Tensorstore has no arrays of size 0; the manifest has their shapes.
-            writer.save(temporary.absolute() / ARRAYS, {n: leaf for n, leaf in saved.leaves.items() if leaf.size})
+        _write_arrays(temporary / ARRAYS, saved.leaves)
         add_files(temporary)
         records.write_manifest(temporary, update, saved.form, info)
         _sync(temporary)
@@ -236,6 +234,12 @@ def _reserve(folder: Path, saved: Snapshot) -> None:
         for number in (handle, *others):
             os.close(number)
         path.unlink()
+
+
+def _write_arrays(path: Path, leaves: Leaves) -> None:
+    # Tensorstore has no arrays of size 0; the manifest has their shapes.
+    with _alone(_orbax()) as writer:
+        writer.save(path.absolute(), {name: leaf for name, leaf in leaves.items() if leaf.size})
 
 
 def _read_arrays(path: Path, saved: dict[str, Form]) -> Leaves:

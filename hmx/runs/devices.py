@@ -21,12 +21,8 @@ from hmx.types import Array
 def make_mesh(asked: int, num_envs: int) -> Mesh | None:
     """Return the mesh of a run, on which each device holds an equal part of the environments; None for one device.
 
-    Args:
-        asked: `run.devices`; 0 for all.
-        num_envs: `env.num_envs`.
-
-    Raises:
-        HmxError: there are fewer devices than asked for, or they do not divide the environments.
+    `asked` is `run.devices`, 0 for all. Refuse more devices than there are, and those that do not divide the
+    environments.
     """
     available = jax.device_count()
     if asked and jax.process_count() > 1:

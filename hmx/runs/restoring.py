@@ -65,10 +65,7 @@ def restore(session: Session, paths: RunPaths, update: int | None = None) -> Res
 def restore_policy(session: Session, paths: RunPaths, update: int | None = None) -> Restored:
     """Restore a state to play with: as `restore` does, or of an exported policy in a folder without checkpoints.
 
-    Of an exported policy, only what it needs is real: everything else in the state is 0.
-
-    Raises:
-        HmxError: see `restore`; the policy is damaged or does not fit the configuration (exit code 3).
+    Of an exported policy, only what it needs is real: everything else in the state is 0. Errors are those of `restore`.
     """
     if update is not None or paths.checkpoints.exists() or not paths.weights.is_file():
         return restore(session, paths, update)

@@ -72,11 +72,7 @@ class Saver:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until nothing is being written.
-
-        Raises:
-            HmxError: the write failed.
-        """
+        """Wait until nothing is being written; raise the error of a write that failed."""
         if self._thread is None:
             return
         if not wait_for(self._thread, SLOW):

@@ -90,20 +90,12 @@ class Group:
         return int(json.loads(bytes(self.broadcast(json.dumps(max(map(int, values), default=0)).encode()))))
 
     def wait_for_end(self) -> None:
-        """Wait, on a worker, until the coordinator has ended the run.
-
-        Raises:
-            HmxError: the run failed, or a process is gone.
-        """
+        """Wait, on a worker, until the coordinator has ended the run; raise if it failed or a process is gone."""
         while not self.is_coordinator and not self._over.wait(_LOOK_UP):
             self._raise()
 
     def check(self) -> None:
-        """Raise the failure of another process, once: the clean-up afterwards must not be interrupted.
-
-        Raises:
-            HmxError: a process of the run is gone, or failed.
-        """
+        """Raise the failure of another process, once: the clean-up afterwards must not be interrupted."""
         if self._problem is not None and not self._raised:
             self._raised = True
             self._raise()

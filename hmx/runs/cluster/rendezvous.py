@@ -69,11 +69,7 @@ def join(options: Hosts, on_lost: Lost | None = None) -> Iterator[Group]:
 
 
 def locate(options: Hosts) -> Slot | None:
-    """Return the place of this process, from the options or the cluster; None for a run of one process.
-
-    Raises:
-        HmxError: an option is missing, or the options contradict each other.
-    """
+    """Return the place of this process, from the options or the cluster; None for a run of one process."""
     if options.num_processes == 1 and not options.process_id:
         return None
     coordinator, count, index, local = _detect(options)
@@ -95,11 +91,7 @@ def _listed(words: list[str]) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split `HOST:PORT`, where a host with colons is in brackets.
-
-    Raises:
-        HmxError: the text has another form.
-    """
+    """Split `HOST:PORT`, where a host with colons is in brackets; refuse another form."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
