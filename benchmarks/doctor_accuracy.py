@@ -40,8 +40,7 @@ from hmx.env import registry
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.jobs.train import train
-from hmx.reports.health.findings import Finding
-from hmx.reports.health.monitor import Monitor
+from hmx.reports.health.monitor import Finding, Monitor
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 UPDATES = 200

@@ -26,11 +26,10 @@ import numpy as np
 from hmx.agents.ppo import fit_codec, make_components, make_ppo, policy_advantage, policy_of, ppo_loss
 from hmx.agents.sequences import take_sequences
 from hmx.analysis.buckets import split
-from hmx.analysis.components import GroupBatch, coefficients, live, ppo_sums
 from hmx.analysis.gradients import GroupGradients, gather, layers, make_group_gradients
 from hmx.analysis.measures import Sums, measure
 from hmx.analysis.probe import Probe, group_index, in_parts, make_prober, part_width, play
-from hmx.analysis.report import GroupRows, at_rows, make_reporter
+from hmx.analysis.report import GroupBatch, GroupRows, at_rows, coefficients, live, make_reporter, ppo_sums
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.env.registry import make_env
 from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, request_of
@@ -75,10 +74,7 @@ class Costs:
         )
         self.reporter = make_reporter(cfg, env, request)
         self.hypers = {name: jnp.float32(value) for name, value in self.algorithm.hypers(0).items()}
-        self.prober = make_prober(
-            env, partial(policy_of, self.parts), self.parts.net, num_groups=args.groups, per_group=args.per_group,
-            horizon=self.parts.horizon, limit=args.max_length,
-        )  # fmt: skip
+        self.prober = make_prober(env, partial(policy_of, self.parts), self.parts.net, request, self.parts.horizon)
         self.probe = self.play()
         self.params, self.stats = jax.jit(partial(fit_codec, self.parts))(self.state, self.probe.batch)
         advantage = policy_advantage(cfg, self.probe.batch, jnp.ones_like(self.probe.batch.advantage))

@@ -30,22 +30,15 @@ class Bucket(NamedTuple):
 
 
 def reward_std(returns: Float[Floats, "G K"]) -> Float[Floats, " G"]:
-    """Return the sample standard deviation of each group's returns, `[G]`, equal where only rounding differs.
-
-    Args:
-        returns: `[G, K]`; NaN for an episode that does not count.
-    """
+    """Return the sample standard deviation of each group's returns, equal where only rounding differs."""
     return merge_equal(*sample_std(returns))
 
 
 def sample_std(returns: Float[Floats, "G K"]) -> tuple[Float[Floats, " G"], Float[Floats, " G"]]:
-    """Return the sample standard deviation of each group's returns, and how far it is known, `[G]`.
+    """Return the sample standard deviation of each group's returns, and how far it is known.
 
     Rewards are float32, so returns are only known up to their rounding. The standard deviation is exactly 0 where all
-    returns of a group are equal up to that, and NaN for fewer than two returns.
-
-    Args:
-        returns: `[G, K]`; NaN for an episode that does not count.
+    returns of a group are equal up to that, and NaN for fewer than two returns. A return of NaN does not count.
     """
     known = np.isfinite(returns)
     count = known.sum(1)
@@ -58,12 +51,7 @@ def sample_std(returns: Float[Floats, "G K"]) -> tuple[Float[Floats, " G"], Floa
 
 
 def merge_equal(values: Float[Floats, " n"], rounding: Float[Floats, " n"]) -> Float[Floats, " n"]:
-    """Return the values `[n]` with those that rounding alone tells apart replaced by the lowest of them.
-
-    Args:
-        values: `[n]`; NaN and 0 stay as they are.
-        rounding: `[n]`, the error of each value.
-    """
+    """Return the values with those that rounding alone tells apart replaced by the lowest; NaN and 0 stay."""
     ids = np.flatnonzero(values > 0)
     ids = ids[np.argsort(values[ids], kind="stable")]
     ordered, error = values[ids], rounding[ids]
@@ -92,12 +80,8 @@ def split(score: Float[Floats, " G"], num_buckets: int, own_zero: bool = True) -
     """Rank groups by their score, lowest first, and split them into buckets.
 
     Of n ranked groups each of B buckets gets `n // B`, and the last one also the remainder; B is reduced to n if there
-    are fewer groups. Groups with equal scores stay in their original order.
-
-    Args:
-        score: `[G]`; a group whose score is NaN goes to `bucket_undefined`.
-        num_buckets: `B`, for `bucket_1` to `bucket_B`.
-        own_zero: whether groups that score 0 go to `bucket_zero`, which comes first, instead of being ranked.
+    are fewer groups. Groups with equal scores stay in their original order. A group whose score is NaN goes to
+    `bucket_undefined`, and with `own_zero` one that scores 0 to `bucket_zero`, which comes first.
     """
     ids = np.arange(len(score))
     undefined = np.isnan(score)

@@ -83,16 +83,9 @@ def gather(
 ) -> GroupGradients:
     """Compute the gradients of all groups, `chunk` groups at a time.
 
-    Chunks have one size and share one compiled program; the last is padded with copies that are dropped.
-
-    Args:
-        several: of `make_group_gradients`.
-        params: the gradients are taken with respect to these.
-        groups: leaves `[G, ...]`, or parts of groups.
-        rest: further arguments of the losses.
-        chunk: groups at once; memory use is proportional to it.
-        owner: the group that each part belongs to, from 0 without a gap; the parts of a group are added up, except
-            for `aux`. None if groups are not divided into parts.
+    Chunks have one size and share one compiled program; the last is padded with copies that are dropped. `groups` has
+    leaves `[G, ...]`; or it has parts of groups, and `owner` the group of each, from 0 without a gap: the parts of a
+    group are added up, except for `aux`.
     """
     num_parts = jax.tree.leaves(groups)[0].shape[0]
     owner = np.arange(num_parts) if owner is None else owner

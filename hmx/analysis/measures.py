@@ -93,26 +93,14 @@ def measure(sums: Sums, buckets: Sequence[Bucket], coefs: Mapping[str, float], l
     """Measure every bucket and the whole batch.
 
     Everything is computed from inner products between components: of each group with itself and with its bucket, and of
-    buckets with each other. `buckets` partition the groups; `coefs` are the weights in the loss, in the order of
-    `sums`.
+    buckets with each other. `coefs` are the weights in the loss, in the order of `sums`.
     """
     whole = Bucket(ALL, tuple(range(len(sums.steps))))
     totals = {bucket.name: _unweighted(sums, bucket) for bucket in (*buckets, whole)}
-    count = len(coefs)
-    own = np.zeros((len(sums.steps), count, count))
-    with_bucket, with_whole = np.zeros_like(own), np.zeros_like(own)
-    left = tuple(set(whole.groups).difference(*(bucket.groups for bucket in buckets)))
-    for bucket in (*buckets, Bucket("", left)):
-        both = np.concatenate([totals.get(bucket.name, totals[ALL]), totals[ALL]])
-        for g in bucket.groups:
-            grads = sums.grads[g].astype(np.float64)
-            own[g], dots = grads @ grads.T, grads @ both.T
-            with_bucket[g], with_whole[g] = dots[:, :count], dots[:, count:]
-    measured = [
-        _measured(sums, bucket, coefs, layers, totals[bucket.name], totals[ALL], own, dots)
-        for bucket, dots in [*((bucket, with_bucket) for bucket in buckets), (whole, with_whole)]
-    ]
-    return Measures(buckets=tuple(measured[:-1]), whole=measured[-1], cos=_between(buckets, coefs, totals))
+    *parts, all_groups = (
+        _measured(sums, bucket, coefs, layers, totals[bucket.name], totals[ALL]) for bucket in (*buckets, whole)
+    )
+    return Measures(buckets=tuple(parts), whole=all_groups, cos=_between(buckets, coefs, totals))
 
 
 def _between(buckets: Sequence[Bucket], coefs: Mapping[str, float], totals: Mapping[str, Floats]) -> dict[str, Cosines]:
@@ -132,13 +120,7 @@ def clip_scale(measures: Measures, max_grad_norm: float) -> float:
 
 
 def noise_of(steps: Float[Floats, " n"], squares: Float[Floats, " n"], bucket_square: float) -> GradientNoise:
-    """Estimate the noise of a bucket's mean gradient.
-
-    Args:
-        steps: of each group, `[n]`.
-        squares: squared norm of each group's gradient sum, `[n]`.
-        bucket_square: squared norm of the bucket's gradient sum.
-    """
+    """Estimate the noise of a bucket's mean gradient from the squared norms of the gradient sums of its groups."""
     n, total = len(steps), steps.sum()
     if n < 2 or not total:
         return GradientNoise(groups=n, flag="fewer than 2 groups")
@@ -200,20 +182,16 @@ def _measured(
     layers: Sequence[Layer],
     total: Floats,
     whole: Floats,
-    own: Floats,
-    dots: Floats,
 ) -> BucketGradients:
-    """Measure one bucket.
-
-    `total` and `whole` are unweighted gradient sums `[C, P]` of the bucket and of the whole batch; `own` and `dots` are
-    inner products `[G, C, C]` between the components of each group, and of each group with its bucket.
-    """
+    """Measure one bucket; `total` and `whole` are unweighted gradient sums `[C, P]` of it and of the whole batch."""
     ids, names, weights = list(bucket.groups), (*coefs, TOTAL), _weights(coefs)
     steps, samples = sums.steps[ids], int(sums.samples[ids].sum())
     count = max(float(steps.sum()), 1.0)
     inner = weights @ (total @ total.T) @ weights.T
     across, outer = weights @ (total @ whole.T) @ weights.T, weights @ (whole @ whole.T) @ weights.T
-    squares, dots = _diagonal(weights, own[ids]), _diagonal(weights, dots[ids])
+    each = (sums.grads[g].astype(np.float64) for g in ids)
+    products = np.array([(grads @ grads.T, grads @ total.T) for grads in each])  # with itself, and with the bucket
+    squares, dots = _diagonal(weights, products[:, 0]), _diagonal(weights, products[:, 1])
     norms = _root(np.diagonal(inner))
     losses = weights @ sums.losses[ids].sum(0, dtype=np.float64) / count
     raw = np.sqrt(np.square(total).sum(-1)) / count
@@ -245,15 +223,11 @@ def _measured(
         # the sums already contain the weights of the buckets
         share=_ratio(across[-1, -1], outer[-1, -1]),
         components={name: component(c, name) for c, name in enumerate(names)},
-        cos=_between_components(names, inner),
+        cos={
+            a: {b: _cos(inner[i, j], inner[i, i], inner[j, j]) for j, b in enumerate(names) if b != a}
+            for i, a in enumerate(names)
+        },
     )
-
-
-def _between_components(names: Sequence[str], inner: Floats) -> Cosines:
-    return {
-        a: {b: _cos(inner[i, j], inner[i, i], inner[j, j]) for j, b in enumerate(names) if b != a}
-        for i, a in enumerate(names)
-    }
 
 
 def _jackknife(steps: Floats, squares: Floats, dots: Floats, bucket_square: float) -> float | None:

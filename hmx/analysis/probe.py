@@ -13,10 +13,11 @@ from jaxtyping import Bool, Int, Num, Shaped
 
 from hmx.agents.collector import Policy, Rollout, collect, start
 from hmx.agents.ppo import make_batch
-from hmx.agents.sequences import PER_SEQUENCE, Batch
+from hmx.agents.sequences import Batch, as_sequences
 from hmx.agents.types import Carry, Params, RolloutState, TrainState
 from hmx.analysis.buckets import Bools, Floats, Ints, reward_std
 from hmx.analysis.gradients import Tree
+from hmx.analysis.request import ProbeRequest
 from hmx.analysis.stored import Stored, seed_of, start_at
 from hmx.config.schema import Config
 from hmx.env.protocol import Env, EnvState
@@ -87,24 +88,20 @@ def make_prober(
     env: Env,
     policy: Callable[[TrainState], Policy],
     net: Net,
-    *,
-    num_groups: int,
-    per_group: int,
+    request: ProbeRequest,
     horizon: int,
-    limit: int = 0,
     common: bool = False,
     stored: Stored | None = None,
 ) -> Prober:
     """Build the parts of a probe, which are compiled when they are first used.
 
-    `horizon` is the steps of a training row, see `make_batch`; a `limit` of 0 takes that of the environment; `stored`
-    states replace those of resets as start states.
+    `horizon` is the steps of a training row, see `make_batch`; `stored` states replace those of resets as start states.
 
     Raises:
         HmxError: the network is recurrent, and stored states have no RNN carry.
     """
-    together = grouped(env, per_group, common)
-    limit = steps_at_most(env, limit)
+    together = grouped(env, request.per_group, common)
+    limit = steps_at_most(env, request.max_length)
     num_rows = -(-min(limit, AT_ONCE) // horizon)
     num_steps = num_rows * horizon
 
@@ -118,12 +115,12 @@ def make_prober(
         output, carry = net.unroll(params, carry, seen.obs_t, reset)
         return output.logits, carry
 
-    empty = net.initial_carry((num_groups * per_group, env.spec.num_agents))
+    empty = net.initial_carry((request.groups * request.per_group, env.spec.num_agents))
     if stored is not None and jax.tree.leaves(empty):
         what = "cannot start episodes of a recurrent network in stored states: a buffer does not hold its RNN carry"
         raise HmxError(what, "drop --from-buffer")
-    begin = make_begin(together, num_groups, per_group, empty, stored)
-    return Prober(begin, jax.jit(play), jax.jit(logits), num_steps, limit, empty, num_groups, per_group)
+    begin = make_begin(together, request, empty, stored)
+    return Prober(begin, jax.jit(play), jax.jit(logits), num_steps, limit, empty, request.groups, request.per_group)
 
 
 def steps_at_most(env: Env, limit: int) -> int:
@@ -133,12 +130,12 @@ def steps_at_most(env: Env, limit: int) -> int:
 
 
 def make_begin(
-    together: Env, num_groups: int, per_group: int, carry: Carry, stored: Stored | None
+    together: Env, request: ProbeRequest, carry: Carry, stored: Stored | None
 ) -> Callable[[TrainState, Key], RolloutState]:
     """Return a function that starts a probe: with resets of an environment of `grouped`, or in random stored states."""
     if stored is None:
-        return jax.jit(lambda state, key: start(together, num_groups * per_group, carry, key))
-    return lambda state, key: start_at(stored, num_groups, per_group, carry, seed_of(key))
+        return jax.jit(lambda state, key: start(together, request.groups * request.per_group, carry, key))
+    return lambda state, key: start_at(stored, request.groups, request.per_group, carry, seed_of(key))
 
 
 def play(
@@ -169,7 +166,7 @@ def play(
         group=env // prober.per_group,
         member=env % prober.per_group,
         episodes=episodes_of(prober, seen.reset_t, seen.reward_tp1, seen.obs_t[0], ended),
-        reference=_as_rows(jnp.concatenate(logits), horizon) if logits else None,
+        reference=as_sequences(jnp.concatenate(logits), horizon) if logits else None,
     )
 
 
@@ -205,14 +202,9 @@ def episodes_of(
     obs: Shaped[Array, "E ..."],
     ended: Bool[Bools, " E"],
 ) -> ProbeEpisodes:
-    """Return the results of the first episode of each environment.
+    """Return the results of the first episode of each environment; `obs` is its first observation.
 
-    Args:
-        prober: of the probe.
-        reset: bool `[T, E]`: the observation is the first of an episode.
-        reward: `[T, E, ...]`.
-        obs: `[E, ...]`: the first observation.
-        ended: `[E]`: whether the episode ended before the probe did.
+    `reset` says where a step begins an episode, `ended` where the episode ended before the probe did.
     """
     shape = (prober.num_groups, prober.per_group)
     first = np.cumsum(np.asarray(reset), axis=0) <= 1
@@ -229,12 +221,6 @@ def episodes_of(
     )
 
 
-def _as_rows(leaf: Array, horizon: int) -> Array:
-    """Reshape `[T, E, A, ...]` to `[H, N, ...]`, in the order of `make_batch`."""
-    parts = leaf.reshape(leaf.shape[0] // horizon, horizon, *leaf.shape[1:])
-    return jnp.moveaxis(parts, 1, 0).reshape(horizon, -1, *leaf.shape[3:])
-
-
 @jax.jit
 def _joined(seen: list[Rollout]) -> Rollout:
     """Join rollouts in time; only the first episode of each environment counts."""
@@ -242,18 +228,15 @@ def _joined(seen: list[Rollout]) -> Rollout:
         jax.tree.map(lambda *parts: jnp.concatenate(parts), *parts)
         for parts in zip(*((rollout.transitions, rollout.carry) for rollout in seen), strict=True)
     )
-    return Rollout(_first_episode(transitions), carry, seen[-1].value_last)
+    first = jnp.cumsum(transitions.reset_t, axis=0) <= 1
+    transitions = transitions._replace(alive_t=transitions.alive_t & first[..., None])
+    return Rollout(transitions, carry, seen[-1].value_last)
 
 
 def _after_the_end(rollout: Tree) -> Tree:
     """Return a rollout whose steps do not count, to fill up a probe in which every episode has ended."""
     seen = rollout.transitions
     return rollout._replace(transitions=seen._replace(reset_t=jnp.ones_like(seen.reset_t)))
-
-
-def _first_episode(seen: Transition) -> Transition:
-    first = jnp.cumsum(seen.reset_t, axis=0) <= 1
-    return seen._replace(alive_t=seen.alive_t & first[..., None])
 
 
 _rows = partial(jax.jit, static_argnums=(1, 2))(make_batch)
@@ -263,11 +246,6 @@ def group_index(batch: Batch, group: Int[Ints, " N"], num_groups: int) -> tuple[
     """Return which rows each group trains on, `index [G, R]`, and which of these are not padding, `real [G, R]`.
 
     `R` is rounded up, by a quarter at most, so that few lengths are ever compiled.
-
-    Args:
-        batch: rows `[H, N]`.
-        group: `[N]` the group of each row.
-        num_groups: groups.
     """
     counts = np.asarray(batch.weight).max(0) > 0
     return padded([np.flatnonzero(counts & (group == g)) for g in range(num_groups)])
@@ -293,15 +271,9 @@ def third(rows: int, num_groups: int) -> int:
 def in_parts(
     index: Int[Ints, "G R"], real: Bool[Bools, "G R"], width: int
 ) -> tuple[Int[Ints, "parts {width}"], Bool[Bools, "parts {width}"], Int[Ints, " parts"]]:
-    """Split groups into parts of one size, since the longest group would otherwise set the size of all.
+    """Split groups into parts of `width` rows, since the longest group would otherwise set the size of all.
 
-    Args:
-        index: `[G, R]` of `group_index`.
-        real: `[G, R]` of `group_index`.
-        width: rows of a part.
-
-    Returns:
-        Index and mask of the parts, `[parts, width]`, and the group that each belongs to; every group has at least one.
+    Returns index and mask of the parts, and the group that each belongs to; every group has at least one.
     """
     num_groups, rows = index.shape
     cut = [np.pad(leaf, ((0, 0), (0, -rows % width))).reshape(-1, width) for leaf in (index, real)]
@@ -309,26 +281,6 @@ def in_parts(
     owner = np.repeat(np.arange(num_groups), per_group)
     kept = cut[1].any(1) | (np.arange(len(owner)) % per_group == 0)
     return cut[0][kept], cut[1][kept], owner[kept]
-
-
-def by_group(batch: Batch, index: Int[Ints | Array, "G R"], real: Bool[Bools | Array, "G R"]) -> Batch:
-    """Return a batch per group: leaves `[G, H, R, ...]`, those per row `[G, R, ...]`; weight 0 where not `real`."""
-    taken = {
-        name: jax.tree.map(lambda leaf, name=name: leaf[index] if name in PER_SEQUENCE else take(leaf, index), leaves)
-        for name, leaves in batch._asdict().items()
-    }
-    return Batch(**taken)._replace(weight=taken["weight"] * real[:, None])
-
-
-def one_group(batch: Batch, index: Int[Ints | Array, " R"], real: Bool[Bools | Array, " R"]) -> Batch:
-    """Return the batch of one group, whose rows are `index [R]`; see `by_group`."""
-    alone: Batch = jax.tree.map(lambda leaf: leaf[0], by_group(batch, index[None], real[None]))
-    return alone
-
-
-def take(leaf: Shaped[Array, "H N *f"], index: Int[Ints | Array, "G R"]) -> Shaped[Array, "G H R *f"]:
-    """Take rows: `[H, N, ...]` to `[G, H, R, ...]`."""
-    return jnp.moveaxis(leaf[:, index], 0, 1)
 
 
 def _round_up(count: int, bits: int = 3) -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,27 +34,6 @@ _UNKNOWN: dict[RankBy, tuple[str, str]] = {
 }
 
 
-class _Compiled(NamedTuple):
-    parts: DqnComponents
-    request: ProbeRequest
-    stored: Stored | None
-    functions: q_terms.TdFunctions
-
-
-def make_replay_reporter(
-    cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None
-) -> results.Reporter:
-    """Build a reporter as `make_reporter` does, for transitions drawn uniformly from the state's buffer or a saved one.
-
-    The transitions themselves are ranked; those of a bucket are assigned to groups at random, so that the differences
-    between groups measure the noise in a bucket.
-    """
-    check_q(request)
-    check_rank(request.rank, env.spec, recurrent=False)
-    parts = q_terms.with_num_envs(make_components(cfg, env), cfg.env.num_envs if stored is None else stored.num_envs)
-    return partial(_report, _Compiled(parts, request, stored, q_terms.make_td_functions(parts, True)))
-
-
 def of_state(parts: DqnComponents, replay: ReplayState) -> Stored:
     """Return the buffer of a train state."""
     size = int(replay.size)
@@ -74,111 +51,125 @@ def of_state(parts: DqnComponents, replay: ReplayState) -> Stored:
     )
 
 
-def _report(
-    compiled: _Compiled, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
-) -> results.GradReport:
-    request, algo = compiled.request, compiled.parts.cfg.algo
-    results.check_no_reference(reference)
-    results.check_gradient_memory(request, state.params, 2)
-    stored = compiled.stored or of_state(compiled.parts, state.learner.replay)
-    assert stored.probs is not None and stored.td_errors is not None
-    seed = seed_of(key)
-    slots = drawn(stored, request.groups * request.per_group, [*seed, 0])
-    # An empty slot has the birth of the very first transition, which follows no other.
-    birth = np.pad(stored.birth, (0, len(jax.tree.leaves(stored.items)[0]) - stored.size))
-    past = history(stored.items, jnp.asarray(birth))
-    found = q_terms.td_targets_of(
-        compiled.functions, q_terms.Networks(state.params, state.learner.target_params), past, slots
-    )
-    error = np.abs(found.td_error.astype(np.float64))
-    figure = _known_figure(compiled, stored, slots, error)
-    buckets, groups = _in_groups(request, figure, seed)
-    beta = float(hypers.get("is_beta", 0.0))
-    density = stored.probs[slots].astype(np.float64) * stored.size
-    target, weight = np.zeros((2, stored.size), np.float32)
-    target[slots], weight[slots] = found.target, density ** (1.0 - beta)
-    chosen = [slots[group] for group in groups]
-    grads = q_terms.group_gradients(
-        compiled.functions, state.params, stored.items, chosen, target, weight, request.chunk
-    )
-    steps = np.array([len(group) for group in groups], np.float64)
-    uniform, replayed = (
-        measure(_component(grads, c, steps), buckets, q_terms.COEFS, layers(state.params)) for c in range(2)
-    )
-    score = np.array([figure[group].mean() for group in groups])
-    weighted = {found.name: found for found in (*replayed.buckets, replayed.whole)}
+class ReplayReporter:
+    """Report as `make_reporter` says on transitions drawn uniformly from the state's buffer or a saved one.
 
-    def bucket(found: BucketGradients) -> results.BucketReport:
-        members = np.concatenate([groups[g] for g in found.groups])
-        return results.BucketReport(
-            **vars(found),
-            score=results.summary(score[list(found.groups)]),
-            td_error=float(error[members].mean()),
-            draws=float(density[members].sum() / density.sum()),
-            replayed_share=weighted[found.name].share,
-            replayed_norm=weighted[found.name].components[q_terms.TD].norm,
+    The transitions themselves are ranked; those of a bucket are assigned to groups at random, so that the differences
+    between groups measure the noise in a bucket.
+    """
+
+    def __init__(self, cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> None:
+        check_q(request)
+        check_rank(request.rank, env.spec, recurrent=False)
+        num_envs = cfg.env.num_envs if stored is None else stored.num_envs
+        self.request, self.stored = request, stored
+        self.parts = q_terms.with_num_envs(make_components(cfg, env), num_envs)
+        self.functions = q_terms.make_td_functions(self.parts, True)
+
+    def __call__(
+        self, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
+    ) -> results.GradReport:
+        """Report on `state`."""
+        request, algo = self.request, self.parts.cfg.algo
+        results.check_no_reference(reference)
+        results.check_gradient_memory(request, state.params, 2)
+        stored = self.stored or of_state(self.parts, state.learner.replay)
+        assert stored.probs is not None and stored.td_errors is not None
+        seed = seed_of(key)
+        slots = drawn(stored, request.groups * request.per_group, [*seed, 0])
+        # An empty slot has the birth of the very first transition, which follows no other.
+        birth = np.pad(stored.birth, (0, len(jax.tree.leaves(stored.items)[0]) - stored.size))
+        past = history(stored.items, jnp.asarray(birth))
+        found = q_terms.td_targets_of(
+            self.functions, q_terms.Networks(state.params, state.learner.target_params), past, slots
+        )
+        error = np.abs(found.td_error.astype(np.float64))
+        figure = self._figure(stored, slots, error)
+        buckets, groups = _in_groups(request, figure, seed)
+        beta = float(hypers.get("is_beta", 0.0))
+        density = stored.probs[slots].astype(np.float64) * stored.size
+        target, weight = np.zeros((2, stored.size), np.float32)
+        target[slots], weight[slots] = found.target, density ** (1.0 - beta)
+        chosen = [slots[group] for group in groups]
+        grads = q_terms.group_gradients(
+            self.functions, state.params, stored.items, chosen, target, weight, request.chunk
+        )
+        steps = np.array([len(group) for group in groups], np.float64)
+        uniform, replayed = (
+            measure(_component(grads, c, steps), buckets, q_terms.COEFS, layers(state.params)) for c in range(2)
+        )
+        score = np.array([figure[group].mean() for group in groups])
+        weighted = {found.name: found for found in (*replayed.buckets, replayed.whole)}
+
+        def bucket(found: BucketGradients) -> results.BucketReport:
+            members = np.concatenate([groups[g] for g in found.groups])
+            return results.BucketReport(
+                **vars(found),
+                score=results.summary(score[list(found.groups)]),
+                td_error=float(error[members].mean()),
+                draws=float(density[members].sum() / density.sum()),
+                replayed_share=weighted[found.name].share,
+                replayed_norm=weighted[found.name].components[q_terms.TD].norm,
+            )
+
+        return results.GradReport(
+            request=request,
+            algo=algo.name,
+            source="replay",
+            rank=request.rank,
+            coefs=q_terms.COEFS,
+            clip_scale=clip_scale(replayed, algo.max_grad_norm),
+            consistency=results.Consistency(td_rank=spearman(stored.td_errors[slots], error)),
+            buckets=tuple(map(bucket, uniform.buckets)),
+            whole=bucket(uniform.whole),
+            cos=uniform.cos,
+            score=score,
+            stored=stored.size,
+            replay=results.ReplaySample(
+                beta=beta,
+                prioritised=bool(np.ptp(density) > 1e-6),
+                slots=tuple(tuple(int(slot) for slot in group) for group in chosen),
+            ),
         )
 
-    return results.GradReport(
-        request=request,
-        algo=algo.name,
-        source="replay",
-        rank=request.rank,
-        coefs=q_terms.COEFS,
-        clip_scale=clip_scale(replayed, algo.max_grad_norm),
-        consistency=results.Consistency(td_rank=spearman(stored.td_errors[slots], error)),
-        buckets=tuple(map(bucket, uniform.buckets)),
-        whole=bucket(uniform.whole),
-        cos=uniform.cos,
-        score=score,
-        stored=stored.size,
-        replay=results.ReplaySample(
-            beta=beta,
-            prioritised=bool(np.ptp(density) > 1e-6),
-            slots=tuple(tuple(int(slot) for slot in group) for group in chosen),
-        ),
-    )
+    def _figure(self, stored: Stored, slots: Ints, error: Floats) -> Floats:
+        """Return what ranks each of the transitions, `[n]`; NaN where it is not known."""
+        figure: Floats = np.asarray(self._value(stored, slots, error), np.float64)
+        if np.isnan(figure).all():
+            by = self.request.rank
+            why, hint = _UNKNOWN[by]
+            number = f" among {len(slots):,} of {stored.size:,}" if by == "consequence" else ""
+            raise HmxError(f"cannot rank the transitions of {stored.name} by {by}: {why}{number}", hint)
+        return figure
+
+    def _value(self, stored: Stored, slots: Ints, error: Floats) -> Host:
+        assert stored.probs is not None and stored.scores is not None and stored.scored is not None
+        level = self.parts.env.spec.level
+        match self.request.rank:
+            case "td":
+                return error
+            case "priority":
+                return stored.probs[slots] * np.float64(stored.size)
+            case "age":
+                return np.asarray(np.uint32(stored.num_added % 2**32) - stored.birth[slots])
+            case "level":
+                assert level is not None
+                highest: Host = np.asarray(level(stored.items.obs_t[slots]).max(-1))
+                return highest
+            case "consequence":
+                return np.where(stored.scored, stored.scores, np.nan)[slots]
+            case "return":
+                return episodes(stored).ret[slots]
+            case "length":
+                return episodes(stored).length[slots]
+            case "reward_std":
+                return episodes(stored).start_std[slots]
 
 
 def _component(grads: GroupGradients, component: int, steps: Floats) -> Sums:
     """Return the sums of one component alone; each transition counts as one sample and one step."""
     chosen = slice(component, component + 1)
     return Sums(grads.losses[:, chosen], grads.grads[:, chosen], steps, steps)
-
-
-def _known_figure(compiled: _Compiled, stored: Stored, slots: Ints, error: Floats) -> Floats:
-    """Return what ranks each of the transitions, `[n]`; NaN where it is not known."""
-    figure: Floats = np.asarray(_figure(compiled, stored, slots, error), np.float64)
-    if np.isnan(figure).all():
-        by = compiled.request.rank
-        why, hint = _UNKNOWN[by]
-        number = f" among {len(slots):,} of {stored.size:,}" if by == "consequence" else ""
-        raise HmxError(f"cannot rank the transitions of {stored.name} by {by}: {why}{number}", hint)
-    return figure
-
-
-def _figure(compiled: _Compiled, stored: Stored, slots: Ints, error: Floats) -> Host:
-    assert stored.probs is not None and stored.scores is not None and stored.scored is not None
-    level = compiled.parts.env.spec.level
-    match compiled.request.rank:
-        case "td":
-            return error
-        case "priority":
-            return stored.probs[slots] * np.float64(stored.size)
-        case "age":
-            return np.asarray(np.uint32(stored.num_added % 2**32) - stored.birth[slots])
-        case "level":
-            assert level is not None
-            highest: Host = np.asarray(level(stored.items.obs_t[slots]).max(-1))
-            return highest
-        case "consequence":
-            return np.where(stored.scored, stored.scores, np.nan)[slots]
-        case "return":
-            return episodes(stored).ret[slots]
-        case "length":
-            return episodes(stored).length[slots]
-        case "reward_std":
-            return episodes(stored).start_std[slots]
 
 
 def _in_groups(request: ProbeRequest, figure: Floats, seed: Sequence[int]) -> tuple[tuple[Bucket, ...], list[Ints]]:

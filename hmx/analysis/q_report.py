@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from hmx.analysis.probe import (
     steps_at_most,
     third,
 )
-from hmx.analysis.ranking import Consequences, Figure, check_rank, even, make_consequence, of_episodes
+from hmx.analysis.ranking import Figure, check_rank, even, make_consequence, of_episodes
 from hmx.analysis.request import ProbeRequest, check_q
 from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
@@ -71,13 +71,10 @@ class QProbe(NamedTuple):
     episodes: ProbeEpisodes
 
 
-def make_q_prober(
-    parts: DqnComponents, *, num_groups: int, per_group: int, limit: int, common: bool, stored: Stored | None
-) -> Prober:
+def make_q_prober(parts: DqnComponents, request: ProbeRequest, common: bool, stored: Stored | None) -> Prober:
     """Build the parts of a probe as `make_prober` does."""
-    env = parts.env
-    together = grouped(env, per_group, common)
-    limit = steps_at_most(env, limit)
+    together = grouped(parts.env, request.per_group, common)
+    limit = steps_at_most(parts.env, request.max_length)
     num_steps = min(limit, AT_ONCE)
 
     def play(player: Player, actors: RolloutState, key: Key) -> tuple[RolloutState, Recording]:
@@ -92,8 +89,8 @@ def make_q_prober(
         actors, steps = jax.lax.scan(step, actors, jnp.arange(num_steps))
         return actors, Recording(steps)
 
-    begin = make_begin(together, num_groups, per_group, (), stored)
-    return Prober(begin, jax.jit(play), None, num_steps, limit, (), num_groups, per_group)
+    begin = make_begin(together, request, (), stored)
+    return Prober(begin, jax.jit(play), None, num_steps, limit, (), request.groups, request.per_group)
 
 
 def play_q(prober: Prober, player: Player, key: Key) -> QProbe:
@@ -117,61 +114,98 @@ def _joined(seen: list[Recording]) -> Steps:
     return joined
 
 
-class _Compiled(NamedTuple):
-    """The functions that every report of a reporter uses."""
-
-    parts: DqnComponents
-    request: ProbeRequest
-    probers: dict[bool, Prober]  # by: whether the keys of steps are common
-    functions: q_terms.TdFunctions
-    recheck: Callable[[Player, tuple[Experience, Array, Array], Array], tuple[Array, Array]]
-    consequence: Consequences | None
-    stored: Stored | None
-
-
-class _Inputs(NamedTuple):
-    """A probe, and the other inputs of its gradients; arrays are by slot, `[T E]`."""
-
-    probe: QProbe
-    networks: q_terms.Networks
-    target: Host
-
-
-def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> results.Reporter:
-    """Build a reporter as `make_reporter` does, for episodes played with the run's current policy.
+class QReporter:
+    """Report as `make_reporter` says on train states of Q-learning, with episodes of the run's current policy.
 
     It explores as in the coming update: what it plays is what would enter the buffer.
     """
-    check_q(request)
-    check_rank(request.rank, env.spec, recurrent=False)
-    parts = q_terms.with_num_envs(make_components(cfg, env), request.groups * request.per_group)
-    prober = partial(
-        make_q_prober,
-        parts,
-        num_groups=request.groups,
-        per_group=request.per_group,
-        limit=request.max_length,
-        stored=stored,
-    )
-    probers = {common: prober(common=common) for common in (False, True)}
 
-    def act(player: Player, obs: Array, legal: Array, keys: Key) -> Array:
-        values = parts.net.values(player.params, obs)
-        return jax.vmap(partial(distributions.epsilon_greedy, epsilon=player.epsilon))(keys, values, legal)
+    def __init__(self, cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> None:
+        check_q(request)
+        check_rank(request.rank, env.spec, recurrent=False)
+        self.request, self.stored = request, stored
+        self.parts = parts = q_terms.with_num_envs(make_components(cfg, env), request.groups * request.per_group)
+        # by whether the keys of steps are common
+        self.probers = {common: make_q_prober(parts, request, common, stored) for common in (False, True)}
+        self.functions = q_terms.make_td_functions(parts, False)
+        self.recheck = jax.jit(partial(_recheck, parts))
 
-    chosen = probers[request.keys == "common"]
-    return partial(
-        _report,
-        _Compiled(
-            parts,
+        def act(player: Player, obs: Array, legal: Array, keys: Key) -> Array:
+            values = parts.net.values(player.params, obs)
+            return jax.vmap(partial(distributions.epsilon_greedy, epsilon=player.epsilon))(keys, values, legal)
+
+        chosen = self.probers[request.keys == "common"]
+        by_consequence = request.rank == "consequence"
+        self.consequence = make_consequence(env, act, chosen, cfg.algo.gamma) if by_consequence else None
+
+    def __call__(
+        self, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
+    ) -> results.GradReport:
+        """Report on `state`."""
+        request = self.request
+        results.check_no_reference(reference)
+        results.check_gradient_memory(request, state.params, len(q_terms.COEFS))
+        player = Player(state.params, jnp.float32(hypers["epsilon"]))
+        again = jax.random.clone(key)
+        probe = play_q(self.probers[request.keys == "common"], player, key)
+        episodes = probe.episodes
+        results.check_returns(episodes.returns)
+        if request.keys == "both":
+            common = play_q(self.probers[True], player, again)
+            episodes = episodes._replace(acted_std=common.episodes.reward_std)
+        slots = np.flatnonzero(probe.counts)
+        networks = q_terms.Networks(state.params, state.learner.target_params)
+        found = q_terms.td_targets_of(self.functions, networks, probe.history, slots)
+        target = np.zeros(probe.counts.size, np.float32)
+        target[slots] = found.target
+        sums_of = partial(self._sums, probe, state.params, target)
+        played = (probe.history.items, probe.log_prob, probe.value)
+        ratio_error, value_error = q_terms.in_blocks(partial(self.recheck, player, played), slots)
+        return results.report_on_episodes(
             request,
-            probers,
-            q_terms.make_td_functions(parts, False),
-            jax.jit(partial(_recheck, parts)),
-            make_consequence(env, act, chosen, cfg.algo.gamma) if request.rank == "consequence" else None,
-            stored,
-        ),
-    )
+            self.parts.cfg,
+            episodes,
+            self._figure(probe, player, found, slots, again),
+            sums_of(np.arange(request.per_group)),
+            sums_of,
+            q_terms.COEFS,
+            state.params,
+            results.Consistency(ratio_error=float(ratio_error.max()), value_error=float(value_error.max())),
+            self.stored,
+            epsilon=float(player.epsilon),
+        )
+
+    def _sums(self, probe: QProbe, params: Params, target: Host, members: Ints) -> Sums:
+        """Compute the gradients of all groups, over some members of each; `target` is by slot, `[T E]`."""
+        request = self.request
+        env = np.arange(probe.counts.shape[1])
+        group, member = env // request.per_group, env % request.per_group
+        chosen = probe.counts & np.isin(member, members)
+        groups = [np.flatnonzero((chosen & (group == g)).reshape(-1)) for g in range(request.groups)]
+        # One width for whole and half groups, so that one program serves both.
+        width = third(int(probe.counts.sum()), request.groups)
+        items, ones = probe.history.items, np.ones_like(target)
+        found = q_terms.group_gradients(self.functions, params, items, groups, target, ones, request.chunk, width)
+        steps = np.array([len(slots) for slots in groups], np.float64)
+        return Sums(found.losses, found.grads, steps, np.full(request.groups, float(len(members))))
+
+    def _figure(self, probe: QProbe, player: Player, found: q_terms.TdTargets, slots: Ints, key: Key) -> Figure | None:
+        """Return what the groups are ranked by; None for `reward_std`."""
+        by, shape, level_of = self.request.rank, probe.episodes.returns.shape, self.parts.env.spec.level
+        if self.consequence is not None:
+            items = jax.tree.map(lambda leaf: leaf[: probe.counts.shape[1]], probe.history.items)
+            return self.consequence(player, key, items.obs_t, items.legal_t, items.action_t)
+        if by == "td":
+            total = np.zeros(probe.counts.size)
+            total[slots] = np.abs(found.td_error)
+            count = probe.counts.sum(0).reshape(shape).astype(np.float64)
+            return Figure(total.reshape(probe.counts.shape).sum(0).reshape(shape) / np.maximum(count, 1.0), count)
+        if by == "level":
+            assert level_of is not None
+            level = np.asarray(level_of(probe.history.items.obs_t), np.float64).max(-1)
+            seen = np.where(probe.counts, level.reshape(probe.counts.shape), -np.inf)
+            return even(seen.max(0).reshape(shape))
+        return of_episodes(by, probe.episodes)
 
 
 def _recheck(
@@ -183,85 +217,3 @@ def _recheck(
     taken = jnp.take_along_axis(again.probs, items.action_t[..., None], axis=-1)[..., 0]
     ratio = jnp.where(items.alive_t, jnp.abs(taken / jnp.exp(log_prob) - 1.0), 0.0)
     return ratio.max(-1), jnp.where(items.alive_t, jnp.abs(again.value - value), 0.0).max(-1)
-
-
-def _report(
-    compiled: _Compiled, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
-) -> results.GradReport:
-    request = compiled.request
-    results.check_no_reference(reference)
-    results.check_gradient_memory(request, state.params, len(q_terms.COEFS))
-    player = Player(state.params, jnp.float32(hypers["epsilon"]))
-    again = jax.random.clone(key)
-    probe = play_q(compiled.probers[request.keys == "common"], player, key)
-    episodes = probe.episodes
-    results.check_returns(episodes.returns)
-    if request.keys == "both":
-        common = play_q(compiled.probers[True], player, again)
-        episodes = episodes._replace(acted_std=common.episodes.reward_std)
-    slots = np.flatnonzero(probe.counts)
-    networks = q_terms.Networks(state.params, state.learner.target_params)
-    found = q_terms.td_targets_of(compiled.functions, networks, probe.history, slots)
-    target = np.zeros(probe.counts.size, np.float32)
-    target[slots] = found.target
-    figure = _figure(compiled, probe, player, found, slots, again)
-    inputs = _Inputs(probe, networks, target)
-    sums = _sums(compiled, inputs, np.arange(request.per_group))
-    played = (probe.history.items, probe.log_prob, probe.value)
-    ratio_error, value_error = q_terms.in_blocks(partial(compiled.recheck, player, played), slots)
-    return results.report_on_episodes(
-        request,
-        compiled.parts.cfg,
-        episodes,
-        figure,
-        sums,
-        partial(_sums, compiled, inputs),
-        q_terms.COEFS,
-        state.params,
-        results.Consistency(ratio_error=float(ratio_error.max()), value_error=float(value_error.max())),
-        compiled.stored,
-        epsilon=float(player.epsilon),
-    )
-
-
-def _sums(compiled: _Compiled, inputs: _Inputs, members: Ints) -> Sums:
-    """Compute the gradients of all groups, over some members of each."""
-    request, probe = compiled.request, inputs.probe
-    env = np.arange(probe.counts.shape[1])
-    group, member = env // request.per_group, env % request.per_group
-    chosen = probe.counts & np.isin(member, members)
-    groups = [np.flatnonzero((chosen & (group == g)).reshape(-1)) for g in range(request.groups)]
-    found = q_terms.group_gradients(
-        compiled.functions,
-        inputs.networks.params,
-        probe.history.items,
-        groups,
-        inputs.target,
-        np.ones_like(inputs.target),
-        request.chunk,
-        # One width for whole and half groups, so that one program serves both.
-        third(int(probe.counts.sum()), request.groups),
-    )
-    steps = np.array([len(slots) for slots in groups], np.float64)
-    return Sums(found.losses, found.grads, steps, np.full(request.groups, float(len(members))))
-
-
-def _figure(
-    compiled: _Compiled, probe: QProbe, player: Player, found: q_terms.TdTargets, slots: Ints, key: Key
-) -> Figure | None:
-    """Return what the groups are ranked by; None for `reward_std`."""
-    by, shape, env_spec = compiled.request.rank, probe.episodes.returns.shape, compiled.parts.env.spec
-    if compiled.consequence is not None:
-        items = jax.tree.map(lambda leaf: leaf[: probe.counts.shape[1]], probe.history.items)
-        return compiled.consequence(player, key, items.obs_t, items.legal_t, items.action_t)
-    if by == "td":
-        total = np.zeros(probe.counts.size)
-        total[slots] = np.abs(found.td_error)
-        count = probe.counts.sum(0).reshape(shape).astype(np.float64)
-        return Figure(total.reshape(probe.counts.shape).sum(0).reshape(shape) / np.maximum(count, 1.0), count)
-    if by == "level":
-        assert env_spec.level is not None
-        level = np.asarray(env_spec.level(probe.history.items.obs_t), np.float64).max(-1)
-        seen = np.where(probe.counts, level.reshape(probe.counts.shape), -np.inf)
-        return even(seen.max(0).reshape(shape))
-    return of_episodes(by, probe.episodes)

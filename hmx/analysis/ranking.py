@@ -125,12 +125,7 @@ def make_consequence(env: Env, act: Callable[..., Array], prober: Prober, gamma:
 
     It compares the returns after that action with those after up to 8 random legal alternatives, each played 8 times
     for 20 steps with the policy that acted: the Wasserstein-1 distance under common random numbers of `hmx.scoring`.
-
-    Args:
-        env: the environment.
-        act: as of `hmx.scoring.Continuation`.
-        prober: whose starts, with the key of the probe, are those of the episodes.
-        gamma: discount per step.
+    `act` is as of `Continuation`; the starts of `prober`, with the key of the probe, are those of the episodes.
 
     Returns:
         `(state, key of the probe, obs, legal, action) -> Figure`, of the first step of every episode, `[E, A, ...]`.

@@ -10,49 +10,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.ppo import PpoComponents, fit_codec, make_components, policy_advantage, policy_of
+from hmx.agents.ppo import PpoComponents, fit_codec, make_components, policy_advantage, policy_of, ppo_terms
 from hmx.agents.ppo_variants import network_batch
+from hmx.agents.sequences import Batch, take_sequences
 from hmx.agents.types import Hypers, Params, TrainState
 from hmx.analysis import results
 from hmx.analysis.buckets import Bools, Ints, group_advantages
-from hmx.analysis.components import COMPONENTS, Checks, GroupBatch, coefficients, live, ppo_sums
-from hmx.analysis.gradients import GroupGrads, GroupLosses, Tree, gather, make_group_gradients
+from hmx.analysis.gradients import GroupLosses, Tree, gather, make_group_gradients
 from hmx.analysis.measures import Sums
-from hmx.analysis.probe import Probe, Prober, group_index, in_parts, make_prober, one_group, part_width, play, take
-from hmx.analysis.q_replay import make_replay_reporter
-from hmx.analysis.q_report import make_q_reporter
-from hmx.analysis.ranking import Ranker, make_ranker
-from hmx.analysis.request import ProbeRequest, check
+from hmx.analysis.probe import Probe, group_index, in_parts, make_prober, part_width, play
+from hmx.analysis.q_replay import ReplayReporter
+from hmx.analysis.q_report import QReporter
+from hmx.analysis.ranking import make_ranker
+from hmx.analysis.request import KlKind, ProbeRequest, check
 from hmx.analysis.stored import Stored
 from hmx.config.derive import value_weight
 from hmx.config.option import REPORTED
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
+from hmx.rl.divergences import approx_kl, clip_frac, kl_estimate
 from hmx.rl.value_codec import Stats
 from hmx.types import Array, Key
 
-
-class _Compiled(NamedTuple):
-    """The functions that every report of a reporter uses."""
-
-    parts: PpoComponents
-    request: ProbeRequest
-    probers: dict[bool, Prober]  # by: whether the keys of steps are common
-    gradients: dict[bool, GroupGrads]  # by: whether there is a reference
-    codec: Callable[..., tuple[Params, Stats]]
-    ranker: Ranker
-    stored: Stored | None
-
-
-class _Inputs(NamedTuple):
-    """A probe, and the other inputs of its gradients."""
-
-    probe: Probe
-    params: Params
-    stats: Stats
-    hypers: Hypers
-    gradients: GroupGrads
+COMPONENTS = ("task", "entropy", "kl", "value")
 
 
 def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> results.Reporter:
@@ -69,7 +50,7 @@ def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored |
         hint = f"gradient reports know the losses of {' and '.join(REPORTED)}"
         raise HmxError(f"cannot report on algorithm {cfg.algo.name}: its loss is not known to hmx", hint)
     if cfg.algo.name == "dqn":
-        return (make_replay_reporter if request.replay else make_q_reporter)(cfg, env, request, stored)
+        return (ReplayReporter if request.replay else QReporter)(cfg, env, request, stored)
     if request.replay:
         raise HmxError(
             f"cannot use --replay: {cfg.algo.name} has no replay buffer",
@@ -80,32 +61,14 @@ def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored |
             "cannot report on a run with ppo.obs_norm = env: observations are normalised inside the trainer's steps",
             "train with ppo.obs_norm = network",
         )
-    parts = make_components(cfg, env)
-    prober = partial(
-        make_prober,
-        env,
-        partial(policy_of, parts),
-        parts.net,
-        num_groups=request.groups,
-        per_group=request.per_group,
-        horizon=parts.horizon,
-        limit=request.max_length,
-        stored=stored,
-    )
-    probers = {common: prober(common=common) for common in (False, True)}
-    compiled = _Compiled(
-        parts,
-        request,
-        probers=probers,
-        gradients={
-            has_reference: make_group_gradients(at_rows(ppo_sums(parts, request.kl)), live(request.kl, has_reference))
-            for has_reference in (False, True)
-        },
-        codec=jax.jit(partial(fit_codec, parts)),
-        ranker=make_ranker(parts, probers[request.keys == "common"], request.rank),
-        stored=stored,
-    )
-    return partial(_report, compiled)
+    return _PpoReporter(cfg, env, request, stored)
+
+
+class GroupBatch(NamedTuple):
+    """The rows of one group; `batch.advantage` is fixed: normalised once over all groups."""
+
+    batch: Batch
+    reference: Array | None  # logits of the reference policy, [H, R, num_actions]; None for the policy itself
 
 
 class GroupRows(NamedTuple):
@@ -115,6 +78,56 @@ class GroupRows(NamedTuple):
     real: Array | Bools  # [R]: False for padding
 
 
+class Checks(NamedTuple):
+    """Distance of the recomputed policy from the one that played: zero before an update, up to rounding."""
+
+    ratio_error: Array  # largest |ratio - 1|
+    approx_kl: Array
+    clip_frac: Array
+
+
+def coefficients(vf_coef: float, hypers: Mapping[str, float], kl_coef: float) -> dict[str, float]:
+    """Return the weight of every component in the loss; PPO has no KL term here, so its weight is an argument."""
+    return {"task": 1.0, "entropy": float(hypers["ent_coef"]), "kl": kl_coef, "value": vf_coef}
+
+
+def live(kl: KlKind, has_reference: bool) -> tuple[bool, ...]:
+    """Return which components can have a gradient; the KL divergence from itself has none, but some estimates do."""
+    return tuple(name != "kl" or has_reference or kl in ("k1", "abs") for name in COMPONENTS)
+
+
+def ppo_sums(parts: PpoComponents, kl: KlKind) -> Callable[[Params, GroupBatch, Stats, Hypers], tuple[Array, Checks]]:
+    """Build `(params, group, value statistics, hypers) -> (losses summed over the group's steps [C], checks)`.
+
+    The losses, from the same terms that training minimises, exclude their coefficients, so entropy is negative.
+
+    A `kl` of `analytic` is the exact divergence; the others are estimates from the sampled actions, for comparison. The
+    expected gradient of k1 is 0 for every reference, that of k2 is that of KL(policy || reference), and that of k3 is
+    that of KL(reference || policy).
+    """
+
+    def sums(params: Params, group: GroupBatch, stats: Stats, hypers: Hypers) -> tuple[Array, Checks]:
+        batch = group.batch
+        terms = ppo_terms(parts, params, stats, hypers, batch, batch.advantage)
+        reference = jax.lax.stop_gradient(terms.logits) if group.reference is None else group.reference
+        if kl == "analytic":
+            divergence = parts.head.kl(terms.logits, reference, batch.legal)
+        else:
+            log_prob_ref = parts.head.log_prob(reference, batch.legal, batch.action)
+            divergence = kl_estimate(terms.log_prob, log_prob_ref, kl)
+        steps = (terms.policy, -terms.entropy, divergence, terms.value)
+        losses = jnp.stack([jnp.where(batch.weight > 0, term, 0.0).sum() for term in steps])
+        old, weight = batch.log_prob_old, batch.weight
+        checks = Checks(
+            (jnp.abs(jnp.expm1(terms.log_prob - old)) * weight).max(),
+            approx_kl(terms.log_prob, old, weight),
+            clip_frac(terms.log_prob, old, hypers["clip_eps"], weight),
+        )
+        return losses, jax.lax.stop_gradient(checks)
+
+    return sums
+
+
 def at_rows(sums: GroupLosses) -> GroupLosses:
     """Return the losses as a function `(params, GroupRows, the whole probe as a GroupBatch, *rest)`.
 
@@ -122,74 +135,101 @@ def at_rows(sums: GroupLosses) -> GroupLosses:
     """
 
     def losses(params: Params, group: GroupRows, whole: GroupBatch, *rest: Tree) -> tuple[Array, Tree]:
-        batch = one_group(whole.batch, group.rows, group.real)
-        reference = None if whole.reference is None else take(whole.reference, group.rows[None])[0]
-        return sums(params, GroupBatch(batch, reference), *rest)
+        return sums(params, picked(whole, group), *rest)
 
     return losses
 
 
-def _report(
-    compiled: _Compiled, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
-) -> results.GradReport:
-    parts, request = compiled.parts, compiled.request
-    if reference is not None and parts.cfg.ppo.obs_norm != "none":
-        raise HmxError(
-            "cannot use --reference with ppo.obs_norm: the observation statistics of the reference are not known",
-            "drop --reference, or compare policies trained with ppo.obs_norm = none",
+def picked(whole: GroupBatch, group: GroupRows) -> GroupBatch:
+    """Return the rows of one group; those that are padding have weight 0."""
+    rows = jnp.asarray(group.rows)
+    batch = take_sequences(whole.batch, rows, whole.batch.sequence_weight[rows])
+    reference = None if whole.reference is None else whole.reference[:, rows]
+    return GroupBatch(batch._replace(weight=batch.weight * group.real[None]), reference)
+
+
+class _PpoReporter:
+    """Report on train states of PPO."""
+
+    def __init__(self, cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> None:
+        self.request, self.stored = request, stored
+        self.parts = parts = make_components(cfg, env)
+        # by whether the keys of steps are common
+        self.probers = {
+            common: make_prober(env, partial(policy_of, parts), parts.net, request, parts.horizon, common, stored)
+            for common in (False, True)
+        }
+        # by whether there is a reference
+        self.gradients = {
+            known: make_group_gradients(at_rows(ppo_sums(parts, request.kl)), live(request.kl, known))
+            for known in (False, True)
+        }
+        self.codec = jax.jit(partial(fit_codec, parts))
+        self.ranker = make_ranker(parts, self.probers[request.keys == "common"], request.rank)
+
+    def __call__(
+        self, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
+    ) -> results.GradReport:
+        """Report on `state`."""
+        cfg, request = self.parts.cfg, self.request
+        if reference is not None and cfg.ppo.obs_norm != "none":
+            raise HmxError(
+                "cannot use --reference with ppo.obs_norm: the observation statistics of the reference are not known",
+                "drop --reference, or compare policies trained with ppo.obs_norm = none",
+            )
+        results.check_gradient_memory(request, state.params, len(COMPONENTS))
+        again = jax.random.clone(key)
+        horizon = self.parts.horizon
+        probe = play(self.probers[request.keys == "common"], state, key, cfg, horizon, reference)
+        episodes = probe.episodes
+        results.check_returns(episodes.returns)
+        if request.keys == "both":
+            common = play(self.probers[True], state, again, cfg, horizon)
+            episodes = episodes._replace(acted_std=common.episodes.reward_std)
+        probe = probe._replace(batch=network_batch(cfg.ppo, state.actors.obs_stats, probe.batch))
+        params, stats = self.codec(state, probe.batch)
+        scheduled = {name: jnp.float32(value) for name, value in hypers.items()}
+        sums_of = partial(self._sums, probe, params, stats, scheduled, reference is not None)
+        sums, checks = sums_of(np.arange(request.per_group))
+        return results.report_on_episodes(
+            request,
+            cfg,
+            episodes,
+            self.ranker(probe, state, key),
+            sums,
+            lambda members: sums_of(members)[0],
+            coefficients(value_weight(cfg.ppo), hypers, request.kl_coef),
+            params,
+            results.Consistency(float(checks.ratio_error), float(checks.approx_kl), float(checks.clip_frac)),
+            self.stored,
         )
-    results.check_gradient_memory(request, state.params, len(COMPONENTS))
-    again = jax.random.clone(key)
-    probe = play(compiled.probers[request.keys == "common"], state, key, parts.cfg, parts.horizon, reference)
-    episodes = probe.episodes
-    results.check_returns(episodes.returns)
-    if request.keys == "both":
-        common = play(compiled.probers[True], state, again, parts.cfg, parts.horizon)
-        episodes = episodes._replace(acted_std=common.episodes.reward_std)
-    probe = probe._replace(batch=network_batch(parts.cfg.ppo, state.actors.obs_stats, probe.batch))
-    params, stats = compiled.codec(state, probe.batch)
-    scheduled = {name: jnp.float32(value) for name, value in hypers.items()}
-    inputs = _Inputs(probe, params, stats, scheduled, compiled.gradients[reference is not None])
-    figure = compiled.ranker(probe, state, key)
-    sums, checks = _sums(compiled, inputs, np.arange(request.per_group))
-    return results.report_on_episodes(
-        request,
-        parts.cfg,
-        episodes,
-        figure,
-        sums,
-        lambda members: _sums(compiled, inputs, members)[0],
-        coefficients(value_weight(parts.cfg.ppo), hypers, request.kl_coef),
-        params,
-        results.Consistency(float(checks.ratio_error), float(checks.approx_kl), float(checks.clip_frac)),
-        compiled.stored,
-    )
 
+    def _sums(
+        self, probe: Probe, params: Params, stats: Stats, hypers: Hypers, has_reference: bool, members: Ints
+    ) -> tuple[Sums, Checks]:
+        """Compute the gradients of all groups, over some members of each."""
+        request = self.request
+        batch = probe.batch._replace(advantage=self._advantage(probe, members))
+        group = np.where(np.isin(probe.member, members), probe.group, -1)
+        # One width for whole and half groups, so that one program serves both.
+        index, real, owner = in_parts(*group_index(batch, group, request.groups), part_width(batch, request.groups))
+        rows, whole = GroupRows(index, real), GroupBatch(batch, probe.reference)
+        several = self.gradients[has_reference]
+        found = gather(several, params, rows, whole, stats, hypers, chunk=request.chunk, owner=owner)
+        results.check_finite(found.grads)
+        each = (np.asarray(batch.weight, np.float64).sum(0)[index] * real).sum(1)
+        steps = np.bincount(owner, weights=each, minlength=request.groups).astype(np.float64)
+        mean = partial(np.average, weights=np.maximum(each, 1e-9))
+        checks = Checks(found.aux.ratio_error.max(), mean(found.aux.approx_kl), mean(found.aux.clip_frac))
+        return Sums(found.losses, found.grads, steps, np.full(request.groups, float(len(members)))), checks
 
-def _sums(compiled: _Compiled, inputs: _Inputs, members: Ints) -> tuple[Sums, Checks]:
-    """Compute the gradients of all groups, over some members of each."""
-    request, probe = compiled.request, inputs.probe
-    batch = probe.batch._replace(advantage=_advantage(compiled, probe, members))
-    group = np.where(np.isin(probe.member, members), probe.group, -1)
-    # One width for whole and half groups, so that one program serves both.
-    index, real, owner = in_parts(*group_index(batch, group, request.groups), part_width(batch, request.groups))
-    rest = (GroupBatch(batch, probe.reference), inputs.stats, inputs.hypers)
-    found = gather(inputs.gradients, inputs.params, GroupRows(index, real), *rest, chunk=request.chunk, owner=owner)
-    results.check_finite(found.grads)
-    each = (np.asarray(batch.weight, np.float64).sum(0)[index] * real).sum(1)
-    steps = np.bincount(owner, weights=each, minlength=request.groups).astype(np.float64)
-    mean = partial(np.average, weights=np.maximum(each, 1e-9))
-    checks = Checks(found.aux.ratio_error.max(), mean(found.aux.approx_kl), mean(found.aux.clip_frac))
-    return Sums(found.losses, found.grads, steps, np.full(request.groups, float(len(members)))), checks
-
-
-def _advantage(compiled: _Compiled, probe: Probe, members: Ints) -> Array:
-    """Return advantages `[H, N]`, normalised once over the whole probe, so that they do not depend on buckets."""
-    kind = compiled.request.advantage
-    if kind == "trainer":
-        return policy_advantage(compiled.parts.cfg, probe.batch, jnp.ones_like(probe.batch.advantage))
-    returns = probe.episodes.returns
-    per_episode = np.zeros(returns.shape)
-    per_episode[:, members] = group_advantages(returns[:, members], kind == "group-std")
-    per_row = jnp.asarray(per_episode[probe.group, probe.member], jnp.float32)
-    return jnp.broadcast_to(per_row[None], probe.batch.advantage.shape)
+    def _advantage(self, probe: Probe, members: Ints) -> Array:
+        """Return advantages `[H, N]`, normalised once over the whole probe, so that they do not depend on buckets."""
+        kind = self.request.advantage
+        if kind == "trainer":
+            return policy_advantage(self.parts.cfg, probe.batch, jnp.ones_like(probe.batch.advantage))
+        returns = probe.episodes.returns
+        per_episode = np.zeros(returns.shape)
+        per_episode[:, members] = group_advantages(returns[:, members], kind == "group-std")
+        per_row = jnp.asarray(per_episode[probe.group, probe.member], jnp.float32)
+        return jnp.broadcast_to(per_row[None], probe.batch.advantage.shape)

@@ -33,14 +33,10 @@ def make_continuation(
     parameter: float,
     value: Callable[[Params, Array, Array], Array] | None = None,
 ) -> Continuation:
-    """Make a policy from action values or logits.
+    """Make a policy from `preferences`, action values or logits: `(params, obs [B, A, ...]) -> [B, A, num_actions]`.
 
-    Args:
-        preferences: `(params, obs [B, A, ...]) -> [B, A, num_actions]`.
-        kind: `greedy`, the legal action with the highest preference; `softmax`, sampled from preferences divided by
-            `parameter`; `epsilon`, greedy, but each agent acts at random with probability `parameter`.
-        parameter: temperature above 0, or probability; not used if greedy.
-        value: of observations, for bootstrapping.
+    `greedy` takes the legal action with the highest preference, `softmax` samples from preferences divided by
+    `parameter`, and `epsilon` is greedy, but each agent acts at random with probability `parameter`.
     """
 
     def probs(params: Params, obs: Array, legal: Array) -> Array:

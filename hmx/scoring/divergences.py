@@ -15,13 +15,7 @@ _TIE = 1e-6  # returns that differ by less, as a share of the largest, count as 
 
 
 def divergence(metric: Metric, taken: Float[Array, " N"], other: Float[Array, "K N"]) -> Float[Array, " K"]:
-    """Compute the distance between the returns of the action taken and those of each other action.
-
-    Args:
-        metric: see `hmx.config.schema.ScoreConfig`; `js` is in nats.
-        taken: returns of the action taken.
-        other: returns of the other actions.
-    """
+    """Compute the distance between the returns of the action taken and those of each other action; `js` in nats."""
     if metric == "w1":
         # The optimal transport of equally many samples on a line pairs them by rank (Villani 2003, section 2.2).
         return jnp.abs(jnp.sort(taken)[None] - jnp.sort(other, axis=-1)).mean(-1)

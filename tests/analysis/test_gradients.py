@@ -11,10 +11,10 @@ from tiny import CFG, log_half, parts_of, rows, softmax
 from hmx.agents.ppo import policy_advantage, ppo_loss
 from hmx.agents.sequences import PER_SEQUENCE, Batch, take_sequences
 from hmx.analysis.buckets import split
-from hmx.analysis.components import COMPONENTS, GroupBatch, live, ppo_sums
 from hmx.analysis.gradients import flat, gather, layers, make_group_gradients
 from hmx.analysis.measures import Sums, measure
-from hmx.analysis.probe import by_group, group_index, in_parts, part_width, take
+from hmx.analysis.probe import group_index, in_parts, part_width
+from hmx.analysis.report import COMPONENTS, GroupBatch, GroupRows, live, picked, ppo_sums
 from hmx.config.fields import replace
 from hmx.config.schema import NetConfig
 from hmx.env.protocol import EnvSpec
@@ -201,6 +201,11 @@ def frozen(batch):
     )
 
 
+def of_groups(whole, index, real):
+    """A batch per group: leaves `[G, H, R, ...]`."""
+    return jax.vmap(picked, (None, 0))(whole, GroupRows(index, real))
+
+
 class World:
     """Six groups of unequal sizes under a network with a common torso, in one precision."""
 
@@ -228,7 +233,7 @@ class World:
 
     def groups(self, batch, group):
         index, real = group_index(batch, group, 6)
-        return GroupBatch(by_group(batch, index, real), take(self.reference, index))
+        return of_groups(GroupBatch(batch, self.reference), index, real)
 
     def gather(self, batch=None, group=None, chunk=8):
         groups = self.groups(self.batch if batch is None else batch, self.group if group is None else group)
@@ -289,7 +294,7 @@ def test_normalising_advantages_per_bucket_changes_the_gradient(world):
     for ids in ((0, 1), (2, 3), (4, 5)):
         inside = jnp.asarray(np.isin(world.group, ids)[None], world.batch.weight.dtype)
         bucket = frozen(world.raw._replace(weight=world.raw.weight * inside))
-        groups = GroupBatch(by_group(bucket, index, real), take(world.reference, index))
+        groups = of_groups(GroupBatch(bucket, world.reference), index, real)
         again = again + gather(world.several, world.params, groups, (), HYPERS, chunk=8).grads[:, 0].sum(0)
     assert np.linalg.norm(again - whole) > 0.01 * np.linalg.norm(whole)
 
@@ -334,7 +339,7 @@ def test_groups_in_parts_have_the_gradients_of_groups(world):
     assert index.shape == real.shape == (len(owner), 4)  # 40 rows in 6 groups: 2.2 are a third of a mean group
     assert sorted(index[real]) == list(range(40)) and set(owner) == set(range(6))
     assert (world.group[index[real]] == np.repeat(owner[:, None], 4, axis=1)[real]).all()
-    groups = GroupBatch(by_group(world.batch, index, real), take(world.reference, index))
+    groups = of_groups(GroupBatch(world.batch, world.reference), index, real)
     found = gather(world.several, world.params, groups, (), HYPERS, chunk=8, owner=owner)
     whole, _ = world.gather()
     close(found.grads, whole.grads, tolerance(world))

@@ -1,5 +1,6 @@
 """Reports of PPO: the probe, an unchanged state, and agreement with training."""
 
+import copy
 import dataclasses
 from functools import partial
 
@@ -13,12 +14,11 @@ from hmx.agents.ppo import fit_codec, make_components, make_ppo, policy_advantag
 from hmx.agents.sequences import Batch
 from hmx.analysis import results
 from hmx.analysis.buckets import ZERO, split
-from hmx.analysis.components import GroupBatch, coefficients, live, ppo_sums
 from hmx.analysis.gradients import gather, layers, make_group_gradients
 from hmx.analysis.measures import TOTAL, Sums, measure
-from hmx.analysis.probe import by_group, group_index, grouped, make_prober, play
+from hmx.analysis.probe import group_index, grouped, make_prober, play
 from hmx.analysis.ranking import check_rank, make_ranker
-from hmx.analysis.report import make_reporter
+from hmx.analysis.report import GroupBatch, GroupRows, coefficients, live, make_reporter, picked, ppo_sums
 from hmx.analysis.request import ProbeRequest, check
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.env.autoreset import Game, batched
@@ -97,9 +97,9 @@ def measured(cfg, parts, state, hypers, batch):
     rows_per_env = batch.sequence_weight.shape[0] // cfg.env.num_envs
     index, real = group_index(frozen, np.arange(batch.sequence_weight.shape[0]) // rows_per_env, cfg.env.num_envs)
     several = make_group_gradients(ppo_sums(parts, "analytic"), live("analytic", False))
-    rows = by_group(frozen, index, real)
-    found = gather(several, params, GroupBatch(rows, None), stats, hypers, chunk=8)
-    steps = np.asarray(rows.weight, np.float64).sum((1, 2))
+    groups = jax.vmap(picked, (None, 0))(GroupBatch(frozen, None), GroupRows(index, real))
+    found = gather(several, params, groups, stats, hypers, chunk=8)
+    steps = np.asarray(groups.batch.weight, np.float64).sum((1, 2))
     assert steps.sum() == batch.weight.sum()
     assert float(found.aux.ratio_error.max()) < 1e-5
     coefs = coefficients(cfg.ppo.vf_coef, {name: float(value) for name, value in hypers.items()}, 0.0)
@@ -198,7 +198,9 @@ def counting():
     cfg = configure("counting")
     env, _, state = built(cfg, make_counting(0, 10))
     parts = make_components(cfg, env)
-    prober = make_prober(env, partial(policy_of, parts), parts.net, num_groups=2, per_group=3, horizon=1, limit=4)
+    prober = make_prober(
+        env, partial(policy_of, parts), parts.net, ProbeRequest(groups=2, per_group=3, max_length=4), 1
+    )
     assert prober.num_steps == 4
     return lambda limit: play(prober._replace(limit=limit), state, jax.random.key(0), cfg, 1)
 
@@ -233,7 +235,7 @@ def test_episode_truncated_by_its_environment_counts_as_complete():
     cfg = configure("counting", max_steps=4)
     env, _, state = built(cfg)
     parts = make_components(cfg, env)
-    prober = make_prober(env, partial(policy_of, parts), parts.net, num_groups=2, per_group=3, horizon=1)
+    prober = make_prober(env, partial(policy_of, parts), parts.net, ProbeRequest(groups=2, per_group=3), 1)
     probe = play(prober, state, jax.random.key(0), cfg, 1)
     assert (probe.episodes.returns == 6.0).all() and not probe.episodes.truncated.any()
 
@@ -242,7 +244,7 @@ def test_episodes_of_a_group_share_their_start_and_groups_differ():
     cfg = configure("rendezvous", num_agents=2)
     env, _, state = built(cfg)
     parts = make_components(cfg, env)
-    prober = make_prober(env, partial(policy_of, parts), parts.net, num_groups=5, per_group=3, horizon=1)
+    prober = make_prober(env, partial(policy_of, parts), parts.net, ProbeRequest(groups=5, per_group=3), 1)
     first = np.asarray(jax.jit(prober.begin)(state, jax.random.key(1)).obs).reshape(5, 3, -1)
     assert (first == first[:, :1]).all()
     assert len(np.unique(first[:, 0], axis=0)) > 1
@@ -268,10 +270,9 @@ def coin():
 
 def report_with(case, **change):
     """Report with the programs that are compiled already."""
-    compiled, *_ = case.reporter.args
-    request = dataclasses.replace(SMALL, **change)
-    ranker = make_ranker(compiled.parts, compiled.probers[False], request.rank)
-    case.reporter = partial(case.reporter.func, compiled._replace(request=request, ranker=ranker))
+    reporter = case.reporter = copy.copy(case.reporter)
+    reporter.request = dataclasses.replace(SMALL, **change)
+    reporter.ranker = make_ranker(reporter.parts, reporter.probers[False], reporter.request.rank)
     return case.again()
 
 

@@ -1,13 +1,17 @@
-"""What `hmx bench` finds; `hmx.records.plain` makes JSON of it, and reads it for `--compare`."""
+"""What `hmx bench` finds, its JSON for `--compare`, and the comparison of a result with an earlier one."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hmx.records.plain import JsonValue
+from hmx.config.textfile import quoted
+from hmx.errors import ExitCode, HmxError
+from hmx.records.artefact import read_json
+from hmx.records.plain import JsonValue, typed
 from hmx.stats.estimate import Estimate
 
 SCHEMA = 1
@@ -131,3 +135,104 @@ class BenchFindings:
     def by_name(self) -> dict[PhaseName, Phase]:
         """Return the phases by name."""
         return {phase.name: phase for phase in self.phases}
+
+
+SMALLEST = 1.05
+"""Ratio from which a difference counts: the same program is up to 5 % faster or slower in another process."""
+
+UNSEEN = 1.1
+"""Largest ratio that an interval may still include where no difference was seen."""
+
+BUSY = 0.1
+"""Share of the processors that other programs may use in either result."""
+
+_TINY = 1e-12
+_HINT = "write one with: hmx bench --json > before.json"
+
+
+def read_result(path: Path) -> BenchFindings:
+    """Read what `hmx bench --json` printed.
+
+    Raises:
+        HmxError: it is missing, damaged, something else or of another schema (exit code 3).
+    """
+    name = quoted(str(path), 100)
+    data = read_json(path, sys.maxsize, f"there is no result {name}", _HINT)
+    try:
+        if data["kind"] == "hmx bench" and type(number := data["schema"]) is int and number != SCHEMA:
+            message = f"cannot compare with {name}: it has schema {number}, this hmx reads schema {SCHEMA}"
+            raise HmxError(message, _HINT, ExitCode.ARTEFACT)
+        return typed(BenchFindings, data)
+    except (TypeError, KeyError, ValueError, RecursionError):
+        raise HmxError(f"{name} is not a result of hmx bench", _HINT, ExitCode.ARTEFACT) from None
+
+
+def compare(file: Path, before: BenchFindings, now: BenchFindings) -> Comparison:
+    """Compare every phase that both results have."""
+    on_cpu = "cpu" in (before.machine.device.split()[0].lower(), now.machine.device.split()[0].lower())
+    shares = (("the earlier", before.other_programs), ("this", now.other_programs))
+    busy = next((
+        f"other programs used {share:.0%} of the processors during {which} benchmark"
+        for which, share in shares
+        if on_cpu and share is not None and share > BUSY
+    ), "")  # fmt: skip
+    rows = []
+    for phase in now.phases:
+        if (old := before.by_name.get(phase.name)) is not None:
+            rows.append(_compare(old, phase, busy))
+    return Comparison(file, tuple(_differences(before, now)), tuple(rows))
+
+
+def _compare(before: Phase, now: Phase, busy: str) -> PhaseComparison:
+    ratio = _ratio(before, now)
+    verdict, reason = judge(ratio)
+    if busy:
+        verdict, reason = "too noisy to tell", busy
+    return PhaseComparison(now.name, before.seconds.value, now.seconds.value, ratio, verdict, reason)
+
+
+def _ratio(before: Phase, now: Phase) -> Estimate:
+    """Return the ratio of speeds; its interval holds all ratios of values in the two intervals."""
+    if before.steps_per_sec is not None and now.steps_per_sec is not None:
+        top, bottom = now.steps_per_sec, before.steps_per_sec
+    else:
+        top, bottom = before.seconds, now.seconds
+    value = top.value / max(bottom.value, _TINY)
+    if top.low is None or top.high is None or bottom.low is None or bottom.high is None:
+        return Estimate(value)
+    return Estimate(value, top.low / max(bottom.high, _TINY), top.high / max(bottom.low, _TINY))
+
+
+def judge(ratio: Estimate) -> tuple[Verdict, str]:
+    """Return what a ratio of speeds says, and why it says nothing."""
+    value, low, high = ratio
+    if low is None or high is None:
+        return "too noisy to tell", "measured too few times for an interval"
+    if low > 1 and value >= SMALLEST:
+        return "faster", ""
+    if high < 1 and value <= 1 / SMALLEST:
+        return "slower", ""
+    if low >= 1 / UNSEEN and high <= UNSEEN:
+        return "no difference seen", ""
+    return "too noisy to tell", "the interval includes no difference and one of more than 10 %"
+
+
+def _differences(before: BenchFindings, now: BenchFindings) -> list[str]:
+    """Return what differs in machine, versions and configuration, a line each."""
+    pairs = {
+        "device": (before.machine.device, now.machine.device),
+        "processor": (before.machine.processor, now.machine.processor),
+        "processors": (before.machine.num_processors, now.machine.num_processors),
+        "Python": (before.machine.python, now.machine.python),
+    }
+    names = {*before.machine.versions, *now.machine.versions}
+    pairs |= {name: (before.machine.versions.get(name), now.machine.versions.get(name)) for name in sorted(names)}
+    keys = {*before.config, *now.config}
+    pairs |= {key: (before.config.get(key), now.config.get(key)) for key in sorted(keys)}
+    return [
+        f"{name}: {_shown(old)}, now {_shown(new)}" for name, (old, new) in pairs.items() if _shown(old) != _shown(new)
+    ]
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else quoted(str(value), 60) or "''"

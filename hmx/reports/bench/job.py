@@ -21,8 +21,18 @@ from hmx.records.atomic import writing
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.meta import versions
 from hmx.reports.bench import document
-from hmx.reports.bench.comparison import compare, read_result
-from hmx.reports.bench.findings import BenchFindings, Machine, Part, PartName, Phase, PhaseName, SizeSpeed, UpdateSpeed
+from hmx.reports.bench.findings import (
+    BenchFindings,
+    Machine,
+    Part,
+    PartName,
+    Phase,
+    PhaseName,
+    SizeSpeed,
+    UpdateSpeed,
+    compare,
+    read_result,
+)
 from hmx.reports.bench.measure import EnvPlayer, OtherPrograms, Updates, calls_for, estimate, time_in_turn
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.compilation import enable_cache, processor

@@ -1,24 +1,41 @@
-"""`hmx compare`: how runs differ, and which is better."""
+"""`hmx compare`: how runs differ, and which is better; their speed, memory and diagnostics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
+from hmx.config.env_facts import facts_known
+from hmx.config.rules import problems
+from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError, nearest
+from hmx.errors import HmxError, counted, nearest
 from hmx.jobs.evaluation import RANDOM
 from hmx.records.metrics_table import METRICS
-from hmx.reports.compare import conditions, speed, values
-from hmx.reports.compare.configs import differences
-from hmx.reports.compare.findings import CompareFindings
+from hmx.reports.compare import conditions
+from hmx.reports.compare.differences import describe, differences, notices, with_tasks
+from hmx.reports.compare.findings import CompareFindings, Diagnostic, Speed, TaskFindings, figures_of, values_of
 from hmx.reports.compare.losses import losses
-from hmx.reports.compare.notices import describe, notices, with_tasks
-from hmx.reports.compare.read import Seed, Side, read_side
+from hmx.reports.compare.read import Member, Seed, Side, read_side
 from hmx.reports.compare.request import EVALUATION, CompareRequest
 from hmx.reports.compare.sides import choose
-from hmx.reports.compare.tasks import measure, overall
+from hmx.reports.compare.tasks import Groups, around, measure, overall
+from hmx.reports.health.rules import ratio_evidence
+from hmx.sizing.memory import trainer_memory
+from hmx.sizing.trainer import inputs_of
 from hmx.stats.intervals import LEVEL
+
+DIAGNOSTICS = (
+    "train/entropy", "train/max_entropy", "train/std", "train/approx_kl", "train/clip_frac", "train/explained_variance",
+    "train/grad_norm", "train/first_ratio_error", "train/value_loss", "train/policy_loss", "train/truncated_frac",
+    "train/mean_episode_length",
+)  # fmt: skip
+MOMENTS = (0.1, 0.5, 1.0)
+"""Shares of the compared steps at which diagnostics are taken."""
+
+_RATIO = "train/first_ratio_error"
 
 
 def compare(request: CompareRequest) -> CompareFindings:
@@ -28,7 +45,7 @@ def compare(request: CompareRequest) -> CompareFindings:
         HmxError: an invalid side or condition (exit code 2), or a side that does not exist (3).
     """
     parsed = [conditions.parse(text) for text in request.fail_if]
-    names = {request.curve, *speed.DIAGNOSTICS}
+    names = {request.curve, *DIAGNOSTICS}
     sides, found = with_tasks([read_side(side, names) for side in choose(request.sides, request.root)])
     groups = _groups(sides)
     _check_metric(request, sides)
@@ -39,9 +56,9 @@ def compare(request: CompareRequest) -> CompareFindings:
     tasks = [measure(task, group, evaluated, blocks[task], request) for task, group in groups.items()]
     letters = [side.letter for side in sides if side.trained_seeds]
     together = overall(tasks, letters, _random(sides), request)
-    speeds = speed.speeds(sides)
-    diagnostics = [row for task in tasks for row in speed.diagnostics(task, groups[task.name])]
-    figures = values.figures(values.values_of(tasks, together, speeds, diagnostics), len(tasks))
+    speeds = _speeds(sides)
+    diagnostics = [row for task in tasks for row in _diagnostics(task, groups[task.name])]
+    figures = figures_of(values_of(tasks, together, speeds, diagnostics), len(tasks))
     by_name = {side.name: side.letter for side in sides}
     failed = [why for condition in parsed if (why := conditions.check(condition, figures, by_name))]
     return CompareFindings(
@@ -57,7 +74,7 @@ def compare(request: CompareRequest) -> CompareFindings:
         overall=together,
         speed=tuple(speeds),
         diagnostics=tuple(diagnostics),
-        warnings=tuple(speed.warnings(groups)),
+        warnings=tuple(_warnings(groups)),
         losses=losses(sides, request.seed) if request.impl else None,
         figures=figures,
         failed=tuple(failed),
@@ -111,3 +128,70 @@ def _random(sides: Sequence[Side]) -> dict[str, float]:
             if row.policy == RANDOM and member.config is not None:
                 found.setdefault(member.config.env.id, []).append(row.return_mean)
     return {task: math.fsum(values) / len(values) for task, values in found.items()}
+
+
+def _speeds(sides: Sequence[Side]) -> list[Speed]:
+    rows = []
+    for task in sorted({seed.task for side in sides for seed in side.seeds}):
+        for side in sides:
+            members = [m for m in side.members if any(seed.task == task and len(seed.steps) for seed in m.seeds)]
+            if members:
+                rows.append(_speed(side.letter, task, members))
+    return rows
+
+
+def _speed(letter: str, task: str, members: Sequence[Member]) -> Speed:
+    steps = [sum(seed.end for seed in member.seeds) for member in members]
+    seconds = [max(float(seed.time[-1]) for seed in member.seeds if len(seed.steps)) for member in members]
+    updates = [max(len(seed.steps) for seed in member.seeds) for member in members]
+    memory = [_memory(member.config) for member in members]
+    return Speed(
+        letter=letter,
+        task=task,
+        device=" or ".join(sorted({member.meta.device for member in members if member.meta is not None})),
+        steps_per_sec=_median([s / t if t > 0 else np.nan for s, t in zip(steps, seconds, strict=True)]),
+        updates_per_sec=_median([u / t if t > 0 else np.nan for u, t in zip(updates, seconds, strict=True)]),
+        seconds=_median(seconds),
+        startup=_median([member.startup for member in members if member.startup is not None]),
+        memory=max((found for found in memory if found is not None), default=None),
+    )
+
+
+def _median(values: Sequence[float]) -> float | None:
+    known = [value for value in values if np.isfinite(value)]
+    return float(np.median(known)) if known else None
+
+
+def _memory(config: Config | None) -> int | None:
+    if config is None or problems(config) or not facts_known(config.env):
+        return None
+    return trainer_memory(config, inputs_of(config)).total_bytes
+
+
+def _diagnostics(task: TaskFindings, groups: Groups) -> Iterator[Diagnostic]:
+    """Yield each metric that some side reports, averaged over the tenth of the steps before each of `MOMENTS`."""
+    for name in DIAGNOSTICS:
+        values = {
+            letter: tuple(_mean(group, name, share * task.end, task.end) for share in MOMENTS)
+            for letter, group in groups.items()
+        }
+        if any(value is not None for row in values.values() for value in row):
+            yield Diagnostic(task.name, name, MOMENTS, values)
+
+
+def _mean(seeds: Sequence[Seed], name: str, at: float, end: float) -> float | None:
+    values = [around(seed.series.get(name), at, end) for seed in seeds]
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _warnings(groups: Mapping[str, Groups]) -> Iterator[str]:
+    for task, by_letter in groups.items():
+        for letter, group in by_letter.items():
+            found = [seed.series[_RATIO].values for seed in group if _RATIO in seed.series]
+            worst = max((values[np.isfinite(values)].max(initial=0.0) for values in found), default=0.0)
+            if evidence := ratio_evidence(float(worst)):
+                yield f"{letter} on {task}: {evidence}; acting and learning do not use the same policy"
+            broken = sum(not np.isfinite(s.values).all() for seed in group for s in seed.series.values())
+            if broken:
+                yield f"{letter} on {task}: values that are not finite in {counted(broken, 'metric')} of its seeds"

@@ -44,7 +44,7 @@ def document(found: ScoreFindings) -> Document:
         blocks.append(Paragraph(" ".join(rest)))
     blocks += [Paragraph(f"Warning: {warning}.", "warning") for warning in found.warnings]
     blocks += [Paragraph(f"Fails --strict: {gate}.", "warning") for gate in found.failed]
-    blocks += [Paragraph(_subject(found), "faint"), _facts(found), _histogram(found)]
+    blocks += [Paragraph(_subject(found), "faint"), facts(tuple(_fact_rows(found))), _histogram(found)]
     blocks.append(Aside((_by_rank(found), *_comparisons(found))))
     if found.top:
         blocks += [Heading("Most consequential positions"), _top(found)]
@@ -82,10 +82,6 @@ def _subject(found: ScoreFindings) -> str:
         f"{policy.update:,}. {options.metric}, "
         f"{options.aggregate} over {options.actions} actions{', corrected for noise' if options.corrected else ''}."
     )
-
-
-def _facts(found: ScoreFindings) -> Table:
-    return facts(tuple(_fact_rows(found)))
 
 
 def _fact_rows(found: ScoreFindings) -> Iterator[tuple[str, str]]:

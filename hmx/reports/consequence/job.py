@@ -19,14 +19,13 @@ from hmx.reports.consequence import source
 from hmx.reports.consequence.findings import ScoreFindings, ScorePlan, judged
 from hmx.reports.consequence.measure import measure
 from hmx.reports.consequence.request import MAX_HORIZON, ScoreRequest
-from hmx.reports.consequence.run import ScoreTable, compute, score_key
+from hmx.reports.consequence.run import ScoreTable, compute
 from hmx.runs import buffers
 from hmx.runs.buffers import Buffer, Host
 from hmx.runs.compilation import enable_cache
 from hmx.runs.restoring import find
 from hmx.scoring import env_steps
 from hmx.scoring.options import check_options, num_candidates
-from hmx.types import Key
 
 BUFFER = "buffer.npz"
 
@@ -48,7 +47,7 @@ def score_buffer(
     Args:
         path: a saved buffer; or a run, its folder of checkpoints, or a checkpoint, whose policy collects positions.
         checkpoint: the run or checkpoint whose policy plays on, for a saved buffer.
-        request: what to score and how; None takes the defaults.
+        request: what to score and how.
         out: folder of the results; None takes one in the run, or beside the buffer.
         root: folder of the runs, for names.
         progress: called with phase, positions done and positions in all.
@@ -63,18 +62,12 @@ def score_buffer(
         source.read_indices(Path(request.indices), 2**31)
     folder = Path(out) if out is not None else source.default_out(path, root)
     cached = enable_cache()
-
-    def prepare(agent: source.Agent) -> Key:
-        source.settle(agent, request)
-        progress("reading positions" if source.is_file(path) else "collecting positions", 0, 0)
-        return score_key(source.seed_of(agent, request), "collecting")
-
     other = None if checkpoint is None else Path(checkpoint)
-    scene = source.open_scene(path, other, root, request.agent, request.collect, prepare)
+    scene = source.open_scene(path, other, root, request, progress)
     task, warnings = source.make_task(scene, request)
     found = compute(task, folder, progress)
     updated = _with_scores(scene.buffer, found)
-    report = measure(task, request, found, updated, folder)
+    report = measure(task, found, updated, folder)
     lost = _write_buffer(scene, updated, found, folder, request.write_back)
     report = judged(report, tuple(w for w in (cached, *scene.agent.warnings, *warnings, lost) if w))
     with writing("the report", folder / SCORE_REPORT):

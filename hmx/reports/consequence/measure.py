@@ -34,9 +34,9 @@ _MOST_NUMBERS = 64  # of an observation
 Columns = Mapping[str, Host]
 
 
-def measure(task: ScoreTask, request: ScoreRequest, table: ScoreTable, updated: Buffer, out: Path) -> ScoreFindings:
+def measure(task: ScoreTask, table: ScoreTable, updated: Buffer, out: Path) -> ScoreFindings:
     """Compute the findings, without gates, verdict and warnings."""
-    scene, columns, agent = task.scene, table.columns, task.scene.agent
+    scene, columns, agent, request = task.scene, table.columns, task.scene.agent, task.request
     score, header = columns["score"], task.scene.buffer.header
     td, fresh = scene.buffer.td_errors[columns["index"]], fresh_errors(scene, columns["index"])
     return ScoreFindings(
@@ -152,7 +152,7 @@ def _rollouts(task: ScoreTask, table: ScoreTable) -> findings.RolloutFacts:
     played = len(task.slots) * live_environments(task.options, task.scene.agent.env.spec)
     return findings.RolloutFacts(
         horizon=header.horizon,
-        auto=task.horizon is None,
+        auto=task.request.horizon is None,
         median_length=float(np.quantile(header.lengths, 0.5)),
         p99_length=float(np.quantile(header.lengths, 0.99)),
         truncated_share=float(1.0 - columns["ended"].mean()),

@@ -23,7 +23,7 @@ from hmx.records import score_file
 from hmx.records.atomic import writing
 from hmx.records.buffer_file import settings_of
 from hmx.records.score_file import ScoreHeader
-from hmx.reports.consequence.source import ScoreTask
+from hmx.reports.consequence.source import ScoreTask, score_key
 from hmx.runs.buffers import Host, loaded, named, stored
 from hmx.runs.checkpoint import to_host
 from hmx.runs.device_memory import out_of_memory
@@ -41,7 +41,6 @@ _LIVE_ELSEWHERE = 65536
 _PROBED = 64
 _LONGEST_PROBE = 1000  # steps, in environments without a limit
 _SAVE_EVERY = 5.0  # seconds
-_STREAM = 3  # of the seed: 0 is for training, 1 for evaluation, 2 for gradient reports
 
 
 class ScoreTable(NamedTuple):
@@ -60,12 +59,6 @@ def part_size(options: ScoreOptions, spec: EnvSpec) -> int:
     return 1 << max(fitting.bit_length() - 1, 0)
 
 
-def score_key(seed: int, use: Literal["scores", "collecting", "lengths"]) -> Key:
-    """Return the random key for one use."""
-    number = ("scores", "collecting", "lengths").index(use)
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _STREAM), number)
-
-
 def compute(task: ScoreTask, out: Path, progress: Progress) -> ScoreTable:
     """Score all positions, except those that an earlier, interrupted call has scored.
 
@@ -75,7 +68,7 @@ def compute(task: ScoreTask, out: Path, progress: Progress) -> ScoreTable:
     """
     request, total = request_of(task), len(task.slots)
     policy = make_continuation(task.scene.agent.network.outputs, *task.policy, task.scene.agent.network.value)
-    found = _earlier(out, request, task.force)
+    found = _earlier(out, request, task.request.force)
     if found is None:
         progress("measuring how long episodes last", 0, total)
         lengths = _lengths(task, policy)
@@ -98,7 +91,7 @@ def request_of(task: ScoreTask) -> str:
     arrays = {"index": task.slots, **named(buffer), **{f"agent/{n}": x for n, x in to_host(agent.params).items()}}
     irrelevant = ("td_errors", "consequence_scores", "scored", "scored_at")
     asked = {
-        "options": dataclasses.asdict(task.options) | {"horizon": task.horizon},
+        "options": dataclasses.asdict(task.options) | {"horizon": task.request.horizon},
         "policy": list(task.policy),
         "seed": task.seed,
         "settings": settings_of(agent.cfg),
@@ -253,14 +246,14 @@ def _lengths(task: ScoreTask, policy: Continuation) -> tuple[int, ...]:
 
 def _horizon(task: ScoreTask, lengths: tuple[int, ...]) -> int:
     """Return the requested steps per rollout, unless most episodes are longer, or enough for 99 % of them."""
-    enough = lengths[-(-99 * len(lengths) // 100) - 1]
-    if task.horizon is None:
+    enough, horizon = lengths[-(-99 * len(lengths) // 100) - 1], task.request.horizon
+    if horizon is None:
         return enough
     median = lengths[(len(lengths) - 1) // 2]
-    if task.horizon < median and not (task.force or task.options.bootstrap):
+    if horizon < median and not (task.request.force or task.options.bootstrap):
         raise HmxError(
-            f"cannot score with a horizon of {task.horizon} steps: from these positions the median episode has "
+            f"cannot score with a horizon of {horizon} steps: from these positions the median episode has "
             f"{median}, and later rewards would count as 0",
             f"--horizon {enough} lets 99 % of the episodes end; --bootstrap values the rest; --force scores anyway",
         )
-    return task.horizon
+    return horizon

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ from hmx.config.schema import Config, ContinuationKind, ReplayConfig
 from hmx.config.textfile import quoted, read_text
 from hmx.env.protocol import Env
 from hmx.errors import ExitCode, HmxError
+from hmx.jobs.evaluation import Progress
 from hmx.records import buffer_file
 from hmx.records.paths import SCORES
 from hmx.reports.consequence.request import ScoreRequest
@@ -110,38 +110,43 @@ def missing_policy(path: Path) -> HmxError:
 
 
 def open_scene(
-    path: Path, checkpoint: Path | None, root: str | Path, index: int, number: int, prepare: Callable[[Agent], Key]
+    path: Path, checkpoint: Path | None, root: str | Path, request: ScoreRequest, progress: Progress
 ) -> Scene:
-    """Load positions and the agent.
-
-    `checkpoint` names the agent, None that of `path`. `prepare` is called before any rollout; it refuses what cannot
-    work, and returns the key for collecting `number` positions where `path` has no buffer.
+    """Load positions, and the agent of `checkpoint` or of `path`; without a buffer, positions are collected by playing.
 
     Raises:
-        HmxError: the files do not fit together or are damaged (exit code 3), or the policy is missing (2).
+        HmxError: the files do not fit together or are damaged (exit code 3); the policy is missing, or the request does
+            not fit it (2).
     """
-    if is_file(path):
-        if checkpoint is None:
-            raise missing_policy(path)
-        buffer = buffers.load(path)
-        agent = open_agent(checkpoint, root, index)
-        prepare(agent)
-        buffers.check(buffer, agent.cfg, agent.env, str(path))
-        return Scene(agent, buffer, str(path), path, collected=False)
-    if checkpoint is not None:
+    if is_file(path) and checkpoint is None:
+        raise missing_policy(path)
+    if not is_file(path) and checkpoint is not None:
         raise HmxError(
             "cannot use --checkpoint here: it is for saved buffers", f"hmx score-buffer {checkpoint} scores that run"
         )
-    agent = open_agent(path, root, index)
-    key = prepare(agent)
-    if isinstance(learner := agent.state.learner, DqnLearner):
+    saved = buffers.load(path) if is_file(path) else None
+    agent = open_agent(checkpoint or path, root, request.agent)
+    settle(agent, request)  # refuses what cannot work before any rollout
+    progress("collecting positions" if saved is None else "reading positions", 0, 0)
+    if saved is not None:
+        buffer, what = saved, str(path)
+    elif isinstance(learner := agent.state.learner, DqnLearner):
         buffer = buffers.from_replay(learner.replay, agent.cfg, agent.env.spec, run=agent.run, update=agent.update)
-        buffers.check(buffer, agent.cfg, agent.env, f"the buffer of {agent.run}")
-        return Scene(agent, buffer, str(path), None, collected=False)
-    buffer = collect(agent.cfg, agent.env, agent.network, agent.params, number, key, run=agent.run, update=agent.update)
-    return Scene(agent, buffer, str(path), None, collected=True)
+        what = f"the buffer of {agent.run}"
+    else:
+        key = score_key(seed_of(agent, request), "collecting")
+        return Scene(agent, collect(agent, request.collect, key), str(path), None, collected=True)
+    buffers.check(buffer, agent.cfg, agent.env, what)
+    return Scene(agent, buffer, str(path), None if saved is None else path, collected=False)
 
 
+def score_key(seed: int, use: Literal["scores", "collecting", "lengths"]) -> Key:
+    """Return the random key for one use."""
+    number = ("scores", "collecting", "lengths").index(use)
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _STREAM), number)
+
+
+_STREAM = 3  # of the seed: 0 is for training, 1 for evaluation, 2 for gradient reports
 _PARALLEL = 16  # environments: few, so that each gets far into its episodes
 
 
@@ -151,20 +156,18 @@ class _Step(NamedTuple):
     td_error: Array  # [E]
 
 
-def collect(
-    cfg: Config, env: Env, preferences: PolicyOutputs, params: Any, number: int, key: Key, *, run: str, update: int
-) -> Buffer:
+def collect(agent: Agent, number: int, key: Key) -> Buffer:
     """Fill a buffer with at least `number` successive transitions of an agent that plays as in training.
 
     Sixteen environments run in parallel (fewer for fewer transitions), from the start of an episode. The TD error is
     that of the value function, `|r + gamma V(s') - V(s)|`.
     """
-    num_envs = min(_PARALLEL, number)
+    num_envs, spec = min(_PARALLEL, number), agent.env.spec
     steps = -(-number // num_envs)
-    program = jax.jit(partial(_played, cfg, env, preferences, num_envs, steps))
-    seen: _Step = interruptible(lambda: jax.block_until_ready(program(params, key)))
+    program = jax.jit(partial(_played, agent, num_envs, steps))
+    seen: _Step = interruptible(lambda: jax.block_until_ready(program(agent.params, key)))
     size = steps * num_envs
-    axes = [1 + env.spec.state_axis % (leaf.ndim - 1) for leaf in jax.tree.leaves(seen.env_state)]
+    axes = [1 + spec.state_axis % (leaf.ndim - 1) for leaf in jax.tree.leaves(seen.env_state)]
     states = {}
     for (name, leaf), axis in zip(to_host(seen.env_state).items(), axes, strict=True):
         leading = np.moveaxis(leaf, axis, 1)
@@ -172,9 +175,9 @@ def collect(
     birth = np.arange(size, dtype=np.uint32)
     td_errors = np.abs(np.asarray(seen.td_error, np.float32)).reshape(size)
     header = header_of(
-        cfg, env.spec,
+        agent.cfg, spec,
         capacity=size, size=size, position=0, num_added=size, num_envs=num_envs,
-        td_max=float(td_errors.max()), run=run, update=update,
+        td_max=float(td_errors.max()), run=agent.run, update=agent.update,
     )  # fmt: skip
     return Buffer(
         header=header,
@@ -188,22 +191,21 @@ def collect(
     )
 
 
-def _played(
-    cfg: Config, env: Env, preferences: PolicyOutputs, num_envs: int, steps: int, params: Any, key: Key
-) -> _Step:
+def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> _Step:
+    env, network = agent.env, agent.network
     k_reset, k_play = jax.random.split(key)
     state, shown = env.reset(jax.random.split(k_reset, num_envs))
 
     def play(now: tuple[Any, Array, Array], step: Array) -> tuple[tuple[Any, Array, Array], _Step]:
         state, obs, legal = now
         k_act, k_env = jax.random.split(jax.random.fold_in(k_play, step))
-        preferred = preferences.outputs(params, obs)
+        preferred = network.outputs(params, obs)
         action = jax.vmap(distributions.sample)(jax.random.split(k_act, num_envs), preferred, legal)
         after, timestep = env.step(state, action, jax.random.split(k_env, num_envs))
-        team = timestep.reward.mean(-1) if preferences.team_reward == "mean" else timestep.reward.sum(-1)
-        value = preferences.value(params, timestep.final_obs, timestep.final_legal)
+        team = timestep.reward.mean(-1) if network.team_reward == "mean" else timestep.reward.sum(-1)
+        value = network.value(params, timestep.final_obs, timestep.final_legal)
         following = jnp.where(timestep.terminated, 0.0, value)
-        error = team + cfg.algo.gamma * following - preferences.value(params, obs, legal)
+        error = team + agent.cfg.algo.gamma * following - network.value(params, obs, legal)
         items = {
             OBS: obs,
             LEGAL: legal,
@@ -229,8 +231,7 @@ class ScoreTask(NamedTuple):
     policy: PolicyKind
     slots: Host  # to score, in this order
     seed: int
-    horizon: int | None  # None: measured
-    force: bool
+    request: ScoreRequest
 
 
 def make_task(scene: Scene, request: ScoreRequest) -> tuple[ScoreTask, list[str]]:
@@ -238,7 +239,7 @@ def make_task(scene: Scene, request: ScoreRequest) -> tuple[ScoreTask, list[str]
     options, policy = settle(scene.agent, request)
     seed = seed_of(scene.agent, request)
     slots, warnings = _selected(scene.buffer, request, seed)
-    return ScoreTask(scene, options, policy, slots, seed, request.horizon, request.force), warnings
+    return ScoreTask(scene, options, policy, slots, seed, request), warnings
 
 
 def settle(agent: Agent, request: ScoreRequest) -> tuple[ScoreOptions, PolicyKind]:

@@ -57,13 +57,8 @@ def grad_report(
 ) -> GradFindings:
     """Play groups of episodes with a checkpoint's policy and decompose the training gradient.
 
-    The newest report of a run is kept in its folder, for `hmx report`; nothing else is changed.
-
-    Args:
-        path: a run, its folder of checkpoints, or a checkpoint.
-        request: what to measure; None takes the defaults.
-        root: folder of the runs, for names.
-        progress: called with what is done.
+    The newest report of a run is kept in its folder, for `hmx report`; nothing else is changed. `path` is a run, its
+    folder of checkpoints, or a checkpoint; `root` is the folder of the runs, for names.
 
     Raises:
         HmxError: the request does not fit the run (exit code 2); there is no such run or no intact checkpoint (3);

@@ -14,8 +14,7 @@ from hmx.records.artefact import words
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT
-from hmx.reports.health.findings import HealthFindings
-from hmx.reports.health.monitor import Monitor
+from hmx.reports.health.monitor import HealthFindings, Monitor
 from hmx.reports.health.rules import RULES
 
 ANY = "any"
@@ -23,12 +22,7 @@ ANY = "any"
 
 
 def doctor(run: str | Path, fail_on: Sequence[str] = (), root: str | Path = DEFAULT_ROOT) -> HealthFindings:
-    """Check the metrics of a run; only reads, and needs no JAX.
-
-    Args:
-        run: name or path of the run.
-        fail_on: rules that must not be broken, or `any`; see `failure`.
-        root: folder of the runs, for a name.
+    """Check the metrics of a run; only reads, and needs no JAX. `fail_on` are rules that must not be broken, or `any`.
 
     Raises:
         HmxError: no such rule (exit code 2) or run, or its configuration is damaged (3).

@@ -65,11 +65,7 @@ def play_episodes(
 ) -> PlayedEpisodes:
     """Play episodes from the newest intact checkpoint; of several agents the first one plays.
 
-    Args:
-        paths: of the run.
-        options: number, seed, and whether to play greedily; the defaults play the episodes of the evaluation again.
-        evaluation: at the end of the run; without one, new episodes are played.
-        progress: called after every step with the number of ended episodes.
+    The default options play the episodes of the evaluation again; without an evaluation, new ones are played.
 
     Raises:
         HmxError: the environment cannot be made (exit code 2), or there is no intact checkpoint (3).

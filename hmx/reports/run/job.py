@@ -28,8 +28,8 @@ from hmx.records.meta import Resume
 from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
 from hmx.reports.blocks import Document
-from hmx.reports.health.findings import HealthFindings
 from hmx.reports.health.job import doctor
+from hmx.reports.health.monitor import HealthFindings
 from hmx.reports.run.findings import (
     ConfigGroup,
     ResumeMark,

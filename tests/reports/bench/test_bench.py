@@ -23,9 +23,8 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.plain import plain_object
 from hmx.reports.bench import job, measure
-from hmx.reports.bench.comparison import compare, judge, read_result
 from hmx.reports.bench.document import document, suggestion
-from hmx.reports.bench.findings import BenchFindings, Phase, SizeSpeed
+from hmx.reports.bench.findings import BenchFindings, Phase, SizeSpeed, compare, judge, read_result
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.signals import StopNow
 from hmx.stats.estimate import Estimate

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.reports.compare.curves import Reached, area, around, curve, final, median, reached
 from hmx.reports.compare.read import MetricSeries, Seed
 from hmx.reports.compare.request import Window
+from hmx.reports.compare.tasks import Reached, area, around, curve, final, median, reached
 
 
 def series(values, steps=None, weights=None):

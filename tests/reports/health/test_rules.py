@@ -11,9 +11,8 @@ import pytest
 
 from hmx.config import fields
 from hmx.config.schema import Config
-from hmx.reports.health.findings import Finding
 from hmx.reports.health.history import WINDOW
-from hmx.reports.health.monitor import HealthSink, Monitor
+from hmx.reports.health.monitor import Finding, HealthSink, Monitor
 from hmx.reports.health.rules import RULES
 from hmx.runs.sinks import RunInfo, Sink, SinkGroup
 
