@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.config.schema import ReplayConfig
-from hmx.replay import forest, make_replay
+from hmx.replay import Replay, forest
 from hmx.reports.bench.measure import device_clock
 
 Array = jax.Array
@@ -96,7 +96,7 @@ def whole(mixing: str) -> Callable[[Array, int], tuple[Any, Step]]:
 
     def make(leaves: Array, batch: int) -> tuple[Any, Step]:
         capacity = leaves.shape[0]
-        replay = make_replay(capacity, capacity, ReplayConfig(mixing=mixing))
+        replay = Replay(capacity, capacity, ReplayConfig(mixing=mixing))
 
         @jax.jit
         def fill(leaves: Array) -> Any:

@@ -24,7 +24,7 @@ from hmx.config.hypers import q_values
 from hmx.config.schema import Config
 from hmx.env.protocol import Env, EnvState
 from hmx.nets import make_q_net
-from hmx.replay import Experience, ReplayState, blank, experience, make_replay
+from hmx.replay import Experience, Replay, ReplayState, blank, experience
 from hmx.rl import distributions
 from hmx.types import Array, Key, Metrics
 
@@ -68,7 +68,7 @@ def make_components(cfg: Config, env: Env) -> DqnComponents:
         env=env,
         net=net,
         optimiser=make_optimiser(cfg.algo),
-        replay=make_replay(cfg.replay.capacity, cfg.env.num_envs, cfg.replay, env.spec.state_axis),
+        replay=Replay(cfg.replay.capacity, cfg.env.num_envs, cfg.replay, env.spec.state_axis),
         score_options=q_scoring.score_options(cfg),
         continuation=q_scoring.continuation(cfg, net),
     )

@@ -17,7 +17,7 @@ from hmx.analysis.buckets import Host, Ints
 from hmx.analysis.gradients import GroupGradients, GroupGrads, GroupLosses, Tree, gather, make_group_gradients
 from hmx.analysis.probe import in_parts, padded, third
 from hmx.analysis.results import check_finite
-from hmx.replay import Experience, ReplayBatch, ReplayState, make_replay
+from hmx.replay import Experience, Replay, ReplayBatch, ReplayState
 from hmx.types import Array
 
 TD = "td"
@@ -59,7 +59,7 @@ class TdFunctions(NamedTuple):
 
 def with_num_envs(parts: DqnComponents, num_envs: int) -> DqnComponents:
     """Return the parts of the algorithm for a buffer to which `num_envs` transitions are added at a time."""
-    return parts._replace(replay=make_replay(num_envs, num_envs, parts.cfg.replay, parts.env.spec.state_axis))
+    return parts._replace(replay=Replay(num_envs, num_envs, parts.cfg.replay, parts.env.spec.state_axis))
 
 
 def make_td_functions(parts: DqnComponents, replayed: bool) -> TdFunctions:

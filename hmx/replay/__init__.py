@@ -1,6 +1,6 @@
 """Replay on the device: a ring buffer sampled by TD error and by consequence."""
 
-from hmx.replay.buffer import Replay, make_replay
+from hmx.replay.buffer import Replay
 from hmx.replay.experience import Experience, NStep, blank, experience, n_step
 from hmx.replay.state import Chosen, ReplayBatch, ReplayState
 from hmx.replay.stats import replay_metrics
@@ -14,7 +14,6 @@ __all__ = [
     "ReplayState",
     "blank",
     "experience",
-    "make_replay",
     "n_step",
     "replay_metrics",
 ]

@@ -31,25 +31,15 @@ def probabilities(
         scored: which transitions have a score.
         options: of replay; exponents are fitted if `target_ess` is set.
     """
-    size, zero = td_errors.shape[0], jnp.zeros(td_errors.shape, jnp.uint32)
-    state = ReplayState(
-        items=(),
-        env_states=(),
+    size = td_errors.shape[0]
+    state = _partial(
         td_errors=td_errors,
         consequence_scores=scores,
         scored=scored,
-        scored_at=zero,
-        birth=zero,
-        num_added=jnp.uint32(size),
-        position=jnp.int32(0),
+        birth=jnp.zeros(td_errors.shape, jnp.uint32),
         size=jnp.int32(size),
         num_scored=scored.sum(dtype=jnp.int32),
-        td_max=td_errors.max(),
-        score_scale=jnp.float32(1.0),
-        neutral=jnp.float32(1.0),
         alphas=jnp.array(exponents(options), jnp.float32),
-        num_nonfinite=jnp.int32(0),
-        forest=(),
     )
     state = fitted(with_scale(state, options), options) if options.target_ess > 0.0 else with_scale(state, options)
     densities = all_densities(state, options, all_leaves(state, options))
@@ -63,5 +53,8 @@ def history(items: Any, birth: UInt32[Array, " N"]) -> ReplayState:
         items: transitions, leaves `[N, ...]`.
         birth: number of transitions added before each.
     """
-    nothing: Any = ()
-    return ReplayState(**{**dict.fromkeys(ReplayState._fields, nothing), "items": items, "birth": birth})
+    return _partial(items=items, birth=birth)
+
+
+def _partial(**known: Any) -> ReplayState:
+    return ReplayState(**{**dict.fromkeys(ReplayState._fields, ()), **known})

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from hmx.config.schema import ReplayConfig
-from hmx.replay import Replay, make_replay
+from hmx.replay import Replay
 
 CAPACITY, ENVS = 24, 3
 
@@ -46,14 +46,14 @@ def numbered(first):
 @cache
 def function(name: str, options: ReplayConfig, static: int | None = None) -> Any:
     """One compilation per function and set of options that it looks at."""
-    compiled = getattr(make_replay(CAPACITY, ENVS, options, -1), name)
+    compiled = getattr(Replay(CAPACITY, ENVS, options, -1), name)
     return jax.jit(compiled, static_argnums=static)
 
 
 @cache
 def compile_replay(options: ReplayConfig) -> Compiled:
     """The replay with these options; functions that are the same for other options are compiled once for all."""
-    replay = make_replay(CAPACITY, ENVS, options, -1)
+    replay = Replay(CAPACITY, ENVS, options, -1)
     unfitted = replace(options, mu=0.5, alpha_td=1.0, alpha_c=1.0, is_norm="max", target_ess=0.0)
     scoring = replace(options, is_norm="max") if options.target_ess else unfitted
     drawing = replace(unfitted, mu=options.mu, is_norm=options.is_norm)

@@ -9,7 +9,7 @@ import pytest
 
 from hmx.config.schema import ReplayConfig
 from hmx.errors import HmxError
-from hmx.replay import make_replay
+from hmx.replay import Replay
 
 CAPACITY, ENVS = 24, 3  # of the fixture `make`
 ALL = np.arange(CAPACITY, dtype=np.int32)
@@ -36,7 +36,7 @@ def test_the_ring_holds_the_newest(additive, rounds):
 
 @pytest.mark.parametrize("axis", [0, -1])
 def test_environment_states_on_either_axis(axis):
-    replay = make_replay(6, 2, ReplayConfig(), axis)
+    replay = Replay(6, 2, ReplayConfig(), axis)
     boards = jnp.arange(6.0).reshape(2, 3) if axis == 0 else jnp.arange(6.0).reshape(3, 2)
     states = {"board": boards}
     state = replay.init(jnp.zeros(2), states)
@@ -205,10 +205,10 @@ def test_in_a_scan_and_over_seeds_it_is_the_same(additive):
 
 def test_a_capacity_that_would_split_batches_is_refused_with_one_that_fits():
     with pytest.raises(HmxError, match="multiple of 3") as caught:
-        make_replay(25, 3, ReplayConfig())
+        Replay(25, 3, ReplayConfig())
     assert "24" in caught.value.hint
     with pytest.raises(HmxError):
-        make_replay(2, 3, ReplayConfig())
+        Replay(2, 3, ReplayConfig())
     with pytest.raises(ValueError, match="2 transitions"):
-        replay = make_replay(24, 3, ReplayConfig())
+        replay = Replay(24, 3, ReplayConfig())
         replay.add(replay.init(jnp.zeros(3), jnp.zeros(3)), jnp.zeros(2), jnp.zeros(2))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hmx.config.schema import ReplayConfig
-from hmx.replay import make_replay
+from hmx.replay import Replay
 from hmx.replay.offline import probabilities
 
 
@@ -27,7 +27,7 @@ def test_as_in_a_buffer(options):
     scores = jnp.asarray(rng.exponential(size=size), jnp.float32)
     slots = jnp.arange(size)
     some = slots[::2]
-    replay = make_replay(size, size, options)
+    replay = Replay(size, size, options)
     state = replay.add(replay.init(errors, slots), errors, slots)
     state = replay.set_priority(state, slots, state.birth, errors)
     state = replay.set_scores(state, some, state.birth[some], scores[some])

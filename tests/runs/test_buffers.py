@@ -15,7 +15,7 @@ from hmx.config import fields
 from hmx.config.schema import Config, ReplayConfig
 from hmx.env.registry import make_env
 from hmx.errors import ExitCode, HmxError
-from hmx.replay import make_replay
+from hmx.replay import Replay
 from hmx.runs import buffers
 
 
@@ -30,7 +30,7 @@ def collected(env_id: str, steps: int) -> tuple[Config, Any, Any, list[Any]]:
     """A buffer of three environments and twelve slots, of first positions, which are quicker to compile than steps."""
     cfg = fields.replace(Config(), {"env.id": env_id, "env.num_envs": 3, "env.max_steps": 50, "env.undo_depth": 1})
     env = make_env(cfg.env, cfg.reward)
-    replay = make_replay(12, 3, ReplayConfig(), env.spec.state_axis)
+    replay = Replay(12, 3, ReplayConfig(), env.spec.state_axis)
     reset = jax.jit(env.reset)
     state, seen = reset(jax.random.split(jax.random.key(1), 3))
     buffer, states = None, []
