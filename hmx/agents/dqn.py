@@ -20,7 +20,7 @@ from hmx.agents.optim import make_optimiser
 from hmx.agents.q_learning import DqnComponents, Learner, learn, without_stored
 from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState, tree_where
-from hmx.config.hypers import q_values
+from hmx.config.schedules import q_values
 from hmx.config.schema import Config
 from hmx.env.protocol import Env, EnvState
 from hmx.nets import make_q_net

@@ -25,7 +25,7 @@ from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
 from hmx.config import derive, schedules
 from hmx.config.derive import value_weight
-from hmx.config.hypers import scheduled_values
+from hmx.config.schedules import scheduled_values
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.nets import Net, make_net

@@ -25,7 +25,7 @@ from hmx.analysis.gradients import Tree, flat
 from hmx.config import rules
 from hmx.config.derive import value_weight
 from hmx.config.fields import get, replace
-from hmx.config.hypers import scheduled_values
+from hmx.config.schedules import scheduled_values
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.rl.divergences import clip_frac

@@ -7,13 +7,14 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-from hmx.config.option import AlgorithmName, ShapeRule, opt
+from hmx.config.option import Option
 from hmx.config.schema import Config
 
 
-class Field(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Field(Option):
     """One option; `kind` is the type of its values, such as `int` or `tuple[int, ...]`, that of its choices if any."""
 
     key: str  # `section.name`, or for the option of one command its flag
@@ -22,21 +23,6 @@ class Field(NamedTuple):
     kind: str
     optional: bool  # whether None is a value
     choices: tuple[Any, ...]
-    default: Any
-    doc: str
-    unit: str
-    ge: float | None
-    gt: float | None
-    le: float | None
-    flag: str
-    short: str
-    metavar: str
-    panel: str
-    known: tuple[str, ...]
-    words: Mapping[str, int | None]
-    applies: tuple[AlgorithmName, ...]
-    envs: tuple[str, ...]
-    shape: ShapeRule
 
     def read_by(self, algorithm: str) -> bool:
         """Return whether an algorithm reads this option; own algorithms read only those that all read."""
@@ -81,7 +67,7 @@ def fields_of(kind: type[Any], section: str = "", shared: Mapping[str, Any] = Ma
         if not section:
             meta["flag"] = meta["flag"] or f"--{f.name.replace('_', '-')}"
         key = f"{section}.{f.name}" if section else meta["flag"]
-        rows[key] = Field(key, section, f.name, *_kind(hints[f.name]), default=f.default, **meta)
+        rows[key] = Field(key=key, section=section, name=f.name, default=f.default, **_kind(hints[f.name]), **meta)
     return rows
 
 
@@ -91,26 +77,28 @@ def own_fields(kind: type[Any], section: str) -> dict[str, Field]:
     Raises:
         ValueError: a field has no default, or is not a bool, int, float, str or a `Literal` of these.
     """
-    hints, plain, rows = typing.get_type_hints(kind), opt(None, "").metadata, {}
+    hints, rows = typing.get_type_hints(kind), {}
     for f in dataclasses.fields(kind):
-        typed = _kind(hints[f.name]) if typing.get_origin(hints[f.name]) in (None, typing.Literal) else ("", False, ())
-        if typed[0] not in ("bool", "int", "float", "str") or f.default is dataclasses.MISSING:
+        known = _kind(hints[f.name])
+        composed = typing.get_origin(hints[f.name]) not in (None, typing.Literal)
+        if composed or known["kind"] not in ("bool", "int", "float", "str") or f.default is dataclasses.MISSING:
             raise ValueError(f"{kind.__name__}.{f.name} must be a bool, int, float or str with a default")
+        more = {"doc": "", **f.metadata}
         key = own_key(section, f.name)
-        rows[f.name] = Field(key, section, f.name, *typed, default=f.default, **{**plain, **f.metadata})
+        rows[f.name] = Field(key=key, section=section, name=f.name, default=f.default, **known, **more)
     return rows
 
 
-def _kind(hint: Any) -> tuple[str, bool, tuple[Any, ...]]:
+def _kind(hint: Any) -> dict[str, Any]:
     """Return the name of a type, whether it includes None, and its choices."""
-    args = typing.get_args(hint)
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+    args, origin = typing.get_args(hint), typing.get_origin(hint)
+    if origin in (types.UnionType, typing.Union):
         (inner,) = (arg for arg in args if arg is not types.NoneType)
-        name, _, choices = _kind(inner)
-        return name, True, choices
-    if typing.get_origin(hint) is typing.Literal:
-        return type(args[0]).__name__, False, args
-    return (hint.__name__ if isinstance(hint, type) and not args else str(hint)), False, ()
+        return {**_kind(inner), "optional": True}
+    if origin is typing.Literal:
+        return {"kind": type(args[0]).__name__, "optional": False, "choices": args}
+    name = hint.__name__ if isinstance(hint, type) and not args else str(hint)
+    return {"kind": name, "optional": False, "choices": ()}
 
 
 def _table() -> dict[str, Field]:

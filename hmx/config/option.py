@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, ParamSpec
 
 AlgorithmName = Literal["ppo", "gumbel", "dqn"]
 ShapeRule = Literal["", "always", "from_schema_2", "if_not_default"]
@@ -21,45 +20,41 @@ RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL = "Run", "Configuration", "Output"
 MAX_SEED = 2**31 - 1
 
 
-def opt(
-    default: Any,
-    doc: str,
-    unit: str = "",
-    *,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    flag: str = "",
-    short: str = "",
-    metavar: str = "",
-    panel: str = CONFIG_PANEL,
-    known: tuple[str, ...] = (),
-    words: Mapping[str, int | None] = MappingProxyType({}),
-    applies: tuple[AlgorithmName, ...] = (),
-    envs: tuple[str, ...] = (),
-    shape: ShapeRule = "",
-) -> Any:
-    """Make a dataclass field with everything there is to know about an option.
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """Everything there is to know about an option; `opt` takes the same arguments."""
 
-    Args:
-        default: value where nothing else is given.
-        doc: what it is, as a phrase without a full stop.
-        unit: of a number.
-        ge: lowest value; of a tuple, the lowest of its elements.
-        gt: value that it must exceed.
-        le: highest value.
-        flag: option of the command line that sets it, such as `--lr`.
-        short: short form of that option, such as `-n`.
-        metavar: how help writes the value of that option.
-        panel: group of options in the help.
-        known: values to offer where others are possible too; closed choices are a `Literal`.
-        words: words that may be typed for a number (or None), such as `all` for 0.
-        applies: algorithms that read it; empty for all.
-        envs: environments that read it; empty for all.
-        shape: whether it is part of the shape digest.
-    """
-    metadata = {name: value for name, value in locals().items() if name != "default"}
-    return dataclasses.field(default=default, metadata=metadata)
+    default: Any  # value where nothing else is given
+    doc: str  # what it is, as a phrase without a full stop
+    unit: str = ""  # of a number
+    _: dataclasses.KW_ONLY
+    ge: float | None = None  # lowest value; of a tuple, the lowest of its elements
+    gt: float | None = None  # value that it must exceed
+    le: float | None = None  # highest value
+    flag: str = ""  # option of the command line that sets it, such as `--lr`
+    short: str = ""  # short form of that option, such as `-n`
+    metavar: str = ""  # how help writes the value of that option
+    panel: str = CONFIG_PANEL  # group of options in the help
+    known: tuple[str, ...] = ()  # values to offer where others are possible too; closed choices are a `Literal`
+    words: Mapping[str, int | None] = dataclasses.field(default_factory=dict)  # for a number, such as `all` for 0
+    applies: tuple[AlgorithmName, ...] = ()  # algorithms that read it; empty for all
+    envs: tuple[str, ...] = ()  # environments that read it; empty for all
+    shape: ShapeRule = ""  # whether it is part of the shape digest
+
+
+P = ParamSpec("P")
+
+
+def _field_of(kind: Callable[P, Option]) -> Callable[P, Any]:
+    def opt(*args: P.args, **kwargs: P.kwargs) -> Any:
+        facts = dict(vars(kind(*args, **kwargs)))
+        return dataclasses.field(default=facts.pop("default"), metadata=facts)
+
+    return opt
+
+
+opt = _field_of(Option)
+"""Make a dataclass field of an `Option`."""
 
 
 def section(kind: Any, applies: tuple[AlgorithmName, ...] = (), envs: tuple[str, ...] = ()) -> Any:

@@ -23,10 +23,10 @@ from hmx.config.env_facts import (
     scenario,
 )
 from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, values_of
-from hmx.config.hypers import SCHEDULED
 from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.option import ON_POLICY, REPORTED
 from hmx.config.problem import Problem, error, fix
+from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config, EnvConfig
 from hmx.errors import HmxError, counted, nearest
 

@@ -1,4 +1,4 @@
-"""Schedules: plain numbers that depend on the progress of a run.
+"""Schedules, and the hyperparameters that they change during a run.
 
 Progress is the share of agent steps done, clamped to [0, 1]. In the Metta training equations it counts epochs and can
 exceed 1, where a cosine rises again, a linear entropy bonus turns negative and beta exceeds 1.
@@ -7,8 +7,11 @@ exceed 1, where a cosine rises again, a linear entropy bonus turns negative and 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from hmx.config.schema import Schedule
+from hmx.config import derive
+from hmx.config.fields import FIELDS, get
+from hmx.config.schema import ALGORITHMS, Config, Schedule
 
 
 def progress(agent_steps: int, total: int) -> float:
@@ -61,3 +64,65 @@ def prio_beta(beta0: float, alpha: float, p: float) -> float:
     It ends at 1 only if alpha is 1; in prioritised replay (Schaul et al., 2016) there is no alpha.
     """
     return beta0 + (1.0 - beta0) * alpha * min(max(p, 0.0), 1.0)
+
+
+class Scheduled(NamedTuple):
+    """The dotted keys of a scheduled hyperparameter: start, schedule, and end as a share of the start."""
+
+    start: str
+    schedule: str
+    end: str
+
+
+SCHEDULED: dict[str, Scheduled] = {
+    "learning_rate": Scheduled("algo.learning_rate", "algo.lr_schedule", "algo.lr_end"),
+    "clip_eps": Scheduled("ppo.clip_eps", "ppo.clip_schedule", "ppo.clip_end"),
+    "ent_coef": Scheduled("ppo.ent_coef", "ppo.ent_schedule", "ppo.ent_end"),
+    "clip_vf_eps": Scheduled("ppo.clip_vf_eps", "ppo.clip_vf_schedule", "ppo.clip_vf_end"),
+    "start_share": Scheduled("starts.share", "starts.share_schedule", "starts.share_end"),
+}
+_ABSENT_AT_0 = ("clip_vf_eps", "start_share")
+
+
+def scheduled_values(cfg: Config, done: float) -> dict[str, float]:
+    """Return every scheduled hyperparameter where the share `done` of the run is.
+
+    What the algorithm does not read is absent. So are the value clip, later starts and the exponent of the importance
+    weights where they are off.
+    """
+    values: dict[str, float] = {}
+    for name, keys in SCHEDULED.items():
+        start, end = get(cfg, keys.start), get(cfg, keys.end)
+        unread = cfg.algo.name in ALGORITHMS and not FIELDS[keys.start].read_by(cfg.algo.name)
+        if unread or (name in _ABSENT_AT_0 and not start):
+            continue
+        warmup = cfg.algo.lr_warmup if name == "learning_rate" else 0.0
+        rate = cfg.algo.schedule_rate
+        values[name] = value(get(cfg, keys.schedule), start, start * end, done, rate, warmup)
+    if cfg.ppo.prio_alpha:
+        values["prio_beta"] = prio_beta(cfg.ppo.prio_beta0, cfg.ppo.prio_alpha, done)
+    return values
+
+
+def q_values(cfg: Config, update: int) -> dict[str, float | bool]:
+    """Compute the hyperparameters of Q-learning in an update (from 0).
+
+    `gradient_steps` is 0 until the buffer holds `dqn.learn_starts`. Two switches, which are no hyperparameters and so
+    in no record, are bools: `score` where a scoring pass is due and `survey` where a pass over the whole buffer is.
+    The exponent of the importance weights is absent if replay is uniform, `score` if nothing is scored.
+    """
+    algo, dqn, replay = cfg.algo, cfg.dqn, cfg.replay
+    done = progress(update * cfg.env.num_envs * algo.num_steps, cfg.run.total_steps)
+    falling = min(done / dqn.epsilon_fraction, 1.0) if dqn.epsilon_fraction else 1.0
+    learns = update >= derive.first_learning_update(cfg)
+    values: dict[str, float | bool] = {
+        "learning_rate": scheduled_values(cfg, done)["learning_rate"],
+        "epsilon": value("linear", dqn.epsilon_start, dqn.epsilon_end, falling),
+        "gradient_steps": float(dqn.gradient_steps if learns else 0),
+        "survey": (update + 1) % replay.survey_every == 0,
+    }
+    if replay.mixing != "uniform":
+        values["is_beta"] = value("linear", replay.is_beta, replay.is_beta_end, done)
+    if cfg.score.every:
+        values["score"] = learns and (update + 1) % cfg.score.every == 0
+    return values

@@ -34,10 +34,6 @@ def make_cartpole(max_steps: int, discrete: bool) -> Env:
     (action 0) or to the right (1), and so it is here with `discrete`; otherwise it is the action, in [-1, 1], times
     10 N. Every step pays 1. The episode terminates where the cart leaves 2.4 m or the pole 12 degrees; the published
     task cuts it after 500 steps.
-
-    Args:
-        max_steps: steps after which an episode is truncated; 0 never.
-        discrete: whether there are two actions, and not a continuous one.
     """
     names = ACTIONS if discrete else ()
     spec = EnvSpec(

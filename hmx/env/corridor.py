@@ -16,11 +16,8 @@ STEP_COST = -0.01
 def make_corridor(max_steps: int, slip: float) -> Env:
     """Build a row of eight cells: start at the left end; the right end pays 1 and ends the episode.
 
-    The observation is the cell, one-hot. At the left wall only `right` is legal. Every step costs 0.01.
-
-    Args:
-        max_steps: steps after which an episode is truncated; 0 never.
-        slip: probability that a step goes against the action.
+    The observation is the cell, one-hot. At the left wall only `right` is legal. Every step costs 0.01, and
+    goes against the action with probability `slip`.
     """
     spec = EnvSpec(
         id="corridor",

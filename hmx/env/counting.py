@@ -15,11 +15,7 @@ def make_counting(max_steps: int, length: int = 0) -> Env:
     """Build an environment whose observation is the number of steps so far, which is also the next reward.
 
     In step n the actions n mod 4 and (n + 1) mod 4 are legal. So a stored transition proves by itself that
-    observation, mask, action and reward are of the same step.
-
-    Args:
-        max_steps: steps after which an episode is truncated; 0 never.
-        length: steps after which it terminates; 0 never.
+    observation, mask, action and reward are of the same step. It terminates after `length` steps; at 0 never.
     """
     spec = EnvSpec(
         id="counting",

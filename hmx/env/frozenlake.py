@@ -37,10 +37,6 @@ def make_frozenlake(max_steps: int, slippery: bool) -> Env:
 
     Reaching the goal pays 1; the goal and the holes end the episode. On slippery ice the move goes as intended
     or to either side of that, each with probability 1/3. Steps into the border stay where they are.
-
-    Args:
-        max_steps: steps after which an episode is truncated; 0 never.
-        slippery: whether the ice is.
     """
     spec = EnvSpec(
         id="frozenlake-slippery" if slippery else "frozenlake",

@@ -25,34 +25,35 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
     Observations are flattened to float32 `[F]`. Discrete actions are those of gymnax; of a box, [-1, 1] is scaled to
     its limits. `hmx.env.autoreset` truncates and resets episodes, and keeps the final observation of each.
 
-    Args:
-        env_id: such as `gymnax/CartPole-v1`.
-        max_steps: steps after which an episode is truncated; the environment's own limit holds where that is shorter.
-
     Raises:
         HmxError: gymnax is missing or too old, there is no such environment, or its actions are of a kind that no
             network here takes.
     """
-    return from_gymnax(env_id, *_made(env_id), max_steps)
-
-
-def from_gymnax(env_id: str, guest: GymnaxLike, params: GymnaxLike, max_steps: int) -> Env:
-    """Build the environment that plays an object like those of gymnax, also one that is not in its registry.
-
-    Args:
-        env_id: id of the result.
-        guest: has `reset_env(key, params)`, `step_env(key, state, action, params)` and `action_space(params)`.
-        params: its parameters; `max_steps_in_episode` is its own step limit, if it has one.
-        max_steps: as for `make_gymnax`.
-
-    Raises:
-        HmxError: its actions are of a kind that no network here takes.
-    """
+    with needed("gymnax"):
+        import gymnax
+    # since 1.0 environments distinguish termination and truncation
+    if not hasattr(gymnax.environments.environment.Environment, "is_truncated"):
+        raise HmxError("the gymnax that is installed is older than 1.0", install("gymnax"))
+    name = named(env_id, list(gymnax.registered_envs))
+    try:
+        guest, params = gymnax.make(name)
+    except OSError as error:  # MNISTBandit downloads its images
+        words = f"{env_id} cannot be built: {quoted(str(error))}"
+        raise HmxError(words, "it needs the network the first time", ExitCode.ARTEFACT) from error
     return from_single(env_id, as_single(env_id, guest, params), max_steps)
 
 
 def as_single(env_id: str, guest: GymnaxLike, params: GymnaxLike) -> Single:
-    """Return the functions of an object like those of gymnax; see `from_gymnax`."""
+    """Return the functions of an object like those of gymnax, also of one that is not in its registry.
+
+    Args:
+        env_id: for error messages.
+        guest: has `reset_env(key, params)`, `step_env(key, state, action, params)` and `action_space(params)`.
+        params: its parameters; `max_steps_in_episode` is its own step limit, if it has one.
+
+    Raises:
+        HmxError: its actions are of a kind that no network here takes.
+    """
     num_actions, action_dim, as_theirs = _actions(env_id, guest.action_space(params))
 
     def reset(key: Key) -> tuple[Any, Array]:
@@ -66,21 +67,6 @@ def as_single(env_id: str, guest: GymnaxLike, params: GymnaxLike) -> Single:
 
     limit = int(getattr(params, "max_steps_in_episode", 0))
     return Single(reset, step, num_actions, action_dim, limit)
-
-
-def _made(env_id: str) -> tuple[Any, Any]:
-    with needed("gymnax"):
-        import gymnax
-    # since 1.0 environments distinguish termination and truncation
-    if not hasattr(gymnax.environments.environment.Environment, "is_truncated"):
-        raise HmxError("the gymnax that is installed is older than 1.0", install("gymnax"))
-    name = named(env_id, list(gymnax.registered_envs))
-    try:
-        made: tuple[Any, Any] = gymnax.make(name)
-    except OSError as error:  # MNISTBandit downloads its images
-        words = f"{env_id} cannot be built: {quoted(str(error))}"
-        raise HmxError(words, "it needs the network the first time", ExitCode.ARTEFACT) from error
-    return made
 
 
 def _actions(env_id: str, space: Any) -> tuple[int, int, Callable[[Array], Array]]:

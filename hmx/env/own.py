@@ -28,7 +28,7 @@ from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
 from hmx.config.user_code import allow, explaining, open_module, several_owners
 from hmx.env.checks.problems import abstract_action, changed_type, shapes
-from hmx.env.gymnax import from_gymnax
+from hmx.env.gymnax import as_single
 from hmx.env.protocol import Env, EnvState
 from hmx.env.single import Single, from_single
 from hmx.errors import HmxError, counted, nearest
@@ -64,7 +64,7 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
             env = Env(made.spec._replace(id=cfg.id), made.reset, made.step)
         elif _is_gymnax(made):
             guest, params = (made, made.default_params) if hasattr(made, "reset_env") else made
-            env = from_gymnax(cfg.id, guest, params, cfg.max_steps)
+            env = from_single(cfg.id, as_single(cfg.id, guest, params), cfg.max_steps)
         else:
             env = from_single(cfg.id, _single(cfg, made, options), cfg.max_steps)
         _check_batch(env)

@@ -30,9 +30,6 @@ def make_pendulum(max_steps: int) -> Env:
     `angle^2 + 0.1 speed^2 + 0.001 torque^2` of the state before it, with the angle wrapped to [-pi, pi). An episode
     never terminates; the published task cuts it after 200 steps. Standing still upright costs nothing; a policy that
     swings up scores about -150.
-
-    Args:
-        max_steps: steps after which an episode is truncated; 0 never.
     """
     spec = EnvSpec(
         id="pendulum",

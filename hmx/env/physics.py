@@ -26,16 +26,11 @@ def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
     """Wrap an environment of Brax or Playground as an environment of `hmx`.
 
     Their wrappers that count steps, repeat actions and reset are left out: those replace the last observation of an
-    episode by the first of the next. Here `hmx.env.autoreset` truncates
-    and resets episodes, each to a new start state. Actions are clipped to [-1, 1], the range of their environments.
+    episode by the first of the next. Here `hmx.env.autoreset` truncates and resets episodes, each to a new start state.
+    Actions are clipped to [-1, 1], the range of their environments, which have no step limit.
 
     A simulation that leaves the finite numbers has terminated: the step pays nothing if its reward is not finite,
     and the last observation is that before it.
-
-    Args:
-        env_id: as the user wrote it.
-        theirs: with `reset(key)`, `step(state, action)` and `action_size`; a state has `obs`, `reward` and `done`.
-        max_steps: steps after which an episode is truncated; 0 never, since their environments have no limit.
 
     Raises:
         HmxError: its observations are images.
@@ -130,10 +125,6 @@ def make_brax(env_id: str, max_steps: int) -> Env:
     bounds of `clip` as it no longer does; see `OldNumpy`. The trainers call `jax.device_put_replicated`, which is
     gone; the environments do not, and nothing else of Brax is imported.
 
-    Args:
-        env_id: such as `brax/inverted_pendulum`.
-        max_steps: see `make_physics`.
-
     Raises:
         HmxError: Brax is missing, or it has no such environment or backend.
     """
@@ -163,10 +154,6 @@ def make_playground(env_id: str, max_steps: int) -> Env:
 
     Locomotion and manipulation are refused: to build one, Playground clones the robots of MuJoCo Menagerie from
     GitHub into its own installation.
-
-    Args:
-        env_id: such as `playground/WalkerWalk`.
-        max_steps: see `make_physics`.
 
     Raises:
         HmxError: Playground is missing, or its control suite has no such environment.

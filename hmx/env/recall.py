@@ -27,11 +27,7 @@ def make_recall(max_steps: int, delay: int) -> Env:
 
     The right answer pays 1, a wrong one -1, and the episode ends, `delay + 1` steps long. Until then the only legal
     action is `wait`, and then only the answers are legal. The observation is the cue, one-hot, at the first step and
-    zeros afterwards, and a flag that is 1 when the answer is due.
-
-    Args:
-        max_steps: steps after which an episode is truncated; 0 never.
-        delay: steps between the cue and the question; at 0 both are seen at once.
+    zeros afterwards, and a flag that is 1 when the answer is due; with a delay of 0 both are seen at once.
     """
     answers = tuple(f"cue_{i}" for i in range(NUM_CUES))
     spec = EnvSpec(

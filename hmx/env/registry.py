@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 
-from hmx.config.env_facts import EnvFacts, EnvSource, facts_known, find_source, learn, step_limit
+from hmx.config.env_facts import EnvFacts, facts_known, find_source, learn, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
@@ -81,19 +81,14 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
         near = nearest(cfg.id, FACTORIES)
         hint = f"did you mean {near}? " if near else ""
         raise HmxError(f"unknown environment: {cfg.id}", f"{hint}known: {', '.join(FACTORIES)}")
-    built = _build(source, cfg, weights)
+    if source.own:
+        built = make_own(source, cfg)
+    else:
+        built = Built(EXTRAS[source.target](cfg) if source.origin == "extra" else FACTORIES[cfg.id](cfg, weights), cfg)
     for known in (cfg, built.cfg):
         if not facts_known(known):
             learn(known, _measured(built.env), built.env.spec.max_steps)
     return built._replace(env=repeated(built.env, cfg.action_repeat))
-
-
-def _build(source: EnvSource, cfg: EnvConfig, weights: RewardWeights) -> Built:
-    if source.own:
-        return make_own(source, cfg)
-    if source.origin == "extra":
-        return Built(EXTRAS[source.target](cfg), cfg)
-    return Built(FACTORIES[cfg.id](cfg, weights), cfg)
 
 
 def _measured(env: Env) -> EnvFacts:

@@ -35,10 +35,6 @@ def make_rendezvous(max_steps: int, num_agents: int) -> Env:
 
     Two agents `d` cells apart need `max(1, ceil(d / 2))` steps to meet and together 4 to go home: at best they get
     4 - 0.05 (2 max(1, ceil(d / 2)) + 4), in the mean over all starts 3.676.
-
-    Args:
-        max_steps: steps after which an episode is truncated; 0 never.
-        num_agents: agents, at least 1.
     """
     spec = EnvSpec(
         id="rendezvous",

@@ -1,6 +1,8 @@
-"""Suites of other libraries whose environments are functions, each as a `Single` of `hmx.env.single`.
+"""Suites of other libraries whose environments are functions: Craftax, navix, XLand-MiniGrid and Jumanji.
 
-Craftax, navix, XLand-MiniGrid and Jumanji.
+Each function builds `extra/NAME` as a `Single` of `hmx.env.single`, whose episodes are truncated after `max_steps`
+steps, or at the environment's own limit where that is shorter. It raises an HmxError if the package is missing, has no
+such environment, or the environment cannot be built.
 """
 
 from __future__ import annotations
@@ -31,12 +33,7 @@ _MINIGRID_ACTIONS = ("move_forward", "turn_right", "turn_left", "pick_up", "put_
 def make_craftax(env_id: str, max_steps: int) -> Env:
     """Build `craftax/NAME` of Craftax (Matthews et al. 2024, arXiv:2402.16801) with its default parameters.
 
-    Args:
-        env_id: such as `craftax/Craftax-Classic-Symbolic-v1`; images (`Pixels`) are refused.
-        max_steps: steps after which an episode is truncated; Craftax's own 10,000 (Classic) or 100,000 at most.
-
-    Raises:
-        HmxError: Craftax is missing, or it has no such environment.
+    Its own limit is 10,000 steps (Classic) or 100,000. Images (`Pixels`) are refused.
     """
     with importing("craftax"):
         from craftax.craftax import constants
@@ -55,15 +52,7 @@ def make_craftax(env_id: str, max_steps: int) -> Env:
 
 
 def make_navix(env_id: str, max_steps: int) -> Env:
-    """Build `navix/NAME` of navix (Pignatelli et al. 2024, arXiv:2407.19396) as `navix.make` does.
-
-    Args:
-        env_id: such as `navix/Navix-DoorKey-8x8-v0`.
-        max_steps: steps after which an episode is truncated, at most navix's own 100.
-
-    Raises:
-        HmxError: navix is missing, or it has no such environment.
-    """
+    """Build `navix/NAME` of navix (Pignatelli et al. 2024, arXiv:2407.19396) as `navix.make` does."""
     with importing("navix"):
         import navix
     theirs = navix.make(named(env_id, list(navix.registry())))
@@ -84,13 +73,8 @@ def make_navix(env_id: str, max_steps: int) -> Env:
 def make_xminigrid(env_id: str, max_steps: int) -> Env:
     """Build `xminigrid/MiniGrid-NAME` of XLand-MiniGrid (Nikulin et al. 2023, arXiv:2312.12044).
 
-    Args:
-        env_id: such as `xminigrid/MiniGrid-DoorKey-8x8`. `XLand-MiniGrid-...` is refused: without a ruleset from a
-            benchmark, which xminigrid downloads, it has no goal and pays nothing.
-        max_steps: steps after which an episode is truncated; at most the environment's own limit.
-
-    Raises:
-        HmxError: xminigrid is missing, or it has no such environment.
+    `XLand-MiniGrid-...` is refused: without a ruleset from a benchmark, which xminigrid downloads, it has no goal and
+    pays nothing.
     """
     with importing("xminigrid"):
         import xminigrid
@@ -117,15 +101,8 @@ def make_jumanji(env_id: str, max_steps: int) -> Env:
     """Build `jumanji/NAME` of Jumanji (Bonnet et al. 2024, arXiv:2306.09884) with its default arguments.
 
     All arrays of an observation are joined, but for the mask. Where an action is several choices at once and the mask
-    has an entry for each combination, an action here is a combination.
-
-    Args:
-        env_id: such as `jumanji/Game2048-v1`.
-        max_steps: steps after which an episode is truncated; at most the environment's own limit, if it has one.
-
-    Raises:
-        HmxError: Jumanji is missing, it has no such environment, data cannot be downloaded, or the environment has
-            several agents or actions that are no choice.
+    has an entry for each combination, an action here is a combination. Several agents, and actions that are no choice,
+    are refused.
     """
     with importing("jumanji"):
         import jumanji

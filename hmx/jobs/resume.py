@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from hmx.config import codec, fields
 from hmx.config.changes import apply
-from hmx.config.hypers import SCHEDULED
+from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.config.user_code import Permissions, hashes_of
 from hmx.errors import ExitCode, HmxError

@@ -40,43 +40,24 @@ _NAME = re.compile(r"(items|env_states)(/(?!\.\.?(/|$))[A-Za-z0-9_.\[\]'-]{1,100
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BufferHeader:
-    """What a saved buffer states about itself.
+    """What a saved buffer states about itself."""
 
-    Attributes:
-        env: id of the environment.
-        settings: dotted key -> value, of every option that decides what a step does; see `settings_of`.
-        num_actions: of the environment.
-        num_agents: of the environment.
-        obs_shape: of one agent's observation.
-        obs_dtype: of observations.
-        capacity: slots of the buffer.
-        size: slots filled; transitions in the file.
-        position: slot of the next transition.
-        num_added: transitions ever added.
-        num_envs: transitions added at a time: the successor of a transition was added so much later.
-        td_max: largest TD error so far, the initial one of new transitions.
-        gamma: discount per step of the learner; None if unknown.
-        run: name of the run it is from, if any.
-        update: updates done when it was written.
-        created: when it was written, ISO 8601 in UTC.
-    """
-
-    env: str
-    settings: dict[str, bool | int | float | str]
+    env: str  # id of the environment
+    settings: dict[str, bool | int | float | str]  # by dotted key, all that decide what a step does; see `settings_of`
     num_actions: int
     num_agents: int
-    obs_shape: tuple[int, ...]
+    obs_shape: tuple[int, ...]  # of one agent's observation
     obs_dtype: str
-    capacity: int
-    size: int
-    position: int
-    num_added: int
-    num_envs: int
-    td_max: float = 0.0
-    gamma: float | None = None
-    run: str = ""
-    update: int = 0
-    created: str = ""
+    capacity: int  # slots of the buffer
+    size: int  # slots filled; transitions in the file
+    position: int  # slot of the next transition
+    num_added: int  # transitions ever added
+    num_envs: int  # transitions added at a time: the successor of a transition was added so much later
+    td_max: float = 0.0  # largest TD error so far, the initial one of new transitions
+    gamma: float | None = None  # discount per step of the learner; None if unknown
+    run: str = ""  # name of the run it is from, if any
+    update: int = 0  # updates done when it was written
+    created: str = ""  # when it was written, ISO 8601 in UTC
 
 
 def write(path: Path, header: BufferHeader, arrays: Mapping[str, StoredArray]) -> None:

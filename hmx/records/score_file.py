@@ -26,25 +26,15 @@ _MAX_STEPS = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoreHeader:
-    """What a score file states about itself.
+    """What a score file states about itself."""
 
-    Attributes:
-        request: digest of everything that the scores depend on.
-        size: rows in the file.
-        total: rows requested.
-        horizon: steps of a rollout.
-        lengths: steps to the end of a sample of episodes.
-        seconds: time spent on scoring.
-        compile_seconds: time spent on compiling.
-    """
-
-    request: str
-    size: int
-    total: int
-    horizon: int
-    lengths: tuple[int, ...]
-    seconds: float
-    compile_seconds: float
+    request: str  # digest of everything that the scores depend on
+    size: int  # rows in the file
+    total: int  # rows requested
+    horizon: int  # steps of a rollout
+    lengths: tuple[int, ...]  # steps to the end of a sample of episodes
+    seconds: float  # time spent on scoring
+    compile_seconds: float  # time spent on compiling
 
 
 def write(path: Path, header: ScoreHeader, columns: Mapping[str, StoredArray]) -> None:

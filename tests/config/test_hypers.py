@@ -4,8 +4,8 @@ import pytest
 
 from hmx.agents.ppo import scheduled
 from hmx.config import schedules
-from hmx.config.hypers import scheduled_values
 from hmx.config.load import load
+from hmx.config.schedules import scheduled_values
 
 CHANGES = [
     [],
