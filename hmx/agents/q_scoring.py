@@ -78,7 +78,7 @@ def _gaps(parts: DqnComponents, params: Params, items: Experience, ids: Array, k
 def _consequences(
     parts: DqnComponents, params: Params, replay: ReplayState, index: Array, valid: Array, key: Key
 ) -> tuple[Array, Metrics]:
-    rounds = derive.rounds_per_pass(parts.cfg)
+    rounds, _ = derive.scoring_rounds(parts.cfg)
 
     def play(slots: Array) -> Any:
         items: Experience = jax.tree.map(lambda leaf: leaf[slots], replay.items)

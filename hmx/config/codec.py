@@ -174,19 +174,19 @@ def diff(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
 
 def to_toml(cfg: Config) -> str:
     """Write the file that `hmx train --config` reads, each key below a line of documentation."""
-    out, values = [f"schema = {SCHEMA}"], values_of(cfg)
-    for section in SECTIONS:
+    out = [f"schema = {SCHEMA}"]
+    for section, values in to_dict(cfg).items():
         out += ["", f"[{section}]"]
         for field in FIELDS.values():
             if field.section != section:
                 continue
             unit = f" [{field.unit}]" if field.unit else ""
             choices = f" ({', '.join(field.choices)})" if field.choices else ""
-            out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(coerce(field, values[field.key]))}"]
+            out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(values[field.name])}"]
         if section == "env" and cfg.env.sha256:
             out += ["# SHA-256 of the file of the environment", f"sha256 = {_toml(cfg.env.sha256)}"]
-        if section in OWN_SECTIONS and (my := getattr(cfg, section).my):
-            out += ["", f"[{section}.my]", *(f"{name} = {_toml(value)}" for name, value in my)]
+        if my := values.get("my"):
+            out += ["", f"[{section}.my]", *(f"{name} = {_toml(value)}" for name, value in my.items())]
     return "\n".join(out) + "\n"
 
 

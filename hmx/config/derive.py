@@ -93,25 +93,18 @@ def replay_ratio(cfg: Config) -> float:
     return cfg.dqn.gradient_steps * cfg.dqn.batch_size / (cfg.env.num_envs * cfg.algo.num_steps)
 
 
-def rounds_per_pass(cfg: Config) -> int:
-    """Compute how many times a scoring pass plays `positions_per_round` positions in parallel."""
-    return -(-_wanted_per_pass(cfg) // cfg.score.chunk)
-
-
-def positions_per_round(cfg: Config) -> int:
-    """Compute the number of positions scored in parallel, at most `score.chunk`."""
-    return -(-_wanted_per_pass(cfg) // rounds_per_pass(cfg))
+def scoring_rounds(cfg: Config) -> tuple[int, int]:
+    """Compute the rounds of a scoring pass, and the positions scored in parallel in each, at most `score.chunk`."""
+    score, wanted = cfg.score, cfg.score.transitions
+    if score.coverage:
+        wanted = math.ceil(score.coverage * score.every * cfg.env.num_envs * cfg.algo.num_steps)
+    rounds = _ceil_div(wanted, score.chunk)
+    return rounds, _ceil_div(wanted, rounds)
 
 
 def scored_per_pass(cfg: Config) -> int:
     """Compute the transitions scored per pass: those asked for, rounded up to equal rounds."""
-    return rounds_per_pass(cfg) * positions_per_round(cfg)
-
-
-def _wanted_per_pass(cfg: Config) -> int:
-    if not cfg.score.coverage:
-        return cfg.score.transitions
-    return math.ceil(cfg.score.coverage * cfg.score.every * cfg.env.num_envs * cfg.algo.num_steps)
+    return math.prod(scoring_rounds(cfg))
 
 
 def expected_coverage(cfg: Config) -> float:
@@ -121,7 +114,7 @@ def expected_coverage(cfg: Config) -> float:
 
 def first_learning_update(cfg: Config) -> int:
     """Compute the first update (from 0) with gradient steps: the buffer then holds `dqn.learn_starts`."""
-    return -(-cfg.dqn.learn_starts // (cfg.env.num_envs * cfg.algo.num_steps)) - 1
+    return _ceil_div(cfg.dqn.learn_starts, cfg.env.num_envs * cfg.algo.num_steps) - 1
 
 
 MINIBATCH = 8192

@@ -13,7 +13,7 @@ from hmx.config.option import Option
 from hmx.config.schema import Config
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Field(Option):
     """One option; `kind` is the type of its values, such as `int` or `tuple[int, ...]`, that of its choices if any."""
 

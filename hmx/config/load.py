@@ -94,7 +94,8 @@ def load(
             layers.problems.append(found)
         else:
             layers.add(found, dict.fromkeys(found, "--set"), text=True)
-    _add_flags(layers, flags or {})
+    typed = {key: value for key, value in (flags or {}).items() if value is not None}
+    layers.add(typed, {key: FIELDS[key].flag or "--set" for key in typed}, text=True)
     layers.add(values or {}, dict.fromkeys(values or {}, VALUES), text=True)
     cfg = replace(Config(), layers.values)
     if (units := scenario(cfg.env.id)) and layers.origins["env.num_agents"] == DEFAULT:
@@ -158,23 +159,13 @@ def _add_environ(layers: _Layers, environ: Mapping[str, str]) -> None:
     for name, text in given.items():
         if name in by_variable:
             continue
+        from difflib import SequenceMatcher  # slow to import
+
         near = nearest(name, by_variable)
         # Other variables may start with HMX_: only what looks like a misspelt option is a problem.
-        if name.split("_")[1].lower() in SECTIONS or (near is not None and _close(name, near)):
+        if name.split("_")[1].lower() in SECTIONS or SequenceMatcher(None, name, near or "").ratio() > 0.85:
             works = fix(near, text) if near else ()
             layers.problems.append(Problem(UNKNOWN, (name,), "no option has this name", works, text, "environment"))
-
-
-def _close(a: str, b: str) -> bool:
-    from difflib import SequenceMatcher
-
-    return SequenceMatcher(None, a, b).ratio() > 0.85
-
-
-def _add_flags(layers: _Layers, flags: Mapping[str, Any]) -> None:
-    for key, value in flags.items():
-        if value is not None:
-            layers.add({key: value}, {key: FIELDS[key].flag or "--set"}, text=True)
 
 
 Request = TypeVar("Request")

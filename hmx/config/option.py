@@ -20,7 +20,7 @@ RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL = "Run", "Configuration", "Output"
 MAX_SEED = 2**31 - 1
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Option:
     """Everything there is to know about an option; `opt` takes the same arguments."""
 

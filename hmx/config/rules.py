@@ -94,15 +94,12 @@ def ignored(algorithm: str) -> tuple[str, ...]:
 
 
 def _value_problems(field: Field, value: Any) -> Iterator[Problem]:
-    try:
-        coerce(field, value)
-    except BadValue as bad:
-        yield Problem("value", (field.key,), bad.message, fix(field.key, bad.works))
-        return
-    try:
-        check_range(field, value)
-    except BadValue as bad:
-        yield Problem("range", (field.key,), bad.message, fix(field.key, bad.works))
+    for code, check_value in (("value", coerce), ("range", check_range)):
+        try:
+            check_value(field, value)
+        except BadValue as bad:
+            yield Problem(code, (field.key,), bad.message, fix(field.key, bad.works))
+            return
 
 
 def _not_read(algorithm: str, values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -246,13 +246,6 @@ def adopt(function: Callable[..., Any]) -> str:
     return text
 
 
-def adopted(text: str) -> SimpleNamespace | None:
-    """Return an adopted function with the global names around it, as of a module; None for any other reference."""
-    function = _adopted.get(text)
-    names = dict(getattr(function, "__globals__", {}))
-    return None if function is None else SimpleNamespace(**{**names, parse(text).function: function})
-
-
 def load(text: str, key: str) -> Callable[..., Any]:
     """Import the function that a reference names; arguments and errors as of `load_module`, or no such function."""
     if text in _adopted:
@@ -272,25 +265,22 @@ def load(text: str, key: str) -> Callable[..., Any]:
     raise HmxError(f"cannot load {WHAT[key]} {quoted(text)}: it has no function {quoted(function)}; {listed}", hint)
 
 
-class OpenedModule(NamedTuple):
-    """The module of a reference, or the global names around a function that was passed from Python."""
-
-    module: ModuleType | SimpleNamespace
-    path: Path
-    sha256: str
-
-
-def open_module(text: str, key: str, before: str) -> OpenedModule:
+def open_module(text: str, key: str, before: str) -> tuple[ModuleType | SimpleNamespace, Path]:
     """Import the module of a reference, whose file must have the digest `before` where that is known.
+
+    Returns:
+        The module, or the global names around a function that was passed from Python; and the file.
 
     Raises:
         HmxError: as of `load_module`.
         CodeChanged: the file has another digest.
     """
-    names = adopted(text)
-    path = code_file(text, key) if names is None else file_of(_adopted[text])
     check_unchanged(text, key, before)
-    return OpenedModule(load_module(text, key) if names is None else names, path, sha256(text, key))
+    if text not in _adopted:
+        return load_module(text, key), code_file(text, key)
+    function = _adopted[text]
+    names = {**getattr(function, "__globals__", {}), parse(text).function: function}
+    return SimpleNamespace(**names), file_of(function)
 
 
 def load_module(text: str, key: str) -> ModuleType:

@@ -26,7 +26,7 @@ from hmx.config.env_facts import EnvSource, clashes
 from hmx.config.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
-from hmx.config.user_code import allow, explaining, open_module, several_owners
+from hmx.config.user_code import allow, explaining, open_module, several_owners, sha256
 from hmx.env.checks.problems import abstract_action, changed_type, shapes
 from hmx.env.gymnax import as_single
 from hmx.env.protocol import Env, EnvState
@@ -56,9 +56,9 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
     reference = f"{source.target}:{source.attribute}" if source.origin == "package" else cfg.id
     if source.origin == "package":  # installed, so trusted
         allow(reference, "env.id")
-    module, path, digest = open_module(reference, "env.id", cfg.sha256)
+    module, path = open_module(reference, "env.id", cfg.sha256)
     made, options = _made(source, path, module, cfg)
-    cfg = dataclasses.replace(cfg, my=pairs(options), sha256=digest)
+    cfg = dataclasses.replace(cfg, my=pairs(options), sha256=sha256(reference, "env.id"))
     with explaining(path, f"cannot build environment {quoted(cfg.id)}"):
         if isinstance(made, Env):
             env = Env(made.spec._replace(id=cfg.id), made.reset, made.step)

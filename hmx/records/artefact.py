@@ -78,11 +78,11 @@ def read_plain(path: Path, limit: int = MAX_BYTES) -> bytes:
     return retrying(path, read)
 
 
-def open_plain(path: Path) -> int:
-    """Return a file descriptor for reading a regular file; see `read_plain`."""
+def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Return a file descriptor of a regular file; see `read_plain`."""
     try:
         # Non-blocking, in case it is a pipe.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as problem:
         if problem.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "a link instead of a file") from None

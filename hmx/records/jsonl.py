@@ -154,9 +154,23 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
         NewerSchema: a later hmx wrote it (exit code 3).
         HmxError: it is missing or unreadable, or a line that is not the last is damaged (3).
     """
-    for _, record in _lines(path):
-        record.pop("schema", None)
-        yield record
+    damaged = 0
+    try:
+        for number, _, record in scan(path):
+            if damaged:
+                hint = f"delete line {damaged}, or restore the file; the checkpoints do not depend on it"
+                raise HmxError(f"{path}:{damaged}: not a JSON object", hint, ExitCode.ARTEFACT)
+            if record is None:
+                damaged = number
+                continue
+            record.pop("schema", None)
+            yield record
+    except FileNotFoundError:
+        hint = "give a run folder written by `hmx train`"
+        raise HmxError(f"there is no metrics file {path}", hint, ExitCode.ARTEFACT) from None
+    except OSError as problem:
+        hint = "check that it is a regular file, and its permissions"
+        raise HmxError(f"cannot read {path}: {words(problem)}", hint, ExitCode.ARTEFACT) from None
 
 
 def tail(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
@@ -382,23 +396,3 @@ def _decode(line: bytes) -> dict[str, Any] | None:
     if RENAMED.keys().isdisjoint(record):
         return record
     return {RENAMED.get(str(name), str(name)): value for name, value in record.items()}
-
-
-def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Yield each intact line with its record."""
-    damaged = 0
-    try:
-        for number, line, record in scan(path):
-            if damaged:
-                hint = f"delete line {damaged}, or restore the file; the checkpoints do not depend on it"
-                raise HmxError(f"{path}:{damaged}: not a JSON object", hint, ExitCode.ARTEFACT)
-            if record is None:
-                damaged = number
-            else:
-                yield line, record
-    except FileNotFoundError:
-        hint = "give a run folder written by `hmx train`"
-        raise HmxError(f"there is no metrics file {path}", hint, ExitCode.ARTEFACT) from None
-    except OSError as problem:
-        hint = "check that it is a regular file, and its permissions"
-        raise HmxError(f"cannot read {path}: {words(problem)}", hint, ExitCode.ARTEFACT) from None

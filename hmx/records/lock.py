@@ -15,14 +15,13 @@ import json
 import os
 import shlex
 import socket
-import stat
 import threading
 import time
 from pathlib import Path
 from typing import Literal
 
 from hmx.errors import ExitCode, HmxError, counted
-from hmx.records.artefact import SEAL, digest, sealed, words
+from hmx.records.artefact import SEAL, digest, open_plain, sealed, words
 from hmx.records.paths import RunPaths
 from hmx.records.plain import typed
 
@@ -89,7 +88,7 @@ class RunLock:
     def _acquire(self) -> int:
         give_up = time.monotonic() + _PATIENCE
         while True:
-            handle = _open(self._path, os.O_RDWR | os.O_CREAT)
+            handle = open_plain(self._path, os.O_RDWR | os.O_CREAT)
             try:
                 locked = _flock(handle, shared=False)
                 # A process that ends removes the file, so the opened file may no longer be the one at the path.
@@ -126,7 +125,7 @@ def holding(paths: RunPaths) -> Holding:
         OSError: the lock file cannot be read, or is no regular file.
     """
     try:
-        handle = _open(paths.lock, os.O_RDONLY)
+        handle = open_plain(paths.lock)
     except FileNotFoundError:
         return Holding("free")
     try:
@@ -209,14 +208,6 @@ def _owner(handle: int) -> Owner | None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return owner if owner.pid > 0 else None
-
-
-def _open(path: Path, flags: int) -> int:
-    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "not a regular file")
-    return handle
 
 
 def _is_at(handle: int, path: Path) -> bool:

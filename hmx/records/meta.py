@@ -23,6 +23,7 @@ from hmx.records.artefact import read_json, sealed
 from hmx.records.plain import plain_object, typed
 
 SCHEMA = 3
+_ID_BYTES = 8
 STATES = ("running", "finished", "interrupted", "failed")
 PACKAGES = ("hmx", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -66,11 +67,6 @@ class Meta:
     message: str = ""  # why it failed
 
 
-def new_id() -> str:
-    """Return a random id for a run."""
-    return secrets.token_hex(8)
-
-
 def now() -> str:
     """Return the present moment in UTC, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -87,7 +83,7 @@ def collect(
     moment = now()
     revision, dirty = git_state(Path(__file__).resolve().parent)
     return Meta(
-        run_id=new_id(),
+        run_id=secrets.token_hex(_ID_BYTES),
         created=moment,
         updated=moment,
         command=tuple(sys.argv if command is None else command),
@@ -130,7 +126,7 @@ def resumed(
         damaged=dict(damaged or {}),
         notes=tuple(notes),
     )
-    run_id = meta.run_id or new_id()
+    run_id = meta.run_id or secrets.token_hex(_ID_BYTES)
     return changed(meta, run_id=run_id, state="running", message="", update=update, resumes=(*meta.resumes, entry))
 
 

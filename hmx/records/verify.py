@@ -46,7 +46,8 @@ def verify(paths: RunPaths) -> Findings:
 
 def _verify(paths: RunPaths) -> Findings:
     known, run_id = meta.find(paths.meta), frozen.run_id_of(paths)
-    damage = [*_config(paths)]
+    problem = frozen.config_fault(paths, exact=True)
+    damage = [] if problem is None else [Damage(CONFIG, _short(problem, paths.config))]
     faults = {p: checkpoints.faults(p, run_id=run_id) for p in checkpoints.listing(paths.checkpoints)}
     intact = _manifests(p for p, found in faults.items() if not found)
     states = [] if paths.diagnosis.is_symlink() else checkpoints.listing(paths.diagnosis)
@@ -85,12 +86,6 @@ def _inside(paths: RunPaths, path: Path) -> str:
 def _short(problem: HmxError, path: Path) -> str:
     """Return the message without the path, which is shown beside it."""
     return problem.message.removeprefix(f"{path} ").removeprefix(f"cannot read {path}: ")
-
-
-def _config(paths: RunPaths) -> Iterator[Damage]:
-    problem = frozen.config_fault(paths, exact=True)
-    if problem is not None:
-        yield Damage(CONFIG, _short(problem, paths.config))
 
 
 def _absent(paths: RunPaths, known: Meta | None, faults: dict[Path, list[str]]) -> Iterator[Damage]:

@@ -22,7 +22,7 @@ PARAMETER_BYTES = 4 * WORD  # a parameter, its gradient and the two moments of A
 Q_PARAMETER_BYTES = 5 * WORD  # the same, and the parameter of the target network
 UNCERTAINTY = 2  # factor either way within which an estimated part lies
 TOKEN_BYTES = 200 * 3  # an observation of the Metta environments: 200 tokens of 3 bytes
-METTA_LAYERS, METTA_UNITS = 2, 128  # of the LSTM of Metta's agents
+_METTA_CARRY = 2 * 2 * 128 * WORD  # of the LSTM of Metta's agents: two arrays, two layers, 128 units
 METTA_FLOATS = 10_000  # that one sample keeps for the gradient, roughly
 FANOUT = 8  # children of a node of the trees that transitions are drawn from
 
@@ -64,6 +64,11 @@ class Memory:
     total_bytes: int
     total_bytes_low: int
     total_bytes_high: int
+
+
+def _each(key: str, label: str, count: int, unit: str, size: int) -> MemoryPart:
+    """Return a part of so many units of one size."""
+    return MemoryPart(key, label, count * size, f"{count:,} {unit} x {size:,} B")
 
 
 def add_up(parts: list[MemoryPart], parameters: int, seeds: int = 1) -> Memory:
@@ -115,16 +120,16 @@ def trainer_memory(cfg: Config, inputs: BatchInputs) -> Memory:
             steps * copied + sequences * carry,
             f"{steps:,} agent steps x {copied:,} B, {sequences:,} sequences x {carry:,} B",
         ),
-        _recurrent(agents, carry),
+        _each("carry_bytes", "recurrent state", agents, "agents", carry),
         _environments(cfg, envs, environments + drawn),
         _previous(state, "parameters, Adam, recurrent state and environments"),
-        _minibatch(minibatch, per_step, "agent steps"),
+        _each("minibatch_bytes", "minibatch copy", minibatch, "agent steps", per_step),
         _activations(max(minibatch * floats, agents * acting_floats(net, facts)), minibatch, floats),
     ]
     if cfg.algo.name == "gumbel":
         nodes = envs * (cfg.gumbel.num_simulations + 1)
         node = facts.state_bytes + carry + _NODE_BYTES + facts.num_actions * _EDGE_BYTES
-        parts.append(MemoryPart("search_bytes", "search trees", nodes * node, f"{nodes:,} positions x {node:,} B"))
+        parts.append(_each("search_bytes", "search trees", nodes, "positions", node))
     return add_up(parts, parameters, cfg.run.num_seeds)
 
 
@@ -145,10 +150,10 @@ def buffer_memory(inputs: BatchInputs, parameters: int) -> Memory:
     parts = [
         *(MemoryPart(name, label, size(inputs, name), text, counted=False) for name, label, text in published),
         MemoryPart("obs_bytes", "observations, tokens", steps * TOKEN_BYTES, f"{steps:,} agent steps x 200 x 3 B"),
-        MemoryPart("scalar_bytes", "rest of the buffer", steps * scalars, f"{steps:,} agent steps x {scalars} B"),
+        _each("scalar_bytes", "rest of the buffer", steps, "agent steps", scalars),
         _model(parameters, PARAMETER_BYTES, "parameters, gradient, Adam"),
-        _recurrent(size(inputs, "total_agents"), 2 * METTA_LAYERS * METTA_UNITS * WORD),
-        _minibatch(minibatch, TOKEN_BYTES, "agent steps"),
+        _each("carry_bytes", "recurrent state", size(inputs, "total_agents"), "agents", _METTA_CARRY),
+        _each("minibatch_bytes", "minibatch copy", minibatch, "agent steps", TOKEN_BYTES),
         _activations(minibatch * METTA_FLOATS, minibatch, METTA_FLOATS),
     ]
     return add_up(parts, parameters)
@@ -165,25 +170,17 @@ def q_memory(cfg: Config) -> Memory:
     # a batch runs through the network for its gradient, and twice more for targets; acting and collecting are smaller
     samples = batch * agents
     floats = max(samples * (learning + 2 * acting), envs * agents * acting)
-    transitions = f"{capacity:,} transitions"
     parts = [
         _model(parameters, Q_PARAMETER_BYTES, "parameters, target, gradient, Adam"),
-        MemoryPart("replay_bytes", "replay buffer", capacity * transition, f"{transitions} x {transition:,} B"),
-        MemoryPart(
-            "replay_states_bytes",
-            "environment states in it",
-            capacity * facts.state_bytes,
-            f"{capacity:,} states x {facts.state_bytes:,} B",
-        ),
+        _each("replay_bytes", "replay buffer", capacity, "transitions", transition),
+        _each("replay_states_bytes", "environment states in it", capacity, "states", facts.state_bytes),
         MemoryPart("priority_bytes", "priorities", records, f"{capacity:,} records x {_RECORD_BYTES} B, and trees"),
-        MemoryPart(
-            "overwritten_bytes", "overwritten in an update", steps * slot, f"{steps:,} transitions x {slot:,} B"
-        ),
+        _each("overwritten_bytes", "overwritten in an update", steps, "transitions", slot),
         _environments(cfg, envs, environments),
         _previous(
             parameters * 4 * WORD + records + environments, "parameters, target, Adam, priorities and environments"
         ),
-        _minibatch(batch * cfg.dqn.n_step, transition, "transitions"),
+        _each("minibatch_bytes", "minibatch copy", batch * cfg.dqn.n_step, "transitions", transition),
         MemoryPart("activation_bytes", "activations", floats * WORD, f"{samples:,} samples", exact=False),
     ]
     if cfg.score.every and cfg.score.kind == "rollouts":
@@ -322,10 +319,6 @@ def _model(parameters: int, each: int, label: str) -> MemoryPart:
     return MemoryPart("model_bytes", label, parameters * each, f"{parameters:,} x {each} B")
 
 
-def _recurrent(agents: int, carry: int) -> MemoryPart:
-    return MemoryPart("carry_bytes", "recurrent state", agents * carry, f"{agents:,} agents x {carry:,} B")
-
-
 def _environments(cfg: Config, envs: int, total: int) -> MemoryPart:
     state, agents = env_facts(cfg.env).state_bytes, envs * cfg.env.num_agents
     formula = f"{envs:,} environments x {state:,} B, and the observations of {agents:,} agents"
@@ -334,10 +327,6 @@ def _environments(cfg: Config, envs: int, total: int) -> MemoryPart:
 
 def _previous(total: int, what: str) -> MemoryPart:
     return MemoryPart("previous_state_bytes", "state before the update", total, f"a second copy of {what}")
-
-
-def _minibatch(samples: int, each: int, unit: str) -> MemoryPart:
-    return MemoryPart("minibatch_bytes", "minibatch copy", samples * each, f"{samples:,} {unit} x {each:,} B")
 
 
 def _activations(floats: int, samples: int, each: int) -> MemoryPart:
@@ -354,7 +343,7 @@ def _scoring(cfg: Config, facts: EnvFacts, acting: int) -> MemoryPart:
         "single": 1 + agents * (facts.num_actions - 1),
     }.get(score.actions, 1 + min(score.num_actions, joint - 1))
     tried += score.metric.endswith("_bins")
-    number = derive.positions_per_round(cfg) * tried * score.rollouts
+    number = derive.scoring_rounds(cfg)[1] * tried * score.rollouts
     per_env = facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions + acting * WORD)
     formula = f"{number:,} environments"
     return MemoryPart("scoring_bytes", "rollouts that score", number * per_env, formula, exact=False)

@@ -109,7 +109,7 @@ def test_sizes():
 
 def test_scoring_pass_is_split_into_equal_rounds_or_sized_by_coverage():
     scored = replace(BASE, {**SCORING, "score.transitions": 100, "score.chunk": 30})
-    assert (derive.rounds_per_pass(scored), derive.positions_per_round(scored)) == (4, 25)
+    assert derive.scoring_rounds(scored) == (4, 25)
     odd = replace(scored, {"score.transitions": 101})
     assert derive.scored_per_pass(odd) == 4 * 26
     # half a score per transition: 64 transitions come between two passes

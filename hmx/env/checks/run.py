@@ -138,20 +138,15 @@ class _Checker:
             for name in CHECKS
         )
 
-    def fail(self, name: CheckName, problem: str) -> None:
-        if name not in self._found or self._found[name].status != "failed":
+    def fail(self, name: CheckName, problem: str | None) -> None:
+        """Record a problem if there is one, and the check has not failed before."""
+        if problem and not self.failed(name):
             self._found[name] = CheckResult(name, "failed", problem, CHECKS[name][1])
 
     def check(self, name: CheckName, problem: str | None, skipped: str = "") -> None:
         """Record a check: its problem if there is one, else why it is skipped, else that it passed."""
-        if problem:
-            self.fail(name, problem)
-        else:
-            self._found.setdefault(name, CheckResult(name, "skipped" if skipped else "passed", skipped))
-
-    def fail_if(self, name: CheckName, problem: str | None) -> None:
-        if problem:
-            self.fail(name, problem)
+        self.fail(name, problem)
+        self._found.setdefault(name, CheckResult(name, "skipped" if skipped else "passed", skipped))
 
     def failed(self, *names: CheckName) -> bool:
         return any(name in self._found and self._found[name].status == "failed" for name in names)
@@ -176,15 +171,15 @@ class _Checker:
         traced = reset.trace(keys)
         state, first = traced.out_info
         self.check("shapes", next(problems.shapes(env, state, first, self.num_envs), None))
-        self.fail_if("shapes", next(problems.contradictions(env.spec), None))
+        self.fail("shapes", next(problems.contradictions(env.spec), None))
         if self.failed("shapes"):
             return
         traced_step = step.trace(state, problems.abstract_action(env, self.num_envs), keys)
         after, second = traced_step.out_info
-        self.fail_if("shapes", next(problems.shapes(env, None, second, self.num_envs), None))
+        self.fail("shapes", next(problems.shapes(env, None, second, self.num_envs), None))
         if not problems.same_structure(first, second):
             self.fail("shapes", "reset and step report different reward terms or infos")
-        self.fail_if("tracing", problems.changed_type(state, after))
+        self.fail("tracing", problems.changed_type(state, after))
         constant = problems.constant_key(traced.jaxpr) or problems.constant_key(traced_step.jaxpr)
         self.check("keys", "a key is constant, so its random numbers are always the same" if constant else None)
         if not self.failed("shapes", "tracing"):
@@ -195,18 +190,18 @@ class _Checker:
         walk = self.walk = play(env, reset, step, *self.plan)
         self.check("tracing", None if len(traces) == 1 else f"step was traced {len(traces)} times")
         again = play(env, reset, step, *self.plan)
-        self.fail_if("determinism", _unequal("two plays with the same keys and actions differ", again, walk))
+        self.fail("determinism", _unequal("two plays with the same keys and actions differ", again, walk))
         ended = "" if walk.ended.any() else f"no episode ended in {self.plan[2]} steps"
         self.check("masks", next(problems.masks(walk), None), "actions are continuous" if env.spec.action_dim else "")
         self.check("finite", next(problems.finite(walk), None))
         self.check("reward-terms", next(problems.reward_terms(walk), None))
-        self.fail_if("ends", next(problems.ends(env, walk, alone=longer is None), None))
-        self.fail_if("last-observation", next(problems.last_observations(walk), None))
+        self.fail("ends", next(problems.ends(env, walk, alone=longer is None), None))
+        self.fail("last-observation", next(problems.last_observations(walk), None))
         self.check("agents", next(problems.done_agents(walk), None))
         alone = None if self.failed("determinism") else self._member_problem(walk)
         if alone:  # members were traced again: was it that, or the size of the batch?
             traced_again = play(env, *_jitted(env)[:2], *self.plan)
-            self.fail_if("determinism", _unequal("the environment differs when it is traced again", traced_again, walk))
+            self.fail("determinism", _unequal("the environment differs when it is traced again", traced_again, walk))
         self.check("determinism", None)
         random = "the environment is not deterministic" if self.failed("determinism") else ""
         self.check("batch", None if random else alone, random)
