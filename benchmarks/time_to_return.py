@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmx.config.numbers import typed_number
+from hmx.config.coerce import typed_number
 
 TARGETS = {"hackmatrix": 5.0, "cartpole-discrete": 475.0, "pendulum": -200.0}
 PEERS, PEER_ENVS = ("rejax", "purejaxrl"), ("cartpole-discrete", "pendulum")

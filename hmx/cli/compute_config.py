@@ -14,8 +14,8 @@ from hmx.cli import completion
 from hmx.cli.boundary import print_json
 from hmx.cli.options import Preset, Typed, ask, with_options
 from hmx.cli.render.output import Outputs, write_outputs
+from hmx.config.coerce import typed_number
 from hmx.config.fields import fields_of
-from hmx.config.numbers import typed_number
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, opt
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object

@@ -182,7 +182,7 @@ def to_toml(cfg: Config) -> str:
                 continue
             unit = f" [{field.unit}]" if field.unit else ""
             choices = f" ({', '.join(field.choices)})" if field.choices else ""
-            out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(values[field.name])}"]
+            out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(coerce(field, values[field.name]))}"]
         if section == "env" and cfg.env.sha256:
             out += ["# SHA-256 of the file of the environment", f"sha256 = {_toml(cfg.env.sha256)}"]
         if my := values.get("my"):

@@ -1,4 +1,4 @@
-"""From the rules of one small game to a batched environment with a step limit and auto-reset."""
+"""From the rules of one small game to a batched environment with a step limit, auto-reset and repeated actions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvSpec, select
+from hmx.env.protocol import Env, EnvSpec, EnvState, select
 from hmx.types import Array, Key, Timestep
 
 Core = Any
@@ -65,10 +65,10 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         nothing = jnp.zeros((*keys.shape, spec.num_agents), jnp.float32)
         ended = jnp.zeros(keys.shape, bool)
         obs = jax.vmap(team.observe)(core)
-        terms = dict.fromkeys(spec.reward_terms, nothing)
+        reward, terms = _paid(dict.fromkeys(spec.reward_terms, nothing))
         legal = jax.vmap(team.legal)(core)
         info = jax.vmap(team.info)(core)
-        timestep = _timestep(obs, legal, obs, legal, terms, ended, ended, nothing > 0, info)
+        timestep = Timestep(obs, legal, obs, legal, reward, ended, ended, nothing > 0, terms, info)
         return BatchState(core, jnp.zeros(keys.shape, jnp.int32)), timestep
 
     def step(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
@@ -83,7 +83,9 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         final_obs = jax.vmap(team.observe)(moved)
         final_legal = select(truncated, jax.vmap(team.legal)(moved), legal)
         info = jax.vmap(team.info)(moved)
-        timestep = _timestep(obs, legal, final_obs, final_legal, terms, terminated, truncated, agent_done, info)
+        reward, terms = _paid(terms)
+        ends = terminated, truncated, agent_done
+        timestep = Timestep(obs, legal, final_obs, final_legal, reward, *ends, terms, info)
         return BatchState(core, jnp.where(done, 0, steps)), timestep
 
     def start_where(done: Array, moved: Core, keys: Key) -> Core:
@@ -112,27 +114,45 @@ def _two_keys(key: Key) -> tuple[Key, Key]:
     return k_move, k_start
 
 
-def _timestep(
-    obs: Array,
-    legal: Array,
-    final_obs: Array,
-    final_legal: Array,
-    terms: dict[str, Array],
-    terminated: Array,
-    truncated: Array,
-    agent_done: Array,
-    info: dict[str, Array],
-) -> Timestep:
+def _paid(terms: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+    """Return the reward of each agent, and each term summed over agents."""
     terms = {name: value.astype(jnp.float32) for name, value in terms.items()}
-    return Timestep(
-        obs=obs,
-        legal=legal,
-        final_obs=final_obs,
-        final_legal=final_legal,
-        reward=jnp.stack(list(terms.values())).sum(0),
-        terminated=terminated,
-        truncated=truncated,
-        agent_done=agent_done,
-        terms={name: value.sum(-1) for name, value in terms.items()},
-        info=info,
-    )
+    return jnp.stack(list(terms.values())).sum(0), {name: value.sum(-1) for name, value in terms.items()}
+
+
+def repeated(env: Env, times: int) -> Env:
+    """Build the environment in which an action lasts `times` steps, or until its episode ends.
+
+    Rewards, terms and infos of the kind `_sum` are added up, infos of the kind `_max` are maxima, and everything else
+    is that of the last step. Limits of the environment count its own steps, those of the result its actions.
+    """
+    if times == 1:
+        return env
+    spec = env.spec._replace(max_steps=-(-env.spec.max_steps // times), moved=None)
+
+    def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
+        def again(carry: tuple[EnvState, Timestep], i: Array) -> tuple[tuple[EnvState, Timestep], None]:
+            state, so_far = carry
+            over = so_far.terminated | so_far.truncated
+            k_step = jax.vmap(lambda key: jax.random.fold_in(key, i))(keys)
+            after, timestep = env.step(state, action, k_step)
+            state = select(over, state, after, spec.state_axis)
+            return (state, select(over, so_far, _joined(so_far, timestep))), None
+
+        first = env.step(state, action, jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys))
+        (state, timestep), _ = jax.lax.scan(again, first, jnp.arange(1, times))
+        return state, timestep
+
+    return Env(spec, env.reset, step)
+
+
+def _joined(before: Timestep, now: Timestep) -> Timestep:
+    info = {}
+    for name, value in now.info.items():
+        if name.endswith("_sum"):
+            value = before.info[name] + value
+        elif name.endswith("_max"):
+            value = jnp.maximum(before.info[name], value)
+        info[name] = value
+    terms = {name: before.terms[name] + value for name, value in now.terms.items()}
+    return now._replace(reward=before.reward + now.reward, terms=terms, info=info)

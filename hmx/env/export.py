@@ -7,7 +7,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from hmx.config.extras import install
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.protocol import Env
 from hmx.env.registry import make_env
@@ -58,8 +57,3 @@ def chosen(env: Env, illegal: str, action: Array, legal: Array) -> Array:
     order = (action[:, None] + jnp.arange(number)[None]) % number
     further = jnp.take_along_axis(legal, order, -1).argmax(-1)
     return (action + further.astype(action.dtype)) % number
-
-
-def missing(error: ModuleNotFoundError) -> HmxError:
-    """Return the error for a missing library of another framework."""
-    return HmxError(f"exporting environments needs a package that is not installed: {error.name}", install("gymnax"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -51,15 +52,26 @@ class _View(NamedTuple):
     legal: Array  # uint32 [E]
 
 
-def spec(cfg: EnvConfig) -> EnvSpec:
-    """Return the static facts of HackMatrix under a configuration."""
+def _describe(state: HackMatrixState) -> dict[str, Any]:
+    """Return the position of the only game in the batch, as a scenario file has it."""
+    return {"position": to_dict(jax.tree.map(lambda leaf: np.asarray(leaf)[..., 0], state.game))}
+
+
+def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
+    """Build HackMatrix with the rules and the observation of `cfg` and the reward of `weights`."""
+    rules = Rules(undo_depth=cfg.undo_depth, loopholes=cfg.loopholes)
     is_packed = cfg.obs == "packed"
-    return EnvSpec(
+
+    def observe(game: State) -> Array:
+        words = packed(game).T[:, None]
+        return words if is_packed else decode(words)
+
+    reset = partial(_reset, rules=rules, weights=weights, observe=observe)
+    spec = EnvSpec(
         id="hackmatrix",
         obs_shape=(WORDS,) if is_packed else (FLAT_SIZE,),
         obs_dtype=jnp.uint32 if is_packed else jnp.float32,
         num_actions=NUM_ACTIONS,
-        num_agents=1,
         max_steps=cfg.max_steps,
         reward_terms=REWARD_TERMS,
         action_groups=ACTION_GROUPS,
@@ -69,33 +81,9 @@ def spec(cfg: EnvConfig) -> EnvSpec:
         cells=cells_view if is_packed else None,
         level=stage_of,
         describe=_describe,
+        later_reset=partial(reset, later=True),
     )
-
-
-def _describe(state: HackMatrixState) -> dict[str, Any]:
-    """Return the position of the only game in the batch, as a scenario file has it."""
-    return {"position": to_dict(jax.tree.map(lambda leaf: np.asarray(leaf)[..., 0], state.game))}
-
-
-def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
-    """Build HackMatrix with the rules and the observation of `cfg` and the reward of `weights`."""
-    rules = Rules(undo_depth=cfg.undo_depth, loopholes=cfg.loopholes)
-    facts = spec(cfg)
-
-    def observe(game: State) -> Array:
-        words = packed(game).T[:, None]
-        return words if cfg.obs == "packed" else decode(words)
-
-    def reset(keys: Key) -> tuple[HackMatrixState, Timestep]:
-        return _reset(keys, rules, weights, observe)
-
-    def later_reset(keys: Key) -> tuple[HackMatrixState, Timestep]:
-        return _reset(keys, rules, weights, observe, later=True)
-
-    def step(state: HackMatrixState, action: Array, keys: Key) -> tuple[HackMatrixState, Timestep]:
-        return _step(state, action, keys, rules, weights, observe, facts)
-
-    return Env(facts._replace(later_reset=later_reset), reset, step)
+    return Env(spec, reset, partial(_step, rules=rules, weights=weights, observe=observe, spec=spec))
 
 
 def _reset(
@@ -125,12 +113,12 @@ def _step(
     rules: Rules,
     weights: RewardWeights,
     observe: Callable[[State], Array],
-    facts: EnvSpec,
+    spec: EnvSpec,
 ) -> tuple[HackMatrixState, Timestep]:
     words, fresh_words = random_words(keys)
     played = advance(state.game, action[:, 0], words, rules, state.legal)
     steps = state.steps + 1
-    truncated = (steps >= facts.max_steps) & ~played.done if facts.max_steps else jnp.zeros_like(played.done)
+    truncated = (steps >= spec.max_steps) & ~played.done if spec.max_steps else jnp.zeros_like(played.done)
     done = played.done | truncated
     terms = reward_terms(played.events, played.state, weights)
 
@@ -156,7 +144,7 @@ def _step(
     cut = truncated & played.entered
     stage = _Stage(ended, played.occupied, jnp.zeros_like(steps))
     now, final = lax.fori_loop(jnp.where(jnp.any(cut), 0, 1), 2, generate, (stage, stage))
-    blank = _View(jnp.zeros((*keys.shape, 1, *facts.obs_shape), facts.obs_dtype), state.legal)
+    blank = _View(jnp.zeros((*keys.shape, 1, *spec.obs_shape), spec.obs_dtype), state.legal)
     (obs, legal), before = lax.fori_loop(jnp.where(jnp.any(done), 0, 1), 2, look, (blank, blank))
     game = now.game._replace(history=history)
     overflow = played.events.overflow + jnp.where(done, final.lost, now.lost)

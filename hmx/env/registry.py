@@ -9,6 +9,7 @@ import jax
 
 from hmx.config.env_facts import EnvFacts, facts_known, find_source, learn, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.env.autoreset import repeated
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
 from hmx.env.counting import make_counting
@@ -20,7 +21,6 @@ from hmx.env.physics import make_brax, make_playground
 from hmx.env.protocol import Env
 from hmx.env.recall import make_recall
 from hmx.env.rendezvous import make_rendezvous
-from hmx.env.repeat import repeated
 from hmx.env.smax import make_smax
 from hmx.env.suites import make_craftax, make_jumanji, make_navix, make_xminigrid
 from hmx.errors import HmxError, nearest

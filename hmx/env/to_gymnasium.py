@@ -8,17 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.config.extras import needed
 from hmx.config.schema import RewardWeights
-from hmx.env.export import chosen, exported, missing
+from hmx.env.export import chosen, exported
 from hmx.env.protocol import EnvState
 from hmx.types import Array, Key, Timestep
 
-try:
+with needed("gymnax", "exporting environments"):
     import gymnasium
     from gymnasium.vector import AutoresetMode
     from gymnasium.vector.utils import batch_space
-except ModuleNotFoundError as error:
-    raise missing(error) from error
 
 Stepped = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 

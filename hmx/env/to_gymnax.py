@@ -11,15 +11,14 @@ import jax.numpy as jnp
 from flax import struct
 from jax.custom_batching import custom_vmap
 
+from hmx.config.extras import needed
 from hmx.config.schema import RewardWeights
-from hmx.env.export import chosen, exported, missing
+from hmx.env.export import chosen, exported
 from hmx.env.protocol import Env, EnvState
 from hmx.types import Array, Key, Timestep
 
-try:
+with needed("gymnax", "exporting environments"):
     from gymnax.environments import environment, spaces
-except ModuleNotFoundError as error:
-    raise missing(error) from error
 
 
 @struct.dataclass

@@ -19,18 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from hmx.errors import ExitCode, HmxError
-from hmx.records import atomic
-from hmx.records.artefact import (
-    NewerSchema,
-    Unreadable,
-    is_foreign,
-    of_another_run,
-    read_json,
-    retrying,
-    sealed,
-    sha256_of,
-    words,
-)
+from hmx.records import artefact, atomic
 from hmx.records.jsonl import Mark
 from hmx.records.plain import plain_object, typed
 
@@ -89,10 +78,11 @@ def listing(folder: Path) -> list[Path]:
         Unreadable: the system fails to read the folder (exit code 3).
     """
     try:
-        found = [p for p in retrying(folder, lambda: list(folder.iterdir())) if p.name.isascii() and p.name.isdigit()]
+        found = artefact.retrying(folder, lambda: list(folder.iterdir()))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(found, key=lambda p: (int(p.name), p.name))
+    numbered = (p for p in found if p.name.isascii() and p.name.isdigit())
+    return sorted(numbered, key=lambda p: (int(p.name), p.name))
 
 
 def complete(folder: Path) -> list[Path]:
@@ -147,12 +137,12 @@ def write_manifest(
         update=update,
         leaves=tuple(Leaf(leaf.path, tuple(leaf.shape), leaf.dtype) for leaf in leaves),
         files=tuple(
-            File(path=p.relative_to(checkpoint).as_posix(), size=p.stat().st_size, sha256=sha256_of(p))
+            File(path=p.relative_to(checkpoint).as_posix(), size=p.stat().st_size, sha256=artefact.sha256_of(p))
             for p in sorted(checkpoint.rglob("*"))
             if p.is_file() and p != checkpoint / MANIFEST
         ),
     )
-    atomic.write_text(checkpoint / MANIFEST, sealed(plain_object(manifest)))
+    atomic.write_text(checkpoint / MANIFEST, artefact.sealed(plain_object(manifest)))
     return manifest
 
 
@@ -164,7 +154,8 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """
     path = checkpoint / MANIFEST
     hint = "another checkpoint of the run may be intact; `hmx resume` uses the newest intact one"
-    data = read_json(path, SCHEMA, f"checkpoint {checkpoint} is incomplete: it has no {MANIFEST}", hint, _SEALED_FROM)
+    missing = f"checkpoint {checkpoint} is incomplete: it has no {MANIFEST}"
+    data = artefact.read_json(path, SCHEMA, missing, hint, _SEALED_FROM)
     try:
         manifest = typed(Manifest, data)
         for leaf in manifest.leaves:
@@ -202,7 +193,7 @@ def faults(checkpoint: Path, deep: bool = True, run_id: str = "") -> list[str]:
     """
     try:
         return _faults(checkpoint, deep, run_id)
-    except (NewerSchema, Unreadable) as problem:
+    except (artefact.NewerSchema, artefact.Unreadable) as problem:
         return [problem.message]
 
 
@@ -213,13 +204,13 @@ def _faults(checkpoint: Path, deep: bool, run_id: str) -> list[str]:
         return ["a file instead of a folder"]
     try:
         manifest = read_manifest(checkpoint)
-    except (NewerSchema, Unreadable):
+    except (artefact.NewerSchema, artefact.Unreadable):
         raise
     except HmxError as problem:
         return [problem.message]
     found = []
-    if is_foreign(manifest.run_id, run_id):
-        found.append(of_another_run(manifest.run_id, run_id))
+    if artefact.is_foreign(manifest.run_id, run_id):
+        found.append(artefact.of_another_run(manifest.run_id, run_id))
     if checkpoint.name.isdigit() and int(checkpoint.name) != manifest.update:
         found.append(f"the manifest is of update {manifest.update}")
     for file in manifest.files:
@@ -227,10 +218,10 @@ def _faults(checkpoint: Path, deep: bool, run_id: str) -> list[str]:
             size = _size(checkpoint, file.path)
             if size != file.size:
                 found.append(f"{file.path}: {size:,} bytes instead of {file.size:,}")
-            elif deep and sha256_of(checkpoint / file.path) != file.sha256:
+            elif deep and artefact.sha256_of(checkpoint / file.path) != file.sha256:
                 found.append(f"{file.path}: the content has changed")
         except OSError as problem:
-            found.append(f"{file.path}: {words(problem)}")
+            found.append(f"{file.path}: {artefact.words(problem)}")
     return found
 
 
@@ -239,7 +230,7 @@ def _size(checkpoint: Path, path: str) -> int:
     part, status = checkpoint, None
     for name in PurePosixPath(path).parts:
         part = part / name
-        status = retrying(part, part.lstat)
+        status = artefact.retrying(part, part.lstat)
         if stat.S_ISLNK(status.st_mode):
             raise OSError(0, f"{part.name} is a link")
     if status is None or not stat.S_ISREG(status.st_mode):
@@ -301,7 +292,7 @@ def _judgement_of(checkpoint: Path) -> _Judgement:
         stamps.append((str(path), status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns))
     try:
         return _judge(checkpoint, tuple(stamps))
-    except (NewerSchema, Unreadable):
+    except (artefact.NewerSchema, artefact.Unreadable):
         return _Judgement(intact=False, spared=True)
 
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hmx.config.numbers import typed_number
+from hmx.config.coerce import typed_number
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.reports.blocks import NumberFormat

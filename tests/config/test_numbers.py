@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hmx.config.numbers import typed_number
+from hmx.config.coerce import typed_number
 
 
 @pytest.mark.parametrize(

@@ -361,8 +361,8 @@ def test_files_are_read_again_only_when_they_were_touched(tmp_path, monkeypatch)
         make(tmp_path, update)
     surplus(tmp_path, 1)
     read = []
-    hashed = checkpoints.sha256_of
-    monkeypatch.setattr(checkpoints, "sha256_of", lambda path: read.append(path) or hashed(path))
+    hashed = artefact.sha256_of
+    monkeypatch.setattr(artefact, "sha256_of", lambda path: read.append(path) or hashed(path))
     assert surplus(tmp_path, 1) == [tmp_path / "1"]
     assert read == []
     os.utime(tmp_path / "2" / "leaves.json", (1, 1))
