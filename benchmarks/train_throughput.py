@@ -2,8 +2,9 @@
 
     python benchmarks/train_throughput.py [--num-envs 512] [--num-steps 64] [--rounds 7]
 
-Measures whole updates of the default configuration, the policy alone, and a 2048 x 2048 matrix product, in one run.
-The share is the floating-point work of the network's layers per second over the speed of that product.
+Measures whole updates of the default configuration, the policy alone, and a 2048 x 2048 matrix product in float32 and
+in bfloat16, in one run. The share is the floating-point work of the network's layers per second over the speed of the
+product in float32.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def main() -> None:
     session = open_session(cfg)
     updates = Updates(session)
     a = jax.random.normal(jax.random.key(0), (MATRIX, MATRIX))
+    half = a.astype(jnp.bfloat16)
     product = jax.jit(jnp.matmul)
 
     @jax.jit
@@ -58,6 +60,7 @@ def main() -> None:
         "update": lambda: updates.update(1),
         "act": lambda: act(updates.state),
         "product": lambda: product(a, a),
+        "half": lambda: product(half, half),
     }
     seconds = {name: median(found) for name, found in time_in_turn(works, args.rounds).items()}
     observe, obs = session.env.spec.cells, updates.state.actors.obs
@@ -70,6 +73,7 @@ def main() -> None:
     print(f"update             {updates.steps / seconds['update']:>12,.0f} steps/s   {compiling}")
     print(f"acting alone       {args.num_envs / seconds['act']:>12,.0f} steps/s")
     print(f"matrix product     {ceiling / 1e9:>12,.1f} GFLOP/s")
+    print(f"in bfloat16        {2e-9 * MATRIX**3 / seconds['half']:>12,.1f} GFLOP/s")
     print(f"layers, forward    {forward / 1e6:>12,.2f} MFLOP per sample")
     print(f"share reached      {work / seconds['update'] / ceiling:>12.0%} of the matrix product's speed")
 

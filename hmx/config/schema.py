@@ -10,6 +10,7 @@ Activation = Literal["relu", "tanh", "silu", "gelu"]
 Init = Literal["orthogonal", "lecun_uniform"]
 Std = Literal["softplus", "exp", "param"]
 Rnn = Literal["none", "gru", "lstm"]
+Dtype = Literal["float32", "bfloat16"]
 GradClip = Literal["joint", "per_network", "elementwise"]
 ValueTarget = Literal["identity", "symlog", "return_norm", "two_hot"]
 OnNonFinite = Literal["stop", "skip"]
@@ -198,6 +199,10 @@ class NetConfig:
     )  # fmt: skip
     cell_features: int = opt(16, "features per board cell in the cells network", "units", ge=1, shape="always")
     activation: Activation = opt("relu", "activation function", shape="always")
+    compute_dtype: Dtype = opt(
+        "float32", "number type in which hidden layers compute; parameters, recurrent layer and heads are float32",
+        shape="if_not_default",
+    )  # fmt: skip
     shared_torso: bool = opt(
         True, "share all layers but the heads between policy and value", applies=ON_POLICY, shape="always"
     )

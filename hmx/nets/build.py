@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from hmx.config.schema import Activation, Init, NetConfig, Rnn, Std
+from hmx.config.schema import Activation, Dtype, Init, NetConfig, Rnn, Std
 from hmx.config.user_code import build, check_unchanged, explaining, file_of, is_reference
 from hmx.errors import HmxError
 from hmx.nets.layers import HIDDEN, Cells, Hidden, Norm, RecurrentLayer, Torso, dense, initial_hidden
@@ -151,6 +151,7 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         value_only=spec.value_only,
         rnn=cfg.rnn,
         rnn_hidden=cfg.rnn_hidden,
+        dtype=cfg.compute_dtype,
     )
 
     def initial_carry(batch: tuple[int, ...]) -> Carry:
@@ -259,12 +260,17 @@ class ActorCritic(nn.Module):
     value_only: int  # the last features, which the policy does not read
     rnn: Rnn
     rnn_hidden: int
+    dtype: Dtype
 
     def _trunk(self, x: Any, hidden: Hidden, reset: Array, name: str, widths: tuple[int, ...]) -> tuple[Array, Hidden]:
         prefix = name.removesuffix("torso")
         if self.cell_features:
-            x = Cells(self.cell_features, self.activation, self.weights, self.gains[0], name=f"{name}_cells")(x)
-        out: Array = Torso(widths, self.activation, self.norm, self.weights, self.gains[0], name=name)(x)
+            cells = Cells(
+                self.cell_features, self.activation, self.weights, self.gains[0], self.dtype, name=f"{name}_cells"
+            )
+            x = cells(x)
+        torso = Torso(widths, self.activation, self.norm, self.weights, self.gains[0], self.dtype, name=name)
+        out: Array = torso(x)
         if self.rnn == "none":
             return out, ()
         by_step = out.reshape(*reset.shape, out.shape[-1])

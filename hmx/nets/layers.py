@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from hmx.config.schema import Activation, Init, NetConfig
+from hmx.config.schema import Activation, Dtype, Init, NetConfig
 from hmx.types import Array, Key
 
 Norm = Literal["none", "pre", "post"]
@@ -61,7 +61,9 @@ def _one_by_one(draw: Callable[[Key], Array]) -> Callable[[Key], Array]:
     return drawn
 
 
-def dense(width: int, gain: float, name: str, init: Init = NetConfig.init) -> nn.Dense:
+def dense(
+    width: int, gain: float, name: str, init: Init = NetConfig.init, dtype: Dtype = NetConfig.compute_dtype
+) -> nn.Dense:
     """Return a linear layer with zero bias; `gain` 0 makes all weights zero.
 
     Args:
@@ -69,33 +71,38 @@ def dense(width: int, gain: float, name: str, init: Init = NetConfig.init) -> nn
         gain: multiplies the initial weights.
         name: of its parameters.
         init: `orthogonal`, or `lecun_uniform`: uniform within `sqrt(3 / inputs)` (LeCun et al. 1998).
+        dtype: of the computation and its result; parameters are float32.
     """
     if not gain:
-        return nn.Dense(width, kernel_init=nn.initializers.zeros_init(), name=name)
+        return nn.Dense(width, dtype=dtype, kernel_init=nn.initializers.zeros_init(), name=name)
     uniform = nn.initializers.variance_scaling(gain**2, "fan_in", "uniform")
-    return nn.Dense(width, kernel_init=orthogonal(gain) if init == "orthogonal" else uniform, name=name)
+    return nn.Dense(width, dtype=dtype, kernel_init=orthogonal(gain) if init == "orthogonal" else uniform, name=name)
 
 
 class Torso(nn.Module):
-    """Hidden layers `[N, F] -> [N, hidden[-1]]`; `norm` is `none`, `pre` or `post` the non-linearity."""
+    """Hidden layers `[N, F] -> [N, hidden[-1]]`; `norm` is `none`, `pre` or `post` the non-linearity.
+
+    The layers compute in `dtype`, which is also that of the result.
+    """
 
     hidden: tuple[int, ...]
     activation: Activation
     norm: Norm
     weights: Init = NetConfig.init
     gain: float = math.sqrt(2.0)
+    dtype: Dtype = NetConfig.compute_dtype
 
     @nn.compact
     def __call__(self, x: Float[Array, "N F"]) -> Float[Array, "N H"]:
         """Apply each layer: linear and non-linearity, with an optional layer norm before or after the latter."""
         for i, width in enumerate(self.hidden):
-            x = dense(width, self.gain, f"dense_{i}", self.weights)(x)
+            x = dense(width, self.gain, f"dense_{i}", self.weights, self.dtype)(x)
             if self.norm == "pre":
-                x = nn.LayerNorm(name=f"norm_{i}")(x)
+                x = nn.LayerNorm(dtype=self.dtype, name=f"norm_{i}")(x)
             x = ACTIVATIONS[self.activation](x)
             self.sow(HIDDEN, "units", x)
             if self.norm == "post":
-                x = nn.LayerNorm(name=f"norm_{i}")(x)
+                x = nn.LayerNorm(dtype=self.dtype, name=f"norm_{i}")(x)
         return x
 
 
@@ -106,15 +113,17 @@ class Cells(nn.Module):
     activation: Activation
     weights: Init
     gain: float
+    dtype: Dtype
 
     @nn.compact
     def __call__(self, x: tuple[Float[Array, "N S"], Float[Array, "N C F"]]) -> Float[Array, "N H"]:
         """Project every cell, and put the scalars next to the result."""
         scalars, cells = x
-        seen = dense(self.cell_features, self.gain, "cell", self.weights)(cells.reshape(-1, cells.shape[-1]))
+        layer = dense(self.cell_features, self.gain, "cell", self.weights, self.dtype)
+        seen = layer(cells.reshape(-1, cells.shape[-1]))
         seen = ACTIVATIONS[self.activation](seen)
         self.sow(HIDDEN, "units", seen)
-        return jnp.concatenate([scalars, seen.reshape(scalars.shape[0], -1)], axis=-1)
+        return jnp.concatenate([scalars.astype(seen.dtype), seen.reshape(scalars.shape[0], -1)], axis=-1)
 
 
 Hidden = tuple[Array, ...]  # hidden state of one layer: arrays [N, units], the last of which is its output

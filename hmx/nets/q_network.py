@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from hmx.config.schema import Activation, Init, NetConfig
+from hmx.config.schema import Activation, Dtype, Init, NetConfig
 from hmx.config.user_code import is_reference
 from hmx.nets.build import ObsSpec, Params, features, net_kind, own_net
 from hmx.nets.layers import HIDDEN, Cells, Norm, Torso, dense
@@ -46,13 +46,15 @@ class QNetwork(nn.Module):
     weights: Init
     gain: float
     cell_features: int  # 0: flat features
+    dtype: Dtype
 
     @nn.compact
     def __call__(self, x: Any) -> Float[Array, "N actions"]:
         """Run the trunk and its heads."""
         if self.cell_features:
-            x = Cells(self.cell_features, self.activation, self.weights, self.gain, name="torso_cells")(x)
-        out: Array = Torso(self.hidden, self.activation, self.norm, self.weights, self.gain, name="torso")(x)
+            x = Cells(self.cell_features, self.activation, self.weights, self.gain, self.dtype, name="torso_cells")(x)
+        torso = Torso(self.hidden, self.activation, self.norm, self.weights, self.gain, self.dtype, name="torso")
+        out: Array = torso(x)
         heads: Array = dense(self.num_actions, _HEAD_GAIN, "q_head")(out)
         if not self.dueling:
             return heads
@@ -84,6 +86,7 @@ def make_q_net(cfg: NetConfig, spec: ObsSpec, dueling: bool) -> QNet:
         weights=cfg.init,
         gain=cfg.gain_hidden,
         cell_features=cfg.cell_features if kind == "cells" else 0,
+        dtype=cfg.compute_dtype,
     )
 
     def init(key: Key) -> Params:

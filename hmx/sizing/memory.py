@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from hmx.config import derive
 from hmx.config.env_facts import BoardSizes, EnvFacts, env_facts
-from hmx.config.schema import Config, NetConfig, PpoConfig, ValueTarget
+from hmx.config.schema import Config, Dtype, NetConfig, PpoConfig, ValueTarget
 from hmx.sizing.derived import size
 from hmx.sizing.inputs import BatchInputs
 from hmx.sizing.trainer import inputs_of
 
 WORD = 4  # bytes of a float32 or an int32
+ACTIVATION_BYTES = {"float32": WORD, "bfloat16": 2}
 PARAMETER_BYTES = 4 * WORD  # a parameter, its gradient and the two moments of Adam
 Q_PARAMETER_BYTES = 5 * WORD  # the same, and the parameter of the target network
 UNCERTAINTY = 2  # factor either way within which an estimated part lies
@@ -124,7 +125,7 @@ def trainer_memory(cfg: Config, inputs: BatchInputs) -> Memory:
         _environments(cfg, envs, environments + drawn),
         _previous(state, "parameters, Adam, recurrent state and environments"),
         _each("minibatch_bytes", "minibatch copy", minibatch, "agent steps", per_step),
-        _activations(max(minibatch * floats, agents * acting_floats(net, facts)), minibatch, floats),
+        _activations(max(minibatch * floats, agents * acting_floats(net, facts)), minibatch, floats, net.compute_dtype),
     ]
     if cfg.algo.name == "gumbel":
         nodes = envs * (cfg.gumbel.num_simulations + 1)
@@ -181,7 +182,13 @@ def q_memory(cfg: Config) -> Memory:
             parameters * 4 * WORD + records + environments, "parameters, target, Adam, priorities and environments"
         ),
         _each("minibatch_bytes", "minibatch copy", batch * cfg.dqn.n_step, "transitions", transition),
-        MemoryPart("activation_bytes", "activations", floats * WORD, f"{samples:,} samples", exact=False),
+        MemoryPart(
+            "activation_bytes",
+            "activations",
+            floats * ACTIVATION_BYTES[net.compute_dtype],
+            f"{samples:,} samples",
+            exact=False,
+        ),
     ]
     if cfg.score.every and cfg.score.kind == "rollouts":
         parts.append(_scoring(cfg, facts, acting))
@@ -329,9 +336,9 @@ def _previous(total: int, what: str) -> MemoryPart:
     return MemoryPart("previous_state_bytes", "state before the update", total, f"a second copy of {what}")
 
 
-def _activations(floats: int, samples: int, each: int) -> MemoryPart:
+def _activations(floats: int, samples: int, each: int, dtype: Dtype = NetConfig.compute_dtype) -> MemoryPart:
     formula = f"{samples:,} samples x about {each:,} floats"
-    return MemoryPart("activation_bytes", "activations", floats * WORD, formula, exact=False)
+    return MemoryPart("activation_bytes", "activations", floats * ACTIVATION_BYTES[dtype], formula, exact=False)
 
 
 def _scoring(cfg: Config, facts: EnvFacts, acting: int) -> MemoryPart:

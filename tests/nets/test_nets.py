@@ -64,6 +64,28 @@ def test_shapes_and_batch_axes(cfg):
     np.testing.assert_allclose(alone.value_raw, out.value_raw[1, 1], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("board", [False, True], ids=["flat", "cells"])
+@pytest.mark.parametrize("norm", [False, True])
+def test_bfloat16_rounds_hidden_layers_only(board, norm):
+    spec = BOARD if board else Spec(obs_shape=(23,), num_actions=28)
+    exact, rounded = (
+        make_net(NetConfig(hidden=(32, 32), layer_norm=norm, compute_dtype=d), spec) for d in ("float32", "bfloat16")
+    )
+    params = exact.init(jax.random.key(0))
+    assert {leaf.dtype for leaf in jax.tree.leaves(rounded.init(jax.random.key(0)))} == {jnp.dtype("float32")}
+    obs = jax.random.normal(jax.random.key(1), (64, 23))
+    want, got = apply(exact, params, obs), apply(rounded, params, obs)
+    assert {got.logits.dtype, got.value_raw.dtype} == {jnp.dtype("float32")}
+    error = jnp.abs(got.value_raw - want.value_raw)
+    assert 1e-4 < error.max() < 0.05 * jnp.abs(want.value_raw).max()
+    units = rounded.hidden(params, None, obs[None], jnp.zeros((1, 64), bool))
+    assert {leaf.dtype for leaf in units} == {jnp.dtype("bfloat16")}
+    # the heads compute in float32: rounding a float32 result to bfloat16 changes it
+    assert (got.value_raw != got.value_raw.astype(jnp.bfloat16).astype(jnp.float32)).mean() > 0.5
+    gradient = jax.grad(lambda p: apply(rounded, p, obs).value_raw.sum())(params)
+    assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
+
+
 def test_separate_torsos_share_nothing():
     net = make_net(NetConfig(hidden=(8,), shared_torso=False), Spec())
     params = net.init(jax.random.key(0))

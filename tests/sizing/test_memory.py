@@ -126,6 +126,17 @@ def test_of_later_starts_the_state_holds_one_flag_per_environment():
     assert drawn > cfg.env.num_envs * env_facts(cfg.env).state_bytes
 
 
+@pytest.mark.parametrize("sets", [["run.num_seeds=2"], ["algo.name=dqn", "env.num_envs=8"]], ids=["ppo", "dqn"])
+def test_activations_in_bfloat16_take_half_the_bytes(sets):
+    plain = load(environ={}, sets=sets).config
+    whole, half = (
+        {part.key: part.bytes for part in run_memory(c).parts}
+        for c in (plain, replace(plain, {"net.compute_dtype": "bfloat16"}))
+    )
+    assert half.pop("activation_bytes") * 2 == whole.pop("activation_bytes")
+    assert half == whole
+
+
 def test_seeds_multiply_all_but_the_count_of_parameters():
     one, three = (load(preset="tiny", sets=[f"run.num_seeds={n}"], environ={}).config for n in (1, 3))
     assert run_memory(three).total_bytes == 3 * run_memory(one).total_bytes
