@@ -63,7 +63,6 @@ class Compared(NamedTuple):
 
     first: tuple[Loss, ...]
     later: tuple[Loss, ...]
-    steps: int  # environment steps of the batch
     truncated_frac: float  # share of steps at which an episode was truncated
     terminated_frac: float  # share of steps at which an episode terminated
     parameters: int
@@ -120,7 +119,6 @@ def compare_losses(configs: Sequence[Config], env: Env, seed: int = 0) -> Compar
     return Compared(
         first=_losses(computes, params, data),
         later=_losses(computes, moved, data),
-        steps=NUM_STEPS * NUM_ENVS,
         truncated_frac=float(seen.truncated_tp1.mean()),
         terminated_frac=float(seen.terminated_tp1.mean()),
         parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
@@ -148,8 +146,7 @@ def _as_seen_by(parts: PpoComponents, params: Params, stats: Stats, rollout: Rol
         return logits, parts.codec.decode(raw, stats)
 
     logits, value = jax.lax.map(forward, seen.obs_t)
-    if seen.final_obs_tp1 is None or rollout.obs_last is None:
-        raise ValueError("the rollout does not hold its final observations")
+    assert seen.final_obs_tp1 is not None and rollout.obs_last is not None  # as `_play` asks for
     _, value_final = jax.lax.map(forward, seen.final_obs_tp1)
     asked = seen.truncated_tp1 | (parts.cfg.ppo.value_forward == "both")
     seen = seen._replace(

@@ -170,7 +170,6 @@ class _PpoReporter:
     def __call__(
         self, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
     ) -> results.GradReport:
-        """Report on `state`."""
         cfg, request = self.parts.cfg, self.request
         if reference is not None and cfg.ppo.obs_norm != "none":
             raise HmxError(

@@ -29,38 +29,29 @@ class ProbeRequest:
     groups: int = opt(64, "number of start states", ge=1, panel=PROBE)
     per_group: int = opt(8, "episodes from each start state; with --replay, transitions per group", ge=2, panel=PROBE)
     keys: KeyKind = opt(
-        "independent",
-        "random keys of the environment within a group; both also measures the variance that actions alone cause",
-        panel=PROBE,
-    )
+        "independent", "random keys of the environment within a group; both also measures the variance that actions "
+        "alone cause", panel=PROBE,
+    )  # fmt: skip
     max_length: int = opt(
-        0,
-        "longest episode, rounded up to a multiple of ppo.bptt_horizon; 0 for the limit of the environment",
-        ge=0,
-        metavar="STEPS",
-        panel=PROBE,
-    )
+        0, "longest episode, rounded up to a multiple of ppo.bptt_horizon; 0 for the limit of the environment", ge=0,
+        metavar="STEPS", panel=PROBE,
+    )  # fmt: skip
     replay: bool = opt(
-        False,
-        "measure stored transitions, of the checkpoint or of --from-buffer, instead of episodes",
-        panel=PROBE,
+        False, "measure stored transitions, of the checkpoint or of --from-buffer, instead of episodes", panel=PROBE
     )
     buckets: int = opt(4, "number of buckets that groups are ranked into", ge=1, panel=MEASURE)
     by: RankBy | None = opt(
-        None,
-        "value that ranks the groups: reward_std, or td with --replay, by default; priority and age need --replay",
-        panel=MEASURE,
-    )
+        None, "value that ranks the groups: reward_std, or td with --replay, by default; priority and age need "
+        "--replay", panel=MEASURE,
+    )  # fmt: skip
     rank_zeros: bool = opt(
         False, "rank groups that score 0 with the others, instead of in a bucket of their own", panel=MEASURE
     )
     crossfit: bool = opt(False, "also rank by one half of each group and measure the other half", panel=MEASURE)
     advantage: AdvantageKind = opt(
-        "trainer",
-        "advantage in the task component: the trainer's, the return minus the group mean, or that divided by the "
-        "standard deviation of the group",
-        panel=MEASURE,
-    )
+        "trainer", "advantage in the task component: the trainer's, the return minus the group mean, or that divided "
+        "by the standard deviation of the group", panel=MEASURE,
+    )  # fmt: skip
     kl: KlKind = opt("analytic", "KL divergence, exact or as one of four estimates", panel=MEASURE)
     kl_coef: float = opt(0.0, "weight of the KL component", ge=0, panel=MEASURE)
     chunk: int = opt(
@@ -95,29 +86,19 @@ def check(request: ProbeRequest) -> None:
     if request.groups * request.per_group > MAX_EPISODES:
         what = f"cannot play {request.groups:,} x {request.per_group:,} episodes in parallel"
         raise HmxError(f"{what}: at most {MAX_EPISODES:,}", "--groups 64 --per-group 8")
-    if request.replay:
-        _check_replay(request)
-    elif request.crossfit and request.per_group < 4:
-        what = f"cannot use --crossfit with {request.per_group} episodes per group: half of them has no variance"
-        raise HmxError(what, "--per-group 8")
-
-
-def _check_replay(request: ProbeRequest) -> None:
-    """Refuse options that only episodes have."""
     usual = ProbeRequest()
-    for name in ("crossfit", "keys", "max_length"):
+    for name in ("crossfit", "keys", "max_length") if request.replay else ():
         if getattr(request, name) != getattr(usual, name):
             raise HmxError(f"cannot use {_option(name)} with --replay: it applies to episodes", _EPISODES_ONLY)
+    if request.crossfit and request.per_group < 4:
+        what = f"cannot use --crossfit with {request.per_group} episodes per group: half of them has no variance"
+        raise HmxError(what, "--per-group 8")
 
 
 def check_q(request: ProbeRequest) -> None:
     """Refuse options that Q-learning does not have (exit code 2)."""
     usual = ProbeRequest()
-    whys = {
-        "advantage": "learns from TD errors, not from advantages",
-        "kl": NO_KL,
-        "kl_coef": NO_KL,
-    }
+    whys = {"advantage": "learns from TD errors, not from advantages", "kl": NO_KL, "kl_coef": NO_KL}
     for name, why in whys.items():
         if getattr(request, name) != getattr(usual, name):
             raise HmxError(f"cannot use {_option(name)}: Q-learning {why}", f"drop {_option(name)}")

@@ -6,22 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Carry, Episode, RolloutState
+from hmx.agents.types import Carry, RolloutState
 from hmx.analysis.buckets import Bools, Floats, Host, Ints, merge_equal, sample_std
 from hmx.errors import HmxError
 from hmx.types import Array, Key
-
-
-class StoredPosition(NamedTuple):
-    """Environments before a stored step."""
-
-    env_state: Any  # of E environments
-    obs: Array  # [E, A, *obs_shape]
-    legal: Array  # [E, A, num_actions]
-    agent_done: Array  # [E, A] bool: the agent no longer takes part in the episode
 
 
 class Stored(NamedTuple):
@@ -32,7 +22,7 @@ class Stored(NamedTuple):
     num_added: int
     birth: Host  # uint32
     items: Any  # `Experience`, [N, ...] or longer; None for start states
-    at: Callable[[Ints], StoredPosition] | None = None  # positions of slots, for start states
+    at: Callable[[Ints], RolloutState] | None = None  # environments before the steps of slots, for start states
     td_errors: Floats | None = None
     scores: Floats | None = None
     scored: Bools | None = None
@@ -60,17 +50,7 @@ def drawn(stored: Stored, number: int, seed: list[int]) -> Ints:
 def start_at(stored: Stored, num_groups: int, per_group: int, carry: Carry, seed: list[int]) -> RolloutState:
     """Start `per_group` neighbouring copies of each of `num_groups` stored positions."""
     assert stored.at is not None
-    position = stored.at(np.repeat(drawn(stored, num_groups, seed), per_group))
-    num_envs = num_groups * per_group
-    return RolloutState(
-        position.env_state,
-        position.obs,
-        position.legal,
-        Episode.start(num_envs),
-        carry,
-        reset=jnp.ones(num_envs, bool),
-        agent_done=position.agent_done,
-    )
+    return stored.at(np.repeat(drawn(stored, num_groups, seed), per_group))._replace(carry=carry)
 
 
 def seed_of(key: Key) -> list[int]:

@@ -36,12 +36,6 @@ class Column:
     name: str
     align: Literal["left", "right"] = "right"  # figures are right, text is left
     rank: int = 0  # 0 is always shown; in a narrow terminal, columns of the highest rank are left out first
-    unit: str = ""
-
-    @property
-    def heading(self) -> str:
-        """Return the header text, with the unit."""
-        return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,6 @@ class Cell:
     tone: Tone = "plain"
     bar: float | None = None  # share of 1 that is drawn as a bar after the text
     shade: float | None = None  # -1 to 1, a background from blue to red in HTML
-    detail: str = ""  # longer text shown on hover in HTML
 
 
 @dataclass(frozen=True)

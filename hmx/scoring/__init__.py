@@ -1,9 +1,9 @@
 """Counterfactual consequence: the distance between the returns of the action taken and those of its alternatives."""
 
 from hmx.scoring.candidates import Candidates, candidates
-from hmx.scoring.continuation import Continuation, make_continuation
 from hmx.scoring.divergences import divergence
 from hmx.scoring.options import ScoreOptions, env_steps
+from hmx.scoring.rollouts import Continuation, make_continuation
 from hmx.scoring.score import Outcomes, Positions, Scores, compare, make_scorer, play, q_gap, score
 
 __all__ = [

@@ -12,10 +12,9 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt
 from hmx.config.schema import Aggregate
 from hmx.env.protocol import Env, EnvSpec, EnvState
 from hmx.scoring.candidates import Candidates, candidates, joint_probs
-from hmx.scoring.continuation import Continuation
 from hmx.scoring.divergences import divergence, noise_floor
 from hmx.scoring.options import ScoreOptions, check_options
-from hmx.scoring.rollouts import repeated, rollouts
+from hmx.scoring.rollouts import Continuation, repeated, rollouts
 
 
 class Positions(NamedTuple):
@@ -62,14 +61,13 @@ def score(
     positions: Positions,
     key: Key[Array, ""],
     options: ScoreOptions,
-    horizon: int | Int[Array, ""] | None = None,
 ) -> Scores:
     """Compare the action taken with its alternatives by the returns that follow them: `play`, then `compare`.
 
     The scores of a position depend on the key and its `id`, not on the other positions (as far as the policy's
-    arithmetic does not depend on its batch size). `horizon` replaces that of the options and may be traced.
+    arithmetic does not depend on its batch size).
     """
-    return compare(play(env, policy, params, positions, key, options, horizon), options)
+    return compare(play(env, policy, params, positions, key, options), options)
 
 
 def make_scorer(
@@ -89,7 +87,7 @@ def play(
     options: ScoreOptions,
     horizon: int | Int[Array, ""] | None = None,
 ) -> Outcomes:
-    """Try the action taken and its alternatives; see `score` for the arguments and errors."""
+    """Try the action taken and its alternatives; `horizon` replaces that of the options and may be traced."""
     check_options(options, env.spec, policy.probs is not None, policy.value is not None)
     k_actions, k_rollouts = own_keys(key, positions.id)
     probs = policy.probs(params, positions.obs, positions.legal) if policy.probs and options.needs_probs else None

@@ -10,13 +10,14 @@ import pytest
 from hmx.agents import make_algorithm
 from hmx.agents.dqn import make_components
 from hmx.agents.q_learning import td_losses
+from hmx.agents.types import Episode, RolloutState
 from hmx.analysis.buckets import UNDEFINED, ZERO
 from hmx.analysis.gradients import flat
 from hmx.analysis.q_replay import of_state
 from hmx.analysis.q_terms import Networks, group_gradients, make_td_functions, td_targets_of, with_num_envs
 from hmx.analysis.report import make_reporter
 from hmx.analysis.request import ProbeRequest
-from hmx.analysis.stored import Stored, StoredPosition, _start_std, drawn, episodes
+from hmx.analysis.stored import Stored, _start_std, drawn, episodes
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
 from hmx.env.registry import make_env
@@ -295,7 +296,10 @@ def test_episodes_of_a_group_start_in_one_stored_state(learned):
         asked.append(slots)
         states = learned.parts.replay.env_states(replay, jnp.asarray(slots))
         items = jax.tree.map(lambda leaf: leaf[slots], replay.items)
-        return StoredPosition(states, items.obs_t, items.legal_t, ~items.alive_t)
+        count = len(slots)
+        return RolloutState(
+            states, items.obs_t, items.legal_t, Episode.start(count), (), jnp.ones(count, bool), ~items.alive_t
+        )
 
     stored = of_state(learned.parts, replay)._replace(at=at_slots)
     report = learned.report(SMALL, stored)

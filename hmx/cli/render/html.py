@@ -102,7 +102,7 @@ def _class(*names: str) -> str:
 def _table(table: blocks.Table) -> str:
     head = ""
     if any(column.name for column in table.columns):
-        names = "".join(f"<th{_side(column)}>{safe(column.heading)}</th>" for column in table.columns)
+        names = "".join(f"<th{_side(column)}>{safe(column.name)}</th>" for column in table.columns)
         head = f"<thead><tr>{names}</tr></thead>"
     title = f"<caption>{safe(table.title)}</caption>" if table.title else ""
     rows = "".join(_row(row, table.columns) for row in table.rows)
@@ -132,10 +132,9 @@ def _cell(cell: blocks.Cell, column: blocks.Column) -> str:
     if cell.bar is not None:
         width = 6.0 * min(max(cell.bar, 0.0), 1.0)
         bar = f'<span class="space"><span class="bar" style="width: {width:.2f}em"></span></span>'
-    hover = f' title="{safe(cell.detail)}"' if cell.detail else ""
     prose = column.rank and len(cell.text) > _PROSE
     names = _class("right" if column.align == "right" else "prose" if prose else "", cell.tone, shade)
-    return f"<td{names}{style}{hover}>{safe(cell.text)}{bar}</td>"
+    return f"<td{names}{style}>{safe(cell.text)}{bar}</td>"
 
 
 def _plot(plot: blocks.Plot) -> str:

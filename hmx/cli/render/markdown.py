@@ -45,7 +45,7 @@ def _table(table: blocks.Table) -> Iterator[str]:
         yield f"**{_safe(table.title)}**"
         yield ""
     if table.rows:
-        yield _line([_safe(column.heading) for column in table.columns])
+        yield _line([_safe(column.name) for column in table.columns])
         yield _line(["---:" if column.align == "right" else "---" for column in table.columns])
         for row in table.rows:
             yield _line(_cells(row, table.columns))

@@ -112,7 +112,7 @@ def csv_text(table: Table) -> str:
 
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([printable(column.heading, "") for column in table.columns])
+    writer.writerow([printable(column.name, "") for column in table.columns])
     for row in table.rows:
         if len(row.cells) == len(table.columns):
             writer.writerow([_value(as_cell(cell)) for cell in row.cells])

@@ -126,7 +126,7 @@ def table_lines(table: Table, console: Console, plain: Callable[[str], str]) -> 
     Columns of the highest rank are left out until the rest fits. A table whose other columns do not fit either becomes
     a list: the first cell of each row, and below it a line per column.
     """
-    columns = [replace(c, name=plain(c.name), unit=plain(c.unit)) for c in table.columns]
+    columns = [replace(c, name=plain(c.name)) for c in table.columns]
     rows = [
         replace(row, cells=tuple(replace(c, text=plain(c.text)) for c in map(as_cell, row.cells))) for row in table.rows
     ]
@@ -139,7 +139,7 @@ def table_lines(table: Table, console: Console, plain: Callable[[str], str]) -> 
     kept, sizes, gap = fitted
     sides = [replace(columns[i], align="left") if widths[i].text is not None else columns[i] for i in kept]
     if any(columns[i].name for i in kept):
-        heads = [Text(columns[i].heading, "bold") for i in kept]
+        heads = [Text(columns[i].name, "bold") for i in kept]
         yield from _line(sides, heads, sizes, gap, console, bottom=True)
         rule = "-" if console.options.ascii_only else "─"
         yield Text(rule * (sum(sizes) + gap * (len(sizes) - 1)), "dim")
@@ -190,7 +190,7 @@ def _share(sizes: list[int], wanted: list[int], space: int) -> list[int]:
 def _width(column: Column, cells: Sequence[Cell]) -> _Width:
     body = max((cell_len(cell.text) for cell in cells), default=0)
     bars = any(cell.bar is not None for cell in cells)
-    head, word = cell_len(column.heading), _longest_word([column.heading])
+    head, word = cell_len(column.name), _longest_word([column.name])
     if bars:
         drawn = body + bool(body) + _BAR
         return _Width(max(drawn, head), max(drawn, word), max(drawn, word), body)
@@ -249,7 +249,7 @@ def _wrapped(text: Text, width: int, console: Console) -> list[Text]:
 
 def _list(columns: Sequence[Column], rows: Sequence[Row], console: Console) -> Iterator[Text]:
     """Yield rows as their first cell and a line per further column."""
-    heads = [column.heading for column in columns[1:]]
+    heads = [column.name for column in columns[1:]]
     most = max(console.width // 2 - 4, min(_longest_word(heads), console.width - 8), 1)
     names = min(max(map(cell_len, heads), default=0), most)
     room = max(console.width - names - (4 if names else 2), 1)
@@ -261,7 +261,7 @@ def _list(columns: Sequence[Column], rows: Sequence[Row], console: Console) -> I
             drawn = bar(cell.bar, min(_BAR, room), console.options.ascii_only)
             text = Text(" ".join(part for part in (cell.text, drawn) if part), STYLES[cell.tone])
             sides = (Column("", "left"), Column("", "left"))
-            cells = (Text(column.heading, "dim"), text)
+            cells = (Text(column.name, "dim"), text)
             for line in _line(sides, cells, (names, room), 2 if names else 0, console) if text else ():
                 yield Text("  ").append_text(line)
 

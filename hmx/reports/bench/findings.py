@@ -176,10 +176,7 @@ def compare(file: Path, before: BenchFindings, now: BenchFindings) -> Comparison
         for which, share in shares
         if on_cpu and share is not None and share > BUSY
     ), "")  # fmt: skip
-    rows = []
-    for phase in now.phases:
-        if (old := before.by_name.get(phase.name)) is not None:
-            rows.append(_compare(old, phase, busy))
+    rows = (_compare(before.by_name[row.name], row, busy) for row in now.phases if row.name in before.by_name)
     return Comparison(file, tuple(_differences(before, now)), tuple(rows))
 
 

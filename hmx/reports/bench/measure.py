@@ -54,14 +54,9 @@ def time_in_turn(
 ) -> dict[str, list[float]]:
     """Time every work once per round, after a first call of each that does not count.
 
-    Args:
-        works: each returns arrays that are waited for, or returns when its work is done.
-        rounds: number of rounds.
-        most: number of rounds until `seconds` have passed; None for `rounds`.
-        seconds: for which rounds continue after the first `rounds`.
-        limit: seconds after which fewer rounds do, but at least `FEWEST`.
-        warm: whether every work has been called before.
-        clock: what a call takes is measured with.
+    Each work returns arrays that are waited for, or returns when its work is done; it is `warm` if it has been called
+    before. There are `rounds` rounds, and up to `most` until `seconds` have passed. After `limit` seconds fewer rounds
+    do, but at least `FEWEST`.
 
     Returns:
         Seconds of each call, by name, in the order of the rounds.
@@ -125,16 +120,9 @@ class _Played(NamedTuple):
 class EnvPlayer:
     """Environments that step with random legal actions or with a policy, in one program.
 
-    One program, because most of its compilation is that of the environment.
-
-    Args:
-        env: what is played.
-        num_envs: environments side by side.
-        seed: of the play.
-        algorithm: acts; None for random play alone.
-        state: that `algorithm` acts with, and that of `play` is like.
-        num_seeds: agents in `state`; the first one acts.
-        decide: how it acts; None for its policy alone.
+    One program, because most of its compilation is that of the environment. Without an `algorithm` play is random
+    alone. `state` is what it acts with, and that of `play` is like; of `num_seeds` agents in it the first one acts, as
+    `decide` does, or with its policy alone.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from hmx.reports.compare.read import Member, Seed, Side
 from hmx.reports.compare.tasks import Groups
 
 # What tells runs apart without a part in what they compute; seeds are listed with the sides.
-_NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project", "run.tensorboard")
+NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project", "run.tensorboard")
 
 # In the order of the report.
 _TITLES = {
@@ -49,7 +49,7 @@ def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
         return []
     found: dict[str, list[Difference]] = {}
     for key in keys_of(config for side in sides for config in side.configs):
-        if key not in _NO_PART:
+        if key not in NO_PART:
             section = aspect_of(key) or key.partition(".")[0]
             found.setdefault(section, []).extend(_difference(sides, key, partial(_shown, key=key), _doc(key)))
     sizes = [row for name, doc in _SIZES.items() for row in _difference(sides, name, partial(_size, name=name), doc)]
@@ -163,12 +163,12 @@ def with_tasks(sides: Sequence[Side]) -> tuple[tuple[Side, ...], list[Notice]]:
     elif known:
         text += f", and others trained on {_list(sorted(known))}"
     name = next(iter(known)) if len(known) == 1 else "unknown"
-    return tuple(_named(side, name) for side in sides), [Notice("caution", "", text)]
 
+    def named(member: Member) -> Member:
+        return replace(member, seeds=tuple(replace(seed, task=seed.task or name) for seed in member.seeds))
 
-def _named(side: Side, task: str) -> Side:
-    members = tuple(replace(m, seeds=tuple(replace(s, task=s.task or task) for s in m.seeds)) for m in side.members)
-    return replace(side, members=members)
+    filled = tuple(replace(side, members=tuple(map(named, side.members))) for side in sides)
+    return filled, [Notice("caution", "", text)]
 
 
 def notices(sides: Sequence[Side], groups: Mapping[str, Groups]) -> list[Notice]:
@@ -177,8 +177,7 @@ def notices(sides: Sequence[Side], groups: Mapping[str, Groups]) -> list[Notice]
     for task, by_letter in groups.items():
         found += [*_definition(task, sides), *_lengths(task, by_letter), *_seeds(task, by_letter)]
         found += _copies(task, by_letter)
-    order: list[Severity] = ["block", "caution", "note"]
-    return sorted(dict.fromkeys(found), key=lambda notice: order.index(notice.level))
+    return sorted(dict.fromkeys(found), key=lambda notice: ("block", "caution", "note").index(notice.level))
 
 
 def _reading(sides: Sequence[Side]) -> Iterator[Notice]:
@@ -201,11 +200,8 @@ def _coverage(sides: Sequence[Side], groups: Mapping[str, Groups]) -> Iterator[N
         missing = [side.letter for side in sides if side.trained_seeds and side.letter not in by_letter]
         if missing:
             yield Notice("caution", "", f"{_list(missing)} did not train on {task}")
-    empty = [
-        side.letter
-        for side in sides
-        if not side.trained_seeds and any(m.path.kind in ("run", "metrics") for m in side.members)
-    ]
+    silent = [side for side in sides if not side.trained_seeds]
+    empty = [side.letter for side in silent if any(m.path.kind in ("run", "metrics") for m in side.members)]
     if empty:
         yield Notice("caution", "", f"{_list(empty)} has no records to compare")
 
@@ -222,18 +218,20 @@ def _definition(task: str, sides: Sequence[Side]) -> Iterator[Notice]:
             for side in sides
             if side.trained_seeds
         }
-        if text := _differing(values):
-            yield Notice(
-                "block", task, f"the {'rewards' if key.startswith('reward.') else 'tasks'} differ: {key} {text}"
-            )
+        known = {letter: found for letter, found in values.items() if found}
+        if any(len(found) > 1 for found in known.values()) or len(set(map(tuple, known.values()))) > 1:
+            what = "the rewards" if key.startswith("reward.") else "the tasks"
+            yield Notice("block", task, f"{what} differ: {key} {_by_letter(known)}")
 
 
-def _differing(values: Mapping[str, Sequence[str]]) -> str:
-    """Return what each side has, "" where those that have anything agree."""
-    known = {letter: found for letter, found in values.items() if found}
-    if len({tuple(found) for found in known.values()}) <= 1 and all(len(found) == 1 for found in known.values()):
-        return ""
-    return ", ".join(f"{letter} {_list(found)}" for letter, found in known.items())
+def _by_letter(values: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{letter} {_list(found) or 'unknown'}" for letter, found in values.items())
+
+
+def _apart(level: Severity, what: str, values: Mapping[str, Sequence[str]], more: str = "") -> Iterator[Notice]:
+    """Yield a notice where sides have different values."""
+    if len(set(map(tuple, values.values()))) > 1:
+        yield Notice(level, "", f"{what} differ: {_by_letter(values)}{more}")
 
 
 def _lengths(task: str, groups: Groups) -> Iterator[Notice]:
@@ -281,13 +279,9 @@ def _evaluations(sides: Sequence[Side]) -> Iterator[Notice]:
     rows = {side.letter: [row for member in side.members for row in member.trained] for side in sides}
     rows = {letter: found for letter, found in rows.items() if found}
     episodes = {letter: [f"{n:,}" for n in sorted({r.episodes for r in found})] for letter, found in rows.items()}
-    if len({tuple(counts) for counts in episodes.values()}) > 1:
-        shown = ", ".join(f"{letter} {_list(counts)}" for letter, counts in episodes.items())
-        yield Notice("note", "", f"numbers of evaluation episodes differ: {shown}")
+    yield from _apart("note", "numbers of evaluation episodes", episodes)
     policies = {letter: sorted({quoted(row.policy) for row in found}) for letter, found in rows.items()}
-    if len({tuple(found) for found in policies.values()}) > 1:
-        shown = ", ".join(f"{letter} {_list(found)}" for letter, found in policies.items())
-        yield Notice("caution", "", f"evaluation policies differ: {shown}")
+    yield from _apart("caution", "evaluation policies", policies)
     without = [side.letter for side in sides if side.trained_seeds and side.letter not in rows]
     if rows and without:
         yield Notice("note", "", f"{_list(without)} was not evaluated")
@@ -296,10 +290,7 @@ def _evaluations(sides: Sequence[Side]) -> Iterator[Notice]:
 def _machines(sides: Sequence[Side]) -> Iterator[Notice]:
     for part, (name, level) in _MACHINE.items():
         values = {side.letter: _machine(side, part) for side in sides if any(m.meta for m in side.members)}
-        if len(set(values.values())) > 1:
-            shown = ", ".join(f"{letter} {_list(found) or 'unknown'}" for letter, found in values.items())
-            more = "; speeds cannot be compared" if part == "device" else ""
-            yield Notice(level, "", f"{name} differ: {shown}{more}")
+        yield from _apart(level, name, values, "; speeds cannot be compared" if part == "device" else "")
 
 
 def _machine(side: Side, part: _Part) -> tuple[str, ...]:
@@ -349,7 +340,6 @@ def _describe(member: Member) -> MemberFacts:
 
 
 def _preset(member: Member) -> str:
-    """Return the preset on the command line of a run; "" for none."""
     command = member.meta.command if member.meta is not None else ()
     for word, after in itertools.pairwise((*command, "")):
         if word == "--preset" or str(word).startswith("--preset="):

@@ -86,7 +86,6 @@ def _by_side(
 
 
 def _metric(name: str) -> str:
-    """Return a readable name of a metric."""
     if name in (RETURN, EVALUATION):
         return "episode return" if name == RETURN else "return in the evaluation at the end of each run"
     info = METRICS.get(name)

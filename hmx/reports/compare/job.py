@@ -115,7 +115,7 @@ def _check_tasks(request: CompareRequest, tasks: Sequence[str]) -> None:
 
 
 def _evaluated(sides: Sequence[Side]) -> dict[tuple[str, int | None], float]:
-    """Return the mean return of the trained policy in the evaluation of each run and seed."""
+    """Return the mean return of the trained policy by run and seed."""
     members = [member for side in sides for member in side.members]
     return {(m.path.label, row.seed): row.return_mean for m in members for row in m.trained}
 
@@ -123,8 +123,8 @@ def _evaluated(sides: Sequence[Side]) -> dict[tuple[str, int | None], float]:
 def _random(sides: Sequence[Side]) -> dict[str, float]:
     """Return the mean return of random play by task, over all evaluations that have one."""
     found: dict[str, list[float]] = {}
-    for member in (member for side in sides for member in side.members):
-        for row in member.evaluation if member.config is not None else ():
+    for member in (member for side in sides for member in side.members if member.config is not None):
+        for row in member.evaluation:
             if row.policy == RANDOM and member.config is not None:
                 found.setdefault(member.config.env.id, []).append(row.return_mean)
     return {task: math.fsum(values) / len(values) for task, values in found.items()}

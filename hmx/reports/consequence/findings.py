@@ -183,7 +183,6 @@ class Gate(NamedTuple):
     meaning: str  # of a failure
 
     def __str__(self) -> str:
-        """Return the gate and why it failed, as one line."""
         value = "unknown" if self.value is None else f"{self.value:.2f}"
         return f"{self.name} {value}, limit {self.limit:g}: {self.meaning}"
 

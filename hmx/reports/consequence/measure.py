@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.env.protocol import EnvSpec
+from hmx.errors import HmxError
 from hmx.records.plain import JsonValue
 from hmx.replay.offline import probabilities
 from hmx.reports.consequence import findings
@@ -242,9 +243,13 @@ _REWARD, _DONE, _ALIVE, _OBS_NEXT, _LEGAL_NEXT = "reward_tp1", "agent_done_tp1",
 
 def fresh_errors(scene: Scene, slots: Host) -> Host | None:
     """Compute the one-step `|r + gamma max Q(s', .) - Q(s, a)|`, summed over agents; None if it is not known."""
-    items = scene.buffer.items
-    if not scene.agent.network.are_values or not _complete(items, len(scene.buffer.birth)):
+    items, agent = scene.buffer.items, scene.agent
+    if not agent.network.are_values:
         return None
+    try:
+        buffers.check(scene.buffer, agent.cfg, agent.env, scene.source, learned=True)
+    except HmxError:
+        return None  # a saved buffer may lack the results of its steps
     program = jax.jit(partial(_errors, scene))
     found = []
     for start in range(0, len(slots), _PART):
@@ -252,21 +257,8 @@ def fresh_errors(scene: Scene, slots: Host) -> Host | None:
         padded = np.concatenate([part, np.repeat(part[:1], _PART - len(part))])
         names = (OBS, LEGAL, ACTION, _REWARD, _DONE, _ALIVE, _OBS_NEXT, _LEGAL_NEXT)
         given = {name: jnp.asarray(items[name][padded]) for name in names}
-        found.append(np.asarray(interruptible(partial(program, scene.agent.params, given)))[: len(part)])
+        found.append(np.asarray(interruptible(partial(program, agent.params, given)))[: len(part)])
     return np.concatenate(found)
-
-
-def _complete(items: object, size: int) -> bool:
-    """Return whether a buffer, which may come from a stranger, has the results of its steps."""
-    if not isinstance(items, dict) or any(n not in items for n in (_REWARD, _DONE, _ALIVE, _OBS_NEXT, _LEGAL_NEXT)):
-        return False
-    agents = items[ACTION].shape
-    same = {_OBS_NEXT: items[OBS], _LEGAL_NEXT: items[LEGAL]}
-    return (
-        items[_REWARD].shape == (size,)
-        and all(items[name].shape == agents and items[name].dtype == bool for name in (_DONE, _ALIVE))
-        and all((items[n].shape, items[n].dtype) == (like.shape, like.dtype) for n, like in same.items())
-    )
 
 
 def _errors(scene: Scene, params: object, items: dict[str, Array]) -> Array:

@@ -34,12 +34,9 @@ class ScoreRequest:
     )  # fmt: skip
     num_actions: int = same(schema.ScoreConfig, "num_actions", _SCORES)
     rollouts: int = opt(
-        4 * schema.ScoreConfig.rollouts,
-        "rollouts per action; four times those of training",
-        ge=1,
-        le=100_000,
+        4 * schema.ScoreConfig.rollouts, "rollouts per action; four times those of training", ge=1, le=100_000,
         panel=_SCORES,
-    )
+    )  # fmt: skip
     horizon: int | None = opt(
         None, "steps per rollout; auto (the default) for what 99% of a sample of rollouts need to end",
         ge=1, le=MAX_HORIZON, metavar="STEPS", words={"auto": None}, panel=_SCORES,

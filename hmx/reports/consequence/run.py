@@ -131,7 +131,6 @@ def _earlier(out: Path, request: str, force: bool) -> ScoreTable | None:
 def _score(
     task: ScoreTask, policy: Continuation, out: Path, found: ScoreTable, progress: Progress, guard: SignalGuard
 ) -> ScoreTable:
-    """Compute the rows that are missing."""
     header, total, part = found.header, found.header.total, part_size(task.options, task.scene.agent.env.spec)
     tables = [found.columns] if header.size else []
     progress("compiling", header.size, total)
@@ -178,7 +177,6 @@ def _compiled(task: ScoreTask, policy: Continuation, part: int, horizon: int) ->
 
 
 def _rows(task: ScoreTask, program: Program, slots: Host, part: int) -> dict[str, Host]:
-    """Compute the rows of at most `part` positions."""
     padded = np.concatenate([slots, np.repeat(slots[:1], part - len(slots))])
     with out_of_memory("scoring"):
         found = jax.device_get(program(task.scene.agent.params, task.scene.positions(padded)))
@@ -189,7 +187,6 @@ def _rows(task: ScoreTask, program: Program, slots: Host, part: int) -> dict[str
 def _scored(
     task: ScoreTask, policy: Continuation, params: Any, positions: Positions, key: Key, horizon: Array
 ) -> dict[str, Array]:
-    """Compute the columns of some positions."""
     options, env = task.options, task.scene.agent.env
     outcomes = play(env, policy, params, positions, key, options, horizon)
     main = compare(outcomes, options)

@@ -46,7 +46,6 @@ def _blocks(findings: GradFindings, report: CheckpointReport) -> Iterator[Block]
 
 
 def _measured(findings: GradFindings, report: CheckpointReport) -> str:
-    """Return what was measured."""
     request, whole, agent = report.request, report.whole, findings.request.agent
     place = f"{findings.env}, {report.env_steps:,} training steps" + (f", agent {agent}" if agent else "")
     if report.replay:
@@ -105,7 +104,6 @@ def _share_columns(name: str, share: Callable[[BucketReport], float | None], bar
 
 
 def _norms(report: GradReport) -> Table:
-    """Build a row per bucket of episodes: norms, and shares of the update."""
     main, shown, ranked = main_component(report), components(report), RANKS.get(report.rank, report.rank)
     raw_kl = "kl" not in shown and any(_raw_kl(row) for row in (*report.buckets, report.whole))
     values = [
@@ -149,7 +147,6 @@ def _replayed(report: GradReport) -> Table:
 
 
 def _angles(report: GradReport) -> Table:
-    """Build a row per bucket: cosines, and noise."""
     main, several, crossfit = main_component(report), len(report.coefs) > 1, report.request.crossfit
     acted = report.whole.acted_std is not None
 
@@ -176,7 +173,6 @@ def _angles(report: GradReport) -> Table:
 
 
 def _component_shares(report: GradReport) -> Table:
-    """Build a row per component of the whole update."""
     rows = [
         Row((name, _percent(part.share), Cell("", part.share, bar=part.share)))
         for name, part in report.whole.components.items()
@@ -187,7 +183,6 @@ def _component_shares(report: GradReport) -> Table:
 
 
 def _ratios(compared: NormRatios) -> Table:
-    """Build a row per bucket of norms relative to another report."""
 
     def ratio(value: float | None) -> Cell:
         return Cell("-" if value is None else f"× {number(value)}", value)
@@ -199,7 +194,6 @@ def _ratios(compared: NormRatios) -> Table:
 
 
 def _trend(reports: Sequence[CheckpointReport]) -> Table:
-    """Build a row per checkpoint."""
     main, several = main_component(reports[-1]), len(reports[-1].coefs) > 1
     stored = reports[-1].replay is not None
     values = [

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Params, TrainState
+from hmx.agents.types import Episode, Params, RolloutState, TrainState
 from hmx.analysis.buckets import Ints
 from hmx.analysis.report import make_reporter
 from hmx.analysis.request import ProbeRequest, check
-from hmx.analysis.stored import Stored, StoredPosition
+from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
 from hmx.env.protocol import Env
 from hmx.errors import ExitCode, HmxError
@@ -182,9 +182,6 @@ def _all(source: Source) -> list[int | None]:
     return updates
 
 
-_ALIVE = "alive_t"
-
-
 def open_buffer(path: Path, cfg: Config, env: Env, request: ProbeRequest) -> Stored:
     """Read a saved buffer that fits a run.
 
@@ -220,24 +217,21 @@ def _transitions(path: Path, buffer: Buffer, cfg: Config, env: Env) -> Stored:
 
 def _positions(path: Path, buffer: Buffer, env: Env) -> Stored:
     size, agents = buffer.header.size, env.spec.num_agents
-    alive = buffer.items.get(_ALIVE, np.ones((size, 1), bool) if agents == 1 else None)
+    alive = buffer.items.get("alive_t", np.ones((size, 1), bool) if agents == 1 else None)
     if alive is None or (alive.shape, alive.dtype) != ((size, agents), np.dtype(bool)):
         what = f"{path} does not record which agents take part in its states"
         raise HmxError(what, "use a buffer that `hmx train --save-buffer` wrote", ExitCode.ARTEFACT)
 
-    def at(slots: Ints) -> StoredPosition:
-        return StoredPosition(
-            env_state=buffers.env_states(buffer, env, slots),
-            obs=jnp.asarray(buffer.items[OBS][slots]),
-            legal=jnp.asarray(buffer.items[LEGAL][slots]),
+    def at(slots: Ints) -> RolloutState:
+        count = len(slots)
+        return RolloutState(
+            buffers.env_states(buffer, env, slots),
+            jnp.asarray(buffer.items[OBS][slots]),
+            jnp.asarray(buffer.items[LEGAL][slots]),
+            Episode.start(count),
+            carry=(),
+            reset=jnp.ones(count, bool),
             agent_done=jnp.asarray(~alive[slots]),
         )
 
-    return Stored(
-        name=str(path),
-        num_envs=buffer.header.num_envs,
-        num_added=buffer.header.num_added,
-        birth=buffer.birth,
-        items=None,
-        at=at,
-    )
+    return Stored(str(path), buffer.header.num_envs, buffer.header.num_added, buffer.birth, items=None, at=at)

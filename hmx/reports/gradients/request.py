@@ -19,11 +19,9 @@ class GradReportRequest(ProbeRequest):
     agent: int = opt(0, "index of the agent (seed) to measure", ge=0, panel=CHECKPOINTS)
     seed: int | None = opt(None, "seed of the probe (that of the run by default)", ge=0, le=MAX_SEED, panel=PROBE)
     from_buffer: str | None = opt(
-        None,
-        "saved buffer whose states are the start states; with --replay, whose transitions are measured",
-        metavar="FILE",
-        panel=PROBE,
-    )
+        None, "saved buffer whose states are the start states; with --replay, whose transitions are measured",
+        metavar="FILE", panel=PROBE,
+    )  # fmt: skip
     reference: int | None = opt(
         None, "checkpoint that KL is measured from (by default the policy itself, where KL is 0)", metavar="UPDATE",
         panel=MEASURE,

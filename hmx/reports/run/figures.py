@@ -25,43 +25,39 @@ class PlotPlan:
     format: NumberFormat = "number"
 
 
-def _one(title: str, metric: str, format: NumberFormat = "number") -> PlotPlan:
-    return PlotPlan(title, (metric,), format)
-
-
 LEARNING = (
-    _one("Return", "train/mean_episode_return"),
-    _one("Highest stage", "stats/highest_stage"),
-    _one("Stages completed", "stats/stages_completed"),
-    _one("Wins", "stats/wins"),
-    _one("Win rate", "stats/win_rate", "percent"),
-    _one("Episode length", "train/mean_episode_length"),
+    PlotPlan("Return", ("train/mean_episode_return",)),
+    PlotPlan("Highest stage", ("stats/highest_stage",)),
+    PlotPlan("Stages completed", ("stats/stages_completed",)),
+    PlotPlan("Wins", ("stats/wins",)),
+    PlotPlan("Win rate", ("stats/win_rate",), "percent"),
+    PlotPlan("Episode length", ("train/mean_episode_length",)),
 )
 OPTIMISATION = (
     PlotPlan("Entropy and its maximum", ("train/entropy", "train/max_entropy")),
-    _one("Entropy of the search", "train/search_entropy"),
-    _one("KL divergence from the search", "train/search_kl"),
-    _one("KL divergence", "train/approx_kl"),
-    _one("Clip fraction", "train/clip_frac", "percent"),
-    _one("Explained variance", "train/explained_variance"),
-    _one("Policy loss", "train/policy_loss"),
-    _one("Value loss", "train/value_loss"),
-    _one("Total loss", "train/total_loss"),
-    _one("Gradient norm", "train/grad_norm"),
-    _one("Standard deviation of actions", "train/std"),
-    _one("TD error", "train/td_error"),
-    _one("Value of the actions taken", "train/q_value"),
-    _one("Largest first ratio error", "train/first_ratio_error"),
+    PlotPlan("Entropy of the search", ("train/search_entropy",)),
+    PlotPlan("KL divergence from the search", ("train/search_kl",)),
+    PlotPlan("KL divergence", ("train/approx_kl",)),
+    PlotPlan("Clip fraction", ("train/clip_frac",), "percent"),
+    PlotPlan("Explained variance", ("train/explained_variance",)),
+    PlotPlan("Policy loss", ("train/policy_loss",)),
+    PlotPlan("Value loss", ("train/value_loss",)),
+    PlotPlan("Total loss", ("train/total_loss",)),
+    PlotPlan("Gradient norm", ("train/grad_norm",)),
+    PlotPlan("Standard deviation of actions", ("train/std",)),
+    PlotPlan("TD error", ("train/td_error",)),
+    PlotPlan("Value of the actions taken", ("train/q_value",)),
+    PlotPlan("Largest first ratio error", ("train/first_ratio_error",)),
 )
 SCHEDULES = tuple(
-    _one(title, f"train/{name}")
+    PlotPlan(title, (f"train/{name}",))
     for title, name in (
         ("Learning rate", "learning_rate"), ("Clip range", "clip_eps"), ("Clip range of the value", "clip_vf_eps"),
         ("Entropy weight", "ent_coef"), ("Priority exponent", "prio_beta"), ("Exploration", "epsilon"),
         ("Importance exponent", "is_beta"),
     )
 )  # fmt: skip
-SPEED = (_one("Speed", "train/steps_per_sec", "count"),)
+SPEED = (PlotPlan("Speed", ("train/steps_per_sec",), "count"),)
 STACKS = {
     "reward/": ("Reward terms", "Mean reward per step by term; terms above 0 and below 0 are stacked apart."),
     "actions/": ("Actions", "Shares of the kinds of actions; they sum to 1."),
@@ -103,7 +99,7 @@ def others(findings: RunFindings) -> Iterator[Plot]:
     shown = {name for plan in (*LEARNING, *OPTIMISATION, *SCHEDULES, *SPEED) for name in plan.metrics}
     found = {name for group in findings.groups for name in group.curves} - shown
     names = [name for name in METRICS if name in found and not name.startswith(tuple(STACKS))]
-    yield from plots(findings, [_one(name, name) for name in names])
+    yield from plots(findings, [PlotPlan(name, (name,)) for name in names])
 
 
 def gradients(findings: RunFindings) -> Iterator[Plot]:

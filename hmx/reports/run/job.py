@@ -28,21 +28,13 @@ from hmx.records.meta import Resume
 from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
 from hmx.reports.blocks import Document
+from hmx.reports.compare.differences import NO_PART
 from hmx.reports.health.job import doctor
 from hmx.reports.health.monitor import HealthFindings
-from hmx.reports.run.findings import (
-    ConfigGroup,
-    ResumeMark,
-    RunFacts,
-    RunFindings,
-    SeedCurves,
-    Setting,
-)
+from hmx.reports.run.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting
 from hmx.reports.run.read import mean_curve, read_curves
 from hmx.reports.run.request import ReportOptions, ReportRequest
 
-# What tells runs apart without a part in what they compute.
-_NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project")
 _MOST = 200  # characters of a text from a file
 
 
@@ -150,7 +142,7 @@ def _groups(runs: Sequence[RunFacts]) -> tuple[tuple[ConfigGroup, ...], dict[str
     """Group runs by what their configurations compute, in the order in which they were named."""
     by_config: dict[str, list[RunFacts]] = {}
     for run in runs:
-        values = {setting.key: setting.value for setting in run.settings if setting.key not in _NO_PART}
+        values = {setting.key: setting.value for setting in run.settings if setting.key not in NO_PART}
         by_config.setdefault(json.dumps(values) if values else run.name, []).append(run)
     members = list(by_config.values())
     differences = _differences(members)
@@ -166,7 +158,7 @@ def _groups(runs: Sequence[RunFacts]) -> tuple[tuple[ConfigGroup, ...], dict[str
 
 def _differences(members: Sequence[Sequence[RunFacts]]) -> dict[str, tuple[str, ...]]:
     values = [{setting.key: setting.value for setting in group[0].settings} for group in members]
-    keys = [key for key in FIELDS if key not in _NO_PART and any(key in found for found in values)]
+    keys = [key for key in FIELDS if key not in NO_PART and any(key in found for found in values)]
     rows = {key: tuple(found.get(key, "") for found in values) for key in keys}
     return {key: row for key, row in rows.items() if len(set(row)) > 1}
 

@@ -8,7 +8,7 @@ import math
 from hmx.cli.render.output import csv_text
 from hmx.reports.blocks import Cell, Column, Row, Table
 
-COLUMNS = (Column("name", "left"), Column("value", unit="s"))
+COLUMNS = (Column("name", "left"), Column("value (s)"))
 
 
 def test_values_are_exact_and_headings_are_left_out():

@@ -30,7 +30,7 @@ def written(*blocks: Block, title: str = "") -> str:
 
 def test_a_document_becomes_markdown():
     table = Table(
-        (Column("", "left"), Column("steps", unit="k"), Column("share")),
+        (Column("", "left"), Column("steps (k)"), Column("share")),
         (
             Row(("part one",)),
             Row(("low", "12", Cell("50%", tone="bad"))),
