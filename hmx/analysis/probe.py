@@ -145,22 +145,16 @@ def play(
 
     The train state is only read. With `reference`, the logits of that policy are returned too.
     """
-    logits: list[Array] = []
-    carry = prober.carry
-
-    def add_logits(rollout: Rollout) -> None:
-        nonlocal carry
+    rollouts, ended = play_rollouts(prober, state, key)
+    logits, carry = [], prober.carry
+    for part in rollouts if reference is not None else ():
         assert prober.logits is not None
-        found, carry = prober.logits(reference, carry, rollout.transitions)
+        found, carry = prober.logits(reference, carry, part.transitions)
         logits.append(found)
-
-    rollouts, ended = play_rollouts(prober, state, key, add_logits if reference is not None else None)
-    logits += logits[-1:] * (len(rollouts) - len(logits))
     rollout = _joined(rollouts)
     seen, batch = rollout.transitions, _rows(rollout, cfg, horizon)
-    env = (
-        np.arange(batch.sequence_weight.shape[0]) // seen.reward_tp1.shape[-1] % (prober.num_groups * prober.per_group)
-    )
+    num_envs, num_agents = seen.reward_tp1.shape[1:]
+    env = np.arange(batch.sequence_weight.shape[0]) // num_agents % num_envs
     return Probe(
         batch=batch,
         group=env // prober.per_group,
@@ -170,13 +164,11 @@ def play(
     )
 
 
-def play_rollouts(
-    prober: Prober, state: Tree, key: Key, watch: Callable[[Tree], None] | None = None
-) -> tuple[list[Tree], Bools]:
+def play_rollouts(prober: Prober, state: Tree, key: Key) -> tuple[list[Tree], Bools]:
     """Play rollouts until each environment has ended an episode; return them, and which environments have, `[E]`.
 
-    The last rollout is repeated, with steps that do not count, so that few lengths are ever compiled. `watch` is called
-    with every rollout. `prober.play` returns something with `transitions`, which have `reset_t [T, E]`.
+    The last rollout is repeated, with steps that do not count, so that few lengths are ever compiled. `prober.play`
+    returns something with `transitions`, which have `reset_t [T, E]`.
     """
     k_start, k_play = jax.random.split(key)
     actors = prober.begin(state, k_start)
@@ -185,8 +177,6 @@ def play_rollouts(
     while not ended.all() and len(found) * prober.num_steps < prober.limit:
         actors, rollout = prober.play(state, actors, jax.random.fold_in(k_play, len(found)))
         found.append(rollout)
-        if watch is not None:
-            watch(rollout)
         resets = np.array(rollout.transitions.reset_t)
         resets[0] &= len(found) > 1  # the very first observation ends nothing
         ended |= resets.any(0) | np.asarray(actors.reset)

@@ -103,14 +103,9 @@ def to_json(rows: list[EnvironmentRow]) -> dict[str, JsonValue]:
 def document(rows: list[EnvironmentRow]) -> Document:
     """Show a row per environment; of a single one that was built, everything about it."""
     columns = (
-        Column("id", "left"),
-        Column("origin", "left"),
-        Column("observation"),
-        Column("actions"),
-        Column("agents", rank=2),
-        Column("state", rank=1),
-        Column("missing", "left"),
-    )
+        Column("id", "left"), Column("origin", "left"), Column("observation"), Column("actions"),
+        Column("agents", rank=2), Column("state", rank=1), Column("missing", "left"),
+    )  # fmt: skip
     blocks: list[Block] = [Table(columns, tuple(_row(row) for row in rows))]
     if len(rows) == 1 and rows[0].renders is not None:
         (row,) = rows

@@ -11,9 +11,8 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 from hmx.config.schema import Aggregate
 from hmx.env.protocol import Env, EnvSpec, EnvState
-from hmx.scoring.candidates import Candidates, candidates, joint_probs
 from hmx.scoring.divergences import divergence, noise_floor
-from hmx.scoring.options import ScoreOptions, check_options
+from hmx.scoring.options import Candidates, ScoreOptions, candidates, check_options, joint_probs
 from hmx.scoring.rollouts import Continuation, repeated, rollouts
 
 

@@ -10,7 +10,7 @@ from machine import options_of
 
 from hmx.env.rendezvous import make_rendezvous
 from hmx.scoring import candidates, env_steps
-from hmx.scoring.candidates import joint_probs
+from hmx.scoring.options import joint_probs
 
 TWO, ONE = make_rendezvous(9, 2).spec, make_rendezvous(9, 1).spec
 LEGAL = jnp.array([[[True, True, True], [False, True, True]], [[False, True, False], [True, True, False]]])

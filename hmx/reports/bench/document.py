@@ -64,13 +64,9 @@ def _blocks(found: BenchFindings) -> Iterator[Block]:
 
 def _phases(found: BenchFindings) -> Table:
     columns = (
-        Column("phase", "left"),
-        Column("of", "left", rank=1),
-        Column("time"),
-        Column("95 %", rank=2),
-        Column("steps/s"),
-        Column("95 %", rank=1),
-    )
+        Column("phase", "left"), Column("of", "left", rank=1), Column("time"), Column("95 %", rank=2),
+        Column("steps/s"), Column("95 %", rank=1),
+    )  # fmt: skip
     rows = [Row((phase.name, phase.unit, *_times(phase))) for phase in found.phases]
     compilation, updates = found.speed.compilation, found.by_name["update"].rounds
     note = f"Medians of {counted(updates, 'round')}, in which the phases took turns."
@@ -110,12 +106,8 @@ def _comparison(comparison: Comparison) -> Iterator[Block]:
     if comparison.differences:
         yield Paragraph("These differ: " + "; ".join(comparison.differences) + ".", "warning")
     columns = (
-        Column("phase", "left"),
-        Column("before"),
-        Column("now"),
-        Column("speed, ratio"),
-        Column("verdict", "left"),
-    )
+        Column("phase", "left"), Column("before"), Column("now"), Column("speed, ratio"), Column("verdict", "left"),
+    )  # fmt: skip
     rows = []
     for row in comparison.phases:
         verdict = Cell(row.verdict, tone=_TONES.get(row.verdict, "faint"))

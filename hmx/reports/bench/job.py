@@ -181,28 +181,22 @@ def _measure_phases(
         )
         share = others.share()
     on_disk = sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file())
-    per_update = {
-        "environment": [t / plays[False] for t in found["environment"]],
-        "acting": [t / plays[True] for t in found["acting"]],
-        "update": [t / number for t in found["update"]],
-    }
     rollout = num_envs * devices * num_steps
-    compilation = updates.compilation.seconds
     records = f"{updates.length * cfg.run.num_seeds:,} records"
     phases = (
-        Phase("compile", "an update", 1, Estimate(compilation)),
-        _steps("environment", "a rollout of random actions", per_update["environment"], rollout),
-        _steps("acting", "a rollout of the policy", per_update["acting"], rollout),
-        _steps("update", "an update", per_update["update"], updates.steps),
+        Phase("compile", "an update", 1, Estimate(updates.compilation.seconds)),
+        _steps("environment", "a rollout of random actions", found["environment"], plays[False], rollout),
+        _steps("acting", "a rollout of the policy", found["acting"], plays[True], rollout),
+        _steps("update", "an update", found["update"], number, updates.steps),
         Phase("saving", "a checkpoint", len(found["saving"]), estimate(found["saving"])),
         Phase("logging", records, len(found["logging"]), estimate(found["logging"])),
     )
     return phases, on_disk, share
 
 
-def _steps(name: PhaseName, unit: str, seconds: Sequence[float], steps: int) -> Phase:
-    rates = estimate([steps / t for t in seconds])
-    return Phase(name, unit, len(seconds), estimate(seconds), rates)
+def _steps(name: PhaseName, unit: str, found: Sequence[float], calls: int, steps: int) -> Phase:
+    seconds = [t / calls for t in found]
+    return Phase(name, unit, len(seconds), estimate(seconds), estimate([steps / t for t in seconds]))
 
 
 def _parts(sizes: Derived, phases: Sequence[Phase]) -> tuple[Part, ...]:
@@ -249,11 +243,8 @@ def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate 
             late.append((other.env.num_envs, predicted))
         else:
             progress(f"measuring {other.env.num_envs:,} environments", 0, 0)
-            sizes.append(
-                _other_size(
-                    updates, number, Updates(make_session(other, updates.session.env)._replace(mesh=mesh)), memory
-                )
-            )
+            session = make_session(other, updates.session.env)._replace(mesh=mesh)
+            sizes.append(_other_size(updates, number, Updates(session), memory))
     return UpdateSpeed(
         compilation=updates.compilation,
         num_envs=cfg.env.num_envs,
@@ -265,9 +256,8 @@ def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate 
 
 
 def _other_size(updates: Updates, number: int, other: Updates, memory: int | None) -> SizeSpeed:
-    works = {"base": partial(updates.update, number)}
     calls = calls_for(other.update, other.length)
-    works["other"] = partial(other.update, calls)
+    works = {"base": partial(updates.update, number), "other": partial(other.update, calls)}
     found = time_in_turn(works, LEAST_ROUNDS, warm=True)
     rates = [calls * other.steps / t for t in found["other"]]
     ratios = [rate / (number * updates.steps / t) for rate, t in zip(rates, found["base"], strict=True)]

@@ -68,10 +68,13 @@ def parse(text: str) -> Condition:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             tree = ast.parse(source, mode="eval").body
+            depth = _depth(tree)
     except SyntaxError as problem:
         raise _wrong(text, f"{_EXPECTED}: {problem.msg.partition('.')[0]}") from None
     except (MemoryError, RecursionError, ValueError):
         raise _wrong(text, "too complex") from None
+    if depth > MAX_DEPTH:
+        raise _wrong(text, "nested too deeply")
     condition = Condition(text.strip(), tree, tuple(written))
     _Interpreter(condition, {}).truth(tree)
     return condition
@@ -114,6 +117,10 @@ def canonical(figure: str, letters: Mapping[str, str]) -> str:
     return f"{name.strip()}({', '.join(shown)})"
 
 
+def _depth(node: ast.AST) -> int:
+    return 1 + max(map(_depth, ast.iter_child_nodes(node)), default=0)
+
+
 def _wrong(text: str, why: str) -> HmxError:
     return HmxError(f"cannot read --fail-if {quoted(text) or repr(text)}: {why}", _HINT)
 
@@ -125,40 +132,34 @@ class _Interpreter:
         self._text = condition.text
         self._values = {f"figure_{i}": values.get(name) for i, name in enumerate(condition.figures)}
 
-    def truth(self, node: ast.expr, depth: int = 0) -> bool | None:
-        self._check_depth(depth)
+    def truth(self, node: ast.expr) -> bool | None:
         if isinstance(node, ast.BoolOp):
-            found = [self.truth(part, depth + 1) for part in node.values]
+            found = [self.truth(part) for part in node.values]
             decisive = isinstance(node.op, ast.Or)
             return decisive if decisive in found else None if None in found else not decisive
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            inner = self.truth(node.operand, depth + 1)
+            inner = self.truth(node.operand)
             return None if inner is None else not inner
         if isinstance(node, ast.Compare):
             if len(node.ops) > 1:
                 raise _wrong(self._text, "comparisons cannot be chained; join two with and")
             compare = _COMPARE.get(type(node.ops[0]))
-            a, b = self.value(node.left, depth + 1), self.value(node.comparators[0], depth + 1)
+            a, b = self.value(node.left), self.value(node.comparators[0])
             if compare is None:
                 raise _wrong(self._text, _EXPECTED)
             return None if a is None or b is None else compare(a, b)
-        self.value(node, depth)
+        self.value(node)
         raise _wrong(self._text, f"{_EXPECTED}, got a bare value")
 
-    def value(self, node: ast.expr, depth: int) -> float | None:
-        self._check_depth(depth)
+    def value(self, node: ast.expr) -> float | None:
         if isinstance(node, ast.Name):
             return self._values[node.id]
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             return float(str(node.value))  # an integer of any size
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-            inner = self.value(node.operand, depth + 1)
+            inner = self.value(node.operand)
             return -inner if inner is not None and isinstance(node.op, ast.USub) else inner
         if isinstance(node, ast.BinOp) and type(node.op) in _CALCULATE:
-            a, b = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+            a, b = self.value(node.left), self.value(node.right)
             return None if a is None or b is None else _CALCULATE[type(node.op)](a, b)
         raise _wrong(self._text, "expected a number, a figure such as iqm(A), or + - * / of these")
-
-    def _check_depth(self, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise _wrong(self._text, "nested too deeply")

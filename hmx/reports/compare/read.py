@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,7 @@ _SLOWEST = 1e-9  # steps per second; a lower speed is not known
 
 Record = Mapping[str, object]
 _Records = dict[int, dict[str, object]]  # by environment steps
+_Read = tuple[tuple["Seed", ...], list[str], float | None]  # seeds of a file, warnings, and the moment training began
 
 
 @dataclass(frozen=True)
@@ -143,10 +144,7 @@ def _member(path: MemberPath, names: Collection[str]) -> Member:
     )  # fmt: skip
 
 
-def _curves(
-    path: Path, label: str, task: str, names: Collection[str]
-) -> tuple[tuple[Seed, ...], list[str], float | None]:
-    """Return the seeds of a metrics file, warnings, and the moment training began."""
+def _curves(path: Path, label: str, task: str, names: Collection[str]) -> _Read:
     by_seed: dict[int | None, _Records] = {}
     damaged: list[int] = []
     try:
@@ -163,16 +161,13 @@ def _curves(
         return (), [f"it has no {METRICS}"], None
     except OSError as problem:
         return (), [f"cannot read its metrics: {words(problem)}"], None
-    warnings = [*_damage(damaged), *([] if by_seed else ["it has no records yet"])]
     in_order = sorted(by_seed.items(), key=lambda item: -1 if item[0] is None else item[0])
     seeds = tuple(_seed(label, seed, task, found, len(by_seed)) for seed, found in in_order)
-    return seeds, warnings, _began(by_seed)
+    return seeds, _problems(damaged, seeds), _began(by_seed)
 
 
-def _imported(
-    path: Path, label: str, task: str, names: Collection[str]
-) -> tuple[tuple[Seed, ...], list[str], float | None]:
-    """Return what `_curves` does, of metrics of another program; its seeds have no numbers, and times are unknown."""
+def _imported(path: Path, label: str, task: str, names: Collection[str]) -> _Read:
+    """Read metrics of another program: its seeds have no numbers, and times are unknown."""
     try:
         found = read_imported(path)
     except OSError as problem:
@@ -181,13 +176,15 @@ def _imported(
     for run, curve in found.curves.items():
         kept = {step: {name: values[name] for name in names if name in values} for step, values in curve.items()}
         seeds.append(_seed(f"{label} {quoted(run)}".strip(), None, task, kept, 1))
-    return tuple(seeds), [*_damage(found.damaged), *([] if seeds else ["it has no records yet"])], None
+    return tuple(seeds), _problems(found.damaged, seeds), None
 
 
-def _damage(lines: Sequence[int]) -> Iterator[str]:
-    if lines:
-        which = ", ".join(map(str, lines[:5])) + (" and more" if len(lines) > 5 else "")
-        yield f"skipped {counted(len(lines), 'damaged line')} of its metrics: {which}"
+def _problems(damaged: Sequence[int], seeds: Sequence[Seed]) -> list[str]:
+    found = [] if seeds else ["it has no records yet"]
+    if damaged:
+        which = ", ".join(map(str, damaged[:5])) + (" and more" if len(damaged) > 5 else "")
+        found.insert(0, f"skipped {counted(len(damaged), 'damaged line')} of its metrics: {which}")
+    return found
 
 
 def _steps(record: Record) -> int | None:
@@ -225,9 +222,7 @@ def _times(steps: NDArray[np.int64], records: Sequence[Record], seeds: int) -> F
     """Return seconds of training; the rate in a record is that of its chunk over all seeds."""
     taken = np.diff(steps, prepend=0) * seeds
     rates = np.array([_value(record.get(RATE)) for record in records], np.float64)
-    known = rates > _SLOWEST
-    seconds = np.where(known, taken / np.where(known, rates, 1.0), np.nan)
-    return np.cumsum(seconds)
+    return np.cumsum(taken / np.where(rates > _SLOWEST, rates, np.nan))
 
 
 def _began(by_seed: Mapping[int | None, _Records]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import string
 from collections.abc import Sequence
@@ -127,7 +128,7 @@ def _members(text: str, root: Path) -> list[MemberPath]:
     if text.startswith(PRESET):
         return [_preset(text.removeprefix(PRESET))]
     try:
-        for path in [*([root / text] if is_run_name(text) else []), _home(text)]:
+        for path in [*([root / text] if is_run_name(text) else []), Path(os.path.expanduser(text))]:
             if path.is_dir():
                 return _folder(path, text)
             if path.is_file():
@@ -142,13 +143,6 @@ def _members(text: str, root: Path) -> list[MemberPath]:
     near = nearest(text, [*list_runs(root), *presets.names()])
     hint = f"did you mean {near}? {_WAYS}" if near else _WAYS
     raise HmxError(f"no run, file or preset {quoted(text)}", hint, ExitCode.ARTEFACT)
-
-
-def _home(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # ~ of an unknown user
-        return Path(text)
 
 
 def _preset(name: str) -> MemberPath:

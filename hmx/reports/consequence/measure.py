@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.analysis.q_terms import in_blocks
 from hmx.env.protocol import EnvSpec
 from hmx.errors import HmxError
 from hmx.records.plain import JsonValue
+from hmx.replay import Experience
 from hmx.replay.offline import probabilities
 from hmx.reports.consequence import findings
 from hmx.reports.consequence.findings import Noise, ScoreFindings, TopPosition, TriedAction
@@ -22,7 +24,7 @@ from hmx.reports.consequence.run import METRICS, ScoreTable, part_size
 from hmx.reports.consequence.source import Scene, ScoreTask, replay_of
 from hmx.rl import distributions
 from hmx.runs import buffers
-from hmx.runs.buffers import ACTION, LEGAL, OBS, Buffer, Host
+from hmx.runs.buffers import OBS, Buffer, Host
 from hmx.runs.signals import interruptible
 from hmx.scoring import ScoreOptions, env_steps
 from hmx.scoring.options import live_environments
@@ -237,13 +239,9 @@ def state_of(scene: Scene, slot: int) -> Mapping[str, JsonValue]:
     return {"observation": [[float(x) for x in agent.reshape(-1)[:_MOST_NUMBERS]] for agent in buffer.items[OBS][slot]]}
 
 
-_PART = 256
-_REWARD, _DONE, _ALIVE, _OBS_NEXT, _LEGAL_NEXT = "reward_tp1", "agent_done_tp1", "alive_t", "obs_tp1", "legal_tp1"
-
-
 def fresh_errors(scene: Scene, slots: Host) -> Host | None:
     """Compute the one-step `|r + gamma max Q(s', .) - Q(s, a)|`, summed over agents; None if it is not known."""
-    items, agent = scene.buffer.items, scene.agent
+    agent = scene.agent
     if not agent.network.are_values:
         return None
     try:
@@ -251,22 +249,19 @@ def fresh_errors(scene: Scene, slots: Host) -> Host | None:
     except HmxError:
         return None  # a saved buffer may lack the results of its steps
     program = jax.jit(partial(_errors, scene))
-    found = []
-    for start in range(0, len(slots), _PART):
-        part = slots[start : start + _PART]
-        padded = np.concatenate([part, np.repeat(part[:1], _PART - len(part))])
-        names = (OBS, LEGAL, ACTION, _REWARD, _DONE, _ALIVE, _OBS_NEXT, _LEGAL_NEXT)
-        given = {name: jnp.asarray(items[name][padded]) for name in names}
-        found.append(np.asarray(interruptible(partial(program, agent.params, given)))[: len(part)])
-    return np.concatenate(found)
+
+    def part(index: Array) -> tuple[Array]:
+        rows = {name: jnp.asarray(scene.buffer.items[name][np.asarray(index)]) for name in Experience._fields}
+        return (interruptible(partial(program, agent.params, Experience(**rows))),)
+
+    return in_blocks(part, slots)[0]
 
 
-def _errors(scene: Scene, params: object, items: dict[str, Array]) -> Array:
-    values = scene.agent.network.outputs(params, items[OBS])
-    after = scene.agent.network.outputs(params, items[_OBS_NEXT])
-    taken = jnp.take_along_axis(values, items[ACTION][..., None], -1)[..., 0]
-    best = jnp.take_along_axis(after, distributions.mode(after, items[_LEGAL_NEXT])[..., None], -1)[..., 0]
-    following = jnp.where(items[_DONE], 0.0, best).sum(-1)
-    return jnp.abs(
-        items[_REWARD] + scene.agent.cfg.algo.gamma * following - jnp.where(items[_ALIVE], taken, 0.0).sum(-1)
-    )
+def _errors(scene: Scene, params: object, items: Experience) -> Array:
+    values = scene.agent.network.outputs(params, items.obs_t)
+    after = scene.agent.network.outputs(params, items.obs_tp1)
+    taken = jnp.take_along_axis(values, items.action_t[..., None], -1)[..., 0]
+    best = jnp.take_along_axis(after, distributions.mode(after, items.legal_tp1)[..., None], -1)[..., 0]
+    following = jnp.where(items.agent_done_tp1, 0.0, best).sum(-1)
+    target = items.reward_tp1 + scene.agent.cfg.algo.gamma * following
+    return jnp.abs(target - jnp.where(items.alive_t, taken, 0.0).sum(-1))

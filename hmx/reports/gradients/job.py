@@ -81,7 +81,7 @@ def grad_report(
         other = read_norms(compare)
     elif compare is not None:
         second = _Maker(find(compare, root), request, 0, seed)
-        second.check_checkpoint()
+        second.state(None)  # refuses a source without an intact checkpoint
     found = [warning for warning in [enable_cache()] if warning]
     maker = _Maker(source, request, request.agent, seed, request.reference)
     reports = tuple(maker.reports(_all(source) if request.all_checkpoints else [request.checkpoint], progress))
@@ -122,17 +122,13 @@ class _Maker:
         stored = None if file is None else open_buffer(Path(file), cfg, env, request)
         self._reporter = make_reporter(cfg, env, request, stored)
         self.warnings: list[str] = []
-        self._reference: Params | None = None if reference is None else self._state(reference)[0].params
-
-    def check_checkpoint(self) -> None:
-        """Refuse a source without an intact checkpoint."""
-        self._state(None)
+        self._reference: Params | None = None if reference is None else self.state(reference)[0].params
 
     def reports(self, updates: Sequence[int | None], progress: Progress) -> Iterator[CheckpointReport]:
         """Yield the report of every checkpoint; of several, damaged ones are left out with a warning."""
         for i, update in enumerate(updates):
             try:
-                state, done = self._state(update)
+                state, done = self.state(update)
             except HmxError as problem:
                 if len(updates) == 1 or problem.exit_code != ExitCode.ARTEFACT:
                     raise
@@ -141,7 +137,8 @@ class _Maker:
             progress(f"measuring gradients of {self._source.folder.name}", i, len(updates))
             yield self._report(state, done)
 
-    def _state(self, update: int | None) -> tuple[TrainState, int]:
+    def state(self, update: int | None) -> tuple[TrainState, int]:
+        """Return the state of a checkpoint, None for the latest, and its update."""
         state, done, warnings = self._source.state(self._session, update)
         self.warnings += warnings
         return seed_state(state, self._agent, self._source.cfg.run.num_seeds), done

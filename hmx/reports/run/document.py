@@ -28,7 +28,7 @@ from hmx.reports.consequence.pictures import picture
 from hmx.reports.health import document as health
 from hmx.reports.quantities import clock, interval, number, short
 from hmx.reports.run import figures
-from hmx.reports.run.findings import PlayedEpisode, RunFacts, RunFindings
+from hmx.reports.run.findings import PlayedEpisode, RunFacts, RunFindings, Setting
 from hmx.reports.summaries import policies
 from hmx.stats.intervals import mean_interval
 
@@ -149,11 +149,8 @@ def _named(run: RunFacts, findings: RunFindings) -> str:
 
 def _last_values(findings: RunFindings) -> Table:
     names = [name for name in _KEY_METRICS if any(name in group.curves for group in findings.groups)]
-    columns = (
-        Column("metric", "left"),
-        *(Column(group.name) for group in findings.groups),
-        Column("meaning", "left", 1),
-    )
+    groups = (Column(group.name) for group in findings.groups)
+    columns = (Column("metric", "left"), *groups, Column("meaning", "left", 1))
 
     def cell(name: str, place: int) -> Cell:
         curve = findings.groups[place].curves.get(name)
@@ -253,21 +250,18 @@ def _about(run: RunFacts, findings: RunFindings) -> Iterator[Block]:
         yield _resumes(run)
     changed = [setting for setting in run.settings if setting.changed and setting.key != "run.name"]
     columns = (
-        Column("setting", "left"),
-        Column("value", "left"),
-        Column("default", "left"),
-        Column("meaning", "left", 1),
-    )
+        Column("setting", "left"), Column("value", "left"), Column("default", "left"), Column("meaning", "left", 1),
+    )  # fmt: skip
     if changed:
-        rows = tuple(
-            Row((s.key, Cell(quoted(s.value) or '""', tone="strong"), s.default or '""', s.doc)) for s in changed
-        )
-        yield Table(columns, rows, f"Different from the defaults{_named(run, findings)}")
+        yield Table(columns, tuple(map(_setting, changed)), f"Different from the defaults{_named(run, findings)}")
     if run.settings:
-        plain = tuple(
-            Row((s.key, quoted(s.value) or '""', s.default or '""', s.doc)) for s in run.settings if not s.changed
-        )
+        plain = tuple(_setting(setting) for setting in run.settings if not setting.changed)
         yield Aside((Table(columns, plain),), f"All {len(plain)} settings at their defaults", beside=False)
+
+
+def _setting(setting: Setting) -> Row:
+    value = Cell(quoted(setting.value) or '""', tone="strong" if setting.changed else "plain")
+    return Row((setting.key, value, setting.default or '""', setting.doc))
 
 
 def _facts(run: RunFacts) -> Iterator[tuple[str, str]]:

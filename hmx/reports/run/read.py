@@ -47,20 +47,19 @@ class _Bin:
     total: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     weight: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def add(self, name: str, value: float, weight: float) -> None:
+    def add(self, name: str, total: float, weight: float) -> None:
         info = METRICS.get(name)
         if info is not None and info.reduce == "max":
-            self.total[name] = max(self.total[name], value) if name in self.weight else value
-            self.weight[name] = 1.0
+            self.total[name], self.weight[name] = max(self.total.get(name, total), total), 1.0
         else:
-            self.total[name] += value * weight
+            self.total[name] += total
             self.weight[name] += weight
 
     def join(self, other: _Bin) -> None:
         """Take in the part that follows."""
         self.steps, self.minutes = max(self.steps, other.steps), other.minutes or self.minutes
         for name, weight in other.weight.items():
-            self.add(name, other.total[name] / weight, weight)
+            self.add(name, other.total[name], weight)
 
 
 @dataclass
@@ -75,10 +74,7 @@ class _Bins:
             self.stride *= 2
             merged: dict[int, _Bin] = {}
             for number in sorted(self.bins):
-                if number // 2 in merged:
-                    merged[number // 2].join(self.bins[number])
-                else:
-                    merged[number // 2] = self.bins[number]
+                merged.setdefault(number // 2, _Bin()).join(self.bins[number])
             self.bins = merged
         return self.bins.setdefault(update // self.stride, _Bin())
 
@@ -146,7 +142,8 @@ def _add(part: _Bin, record: Mapping[str, object], wall: float | None, start: fl
     for name, given in record.items():
         value = jsonl.number(given)
         if value is not None and name not in _PLAIN:
-            part.add(name, value, max(episodes, 1.0) if name in _EPISODE else 1.0)
+            weight = max(episodes, 1.0) if name in _EPISODE else 1.0
+            part.add(name, value * weight, weight)
         elif value is None and (given is None or type(given) is float):
             bad += 1
     return bad
@@ -168,10 +165,9 @@ def mean_curve(seeds: Sequence[SeedCurves], metric: str) -> Curve | None:
     lines = [line for line in lines if len(line[0])]
     if not lines:
         return None
-    starts, ends = max(x[0] for x, _, _ in lines), min(x[-1] for x, _, _ in lines)
+    ends = min(x[-1] for x, _, _ in lines)
+    starts = min(max(x[0] for x, _, _ in lines), ends)
     longest = max((x for x, _, _ in lines), key=len)
-    if ends < starts:
-        starts = ends
     if all(len(x) == len(longest) and (x == longest).all() for x, _, _ in lines):
         grid = longest
     else:

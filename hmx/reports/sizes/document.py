@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from hmx.errors import counted
 from hmx.reports.bench.document import speed_blocks
@@ -208,13 +207,9 @@ def _memory(memory: Memory, limit: int | None, full: bool, explain: bool) -> Tab
     rows += [row("at least", memory.total_bytes_low), row("at most", memory.total_bytes_high)]
     if limit is not None:
         rows.append(row("--gpu-mem", limit, f"{100 * memory.total_bytes / limit:.1f} % used"))
-    ranks = (2, 2, 0) if explain else (1, 2, 1)
-    columns = (Column("MB, GB"), Column("MiB, GiB"), Column("bytes"), Column("", "left"))
-    return Table(
-        (_LEFT, columns[0], *(replace(c, rank=r) for c, r in zip(columns[1:], ranks, strict=True))),
-        tuple(rows),
-        "Memory",
-    )
+    binary, note = (2, 0) if explain else (1, 1)
+    columns = (Column("MB, GB"), Column("MiB, GiB", rank=binary), Column("bytes", rank=2), Column("", "left", note))
+    return Table((_LEFT, *columns), tuple(rows), "Memory")
 
 
 def _schedules(found: SizesFindings) -> Table:
