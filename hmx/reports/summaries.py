@@ -102,11 +102,10 @@ def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
 def plan(planned: Plan, full: bool = False) -> Document:
     """Show what `train` would do: what differs from the defaults (all values if `full`), sizes, memory and files."""
     blocks: list[Block] = []
+    columns = (Column("", "left"), Column("", "left"), Column("", "left"))
     if values := tuple(_values(planned, full)):
-        columns = (Column("", "left"), Column("", "left"), Column("", "left"))
         blocks += [Heading("Configuration" if full else "Different from the defaults"), Table(columns, values)]
     if full:
-        columns = (Column("", "left"), Column("", "left"), Column("", "left"))
         rows = [Row((row.id, row.title, row.meaning), "bad" if row.bug else "plain") for row in planned.meaning]
         blocks += [Heading("Meaning"), Table(columns, tuple(rows))]
     blocks += [Heading("Sizes"), facts(tuple(_sizes(planned)))]
@@ -125,9 +124,8 @@ def _values(planned: Plan, full: bool) -> Iterator[Row]:
             yield Row((Cell(field.key, tone=tone), Cell(show(value) or '""', tone=tone), Cell(source, tone="faint")))
         if field.key in OWN_SECTIONS.values():
             for key, setting in own.items():
-                if not key.startswith(f"{field.section}."):
-                    continue
-                yield Row((key, show(setting), Cell(planned.origins.get(key, ""), tone="faint")))
+                if key.startswith(f"{field.section}."):
+                    yield Row((key, show(setting), Cell(planned.origins.get(key, ""), tone="faint")))
 
 
 def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:

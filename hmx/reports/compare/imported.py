@@ -41,7 +41,7 @@ class Imported(NamedTuple):
 def is_imported(path: Path) -> bool:
     """Return whether a file or folder has metrics of another program, by its name."""
     if path.is_dir():
-        return any(is_imported(child) and _in_folder(child) for child in path.iterdir() if child.is_file())
+        return any(_in_folder(child) for child in path.iterdir() if child.is_file())
     return path.name.startswith(_EVENTS) or path.suffix == ".csv"
 
 

@@ -37,11 +37,10 @@ def check_env(cfg: Config, request: CheckEnvRequest) -> CheckEnvFindings:
     env = make_env(cfg.env, cfg.reward)
     limit, own = request.steps // 4, env.spec.max_steps
     short = make_env(dataclasses.replace(cfg.env, max_steps=min(limit, own - 1) if own else limit), cfg.reward)
+    longer: Env | None = env
     if own == 1 or short.spec.max_steps in (0, own):  # no lower limit is possible
-        short, env_longer = env, None
-    else:
-        env_longer = env
-    checked = run_checks(short, env_longer, request.seed, request.num_envs, request.steps, request.tolerance)
+        short, longer = env, None
+    checked = run_checks(short, longer, request.seed, request.num_envs, request.steps, request.tolerance)
     measured = []
     if request.speed and not checked.failed:
         others = [] if cfg.env.id == REFERENCE.id else [make_env(REFERENCE, RewardWeights())]

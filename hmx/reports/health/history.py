@@ -81,13 +81,14 @@ class History:
     cfg: Config
     total: int  # updates of the whole run
     update: int = 0
+    steps: int = 0  # environment steps
     elapsed: float = 0.0  # seconds of training
     tracks: dict[str, Track] = field(default_factory=dict)
     groups: dict[str, dict[str, Track]] = field(default_factory=lambda: {name: {} for name in _GROUPS})
 
-    def add(self, update: int, record: Mapping[str, object]) -> None:
+    def add(self, update: int, steps: int, record: Mapping[str, object]) -> None:
         """Take the record of an update; values that are not finite are left out."""
-        self.update = update
+        self.update, self.steps = update, steps
         for name, value in record.items():
             if isinstance(value, float | int) and -_LARGEST < value < _LARGEST:
                 track = self.tracks.get(name) or self._new(name)
