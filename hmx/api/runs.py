@@ -14,10 +14,9 @@ from hmx.cli.console import ConsoleSink
 from hmx.cli.progress import ProgressLog
 from hmx.cli.render.terminal import print_document
 from hmx.config.user_code import trusting
-from hmx.jobs import evaluate as evaluations
 from hmx.jobs import resume as resuming
 from hmx.jobs import train as training
-from hmx.jobs.evaluate import EvaluateResult
+from hmx.jobs.evaluate import EvaluateResult, evaluate
 from hmx.jobs.train import TrainResult
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.reports import summaries
@@ -29,6 +28,8 @@ from hmx.reports.env_check import document as checks
 from hmx.reports.env_check.job import CheckEnvFindings
 from hmx.reports.health.monitor import HealthSink
 from hmx.runs.sinks import Sink
+
+__all__ = ["compare", "evaluate", "resume", "show", "train"]
 
 
 def train(
@@ -87,32 +88,6 @@ def resume(
     """
     with trusting(trust):
         return resuming.resume(run, changes=changes, sinks=[*_own_sinks(progress), *sinks], root=root)
-
-
-def evaluate(
-    run: str | Path,
-    *,
-    episodes: int | None = None,
-    policies: Sequence[str] | None = None,
-    search: int | None = None,
-    seed: int | None = None,
-    checkpoint: int | None = None,
-    changes: Mapping[str, object] | None = None,
-    root: str | Path = DEFAULT_ROOT,
-    trust: bool = False,
-) -> EvaluateResult:
-    """Play whole episodes with the policy of a run; arguments and errors as of `hmx.jobs.evaluate.evaluate`."""
-    with trusting(trust):
-        return evaluations.evaluate(
-            run,
-            episodes=episodes,
-            policies=policies,
-            search=search,
-            seed=seed,
-            checkpoint=checkpoint,
-            changes=changes,
-            root=root,
-        )
 
 
 def compare(*sides: str | Path, metric: str = RETURN, root: str | Path = DEFAULT_ROOT) -> CompareFindings:

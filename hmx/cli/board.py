@@ -12,11 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hmx.config.textfile import printable
-from hmx.game.position import block_name, visible
+from hmx.game.position import Position, ResourcePosition, block_name, visible
 from hmx.game.tables import ACTION_NAMES, FIRST_PROGRAM
 
 if TYPE_CHECKING:
-    from hmx.game.position import Position, ResourcePosition
     from hmx.jobs.simulator import Frame
 
 SIZE = 6

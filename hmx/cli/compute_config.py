@@ -82,9 +82,8 @@ def compute_config(
     given = {field.name: typed_number(typed[key]) for key, field in _INPUTS.items() if key in typed}
     if target_in_full is not None:
         if "--forward-target" in typed:
-            raise HmxError(
-                "--forward-target and --forward-pass-minibatch-target-size are the same input", "leave one out"
-            )
+            message = "--forward-target and --forward-pass-minibatch-target-size are the same input"
+            raise HmxError(message, "leave one out")
         given["forward_pass_minibatch_target_size"] = typed_number(target_in_full)
     chosen = {f"--{name}": bool(value) for name, value in vars(answer).items() if name != "trace"}
     _refuse_together({**chosen, "--measure": request.measure, "a report": outputs != Outputs()})

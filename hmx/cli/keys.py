@@ -57,12 +57,9 @@ class Keyboard:
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():
-            raise HmxError(
-                "cannot read keys: standard input is not a terminal",
-                "run the command in a terminal, without a pipe or file as input",
-            )
+            hint = "run the command in a terminal, without a pipe or file as input"
+            raise HmxError("cannot read keys: standard input is not a terminal", hint)
         self._fd = sys.stdin.fileno()
-        self._saved: list[Any] | None = None
         self._size = shutil.get_terminal_size()
 
     def __enter__(self) -> Keyboard:
@@ -77,9 +74,7 @@ class Keyboard:
     def __exit__(self, *_: object) -> None:
         import termios
 
-        if self._saved is not None:
-            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._saved)
-            self._saved = None
+        termios.tcsetattr(self._fd, termios.TCSADRAIN, self._saved)
 
     def read(self, timeout: float | None = None) -> str | None:
         """Return the next key: a character, `up`, `down`, `left`, `right`, `enter` or `escape`; None after the timeout.

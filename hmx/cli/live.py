@@ -44,18 +44,12 @@ def board(options: BoardOptions, root: Root = Path(DEFAULT_ROOT)) -> None:
         from hmx.cli.live_pages import application
     if not root.is_dir():
         raise HmxError(f"there is no folder {root}", "hmx train makes runs/; --root names another folder")
-    with socket.socket() as listener, contextlib.suppress(KeyboardInterrupt):
-        _listen(listener, options.port)
+    try:
+        listener = socket.create_server((_HERE, options.port))  # from now on a browser waits for the first page
+    except OSError as problem:
+        why = "it is in use" if problem.errno == errno.EADDRINUSE else os.strerror(problem.errno or 0).lower()
+        raise HmxError(f"cannot listen on port {options.port}: {why}", "--port 0 takes a free one") from None
+    with listener, contextlib.suppress(KeyboardInterrupt):
         say("board", f"http://{_HERE}:{listener.getsockname()[1]}/ shows {root}; Ctrl-C stops it")
         config = uvicorn.Config(application(root), log_level="warning", timeout_graceful_shutdown=1)
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def _listen(listener: socket.socket, port: int) -> None:
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((_HERE, port))
-        listener.listen()  # from now on a browser waits for the first page
-    except OSError as problem:
-        why = "it is in use" if problem.errno == errno.EADDRINUSE else os.strerror(problem.errno or 0).lower()
-        raise HmxError(f"cannot listen on port {port}: {why}", "--port 0 takes a free one") from None

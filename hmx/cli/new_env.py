@@ -32,9 +32,8 @@ def new_env(
 
     stem = name.removesuffix(".py")
     if not stem.isidentifier():
-        raise HmxError(
-            f"cannot name an environment {name!r}: use letters, digits and underscores", "hmx new-env my_game"
-        )
+        words = f"cannot name an environment {name!r}: use letters, digits and underscores"
+        raise HmxError(words, "hmx new-env my_game")
     if not force and importlib.util.find_spec(stem) is not None and not Path(f"{stem}.py").exists():
         words = f"cannot name an environment {stem}: a Python module of this name is installed, which it would hide"
         raise HmxError(words, f"hmx new-env my_{stem}")
@@ -44,10 +43,8 @@ def new_env(
     }
     taken = [file for file in texts if Path(file).exists()]
     if taken and not force:
-        raise HmxError(
-            f"cannot write {' and '.join(taken)}: already there",
-            f"choose another name, or replace it: hmx new-env {stem} --force",
-        )
+        hint = f"choose another name, or replace it: hmx new-env {stem} --force"
+        raise HmxError(f"cannot write {' and '.join(taken)}: already there", hint)
     for file, text in texts.items():
         with writing("the file", Path(file)):
             write_text(Path(file), text)

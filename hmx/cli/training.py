@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from hmx.cli.boundary import pasteable, say
 from hmx.cli.console import ConsoleSink, JsonSink
 from hmx.cli.hosts import joined
+from hmx.cli.options import Typed
 from hmx.cli.progress import ProgressLog
 from hmx.cli.render.output import write_result
 from hmx.cli.render.terminal import print_document
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from hmx.runs.cluster.group import Group
     from hmx.runs.sinks import Sink
 
-Changes = Mapping[str, str | None]  # dotted key -> text; None where the option was not given
 Start = Callable[[Sequence["Sink"], "Group"], "TrainResult"]
 
 
@@ -45,34 +45,36 @@ def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = 
     _announce(f"training {cfg.env.id} with {cfg.algo.name}: {size}", quiet or bool(hosts.process_id))
     from hmx.jobs.train import train
 
+    command_line = ["hmx", *sys.argv[1:]]
+
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
         if group.is_coordinator:
             _check_memory(cfg)
-        return train(cfg, origins=loaded.origins, sinks=sinks, force=force, command_line=_command_line(), group=group)
+        return train(cfg, origins=loaded.origins, sinks=sinks, force=force, command_line=command_line, group=group)
 
     _execute(start, hosts, json, quiet)
 
 
 def resume_run(
-    run_name: Path, hosts: Hosts, *, changes: Changes, sets: Iterable[str], json: bool, quiet: bool = False
+    run_name: Path, hosts: Hosts, *, changes: Typed, sets: Iterable[str], json: bool, quiet: bool = False
 ) -> None:
     """Resume a run, and exit with the code of the signal that stopped it, if one did."""
     _announce(f"resuming {quoted(str(run_name), 100)}", quiet or bool(hosts.process_id))
     from hmx.jobs.resume import resume
 
-    wanted = _merge_changes(changes, sets)
+    wanted, command_line = {**parse(sets), **changes}, ["hmx", *sys.argv[1:]]
 
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
-        return resume(run_name, changes=wanted, sinks=sinks, command_line=_command_line(), group=group)
+        return resume(run_name, changes=wanted, sinks=sinks, command_line=command_line, group=group)
 
     _execute(start, hosts, json, quiet)
 
 
-def dry_resume(run_name: Path, *, changes: Changes, sets: Iterable[str], json: bool) -> None:
+def dry_resume(run_name: Path, *, changes: Typed, sets: Iterable[str], json: bool) -> None:
     """Show what `resume` would do."""
     from hmx.jobs.resume import plan
 
-    planned = plan(run_name, changes=_merge_changes(changes, sets))
+    planned = plan(run_name, changes={**parse(sets), **changes})
     write_result(planned.to_json(), summaries.resumption(planned), json)
     for warning in () if json else planned.warnings:
         say("warning", warning)
@@ -110,11 +112,6 @@ def _check_memory(cfg: Config) -> None:
         say("memory", f"{data_size(memory.total_bytes)}, including {data_size(stored)} for the replay buffer")
 
 
-def _merge_changes(changes: Changes, sets: Iterable[str]) -> dict[str, str]:
-    """Return the changes of all options; an option of its own wins over --set."""
-    return parse(sets) | {key: value for key, value in changes.items() if value is not None}
-
-
 def _execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
     console = Console(stderr=True, highlight=False)
     with joined(hosts) as group:
@@ -142,7 +139,3 @@ def _show_end(result: TrainResult, console: Console, quiet: bool, page: Path | N
         say("resume with", result.resume_command)
     elif not (quiet and console.stderr):
         print_document(summaries.training(result, pasteable, page), console)
-
-
-def _command_line() -> list[str]:
-    return ["hmx", *sys.argv[1:]]

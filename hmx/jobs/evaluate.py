@@ -27,6 +27,7 @@ from hmx.agents.search import simulations_of
 from hmx.agents.types import TrainState
 from hmx.config.changes import apply
 from hmx.config.codec import diff
+from hmx.config.user_code import trusting
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
 from hmx.records.frozen import read_config
@@ -81,6 +82,7 @@ def evaluate(
     checkpoint: int | None = None,
     changes: Mapping[str, object] | None = None,
     root: str | Path = DEFAULT_ROOT,
+    trust: bool = False,
     progress: Progress = no_progress,
 ) -> EvaluateResult:
     """Play whole episodes with the policy of a run.
@@ -95,6 +97,7 @@ def evaluate(
         checkpoint: update of the checkpoint; None takes the newest intact one.
         changes: dotted key -> new value, such as `env.loopholes`, for this evaluation only.
         root: folder of the runs, for a name.
+        trust: whether to run code that the run names.
         progress: called with the episodes that have ended, about twice a second.
 
     Raises:
@@ -103,14 +106,15 @@ def evaluate(
     """
     paths = find_policy(run, root)
     old = read_config(paths)
-    cfg = apply(old, changes or {})
-    if policies is None or "search" in policies:  # else it would be compiled for nothing
-        search = simulations_of(cfg, search)
-    if policies is None:
-        policies = ("sampled", "greedy") if search is None else ("greedy", "search")
-    _check(episodes, policies, search)
-    warning = enable_cache()
-    session = open_session(cfg, paths)
+    with trusting(trust):
+        cfg = apply(old, changes or {})
+        if policies is None or "search" in policies:  # else it would be compiled for nothing
+            search = simulations_of(cfg, search)
+        if policies is None:
+            policies = ("sampled", "greedy") if search is None else ("greedy", "search")
+        _check(episodes, policies, search)
+        warning = enable_cache()
+        session = open_session(cfg, paths)
     restored = restore_policy(session, paths, checkpoint)
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed

@@ -191,10 +191,8 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     complete = meta is not None and meta.state == "finished"
     if restored.update >= session.sizes.num_updates + (not complete):
         steps = restored.update * session.sizes.batch_size
-        raise HmxError(
-            f"{paths.name} is finished: {steps:,} steps, {restored.update:,} updates",
-            f"to extend it: hmx resume {paths.argument} --steps {2 * steps}",
-        )
+        message = f"{paths.name} is finished: {steps:,} steps, {restored.update:,} updates"
+        raise HmxError(message, f"to extend it: hmx resume {paths.argument} --steps {2 * steps}")
     differences = codec.diff(old, cfg)
     warnings = restored.warnings + _schedule_note(cfg, differences)
     return _Opened(paths, session, restored, differences, tuple(warnings))

@@ -23,14 +23,8 @@ def read_scenario(path: Path) -> dict[str, object]:
     """
     try:
         data = json.loads(read_text(path))
-    except FileNotFoundError:
-        raise HmxError(
-            f"cannot read the scenario: {path} does not exist",
-            "docs/scenarios/first-siphon.json is an example",
-            ExitCode.ARTEFACT,
-        ) from None
     except OSError as error:
-        hint = "check the path and its permissions"
+        hint = "check the path and its permissions; docs/scenarios/first-siphon.json is an example"
         raise HmxError(f"cannot read {path}: {words(error)}", hint, ExitCode.ARTEFACT) from None
     except UnicodeDecodeError:
         raise HmxError(f"{path} is not a text file in UTF-8", _NEEDED) from None
@@ -39,9 +33,8 @@ def read_scenario(path: Path) -> dict[str, object]:
     if isinstance(data, dict):
         number = data.pop("schema", SCHEMA)
         if type(number) is not int or number < 1:
-            raise HmxError(
-                f"{path}: schema must be a whole number, not {quoted(repr(number))}", f'write "schema": {SCHEMA}'
-            )
+            message = f"{path}: schema must be a whole number, not {quoted(repr(number))}"
+            raise HmxError(message, f'write "schema": {SCHEMA}')
         check_schema(number, SCHEMA, str(path))
     position = data.get("position", data) if isinstance(data, dict) else data
     if not isinstance(position, dict):

@@ -33,37 +33,23 @@ SCHEMA = 1
 class Frame:
     """A position and the step that led to it.
 
-    Attributes:
-        step: steps taken in this episode, 0 for its first position.
-        episode: counts from 0.
-        position: the fields of a scenario, as `hmx.game.scenario.to_dict` gives them.
-        legal: the actions that may be taken now.
-        action: what led here; None at the start of an episode.
-        probs: probability of every action now, by index; None without a policy.
-        value: expected return from here, in reward units; None without a policy.
-        reward: reward of the step that led here.
-        terms: the parts of `reward`.
-        episode_return: sum of the rewards so far.
-        outcome: empty until the episode ends, then `won`, `died`, `stuck`, `stopped`, `terminated` or `truncated`.
-        names: of the actions.
-        picture: of other environments than HackMatrix, whose `position` is empty: what their `render` shows.
-        taken: in them the action of every agent, a name or numbers; `legal` and `probs` are those of a single agent.
+    Other environments than HackMatrix have a `picture` instead of a position, and `taken` instead of an action.
     """
 
-    step: int
-    episode: int
-    position: Position
-    legal: tuple[int, ...]
-    action: int | None = None
-    probs: tuple[float, ...] | None = None
-    value: float | None = None
-    reward: float | None = None
-    terms: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    episode_return: float = 0.0
-    outcome: str = ""
+    step: int  # taken in this episode, 0 for its first position
+    episode: int  # counts from 0
+    position: Position  # the fields of a scenario, as `hmx.game.scenario.to_dict` gives them
+    legal: tuple[int, ...]  # the actions that may be taken now; none where there are several agents
+    action: int | None = None  # what led here; None at the start of an episode
+    probs: tuple[float, ...] | None = None  # of every action now, by index; None without a policy
+    value: float | None = None  # expected return from here, in reward units; None without a policy
+    reward: float | None = None  # of the step that led here
+    terms: Mapping[str, float] = dataclasses.field(default_factory=dict)  # the parts of `reward`
+    episode_return: float = 0.0  # sum of the rewards so far
+    outcome: str = ""  # at the end: `won`, `died`, `stuck`, `stopped`, `terminated` or `truncated`
     names: tuple[str, ...] = ACTION_NAMES
-    picture: str = ""
-    taken: tuple[JsonValue, ...] = ()
+    picture: str = ""  # what `render` shows
+    taken: tuple[JsonValue, ...] = ()  # the action of every agent, a name or numbers
 
     @property
     def action_name(self) -> str:

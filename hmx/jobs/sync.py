@@ -12,7 +12,7 @@ from hmx.errors import ExitCode, HmxError, one_line
 from hmx.records import jsonl
 from hmx.records.frozen import known_meta, read_config
 from hmx.records.layout import find_run
-from hmx.records.lock import holding
+from hmx.records.lock import check_free
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult
 from hmx.runs.signals import interruptible
@@ -51,8 +51,7 @@ def sync(run: str | Path, *, project: str | None = None, mode: Mode = "online") 
             one whose records are damaged (3); wandb cannot be reached (1).
     """
     paths = find_run(run)
-    if _in_use(paths):
-        raise HmxError(f"{paths.folder} is still training", "wait until it has ended; what it has sent itself is there")
+    check_free(paths)
     cfg, meta = read_config(paths), known_meta(paths)
     project, sizes = project or cfg.run.wandb_project, derive(cfg)
     # Without meta.json, the time of the first record tells runs of one name apart.
@@ -101,14 +100,6 @@ def _send(
     finally:
         tear_down()
     return SyncResult(run=paths.folder, project=project, sent=sent, there=there, wandb_runs=addresses)
-
-
-def _in_use(paths: RunPaths) -> bool:
-    try:
-        return holding(paths).state == "held"
-    except OSError as error:
-        hint = "hmx runs verify says what else is damaged"
-        raise HmxError(f"{paths.lock} cannot be read: {error.strerror or error}", hint, ExitCode.ARTEFACT) from error
 
 
 def _damaged(paths: RunPaths, what: str) -> HmxError:

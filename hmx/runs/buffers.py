@@ -29,27 +29,16 @@ OBS, LEGAL, ACTION = SCORED = "obs_t", "legal_t", "action_t"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """A replay buffer in host memory; the first axis of every array is the transitions `[size, ...]`, by slot.
-
-    Attributes:
-        header: its facts.
-        items: the learner's transitions by name; scoring needs `obs_t`, `legal_t` and `action_t`.
-        env_states: the environment before each step, by the path of each leaf; empty if not saved.
-        td_errors: float32, latest |TD error|.
-        consequence_scores: float32; meaningless where not `scored`.
-        scored: bool.
-        scored_at: uint32, `num_added` when scored; meaningless where not `scored`.
-        birth: uint32, transitions added before this one.
-    """
+    """A replay buffer in host memory; the first axis of every array is the transitions `[size, ...]`, by slot."""
 
     header: BufferHeader
-    items: Mapping[str, Host]
-    env_states: Mapping[str, Host]
-    td_errors: Host
-    consequence_scores: Host
-    scored: Host
-    scored_at: Host
-    birth: Host
+    items: Mapping[str, Host]  # the learner's transitions by name; scoring needs those of `SCORED`
+    env_states: Mapping[str, Host]  # before each step, by the path of each leaf; empty if not saved
+    td_errors: Host  # float32, latest |TD error|
+    consequence_scores: Host  # float32; meaningless where not `scored`
+    scored: Host  # bool
+    scored_at: Host  # uint32, `num_added` when scored; meaningless where not `scored`
+    birth: Host  # uint32, transitions added before this one
 
 
 def from_replay(state: ReplayState, cfg: Config, spec: EnvSpec, *, run: str = "", update: int = 0) -> Buffer:

@@ -252,7 +252,7 @@ WATCH = rows(
     (["--random", "--delay", "x"], USAGE, ["--delay", "must be a number"]),
     (["--random", "--seed", str(2**31)], USAGE, ["--seed 2147483648: must be from 0 to 2,147,483,647"]),
     (["--random", "--search", "8"], USAGE, ["cannot search: random play", "hmx watch RUN --search 32"]),
-    (["--random", "--scenario", "gone.json"], ARTEFACT, ["cannot read the scenario: gone.json"]),
+    (["--random", "--scenario", "gone.json"], ARTEFACT, ["cannot read gone.json: no such file"]),
     (["--random", "--scenario", "."], ARTEFACT, ["cannot read ."]),
     (["--random", "--scenario", "/dev/zero"], ARTEFACT, ["cannot read /dev/zero", "more than 1,048,576 bytes"]),
     (["--random", "--scenario", "/dev/null"], USAGE, ["/dev/null is not JSON", "line 1"]),

@@ -136,7 +136,7 @@ def test_without_the_package(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_run_that_trains_is_left_alone(paths: RunPaths, cloud: Cloud) -> None:
-    with RunLock(paths), pytest.raises(HmxError, match="still training"):
+    with RunLock(paths), pytest.raises(HmxError, match="is in use by process"):
         sync(paths.folder)
     assert cloud.steps == {}
 

@@ -49,9 +49,8 @@ class Outputs:
     def check(self) -> None:
         """Refuse outputs that cannot be written."""
         if len(self.printed) > 1:
-            raise HmxError(
-                f"cannot print {' and '.join(self.printed)} at the same time", "write all but one of them to files"
-            )
+            message = f"cannot print {' and '.join(self.printed)} at the same time"
+            raise HmxError(message, "write all but one of them to files")
         check_reports(*(file for file in (self.html, self.md, self.csv) if file != STDOUT))
 
 

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from hmx.cli.render import svg
 from hmx.config.textfile import printable
@@ -81,6 +82,13 @@ def names(plot: Plot) -> list[str]:
     return list(dict.fromkeys(series.name for series in plot.series if series.name))
 
 
+def place_name(plot: Plot, x: float) -> str:
+    """Return the category at a place, or the place as a number."""
+    if plot.categories:
+        return plot.categories[int(x)] if 0 <= x < len(plot.categories) else ""
+    return FORMATS[plot.x.format](x)
+
+
 def swatch(series: Series) -> str:
     """Return a small drawing of how a series looks, for a legend."""
     if series.kind == "bars":
@@ -92,14 +100,14 @@ def swatch(series: Series) -> str:
     return f'<svg width="18" height="12" aria-hidden="true">{mark}</svg>'
 
 
-def _usable(value: float | None, axis: Axis) -> bool:
+def _usable(value: float | None, axis: Axis) -> TypeGuard[float]:
     return value is not None and math.isfinite(value) and (axis.scale == "linear" or value > 0)
 
 
 def _shown(plot: Plot, series: Series) -> Iterator[tuple[int, float, float]]:
     """Yield index, x and y of the values that can be drawn."""
     for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
-        if y is not None and _usable(x, plot.x) and _usable(y, plot.y):
+        if _usable(x, plot.x) and _usable(y, plot.y):
             yield i, x, y
 
 
@@ -124,7 +132,7 @@ def _horizontal(plot: Plot) -> Point:
 def _vertical(plot: Plot) -> Point:
     values = [y for series in plot.series for _, _, y in _shown(plot, series)]
     for series in plot.series:
-        values += [v for v in (*series.low, *series.high) if v is not None and _usable(v, plot.y)]
+        values += [value for value in (*series.low, *series.high) if _usable(value, plot.y)]
     values += [ref.at for ref in plot.references if ref.axis == "y" and _usable(ref.at, plot.y)]
     bars = [end for _, _, start, height, _ in _bars(plot) for end in (start, start + height)]
     return _ends(plot.y, values + [end for end in bars if _usable(end, plot.y)], _ROOM, bool(bars))
@@ -140,8 +148,7 @@ def _ends(axis: Axis, values: Sequence[float], room: float, from_zero: bool = Fa
         span = (high - low) or abs(high) or 1.0
         margin = span * (room if high > low else 0.5)
         low, high = low - (0.0 if from_zero and low == 0 else margin), high + margin
-    low = axis.low if axis.low is not None and _usable(axis.low, axis) else low
-    return low, axis.high if axis.high is not None and _usable(axis.high, axis) else high
+    return axis.low if _usable(axis.low, axis) else low, axis.high if _usable(axis.high, axis) else high
 
 
 def _scale(axis: Axis, ends: Point, start: float, end: float) -> svg.Scale:
@@ -301,29 +308,19 @@ def _bar_marks(area: _Area) -> Iterator[str]:
 
 
 def _error_bar(area: _Area, series: Series, i: int, middle: float) -> Iterator[str]:
-    if i >= len(series.low) or i >= len(series.high):
-        return
-    low, high = series.low[i], series.high[i]
-    if low is None or high is None or not (_usable(low, area.plot.y) and _usable(high, area.plot.y)):
-        return
-    bottom, top = area.y.place(low), area.y.place(high)
-    yield svg.line([(middle, bottom), (middle, top)], _INK, 1.2)
-    for end in (bottom, top):
-        yield svg.line([(middle - 3, end), (middle + 3, end)], _INK, 1.2)
+    low, high = (values[i] if i < len(values) else None for values in (series.low, series.high))
+    if _usable(low, area.plot.y) and _usable(high, area.plot.y):
+        bottom, top = area.y.place(low), area.y.place(high)
+        yield svg.line([(middle, bottom), (middle, top)], _INK, 1.2)
+        for end in (bottom, top):
+            yield svg.line([(middle - 3, end), (middle + 3, end)], _INK, 1.2)
 
 
 def _segments(plot: Plot, series: Series) -> Iterator[list[tuple[float, float]]]:
     """Yield the unbroken parts of a line."""
-    last = -2
-    part: list[tuple[float, float]] = []
-    for i, x, y in _shown(plot, series):
-        if i != last + 1 and part:
-            yield part
-            part = []
-        part.append((x, y))
-        last = i
-    if part:
-        yield part
+    places = enumerate(_shown(plot, series))
+    for _, part in itertools.groupby(places, lambda place: place[0] - place[1][0]):
+        yield [(x, y) for _, (_, x, y) in part]
 
 
 def _path(area: _Area, series: Series, values: Iterable[tuple[float, float]]) -> list[Point]:
@@ -380,9 +377,6 @@ def _hover(plot: Plot, series: Series, i: int) -> str:
     text = show(value) if value is not None else "-"
     if low is not None and high is not None:
         text += f" [{show(low)}, {show(high)}]"
-    if plot.categories:
-        where = plot.categories[int(at)] if 0 <= at < len(plot.categories) else ""
-    else:
-        where = f"{plot.x.label} {FORMATS[plot.x.format](at)}"
+    where = place_name(plot, at) if plot.categories else f"{plot.x.label} {place_name(plot, at)}"
     head = f"{series.name}: " if series.name else ""
     return printable(f"{head}{text} at {where}", "")

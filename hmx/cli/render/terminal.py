@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from hmx.cli.render.plots import place_name
 from hmx.config.textfile import printable
 from hmx.reports import blocks
 from hmx.reports.blocks import Cell, Column, Document, Plot, Row, Series, Table, Tone, as_cell
@@ -105,19 +106,12 @@ def _table(table: Table, console: Console) -> Iterator[Text]:
 
 @dataclass(frozen=True)
 class _Width:
-    """Widths that a column can have.
+    """Widths that a column can have."""
 
-    Args:
-        full: without any line break.
-        roomy: with breaks in the header and in long text.
-        least: with breaks after every few words.
-        text: of the text before the bars, None in a column without bars.
-    """
-
-    full: int
-    roomy: int
-    least: int
-    text: int | None
+    full: int  # without any line break
+    roomy: int  # with breaks in the header and in long text
+    least: int  # with breaks after every few words
+    text: int | None  # of the text before the bars, None in a column without bars
 
 
 def table_lines(table: Table, console: Console, plain: Callable[[str], str]) -> Iterator[Text]:
@@ -147,10 +141,7 @@ def table_lines(table: Table, console: Console, plain: Callable[[str], str]) -> 
         if _is_heading(row, columns):
             yield from Text(as_cell(row.cells[0]).text, "bold").wrap(console, console.width)
             continue
-        chosen = [as_cell(row.cells[i]) for i in kept]
-        cells = [
-            _text(cell, columns[i], row.tone, widths[i].text, console) for cell, i in zip(chosen, kept, strict=True)
-        ]
+        cells = [_text(as_cell(row.cells[i]), columns[i], row.tone, widths[i].text, console) for i in kept]
         yield from _line(sides, cells, sizes, gap, console)
 
 
@@ -210,8 +201,7 @@ def _text(cell: Cell, column: Column, tone: Tone, width: int | None, console: Co
     text = Text(cell.text, STYLES[cell.tone] or STYLES[tone])
     if width is None:
         return text
-    room = " " * (width - cell_len(cell.text))
-    text = Text.assemble(room, text) if column.align == "right" else Text.assemble(text, room)
+    text.align(column.align, width)
     drawn = bar(cell.bar, _BAR, console.options.ascii_only)
     return text.append(" " if width else "").append(f"{drawn}{' ' * (_BAR - len(drawn))}", "cyan")
 
@@ -232,7 +222,7 @@ def _line(
             at = number - (height - len(parts)) if bottom else number
             text = parts[at].copy() if 0 <= at < len(parts) else Text()
             if text.plain or column is not columns[-1]:
-                text.align("right" if column.align == "right" else "left", size)
+                text.align(column.align, size)
             if column is not columns[0]:
                 line.append(" " * gap)
             line.append_text(text)
@@ -311,15 +301,9 @@ def _bar_rows(plot: Plot, bars: list[Series], named: bool) -> Iterator[Row]:
     )
     before: float | None = None
     for x, order, y in values:
-        name = _place(plot, x) if x != before or not named else ""
+        name = place_name(plot, x) if x != before or not named else ""
         before = x
         known = y if y is not None and math.isfinite(y) else None
         text, share = ("-", 0.0) if known is None else (show(known), known / most)
         cells = (name, bars[order].name, Cell(text, value=y, bar=share))
         yield Row(cells if named else cells[::2])
-
-
-def _place(plot: Plot, x: float) -> str:
-    if plot.categories:
-        return plot.categories[int(x)] if 0 <= x < len(plot.categories) else ""
-    return FORMATS[plot.x.format](x)

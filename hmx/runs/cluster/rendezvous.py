@@ -183,8 +183,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _free_port(slot: Slot) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in slot.host else socket.AF_INET) as probe:
-        probe.bind((slot.host if _is_loopback(slot.host) else "", 0))
+    family = socket.AF_INET6 if ":" in slot.host else socket.AF_INET
+    with socket.create_server((slot.host if _is_loopback(slot.host) else "", 0), family=family) as probe:
         return int(probe.getsockname()[1])
 
 
