@@ -116,21 +116,20 @@ class ConsoleSink(Sink):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the panel."""
-        if self._info is None:
+        info = self._info
+        if info is None:
             return
         width = min(options.max_width, 84)
         rows = Table.grid(expand=True)
-        rows.add_row(self._bar(width - 4))
-        rows.add_row(self._times())
+        rows.add_row(self._bar(max(info.total_steps, 1), width - 4))
+        rows.add_row(self._times(info))
         if latest := self._latest:
             rows.add_row(self._curve(width - 4, options.ascii_only))
             figures = [(label, form.format(latest[name])) for label, name, form in _FIGURES if name in latest]
             rows.add_row("  ".join(f"{label} {figure}" for label, figure in figures))
-        yield Panel(rows, title=Text(self._info.name, "bold"), title_align="left", width=width, border_style="dim")
+        yield Panel(rows, title=Text(info.name, "bold"), title_align="left", width=width, border_style="dim")
 
-    def _bar(self, width: int) -> Table:
-        assert self._info is not None
-        total = max(self._info.total_steps, 1)
+    def _bar(self, total: int, width: int) -> Table:
         label = self._phase
         if self._phase in ("compiling", "measuring", "evaluating", "stopping"):
             label += f" {clock(self._now() - self._phase_since)}"
@@ -142,11 +141,10 @@ class ConsoleSink(Sink):
         grid.add_row(Text(label, "cyan"), ProgressBar(total=total, completed=self._steps), tail)
         return grid
 
-    def _times(self) -> Text:
-        assert self._info is not None
-        done, left = self._steps - self._first_steps, self._info.total_steps - self._steps
+    def _times(self, info: RunInfo) -> Text:
+        done, left = self._steps - self._first_steps, info.total_steps - self._steps
         seconds = self._trained + (self._now() - self._phase_since if self._phase in _TRAINING else 0.0)
-        note = self._info.compile_time if self._phase == "compiling" else ""
+        note = info.compile_time if self._phase == "compiling" else ""
         if note := note or NOTES.get(self._phase, ""):
             return Text(note, "dim", overflow="ellipsis", no_wrap=True)
         if not done or seconds <= 0:
@@ -179,17 +177,9 @@ class JsonSink(Sink):
 
     def start(self, info: RunInfo) -> None:
         """Write what the run is."""
-        self.emit(
-            "start",
-            {
-                "run": info.name,
-                "path": str(info.path),
-                "first_update": info.first_update,
-                "total_updates": info.total_updates,
-                "steps_per_update": info.steps_per_update,
-                "num_seeds": info.num_seeds,
-            },
-        )
+        sizes = ("first_update", "total_updates", "steps_per_update", "num_seeds")
+        counts = {name: getattr(info, name) for name in sizes}
+        self.emit("start", {"run": info.name, "path": str(info.path), **counts})
 
     def record(self, record: Record) -> None:
         """Write a record."""

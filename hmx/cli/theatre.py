@@ -193,7 +193,7 @@ def _act(game: Simulator, action: int | None) -> str:
     if action is None:
         return "no action has that key"
     if action not in game.frame.legal:
-        return f"{game.name(action)} is not possible now"
+        return f"{game.frame.names[action]} is not possible now"
     game.act(action)
     return ""
 

@@ -200,19 +200,11 @@ def state_of(paths: RunPaths, known: Meta | None) -> State:
 def _measure(folder: Path) -> tuple[int, float]:
     """Return the bytes of all files, and when the newest of the run's own was written."""
     size, newest = 0, 0.0
-    stack = [str(folder)]
-    while stack:
-        try:
-            with os.scandir(stack.pop()) as entries:
-                for entry in entries:
-                    status = entry.stat(follow_symlinks=False)
-                    if entry.is_dir(follow_symlinks=False):
-                        stack.append(entry.path)
-                    else:
-                        size += status.st_size
-                        newest = max(newest, status.st_mtime)
-        except OSError:
-            continue
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # it may be gone by now
+                status = os.lstat(os.path.join(place, name))
+                size, newest = size + status.st_size, max(newest, status.st_mtime)
     return size, newest
 
 

@@ -150,7 +150,7 @@ class Simulator:
         """
         before = self.frame
         if before.outcome or action not in before.legal:
-            raise ValueError(f"{self.name(action)} cannot be taken now")
+            raise ValueError(f"{ACTION_NAMES[action]} cannot be taken now")
         _, k_step, _ = self._keys(before.episode, before.step)
         self._state, events, terms = self._run.step(self._state, jnp.asarray([action], jnp.int32), k_step[None])
         # Six decimals and no negative zeros, because these numbers are shown.
@@ -166,10 +166,6 @@ class Simulator:
             outcome="won" if bool(events.victory[0]) else "",
         )
         return self.frame
-
-    def name(self, action: int) -> str:
-        """Return the name of an action."""
-        return ACTION_NAMES[action]
 
     def _open(self, episode: int) -> Frame:
         k_reset, _, _ = self._keys(episode, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from hmx.config import codec
 from hmx.config.coerce import show
@@ -18,15 +17,6 @@ from hmx.runs.loop import LoopResult
 from hmx.runs.session import Session, open_session, run_updates, worker_saver
 from hmx.runs.signals import SignalGuard
 from hmx.runs.sinks import SinkGroup
-
-
-class WorkerResult(NamedTuple):
-    """What a worker knows of the run at its end."""
-
-    session: Session
-    paths: RunPaths
-    done: LoopResult
-    first: int
 
 
 def check_same_config(group: Group, asked: Mapping[str, object]) -> None:
@@ -62,8 +52,12 @@ def start_workers(group: Group, cfg: Config, paths: RunPaths, first: int) -> Non
     group.broadcast(json.dumps(task).encode())
 
 
-def run_worker(group: Group) -> WorkerResult:
-    """Compute the part of a worker until the coordinator ends the run; raise if it failed or a process is gone."""
+def run_worker(group: Group) -> tuple[Session, RunPaths, LoopResult, int]:
+    """Compute the part of a worker until the coordinator ends the run; return what it knows, and its first update.
+
+    Raises:
+        HmxError: the run failed, or a process is gone.
+    """
     task = json.loads(bytes(group.broadcast()))
     cfg, paths, first = codec.from_dict(task["config"]), RunPaths(task["root"], task["name"]), int(task["first"])
     group.hint = task["hint"]
@@ -72,4 +66,4 @@ def run_worker(group: Group) -> WorkerResult:
     with SignalGuard() as guard:
         done = run_updates(session, paths, None, first, sink_group, guard, saver, make_reports(session), group)
         group.wait_for_end()
-    return WorkerResult(session, paths, done, first)
+    return session, paths, done, first

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -79,8 +79,7 @@ def from_host(leaves: Leaves, abstract: TrainState) -> TrainState:
     named = zip(leaf_names(abstract), jax.tree.leaves(abstract), strict=True)
     # Copies, since a device array may borrow memory that donation would then overwrite.
     revived = [from_data(jax.numpy.array(leaves[name]), leaf) for name, leaf in named]
-    state: TrainState = jax.tree.unflatten(jax.tree.structure(abstract), revived)
-    return state
+    return cast(TrainState, jax.tree.unflatten(jax.tree.structure(abstract), revived))
 
 
 def from_data(array: Array, like: Array | jax.ShapeDtypeStruct) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -48,10 +48,8 @@ def shardings(mesh: Mesh, algorithm: Algorithm, state: TrainState, num_seeds: in
     """Return the sharding of each leaf of a state on `mesh`; a leading axis of seeds is never split."""
     lead = () if num_seeds == 1 else (None,)
     one = state if num_seeds == 1 else jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), state)
-    placed: TrainState = jax.tree.map(
-        lambda partition: NamedSharding(mesh, PartitionSpec(*lead, *partition)), algorithm.partitions(one)
-    )
-    return placed
+    parts = algorithm.partitions(one)
+    return cast(TrainState, jax.tree.map(lambda part: NamedSharding(mesh, PartitionSpec(*lead, *part)), parts))
 
 
 def on_devices(mesh: Mesh | None) -> contextlib.AbstractContextManager[object]:
@@ -63,8 +61,7 @@ def put(mesh: Mesh | None, algorithm: Algorithm, state: TrainState, num_seeds: i
     """Shard a state over the devices of `mesh`."""
     if mesh is None:
         return state
-    sharded: TrainState = jax.device_put(state, shardings(mesh, algorithm, state, num_seeds))
-    return sharded
+    return cast(TrainState, jax.device_put(state, shardings(mesh, algorithm, state, num_seeds)))
 
 
 def scatter(
@@ -84,11 +81,9 @@ def scatter(
         kinds = jax.tree.leaves(abstract)
         # Copies, since donated memory must not be borrowed from numpy.
         found = [jnp.copy(checkpoint.from_data(leaf, kind)) for leaf, kind in zip(data, kinds, strict=True)]
-        state: TrainState = jax.tree.unflatten(jax.tree.structure(abstract), found)
-        return state
+        return cast(TrainState, jax.tree.unflatten(jax.tree.structure(abstract), found))
 
-    placed: TrainState = jax.jit(revive, out_shardings=where)(arrays)
-    return placed
+    return cast(TrainState, jax.jit(revive, out_shardings=where)(arrays))
 
 
 def gather(mesh: Mesh | None, state: TrainState) -> TrainState:
@@ -96,8 +91,7 @@ def gather(mesh: Mesh | None, state: TrainState) -> TrainState:
     if mesh is None:
         return state
     if not mesh.is_multi_process:
-        moved: TrainState = jax.device_put(state, jax.devices()[0])
-        return moved
+        return cast(TrainState, jax.device_put(state, jax.devices()[0]))
     return checkpoint.from_host(checkpoint.to_host(replicate_locally(mesh, state)), state)
 
 
@@ -115,8 +109,7 @@ def replicate_locally(mesh: Mesh | None, state: TrainState) -> TrainState:
     found = jax.block_until_ready(jax.jit(_identity, out_shardings=replicated)([leaves[i] for i in split]))
     for i, leaf in zip(split, found, strict=True):
         leaves[i] = leaf
-    local: TrainState = jax.tree.unflatten(structure, [leaf.addressable_data(0) for leaf in leaves])
-    return local
+    return cast(TrainState, jax.tree.unflatten(structure, [leaf.addressable_data(0) for leaf in leaves]))
 
 
 def _identity(tree: Any) -> Any:

@@ -137,15 +137,10 @@ def open_runs(info: RunInfo, mode: Mode, project: str) -> dict[int, Any]:
 
 
 def finish_runs(runs: Mapping[int, Any], exit_code: int) -> None:
-    """Finish all wandb runs, even if some fail; the first failure is raised last."""
-    failures: list[Exception] = []
-    for run in runs.values():
-        try:
-            run.finish(exit_code=exit_code)
-        except Exception as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
+    """Finish all wandb runs, even if some fail; a failure is raised last."""
+    with contextlib.ExitStack() as stack:
+        for run in runs.values():
+            stack.callback(run.finish, exit_code=exit_code)
 
 
 def tear_down() -> None:

@@ -17,8 +17,7 @@ _EMPHASISED = ("strong", "good", "warning", "bad")
 def markdown(document: blocks.Document) -> str:
     """Return a document as Markdown text."""
     parts = [f"# {_safe(document.title)}"] if document.title else []
-    for block in document.blocks:
-        parts += ["\n".join(_block(block))] if not isinstance(block, (blocks.Animation, blocks.Aside)) else []
+    parts += ["\n".join(_block(block)) for block in document.blocks]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -81,8 +80,4 @@ def _safe(text: str) -> str:
 
 def _start(text: str) -> str:
     """Return text that does not start a list or a rule at the beginning of a line."""
-    return re.sub(r"^([-+=](?=\s|[-=]*$)|\d+(?=[.)]\s))([.)]?)", _escaped_start, text)
-
-
-def _escaped_start(found: re.Match[str]) -> str:
-    return f"{found[1]}\\{found[2]}" if found[2] else f"\\{found[1]}"
+    return re.sub(r"^(\d+(?=[.)]\s)|(?=[-+=](?:\s|[-=]*$)))", r"\1\\", text)

@@ -54,11 +54,6 @@ class Group:
         """Return whether this process reads and writes the run folder."""
         return self.index == 0
 
-    @property
-    def label(self) -> str:
-        """Return the id and the host of this process, for messages."""
-        return self._label(self.index)
-
     def add(self, index: int, name: str, peer: socket.socket) -> None:
         """Add a process that runs on the machine `name`."""
         self.names[index] = name
@@ -136,9 +131,9 @@ class Group:
         if isinstance(error, HmxError):
             if self._problem is not None:
                 return ExitMessage(error.message, error.hint, int(error.exit_code))
-            return ExitMessage(f"{self.label} failed: {error.message}", error.hint, int(error.exit_code))
+            return ExitMessage(f"{self.label(self.index)} failed: {error.message}", error.hint, int(error.exit_code))
         text = one_line(f"{type(error).__name__}: {error}")
-        return ExitMessage(f"{self.label} failed: {text}", self.hint, int(ExitCode.UNEXPECTED))
+        return ExitMessage(f"{self.label(self.index)} failed: {text}", self.hint, int(ExitCode.UNEXPECTED))
 
     def _on_end(self, index: int, connection: Connection) -> None:
         """Handle the end of a connection, in the thread that reads it."""
@@ -149,7 +144,7 @@ class Group:
         if received is not None:
             problem = HmxError(received.message, received.hint or self.hint, ExitCode(received.code))
         else:
-            problem = HmxError(f"lost {self._label(index)}: {connection.lost}", self.hint, ExitCode.UNEXPECTED)
+            problem = HmxError(f"lost {self.label(index)}: {connection.lost}", self.hint, ExitCode.UNEXPECTED)
         with self._lock:
             if self._over.is_set() or self._problem is not None:
                 return
@@ -170,13 +165,14 @@ class Group:
                 return frame
             self._raise()
             if ended:
-                raise HmxError(f"{self._label(index)} ended before the others", self.hint, ExitCode.UNEXPECTED)
+                raise HmxError(f"{self.label(index)} ended before the others", self.hint, ExitCode.UNEXPECTED)
 
     def _raise(self) -> None:
         if (problem := self._problem) is not None:
             raise HmxError(problem.message, problem.hint, problem.exit_code)
 
-    def _label(self, index: int) -> str:
+    def label(self, index: int) -> str:
+        """Return the id and the host of a process, for messages."""
         return f"process {index} on {self.names[index]}"
 
 

@@ -265,4 +265,5 @@ def _start_jax(slot: Slot, group: Group, address: str) -> None:
         interruptible(start)
     except jax.errors.JaxRuntimeError as error:
         hint = "JAX needs all ports above 1023 to be open between the machines"
-        raise HmxError(f"cannot start JAX on {group.label}: {one_line(error)}", hint, ExitCode.UNEXPECTED) from error
+        message = f"cannot start JAX on {group.label(slot.index)}: {one_line(error)}"
+        raise HmxError(message, hint, ExitCode.UNEXPECTED) from error

@@ -36,10 +36,6 @@ class ExitMessage(NamedTuple):
     hint: str = ""
     code: int = ExitCode.OK
 
-    def encode(self) -> bytes:
-        """Return the message as bytes."""
-        return json.dumps(self).encode()
-
 
 class Connection:
     """A connection to one peer, read by a thread until it ends.
@@ -76,7 +72,7 @@ class Connection:
     def send_exit(self, exit_message: ExitMessage) -> None:
         """Send the last frame; the peer may still send."""
         with contextlib.suppress(OSError), self._sending:
-            self._put(_END, exit_message.encode())
+            self._put(_END, json.dumps(exit_message).encode())
             self._socket.shutdown(socket.SHUT_WR)
 
     def receive(self, seconds: float) -> bytes | None:
