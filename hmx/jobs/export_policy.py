@@ -154,5 +154,4 @@ def _onnx(session: Session, state: TrainState) -> bytes:
         raise HmxError(message, "--to stablehlo; for HackMatrix, train with --set env.obs=flat") from None
     finally:
         logging.disable(logging.NOTSET)
-    data: bytes = model.SerializeToString()
-    return data
+    return bytes(model.SerializeToString())

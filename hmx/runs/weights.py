@@ -21,8 +21,7 @@ def to_bytes(session: Session, state: TrainState, about: dict[str, str]) -> byte
     from safetensors.numpy import save
 
     arrays = {name: np.asarray(leaf) for name, leaf in named(state).items()}
-    data: bytes = save(arrays, {**about, "shape_digest": codec.shape_digest(session.cfg)})
-    return data
+    return bytes(save(arrays, {**about, "shape_digest": codec.shape_digest(session.cfg)}))
 
 
 def read(session: Session, path: Path) -> tuple[TrainState, int]:
