@@ -56,11 +56,7 @@ def coerce(field: Field, value: Any, text: bool = False) -> Any:
 
 
 def check_range(field: Field, value: Any) -> None:
-    """Check that a value of the right type lies in the range of its field.
-
-    Raises:
-        BadValue: it does not.
-    """
+    """Check that a value of the right type lies in the range of its field; raise a BadValue if not."""
     values = value if isinstance(value, tuple) else (value,)
     if not values and field.default:
         raise BadValue("needs at least one value", field.default)

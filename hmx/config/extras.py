@@ -24,12 +24,7 @@ def install(extra: str) -> str:
 def needed(extra: str, what: str = "") -> Iterator[None]:
     """Raise an error with the command to install an extra if an import inside fails.
 
-    Args:
-        extra: name of the extra.
-        what: what needs it; by default the environments `extra/...`.
-
-    Raises:
-        HmxError: a package is not installed; the hint installs it.
+    `what` needs it; by default the environments `extra/...`.
     """
     try:
         yield

@@ -40,14 +40,14 @@ def declared(function: Callable[..., Any]) -> type[Any] | None:
 
 
 def read_options(kind: type[Any] | None, section: str, owner: str, what: str, given: OwnOptions) -> Options | None:
-    """Return an instance of the user's dataclass with the values of the configuration, all of them checked.
+    """Return an instance of the user's dataclass with the values `given` in the configuration, all of them checked.
 
     Args:
         kind: the dataclass; None if the code declares no options.
         section: of the configuration.
         owner: the value that names the code, such as `./game.py`.
         what: is loaded, for error messages, such as `environment ./game.py`.
-        given: the values of the configuration.
+        given: the values.
 
     Raises:
         HmxError: it is not a dataclass of options, or values are unknown or wrong, all of them named.

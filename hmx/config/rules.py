@@ -8,7 +8,7 @@ from typing import Any
 
 from hmx.config import derive, user_code
 from hmx.config.coerce import BadValue, check_range, coerce, show
-from hmx.config.divisors import neighbours
+from hmx.config.derive import neighbours
 from hmx.config.env_facts import (
     EXTRAS,
     SCENARIOS,

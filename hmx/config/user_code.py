@@ -3,7 +3,8 @@
 A reference is `./file.py`, `./file.py:function` or `package.module:function`; `make` is the default function.
 
 A run folder may come from a stranger, and its run.toml names code. Code runs only if the user named it on this command
-line or passed it from Python, gave `--trust-env`, or did any of these before with the same path and content.
+line or passed it from Python, gave `--trust-env`, or did any of these before with the same path and content. Functions
+raise an HmxError where a reference names nothing, its code may not run, or fails.
 """
 
 from __future__ import annotations
@@ -93,11 +94,7 @@ def name_of(text: str) -> str:
 
 
 def code_file(text: str, key: str) -> Path:
-    """Return the Python file of a reference, without importing anything.
-
-    Raises:
-        HmxError: there is no such file or module.
-    """
+    """Return the Python file of a reference, without importing anything."""
     target, what = parse(text).target, f"cannot load {WHAT[key]} {quoted(text)}"
     if parse(text).is_file:
         path = Path(target).expanduser()
@@ -137,11 +134,7 @@ def sha256(text: str, key: str) -> str:
 
 
 def check_unchanged(text: str, key: str, before: str) -> None:
-    """Check that the file of a reference has the digest `before`, where that is known.
-
-    Raises:
-        CodeChanged: it has another.
-    """
+    """Raise a CodeChanged if the file of a reference has another digest than `before`, where that is known."""
     now = sha256(text, key)
     if before and now not in ("", before) and not Permissions.accept_change:
         raise CodeChanged(code_file(text, key), before, now)
@@ -181,11 +174,7 @@ def trusting(everything: bool, changed: bool = False) -> Iterator[None]:
 
 
 def check_allowed(path: Path, digest: str) -> None:
-    """Check that a file may run.
-
-    Raises:
-        HmxError: the user has neither named nor trusted it as it is now (exit code 2).
-    """
+    """Refuse a file that the user has neither named nor trusted as it is now (exit code 2)."""
     pair = [str(path), digest]
     if Permissions.trust:
         _remember(pair)
@@ -227,12 +216,9 @@ _adopted: dict[str, Callable[..., Any]] = {}  # reference -> a function that was
 
 
 def adopt(function: Callable[..., Any]) -> str:
-    """Return a reference to a function of this process, for a configuration.
+    """Return a reference to a function at the top of a module of this process, for a configuration.
 
     One that was defined in a notebook or at a prompt has no file, and can be used in this process only.
-
-    Raises:
-        HmxError: it is not a function at the top of its module.
     """
     module, name = str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", ""))
     if not name.isidentifier():
@@ -247,7 +233,7 @@ def adopt(function: Callable[..., Any]) -> str:
 
 
 def load(text: str, key: str) -> Callable[..., Any]:
-    """Import the function that a reference names; arguments and errors as of `load_module`, or no such function."""
+    """Import the function that a reference names; arguments as of `load_module`."""
     if text in _adopted:
         return _adopted[text]
     module, function = load_module(text, key), parse(text).function
@@ -272,7 +258,6 @@ def open_module(text: str, key: str, before: str) -> tuple[ModuleType | SimpleNa
         The module, or the global names around a function that was passed from Python; and the file.
 
     Raises:
-        HmxError: as of `load_module`.
         CodeChanged: the file has another digest.
     """
     check_unchanged(text, key, before)
@@ -286,13 +271,7 @@ def open_module(text: str, key: str, before: str) -> tuple[ModuleType | SimpleNa
 def load_module(text: str, key: str) -> ModuleType:
     """Import the file or module that a reference names, again if the file has changed.
 
-    Args:
-        text: the reference.
-        key: of the configuration, one of `WHAT`.
-
-    Raises:
-        HmxError: there is no such file or module, it is not trusted, or it does not import (with the user's part of
-            the traceback).
+    `key` is that of the configuration, one of `WHAT`. An error has the user's part of the traceback.
     """
     path, digest = code_file(text, key), sha256(text, key)
     check_allowed(path, digest)
@@ -308,11 +287,7 @@ def load_module(text: str, key: str) -> ModuleType:
 
 
 def build(name: str, key: str, *arguments: Any, my: OwnOptions = ()) -> Any:
-    """Call the function that a reference, or the name of an entry point, stands for, with the options it declares.
-
-    Raises:
-        HmxError: errors as of `load`, `find` and `read_options`, or an exception of the function.
-    """
+    """Call the function that a reference, or the name of an entry point, stands for, with the options it declares."""
     function = find(name, key)
     options = _read(function, name, key, my)
     with explaining(file_of(function), f"cannot build {WHAT[key]} {quoted(name)}"):
@@ -320,11 +295,7 @@ def build(name: str, key: str, *arguments: Any, my: OwnOptions = ()) -> Any:
 
 
 def complete_options(cfg: Config) -> Config:
-    """Return the configuration with every option that the user's network and algorithm declare; runs their files.
-
-    Raises:
-        HmxError: a file has changed or may not run, or errors as of `build`.
-    """
+    """Return the configuration with every option that the user's network and algorithm declare; runs their files."""
     values = values_of(cfg)
     complete: dict[str, Any] = {}
     for section, key in OWN_SECTIONS.items():
@@ -413,11 +384,7 @@ def several_owners(name: str, key: str, claims: Iterable[str]) -> HmxError:
 
 
 def find(name: str, key: str) -> Callable[..., Any]:
-    """Return the function that a reference names, or that an installed package registered under a name.
-
-    Raises:
-        HmxError: errors as of `load`; or no package did, several did, or it does not import.
-    """
+    """Return the function that a reference names, or that an installed package registered under a name."""
     if is_reference(name):
         return load(name, key)
     points = [point for point in registered(key) if point.name == name]

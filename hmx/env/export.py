@@ -19,11 +19,7 @@ ILLEGAL = ("as_is", "next_legal")
 def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings: dict[str, Any]) -> Env:
     """Build a single-agent environment with float32 observations.
 
-    Args:
-        env_id: of the environment; HackMatrix shows its 1,545 floats, unless `obs` is given.
-        weights: of HackMatrix's reward.
-        illegal: see `chosen`.
-        settings: fields of `EnvConfig`.
+    HackMatrix shows its 1,545 floats. `settings` are fields of `EnvConfig`; for `illegal` see `chosen`.
 
     Raises:
         HmxError: there is no such environment or setting, or it has several agents.
@@ -44,12 +40,8 @@ def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings:
 def chosen(env: Env, illegal: str, action: Array, legal: Array) -> Array:
     """Return legal actions `[E, ...]`, given `legal [E, num_actions]`.
 
-    Args:
-        env: what they are taken in.
-        illegal: "as_is" leaves the rest to the environment. "next_legal" takes, for an illegal action, the next legal
-            one, counting up and wrapping around after the last.
-        action: as they were given.
-        legal: in the present states.
+    "as_is" leaves illegal actions to the environment. "next_legal" takes for one the next legal action, counting up and
+    wrapping around after the last.
     """
     if illegal == "as_is" or env.spec.action_dim:
         return action

@@ -48,10 +48,7 @@ class Kept(NamedTuple):
 def from_single(env_id: str, single: Single, max_steps: int) -> Env:
     """Build the environment that plays `single` in a batch, see `hmx.env.autoreset`.
 
-    Args:
-        env_id: id of the result.
-        single: what to play.
-        max_steps: steps after which an episode is truncated; its own limit holds where that is shorter.
+    Its own step limit holds where that is shorter than `max_steps`.
 
     Raises:
         ValueError: its functions return something else than `Single` says, or change shapes or types.

@@ -102,12 +102,7 @@ def words(problem: Exception) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a regular file of any size, as 64 hex digits.
-
-    Raises:
-        OSError: see `read_plain`.
-        Unreadable: the system fails to read it.
-    """
+    """Return the SHA-256 of a regular file of any size, as 64 hex digits; errors as of `read_plain`."""
 
     def read() -> str:
         with os.fdopen(open_plain(path), "rb") as file:
@@ -145,11 +140,7 @@ def read_json(path: Path, schema: int, missing: str, hint: str, sealed_from: int
 
 
 def check_schema(number: object, newest: int, what: str) -> None:
-    """Refuse the schema of a later version.
-
-    Raises:
-        NewerSchema: `number` is higher than `newest` (exit code 3).
-    """
+    """Raise a NewerSchema (exit code 3) if the schema `number` is that of a later version."""
     if type(number) is int and number > newest:
         message = f"{what} has schema {number}, written by a newer hmx; this hmx reads up to schema {newest}"
         raise NewerSchema(message, "upgrade hmx", ExitCode.ARTEFACT)

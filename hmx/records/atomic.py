@@ -12,11 +12,7 @@ from hmx.errors import ExitCode, HmxError
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name, flush it to disk and rename it.
-
-    Raises:
-        OSError: it cannot be written; the old file, if any, is unchanged.
-    """
+    """Write a file under a temporary name, flush it to disk and rename it; errors as of `replacing`."""
     write_bytes(path, text.encode("utf-8"))
 
 
@@ -57,11 +53,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_new(place: Path, force: bool, name: str) -> None:
-    """Refuse a file that exists, unless it may be replaced, or that cannot be made; `name` is that of one that can.
-
-    Raises:
-        HmxError: see above (exit code 2).
-    """
+    """Refuse (exit code 2) a file that exists, unless `force`, or cannot be made; `name` is that of one that can."""
     if place.is_dir():
         raise HmxError(f"cannot write {place}: it is a folder", f"--output {place / name}")
     if not place.parent.is_dir():

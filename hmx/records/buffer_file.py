@@ -74,12 +74,7 @@ def is_buffer(path: Path) -> bool:
 
 
 def read(path: Path) -> tuple[BufferHeader, dict[str, StoredArray]]:
-    """Read a buffer with all its arrays, and compare them with their checksums.
-
-    Raises:
-        NewerSchema: a later hmx wrote it (exit code 3).
-        HmxError: it is missing, damaged, or not a buffer (exit code 3).
-    """
+    """Read a buffer with all its arrays, and compare them with their checksums; errors as of `sealed_arrays.read`."""
     return sealed_arrays.read(path, KIND, _parse)
 
 

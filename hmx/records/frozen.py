@@ -86,11 +86,10 @@ def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:
             f"is older than meta.json: it is the file of checkpoint {kept.path.parent.name}, before the last resumption"
         )
         return _damaged(paths, why, None) if older else None
-    if _is_newer(text):
-        return _load_fault(paths.config)
-    fault = _load_fault(paths.config)
-    if fault is not None:
-        return _damaged(paths, f"is damaged: {fault.message}", kept)
+    try:
+        load(file=paths.config, environ={})
+    except HmxError as fault:
+        return fault if _is_newer(text) else _damaged(paths, f"is damaged: {fault.message}", kept)
     if kept is None:
         return None if _agrees_with_digests(paths, text, known) else _damaged(paths, "has changed", None)
     old, new = (load(file=path, environ={}, check=False).config for path in (kept.path, paths.config))
@@ -182,14 +181,6 @@ def meta_fault(paths: RunPaths) -> HmxError | None:
     hint = f"`hmx resume` restores it, or: cp {shlex.quote(str(kept.path))} {shlex.quote(str(paths.meta))}"
     message = f"{paths.meta} is older than checkpoint {kept.path.parent.name}: it is from an earlier moment of the run"
     return HmxError(message, hint, ExitCode.ARTEFACT)
-
-
-def _load_fault(path: Path) -> HmxError | None:
-    try:
-        load(file=path, environ={})
-    except HmxError as problem:
-        return problem
-    return None
 
 
 def _is_newer(text: str) -> bool:

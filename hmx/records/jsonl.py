@@ -3,6 +3,9 @@
 A number that is not finite is written as null and counted under the key `nonfinite`. Every line has a key `schema`,
 except old lines of schema 1. Schema 2 has the id of the run under `run`, the seconds of training under `elapsed`, and
 new names of some metrics: the old ones are renamed on reading.
+
+Unless they say otherwise, functions raise an OSError where the file is missing or the system fails to read or write it,
+and a NewerSchema (exit code 3) where a later hmx wrote a line.
 """
 
 from __future__ import annotations
@@ -53,9 +56,6 @@ class MetricsWriter:
     """Append records to a file, each with a single write, so that a kill leaves at most one torn line.
 
     Opening drops a torn last line. Use it as a context manager.
-
-    Raises:
-        OSError: the file cannot be opened or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,11 +99,7 @@ class MetricsWriter:
 
 
 class Marker:
-    """Mark the current end of a growing file, reading only what is new since the last mark.
-
-    Raises:
-        OSError: the file exists but cannot be read, or is no regular file.
-    """
+    """Mark the current end of a growing file, reading only what is new since the last mark."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -174,11 +170,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def tail(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
-    """Return the records in the last `size` bytes of a file, oldest first, without damaged lines.
-
-    Raises:
-        OSError: the file is missing or cannot be read.
-    """
+    """Return the records in the last `size` bytes of a file, oldest first, without damaged lines."""
     with os.fdopen(open_plain(path), "rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - size))
@@ -191,9 +183,6 @@ def after(path: Path, start: int) -> tuple[int, list[dict[str, Any]]]:
     """Return the records of the complete lines from byte `start` on, and where the next line begins.
 
     A file that has become shorter was cut by a resumption, and is continued from its new end. A missing file is empty.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     try:
         handle = open_plain(path)
@@ -208,11 +197,7 @@ def after(path: Path, start: int) -> tuple[int, list[dict[str, Any]]]:
 
 
 def sample(path: Path, count: int) -> list[dict[str, Any]]:
-    """Return at most `count` records from places at even distances in a file, reading little of it.
-
-    Raises:
-        OSError: the file is missing or cannot be read.
-    """
+    """Return at most `count` records from places at even distances in a file, reading little of it."""
     records = []
     with os.fdopen(open_plain(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -225,11 +210,7 @@ def sample(path: Path, count: int) -> list[dict[str, Any]]:
 
 
 def cut(path: Path, size: int) -> None:
-    """Truncate the file to its first `size` bytes.
-
-    Raises:
-        OSError: it cannot be written, or is shorter.
-    """
+    """Truncate the file to its first `size` bytes, of which it must have as many."""
     with path.open("r+b") as file:
         if file.seek(0, os.SEEK_END) < size:
             raise OSError(0, f"the file has fewer than {size:,} bytes")
@@ -244,10 +225,6 @@ def salvage(path: Path, update: int, run_id: str = "") -> list[int]:
 
     Returns:
         The numbers of the damaged lines.
-
-    Raises:
-        NewerSchema: a later hmx wrote it (exit code 3).
-        OSError: it cannot be read or written.
     """
     damaged: list[int] = []
     with replacing(path) as file:
@@ -273,12 +250,7 @@ class Survey(NamedTuple):
 
 
 def survey(path: Path) -> Survey:
-    """Read a whole file and check the sequence of its records.
-
-    Raises:
-        NewerSchema: a later hmx wrote it (exit code 3).
-        OSError: it cannot be read.
-    """
+    """Read a whole file and check the sequence of its records."""
     records = last = 0
     torn = False
     damaged: list[int] = []
@@ -308,13 +280,7 @@ def survey(path: Path) -> Survey:
 def scan(path: Path, share: float = 1.0) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
     """Yield each line with its number and its record; the record of a damaged line is None.
 
-    Args:
-        path: the file.
-        share: below 1, a random sample of about so many lines is decoded, always the same; the others are skipped.
-
-    Raises:
-        NewerSchema: a later hmx wrote it (exit code 3).
-        OSError: it cannot be read.
+    With a `share` below 1, a random sample of about so many lines is decoded, always the same; the others are skipped.
     """
     number, draw = 0, random.Random(0)
     with os.fdopen(open_plain(path), "rb") as file:
@@ -346,11 +312,7 @@ def run_of(record: Record) -> str:
 
 
 def repair(path: Path) -> int:
-    """Remove a torn last line, and add the line end that a complete one lacks.
-
-    Returns:
-        The number of bytes removed; 0 for an intact or missing file.
-    """
+    """Remove a torn last line, or add the line end that a complete one lacks; return the number of bytes removed."""
     try:
         file = path.open("r+b")
     except FileNotFoundError:

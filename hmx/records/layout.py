@@ -83,11 +83,7 @@ def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
 
 
 def find_policy(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
-    """Find a run to play as `find_run` does; if no run is called `champion`, that is the agent installed with hmx.
-
-    Raises:
-        HmxError: see `find_run`.
-    """
+    """Find a run to play as `find_run` does; if no run is called `champion`, that is the agent installed with hmx."""
     try:
         return find_run(run, root)
     except HmxError:
@@ -191,11 +187,7 @@ def rename_run(paths: RunPaths, name: str) -> RunPaths:
 
 
 def check_removable(paths: RunPaths, given: Path) -> None:
-    """Refuse to remove a run that is training, or that is not named by its own folder.
-
-    Raises:
-        HmxError: see above (exit code 2).
-    """
+    """Refuse (exit code 2) to remove a run that is training, or that is not named by its own folder."""
     if paths.folder.is_symlink():
         raise HmxError(
             f"cannot remove {paths.folder}: it is a link", f"give the folder itself: {paths.folder.resolve()}"
@@ -206,11 +198,7 @@ def check_removable(paths: RunPaths, given: Path) -> None:
 
 
 def remove_run(paths: RunPaths) -> None:
-    """Delete a run folder with everything in it; links are deleted, not followed.
-
-    Raises:
-        HmxError: see `check_removable`, or a file cannot be deleted (exit code 2).
-    """
+    """Delete a run folder with everything in it; links are deleted, not followed; errors as of `check_removable`."""
     check_removable(paths, paths.folder)
     last = (paths.meta, paths.config, paths.lock)
     with RunLock(paths), writing("the run folder", paths.folder):
@@ -226,11 +214,7 @@ def aside(path: Path) -> Path:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a damaged file or folder; one that was set aside earlier is deleted.
-
-    Raises:
-        OSError: it cannot be renamed.
-    """
+    """Rename a damaged file or folder; one that was set aside earlier is deleted."""
     target = aside(path)
     _delete(target)
     path.rename(target)

@@ -137,11 +137,7 @@ def holding(paths: RunPaths) -> Holding:
 
 
 def check_free(paths: RunPaths) -> None:
-    """Refuse a run that a process writes to.
-
-    Raises:
-        HmxError: a process holds the lock (exit code 2), or it cannot be read (3).
-    """
+    """Refuse a run that a process writes to (exit code 2), or whose lock cannot be read (3)."""
     try:
         found = holding(paths)
         if found.state == "held":

@@ -43,11 +43,7 @@ def write(path: Path, header: ScoreHeader, columns: Mapping[str, StoredArray]) -
 
 
 def read(path: Path, whole: bool = True) -> tuple[ScoreHeader, dict[str, StoredArray]]:
-    """Read scores, or with `whole` off only check that the columns are there.
-
-    Raises:
-        HmxError: the file is missing, damaged, or not a score file (exit code 3).
-    """
+    """Read scores, or with `whole` off only check that the columns are there; errors as of `sealed_arrays.read`."""
     return sealed_arrays.read(path, KIND, _parse, whole)
 
 

@@ -74,8 +74,7 @@ class StoredArray(NamedTuple):
 def write(path: Path, kind: FileKind, body: Mapping[str, Any], arrays: Mapping[str, StoredArray]) -> None:
     """Write a file as a whole or not at all, in place of an existing one; the same content gives the same bytes.
 
-    Raises:
-        HmxError: it cannot be written (exit code 2).
+    An HmxError (exit code 2) says why it cannot be written.
     """
     for name, array in arrays.items():
         if len(array.data) != array.form.nbytes:

@@ -40,15 +40,7 @@ def experience(
     action: Int[Array, "B A"],
     timestep: Timestep,
 ) -> Experience:
-    """Make the transition of a step.
-
-    Args:
-        obs: `[B, A, *obs_shape]`, before the action.
-        legal: legal actions before the action.
-        agent_done: whether the agent was done before the action.
-        action: the actions taken.
-        timestep: result of the action.
-    """
+    """Make the transition of a step: what was before the action, the action, and its result."""
     return Experience(
         obs_t=obs,
         legal_t=legal,
@@ -96,14 +88,7 @@ def n_step(
     """Sum discounted rewards of up to n steps, for a target that bootstraps from the state after the last of them.
 
     The return stops with the episode. A truncated episode bootstraps from the state it was truncated in, which is to
-    be looked up at `last`. If fewer than n steps are known, those count.
-
-    Args:
-        reward: of step 1 to n.
-        terminated: whether the episode terminated with this step.
-        truncated: whether it was truncated after this step.
-        there: whether the step is known; the first is.
-        gamma: discount per step.
+    be looked up at `last`. Steps that are not `there` are not known, and do not count; the first is.
     """
     ended = terminated | truncated
     before = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])

@@ -66,17 +66,11 @@ def update(forest: Forest, tree: int, index: Int[Array, " B"], value: Float[Arra
 def draw(
     forest: Forest, key: Key[Array, ""], tree: Int[Array, " B"], stratum: Int[Array, " B"], num_strata: Int[Array, " B"]
 ) -> Int[Array, " B"]:
-    """Sample one slot per entry, with probability leaf / total.
+    """Sample one slot per entry from its `tree`, with probability leaf / total.
 
-    Stratified: entry b lies in part `stratum[b]` of `num_strata[b]` equal parts of its tree's total. A slot with leaf 0
-    is never sampled from a tree whose total is above 0. The resolution among a node's children is 2^-24 of its total.
-
-    Args:
-        forest: the trees.
-        key: random key.
-        tree: which tree each entry is sampled from.
-        stratum: from 0.
-        num_strata: may be 0 where the entry is not used.
+    Stratified: entry b lies in part `stratum[b]` (from 0) of `num_strata[b]` equal parts of its tree's total; 0 parts
+    where the entry is not used. A slot with leaf 0 is never sampled from a tree whose total is above 0. The resolution
+    among a node's children is 2^-24 of its total.
     """
     coarse, *fine = jax.random.bits(key, (1 + -(-len(forest) * _BITS_PER_LEVEL // 32), *tree.shape), jnp.uint32)
     share = (stratum + (coarse >> 8) * jnp.float32(_RESOLUTION)) / jnp.maximum(num_strata, 1)

@@ -23,14 +23,7 @@ class Probabilities(NamedTuple):
 def probabilities(
     td_errors: Float[Array, " N"], scores: Float[Array, " N"], scored: Bool[Array, " N"], options: ReplayConfig
 ) -> Probabilities:
-    """Compute the probabilities with which a full buffer of N transitions would sample them.
-
-    Args:
-        td_errors: not negative.
-        scores: not negative; ignored where not scored.
-        scored: which transitions have a score.
-        options: of replay; exponents are fitted if `target_ess` is set.
-    """
+    """Compute the probabilities with which a full buffer of N transitions would sample them; nothing is negative."""
     size = td_errors.shape[0]
     state = _partial(
         td_errors=td_errors,
@@ -47,12 +40,7 @@ def probabilities(
 
 
 def history(items: Any, birth: UInt32[Array, " N"]) -> ReplayState:
-    """Make a state that only knows the order of its transitions, for `Replay.window`.
-
-    Args:
-        items: transitions, leaves `[N, ...]`.
-        birth: number of transitions added before each.
-    """
+    """Make a state that only knows the order of its transitions (`[N, ...]`), by birth, for `Replay.window`."""
     return _partial(items=items, birth=birth)
 
 

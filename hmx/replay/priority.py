@@ -66,15 +66,7 @@ def densities(
     """Compute `N p`: how much more likely slots are sampled than by uniform replay; exactly 1 if alpha is 0.
 
     In additive mixing a slot without a score has `p_C = 1/N`, which is also the average of those with one. Being
-    scored or not changes nothing by itself.
-
-    Args:
-        options: the mixing.
-        weights: leaves of the slots.
-        totals: sums of the trees over all slots.
-        scored: whether the slots have a score.
-        size: number of filled slots.
-        num_scored: how many of them have a score.
+    scored or not changes nothing by itself. `totals` are the sums of the trees over all slots.
     """
     by_first: Array = weights[0] / (totals[0] / size)
     if options.mixing != "additive":

@@ -47,8 +47,7 @@ def profile(strata: Strata, taus: Sequence[float]) -> Floats:
 def improvement(strata: Strata) -> Floats:
     """Compute the probability that a run of one side beats one of another on a random task; a tie counts as half.
 
-    Args:
-        strata: the tasks of the first side, then as many of the second in the same order.
+    The tasks of the first side come first, then as many of the second in the same order.
     """
     half = len(strata) // 2
     wins = [_win_rate(x, y) for x, y in zip(strata[:half], strata[half:], strict=True)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hmx.agents import make_algorithm
 from hmx.config import derive, rules
-from hmx.config.divisors import all_divisors
+from hmx.config.derive import all_divisors
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
 from hmx.sizing.derived import derive_batch

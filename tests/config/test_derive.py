@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmx.config import derive, rules
-from hmx.config.divisors import all_divisors, nearest_ratio, neighbours
+from hmx.config.derive import all_divisors, nearest_ratio, neighbours
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hmx.config import codec, derive, fields, rules
 from hmx.config.coerce import show, typed_number
-from hmx.config.divisors import all_divisors
+from hmx.config.derive import all_divisors
 from hmx.config.env_facts import SEVERAL_AGENTS, facts_known, find_source, scenario
 from hmx.config.problem import Problem, fix, line
 from hmx.config.schedules import SCHEDULED, scheduled_values
