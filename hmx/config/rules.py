@@ -72,8 +72,7 @@ def problems(cfg: Config) -> list[Problem]:
 
 def warnings(cfg: Config) -> list[Problem]:
     """Find what will run, but perhaps not as intended; the configuration must have no `problems`."""
-    sizes = derive.derive(cfg)
-    return [*_length_warnings(cfg, sizes), *_other_warnings(cfg, sizes), *_variant_warnings(cfg)]
+    return list(_warnings(cfg, derive.derive(cfg)))
 
 
 def check(cfg: Config, origins: Mapping[str, str] | None = None) -> None:
@@ -86,11 +85,6 @@ def error_of(found: Sequence[Problem], cfg: Config, origins: Mapping[str, str] |
     """Make one error of all problems, with the value of each key in `cfg` and its origin."""
     values = values_of(cfg)
     return error(found, {key: show(values[key]) for key in FIELDS}, origins)
-
-
-def ignored(algorithm: str) -> tuple[str, ...]:
-    """Return the keys that an algorithm does not read."""
-    return tuple(key for key, field in FIELDS.items() if not field.read_by(algorithm))
 
 
 def _value_problems(field: Field, value: Any) -> Iterator[Problem]:
@@ -107,11 +101,11 @@ def _not_read(algorithm: str, values: Mapping[str, Any]) -> Iterator[Problem]:
 
     Going by the value and not by its origin, a run.toml, which holds every key, has no such problems either.
     """
-    for key in ignored(algorithm) if algorithm in ALGORITHMS else ():
-        if values[key] != FIELDS[key].default:
+    for key, field in FIELDS.items() if algorithm in ALGORITHMS else ():
+        if not field.read_by(algorithm) and values[key] != field.default:
             chosen = algorithm != FIELDS["algo.name"].default
-            reader = None if chosen or FIELDS[key].section not in ALGORITHMS else FIELDS[key].section
-            fixes = fix("algo.name", reader) + fix(key, FIELDS[key].default)
+            reader = None if chosen or field.section not in ALGORITHMS else field.section
+            fixes = fix("algo.name", reader) + fix(key, field.default)
             yield Problem("not_read", (key,), f"{algorithm} does not read it", fixes)
 
 
@@ -204,35 +198,28 @@ def _sizes(cfg: Config) -> Iterator[Problem]:
 
 def _sequences(cfg: Config) -> Iterator[Problem]:
     length, steps = derive.horizon(cfg), cfg.algo.num_steps
+    envs, minibatches, per_env = cfg.env.num_envs, cfg.ppo.num_minibatches, cfg.env.num_agents * (steps // length)
+    sequences = envs * per_env
     if steps % length:
         whole = [n for n in (steps // length * length, -(-steps // length) * length) if n]
         works = fix("ppo.bptt_horizon", *neighbours(steps, length)) + fix("algo.num_steps", *whole)
         words = f"{steps:,} steps per agent do not split into sequences of {length:,} steps"
         yield Problem("row_split", ("ppo.bptt_horizon", "algo.num_steps"), words, works)
-    else:
-        yield from _minibatches(cfg, steps // length)
+    elif sequences % minibatches:
+        unit = minibatches // math.gcd(per_env, minibatches)
+        fewer = envs // unit * unit
+        works = fix("ppo.num_minibatches", *neighbours(sequences, minibatches))
+        works += fix("env.num_envs", fewer) if fewer else ()
+        what = "steps" if length == 1 else f"sequences of {length:,} steps"
+        words = f"{envs:,} x {per_env:,} = {sequences:,} {what} do not split into {minibatches:,} equal minibatches"
+        yield Problem("batch_split", ("ppo.num_minibatches", "env.num_envs", "algo.num_steps"), words, works)
     if length == 1 and cfg.ppo.row_end != "bootstrap":
         words = "leaves out the last step of a sequence, but sequences have only one step"
         works = fix("ppo.row_end", "bootstrap") + fix("ppo.bptt_horizon", steps)
         yield Problem("row_end", ("ppo.row_end", "ppo.bptt_horizon"), words, works)
 
 
-def _minibatches(cfg: Config, per_agent: int) -> Iterator[Problem]:
-    envs, minibatches = cfg.env.num_envs, cfg.ppo.num_minibatches
-    per_env = cfg.env.num_agents * per_agent
-    sequences = envs * per_env
-    if sequences % minibatches == 0:
-        return
-    unit = minibatches // math.gcd(per_env, minibatches)
-    fewer = envs // unit * unit
-    works = fix("ppo.num_minibatches", *neighbours(sequences, minibatches))
-    works += fix("env.num_envs", fewer) if fewer else ()
-    what = "steps" if derive.horizon(cfg) == 1 else f"sequences of {derive.horizon(cfg):,} steps"
-    words = f"{envs:,} x {per_env:,} = {sequences:,} {what} do not split into {minibatches:,} equal minibatches"
-    yield Problem("batch_split", ("ppo.num_minibatches", "env.num_envs", "algo.num_steps"), words, works)
-
-
-def _length_warnings(cfg: Config, sizes: derive.Derived) -> Iterator[Problem]:
+def _warnings(cfg: Config, sizes: derive.Derived) -> Iterator[Problem]:
     asked, real = cfg.run.total_steps, sizes.total_env_steps
     if real != asked:
         words = f"{sizes.num_updates:,} updates of {sizes.batch_size:,} steps will run, {real:,} steps in total"
@@ -247,13 +234,20 @@ def _length_warnings(cfg: Config, sizes: derive.Derived) -> Iterator[Problem]:
     if undamped and unlimited:
         words = "without discount, lambda and step limit, returns may grow without bound"
         yield Problem("unbounded", ("algo.gamma", "ppo.gae_lambda"), words, fix("algo.gamma", 0.99))
-
-
-def _other_warnings(cfg: Config, sizes: derive.Derived) -> Iterator[Problem]:
     if cfg.algo.name == "dqn":
         yield from _q_warnings(cfg)
-    if cfg.algo.name != "ppo":
-        return
+    if cfg.algo.name == "ppo":
+        yield from _ppo_warnings(cfg, sizes)
+    if cfg.net.value_hidden and cfg.net.shared_torso:
+        words = "has no effect without a separate value torso"
+        yield Problem("value_hidden", ("net.value_hidden", "net.shared_torso"), words, fix("net.shared_torso", False))
+    values = values_of(cfg)
+    for key, (value, what) in BUGS.items():
+        if values[key] == value:
+            yield Problem("known_bug", (key,), f"reproduces a known bug: {what}", fix(key, FIELDS[key].default))
+
+
+def _ppo_warnings(cfg: Config, sizes: derive.Derived) -> Iterator[Problem]:
     if cfg.ppo.norm_adv and sizes.minibatch_size == 1:
         words = "a minibatch of one step has standard deviation 0, so every advantage becomes 0"
         yield Problem("norm_one", ("ppo.norm_adv", "ppo.num_minibatches"), words, fix("ppo.norm_adv", False))
@@ -281,7 +275,15 @@ def _variants(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
         keys = ("ppo.row_end", "ppo.advantage", *_PLAIN)
         yield Problem("row_end_plain", keys, words, fix("ppo.row_end", "bootstrap"))
     if ppo.advantage_when == "minibatch":
-        yield from _recomputed(cfg)
+        works = fix("ppo.advantage_when", "rollout")
+        if ppo.value_forward == "shift" and ppo.episode_end in ("bootstrap", "leak"):
+            keys = ("ppo.value_forward", "ppo.advantage_when", "ppo.episode_end")
+            words = "the step after a truncation is of the next episode, so the last observation needs its own value"
+            yield Problem("shift_cut", keys, words, fix("ppo.value_forward", "both") + works)
+        if ppo.value_forward == "both" and net.rnn != "none":
+            keys = ("ppo.value_forward", "ppo.advantage_when", "net.rnn")
+            words = "a recurrent network can only evaluate steps in their order"
+            yield Problem("both_memory", keys, words, works)
     if ppo.advantage_scale != "reward" and (ppo.advantage == "vtrace" or ppo.advantage_when == "minibatch"):
         words = "advantages recomputed in every minibatch are in units of reward"
         keys = ("ppo.advantage_scale", "ppo.advantage", "ppo.advantage_when")
@@ -306,29 +308,6 @@ def _variants(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
         words = "packed observations are words of bits, which cannot be normalised"
         works = fix("ppo.obs_norm", "none") + fix("env.obs", "flat")
         yield Problem("norm_packed", ("ppo.obs_norm", "env.obs"), words, works)
-
-
-def _recomputed(cfg: Config) -> Iterator[Problem]:
-    ppo, works = cfg.ppo, fix("ppo.advantage_when", "rollout")
-    if ppo.value_forward == "shift" and ppo.episode_end in ("bootstrap", "leak"):
-        keys = ("ppo.value_forward", "ppo.advantage_when", "ppo.episode_end")
-        words = "the step after a truncation belongs to the next episode, so the last observation needs its own value"
-        yield Problem("shift_cut", keys, words, fix("ppo.value_forward", "both") + works)
-    if ppo.value_forward == "both" and cfg.net.rnn != "none":
-        keys = ("ppo.value_forward", "ppo.advantage_when", "net.rnn")
-        words = "a recurrent network can only evaluate steps in their order"
-        yield Problem("both_memory", keys, words, works)
-
-
-def _variant_warnings(cfg: Config) -> Iterator[Problem]:
-    """Find known bugs that are reproduced on request, and options without effect."""
-    if cfg.net.value_hidden and cfg.net.shared_torso:
-        words = "has no effect without a separate value torso"
-        yield Problem("value_hidden", ("net.value_hidden", "net.shared_torso"), words, fix("net.shared_torso", False))
-    values = values_of(cfg)
-    for key, (value, what) in BUGS.items():
-        if values[key] == value:
-            yield Problem("known_bug", (key,), f"reproduces a known bug: {what}", fix(key, FIELDS[key].default))
 
 
 def _discrete(facts: EnvFacts | None, what: str) -> Iterator[Problem]:
@@ -356,13 +335,8 @@ def _q_learning(cfg: Config, bad: set[str]) -> Iterator[Problem]:
         words = "Q-learning has only one network"
         yield Problem("one_network", ("algo.grad_clip", "algo.name"), words, fix("algo.grad_clip", "joint"))
     yield from _score_problems(cfg)
-    if bad.isdisjoint(_Q_SIZE_KEYS):
-        yield from _buffer_problems(cfg)
-        if cfg.score.every:
-            yield from _pass_problems(cfg, facts)
-
-
-def _buffer_problems(cfg: Config) -> Iterator[Problem]:
+    if not bad.isdisjoint(_Q_SIZE_KEYS):
+        return
     capacity, envs = cfg.replay.capacity, cfg.env.num_envs
     steps = max(cfg.algo.num_steps, cfg.dqn.n_step)
     if capacity < envs * steps:
@@ -378,6 +352,20 @@ def _buffer_problems(cfg: Config) -> Iterator[Problem]:
         words = f"the buffer never holds more than {capacity:,}, so learning would never start"
         works = fix("dqn.learn_starts", capacity)
         yield Problem("never_starts", ("dqn.learn_starts", "replay.capacity"), words, works)
+    if not cfg.score.every:
+        return
+    number = derive.scored_per_pass(cfg)
+    if number > cfg.replay.capacity:
+        key = "score.coverage" if cfg.score.coverage else "score.transitions"
+        words = f"{number:,} transitions per pass are more than the buffer holds, {cfg.replay.capacity:,}"
+        works = fix(key, 0.25 if cfg.score.coverage else cfg.replay.capacity)
+        yield Problem("pass_large", (key, "replay.capacity"), words, works)
+    if cfg.score.actions == "all" and facts:
+        joint = facts.num_actions**cfg.env.num_agents
+        if joint > _MOST_JOINT_ACTIONS:
+            words = f"{cfg.env.num_agents} agents have {joint:,} joint actions, too many to try all"
+            works = fix("score.actions", "single")
+            yield Problem("joint_actions", ("score.actions", "env.num_agents"), words, works)
 
 
 def _score_problems(cfg: Config) -> Iterator[Problem]:
@@ -400,21 +388,6 @@ def _score_problems(cfg: Config) -> Iterator[Problem]:
     if score.continuation == "epsilon" and score.parameter > 1:
         keys = ("score.parameter", "score.continuation")
         yield Problem("parameter", keys, "epsilon must be a probability", fix("score.parameter", 0.1))
-
-
-def _pass_problems(cfg: Config, facts: EnvFacts | None) -> Iterator[Problem]:
-    number = derive.scored_per_pass(cfg)
-    if number > cfg.replay.capacity:
-        key = "score.coverage" if cfg.score.coverage else "score.transitions"
-        words = f"{number:,} transitions per pass are more than the buffer holds, {cfg.replay.capacity:,}"
-        works = fix(key, 0.25 if cfg.score.coverage else cfg.replay.capacity)
-        yield Problem("pass_large", (key, "replay.capacity"), words, works)
-    if cfg.score.actions == "all" and facts:
-        joint = facts.num_actions**cfg.env.num_agents
-        if joint > _MOST_JOINT_ACTIONS:
-            words = f"{cfg.env.num_agents} agents have {joint:,} joint actions, too many to try all"
-            works = fix("score.actions", "single")
-            yield Problem("joint_actions", ("score.actions", "env.num_agents"), words, works)
 
 
 def _q_warnings(cfg: Config) -> Iterator[Problem]:

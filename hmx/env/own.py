@@ -67,8 +67,7 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
             env = from_single(cfg.id, as_single(cfg.id, guest, params), cfg.max_steps)
         else:
             env = from_single(cfg.id, _single(cfg, made, options), cfg.max_steps)
-        _check_batch(env)
-        _check_first(env)
+        _check(env)
     env = env._replace(spec=env.spec._replace(render=_guarded(path, env.spec.render)))
     if cfg.num_agents not in (1, env.spec.num_agents):
         words = f"{cfg.id} has {counted(env.spec.num_agents, 'agent')}, not env.num_agents = {cfg.num_agents}"
@@ -147,8 +146,8 @@ def _actions(env_id: str, made: Theirs) -> tuple[tuple[str, ...], int]:
     raise HmxError(f"cannot load environment {quoted(env_id)}: it does not say what actions it takes", hint)
 
 
-def _check_batch(env: Env) -> None:
-    """Check the shapes and types of a batch of two; a user's own `Env` may be wrong there."""
+def _check(env: Env) -> None:
+    """Check shapes and types of a batch, which a user may have wrong, and the values of a few first positions."""
 
     def strong(state: EnvState) -> EnvState:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
@@ -159,10 +158,6 @@ def _check_batch(env: Env) -> None:
     found = (*shapes(env, state, first, 2), *shapes(env, None, second, 2), changed_type(strong(state), strong(after)))
     if problem := next(filter(None, found), None):
         raise ValueError(problem)
-
-
-def _check_first(env: Env) -> None:
-    """Check the values of a few first positions."""
     _, timestep = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 8))
     if env.spec.num_actions and not bool(timestep.legal.any(-1).all()):
         raise ValueError("no action is legal in a first position: legal must allow at least one")
