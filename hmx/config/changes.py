@@ -39,7 +39,8 @@ def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
     if problems:
         raise error(problems)
     new = fields.replace(cfg, values)
-    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in FIXED or _fixes_shapes(key)}
+    shaping = {key for key, field in fields.FIELDS.items() if field.shape}.union(FIXED)
+    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in shaping or fields.own_parts(key)}
     if fixed:
         lines = [f"  {key}: {show(before)} cannot become {show(after)}" for key, (before, after) in fixed.items()]
         hint = "start a new run with these values: hmx train --config RUN/run.toml --name NEW " + " ".join(
@@ -50,7 +51,3 @@ def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
 
     rules.check(new, origins)
     return new
-
-
-def _fixes_shapes(key: str) -> bool:
-    return fields.own_parts(key) is not None or (key in fields.FIELDS and bool(fields.FIELDS[key].shape))

@@ -117,7 +117,11 @@ def _fit(field: Field, value: Any) -> Any:
             raise BadValue("must be true or false", field.default)
         return value
     if field.kind == "str":
-        return _string(field, value)
+        if not isinstance(value, str):
+            raise BadValue("must be text in quotes", field.default or "a-name")
+        if any(0xD800 <= ord(c) <= 0xDFFF for c in value):
+            raise BadValue("has bytes that are not UTF-8", field.default or "a-name")
+        return value
     if field.kind == "int":
         return _whole(field, value)
     if field.kind == "float":
@@ -127,14 +131,6 @@ def _fit(field: Field, value: Any) -> Any:
             raise BadValue("must be a list of whole numbers", field.default)
         return tuple(_whole(field, v) for v in value)
     raise AssertionError(f"{field.key}: no rule for the type {field.kind}")
-
-
-def _string(field: Field, value: Any) -> str:
-    if not isinstance(value, str):
-        raise BadValue("must be text in quotes", field.default or "a-name")
-    if any(0xD800 <= ord(c) <= 0xDFFF for c in value):
-        raise BadValue("has bytes that are not UTF-8", field.default or "a-name")
-    return value
 
 
 def _whole(field: Field, value: Any) -> int:

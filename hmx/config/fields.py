@@ -101,14 +101,11 @@ def _kind(hint: Any) -> dict[str, Any]:
     return {"kind": name, "optional": False, "choices": ()}
 
 
-def _table() -> dict[str, Field]:
-    rows: dict[str, Field] = {}
-    for section in dataclasses.fields(Config):
-        rows |= fields_of(section.default_factory, section.name, section.metadata)  # type: ignore[arg-type]
-    return rows
-
-
-FIELDS: dict[str, Field] = _table()
+FIELDS: dict[str, Field] = {
+    key: field
+    for section in dataclasses.fields(Config)
+    for key, field in fields_of(section.default_factory, section.name, section.metadata).items()  # type: ignore[arg-type]
+}
 SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(Config))
 
 

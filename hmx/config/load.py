@@ -122,7 +122,9 @@ def read_file(file: Path) -> codec.Parsed:
         path = file / RUN_FILE if file.is_dir() else file
         text = read_text(path)
     except FileNotFoundError:
-        raise HmxError(f"no such configuration file: {path}", _files_nearby(path)) from None
+        near = nearest(path.name, sorted(other.name for other in path.parent.glob("*.toml")))
+        hint = f"did you mean {path.parent / near}?" if near else "give a TOML file, or the folder of a run"
+        raise HmxError(f"no such configuration file: {path}", hint) from None
     except UnicodeDecodeError:
         raise HmxError(
             f"{path} is not a text file in UTF-8", "give a TOML file, such as the run.toml of a run"
@@ -132,12 +134,6 @@ def read_file(file: Path) -> codec.Parsed:
     except ValueError:
         raise HmxError(f"{str(path)!r} is not a valid path", _CHECK) from None
     return codec.parse_toml(text, str(path))
-
-
-def _files_nearby(path: Path) -> str:
-    names = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-    near = nearest(path.name, names)
-    return f"did you mean {path.parent / near}?" if near else "give a TOML file, or the folder of a run"
 
 
 def _add_file(layers: _Layers, file: Path, new_run: bool) -> None:

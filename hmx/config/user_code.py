@@ -67,11 +67,6 @@ class CodeReference(NamedTuple):
     target: str  # path of a file, or dotted name of a module
     function: str
 
-    @property
-    def is_file(self) -> bool:
-        """Whether the target is a path."""
-        return self.target.endswith(".py")
-
 
 def is_reference(text: str) -> bool:
     """Return whether a value names code of the user, and not something that hmx or a package provides."""
@@ -96,7 +91,7 @@ def name_of(text: str) -> str:
 def code_file(text: str, key: str) -> Path:
     """Return the Python file of a reference, without importing anything."""
     target, what = parse(text).target, f"cannot load {WHAT[key]} {quoted(text)}"
-    if parse(text).is_file:
+    if target.endswith(".py"):
         path = Path(target).expanduser()
         if path.is_file():
             return path.resolve()
@@ -273,16 +268,16 @@ def load_module(text: str, key: str) -> ModuleType:
 
     `key` is that of the configuration, one of `WHAT`. An error has the user's part of the traceback.
     """
-    path, digest = code_file(text, key), sha256(text, key)
+    path, digest, target = code_file(text, key), sha256(text, key), parse(text).target
     check_allowed(path, digest)
-    at = str(path), digest
+    at, is_file = (str(path), digest), target.endswith(".py")
     if at not in _modules:
-        folder = str(path.parent) if parse(text).is_file else os.getcwd()
+        folder = str(path.parent) if is_file else os.getcwd()
         with explaining(path, f"cannot load {WHAT[key]} {quoted(text)}"), _last_on_path(folder):
-            if parse(text).is_file:
+            if is_file:
                 _modules[at] = _import_file(path, digest)
             else:
-                _modules[at] = importlib.import_module(parse(text).target)  # noqa: TID251 - only of a trusted reference
+                _modules[at] = importlib.import_module(target)  # noqa: TID251 - only of a trusted reference
     return _modules[at]
 
 

@@ -23,7 +23,7 @@ class Game(NamedTuple):
     start: Callable[[Key], Core]
     move: Callable[[Core, Array, Key], tuple[Core, dict[str, Array], Array]]
     observe: Callable[[Core], Array]
-    legal: Callable[[Core], Array]
+    legal: Callable[[Core], Array] | None = None  # None: every action
 
 
 class TeamGame(NamedTuple):
@@ -58,7 +58,7 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
     """
     groups = spec.action_groups or tuple((name, i, i + 1) for i, name in enumerate(spec.action_names))
     spec = spec._replace(action_groups=groups)
-    team = game if isinstance(game, TeamGame) else _team_of_one(game)
+    team = game if isinstance(game, TeamGame) else _team_of_one(game, spec.num_actions)
 
     def reset(keys: Key) -> tuple[BatchState, Timestep]:
         core = jax.vmap(team.start)(keys)
@@ -101,12 +101,14 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
     return Env(spec._replace(moved=without_reset), reset, step)
 
 
-def _team_of_one(game: Game) -> TeamGame:
+def _team_of_one(game: Game, num_actions: int) -> TeamGame:
+    legal = game.legal or (lambda core: jnp.ones(num_actions, bool))
+
     def move(core: Core, action: Array, key: Key) -> tuple[Core, dict[str, Array], Array]:
         core, terms, terminated = game.move(core, action[0], key)
         return core, {name: value[None] for name, value in terms.items()}, terminated[None]
 
-    return TeamGame(game.start, move, lambda core: game.observe(core)[None], lambda core: game.legal(core)[None])
+    return TeamGame(game.start, move, lambda core: game.observe(core)[None], lambda core: legal(core)[None])
 
 
 def _two_keys(key: Key) -> tuple[Key, Key]:

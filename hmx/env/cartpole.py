@@ -51,7 +51,7 @@ def make_cartpole(max_steps: int, discrete: bool) -> Env:
         return Cart(*jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05))
 
     move = move_left_or_right if discrete else move_by_force
-    return batched(spec, Game(start, move, lambda cart: jnp.stack(cart), lambda cart: jnp.ones(len(names), bool)))
+    return batched(spec, Game(start, move, lambda cart: jnp.stack(cart)))
 
 
 def _render(state: BatchState) -> str:

@@ -61,7 +61,4 @@ def make_frozenlake(max_steps: int, slippery: bool) -> Env:
         goal = jnp.asarray(is_goal)[cell_tp1]
         return cell_tp1, {"goal": goal.astype(jnp.float32)}, goal | jnp.asarray(is_hole)[cell_tp1]
 
-    def legal(cell: Array) -> Array:
-        return jnp.ones(len(ACTIONS), bool)
-
-    return batched(spec, Game(lambda key: jnp.int32(0), move, lambda cell: jax.nn.one_hot(cell, SIDE * SIDE), legal))
+    return batched(spec, Game(lambda key: jnp.int32(0), move, lambda cell: jax.nn.one_hot(cell, SIDE * SIDE)))

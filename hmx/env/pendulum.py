@@ -47,7 +47,7 @@ def make_pendulum(max_steps: int) -> Env:
             jax.random.uniform(k_speed, minval=-1.0, maxval=1.0),
         )
 
-    return batched(spec, Game(start, move, observe, lambda swing: jnp.ones(0, bool)))
+    return batched(spec, Game(start, move, observe))
 
 
 def _render(state: BatchState) -> str:

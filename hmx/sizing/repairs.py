@@ -17,16 +17,8 @@ from hmx.sizing.inputs import LIMIT, BatchInputs, violation
 
 
 def holds(inputs: BatchInputs) -> bool:
-    """Return whether there are no `violations`; fast enough to try many values."""
-    horizon, batch, minibatch = inputs.bptt_horizon, inputs.batch_size, inputs.minibatch_size
-    if not inputs.shortest_horizon <= horizon <= minibatch <= batch:
-        return False
-    sequences = batch // horizon
-    return (
-        minibatch % horizon == 0 == sequences % (minibatch // horizon)
-        and inputs.num_workers % inputs.async_factor == 0
-        and size(inputs, "total_agents") <= sequences
-    )
+    """Return whether there are no `violations`."""
+    return next(violations(inputs), None) is None
 
 
 def violations(inputs: BatchInputs) -> Iterator[Problem]:

@@ -54,19 +54,19 @@ def improvement(strata: Strata) -> Floats:
     return np.asarray(np.stack(wins).mean(0))
 
 
-def mean_estimate(strata: Strata, level: float = LEVEL) -> Estimate:
+def mean_estimate(strata: Strata) -> Estimate:
     """Estimate the mean over tasks of the mean over runs, with Student's t interval (Welch 1947 for several tasks)."""
     weight = 1 / len(strata)
     value = weight * math.fsum(float(scores.mean()) for scores in strata)
     if min(len(scores) for scores in strata) < 2:
         return Estimate(value)
     errors = [(weight**2 * float(scores.var(ddof=1)) / len(scores), len(scores) - 1) for scores in strata]
-    return _welch(value, errors, level)
+    return _welch(value, errors)
 
 
-def gap_estimate(strata: Strata, target: float = 1.0) -> Estimate:
-    """Estimate the optimality gap: how far scores stay below `target` on average; higher ones count as the target."""
-    gap = mean_estimate([np.minimum(scores, target) for scores in strata]).mirrored(target)
+def gap_estimate(strata: Strata) -> Estimate:
+    """Estimate the optimality gap: how far scores stay below 1 on average; higher ones count as 1."""
+    gap = mean_estimate([np.minimum(scores, 1.0) for scores in strata]).mirrored(1.0)
     return gap if gap.low is None else gap._replace(low=max(gap.low, 0.0))  # a gap is never negative
 
 
@@ -86,7 +86,7 @@ def iqm_difference(first: Strata, second: Strata, resamples: int, seed: int = 0)
     half = len(first)
     if half == 1 and 1 < min(len(first[0]), len(second[0])) < _UNTRIMMED:
         value = float(interquartile_mean(first) - interquartile_mean(second))
-        return _welch(value, [_iqm_error(first[0]), _iqm_error(second[0])], LEVEL)
+        return _welch(value, [_iqm_error(first[0]), _iqm_error(second[0])])
     return bootstrap(
         [*first, *second],
         lambda strata: interquartile_mean(strata[:half]) - interquartile_mean(strata[half:]),
@@ -158,13 +158,13 @@ def p_value(first: Strata, second: Strata, permutations: int = 10_000, seed: int
     return hits / count if exact else (hits + 1) / (count + 1)
 
 
-def _welch(value: float, errors: Sequence[tuple[float, int]], level: float) -> Estimate:
+def _welch(value: float, errors: Sequence[tuple[float, int]]) -> Estimate:
     """Return a t interval from the squared standard errors of independent parts and their degrees of freedom."""
     total = math.fsum(error for error, _ in errors)
     if not total > 0:
         return Estimate(value, value, value)
     dof = 1 / math.fsum((error / total) ** 2 / dof for error, dof in errors)
-    half = t_quantile((1 + level) / 2, dof) * math.sqrt(total)
+    half = t_quantile((1 + LEVEL) / 2, dof) * math.sqrt(total)
     return Estimate(value, value - half, value + half)
 
 
