@@ -87,14 +87,12 @@ def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:
         )
         return _damaged(paths, why, None) if older else None
     try:
-        load(file=paths.config, environ={})
+        new = load(file=paths.config, environ={}).config
     except HmxError as fault:
         return fault if _is_newer(text) else _damaged(paths, f"is damaged: {fault.message}", kept)
     if kept is None:
         return None if _agrees_with_digests(paths, text, known) else _damaged(paths, "has changed", None)
-    old, new = (load(file=path, environ={}, check=False).config for path in (kept.path, paths.config))
-    changed = codec.diff(old, new)
-    if changed:
+    if changed := codec.diff(load(file=kept.path, environ={}, check=False).config, new):
         update = kept.path.parent.name
         lines = [f"  {key}: {show(before)} became {show(after)}" for key, (before, after) in changed.items()]
         return _damaged(paths, "\n".join([f"has changed since checkpoint {update}:", *lines]), kept)

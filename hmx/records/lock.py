@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import datetime
 import errno
+import fcntl
 import json
 import os
 import shlex
@@ -82,7 +83,8 @@ class RunLock:
         with contextlib.suppress(OSError):
             if _is_at(self._handle, self._path):
                 self._path.unlink()
-        _unlock(self._handle)
+        with contextlib.suppress(OSError):  # also for the copy of the descriptor that the heartbeat thread has
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
         os.close(self._handle)
 
     def _acquire(self) -> int:
@@ -174,10 +176,8 @@ def _alive(owner: Owner, quiet: float, locked: bool | None) -> bool:
     """
     me = this_process()
     if owner.boot == me.boot and (me.boot or owner.host == me.host):
-        if locked:
-            # `flock` is right, unless the lock file was deleted while its owner ran.
-            return _runs(owner.pid) and owner.started == _started(owner.pid) and owner.pid != me.pid
-        return _runs(owner.pid) and owner.started == _started(owner.pid)
+        # Where `flock` grants the lock it is right, unless the lock file was deleted while its owner ran.
+        return _runs(owner.pid) and owner.started == _started(owner.pid) and not (locked and owner.pid == me.pid)
     if owner.host == me.host and owner.boot and me.boot:
         return False  # the machine was restarted since
     return quiet < STALE
@@ -188,8 +188,8 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):
-        return True
+    except (OSError, OverflowError):  # such as a process of another user
+        pass
     return True
 
 
@@ -216,10 +216,6 @@ def _is_at(handle: int, path: Path) -> bool:
 def _flock(handle: int, shared: bool) -> bool | None:
     """Try to lock: True if locked now, False if another process has it, None if there are no such locks here."""
     try:
-        import fcntl
-    except ImportError:
-        return None
-    try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as problem:
         if problem.errno in _NO_LOCKS:
@@ -228,14 +224,6 @@ def _flock(handle: int, shared: bool) -> bool | None:
             return False
         raise
     return True
-
-
-def _unlock(handle: int) -> None:
-    """Unlock every copy of the descriptor, including that of the heartbeat thread."""
-    with contextlib.suppress(OSError, ImportError):
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _beat(handle: int, stop: threading.Event) -> None:
