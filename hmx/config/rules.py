@@ -27,7 +27,7 @@ from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.option import ON_POLICY, REPORTED
 from hmx.config.problem import Problem, error, fix
 from hmx.config.schedules import SCHEDULED
-from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config, EnvConfig
+from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
 from hmx.errors import HmxError, counted, nearest
 
 _SIZE_KEYS = (
@@ -137,9 +137,7 @@ def _names(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
             words = f"an exponential schedule only falls, but {name} would end above its start"
             works = fix(at.schedule, "linear") + fix(at.end, 1.0)
             yield Problem("schedule_rises", (at.end, at.schedule), words, works)
-    yield from _choices(cfg)
-    yield from _own_options(cfg, values, source)
-    yield from _agents(cfg.env, source)
+    yield from _parts(cfg, values, source)
     if cfg.run.name and not is_run_name(cfg.run.name):
         words = "must be 1 to 100 letters, digits, dots, dashes or underscores, and start with a letter or digit"
         yield Problem("run_name", ("run.name",), words, fix("run.name", clean_run_name(cfg.run.name)))
@@ -147,8 +145,8 @@ def _names(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("run_root", ("run.root",), "must name a folder", fix("run.root", "runs"))
 
 
-def _choices(cfg: Config) -> Iterator[Problem]:
-    """Find a network or algorithm that hmx does not have, and that is not the user's own."""
+def _parts(cfg: Config, values: Mapping[str, Any], source: EnvSource | None) -> Iterator[Problem]:
+    """Find a network or algorithm that does not exist, and what the chosen parts do not allow."""
     for key, name, known in (("net.kind", cfg.net.kind, NET_KINDS), ("algo.name", cfg.algo.name, ALGORITHMS)):
         if name in known or user_code.is_reference(name):
             continue
@@ -159,24 +157,17 @@ def _choices(cfg: Config) -> Iterator[Problem]:
     if cfg.algo.name not in REPORTED and cfg.run.grad_report_every:
         words = f"gradient reports are of {' and '.join(REPORTED)}"
         yield Problem("own_reports", ("run.grad_report_every", "algo.name"), words, fix("run.grad_report_every", 0))
-
-
-def _own_options(cfg: Config, values: Mapping[str, Any], source: EnvSource | None) -> Iterator[Problem]:
-    """Find options of the user's code in a section whose code is not the user's."""
     own = {"env": source is None or source.own}
     own |= {"net": user_code.is_reference(cfg.net.kind), "algo": cfg.algo.name not in ALGORITHMS}
     for section, key in OWN_SECTIONS.items():
         if (my := getattr(cfg, section).my) and not own[section]:
             keys = tuple(own_key(section, name) for name, _ in my)
             yield Problem("no_options", (*keys, key), f"{values[key]} declares no options of its own")
-
-
-def _agents(env: EnvConfig, source: EnvSource | None) -> Iterator[Problem]:
-    keys, units = ("env.num_agents", "env.id"), scenario(env.id)
+    env, keys, units = cfg.env, ("env.num_agents", "env.id"), scenario(cfg.env.id)
     if units and env.num_agents != units[0]:
         yield Problem("num_agents", keys, f"{env.id} has {counted(units[0], 'agent')}", fix("env.num_agents", units[0]))
-    known = source is not None and not source.own and not env.id.startswith(SMAX)
-    if env.num_agents > 1 and known and env.id not in SEVERAL_AGENTS:
+    alone = source is not None and not source.own and not env.id.startswith(SMAX) and env.id not in SEVERAL_AGENTS
+    if env.num_agents > 1 and alone:
         words = f"{env.id} has one agent; only {', '.join(SEVERAL_AGENTS)} and smax have several"
         yield Problem("num_agents", keys, words, fix("env.num_agents", 1))
 

@@ -33,7 +33,7 @@ def new_run(root: str | Path, name: str, stem: str, force: bool = False) -> RunP
         raise name_error(name)
     paths = RunPaths(root, name)
     with writing("the run folder", paths.folder):
-        if _taken(paths.folder):
+        if paths.folder.exists() and any(paths.folder.iterdir()):
             if not force:
                 raise _exists(paths)
             _clear(paths)
@@ -62,8 +62,8 @@ def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
     try:
         candidates = _candidates(text, root)
         for folder in candidates:
-            paths = _at(folder)
-            if paths is not None and paths.exists():
+            named = folder if is_folder_name(folder.name) else folder.resolve()  # of `.` and `..`
+            if is_folder_name(named.name) and (paths := RunPaths(named.parent, named.name)).exists():
                 return paths
         is_folder = any(folder.is_dir() for folder in candidates)
     except OSError as problem:
@@ -74,7 +74,7 @@ def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
     else:
         message = f"there is no run {text}" + (f" in {root}" if is_folder_name(text) else "")
     known = list_runs(root)
-    near = nearest(text, known) if known else None
+    near = nearest(text, known)
     hint = "start a run with `hmx train`"
     if known:
         more = f" and {len(known) - 5} more" if len(known) > 5 else ""
@@ -110,13 +110,6 @@ def list_runs(root: str | Path = DEFAULT_ROOT) -> list[str]:
         return []
 
 
-def _at(folder: Path) -> RunPaths | None:
-    """Return the run at a folder; None if its name cannot be a run's. A path that ends in `.` or `..` is resolved."""
-    if not is_folder_name(folder.name):
-        folder = folder.resolve()
-    return RunPaths(folder.parent, folder.name) if is_folder_name(folder.name) else None
-
-
 def _numbered(root: Path, stem: str) -> RunPaths:
     with writing("the run folder", root):
         root.mkdir(parents=True, exist_ok=True)
@@ -139,13 +132,6 @@ def _next_number(root: Path, stem: str) -> int:
         tails = (p.name.removeprefix(f"{stem}-") for p in root.iterdir() if p.name.startswith(f"{stem}-"))
         numbers += [int(tail) for tail in tails if tail.isascii() and tail.isdigit()]
     return max(numbers) + 1
-
-
-def _taken(folder: Path) -> bool:
-    try:
-        return any(folder.iterdir())
-    except FileNotFoundError:
-        return False
 
 
 def _exists(paths: RunPaths) -> HmxError:

@@ -38,9 +38,15 @@ def low_use(inputs: BatchInputs) -> str:
 
 
 def _cautions(inputs: BatchInputs) -> Iterator[Problem]:
-    yield from _remainders(inputs)
+    minibatch, horizon = inputs.minibatch_size, inputs.bptt_horizon
     envs, target = size(inputs, "batch_size_envs"), inputs.forward_pass_minibatch_target_size
     agents, batch, total = envs * inputs.num_agents, inputs.batch_size, inputs.total_timesteps
+    if minibatch <= batch and (left := batch % minibatch):
+        words = f"batch_size {batch:,} is not a multiple of minibatch_size {minibatch:,}: remainder {left:,}"
+        yield violation("W_BATCH_NOT_MULTIPLE_OF_MINIBATCH", words, {"remainder": left})
+    if left := batch % horizon:
+        words = f"batch_size {batch:,} is not a multiple of bptt_horizon {horizon:,}: {counted(left, 'step')} dropped"
+        yield violation("W_BATCH_NOT_MULTIPLE_OF_HORIZON", words, {"dropped_steps": left})
     if agents > target:
         words = (
             f"a forward pass has {agents:,} agents, {agents / target:,.2f} times forward_pass_minibatch_target_size "
@@ -61,16 +67,6 @@ def _cautions(inputs: BatchInputs) -> Iterator[Problem]:
         words = f"{sequences:,} sequences are more than a sampler that sums in 32-bit floats can tell apart (2^24)"
         yield violation("W_TOO_MANY_SEGMENTS_FOR_F32_SAMPLER", words, {"segments": sequences})
     yield from _overshoot(inputs)
-
-
-def _remainders(inputs: BatchInputs) -> Iterator[Problem]:
-    batch, minibatch, horizon = inputs.batch_size, inputs.minibatch_size, inputs.bptt_horizon
-    if minibatch <= batch and (left := batch % minibatch):
-        words = f"batch_size {batch:,} is not a multiple of minibatch_size {minibatch:,}: remainder {left:,}"
-        yield violation("W_BATCH_NOT_MULTIPLE_OF_MINIBATCH", words, {"remainder": left})
-    if left := batch % horizon:
-        words = f"batch_size {batch:,} is not a multiple of bptt_horizon {horizon:,}: {counted(left, 'step')} dropped"
-        yield violation("W_BATCH_NOT_MULTIPLE_OF_HORIZON", words, {"dropped_steps": left})
 
 
 def _overshoot(inputs: BatchInputs) -> Iterator[Problem]:

@@ -50,7 +50,8 @@ def improvement(strata: Strata) -> Floats:
     The tasks of the first side come first, then as many of the second in the same order.
     """
     half = len(strata) // 2
-    wins = [_win_rate(x, y) for x, y in zip(strata[:half], strata[half:], strict=True)]
+    pairs = ((x[..., :, None], y[..., None, :]) for x, y in zip(strata[:half], strata[half:], strict=True))
+    wins = [((first > second) + 0.5 * (first == second)).mean((-2, -1)) for first, second in pairs]
     return np.asarray(np.stack(wins).mean(0))
 
 
@@ -222,9 +223,3 @@ def _all_permutations(
     for start in range(0, total, rows):
         numbers = np.unravel_index(np.arange(start, min(start + rows, total)), counts)
         yield [order[number] for order, number in zip(orders, numbers, strict=True)]
-
-
-def _win_rate(x: Floats, y: Floats) -> Floats:
-    first, second = x[..., :, None], y[..., None, :]
-    rate: Floats = ((first > second) + 0.5 * (first == second)).mean((-2, -1))
-    return rate
