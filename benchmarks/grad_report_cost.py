@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.ppo import fit_codec, make_components, make_ppo, policy_advantage, policy_of, ppo_loss
+from hmx.agents.ppo import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
 from hmx.agents.sequences import take_sequences
 from hmx.analysis.buckets import split
 from hmx.analysis.gradients import GroupGradients, gather, layers, make_group_gradients
@@ -74,7 +74,7 @@ class Costs:
         )
         self.reporter = make_reporter(cfg, env, request)
         self.hypers = {name: jnp.float32(value) for name, value in self.algorithm.hypers(0).items()}
-        self.prober = make_prober(env, partial(policy_of, self.parts), self.parts.net, request, self.parts.horizon)
+        self.prober = make_prober(self.parts, request)
         self.probe = self.play()
         self.params, self.stats = jax.jit(partial(fit_codec, self.parts))(self.state, self.probe.batch)
         advantage = policy_advantage(cfg, self.probe.batch, jnp.ones_like(self.probe.batch.advantage))

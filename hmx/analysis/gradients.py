@@ -74,12 +74,7 @@ def make_group_gradients(sums: GroupLosses, live: Sequence[bool] | None = None) 
 
 
 def gather(
-    several: GroupGrads,
-    params: Params,
-    groups: Tree,
-    *rest: Tree,
-    chunk: int,
-    owner: Int[Ints, " parts"] | None = None,
+    several: GroupGrads, params: Params, groups: Tree, *rest: Tree, chunk: int, owner: Int[Ints, " parts"] | None = None
 ) -> GroupGradients:
     """Compute the gradients of all groups, `chunk` groups at a time.
 

@@ -36,8 +36,7 @@ from hmx.types import Array, Key
 NUM_ENVS, NUM_STEPS, HORIZON, MAX_STEPS = 32, 60, 30, 45
 """Environments, steps, steps of a row, and steps after which episodes are truncated, so that the batch has some."""
 
-LATER = 10
-"""Gradient steps with the first configuration's loss, after which the losses are computed a second time."""
+LATER = 10  # gradient steps with the first configuration's loss, after which the losses are computed a second time
 
 COMPONENTS = ("policy", "value", "entropy", "total")
 

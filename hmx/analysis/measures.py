@@ -55,7 +55,7 @@ class Component:
 
     norm: float  # of the mean over steps
     error: float | None  # jackknife standard error of `norm` over groups; None for a single group
-    interval: Interval | None  # 95 % confidence interval of `norm`
+    interval: Interval | None  # 95 % confidence interval of `norm`, by Student's t
     raw: float | None  # norm with coefficient 1; None for the total
     sum_norm: float
     per_sample: float  # norm of the sum over steps, divided by the number of episodes
@@ -176,12 +176,7 @@ def _unweighted(sums: Sums, bucket: Bucket) -> Floats:
 
 
 def _measured(
-    sums: Sums,
-    bucket: Bucket,
-    coefs: Mapping[str, float],
-    layers: Sequence[Layer],
-    total: Floats,
-    whole: Floats,
+    sums: Sums, bucket: Bucket, coefs: Mapping[str, float], layers: Sequence[Layer], total: Floats, whole: Floats
 ) -> BucketGradients:
     """Measure one bucket; `total` and `whole` are unweighted gradient sums `[C, P]` of it and of the whole batch."""
     ids, names, weights = list(bucket.groups), (*coefs, TOTAL), _weights(coefs)
@@ -200,10 +195,11 @@ def _measured(
     def component(c: int, name: str) -> Component:
         norm = float(norms[c]) / count
         error = _jackknife(steps, squares[:, c], dots[:, c], norms[c] ** 2)
+        half = None if error is None else t_quantile(0.975, len(ids) - 1) * error
         return Component(
             norm=norm,
             error=error,
-            interval=_interval(norm, error, len(ids)),
+            interval=None if half is None else Interval(max(norm - half, 0.0), norm + half),
             raw=None if name == TOTAL else float(raw[c]),
             sum_norm=float(norms[c]),
             per_sample=float(norms[c]) / max(samples, 1),
@@ -242,14 +238,6 @@ def _jackknife(steps: Floats, squares: Floats, dots: Floats, bucket_square: floa
         return None
     without = np.sqrt(np.maximum(bucket_square - 2.0 * dots + squares, 0.0)) / left
     return float(np.sqrt((n - 1) / n * np.square(without - without.mean()).sum()))
-
-
-def _interval(norm: float, error: float | None, groups: int) -> Interval | None:
-    """Return the 95 % interval of a norm by Student's t; None without a standard error."""
-    if error is None:
-        return None
-    half = t_quantile(0.975, groups - 1) * error
-    return Interval(max(norm - half, 0.0), norm + half)
 
 
 def _diagonal(weights: Floats, products: Floats) -> Floats:

@@ -11,18 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
-from hmx.agents.collector import Policy, Rollout, collect, start
-from hmx.agents.ppo import make_batch
+from hmx.agents.collector import Rollout, collect, start
+from hmx.agents.ppo import PpoComponents, make_batch, policy_of
 from hmx.agents.sequences import Batch, as_sequences
 from hmx.agents.types import Carry, Params, RolloutState, TrainState
 from hmx.analysis.buckets import Bools, Floats, Ints, reward_std
 from hmx.analysis.gradients import Tree
 from hmx.analysis.request import ProbeRequest
 from hmx.analysis.stored import Stored, seed_of, start_at
-from hmx.config.schema import Config
 from hmx.env.protocol import Env, EnvState
 from hmx.errors import HmxError
-from hmx.nets import Net
 from hmx.types import Array, Key, Timestep, Transition
 
 NO_LIMIT = 1024  # longest episode in an environment without a limit
@@ -85,29 +83,21 @@ def grouped(env: Env, per_group: int, common: bool) -> Env:
 
 
 def make_prober(
-    env: Env,
-    policy: Callable[[TrainState], Policy],
-    net: Net,
-    request: ProbeRequest,
-    horizon: int,
-    common: bool = False,
-    stored: Stored | None = None,
+    parts: PpoComponents, request: ProbeRequest, common: bool = False, stored: Stored | None = None
 ) -> Prober:
     """Build the parts of a probe, which are compiled when they are first used.
 
-    `horizon` is the steps of a training row, see `make_batch`; `stored` states replace those of resets as start states.
-
-    Raises:
-        HmxError: the network is recurrent, and stored states have no RNN carry.
+    With `common` keys of steps, copies differ by their actions alone; `stored` states replace those of resets.
     """
+    env, net = parts.env, parts.net
     together = grouped(env, request.per_group, common)
     limit = steps_at_most(env, request.max_length)
-    num_rows = -(-min(limit, AT_ONCE) // horizon)
-    num_steps = num_rows * horizon
+    num_rows = -(-min(limit, AT_ONCE) // parts.horizon)
+    num_steps = num_rows * parts.horizon
 
     def play(state: TrainState, actors: RolloutState, key: Key) -> tuple[RolloutState, Rollout]:
         rows = num_rows if jax.tree.leaves(actors.carry) else 1
-        actors, rollout, _ = collect(together, policy(state), actors, key, num_steps, rows)
+        actors, rollout, _ = collect(together, policy_of(parts, state), actors, key, num_steps, rows)
         return actors, rollout
 
     def logits(params: Params, carry: Carry, seen: Transition) -> tuple[Array, Carry]:
@@ -138,9 +128,7 @@ def make_begin(
     return lambda state, key: start_at(stored, request.groups, request.per_group, carry, seed_of(key))
 
 
-def play(
-    prober: Prober, state: TrainState, key: Key, cfg: Config, horizon: int, reference: Params | None = None
-) -> Probe:
+def play(prober: Prober, parts: PpoComponents, state: TrainState, key: Key, reference: Params | None = None) -> Probe:
     """Play until every environment has ended its first episode, or the limit of the probe is reached.
 
     The train state is only read. With `reference`, the logits of that policy are returned too.
@@ -152,7 +140,7 @@ def play(
         found, carry = prober.logits(reference, carry, part.transitions)
         logits.append(found)
     rollout = _joined(rollouts)
-    seen, batch = rollout.transitions, _rows(rollout, cfg, horizon)
+    seen, batch = rollout.transitions, _rows(rollout, parts.cfg, parts.horizon)
     num_envs, num_agents = seen.reward_tp1.shape[1:]
     env = np.arange(batch.sequence_weight.shape[0]) // num_agents % num_envs
     return Probe(
@@ -160,7 +148,7 @@ def play(
         group=env // prober.per_group,
         member=env % prober.per_group,
         episodes=episodes_of(prober, seen.reset_t, seen.reward_tp1, seen.obs_t[0], ended),
-        reference=as_sequences(jnp.concatenate(logits), horizon) if logits else None,
+        reference=as_sequences(jnp.concatenate(logits), parts.horizon) if logits else None,
     )
 
 
@@ -182,7 +170,9 @@ def play_rollouts(prober: Prober, state: Tree, key: Key) -> tuple[list[Tree], Bo
         ended |= resets.any(0) | np.asarray(actors.reset)
     most = -(-prober.limit // prober.num_steps)
     missing = min(_round_up(len(found), 0), most) - len(found)
-    return found + [_after_the_end(found[-1])] * missing, ended
+    seen = found[-1].transitions
+    after_the_end = found[-1]._replace(transitions=seen._replace(reset_t=jnp.ones_like(seen.reset_t)))
+    return found + [after_the_end] * missing, ended
 
 
 def episodes_of(
@@ -221,12 +211,6 @@ def _joined(seen: list[Rollout]) -> Rollout:
     first = jnp.cumsum(transitions.reset_t, axis=0) <= 1
     transitions = transitions._replace(alive_t=transitions.alive_t & first[..., None])
     return Rollout(transitions, carry, seen[-1].value_last)
-
-
-def _after_the_end(rollout: Tree) -> Tree:
-    """Return a rollout whose steps do not count, to fill up a probe in which every episode has ended."""
-    seen = rollout.transitions
-    return rollout._replace(transitions=seen._replace(reset_t=jnp.ones_like(seen.reset_t)))
 
 
 _rows = partial(jax.jit, static_argnums=(1, 2))(make_batch)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.ppo import PpoComponents, fit_codec, make_components, policy_advantage, policy_of, ppo_terms
+from hmx.agents.ppo import PpoComponents, fit_codec, make_components, policy_advantage, ppo_terms
 from hmx.agents.ppo_variants import network_batch
 from hmx.agents.sequences import Batch, take_sequences
 from hmx.agents.types import Hypers, Params, TrainState
@@ -37,13 +37,10 @@ COMPONENTS = ("task", "entropy", "kl", "value")
 
 
 def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> results.Reporter:
-    """Build a reporter, which keeps its compiled programs.
+    """Build a reporter, which keeps its compiled programs; refuse a request that does not fit the run (exit code 2).
 
     The states of `stored` are the start states, or with `request.replay` its transitions are measured; None resets the
     environment, or takes the buffer of the train state.
-
-    Raises:
-        HmxError: the request does not fit the run (exit code 2).
     """
     check(request)
     if cfg.algo.name not in REPORTED:
@@ -155,10 +152,7 @@ class _PpoReporter:
         self.request, self.stored = request, stored
         self.parts = parts = make_components(cfg, env)
         # by whether the keys of steps are common
-        self.probers = {
-            common: make_prober(env, partial(policy_of, parts), parts.net, request, parts.horizon, common, stored)
-            for common in (False, True)
-        }
+        self.probers = {common: make_prober(parts, request, common, stored) for common in (False, True)}
         # by whether there is a reference
         self.gradients = {
             known: make_group_gradients(at_rows(ppo_sums(parts, request.kl)), live(request.kl, known))
@@ -178,12 +172,11 @@ class _PpoReporter:
             )
         results.check_gradient_memory(request, state.params, len(COMPONENTS))
         again = jax.random.clone(key)
-        horizon = self.parts.horizon
-        probe = play(self.probers[request.keys == "common"], state, key, cfg, horizon, reference)
+        probe = play(self.probers[request.keys == "common"], self.parts, state, key, reference)
         episodes = probe.episodes
         results.check_returns(episodes.returns)
         if request.keys == "both":
-            common = play(self.probers[True], state, again, cfg, horizon)
+            common = play(self.probers[True], self.parts, state, again)
             episodes = episodes._replace(acted_std=common.episodes.reward_std)
         probe = probe._replace(batch=network_batch(cfg.ppo, state.actors.obs_stats, probe.batch))
         params, stats = self.codec(state, probe.batch)

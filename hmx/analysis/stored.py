@@ -35,11 +35,7 @@ class Stored(NamedTuple):
 
 
 def drawn(stored: Stored, number: int, seed: list[int]) -> Ints:
-    """Draw slots uniformly, without replacement.
-
-    Raises:
-        HmxError: there are too few (exit code 2).
-    """
+    """Draw slots uniformly, without replacement; refuse more than there are (exit code 2)."""
     if number > stored.size:
         what = f"cannot draw {number:,} transitions: {stored.name} holds {stored.size:,}"
         raise HmxError(what, "fewer --groups (times --per-group with --replay), or a fuller buffer")

@@ -26,7 +26,7 @@ from hmx.reports.compare.findings import CompareFindings
 from hmx.reports.compare.request import RETURN, CompareRequest
 from hmx.reports.env_check import document as checks
 from hmx.reports.env_check.job import CheckEnvFindings
-from hmx.reports.health.monitor import HealthSink
+from hmx.reports.health.job import HealthSink
 from hmx.runs.sinks import Sink
 
 __all__ = ["compare", "evaluate", "resume", "show", "train"]

@@ -23,7 +23,7 @@ from hmx.config.env_facts import facts_known
 from hmx.config.textfile import quoted
 from hmx.errors import counted
 from hmx.reports import summaries
-from hmx.reports.health.monitor import HealthSink
+from hmx.reports.health.job import HealthSink
 from hmx.reports.quantities import data_size, short
 from hmx.runs.cluster.hosts import Hosts
 from hmx.sizing.memory import q_memory

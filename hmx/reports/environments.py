@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 import math
 
-from hmx.config.env_facts import EXTRAS, SCENARIOS, SMAX, EnvFacts, clashes, env_facts, find_source
+from hmx.config.env_facts import EXTRAS, SCENARIOS, SMAX, clashes, env_facts, find_source
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.config.user_code import registered
 from hmx.records.plain import JsonValue, plain_object
@@ -37,16 +37,14 @@ class EnvironmentRow:
 
 def list_environments() -> list[EnvironmentRow]:
     """Return all environments that can be named, without building any."""
-    rows = [_known(name, "built in", env_facts(EnvConfig(id=name))) for name in ENV_IDS]
+    rows = [_known(name, "built in") for name in ENV_IDS]
     for extra, package in EXTRAS.items():
         installed = importlib.util.find_spec(package) is not None
         missing, origin = "" if installed else f"pip install '.[{extra}]'", f"extra {extra}"
         if extra != SMAX.rstrip("/"):
             rows.append(EnvironmentRow(id=f"{extra}/NAME", origin=origin, missing=missing))
             continue
-        for name, (allies, _) in SCENARIOS.items():
-            row = _known(f"{SMAX}{name}", origin, env_facts(EnvConfig(id=f"{SMAX}{name}")))
-            rows.append(dataclasses.replace(row, agents=allies, missing=missing))
+        rows += [_known(f"{SMAX}{name}", origin, allies, missing) for name, (allies, _) in SCENARIOS.items()]
     for point in registered("env.id"):
         origin = f"package {point.dist.name}" if point.dist is not None else "package"
         found = clashes(point.name)
@@ -55,24 +53,16 @@ def list_environments() -> list[EnvironmentRow]:
     return rows
 
 
-def _known(env_id: str, origin: str, sizes: EnvFacts) -> EnvironmentRow:
+def _known(env_id: str, origin: str, agents: int = 1, missing: str = "") -> EnvironmentRow:
+    sizes = env_facts(EnvConfig(id=env_id))
     return EnvironmentRow(
-        id=env_id,
-        origin=origin,
-        observation=sizes.features,
-        actions=sizes.num_actions,
-        action_dim=sizes.action_dim,
-        agents=1,
-        state_bytes=sizes.state_bytes,
-    )
+        id=env_id, origin=origin, observation=sizes.features, actions=sizes.num_actions, action_dim=sizes.action_dim,
+        agents=agents, state_bytes=sizes.state_bytes, missing=missing,
+    )  # fmt: skip
 
 
 def build_environment(cfg: EnvConfig) -> EnvironmentRow:
-    """Build an environment and return its sizes.
-
-    Raises:
-        HmxError: there is no such environment, or it does not work.
-    """
+    """Build an environment and return its sizes."""
     from hmx.config.schema import RewardWeights
     from hmx.env.registry import build_env  # imports JAX
 

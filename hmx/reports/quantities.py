@@ -12,9 +12,7 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.reports.blocks import NumberFormat
 
-UNKNOWN = "-"
-"""Text of a value that is not known."""
-
+UNKNOWN = "-"  # text of a value that is not known
 _SIZE = re.compile(r"([0-9][0-9_.]*)\s*([KMGT]?)(i?)B", re.IGNORECASE)
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LARGEST_PLAIN = 1e9  # from here on numbers have an exponent
@@ -155,11 +153,7 @@ def _speed(text: str) -> float:
 
 
 def memory_size(text: str) -> int:
-    """Return the bytes of a text such as 80GB (of 1,000 MB) or 80GiB (of 1,024 MiB).
-
-    Raises:
-        HmxError: not a number with a unit.
-    """
+    """Return the bytes of a text such as 80GB (of 1,000 MB) or 80GiB (of 1,024 MiB)."""
     parts = _SIZE.fullmatch(text.strip())
     try:
         value = float(parts[1]) if parts else 0.0

@@ -1,9 +1,8 @@
 """Counterfactual consequence: the distance between the returns of the action taken and those of its alternatives."""
 
-from hmx.scoring.divergences import divergence
 from hmx.scoring.options import Candidates, ScoreOptions, candidates, env_steps
 from hmx.scoring.rollouts import Continuation, make_continuation
-from hmx.scoring.score import Outcomes, Positions, Scores, compare, make_scorer, play, q_gap, score
+from hmx.scoring.score import Outcomes, Positions, Scores, compare, divergence, make_scorer, play, q_gap, score
 
 __all__ = [
     "Candidates",

@@ -1,4 +1,4 @@
-"""The scorer: how much the choice of an action matters in a position."""
+"""The scorer: how much the choice of an action matters in a position, as a distance between two sets of returns."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
-from hmx.config.schema import Aggregate
+from hmx.config.schema import Aggregate, Metric
 from hmx.env.protocol import Env, EnvSpec, EnvState
-from hmx.scoring.divergences import divergence, noise_floor
 from hmx.scoring.options import Candidates, ScoreOptions, candidates, check_options, joint_probs
 from hmx.scoring.rollouts import Continuation, repeated, rollouts
+
+NUM_BINS = 16  # bins of `tv_bins` and `js_bins`, between the smallest and the largest return of a position
+
+_TIE = 1e-6  # returns that differ by less, as a share of the largest, count as equal
 
 
 class Positions(NamedTuple):
@@ -54,12 +57,7 @@ class Scores(NamedTuple):
 
 
 def score(
-    env: Env,
-    policy: Continuation,
-    params: Any,
-    positions: Positions,
-    key: Key[Array, ""],
-    options: ScoreOptions,
+    env: Env, policy: Continuation, params: Any, positions: Positions, key: Key[Array, ""], options: ScoreOptions
 ) -> Scores:
     """Compare the action taken with its alternatives by the returns that follow them: `play`, then `compare`.
 
@@ -231,3 +229,65 @@ def q_gap(
         assert probs is not None
         weights = weights * joint_probs(probs, tried.action)
     return aggregated(gaps, weights, options.aggregate)
+
+
+def divergence(metric: Metric, taken: Float[Array, " N"], other: Float[Array, "K N"]) -> Float[Array, " K"]:
+    """Compute the distance between the returns of the action taken and those of each other action; `js` in nats."""
+    if metric == "w1":
+        # The optimal transport of equally many samples on a line pairs them by rank (Villani 2003, section 2.2).
+        return jnp.abs(jnp.sort(taken)[None] - jnp.sort(other, axis=-1)).mean(-1)
+    if metric == "dmean":
+        return jnp.abs(taken.mean() - other.mean(-1))
+    is_tv = metric.startswith("tv")
+    if metric.endswith("_bins"):
+        low, high = jnp.minimum(taken.min(), other.min()), jnp.maximum(taken.max(), other.max())
+        width = jnp.where(high > low, high - low, 1.0)
+        place = jnp.arange(NUM_BINS)
+
+        def histogram(x: Array) -> Array:
+            at = jnp.minimum(jnp.floor((x - low) / width * NUM_BINS), NUM_BINS - 1)
+            return (at[..., None] == place.reshape((1,) * x.ndim + (-1,))).mean(-2)
+
+        return _of_masses(is_tv, histogram(taken)[None], histogram(other)).sum(-1)
+    tolerance = _TIE * jnp.maximum(jnp.abs(taken).max(), jnp.abs(other).max())
+    return jax.vmap(lambda x: _of_ties(is_tv, taken, x, tolerance))(other)
+
+
+def noise_floor(metric: Metric, taken: Float[Array, " N"], other: Float[Array, "K N"]) -> Float[Array, " K"]:
+    """Compute the distance that the randomness of N rollouts alone would show; 0 for a single rollout.
+
+    Half of the rollouts swap their actions. The two mixtures then have the same distribution, whatever the actions
+    lead to, and rollouts with common random numbers stay paired.
+    """
+    size = taken.shape[0]
+    if size == 1:
+        return jnp.zeros(other.shape[0])
+    swap = jnp.arange(size) < size // 2
+    first, second = jnp.where(swap, other, taken), jnp.where(swap, taken, other)
+    return jax.vmap(lambda x, y: divergence(metric, x, y[None])[0])(first, second)
+
+
+def _of_ties(is_tv: bool, x: Array, y: Array, tolerance: Array) -> Array:
+    """Sum over the values that occur in x and y `[N]`; each sample stands for its share of its value."""
+    pooled = jnp.concatenate([x, y])
+
+    def count(sample: Array) -> Array:
+        ordered = jnp.sort(sample)
+        above = jnp.searchsorted(ordered, pooled + tolerance, side="right")
+        return (above - jnp.searchsorted(ordered, pooled - tolerance, side="left")).astype(jnp.float32)
+
+    in_x, in_y = count(x), count(y)
+    size = x.shape[0]
+    return (_of_masses(is_tv, in_x / size, in_y / size) / (in_x + in_y)).sum()
+
+
+def _of_masses(is_tv: bool, p: Array, q: Array) -> Array:
+    """Compute the contribution of each value with probabilities p and q."""
+    if is_tv:
+        return jnp.abs(p - q) / 2
+    middle = jnp.where(p + q > 0.0, (p + q) / 2, 1.0)
+
+    def part(mass: Array) -> Array:
+        return jnp.where(mass > 0.0, mass * jnp.log(jnp.where(mass > 0.0, mass, 1.0) / middle), 0.0)
+
+    return (part(p) + part(q)) / 2

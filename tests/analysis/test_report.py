@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from hmx.agents.ppo import fit_codec, make_components, make_ppo, policy_advantage, policy_of, ppo_loss
+from hmx.agents.ppo import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
 from hmx.agents.sequences import Batch
 from hmx.analysis import results
 from hmx.analysis.buckets import ZERO, split
@@ -198,11 +198,9 @@ def counting():
     cfg = configure("counting")
     env, _, state = built(cfg, make_counting(0, 10))
     parts = make_components(cfg, env)
-    prober = make_prober(
-        env, partial(policy_of, parts), parts.net, ProbeRequest(groups=2, per_group=3, max_length=4), 1
-    )
+    prober = make_prober(parts, ProbeRequest(groups=2, per_group=3, max_length=4))
     assert prober.num_steps == 4
-    return lambda limit: play(prober._replace(limit=limit), state, jax.random.key(0), cfg, 1)
+    return lambda limit: play(prober._replace(limit=limit), parts, state, jax.random.key(0))
 
 
 def test_only_first_episodes_count(counting):
@@ -235,8 +233,8 @@ def test_episode_truncated_by_its_environment_counts_as_complete():
     cfg = configure("counting", max_steps=4)
     env, _, state = built(cfg)
     parts = make_components(cfg, env)
-    prober = make_prober(env, partial(policy_of, parts), parts.net, ProbeRequest(groups=2, per_group=3), 1)
-    probe = play(prober, state, jax.random.key(0), cfg, 1)
+    prober = make_prober(parts, ProbeRequest(groups=2, per_group=3))
+    probe = play(prober, parts, state, jax.random.key(0))
     assert (probe.episodes.returns == 6.0).all() and not probe.episodes.truncated.any()
 
 
@@ -244,7 +242,7 @@ def test_episodes_of_a_group_share_their_start_and_groups_differ():
     cfg = configure("rendezvous", num_agents=2)
     env, _, state = built(cfg)
     parts = make_components(cfg, env)
-    prober = make_prober(env, partial(policy_of, parts), parts.net, ProbeRequest(groups=5, per_group=3), 1)
+    prober = make_prober(parts, ProbeRequest(groups=5, per_group=3))
     first = np.asarray(jax.jit(prober.begin)(state, jax.random.key(1)).obs).reshape(5, 3, -1)
     assert (first == first[:, :1]).all()
     assert len(np.unique(first[:, 0], axis=0)) > 1

@@ -2,8 +2,7 @@
 
 from hmx.jobs.resume import resume
 from hmx.jobs.train import train
-from hmx.reports.health.job import doctor
-from hmx.reports.health.monitor import HealthSink
+from hmx.reports.health.job import HealthSink, doctor
 
 
 def frozen(warnings):

@@ -140,22 +140,14 @@ class BenchFindings:
 SMALLEST = 1.05
 """Ratio from which a difference counts: the same program is up to 5 % faster or slower in another process."""
 
-UNSEEN = 1.1
-"""Largest ratio that an interval may still include where no difference was seen."""
-
-BUSY = 0.1
-"""Share of the processors that other programs may use in either result."""
-
+UNSEEN = 1.1  # largest ratio that an interval may still include where no difference was seen
+BUSY = 0.1  # share of the processors that other programs may use in either result
 _TINY = 1e-12
 _HINT = "write one with: hmx bench --json > before.json"
 
 
 def read_result(path: Path) -> BenchFindings:
-    """Read what `hmx bench --json` printed.
-
-    Raises:
-        HmxError: it is missing, damaged, something else or of another schema (exit code 3).
-    """
+    """Read what `hmx bench --json` printed; refuse anything else, and another schema (exit code 3)."""
     name = quoted(str(path), 100)
     data = read_json(path, sys.maxsize, f"there is no result {name}", _HINT)
     try:

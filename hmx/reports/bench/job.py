@@ -51,11 +51,7 @@ SHARE = 0.4  # of the time, for the phases; the rest is for compiling and for ot
 
 
 def bench(
-    cfg: Config,
-    request: BenchRequest,
-    *,
-    origins: Mapping[str, str] | None = None,
-    progress: Progress = no_progress,
+    cfg: Config, request: BenchRequest, *, origins: Mapping[str, str] | None = None, progress: Progress = no_progress
 ) -> BenchFindings:
     """Measure the phases of training of a configuration on this machine.
 
@@ -105,11 +101,7 @@ def bench(
 
 
 def measure_speed(cfg: Config, seconds: float, progress: Progress = no_progress) -> UpdateSpeed:
-    """Measure whole updates of a configuration, and of others with more and fewer environments.
-
-    Raises:
-        HmxError: see `bench`.
-    """
+    """Measure whole updates of a configuration, and of others with more and fewer environments; see `bench`."""
     begun = time.perf_counter()
     enable_cache()
     session = _open(cfg, None)
@@ -149,9 +141,8 @@ def _measure_phases(
     devices, num_steps = session.mesh.size if session.mesh else 1, cfg.algo.num_steps
     num_envs = max(cfg.env.num_envs * cfg.run.num_seeds // devices, 1)
     decide = make_act(session.algorithm, session.env, cfg, simulations_of(cfg), greedy=False)  # as rollouts do
-    player = EnvPlayer(
-        session.env, num_envs, cfg.run.seed, session.algorithm, updates.acting_state, cfg.run.num_seeds, decide
-    )
+    carry = session.algorithm.initial_carry((num_envs, session.env.spec.num_agents))
+    player = EnvPlayer(session.env, num_envs, cfg.run.seed, decide, updates.acting_state, cfg.run.num_seeds, carry)
     checkpoints = Path(folder, "checkpoints")
 
     def play(acting: bool, rollouts: int) -> None:

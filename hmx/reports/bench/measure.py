@@ -16,8 +16,8 @@ import numpy as np
 
 from hmx.agents.collector import StepResult, play_step, start
 from hmx.agents.evaluate import random_actions
-from hmx.agents.search import SearchAct, act_alone
-from hmx.agents.types import Algorithm, Carry, Decision, RolloutState, TrainState
+from hmx.agents.search import SearchAct
+from hmx.agents.types import Carry, Decision, RolloutState, TrainState
 from hmx.config.schema import RunConfig
 from hmx.env.protocol import Env, EnvState
 from hmx.records.jsonl import MetricsWriter
@@ -33,8 +33,7 @@ from hmx.types import Array, Key
 
 T = TypeVar("T")
 
-FEWEST = 3
-"""Rounds, however long they take."""
+FEWEST = 3  # rounds, however long they take
 Work = Callable[[], object]
 
 _SAVED = "/jax/compilation_cache/compile_time_saved_sec"
@@ -120,24 +119,14 @@ class _Played(NamedTuple):
 class EnvPlayer:
     """Environments that step with random legal actions or with a policy, in one program.
 
-    One program, because most of its compilation is that of the environment. Without an `algorithm` play is random
-    alone. `state` is what it acts with, and that of `play` is like; of `num_seeds` agents in it the first one acts, as
-    `decide` does, or with its policy alone.
+    One program, because most of its compilation is that of the environment. Without `decide` play is random alone.
+    `state` is what it decides with, and that of `play` is like; of `num_seeds` agents in it the first one acts.
     """
 
     def __init__(
-        self,
-        env: Env,
-        num_envs: int,
-        seed: int,
-        algorithm: Algorithm | None = None,
-        state: TrainState | None = None,
-        num_seeds: int = RunConfig.num_seeds,
-        decide: SearchAct | None = None,
-    ) -> None:
-        if algorithm is not None and decide is None:
-            decide = act_alone(algorithm, greedy=False)
-
+        self, env: Env, num_envs: int, seed: int, decide: SearchAct | None = None, state: TrainState | None = None,
+        num_seeds: int = RunConfig.num_seeds, carry: Carry = None,
+    ) -> None:  # fmt: skip
         def run(state: TrainState | None, played: _Played, acting: Array, steps: Array, key: Key) -> _Played:
             def step(i: Array, at: _Played) -> _Played:
                 act = partial(_act, decide, env, state, acting, num_seeds, at.actors.env_state)
@@ -147,7 +136,6 @@ class EnvPlayer:
             return after
 
         k_start, self._key = jax.random.split(jax.random.key(seed))
-        carry = algorithm.initial_carry((num_envs, env.spec.num_agents)) if algorithm else None
         actors = jax.jit(lambda key: start(env, num_envs, carry, key))(k_start)
         act = partial(_act, decide, env, state, jnp.bool_(False), num_seeds, actors.env_state)
         step = partial(play_step, env, act)
@@ -170,18 +158,9 @@ class EnvPlayer:
 
 
 def _act(
-    decide: SearchAct | None,
-    env: Env,
-    state: TrainState | None,
-    acting: Array,
-    num_seeds: int,
-    env_state: EnvState,
-    carry: Carry,
-    obs: Array,
-    legal: Array,
-    reset: Array,
-    key: Key,
-) -> tuple[Decision, Carry]:
+    decide: SearchAct | None, env: Env, state: TrainState | None, acting: Array, num_seeds: int, env_state: EnvState,
+    carry: Carry, obs: Array, legal: Array, reset: Array, key: Key,
+) -> tuple[Decision, Carry]:  # fmt: skip
     if decide is None or state is None:
         unknown = jnp.zeros(legal.shape[:-1])
         action = random_actions(key, legal, env.spec.action_dim)

@@ -45,11 +45,7 @@ class Condition(NamedTuple):
 
 
 def parse(text: str) -> Condition:
-    """Parse a condition.
-
-    Raises:
-        HmxError: it is not one.
-    """
+    """Parse a condition; refuse any other text."""
     if len(text) > MAX_LENGTH:
         raise HmxError(f"--fail-if is longer than {MAX_LENGTH:,} characters", "split it into several --fail-if")
     written: list[str] = []

@@ -92,9 +92,6 @@ def _metric(name: str) -> str:
     return name.rpartition("/")[2].replace("_", " ") + (f" ({info.unit})" if info is not None and info.unit else "")
 
 
-# --- verdict
-
-
 def _verdict(findings: CompareFindings) -> Iterator[Block]:
     yield Heading("Verdict")
     if not findings.tasks:
@@ -138,9 +135,6 @@ def _notices(findings: CompareFindings) -> Iterator[Block]:
         yield Paragraph(f"{name}: {notice.text}", tones[notice.level])
     if not findings.notices and findings.tasks:
         yield Paragraph("Nothing found that speaks against comparing these runs.", "faint")
-
-
-# --- what is compared
 
 
 def _sides(findings: CompareFindings) -> Iterator[Block]:
@@ -224,9 +218,6 @@ def _config_rows(group: DifferenceGroup) -> Iterator[Row]:
     if group.row:
         same = len({effect for effect in group.effects if effect}) == 1
         yield Row(("  effect", *(effect or UNKNOWN for effect in group.effects), _SAME if same else ""), "faint")
-
-
-# --- one task
 
 
 def _task(task: TaskFindings, findings: CompareFindings) -> Iterator[Block]:
@@ -320,9 +311,6 @@ def _curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot |
         caption="Interquartile mean over seeds with its 95 % interval; each side as far as all its seeds go.",
         references=(*thresholds, *end),
     )
-
-
-# --- all tasks, speed and diagnostics
 
 
 def _overall(findings: CompareFindings) -> Iterator[Block]:

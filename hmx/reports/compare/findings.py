@@ -21,8 +21,7 @@ Outcome = Literal["better", "weak evidence", "not distinguishable", "no verdict"
 Over = Literal["steps", "time"]
 OVER: tuple[Over, ...] = ("steps", "time")
 
-TAUS = tuple(round(0.01 * i, 2) for i in range(121))
-"""Thresholds of the performance profile, from 0 to 1.2."""
+TAUS = tuple(round(0.01 * i, 2) for i in range(121))  # thresholds of the performance profile, from 0 to 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,19 +303,15 @@ def values_of(
             yield from _of_side(task.name, side)
         yield from (value for pair in task.pairs for value in _of_pair(task.name, pair))
     for row in speeds:
-        for figure, found in (
-            ("speed", row.steps_per_sec), ("updates_per_sec", row.updates_per_sec), ("seconds", row.seconds),
-            ("startup", row.startup), ("memory", row.memory),
-        ):  # fmt: skip
-            yield Value(row.task, row.letter, "", figure, "", found)
+        yield from _values(row.task, row.letter, speed=row.steps_per_sec, updates_per_sec=row.updates_per_sec,
+                           seconds=row.seconds, startup=row.startup, memory=row.memory)  # fmt: skip
     for diagnostic in diagnostics:
         name = diagnostic.metric.rpartition("/")[2]
         for letter, means in diagnostic.values.items():
             for share, mean in zip(diagnostic.moments, means, strict=True):
                 yield Value(diagnostic.task, letter, "", name, f"{share:.0%}" if share < 1 else "", mean)
     for scores in overall.sides:
-        yield from _estimates("", scores.letter, "", score=scores.iqm, median=scores.median, mean=scores.mean,
-                              gap=scores.gap)  # fmt: skip
+        yield from _values("", scores.letter, score=scores.iqm, median=scores.median, mean=scores.mean, gap=scores.gap)
         for tau, above in zip(overall.taus, scores.profile, strict=True):
             yield Value("", scores.letter, "", "above", f"{tau:g}", above)
     yield from (value for pair in overall.pairs for value in _of_pair("", pair))
@@ -344,14 +339,11 @@ def table(findings: CompareFindings) -> Table:
 
 
 def _of_side(task: str, side: SideScores) -> Iterator[Value]:
-    count = float(len(side.seeds))
-    for figure, found in (("seeds", count), ("steps", float(side.end)), ("final", side.mean), ("std", side.std)):
-        yield Value(task, side.letter, "", figure, "", found)
-    yield from _estimates(task, side.letter, "", iqm=side.iqm, auc=side.area, evaluated=side.evaluated)
+    yield from _values(task, side.letter, seeds=float(len(side.seeds)), steps=float(side.end), final=side.mean,
+                       std=side.std, iqm=side.iqm, auc=side.area, evaluated=side.evaluated)  # fmt: skip
     for row in side.thresholds:
-        share = row.reached / row.of
-        for figure, found in (("reached", share), ("steps_to", row.steps), ("seconds_to", row.seconds)):
-            yield Value(task, side.letter, "", figure, f"{row.value:g}", found)
+        at, share = f"{row.value:g}", row.reached / row.of
+        yield from _values(task, side.letter, at=at, reached=share, steps_to=row.steps, seconds_to=row.seconds)
 
 
 def _of_pair(task: str, pair: Pair) -> Iterator[Value]:
@@ -361,15 +353,11 @@ def _of_pair(task: str, pair: Pair) -> Iterator[Value]:
             estimate.mirrored(total) if turned and estimate is not None else estimate
             for estimate, total in ((pair.improvement, 1.0), (pair.difference, 0.0), (pair.paired, 0.0))
         )
-        yield from _estimates(task, side, other, P=wins)
-        if task:
-            yield from _estimates(task, side, other, difference=difference, paired=paired)
-        else:
-            yield from _estimates(task, side, other, score_difference=difference)
-        yield Value(task, side, other, "p_value", "", pair.p_value)
-        yield Value(task, side, other, "better", "", float(pair.verdict.better == side))
+        differences = {"difference": difference, "paired": paired} if task else {"score_difference": difference}
+        better = float(pair.verdict.better == side)
+        yield from _values(task, side, other, "", P=wins, **differences, p_value=pair.p_value, better=better)
 
 
-def _estimates(task: str, side: str, other: str, **found: Estimate | None) -> Iterator[Value]:
-    for figure, estimate in found.items():
-        yield Value(task, side, other, figure, "", *(estimate or (None,)))
+def _values(task: str, side: str, other: str = "", at: str = "", **found: Estimate | float | None) -> Iterator[Value]:
+    for figure, value in found.items():
+        yield Value(task, side, other, figure, at, *(value if isinstance(value, tuple) else (value,)))

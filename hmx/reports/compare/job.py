@@ -32,18 +32,13 @@ DIAGNOSTICS = (
     "train/grad_norm", "train/first_ratio_error", "train/value_loss", "train/policy_loss", "train/truncated_frac",
     "train/mean_episode_length",
 )  # fmt: skip
-MOMENTS = (0.1, 0.5, 1.0)
-"""Shares of the compared steps at which diagnostics are taken."""
+MOMENTS = (0.1, 0.5, 1.0)  # shares of the compared steps at which diagnostics are taken
 
 _RATIO = "train/first_ratio_error"
 
 
 def compare(request: CompareRequest) -> CompareFindings:
-    """Compare two or more sides; only reads.
-
-    Raises:
-        HmxError: an invalid side or condition (exit code 2), or a side that does not exist (3).
-    """
+    """Compare two or more sides; only reads. Refuses what `choose` and `conditions.parse` refuse."""
     parsed = [conditions.parse(text) for text in request.fail_if]
     names = {request.curve, *DIAGNOSTICS}
     sides, found = with_tasks([read_side(side, names) for side in choose(request.sides, request.root)])
@@ -51,7 +46,8 @@ def compare(request: CompareRequest) -> CompareFindings:
     _check_metric(request, sides)
     _check_tasks(request, list(groups))
     found = [*found, *notices(sides, groups)]
-    evaluated = _evaluated(sides)
+    members = [member for side in sides for member in side.members]
+    evaluated = {(m.path.label, row.seed): row.return_mean for m in members for row in m.trained}
     blocks = {task: [n.text for n in found if n.level == "block" and n.task in ("", task)] for task in groups}
     tasks = [measure(task, group, evaluated, blocks[task], request) for task, group in groups.items()]
     letters = [side.letter for side in sides if side.trained_seeds]
@@ -112,12 +108,6 @@ def _check_tasks(request: CompareRequest, tasks: Sequence[str]) -> None:
         if (high > low) != request.up:
             message = f"--range {name}={low:g}:{high:g}: expected the better value last"
             raise HmxError(message, f"--range {name}={high:g}:{low:g}")
-
-
-def _evaluated(sides: Sequence[Side]) -> dict[tuple[str, int | None], float]:
-    """Return the mean return of the trained policy by run and seed."""
-    members = [member for side in sides for member in side.members]
-    return {(m.path.label, row.seed): row.return_mean for m in members for row in m.trained}
 
 
 def _random(sides: Sequence[Side]) -> dict[str, float]:

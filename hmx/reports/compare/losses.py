@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 def losses(sides: Sequence[Side], seed: int = 0) -> Losses:
-    """Compute the losses of every side on one batch.
-
-    Raises:
-        HmxError: a side without a configuration, a recurrent network, value heads that differ, or sizes that a side
-            cannot run with.
-    """
+    """Compute the losses of every side on one batch; refuse recurrent networks and value heads that differ."""
     configs = [_config(side) for side in sides]
     _check(sides, configs)
 

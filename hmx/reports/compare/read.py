@@ -114,11 +114,7 @@ class Side:
 
 
 def read_side(paths: SidePaths, names: Collection[str]) -> Side:
-    """Read all members of a side.
-
-    Raises:
-        HmxError: a configuration file or preset that cannot be read, or files of a newer hmx.
-    """
+    """Read all members of a side; refuse configurations that cannot be read, and files of a newer hmx."""
     return Side(paths.letter, paths.name, tuple(_member(path, {*names, RATE, EPISODES}) for path in paths.members))
 
 

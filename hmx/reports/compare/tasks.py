@@ -31,12 +31,8 @@ from hmx.stats import aggregates as agg
 from hmx.stats.estimate import Estimate
 from hmx.stats.intervals import Floats
 
-Groups = Mapping[str, Sequence[Seed]]
-"""Letter -> the agents of a side on one task."""
-
-Evaluated = Mapping[tuple[str, int | None], float]
-"""Mean return of the evaluation by run and seed."""
-
+Groups = Mapping[str, Sequence[Seed]]  # letter -> the agents of a side on one task
+Evaluated = Mapping[tuple[str, int | None], float]  # mean return of the evaluation by run and seed
 POINTS = 100  # of a drawn curve
 SMOOTHING = 0.05  # share of the compared steps over which values are averaged before they count as reached
 MIN_REPORTS = 3  # updates to average at least: the first episodes to end are short ones, a biased sample

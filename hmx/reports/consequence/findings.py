@@ -17,8 +17,7 @@ from hmx.stats.ranks import Bin, Correlation
 
 SCHEMA = 2
 
-LEAST_RELIABILITY = 0.8
-"""From here on the rank correlation with exact scores was at least 0.86 (docs/score-buffer.md)."""
+LEAST_RELIABILITY = 0.8  # from here on the rank correlation with exact scores was at least 0.86 (docs/score-buffer.md)
 ROUGH_RELIABILITY = 0.5
 MOST_NULL = 0.25  # of the median score
 MOST_TIED = 0.95

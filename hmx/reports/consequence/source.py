@@ -87,11 +87,7 @@ def default_out(path: Path, root: str | Path) -> Path:
 
 
 def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
-    """Load the agent of a run or checkpoint.
-
-    Raises:
-        HmxError: there is none, it is damaged (exit code 3), or it cannot play on from a stored position (2).
-    """
+    """Load the agent of a run or checkpoint; refuse one that cannot play on from a stored position."""
     source: Source = find(path, root)
     cfg = source.cfg
     if not 0 <= index < cfg.run.num_seeds:
@@ -112,12 +108,7 @@ def missing_policy(path: Path) -> HmxError:
 def open_scene(
     path: Path, checkpoint: Path | None, root: str | Path, request: ScoreRequest, progress: Progress
 ) -> Scene:
-    """Load positions, and the agent of `checkpoint` or of `path`; without a buffer, positions are collected by playing.
-
-    Raises:
-        HmxError: the files do not fit together or are damaged (exit code 3); the policy is missing, or the request does
-            not fit it (2).
-    """
+    """Load positions, and the agent of `checkpoint` or of `path`; without a buffer, positions are collected."""
     if is_file(path) and checkpoint is None:
         raise missing_policy(path)
     if not is_file(path) and checkpoint is not None:
@@ -219,8 +210,7 @@ def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> _
     return jax.lax.scan(play, (state, shown.obs, shown.legal), jnp.arange(steps))[1]
 
 
-PolicyKind = tuple[ContinuationKind, float]
-"""The kind of a policy, and its parameter."""
+PolicyKind = tuple[ContinuationKind, float]  # the kind of a policy, and its parameter
 
 
 class ScoreTask(NamedTuple):
@@ -309,11 +299,7 @@ def replay_of(request: ScoreRequest) -> ReplayConfig:
 
 
 def read_indices(path: Path, size: int) -> Host:
-    """Read the slots in a file, in its order: whole numbers separated by white space or commas.
-
-    Raises:
-        HmxError: it cannot be read (exit code 3), or contains anything else, a slot twice, or an empty slot (2).
-    """
+    """Read the slots in a file, in its order: whole numbers below `size` separated by white space or commas."""
     hint = "--indices takes a file with slots of the buffer, whole numbers from 0, one per line"
     name = quoted(str(path))
     try:

@@ -29,9 +29,6 @@ def check_env(cfg: Config, request: CheckEnvRequest) -> CheckEnvFindings:
 
     The checks play with a step limit of a quarter of `request.steps`, if the environment allows it, and compare
     the ends of episodes with play without that limit.
-
-    Raises:
-        HmxError: the environment does not exist or cannot be built.
     """
     warning = enable_cache()
     env = make_env(cfg.env, cfg.reward)

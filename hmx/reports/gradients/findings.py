@@ -77,11 +77,7 @@ def norm_ratios(one: Norms, other: Norms, name: str) -> NormRatios:
 
 
 def read_norms(path: Path) -> Norms:
-    """Read the norms of the newest report from a file that `hmx grad-report --json` printed, of any schema.
-
-    Raises:
-        HmxError: it is not such a file (exit code 3).
-    """
+    """Read the norms of the newest report from a file that `hmx grad-report --json` printed, of any schema."""
     hint = "give a run, a checkpoint, or a file that `hmx grad-report --json` printed"
     try:
         data = json.loads(read_text(path, _MAX_SAVED))

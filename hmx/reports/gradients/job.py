@@ -180,13 +180,7 @@ def _all(source: Source) -> list[int | None]:
 
 
 def open_buffer(path: Path, cfg: Config, env: Env, request: ProbeRequest) -> Stored:
-    """Read a saved buffer that fits a run.
-
-    With `request.replay` transitions are measured, else states are started from.
-
-    Raises:
-        HmxError: it is missing, damaged, of another environment, or lacks what is needed (exit code 3).
-    """
+    """Read a saved buffer that fits a run: with `request.replay` transitions to measure, else start states."""
     buffer = buffers.load(path)
     buffers.check(buffer, cfg, env, str(path), learned=request.replay)
     return _transitions(path, buffer, cfg, env) if request.replay else _positions(path, buffer, env)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hmx.reports.blocks import Block, Document, Heading, Paragraph, Table, exact_table
-from hmx.reports.health.monitor import Finding, HealthFindings
+from hmx.reports.health.job import Finding, HealthFindings
 from hmx.reports.quantities import short
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from hmx.config.schema import Config
 
-WINDOW = 8
-"""Values that rules average over."""
+WINDOW = 8  # values that rules average over
 
 
 @dataclass
@@ -70,8 +69,7 @@ class Track:
 
 _NEVER = Track()
 _LARGEST = 1e100  # larger numbers count as not finite
-_GROUPS = ("train", "reward", "actions")
-"""Groups of the metrics that rules read."""
+_GROUPS = ("train", "reward", "actions")  # groups of the metrics that rules read
 
 
 @dataclass

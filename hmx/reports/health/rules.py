@@ -155,16 +155,11 @@ def _inactive_mask(run: History) -> str:
     return f"all {actions} actions were legal at every step" * always
 
 
-def _steps(run: History) -> int:
-    """Return the steps so far of each environment."""
-    return run.update * run.cfg.algo.num_steps
-
-
 def _no_episode_ends(run: History) -> str:
-    limit = step_limit(run.cfg.env)
-    if run["train/num_episodes"].high > 0 or _steps(run) <= max(1.5 * limit, 0 if limit else 1000):
+    limit, steps = step_limit(run.cfg.env), run.update * run.cfg.algo.num_steps
+    if run["train/num_episodes"].high > 0 or steps <= max(1.5 * limit, 0 if limit else 1000):
         return ""
-    return f"none ended in {_steps(run):,} steps of each environment; the step limit is {limit or 'off'}"
+    return f"none ended in {steps:,} steps of each environment; the step limit is {limit or 'off'}"
 
 
 def _always_truncated(run: History) -> str:

@@ -66,9 +66,6 @@ def play_episodes(
     """Play episodes from the newest intact checkpoint; of several agents the first one plays.
 
     The default options play the episodes of the evaluation again; without an evaluation, new ones are played.
-
-    Raises:
-        HmxError: the environment cannot be made (exit code 2), or there is no intact checkpoint (3).
     """
     cfg = read_config(paths)
     enable_cache()

@@ -29,8 +29,7 @@ from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
 from hmx.reports.blocks import Document
 from hmx.reports.compare.differences import NO_PART
-from hmx.reports.health.job import doctor
-from hmx.reports.health.monitor import HealthFindings
+from hmx.reports.health.job import HealthFindings, doctor
 from hmx.reports.run.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting
 from hmx.reports.run.read import mean_curve, read_curves
 from hmx.reports.run.request import ReportOptions, ReportRequest
@@ -39,11 +38,7 @@ _MOST = 200  # characters of a text from a file
 
 
 def run_report(request: ReportRequest, progress: Progress = no_progress) -> RunFindings:
-    """Gather the facts and curves of runs, and play episodes if asked; only reads.
-
-    Raises:
-        HmxError: there is no such run, one is given twice, or a later hmx wrote it.
-    """
+    """Gather the facts and curves of runs, and play episodes if asked; only reads."""
     found = [find_run(run, request.root) for run in request.runs]
     twice = next((paths for i, paths in enumerate(found) if paths in found[:i]), None)
     if twice is not None:

@@ -80,13 +80,7 @@ class _Bins:
 
 
 def read_curves(path: Path) -> ReadCurves:
-    """Read a metrics file.
-
-    Damaged lines are skipped and reported. Values that are not finite are left out and counted.
-
-    Raises:
-        NewerSchema: a later hmx wrote it (exit code 3).
-    """
+    """Read a metrics file; damaged lines and values that are not finite are left out and reported."""
     agents: defaultdict[int | None, _Bins] = defaultdict(_Bins)
     damaged = nonfinite = records = last = 0
     first_time: float | None = None

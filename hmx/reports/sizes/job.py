@@ -34,11 +34,8 @@ _NOT_FOR_TRAINERS = {"W_STEP_COUNTER_NEEDS_INT64", "W_ONE_ENV_PER_FORWARD", "W_T
 def compute_sizes(source: SizesSource, given: Mapping[str, object], request: SizesRequest) -> findings.SizesFindings:
     """Compute the sizes of one configuration.
 
-    `given` overrides inputs of the source; values that are not whole numbers become problems.
-
-    Raises:
-        HmxError: a question cannot be read, `request.parameters` is given although the network is known, or there is
-            nothing to measure.
+    `given` overrides inputs of the source; values that are not whole numbers become problems. Questions that cannot be
+    read or answered are refused.
     """
     trainer, limit = source.trainer, request.gpu_bytes
     if trainer is not None and request.parameters != SizesRequest.parameters:
@@ -89,11 +86,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
 def sweep_sizes(
     source: SizesSource, given: Mapping[str, object], sweep: str, request: SizesRequest
 ) -> findings.SweepFindings:
-    """Compute the sizes for each value of one input, see `compute_sizes`; `sweep` is text such as `num_agents=3,24`.
-
-    Raises:
-        HmxError: there is no such input, there are no values, or the input is also given.
-    """
+    """Compute the sizes for each value of one input, see `compute_sizes`; `sweep` is text such as `num_agents=3,24`."""
     name, _, listed = sweep.partition("=")
     field = name.strip().removeprefix("--").replace("-", "_")
     values = [typed_number(part) for part in listed.split(",")] if listed.strip() else []
@@ -134,8 +127,7 @@ class FixedSizes:
 def fix_sizes(source: SizesSource, given: Mapping[str, object]) -> FixedSizes:
     """Return the nearest configuration that violates no rule and that a synchronous rollout fills exactly.
 
-    Raises:
-        HmxError: an input is not a whole number, or more than the sizes is wrong with the configuration.
+    Refuses inputs that are not whole numbers, and configurations in which more than the sizes is wrong.
     """
     trainer = source.trainer
     read = read_inputs({**source.inputs, **given}, BatchInputs if trainer is None else TrainerInputs)

@@ -40,18 +40,11 @@ class SizesSource:
 
 
 def read_source(
-    preset: str | None = None,
-    config: str | Path | None = None,
-    run: str | Path | None = None,
-    trace: bool = False,
+    preset: str | None = None, config: str | Path | None = None, run: str | Path | None = None, trace: bool = False
 ) -> SizesSource:
-    """Read the named source, or return the defaults of the equations.
+    """Read the named source, or return the defaults of the equations; refuse algorithms other than PPO.
 
     `config` is a file of `hmx train`, or one with a table `[batch]` of inputs.
-
-    Raises:
-        HmxError: a run is combined with another source, something cannot be read, or the algorithm is not PPO (exit
-            codes 2 and 3).
     """
     if run is not None:
         for option, value in (("--preset", preset), ("--config", config)):

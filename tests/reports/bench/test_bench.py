@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from hmx.agents.search import act_alone
 from hmx.agents.types import Algorithm, Decision
 from hmx.config.load import load
 from hmx.env import registry
@@ -271,7 +272,8 @@ def test_the_player_acts_with_the_policy_only_when_asked():
         return Decision(jnp.full(legal.shape[:-1], state, jnp.int32), zero, jnp.zeros(legal.shape), zero), carry
 
     algorithm = Algorithm(init=None, update=None, hypers=None, act=act)
-    player = measure.EnvPlayer(env, 16, 0, algorithm, jnp.int32(0))
+    decide, carry = act_alone(algorithm, greedy=False), algorithm.initial_carry((16, 1))
+    player = measure.EnvPlayer(env, 16, 0, decide, jnp.int32(0), carry=carry)
     player.play(1, jnp.int32(0), acting=True)
     assert (player._played.last.decision.action == 0).all()
     player.play(1, jnp.int32(1), acting=True)

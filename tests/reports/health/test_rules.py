@@ -12,7 +12,7 @@ import pytest
 from hmx.config import fields
 from hmx.config.schema import Config
 from hmx.reports.health.history import WINDOW
-from hmx.reports.health.monitor import Finding, HealthSink, Monitor
+from hmx.reports.health.job import Finding, HealthSink, Monitor
 from hmx.reports.health.rules import RULES
 from hmx.runs.sinks import RunInfo, Sink, SinkGroup
 
