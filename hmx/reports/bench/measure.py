@@ -51,14 +51,11 @@ def time_in_turn(
     warm: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Time every work once per round, after a first call of each that does not count.
+    """Return the seconds of each work in each round, after a first call of each that does not count.
 
     Each work returns arrays that are waited for, or returns when its work is done; it is `warm` if it has been called
     before. There are `rounds` rounds, and up to `most` until `seconds` have passed. After `limit` seconds fewer rounds
     do, but at least `FEWEST`.
-
-    Returns:
-        Seconds of each call, by name, in the order of the rounds.
     """
     for work in () if warm else works.values():
         jax.block_until_ready(work())

@@ -48,11 +48,8 @@ def is_imported(path: Path) -> bool:
 def read_imported(path: Path) -> Imported:
     """Read the curves of a file, or of the event or monitor files of a folder, which are one run.
 
-    The return and the length of episodes also get the names that hmx gives them.
-
-    Raises:
-        OSError: a file cannot be read.
-        HmxError: TensorBoard is not installed (exit code 2), or a CSV file is of another kind (3).
+    The return and the length of episodes also get the names that hmx gives them. Refuses CSV files of another kind, and
+    event files where TensorBoard is not installed.
     """
     try:
         found = _read(path)
@@ -125,12 +122,11 @@ def _read_monitors(files: Sequence[Path]) -> Imported:
 
 def _read_wandb(path: Path) -> Imported:
     reader = csv.DictReader(_lines(path))
-    try:
-        columns = [name for name in reader.fieldnames or () if name]
-        steps = next(name for name in _STEPS if name in columns)
-    except StopIteration:
+    columns = [name for name in reader.fieldnames or () if name]
+    steps = next((name for name in _STEPS if name in columns), None)
+    if steps is None:
         message = f"{path} is not a CSV export of Weights & Biases: no column {', '.join(_STEPS)}"
-        raise HmxError(message, _HINT, ExitCode.ARTEFACT) from None
+        raise HmxError(message, _HINT, ExitCode.ARTEFACT)
     places = {
         name: (name.rpartition(" - ")[0], name.rpartition(" - ")[2])
         for name in columns

@@ -51,10 +51,8 @@ def choose(texts: Sequence[str], root: Path) -> tuple[SidePaths, ...]:
 
     A path that exists as a whole is never split. A path is a run (its name below `root`, its folder or its
     metrics.jsonl), a folder whose subfolders are runs or whose files are `*.jsonl` or `*.csv`, a metrics file, a TOML
-    file, or the name of a preset, which `preset:` in front marks as one.
-
-    Raises:
-        HmxError: fewer than two sides, too many, or names that clash (exit code 2); a path that does not exist (3).
+    file, or the name of a preset, which `preset:` in front marks as one. Refuses too few or too many sides, names that
+    clash (exit code 2), and paths that do not exist (3).
     """
     if len(texts) < 2:
         given = quoted(texts[0]) if texts else ""
