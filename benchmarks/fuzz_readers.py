@@ -34,7 +34,7 @@ from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.game import scenario
-from hmx.jobs.scenario import read_scenario
+from hmx.jobs.watch import read_scenario
 from hmx.records import artefact, buffer_file, checkpoints, jsonl, lock, meta, score_file
 from hmx.records.paths import RunPaths
 from hmx.runs import buffers

@@ -11,8 +11,7 @@ from typing import Any
 import typer
 
 from hmx.cli.app import app
-from hmx.cli.boundary import Command
-from hmx.cli.version import version
+from hmx.cli.boundary import Command, version
 from hmx.errors import ExitCode
 
 EXIT_STATUS = {

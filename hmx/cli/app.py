@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from hmx.cli.boundary import Boundary, Command
-from hmx.cli.version import version
+from hmx.cli.boundary import Boundary, Command, version
 from hmx.config.user_code import ACCEPT_FLAG, TRUST_FLAG
 
 if "_HMX_COMPLETE" in os.environ:

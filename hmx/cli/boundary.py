@@ -295,8 +295,6 @@ def _crash_report(error: Exception, words: Sequence[str]) -> str:
     import platform
     import tempfile
 
-    from hmx.cli.version import version
-
     system = f"hmx {version()}, Python {platform.python_version()}, {platform.platform()}"
     try:
         with tempfile.NamedTemporaryFile("w", prefix="hmx-crash-", suffix=".txt", delete=False) as file:
@@ -326,3 +324,17 @@ def _silence() -> None:
     """Discard what is still buffered for stdout, so that the interpreter does not fail to flush it at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def version() -> str:
+    """Return the version of the installed package, or that of the source tree it runs from."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("hmx")
+    except metadata.PackageNotFoundError:
+        import tomllib
+        from pathlib import Path
+
+        source = Path(__file__).parents[2] / "pyproject.toml"
+        return str(tomllib.loads(source.read_text())["project"]["version"]) if source.exists() else "unknown"

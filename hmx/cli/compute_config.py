@@ -86,7 +86,11 @@ def compute_config(
             raise HmxError(message, "leave one out")
         given["forward_pass_minibatch_target_size"] = typed_number(target_in_full)
     chosen = {f"--{name}": bool(value) for name, value in vars(answer).items() if name != "trace"}
-    _refuse_together({**chosen, "--measure": request.measure, "a report": outputs != Outputs()})
+    chosen |= {"--measure": request.measure, "a report": outputs != Outputs()}
+    pairs = [("--fix", other) for other in chosen if other != "--fix"]
+    for one, other in (*pairs, *(("--sweep", other) for other in ("--full", "--explain", "--measure"))):
+        if chosen[one] and chosen[other]:
+            raise HmxError(f"cannot combine {one} with {other}", "leave one of them out")
     source = read_source(preset, config, run, answer.trace)
     if answer.fix:
         sys.stdout.write(fix_sizes(source, given).to_toml())
@@ -97,14 +101,6 @@ def compute_config(
         with status("measuring") if request.measure else nullcontext():
             found_sizes = compute_sizes(source, given, request)
         _write(found_sizes, outputs, answer.full, answer.explain)
-
-
-def _refuse_together(given: dict[str, bool]) -> None:
-    """Refuse options that ask for different answers."""
-    pairs = [("--fix", other) for other in given if other != "--fix"]
-    for one, other in (*pairs, *(("--sweep", other) for other in ("--full", "--explain", "--measure"))):
-        if given[one] and given[other]:
-            raise HmxError(f"cannot combine {one} with {other}", "leave one of them out")
 
 
 def _write(found: SizesFindings, outputs: Outputs, full: bool, explain: bool) -> None:

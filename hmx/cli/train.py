@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from hmx.cli.hosts import with_devices
 from hmx.cli.options import (
     ConfigFile,
     DryRun,
@@ -20,7 +19,10 @@ from hmx.cli.options import (
     switch,
     with_options,
 )
+from hmx.config.coerce import show
+from hmx.config.fields import fields_of
 from hmx.config.option import RUN_PANEL
+from hmx.errors import HmxError
 from hmx.runs.cluster.hosts import Hosts
 
 
@@ -44,7 +46,7 @@ def train(
 
     Example: hmx train --env corridor --steps 200k --seed 1
     """
-    loaded = configure(with_devices(typed, hosts), sets, config, preset)
+    loaded = configure(_with_devices(typed, hosts), sets, config, preset)
     from hmx.cli.training import dry, run
 
     if dry_run:
@@ -73,8 +75,22 @@ def resume(
     """
     from hmx.cli.training import dry_resume, resume_run
 
-    changes = with_devices(typed, hosts)
+    changes = _with_devices(typed, hosts)
     if dry_run:
         dry_resume(run, changes=changes, sets=sets or (), json=json)
     else:
         resume_run(run, hosts, changes=changes, sets=sets or (), json=json, quiet=quiet)
+
+
+def _with_devices(typed: Typed, hosts: Hosts) -> Typed:
+    """Return what was typed of the configuration, with all devices for several processes; refuse what contradicts."""
+    if not hosts.distributed:
+        for flag, field in fields_of(Hosts).items():
+            if (value := getattr(hosts, field.name)) != field.default:
+                raise HmxError(f"{flag} is for a run of several processes", f"--distributed {flag} {show(value)}")
+        return typed
+    devices = typed.get("run.devices")
+    if devices not in (None, "all", "0"):
+        message = f"--devices {devices} cannot be combined with --distributed, which uses all devices"
+        raise HmxError(message, "leave --devices out")
+    return {**typed, "run.devices": "all"}

@@ -1,9 +1,11 @@
-"""What `train` and `resume` share: sinks, progress, and the report at the end."""
+"""What `train` and `resume` share: sinks, progress, several processes, and the report at the end."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,6 @@ from rich.console import Console
 
 from hmx.cli.boundary import pasteable, say
 from hmx.cli.console import ConsoleSink, JsonSink
-from hmx.cli.hosts import joined
 from hmx.cli.options import Typed
 from hmx.cli.progress import ProgressLog
 from hmx.cli.render.output import write_result
@@ -20,8 +21,8 @@ from hmx.cli.render.terminal import print_document
 from hmx.config import rules
 from hmx.config.changes import parse
 from hmx.config.env_facts import facts_known
-from hmx.config.textfile import quoted
-from hmx.errors import counted
+from hmx.config.textfile import printable, quoted
+from hmx.errors import HmxError, counted
 from hmx.reports import summaries
 from hmx.reports.health.job import HealthSink
 from hmx.reports.quantities import data_size, short
@@ -42,8 +43,9 @@ def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = 
     """Train a new run, and exit with the code of the signal that stopped it, if one did."""
     cfg = loaded.config
     size = f"{counted(cfg.env.num_envs, 'environment')}, {short(cfg.run.total_steps)} steps"
-    _announce(f"training {cfg.env.id} with {cfg.algo.name}: {size}", quiet or bool(hosts.process_id))
-    from hmx.jobs.train import train
+    if not quiet and not hosts.process_id:
+        say("starting", f"training {cfg.env.id} with {cfg.algo.name}: {size}")
+    from hmx.jobs.train import train  # imports JAX, which takes seconds
 
     command_line = ["hmx", *sys.argv[1:]]
 
@@ -59,8 +61,9 @@ def resume_run(
     run_name: Path, hosts: Hosts, *, changes: Typed, sets: Iterable[str], json: bool, quiet: bool = False
 ) -> None:
     """Resume a run, and exit with the code of the signal that stopped it, if one did."""
-    _announce(f"resuming {quoted(str(run_name), 100)}", quiet or bool(hosts.process_id))
-    from hmx.jobs.resume import resume
+    if not quiet and not hosts.process_id:
+        say("starting", f"resuming {quoted(str(run_name), 100)}")
+    from hmx.jobs.resume import resume  # imports JAX, which takes seconds
 
     wanted, command_line = {**parse(sets), **changes}, ["hmx", *sys.argv[1:]]
 
@@ -93,12 +96,6 @@ def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
         say("warning", f"run {planned.run} already exists, so train would refuse", hint)
 
 
-def _announce(text: str, quiet: bool) -> None:
-    """Write a first line before JAX is imported, which takes seconds."""
-    if not quiet:
-        say("starting", text)
-
-
 def _check_memory(cfg: Config) -> None:
     """Report the memory of a run with a replay buffer before it is allocated."""
     if cfg.algo.name == "dqn" and not rules.problems(cfg) and facts_known(cfg.env):
@@ -114,7 +111,7 @@ def _check_memory(cfg: Config) -> None:
 
 def _execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
     console = Console(stderr=True, highlight=False)
-    with joined(hosts) as group:
+    with _joined(hosts) as group:
         stream = JsonSink() if json else None
         shown: list[Sink] = []
         if not quiet:
@@ -139,3 +136,46 @@ def _show_end(result: TrainResult, console: Console, quiet: bool, page: Path | N
         say("resume with", result.resume_command)
     elif not (quiet and console.stderr):
         print_document(summaries.training(result, pasteable, page), console)
+
+
+@contextlib.contextmanager
+def _joined(hosts: Hosts) -> Iterator[Group]:
+    """Join the processes of the run until it ends; a single process joins none."""
+    if not hosts.distributed:
+        from hmx.runs.cluster.group import ALONE
+
+        yield ALONE
+        return
+    from hmx.runs.cluster.rendezvous import join
+
+    with join(hosts, on_lost=_end) as group, _clean_stdout() if group.count > 1 else contextlib.nullcontext():
+        yield group
+
+
+@contextlib.contextmanager
+def _clean_stdout() -> Iterator[None]:
+    """Send to stderr what the library that connects processes writes on stdout, which is for data."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # there is none
+        yield
+        return
+    own, sys.stdout = sys.stdout, os.fdopen(kept, "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os.dup2(kept, 1)
+        sys.stdout.close()
+        sys.stdout = own
+
+
+def _end(problem: HmxError) -> None:
+    """Process 0 is gone: what there is to say must be said before JAX ends this process, so it is said plainly."""
+    text = f"error: {printable(problem.message)}\n\nhint: {printable(problem.hint)}\n"
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode(errors="replace"))
+    os._exit(int(problem.exit_code))

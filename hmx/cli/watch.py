@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import Json, Sets, argument, ask, configure, with_options
 from hmx.config.option import MAX_SEED, OUTPUT_PANEL, checkpoint_option, opt, search_option
 from hmx.config.schema import ENV_IDS
-
-if TYPE_CHECKING:
-    from hmx.jobs.simulator import Frame
 
 GAME_PANEL = "Game"
 
@@ -100,7 +97,6 @@ def watch(
         from hmx.cli.recording import check_target
         from hmx.cli.recording import save as record
         from hmx.cli.theatre import show
-        from hmx.jobs.scenario import read_scenario
         from hmx.jobs.watch import watch as frames_of
 
     if save is not None:
@@ -109,11 +105,8 @@ def watch(
     chosen = None
     if env is not None or sets:
         chosen = configure({"env.id": env} if env is not None else {}, sets, None, None).config.env
-    position = None if scenario is None else read_scenario(scenario)
 
-    def begin() -> Iterator[Frame]:
-        return frames_of(run, **vars(options), env=chosen, position=position)
-
+    begin = partial(frames_of, run, **vars(options), env=chosen, scenario=scenario)
     if save is not None:
         record(begin, save, title=title, delay=shown.delay, json=json)
     else:
@@ -135,12 +128,10 @@ def play(options: PlayOptions, scenario: ScenarioFile = None) -> None:
     """
     from hmx.cli.keys import Keyboard
     from hmx.cli.progress import status
-    from hmx.jobs.scenario import read_scenario
 
     with status("starting"):  # importing JAX takes seconds
         from hmx.cli.theatre import perform
         from hmx.jobs.watch import open_game
 
     keyboard = Keyboard()
-    position = None if scenario is None else read_scenario(scenario)
-    perform(lambda: open_game(**vars(options), position=position), keyboard)
+    perform(partial(open_game, **vars(options), scenario=scenario), keyboard)

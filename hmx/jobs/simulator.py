@@ -143,11 +143,7 @@ class Simulator:
         return self.frame
 
     def act(self, action: int) -> Frame:
-        """Take a legal action.
-
-        Raises:
-            ValueError: the episode is over, or the action is not legal.
-        """
+        """Take a legal action; any other is a ValueError."""
         before = self.frame
         if before.outcome or action not in before.legal:
             raise ValueError(f"{ACTION_NAMES[action]} cannot be taken now")

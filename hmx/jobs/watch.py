@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import jax
 
 from hmx.agents.search import make_act, simulations_of
 from hmx.config.schema import Config, EnvConfig
+from hmx.config.textfile import quoted, read_text
 from hmx.env.registry import make_env
-from hmx.errors import HmxError
+from hmx.errors import ExitCode, HmxError
 from hmx.jobs.simulator import Frame, FramePolicy, Simulator, Spectator, decide_at_random
+from hmx.records.artefact import check_schema, words
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import RunPaths
@@ -23,13 +26,17 @@ from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 
+_SCHEMA = 1  # of a scenario without a schema number
+
+_NEEDED = 'a scenario is a JSON object with at least a player, as {"player": {"row": 0, "col": 0}}'
+
 
 def watch(
     run: str | Path | None = None,
     *,
     random: bool = False,
     env: EnvConfig | None = None,
-    position: Mapping[str, object] | None = None,
+    scenario: Path | None = None,
     seed: int = 0,
     episodes: int = 1,
     greedy: bool = False,
@@ -39,7 +46,7 @@ def watch(
     """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
 
     Of several agents trained side by side the first one plays. `env` is the environment of random play without a run,
-    and `position` a scenario that every episode starts from.
+    and `scenario` a file with the position that every episode starts from.
 
     Raises:
         HmxError: no run and not random, an environment that does not work, an impossible scenario, or a search that is
@@ -47,14 +54,15 @@ def watch(
             frame.
     """
     if (run is None and not random) or (run is not None and env is not None):
-        words = "no run given" if run is None else "a run has its own environment"
-        raise HmxError(f"cannot watch: {words}", "hmx watch RUN, or hmx watch --random --env ID")
+        why = "no run given" if run is None else "a run has its own environment"
+        raise HmxError(f"cannot watch: {why}", "hmx watch RUN, or hmx watch --random --env ID")
+    position = None if scenario is None else read_scenario(scenario)
     enable_cache()
     paths = None if run is None else find_policy(run)
     cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
     if search is not None and run is None:
         raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
-    if position is not None and cfg.env.id != "hackmatrix":
+    if scenario is not None and cfg.env.id != "hackmatrix":
         raise HmxError(f"cannot start from a scenario: {cfg.env.id} has none", "leave out --scenario")
 
     def open_game() -> Simulator | Spectator:
@@ -92,7 +100,7 @@ def agent_policy(
 def open_game(
     *,
     seed: int = 0,
-    position: Mapping[str, object] | None = None,
+    scenario: Path | None = None,
     advise: str | Path | None = None,
     search: int | None = None,
     checkpoint: int | None = None,
@@ -107,6 +115,7 @@ def open_game(
         searches = search is not None
         what, option = ("search", "--search 32") if searches else ("use a checkpoint", f"--checkpoint {checkpoint}")
         raise HmxError(f"cannot {what}: no agent given", f"hmx play --advise RUN {option}")
+    position = None if scenario is None else read_scenario(scenario)
     paths = None if advise is None else find_policy(advise)
     cfg = Config() if paths is None else read_config(paths)
     if cfg.env.id != "hackmatrix":
@@ -122,3 +131,31 @@ def open_game(
 
     # In another thread, so that Ctrl-C works while it compiles.
     return interruptible(begin)
+
+
+def read_scenario(path: Path) -> dict[str, object]:
+    """Read the position in a file; `hmx.game.scenario.from_dict` checks it.
+
+    Raises:
+        HmxError: no such file, not readable, or of a newer schema (exit code 3); too long, not JSON, or not an
+            object (2).
+    """
+    try:
+        data = json.loads(read_text(path))
+    except OSError as error:
+        hint = "check the path and its permissions; docs/scenarios/first-siphon.json is an example"
+        raise HmxError(f"cannot read {path}: {words(error)}", hint, ExitCode.ARTEFACT) from None
+    except UnicodeDecodeError:
+        raise HmxError(f"{path} is not a text file in UTF-8", _NEEDED) from None
+    except (ValueError, RecursionError) as error:  # JSONDecodeError is a ValueError
+        raise HmxError(f"{path} is not JSON: {error}", _NEEDED) from None
+    if isinstance(data, dict):
+        number = data.pop("schema", _SCHEMA)
+        if type(number) is not int or number < 1:
+            message = f"{path}: schema must be a whole number, not {quoted(repr(number))}"
+            raise HmxError(message, f'write "schema": {_SCHEMA}')
+        check_schema(number, _SCHEMA, str(path))
+    position = data.get("position", data) if isinstance(data, dict) else data
+    if not isinstance(position, dict):
+        raise HmxError(f"cannot read the scenario: {path} holds no position", _NEEDED)
+    return position

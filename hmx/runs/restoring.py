@@ -44,7 +44,10 @@ def restore(session: Session, paths: RunPaths, update: int | None = None) -> Res
         HmxError: there is none, or it is damaged, unreadable, of another run, of a later hmx, or of another
             configuration (exit code 3).
     """
-    _check_folder(paths)
+    if paths.checkpoints.is_symlink() or (paths.checkpoints.exists() and not paths.checkpoints.is_dir()):
+        what = "a link" if paths.checkpoints.is_symlink() else "a file"
+        hint = "put the folder of checkpoints itself in its place"
+        raise HmxError(f"{paths.checkpoints} is {what} instead of a folder", hint, ExitCode.ARTEFACT)
     run_id = frozen.run_id_of(paths)
     broken: dict[Path, list[str]] = {}
     path: Path | None
@@ -71,13 +74,6 @@ def restore_policy(session: Session, paths: RunPaths, update: int | None = None)
         return restore(session, paths, update)
     state, made_at = weights.read(session, paths.weights)
     return Restored(state, made_at, (), Manifest(update=made_at))
-
-
-def _check_folder(paths: RunPaths) -> None:
-    if paths.checkpoints.is_symlink() or (paths.checkpoints.exists() and not paths.checkpoints.is_dir()):
-        what = "a link" if paths.checkpoints.is_symlink() else "a file"
-        hint = "put the folder of checkpoints itself in its place"
-        raise HmxError(f"{paths.checkpoints} is {what} instead of a folder", hint, ExitCode.ARTEFACT)
 
 
 def _missing(paths: RunPaths, used: int, broken: dict[Path, list[str]]) -> int | None:

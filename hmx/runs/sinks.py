@@ -189,11 +189,5 @@ class SinkGroup:
                 self.warn(f"{sink.name} failed and gets no more records: {one_line(problem)}")
         for sink, problem in failed:
             if sink.required:
-                raise _sink_error(sink, problem)
-
-
-def _sink_error(sink: Sink, error: Exception) -> SinkError:
-    if isinstance(error, SinkError):
-        return error
-    hint = "check the free space and the permissions of the run folder, then run `hmx resume`"
-    return SinkError(f"cannot write {sink.name}: {one_line(error)}", hint, ExitCode.ARTEFACT)
+                hint = "check the free space and the permissions of the run folder, then run `hmx resume`"
+                raise SinkError(f"cannot write {sink.name}: {one_line(problem)}", hint, ExitCode.ARTEFACT)

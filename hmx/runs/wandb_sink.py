@@ -43,12 +43,7 @@ class WandbSink(Sink):
         self._thread: threading.Thread | None = None
 
     def start(self, info: RunInfo) -> None:
-        """Open one wandb run per seed.
-
-        Raises:
-            HmxError: the package is missing, or there is no login.
-            TimeoutError: wandb does not answer.
-        """
+        """Open one wandb run per seed; a TimeoutError says that wandb does not answer."""
         self._thread = threading.Thread(target=self._serve, args=(info,), name="hmx-wandb", daemon=True)
         self._thread.start()
         end = time.monotonic() + _START_SECONDS
@@ -70,11 +65,7 @@ class WandbSink(Sink):
             raise TimeoutError(f"{_WAITING:,} records are waiting to be sent") from None
 
     def close(self, state: EndState) -> None:
-        """Finish the wandb runs; what has not been sent within a minute stays in the run folder.
-
-        Raises:
-            TimeoutError: not everything was sent.
-        """
+        """Finish the wandb runs; what has not been sent within a minute is a TimeoutError, and stays in the folder."""
         if state == "aborted" or self._thread is None:
             return
         self._exit_code = 1 if state == "failed" else 0

@@ -16,7 +16,7 @@ import pytest
 import typer
 from command_tree import leaves
 
-import hmx.cli.version
+import hmx.cli.boundary
 from hmx.cli.app import _summary, app
 
 COMMANDS = ("runs", *(name.removeprefix("hmx ") for name, _ in leaves()))
@@ -116,8 +116,8 @@ def hmx_version_without_installation() -> str:
     code = (
         "import sys, importlib.metadata as m; m.version = lambda n: (_ for _ in ()).throw(m.PackageNotFoundError(n));"
     )
-    code += "from hmx.cli.version import version; print(version())"
-    root = Path(hmx.cli.version.__file__).parents[2]
+    code += "from hmx.cli.boundary import version; print(version())"
+    root = Path(hmx.cli.boundary.__file__).parents[2]
     return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout.strip()
 
 

@@ -16,8 +16,8 @@ from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.errors import HmxError
 from hmx.game.tables import ACTION_NAMES, PROGRAMS, SIPHON
 from hmx.jobs import simulator
-from hmx.jobs.scenario import read_scenario
 from hmx.jobs.simulator import Frame, FramePolicy, Simulator, decide_at_random
+from hmx.jobs.watch import read_scenario
 
 MAX_STEPS = 4
 

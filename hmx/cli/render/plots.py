@@ -112,7 +112,9 @@ def _shown(plot: Plot, series: Series) -> Iterator[tuple[int, float, float]]:
 
 
 def _layout(plot: Plot) -> _Area:
-    bottom = _HEIGHT - _BOTTOM - (_category_height(plot, 64.0) if plot.categories else 0.0)
+    bottom = _HEIGHT - _BOTTOM
+    if plot.categories and _slanted(plot, 64.0):
+        bottom -= 0.6 * _LETTER * min(max(map(len, plot.categories)), _LONGEST_CATEGORY)
     y = _scale(plot.y, _vertical(plot), bottom, _TOP)
     widest = max((len(text) for text in _tick_texts(y.ticks, plot.y)), default=1)
     left = 30.0 + _LETTER * widest
@@ -196,11 +198,6 @@ def _slanted(plot: Plot, left: float) -> bool:
     """Return whether the names of categories are too long to stand side by side."""
     slot = (_WIDTH - _RIGHT - left) / len(plot.categories)
     return max(map(len, plot.categories)) * _LETTER > slot - 4
-
-
-def _category_height(plot: Plot, left: float) -> float:
-    longest = min(max(map(len, plot.categories)), _LONGEST_CATEGORY)
-    return 0.6 * longest * _LETTER if _slanted(plot, left) else 0.0
 
 
 def _category_names(area: _Area) -> Iterator[str]:
