@@ -104,14 +104,10 @@ class JsonlSink(Sink):
             self._writer = None
 
 
-class SinkError(HmxError):
-    """The local metrics file cannot be written."""
-
-
 class SinkGroup:
     """Pass phases, records and warnings to several sinks.
 
-    An optional sink that fails is dropped and named in `warnings`; a required one that fails raises `SinkError`.
+    An optional sink that fails is dropped and named in `warnings`; a required one that fails raises `HmxError`.
     """
 
     def __init__(self, sinks: Iterable[Sink]) -> None:
@@ -190,4 +186,4 @@ class SinkGroup:
         for sink, problem in failed:
             if sink.required:
                 hint = "check the free space and the permissions of the run folder, then run `hmx resume`"
-                raise SinkError(f"cannot write {sink.name}: {one_line(problem)}", hint, ExitCode.ARTEFACT)
+                raise HmxError(f"cannot write {sink.name}: {one_line(problem)}", hint, ExitCode.ARTEFACT)

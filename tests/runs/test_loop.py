@@ -15,7 +15,7 @@ from hmx.runs import loop as loops
 from hmx.runs.chunk import Chunk
 from hmx.runs.loop import Loop, init_state
 from hmx.runs.signals import SignalGuard
-from hmx.runs.sinks import Sink, SinkError, SinkGroup
+from hmx.runs.sinks import Sink, SinkGroup
 from hmx.types import Mean
 
 
@@ -128,7 +128,7 @@ def test_a_failing_required_sink_ends_the_run_after_a_checkpoint(
     full_at: tuple[int, ...], chunk: Chunk, learner: Algorithm
 ) -> None:
     good, bad, disk = Memory(), Memory(fail_at=5, required=True), Disk(full_at)
-    with pytest.raises(SinkError, match="cannot write memory: no space left"):
+    with pytest.raises(HmxError, match="cannot write memory: no space left"):
         drive(chunk, learner, bad, good, total=30, every=100, disk=disk)
     assert disk.saved == ([] if full_at else [6])
     assert len(good.records) == 6

@@ -8,7 +8,7 @@ import pytest
 
 from hmx.config.schema import Config, RunConfig
 from hmx.errors import ExitCode, HmxError
-from hmx.runs.sinks import JsonlSink, Record, RunInfo, Sink, SinkError, SinkGroup
+from hmx.runs.sinks import JsonlSink, Record, RunInfo, Sink, SinkGroup
 
 
 def run_info(path: Path, seeds: int = 1, seed: int = 0) -> RunInfo:
@@ -61,7 +61,7 @@ def test_an_optional_sink_fails_alone(where: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["start", "phase", "record", "close"])
 def test_a_required_sink_raises(where: str, tmp_path: Path) -> None:
     other = Failing("never")
-    with pytest.raises(SinkError, match=f"cannot write brittle: {where} went wrong") as caught:
+    with pytest.raises(HmxError, match=f"cannot write brittle: {where} went wrong") as caught:
         drive(SinkGroup([Failing(where, required=True), other]), tmp_path)
     assert caught.value.exit_code == ExitCode.ARTEFACT
     assert other.calls[-1] == where, "the others still hear of it"
@@ -100,7 +100,7 @@ def test_jsonl_has_one_line_per_record_and_appends(tmp_path: Path) -> None:
 def test_jsonl_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
     sink_group = SinkGroup([JsonlSink(tmp_path / "metrics.jsonl")])
-    with pytest.raises(SinkError, match=r"cannot write .*metrics\.jsonl"):
+    with pytest.raises(HmxError, match=r"cannot write .*metrics\.jsonl"):
         sink_group.start(run_info(tmp_path))
 
 
@@ -125,6 +125,6 @@ def test_a_sink_that_failed_is_no_longer_there(tmp_path: Path) -> None:
     sink_group = SinkGroup([JsonlSink(tmp_path / "metrics.jsonl")])
     assert sink_group.has(JsonlSink)
     (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(SinkError):
+    with pytest.raises(HmxError):
         sink_group.start(run_info(tmp_path))
     assert not sink_group.has(JsonlSink)
