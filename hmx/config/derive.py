@@ -152,13 +152,9 @@ def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> tuple[C
         epochs = ppo.update_epochs
     growth = minibatches * epochs / (ppo.num_minibatches * ppo.update_epochs)
     rate = algo.learning_rate / growth if growth > 1 and _ours(origins, "algo.learning_rate") else algo.learning_rate
+    sizes = f"minibatches of {batch // minibatches:,} of {batch:,} steps"
     changes: list[tuple[str, Any, Any, str]] = [
-        (
-            "ppo.num_minibatches",
-            ppo.num_minibatches,
-            minibatches,
-            f"minibatches of {batch // minibatches:,} of {batch:,} steps",
-        ),
+        ("ppo.num_minibatches", ppo.num_minibatches, minibatches, sizes),
         ("ppo.update_epochs", ppo.update_epochs, epochs, f"fewer epochs for more minibatches, at least {MIN_EPOCHS}"),
         ("algo.learning_rate", algo.learning_rate, rate, f"{growth:g} times as many gradient steps per update"),
     ]

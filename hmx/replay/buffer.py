@@ -31,19 +31,12 @@ from hmx.types import Array, Key
 
 @dataclass(frozen=True)
 class Replay:
-    """A buffer of `capacity` transitions; its methods are pure functions of a state, to compile, scan and vmap.
+    """A prioritised buffer; its methods are pure functions of a state, to compile, scan and vmap."""
 
-    Attributes:
-        capacity: number of slots; a multiple of `num_envs`, so that no batch is split at the end of the ring.
-        num_envs: transitions per `add`.
-        options: how it is prioritised.
-        state_axis: axis of the batch in the leaves of environment states, 0 or -1.
-    """
-
-    capacity: int
-    num_envs: int
+    capacity: int  # slots; a multiple of `num_envs`, so that no batch is split at the end of the ring
+    num_envs: int  # transitions per `add`
     options: ReplayConfig
-    state_axis: int = 0
+    state_axis: int = 0  # axis of the batch in the leaves of environment states, 0 or -1
 
     def __post_init__(self) -> None:
         if self.capacity < self.num_envs or self.capacity % self.num_envs:
@@ -55,6 +48,7 @@ class Replay:
         """Make an empty buffer for batches like these."""
         nowhere = jnp.zeros(self.capacity, jnp.int32)
         zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.float32)
+        trees = 2 if self.options.mixing == "additive" else 1  # by TD error, and by score
         return ReplayState(
             items=_take(items, nowhere, 0),
             env_states=_take(env_states, nowhere, self.state_axis),
@@ -72,7 +66,7 @@ class Replay:
             neutral=one,
             alphas=jnp.array(priority.exponents(self.options), jnp.float32),
             num_nonfinite=zero,
-            forest=forest.build(jnp.zeros((priority.num_trees(self.options), self.capacity))),
+            forest=forest.build(jnp.zeros((trees, self.capacity))),
         )
 
     def add(self, state: ReplayState, items: Any, env_states: Any) -> ReplayState:

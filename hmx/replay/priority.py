@@ -31,11 +31,6 @@ def magnitude(values: Float[Array, " B"]) -> tuple[Float[Array, " B"], Int[Array
     return jnp.where(finite, jnp.abs(values), 0.0), (~finite).sum(dtype=jnp.int32)
 
 
-def num_trees(options: ReplayConfig) -> int:
-    """Return the number of trees: additive mixing samples from two."""
-    return 2 if options.mixing == "additive" else 1
-
-
 def leaves(
     options: ReplayConfig,
     td_weight: Float[Array, "*B"],
