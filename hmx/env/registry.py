@@ -1,14 +1,16 @@
-"""The one factory of environments: built in, of extras, and of users."""
+"""The one factory of environments: built in, of extras, and of users; `load_env` makes one from its `--env` text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 
 from hmx.config.env_facts import EnvFacts, facts_known, find_source, learn, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.config.user_code import allow
 from hmx.env.autoreset import repeated
 from hmx.env.cartpole import make_cartpole
 from hmx.env.corridor import make_corridor
@@ -59,6 +61,29 @@ EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {
     "jumanji": lambda cfg: make_jumanji(cfg.id, cfg.max_steps),
 }
 """By what stands before the slash of an id; each imports its package when it is called."""
+
+
+def load_env(
+    env_id: str,
+    weights: RewardWeights | None = None,
+    my: Mapping[str, bool | int | float | str] | None = None,
+    **settings: Any,
+) -> Env:
+    """Make an environment from what a user typed after `--env`; the code of a file or module is allowed to run.
+
+    Args:
+        env_id: built in (`corridor`), of an extra (`gymnax/CartPole-v1`), registered by a package, `./game.py`,
+            `./game.py:make` or `package.module:make`.
+        weights: of HackMatrix's reward terms.
+        my: own options of the environment by name.
+        settings: fields of `EnvConfig`, such as `max_steps`.
+
+    Raises:
+        HmxError: there is no such environment, it needs a package that is missing, or its code does not work.
+    """
+    allow(env_id, "env.id")
+    cfg = EnvConfig(id=env_id, my=tuple(sorted((my or {}).items())), **settings)
+    return build_env(cfg, weights or RewardWeights()).env
 
 
 def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:

@@ -20,6 +20,9 @@ Norm = Literal["none", "pre", "post"]
 HIDDEN = "intermediates"
 """The collection in which layers leave the activations of their hidden units, if it is mutable."""
 
+_COMPUTE: dict[Dtype, Any] = {"float32": None, "bfloat16": jnp.bfloat16}
+"""None computes in the type of inputs and parameters: float32, unless parameters are of higher precision."""
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,
@@ -71,12 +74,13 @@ def dense(
         gain: multiplies the initial weights.
         name: of its parameters.
         init: `orthogonal`, or `lecun_uniform`: uniform within `sqrt(3 / inputs)` (LeCun et al. 1998).
-        dtype: of the computation and its result; parameters are float32.
+        dtype: of the computation and its result.
     """
+    compute = _COMPUTE[dtype]
     if not gain:
-        return nn.Dense(width, dtype=dtype, kernel_init=nn.initializers.zeros_init(), name=name)
+        return nn.Dense(width, dtype=compute, kernel_init=nn.initializers.zeros_init(), name=name)
     uniform = nn.initializers.variance_scaling(gain**2, "fan_in", "uniform")
-    return nn.Dense(width, dtype=dtype, kernel_init=orthogonal(gain) if init == "orthogonal" else uniform, name=name)
+    return nn.Dense(width, dtype=compute, kernel_init=orthogonal(gain) if init == "orthogonal" else uniform, name=name)
 
 
 class Torso(nn.Module):
@@ -98,11 +102,11 @@ class Torso(nn.Module):
         for i, width in enumerate(self.hidden):
             x = dense(width, self.gain, f"dense_{i}", self.weights, self.dtype)(x)
             if self.norm == "pre":
-                x = nn.LayerNorm(dtype=self.dtype, name=f"norm_{i}")(x)
+                x = nn.LayerNorm(dtype=_COMPUTE[self.dtype], name=f"norm_{i}")(x)
             x = ACTIVATIONS[self.activation](x)
             self.sow(HIDDEN, "units", x)
             if self.norm == "post":
-                x = nn.LayerNorm(dtype=self.dtype, name=f"norm_{i}")(x)
+                x = nn.LayerNorm(dtype=_COMPUTE[self.dtype], name=f"norm_{i}")(x)
         return x
 
 

@@ -13,7 +13,7 @@ from hmx.config import codec, rules, user_code
 from hmx.config.env_facts import env_facts, is_unlimited, step_limit
 from hmx.config.load import load
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.registry import make_env
+from hmx.env.registry import load_env, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import resolve_config
 
@@ -59,12 +59,6 @@ def empty_folder(tmp_path, monkeypatch):
 def write(text, name="game.py"):
     with open(name, "w") as file:
         file.write(text)
-
-
-def load_env(env_id, my=None, **settings):
-    """The environment of an id that the user typed, so that its code may run."""
-    user_code.allow(env_id, "env.id")
-    return make_env(EnvConfig(id=env_id, my=tuple((my or {}).items()), **settings), RewardWeights())
 
 
 def refused(text, **settings):
