@@ -13,6 +13,7 @@ import numpy as np
 
 from hmx.agents.types import Algorithm, Carry, Decision, TrainState
 from hmx.api.configs import resolve
+from hmx.config.load import ENV_SECTIONS
 from hmx.config.schema import Config
 from hmx.config.user_code import trusting
 from hmx.env import registry
@@ -156,7 +157,7 @@ def make_env(env: EnvName = "hackmatrix", values: Mapping[str, object] | None = 
     Raises:
         HmxError: there is no such environment, or its extra is not installed.
     """
-    config = resolve({"env.id": env, **(values or {})}, check=False).config
+    config = resolve({"env.id": env, **(values or {})}, check=ENV_SECTIONS).config
     return registry.make_env(config.env, config.reward)
 
 
@@ -170,5 +171,5 @@ def check_env(
     Raises:
         HmxError: the environment cannot be built.
     """
-    config = resolve({"env.id": env, **(values or {})}, check=False).config
+    config = resolve({"env.id": env, **(values or {})}, check=ENV_SECTIONS).config
     return checking.check_env(config, CheckEnvRequest(steps=steps, speed=False))

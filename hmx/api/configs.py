@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,11 +43,11 @@ def load_config(
 
 
 def resolve(
-    settings: Settings, preset: str | None = None, file: str | Path | None = None, check: bool = True
+    settings: Settings, preset: str | None = None, file: str | Path | None = None, check: bool | Collection[str] = True
 ) -> Loaded:
     """Return a configuration with the origin of every value; arguments and errors as of `load_config`.
 
-    Without `check`, the rules of training are left out, such as how a batch splits.
+    `check` names sections if only their own rules matter, and not those of training, such as how a batch splits.
     """
     if isinstance(settings, Config):
         if preset is not None:

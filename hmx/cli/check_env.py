@@ -29,11 +29,11 @@ def check_env(env: EnvArgument, sets: Sets = None, *, request: CheckEnvRequest, 
     """
     from hmx.cli.boundary import say
     from hmx.cli.progress import status
-    from hmx.config.load import load
+    from hmx.config.load import ENV_SECTIONS, load
 
     outputs.check()
     # rules for training, such as how a batch splits, do not matter here
-    cfg = load(sets=sets or (), flags={"env.id": env}, check=False).config
+    cfg = load(sets=sets or (), flags={"env.id": env}, check=ENV_SECTIONS).config
 
     from hmx.reports.env_check.document import document, failure, values
     from hmx.reports.env_check.job import check_env as job

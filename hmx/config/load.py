@@ -6,7 +6,7 @@ Later layers win: defaults, preset, file, `HMX_*` environment variables, `--set`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ from hmx.config.textfile import read_text
 from hmx.errors import HmxError, nearest
 
 DEFAULT = "default"
+ENV_SECTIONS = ("env", "reward")
 RUN_FILE = "run.toml"
 _CHECK = "check the path and its permissions"
 
@@ -60,7 +61,7 @@ def load(
     sets: Iterable[str] = (),
     flags: Mapping[str, Any] | None = None,
     values: Mapping[str, Any] | None = None,
-    check: bool = True,
+    check: bool | Collection[str] = True,
     new_run: bool = False,
 ) -> Loaded:
     """Combine the layers and check the result.
@@ -72,7 +73,8 @@ def load(
         sets: texts of the form `section.key=value`.
         flags: values of command-line options by dotted key; None for options that were not given.
         values: values by dotted key that a Python program passes, which win over all others.
-        check: whether to check the rules of `rules.problems` as well; types and names are always checked.
+        check: whether to check the rules of `rules.problems` as well, or the sections whose own rules to check. Types
+            and names are always checked.
         new_run: whether the configuration is for a new run: if `file` is the run.toml of a run, its name is then left
             out, since it is in use.
 
@@ -105,7 +107,11 @@ def load(
     if check:
         scaled = auto_scale(cfg, layers.origins)[0] if cfg.ppo.auto_scale else cfg
         bad = {key for p in problems for key in p.keys}
-        problems = problems + [p for p in rules.problems(scaled) if not bad.intersection(p.keys)]
+        broken = [p for p in rules.problems(scaled) if not bad.intersection(p.keys)]
+        if check is not True:
+            own = [p for p in broken if all(key.partition(".")[0] in check for key in p.keys)]
+            broken = [p for p in own if p.keys != ("env.id",)]  # building the environment names what is missing
+        problems = problems + broken
     if problems:
         raise rules.error_of(problems, cfg, layers.origins)
     return Loaded(cfg, layers.origins)

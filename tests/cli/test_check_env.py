@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from hmx.config.schema import EnvConfig
 from hmx.env import registry
 from hmx.env.counting import make_counting
@@ -45,3 +47,16 @@ def test_a_broken_environment_ends_the_command_with_code_4(hmx, monkeypatch):
     assert "1 of 12 checks failed." in text
     assert "reward-terms: the terms sum to 0 and the reward is 1 at step 1 of environment 0. Fix: compute" in text
     assert result.stderr.startswith("error: counting fails 1 of 12 checks: reward-terms\n")
+
+
+@pytest.mark.parametrize("key, named", [("env.slip=3", "env.slip"), ("env.num_agents=2", "env.num_agents")])
+def test_a_setting_that_the_environment_cannot_have_is_refused(hmx, key, named):
+    result = hmx("check-env", "corridor", "--set", key)
+    assert result.exit_code == ExitCode.USAGE
+    assert named in result.stderr and "hint" in result.stderr
+
+
+def test_rules_of_training_alone_do_not_matter(hmx):
+    sizes = ("env.num_envs=3", "algo.num_steps=8", "ppo.num_minibatches=5")  # 24 steps do not split into 5 minibatches
+    result = hmx(*WORDS, "--no-speed", *(word for size in sizes for word in ("--set", size)))
+    assert result.exit_code == 0, result.output
