@@ -31,6 +31,7 @@ def test_the_pole_is_balanced_in_seconds(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_the_pole_is_balanced_by_pushes_to_either_side(tmp_path):
     """Random pushes keep it up for about 22 steps; the whole preset, longer than this, reaches 500."""
     random, trained = returns("pole", 240000, tmp_path)
