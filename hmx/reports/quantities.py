@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hmx.config.coerce import typed_number
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
-from hmx.reports.blocks import NumberFormat
+from hmx.reports.blocks import NumberFormat, Plot
 
 UNKNOWN = "-"  # text of a value that is not known
 _SIZE = re.compile(r"([0-9][0-9_.]*)\s*([KMGT]?)(i?)B", re.IGNORECASE)
@@ -138,6 +138,13 @@ FORMATS: Mapping[NumberFormat, Callable[[float], str]] = {
     "duration": duration,
 }
 """Formats that blocks refer to by name; ticks of counts use `short`."""
+
+
+def place_name(plot: Plot, x: float) -> str:
+    """Return the category at a place, or the place as a number."""
+    if plot.categories:
+        return plot.categories[int(x)] if 0 <= x < len(plot.categories) else ""
+    return FORMATS[plot.x.format](x)
 
 
 def speeds(texts: Iterable[str]) -> tuple[float, ...]:

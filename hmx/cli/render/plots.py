@@ -13,7 +13,7 @@ from typing import TypeGuard
 from hmx.cli.render import svg
 from hmx.config.textfile import printable
 from hmx.reports.blocks import Axis, Plot, Series
-from hmx.reports.quantities import FORMATS, duration, number, percent, short
+from hmx.reports.quantities import FORMATS, duration, number, percent, place_name, short
 
 PALETTE = 8  # colours --c0 to --c7 of the style sheet
 
@@ -80,13 +80,6 @@ def drawing(plot: Plot) -> str:
 def names(plot: Plot) -> list[str]:
     """Return the names of the series in order, each once."""
     return list(dict.fromkeys(series.name for series in plot.series if series.name))
-
-
-def place_name(plot: Plot, x: float) -> str:
-    """Return the category at a place, or the place as a number."""
-    if plot.categories:
-        return plot.categories[int(x)] if 0 <= x < len(plot.categories) else ""
-    return FORMATS[plot.x.format](x)
 
 
 def swatch(series: Series) -> str:

@@ -10,11 +10,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from hmx.cli.render.plots import place_name
 from hmx.config.textfile import printable
 from hmx.reports import blocks
 from hmx.reports.blocks import Cell, Column, Document, Plot, Row, Series, Table, Tone, as_cell
-from hmx.reports.quantities import FORMATS, bar, sparkline
+from hmx.reports.quantities import FORMATS, bar, place_name, sparkline
 
 STYLES: dict[Tone, str] = {
     "plain": "",
