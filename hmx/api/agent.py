@@ -26,7 +26,7 @@ from hmx.reports.env_check import job as checking
 from hmx.reports.env_check.job import CheckEnvFindings
 from hmx.reports.env_check.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
-from hmx.runs.loop import seed_state
+from hmx.runs.loop import check_agent, seed_state
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import open_session
 from hmx.types import Array, Key
@@ -136,14 +136,12 @@ def load_agent(
     """
     paths = find_policy(run, root)
     config = read_config(paths)
-    count = config.run.num_seeds
-    if not 0 <= index < count:
-        raise HmxError(f"there is no agent {index} in {paths.name}", f"agents are 0 to {count - 1}")
+    check_agent(config, index)
     enable_cache()
     with trusting(trust):
         session = open_session(config, paths)
     restored = restore_policy(session, paths, checkpoint)
-    state, algorithm = seed_state(restored.state, index, count), session.algorithm
+    state, algorithm = seed_state(restored.state, index, config.run.num_seeds), session.algorithm
     return TrainedAgent(
         config, session.env, restored.update, algorithm, state, jax.jit(algorithm.act, static_argnums=6)
     )

@@ -334,7 +334,6 @@ def version() -> str:
         return metadata.version("hmx")
     except metadata.PackageNotFoundError:
         import tomllib
-        from pathlib import Path
 
         source = Path(__file__).parents[2] / "pyproject.toml"
         return str(tomllib.loads(source.read_text())["project"]["version"]) if source.exists() else "unknown"

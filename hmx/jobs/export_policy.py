@@ -25,7 +25,7 @@ from hmx.records.paths import REPORTS
 from hmx.records.plain import JsonResult
 from hmx.runs import weights
 from hmx.runs.compilation import enable_cache
-from hmx.runs.loop import seed_state
+from hmx.runs.loop import check_agent, seed_state
 from hmx.runs.restoring import find
 from hmx.runs.session import Session, open_session
 from hmx.types import Array
@@ -66,8 +66,7 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
     if cfg.net.rnn != "none":
         message = f"cannot export a recurrent policy ({cfg.net.rnn}): it also reads and writes an RNN carry"
         raise HmxError(message, f"hmx evaluate {run} plays it")
-    if (last := cfg.run.num_seeds - 1) < request.agent:
-        raise HmxError(f"there is no agent {request.agent}", f"--agent 0 to {last}" if last else "--agent 0")
+    check_agent(cfg, request.agent)
     enable_cache()
     session = open_session(cfg)
     if session.env.spec.action_dim:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.types import Algorithm, TrainState
+from hmx.config.schema import Config
 from hmx.errors import HmxError, one_line
 from hmx.records import jsonl
 from hmx.records.artefact import retrying
@@ -137,6 +138,13 @@ def abstract_state(algorithm: Algorithm, seed: int, num_seeds: int) -> TrainStat
     init = algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init)
     state: TrainState = jax.eval_shape(init, jax.eval_shape(lambda: train_keys(seed, num_seeds)))
     return state
+
+
+def check_agent(cfg: Config, index: int) -> None:
+    """Refuse the number of an agent that a run does not have."""
+    last = cfg.run.num_seeds - 1
+    if not 0 <= index <= last:
+        raise HmxError(f"there is no agent {index}", f"agents are 0 to {last}" if last else "the only agent is 0")
 
 
 def seed_state(state: TrainState, index: int, num_seeds: int) -> TrainState:

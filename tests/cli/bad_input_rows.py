@@ -351,7 +351,7 @@ EXPORT = rows(
     (["{run}", "--to", "pickle"], USAGE, ["--to pickle", "safetensors, stablehlo, onnx"]),
     (["{run}", "--output", "no/such/file"], USAGE, ["the folder does not exist", "mkdir -p no/such"]),
     (["{run}", "--output", "{run}/run.toml"], USAGE, ["it already exists", "--force"]),
-    (["{run}", "--agent", "3"], USAGE, ["there is no agent 3", "--agent 0"]),
+    (["{run}", "--agent", "3"], USAGE, ["there is no agent 3", "the only agent is 0"]),
     (["{run}", "--checkpoint", "-1"], USAGE, ["--checkpoint -1", "0 or more"]),
 )
 

@@ -34,6 +34,8 @@ OPEN_MPI = {
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*SLURM, *OPEN_MPI, "KUBERNETES_SERVICE_HOST", "JAX_COORDINATOR_PORT"):
         monkeypatch.delenv(name, raising=False)
+    # `meet` closes no connection before all processes have returned, so that a failed coordinator waits for all of it
+    monkeypatch.setattr("hmx.runs.cluster.group.LINGER", 0.5)
 
 
 def free_port() -> int:

@@ -25,7 +25,7 @@ from hmx.rl import distributions
 from hmx.runs import buffers
 from hmx.runs.buffers import ACTION, LEGAL, OBS, Buffer, Host, header_of
 from hmx.runs.checkpoint import to_host
-from hmx.runs.loop import seed_state
+from hmx.runs.loop import check_agent, seed_state
 from hmx.runs.restoring import Source, find
 from hmx.runs.session import open_session
 from hmx.runs.signals import interruptible
@@ -90,8 +90,7 @@ def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
     """Load the agent of a run or checkpoint; refuse one that cannot play on from a stored position."""
     source: Source = find(path, root)
     cfg = source.cfg
-    if not 0 <= index < cfg.run.num_seeds:
-        raise HmxError(f"agent {index} does not exist", f"agents are 0 to {cfg.run.num_seeds - 1}")
+    check_agent(cfg, index)
     session = open_session(cfg, source.paths)
     network = make_policy_outputs(cfg, session.env)
     state, update, warnings = source.state(session, None)

@@ -43,7 +43,7 @@ from hmx.runs import buffers
 from hmx.runs.buffers import LEGAL, OBS, Buffer
 from hmx.runs.checkpoint import to_host
 from hmx.runs.compilation import enable_cache
-from hmx.runs.loop import seed_state
+from hmx.runs.loop import check_agent, seed_state
 from hmx.runs.restoring import Source, find
 from hmx.runs.session import open_session
 from hmx.runs.signals import interruptible
@@ -72,8 +72,7 @@ def grad_report(
         what = f"cannot report on {path}: it is a saved buffer, and the network is in a run"
         raise HmxError(what, f"hmx grad-report RUN --from-buffer {path}")
     source = find(path, root)
-    if not 0 <= request.agent < source.cfg.run.num_seeds:
-        raise HmxError(f"there is no agent {request.agent}", f"agents are 0 to {source.cfg.run.num_seeds - 1}")
+    check_agent(source.cfg, request.agent)
     seed = source.cfg.run.seed if request.seed is None else request.seed
     compare = None if request.compare is None else Path(request.compare)
     other, second = None, None

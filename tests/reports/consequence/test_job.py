@@ -155,7 +155,7 @@ def test_requests_that_cannot_work_are_refused_before_anything_is_played(home: P
     refused("does not exist", ExitCode.ARTEFACT, tmp_path / "no.npz", checkpoint=run, out=out)
     by_policy = dataclasses.replace(EXACT, aggregate="policy")
     refused("needs probabilities of actions", ExitCode.USAGE, buffer, checkpoint=run, request=by_policy, out=out)
-    refused("agent 1 does not exist", ExitCode.USAGE, run, request=ScoreRequest(agent=1), out=out)
+    refused("there is no agent 1", ExitCode.USAGE, run, request=ScoreRequest(agent=1), out=out)
     assert not out.exists()
 
 
