@@ -79,6 +79,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", type=int, default=4, help="Calls to the file system to fail, per command; 0 for all.")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only tests marked `optimised` run, skip the other files: importing them takes longer than these tests."""
+    if config.getoption("only_optimised") and collection_path.suffix == ".py":
+        return "mark.optimised" not in collection_path.read_text() or None
+    return None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests marked `optimised` in a process that compiles with less optimisation."""
     optimised = [item for item in items if item.get_closest_marker("optimised") is not None]
