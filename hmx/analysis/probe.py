@@ -134,13 +134,11 @@ def play(prober: Prober, parts: PpoComponents, state: TrainState, key: Key, refe
     The train state is only read. With `reference`, the logits of that policy are returned too.
     """
     rollouts, ended = play_rollouts(prober, state, key)
-    logits, carry, last = [], prober.carry, None
+    logits, carry = [], prober.carry
     for part in rollouts if reference is not None else ():
         assert prober.logits is not None
-        if part is not last:  # what follows the last rollout repeats it
-            found, carry = prober.logits(reference, carry, part.transitions)
+        found, carry = prober.logits(reference, carry, part.transitions)
         logits.append(found)
-        last = part
     rollout = _joined(rollouts)
     seen, batch = rollout.transitions, _rows(rollout, parts.cfg, parts.horizon)
     num_envs, num_agents = seen.reward_tp1.shape[1:]

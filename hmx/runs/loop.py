@@ -144,7 +144,8 @@ def check_agent(cfg: Config, index: int) -> None:
     """Refuse the number of an agent that a run does not have."""
     last = cfg.run.num_seeds - 1
     if not 0 <= index <= last:
-        raise HmxError(f"there is no agent {index}", f"agents are 0 to {last}" if last else "the only agent is 0")
+        hint = f"agents are 0 to {last}" if last else "the only agent is 0"
+        raise HmxError(f"there is no agent {index} in {cfg.run.name}", hint)
 
 
 def seed_state(state: TrainState, index: int, num_seeds: int) -> TrainState:

@@ -62,7 +62,7 @@ def test_agent_acts_on_single_observations_and_batches(place: Path) -> None:
         agent.act(np.zeros(2))
     with pytest.raises(hmx.HmxError, match="legal is"):
         agent.act(first.obs, first.legal[:2])
-    with pytest.raises(hmx.HmxError, match="there is no agent 1"):
+    with pytest.raises(hmx.HmxError, match="there is no agent 1 in first"):
         hmx.load_agent("first", index=1)
 
 

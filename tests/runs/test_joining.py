@@ -34,7 +34,7 @@ OPEN_MPI = {
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*SLURM, *OPEN_MPI, "KUBERNETES_SERVICE_HOST", "JAX_COORDINATOR_PORT"):
         monkeypatch.delenv(name, raising=False)
-    # `meet` closes no connection before all processes have returned, so that a failed coordinator waits for all of it
+    # A failed coordinator waits this long for the others to close, which they do in `meet` only after it has returned.
     monkeypatch.setattr("hmx.runs.cluster.group.LINGER", 0.5)
 
 

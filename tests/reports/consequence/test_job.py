@@ -255,8 +255,9 @@ def test_score_files_without_their_columns_are_refused(home: Path, noisy: Path, 
 def test_corrected_scores_are_the_others_without_their_bias(home: Path, noisy: Path, tmp_path: Path) -> None:
     plain, found = table(noisy), score_noisy(home, tmp_path / "o", correct=True)
     corrected = table(tmp_path / "o")
-    # two programs, which round differently with some compilers
-    np.testing.assert_allclose(corrected["score"], plain["score"] - plain["bias"], atol=1e-5)
+    # two programs; sqrt(distance^2 - noise^2) magnifies what they round differently where both are alike
+    apart = np.abs(corrected["score"] - (plain["score"] - plain["bias"]))
+    assert np.quantile(apart, 0.9) <= 1e-7 and apart.max() <= 1e-5
     assert plain["bias"].mean() > 0.2 * plain["score"].mean() and found.options.corrected
     np.testing.assert_array_equal(corrected["c_w1"], plain["c_w1"])
 
