@@ -13,12 +13,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hmx.cli.render import plots, svg
-from hmx.reports.blocks import Plot
+from hmx.render.blocks import Plot
+from hmx.render.quantities import number, short, signed
 from hmx.reports.gradients.figures import by_bucket
 from hmx.reports.gradients.findings import CheckpointReport
 from hmx.reports.gradients.job import grad_report
 from hmx.reports.gradients.request import GradReportRequest
-from hmx.reports.quantities import number, short, signed
 
 WIDTH, HEIGHT, TOP = 490, 350, 36
 STYLE = Path(plots.__file__).with_name("page.css").read_text()

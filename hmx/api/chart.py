@@ -13,7 +13,7 @@ from hmx.cli.render.html import page
 from hmx.errors import HmxError
 from hmx.records.metrics_table import METRICS
 from hmx.records.paths import DEFAULT_ROOT
-from hmx.reports.blocks import Axis, Document, Plot, Series
+from hmx.render.blocks import Axis, Document, Plot, Series
 from hmx.reports.compare.request import RETURN
 
 _HEIGHT = 420  # pixels in a notebook

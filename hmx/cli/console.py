@@ -18,7 +18,7 @@ from rich.text import Text
 
 from hmx.cli.keys import Echo
 from hmx.records.jsonl import encode
-from hmx.reports.quantities import clock, short, sparkline
+from hmx.render.quantities import clock, short, sparkline
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 SCHEMA = 1

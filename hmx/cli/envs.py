@@ -48,7 +48,7 @@ def presets(json: Json = False) -> None:
     Example: hmx presets
     """
     from hmx.records.plain import plain
-    from hmx.reports.blocks import Cell, Column, Document, Row, Table
+    from hmx.render.blocks import Cell, Column, Document, Row, Table
 
     summaries = {name: known.summary(name) for name in known.names()}
     rows = tuple(Row((Cell(name, tone="strong"), text)) for name, text in summaries.items())

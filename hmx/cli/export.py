@@ -29,7 +29,7 @@ def export(
     Example: hmx export hackmatrix-ppo-s0-001 --to onnx --output policy.onnx
     """
     from hmx.jobs.export_policy import export_policy
-    from hmx.reports.quantities import data_size
+    from hmx.render.quantities import data_size
 
     done = export_policy(run, request, output)
     for warning in done.warnings:

@@ -18,8 +18,8 @@ from hmx.cli.render.html import NO_REQUESTS, page, safe
 from hmx.errors import HmxError
 from hmx.jobs.runs import LiveRun, live_runs
 from hmx.records.layout import list_runs
-from hmx.reports.blocks import Document, Paragraph
-from hmx.reports.quantities import clock, duration, short, signed, sparkline
+from hmx.render.blocks import Document, Paragraph
+from hmx.render.quantities import clock, duration, short, signed, sparkline
 from hmx.reports.run.document import document
 from hmx.reports.run.job import run_report
 from hmx.reports.run.request import ReportRequest

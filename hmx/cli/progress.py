@@ -17,7 +17,7 @@ from rich.text import Text
 from hmx.cli.console import NOTES
 from hmx.config.textfile import printable
 from hmx.errors import counted
-from hmx.reports.quantities import clock, short
+from hmx.render.quantities import clock, short
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 if TYPE_CHECKING:  # imports NumPy

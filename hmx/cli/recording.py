@@ -20,9 +20,9 @@ from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError, counted
 from hmx.records.artefact import words
 from hmx.records.atomic import write_bytes
-from hmx.reports.blocks import Animation, AnimationFrame, Document, Picture, Shape
+from hmx.render.blocks import Animation, AnimationFrame, Document, Picture, Shape
+from hmx.render.quantities import data_size
 from hmx.reports.consequence.pictures import board
-from hmx.reports.quantities import data_size
 
 if TYPE_CHECKING:
     from hmx.jobs.simulator import Frame

@@ -135,7 +135,7 @@ def rm(
 
     from hmx.config.textfile import quoted
     from hmx.jobs.runs import removable, remove
-    from hmx.reports.quantities import data_size, short
+    from hmx.render.quantities import data_size, short
 
     rows = removable(runs)
     texts = [f"{row.path} ({row.state}, {short(row.env_steps)} steps, {data_size(row.size)})" for row in rows]

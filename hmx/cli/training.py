@@ -23,9 +23,9 @@ from hmx.config.changes import parse
 from hmx.config.env_facts import facts_known
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError, counted
+from hmx.render.quantities import data_size, short
 from hmx.reports import summaries
 from hmx.reports.health.job import HealthSink
-from hmx.reports.quantities import data_size, short
 from hmx.runs.cluster.hosts import Hosts
 from hmx.sizing.memory import q_memory
 

@@ -10,8 +10,8 @@ from hmx.config.env_facts import EXTRAS, SCENARIOS, SMAX, clashes, env_facts, fi
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.config.user_code import registered
 from hmx.records.plain import JsonValue, plain_object
-from hmx.reports.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
-from hmx.reports.quantities import data_size
+from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
+from hmx.render.quantities import data_size
 
 SCHEMA = 1
 

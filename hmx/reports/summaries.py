@@ -10,8 +10,8 @@ from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, OWN_SECTIONS, own_values, values_of
 from hmx.config.textfile import quoted
 from hmx.errors import counted
-from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
-from hmx.reports.quantities import UNKNOWN, clock, data_size, duration, number, short
+from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
+from hmx.render.quantities import UNKNOWN, clock, data_size, duration, number, short
 
 if TYPE_CHECKING:
     from hmx.jobs.evaluate import EvaluateResult

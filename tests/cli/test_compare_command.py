@@ -14,7 +14,7 @@ import pytest
 from made_runs import flat, make_run, write_metrics
 
 from hmx.errors import ExitCode
-from hmx.reports.blocks import Aside
+from hmx.render.blocks import Aside
 from hmx.reports.compare.document import document
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest

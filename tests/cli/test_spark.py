@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.reports.quantities import sparkline
+from hmx.render.quantities import sparkline
 
 
 def test_a_rising_line_uses_every_height():

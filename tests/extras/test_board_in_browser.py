@@ -19,7 +19,7 @@ from made_runs import make_run, write_metrics
 from hmx.cli.render import html
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
-from hmx.reports.blocks import Document
+from hmx.render.blocks import Document
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")

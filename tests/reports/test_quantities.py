@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from hmx.errors import HmxError
-from hmx.reports import quantities as q
+from hmx.render import quantities as q
 
 
 def test_number_keeps_significant_digits():
@@ -136,5 +136,5 @@ def test_memory_size_refuses_text_without_number_or_unit(text):
 
 
 def test_quantities_import_neither_rich_nor_jax():
-    code = "import sys, hmx.reports.quantities; sys.exit(bool({'rich', 'typer', 'jax', 'numpy'} & set(sys.modules)))"
+    code = "import sys, hmx.render.quantities; sys.exit(bool({'rich', 'typer', 'jax', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -18,7 +18,7 @@ from importlib.resources import files
 from hmx.cli.render import plots, svg
 from hmx.config.textfile import printable
 from hmx.records.plain import JsonValue, plain
-from hmx.reports import blocks
+from hmx.render import blocks
 
 _PROSE = 40  # characters of a cell that is wide even on a phone
 NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"

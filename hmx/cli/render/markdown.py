@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from hmx.cli.render.terminal import plot_table
 from hmx.config.textfile import printable
-from hmx.reports import blocks
-from hmx.reports.quantities import bar
+from hmx.render import blocks
+from hmx.render.quantities import bar
 
 _BAR = 12
 _EMPHASISED = ("strong", "good", "warning", "bad")

@@ -19,7 +19,7 @@ from hmx.errors import HmxError
 
 if TYPE_CHECKING:
     from hmx.records.plain import JsonValue
-    from hmx.reports.blocks import Cell, Document, Table
+    from hmx.render.blocks import Cell, Document, Table
 
 STDOUT = Path("-")
 
@@ -107,7 +107,7 @@ def csv_text(table: Table) -> str:
 
     Numbers that are not finite are empty.
     """
-    from hmx.reports.blocks import as_cell
+    from hmx.render.blocks import as_cell
 
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

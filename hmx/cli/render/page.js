@@ -18,7 +18,7 @@ const button = (text, label, act) => {
   return element;
 };
 
-// Numbers, as hmx.reports.quantities writes them.
+// Numbers, as hmx.render.quantities writes them.
 const digits = (value, count) => {
   if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9))
     return value.toExponential(count - 1).replace(/\.?0+e/, "e").replace("e+", "e");

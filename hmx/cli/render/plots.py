@@ -12,8 +12,8 @@ from typing import TypeGuard
 
 from hmx.cli.render import svg
 from hmx.config.textfile import printable
-from hmx.reports.blocks import Axis, Plot, Series
-from hmx.reports.quantities import FORMATS, duration, number, percent, place_name, short
+from hmx.render.blocks import Axis, Plot, Series
+from hmx.render.quantities import FORMATS, duration, number, percent, place_name, short
 
 PALETTE = 8  # colours --c0 to --c7 of the style sheet
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from hmx.config.textfile import printable
-from hmx.reports import blocks
-from hmx.reports.blocks import Cell, Column, Document, Plot, Row, Series, Table, Tone, as_cell
-from hmx.reports.quantities import FORMATS, bar, place_name, sparkline
+from hmx.render import blocks
+from hmx.render.blocks import Cell, Column, Document, Plot, Row, Series, Table, Tone, as_cell
+from hmx.render.quantities import FORMATS, bar, place_name, sparkline
 
 STYLES: dict[Tone, str] = {
     "plain": "",

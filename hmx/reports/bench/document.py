@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from hmx.config.option import ON_POLICY
 from hmx.config.schema import Config
 from hmx.errors import counted
+from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
+from hmx.render.quantities import UNKNOWN, data_size, duration, interval, percent, short
 from hmx.reports.bench.findings import BUSY, BenchFindings, Comparison, Part, PartName, Phase, SizeSpeed, UpdateSpeed
-from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
-from hmx.reports.quantities import UNKNOWN, data_size, duration, interval, percent, short
 from hmx.stats.estimate import Estimate
 
 _TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "no difference seen": "plain"}

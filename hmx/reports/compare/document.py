@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from hmx.errors import counted
 from hmx.records.metrics_table import METRICS
-from hmx.reports.blocks import (
+from hmx.render.blocks import (
     Aside,
     Axis,
     Block,
@@ -23,6 +23,7 @@ from hmx.reports.blocks import (
     Table,
     Tone,
 )
+from hmx.render.quantities import UNKNOWN, data_size, duration, interval, number, percent, plus_minus
 from hmx.reports.compare import losses
 from hmx.reports.compare.findings import (
     OVER,
@@ -39,7 +40,6 @@ from hmx.reports.compare.findings import (
     TaskFindings,
 )
 from hmx.reports.compare.request import EVALUATION, RETURN
-from hmx.reports.quantities import UNKNOWN, data_size, duration, interval, number, percent, plus_minus
 from hmx.stats.estimate import Estimate
 
 ALL_PAIRS = 12  # sides whose every pair is shown; with more sides, each is compared with the first

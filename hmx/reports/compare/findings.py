@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hmx.records.metrics_table import Direction
-from hmx.reports.blocks import Table, exact_table
+from hmx.render.blocks import Table, exact_table
 from hmx.stats.estimate import Estimate
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from hmx.config.schema import Config
 from hmx.errors import HmxError, counted
-from hmx.reports.blocks import Block, Column, Heading, Paragraph, Row, Table
+from hmx.render.blocks import Block, Column, Heading, Paragraph, Row, Table
+from hmx.render.quantities import number, percent
 from hmx.reports.compare.findings import Losses, SideFacts
 from hmx.reports.compare.read import Side
-from hmx.reports.quantities import number, percent
 
 if TYPE_CHECKING:
     from hmx.analysis.losses import Loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hmx.errors import counted
-from hmx.reports.blocks import (
+from hmx.render.blocks import (
     Aside,
     Axis,
     Block,
@@ -21,9 +21,9 @@ from hmx.reports.blocks import (
     exact_table,
     facts,
 )
+from hmx.render.quantities import count, duration, number, percent, plus_minus, short
 from hmx.reports.consequence.findings import ScoreFindings, ScorePlan, TopPosition, sentences
 from hmx.reports.consequence.pictures import picture
-from hmx.reports.quantities import count, duration, number, percent, plus_minus, short
 from hmx.stats.ranks import Correlation, ranks
 
 _UNITS = {"w1": "reward", "dmean": "reward", "tv": "share", "js": "nats", "tv_bins": "share", "js_bins": "nats"}

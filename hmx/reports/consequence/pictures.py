@@ -8,8 +8,8 @@ from typing import Literal, TypedDict, cast
 from hmx.game.position import Position, block_name, visible
 from hmx.game.tables import ACTION_NAMES
 from hmx.records.plain import JsonValue
-from hmx.reports.blocks import Picture, Shape
-from hmx.reports.quantities import number
+from hmx.render.blocks import Picture, Shape
+from hmx.render.quantities import number
 
 _INK, _WHITE, _FAINT, _BLUE, _ORANGE = "#222222", "#ffffff", "#9aa0a6", "#1f77b4", "#d95f02"
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from hmx.env.checks.run import CHECKS
 from hmx.errors import ExitCode, HmxError
-from hmx.reports.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, Tone, facts
+from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, Tone, facts
+from hmx.render.quantities import data_size, duration, short
 from hmx.reports.env_check.job import CheckEnvFindings, EnvCost
-from hmx.reports.quantities import data_size, duration, short
 
 _TONES: dict[str, Tone] = {"passed": "good", "failed": "bad", "skipped": "faint"}
 

@@ -9,11 +9,11 @@ from hmx.analysis.buckets import ALL
 from hmx.analysis.measures import TOTAL, Component, Cosines
 from hmx.analysis.results import BucketReport, GradReport
 from hmx.errors import counted
-from hmx.reports.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table, exact_table
+from hmx.render.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table, exact_table
+from hmx.render.quantities import number, percent, short, signed
 from hmx.reports.gradients import figures
 from hmx.reports.gradients.figures import COLOURS, RANKS, SHARES, components, label, main_component
 from hmx.reports.gradients.findings import CheckpointReport, GradFindings, NormRatios
-from hmx.reports.quantities import number, percent, short, signed
 
 
 def document(findings: GradFindings) -> Document:

@@ -14,8 +14,8 @@ from hmx.analysis.measures import MIN_GROUPS, TOTAL, Cosines
 from hmx.analysis.results import BucketReport, GradReport
 from hmx.config.textfile import read_text
 from hmx.errors import ExitCode, HmxError, counted
+from hmx.render.quantities import number, percent, signed
 from hmx.reports.gradients.request import GradReportRequest
-from hmx.reports.quantities import number, percent, signed
 
 SCHEMA = 2
 _MAX_SAVED = 32 << 20  # bytes of a report in JSON: each of a hundred checkpoints has about 100 kB

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hmx.reports.blocks import Block, Document, Heading, Paragraph, Table, exact_table
+from hmx.render.blocks import Block, Document, Heading, Paragraph, Table, exact_table
+from hmx.render.quantities import short
 from hmx.reports.health.job import Finding, HealthFindings
-from hmx.reports.quantities import short
 
 
 def document(findings: HealthFindings) -> Document:

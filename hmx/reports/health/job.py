@@ -19,9 +19,9 @@ from hmx.records.artefact import words
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT, METRICS
+from hmx.render.quantities import short
 from hmx.reports.health.history import History
 from hmx.reports.health.rules import RULES, Severity
-from hmx.reports.quantities import short
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 ANY = "any"  # `--fail-on any`: every rule whose findings are warnings

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hmx.config.env_facts import ENDLESS, env_facts, extra_of, facts_known, has_mask, step_limit
+from hmx.render.quantities import number, percent
 from hmx.reports.health.history import WINDOW, History
-from hmx.reports.quantities import number, percent
 
 Severity = Literal["warning", "note"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hmx.config.textfile import quoted
 from hmx.errors import counted
 from hmx.records.metrics_table import METRICS
-from hmx.reports.blocks import (
+from hmx.render.blocks import (
     Animation,
     AnimationFrame,
     Aside,
@@ -24,9 +24,9 @@ from hmx.reports.blocks import (
     exact_table,
     facts,
 )
+from hmx.render.quantities import clock, interval, number, short
 from hmx.reports.consequence.pictures import picture
 from hmx.reports.health import document as health
-from hmx.reports.quantities import clock, interval, number, short
 from hmx.reports.run import figures
 from hmx.reports.run.findings import PlayedEpisode, RunFacts, RunFindings, Setting
 from hmx.reports.summaries import policies

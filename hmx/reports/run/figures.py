@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hmx.records.metrics_table import METRICS
-from hmx.reports.blocks import Axis, NumberFormat, Plot, Reference, Series
-from hmx.reports.quantities import number
+from hmx.render.blocks import Axis, NumberFormat, Plot, Reference, Series
+from hmx.render.quantities import number
 from hmx.reports.run.findings import ConfigGroup, Curve, RunFacts, RunFindings, SeedCurves
 
 STEPS, MINUTES = Axis("environment steps per seed", format="count"), Axis("minutes of training")

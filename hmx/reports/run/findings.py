@@ -10,7 +10,7 @@ from pathlib import Path
 from hmx.jobs.evaluation import PolicyStats
 from hmx.records.meta import Meta
 from hmx.records.plain import JsonValue
-from hmx.reports.blocks import Document
+from hmx.render.blocks import Document
 from hmx.reports.health.job import HealthFindings
 
 SCHEMA = 1

@@ -27,7 +27,7 @@ from hmx.records.layout import find_run
 from hmx.records.meta import Resume
 from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
-from hmx.reports.blocks import Document
+from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
 from hmx.reports.health.job import HealthFindings, doctor
 from hmx.reports.run.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting

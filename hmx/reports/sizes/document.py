@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hmx.errors import counted
+from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
+from hmx.render.quantities import count, data_size, duration
 from hmx.reports.bench.document import speed_blocks
-from hmx.reports.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
-from hmx.reports.quantities import count, data_size, duration
 from hmx.reports.sizes.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
 from hmx.sizing.derived import FORMULAS
 from hmx.sizing.inputs import INPUT_FIELDS, Scalar

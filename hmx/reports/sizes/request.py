@@ -25,13 +25,13 @@ class SizesRequest:
     @property
     def speeds(self) -> tuple[float, ...]:
         """Agent steps per second."""
-        from hmx.reports.quantities import speeds
+        from hmx.render.quantities import speeds
 
         return speeds([self.sps]) if self.sps else ()
 
     @property
     def gpu_bytes(self) -> int | None:
         """Memory of the device, if given."""
-        from hmx.reports.quantities import memory_size
+        from hmx.render.quantities import memory_size
 
         return memory_size(self.gpu_mem) if self.gpu_mem else None

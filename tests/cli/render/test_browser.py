@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hmx.cli.render.html import page
-from hmx.reports.blocks import (
+from hmx.render.blocks import (
     Animation,
     AnimationFrame,
     Axis,

@@ -6,7 +6,7 @@ import csv
 import math
 
 from hmx.cli.render.output import csv_text
-from hmx.reports.blocks import Cell, Column, Row, Table
+from hmx.render.blocks import Cell, Column, Row, Table
 
 COLUMNS = (Column("name", "left"), Column("value (s)"))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hmx.cli.render.html import NO_REQUESTS, page
-from hmx.reports.blocks import (
+from hmx.render.blocks import (
     Aside,
     Axis,
     Block,

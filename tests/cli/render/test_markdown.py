@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hmx.cli.render.markdown import markdown
-from hmx.reports.blocks import (
+from hmx.render.blocks import (
     Aside,
     Axis,
     Block,

@@ -17,7 +17,7 @@ from hmx.cli.options import with_options
 from hmx.cli.render import terminal
 from hmx.cli.render.output import STDOUT, Outputs, write_outputs
 from hmx.errors import ExitCode, HmxError
-from hmx.reports.blocks import Cell, Column, Document, Paragraph, Row, Table
+from hmx.render.blocks import Cell, Column, Document, Paragraph, Row, Table
 
 DOCUMENT = Document("Report", (Paragraph("A is better."),))
 TABLE = Table((Column("value"),), (Row((Cell("0.5", value=0.25),)),))

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from hmx.cli.render.terminal import print_document
-from hmx.reports.blocks import (
+from hmx.render.blocks import (
     Aside,
     Axis,
     Block,

@@ -21,7 +21,7 @@ from hmx.cli.render.markdown import markdown
 from hmx.cli.render.output import csv_text
 from hmx.cli.render.terminal import print_document
 from hmx.records.plain import plain_object
-from hmx.reports.blocks import Paragraph
+from hmx.render.blocks import Paragraph
 from hmx.reports.consequence.document import document, table
 from hmx.reports.consequence.findings import Noise, ScoreFindings
 from hmx.reports.consequence.pictures import battle, board, picture

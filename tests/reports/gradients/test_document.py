@@ -23,7 +23,7 @@ from hmx.cli.render.html import page
 from hmx.cli.render.markdown import markdown
 from hmx.cli.render.output import csv_text
 from hmx.cli.render.terminal import print_document
-from hmx.reports.blocks import Aside, Paragraph, Plot, Table
+from hmx.render.blocks import Aside, Paragraph, Plot, Table
 from hmx.reports.gradients.document import document, values
 from hmx.reports.gradients.figures import by_bucket, slopes
 from hmx.reports.gradients.findings import GradFindings, NormRatios

@@ -15,7 +15,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.records.plain import plain_object
-from hmx.reports.blocks import Paragraph
+from hmx.render.blocks import Paragraph
 from hmx.reports.gradients import job
 from hmx.reports.gradients.findings import GradFindings
 from hmx.reports.gradients.job import grad_report, state_hash

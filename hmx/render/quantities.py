@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hmx.config.coerce import typed_number
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
-from hmx.reports.blocks import NumberFormat, Plot
+from hmx.render.blocks import NumberFormat, Plot
 
 UNKNOWN = "-"  # text of a value that is not known
 _SIZE = re.compile(r"([0-9][0-9_.]*)\s*([KMGT]?)(i?)B", re.IGNORECASE)
