@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hmx.cli.render import plots, svg
+from hmx.render import plots, svg
 from hmx.render.blocks import Aside, Document, Plot
 from hmx.reports.compare.document import document
 from hmx.reports.compare.job import compare

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hmx.cli.render import plots, svg
+from hmx.render import plots, svg
 from hmx.render.blocks import Plot
 from hmx.render.quantities import number, short, signed
 from hmx.reports.gradients.figures import by_bucket

@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hmx.cli.render import svg
+from hmx.render import svg
 from hmx.stats.intervals import bootstrap, mean
 
 Row = dict[str, Any]  # what benchmarks/replay_arms.py --json prints of an arm

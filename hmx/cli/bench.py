@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hmx.cli.options import ConfigFile, Preset, Quiet, Sets, Typed, configure, flagged, with_options
-from hmx.cli.render.output import Outputs, write_outputs
+from hmx.cli.output import Outputs, write_outputs
 from hmx.reports.bench.request import BenchRequest
 
 _CONFIG = flagged(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import Sets, argument, with_options
-from hmx.cli.render.output import Outputs, write_outputs
+from hmx.cli.output import Outputs, write_outputs
 from hmx.config.schema import ENV_IDS
 from hmx.reports.env_check.request import CheckEnvRequest
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import argument, ask, with_options
-from hmx.cli.render.output import Outputs, write_outputs
+from hmx.cli.output import Outputs, write_outputs
 from hmx.config.coerce import typed_number
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError

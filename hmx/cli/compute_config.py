@@ -13,7 +13,7 @@ import typer
 from hmx.cli import completion
 from hmx.cli.boundary import print_json
 from hmx.cli.options import Preset, Typed, ask, with_options
-from hmx.cli.render.output import Outputs, write_outputs
+from hmx.cli.output import Outputs, write_outputs
 from hmx.config.coerce import typed_number
 from hmx.config.fields import fields_of
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, opt

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import RunArgument, ask, with_options
-from hmx.cli.render.output import Outputs, write_outputs
+from hmx.cli.output import Outputs, write_outputs
 
 FailOn = Annotated[
     list[str] | None,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import Json, Sets, argument, configure
-from hmx.cli.render.output import write_result
+from hmx.cli.output import write_result
 from hmx.config import presets as known
 from hmx.config.schema import ENV_IDS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli.options import Quiet, argument, with_options
-from hmx.cli.render.output import Outputs, write_outputs
+from hmx.cli.output import Outputs, write_outputs
 from hmx.reports.gradients.request import GradReportRequest
 
 PathArgument = Annotated[Path, argument("RUN", "A run, its folder of checkpoints, or a checkpoint.")]

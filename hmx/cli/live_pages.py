@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from hmx.cli.render.html import NO_REQUESTS, page, safe
 from hmx.errors import HmxError
 from hmx.jobs.runs import LiveRun, live_runs
 from hmx.records.layout import list_runs
 from hmx.render.blocks import Document, Paragraph
+from hmx.render.html import NO_REQUESTS, page, safe
 from hmx.render.quantities import clock, duration, short, signed, sparkline
 from hmx.reports.run.document import document
 from hmx.reports.run.job import run_report

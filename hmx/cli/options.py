@@ -37,7 +37,7 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
     """Give a command an option for each field of its parameters that are dataclasses.
 
     The fields of a request are declared with `hmx.config.option.opt`, and types, ranges and choices are checked before
-    the command runs; those of others, such as `hmx.cli.render.output.Outputs`, are annotated as parameters are:
+    the command runs; those of others, such as `hmx.cli.output.Outputs`, are annotated as parameters are:
 
         @with_options()
         def score_buffer(path: PathArgument, request: ScoreRequest, *, outputs: Outputs) -> None:

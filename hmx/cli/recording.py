@@ -13,14 +13,14 @@ from rich.console import Console
 
 from hmx.cli.boundary import check_reports, print_json
 from hmx.cli.progress import status
-from hmx.cli.render import svg
-from hmx.cli.render.html import page, shapes_svg
 from hmx.cli.theatre import COMPILING, summary, view
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError, counted
 from hmx.records.artefact import words
 from hmx.records.atomic import write_bytes
+from hmx.render import svg
 from hmx.render.blocks import Animation, AnimationFrame, Document, Picture, Shape
+from hmx.render.html import page, shapes_svg
 from hmx.render.quantities import data_size
 from hmx.reports.consequence.pictures import board
 

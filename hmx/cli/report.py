@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hmx.cli.options import Quiet, argument, switch, with_options
-from hmx.cli.render.output import STDOUT, Outputs, write_outputs
+from hmx.cli.output import STDOUT, Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
@@ -89,7 +89,7 @@ def default_page(findings: RunFindings) -> Path:
 def write_page(run: Path) -> Path | None:
     """Write the page of a run that has ended; a failure is a warning and returns None."""
     from hmx.cli.boundary import say, write_report
-    from hmx.cli.render.html import page
+    from hmx.render.html import page
     from hmx.reports.run.document import document
     from hmx.reports.run.job import run_report
 

@@ -11,7 +11,7 @@ import typer
 from hmx.cli import completion
 from hmx.cli.boundary import Command, CommandGroup, print_json, say
 from hmx.cli.options import Json, RunArgument, argument, ask, switch, with_options
-from hmx.cli.render.output import write_result
+from hmx.cli.output import write_result
 from hmx.config.option import OUTPUT_PANEL, opt
 from hmx.errors import HmxError, counted
 from hmx.jobs.requests import ExportRequest, ListRequest

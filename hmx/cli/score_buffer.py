@@ -7,7 +7,7 @@ from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import DryRun, Quiet, argument, ask, switch, with_options
-from hmx.cli.render.output import Outputs, write_outputs
+from hmx.cli.output import Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.reports.consequence.request import POSITIONS, ScoreRequest
 

@@ -15,15 +15,15 @@ from rich.console import Console
 from hmx.cli.boundary import pasteable, say
 from hmx.cli.console import ConsoleSink, JsonSink
 from hmx.cli.options import Typed
+from hmx.cli.output import write_result
 from hmx.cli.progress import ProgressLog
-from hmx.cli.render.output import write_result
-from hmx.cli.render.terminal import print_document
 from hmx.config import rules
 from hmx.config.changes import parse
 from hmx.config.env_facts import facts_known
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError, counted
 from hmx.render.quantities import data_size, short
+from hmx.render.terminal import print_document
 from hmx.reports import summaries
 from hmx.reports.health.job import HealthSink
 from hmx.runs.cluster.hosts import Hosts

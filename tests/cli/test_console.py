@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from hmx.cli.console import ConsoleSink, JsonSink, clock, short
-from hmx.cli.render.terminal import print_document
 from hmx.config.schema import Config
 from hmx.jobs.evaluation import PolicyStats
 from hmx.render.blocks import Document
+from hmx.render.terminal import print_document
 from hmx.reports.summaries import policies
 from hmx.runs.sinks import RunInfo
 

@@ -14,13 +14,13 @@ from reports.consequence import scored_findings
 from reports.gradients import made_findings
 
 from hmx.cli import report
-from hmx.cli.render.html import page
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import encode
 from hmx.records.meta import Resume
 from hmx.records.plain import plain_object
+from hmx.render.html import page
 from hmx.reports.consequence.document import document as score_document
 from hmx.reports.gradients.document import document as gradient_document
 from hmx.reports.run import read

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from hmx.cli.render.terminal import print_document
 from hmx.jobs import sync as syncs
 from hmx.jobs.sync import SyncResult, WandbRun
 from hmx.records import artefact
 from hmx.records import meta as metas
+from hmx.render.terminal import print_document
 from hmx.reports.summaries import synchronisation
 
 DATA = Path(__file__).parents[1] / "data"

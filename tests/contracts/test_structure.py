@@ -59,7 +59,7 @@ def mappings_of_any(modules: Modules) -> list[str]:
     """Return annotations `Mapping[str, Any]` and `dict[str, Any]` in reports and renderers."""
     found = []
     for name, tree in modules.items():
-        if not name.startswith(("hmx/reports/", "hmx/cli/render/")):
+        if not name.startswith(("hmx/reports/", "hmx/render/")):
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Subscript) and ast.unparse(node) in ("Mapping[str, Any]", "dict[str, Any]"):

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from made_runs import make_run, write_metrics
 
-from hmx.cli.render import html
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
+from hmx.render import html
 from hmx.render.blocks import Document
 
 pytest.importorskip("uvicorn")

@@ -16,12 +16,12 @@ import pytest
 from rich.console import Console
 from scored_findings import SIZE, STATES, UNKNOWN, made
 
-from hmx.cli.render.html import page
-from hmx.cli.render.markdown import markdown
-from hmx.cli.render.output import csv_text
-from hmx.cli.render.terminal import print_document
+from hmx.cli.output import csv_text
 from hmx.records.plain import plain_object
 from hmx.render.blocks import Paragraph
+from hmx.render.html import page
+from hmx.render.markdown import markdown
+from hmx.render.terminal import print_document
 from hmx.reports.consequence.document import document, table
 from hmx.reports.consequence.findings import Noise, ScoreFindings
 from hmx.reports.consequence.pictures import battle, board, picture

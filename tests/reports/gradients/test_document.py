@@ -19,11 +19,11 @@ from made_findings import TD, checkpoint, episode_report, episodes_of, findings,
 from rich.console import Console
 
 from hmx.analysis.measures import Sums
-from hmx.cli.render.html import page
-from hmx.cli.render.markdown import markdown
-from hmx.cli.render.output import csv_text
-from hmx.cli.render.terminal import print_document
+from hmx.cli.output import csv_text
 from hmx.render.blocks import Aside, Paragraph, Plot, Table
+from hmx.render.html import page
+from hmx.render.markdown import markdown
+from hmx.render.terminal import print_document
 from hmx.reports.gradients.document import document, values
 from hmx.reports.gradients.figures import by_bucket, slopes
 from hmx.reports.gradients.findings import GradFindings, NormRatios

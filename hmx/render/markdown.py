@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from hmx.cli.render.terminal import plot_table
 from hmx.config.textfile import printable
 from hmx.render import blocks
 from hmx.render.quantities import bar
+from hmx.render.terminal import plot_table
 
 _BAR = 12
 _EMPHASISED = ("strong", "good", "warning", "bad")

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from hmx.cli.render import svg
 from hmx.config.textfile import printable
+from hmx.render import svg
 from hmx.render.blocks import Axis, Plot, Series
 from hmx.render.quantities import FORMATS, duration, number, percent, place_name, short
 

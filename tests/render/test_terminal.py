@@ -8,7 +8,6 @@ import math
 import pytest
 from rich.console import Console
 
-from hmx.cli.render.terminal import print_document
 from hmx.render.blocks import (
     Aside,
     Axis,
@@ -26,6 +25,7 @@ from hmx.render.blocks import (
     Table,
     facts,
 )
+from hmx.render.terminal import print_document
 
 LABEL = Column("", "left")
 BUCKETS = Table(

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hmx.cli.render.html import NO_REQUESTS, page
 from hmx.render.blocks import (
     Aside,
     Axis,
@@ -29,6 +28,7 @@ from hmx.render.blocks import (
     Table,
     facts,
 )
+from hmx.render.html import NO_REQUESTS, page
 
 VOID = {"meta", "br", "hr"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 
-from hmx.cli.render.output import csv_text
+from hmx.cli.output import csv_text
 from hmx.render.blocks import Cell, Column, Row, Table
 
 COLUMNS = (Column("name", "left"), Column("value (s)"))

@@ -73,7 +73,7 @@ def write_outputs(
 
         print_json(plain_object(findings))
     if not formats.printed:
-        from hmx.cli.render.terminal import print_document
+        from hmx.render.terminal import print_document
 
         print_document(document)
 
@@ -83,7 +83,7 @@ def write_result(body: Mapping[str, JsonValue], document: Document, json: bool) 
     if json:
         print_json(body)
     else:
-        from hmx.cli.render.terminal import print_document
+        from hmx.render.terminal import print_document
 
         print_document(document)
 
@@ -91,11 +91,11 @@ def write_result(body: Mapping[str, JsonValue], document: Document, json: bool) 
 def _texts(document: Document, table: Table | None, formats: Outputs) -> Iterator[tuple[Path, str]]:
     """Yield files and their contents; renderers are imported only where they are used."""
     if formats.html is not None:
-        from hmx.cli.render.html import page
+        from hmx.render.html import page
 
         yield formats.html, page(document)
     if formats.md is not None:
-        from hmx.cli.render.markdown import markdown
+        from hmx.render.markdown import markdown
 
         yield formats.md, markdown(document)
     if formats.csv is not None and table is not None:

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from hmx.cli.render.markdown import markdown
 from hmx.render.blocks import (
     Aside,
     Axis,
@@ -22,6 +21,7 @@ from hmx.render.blocks import (
     Series,
     Table,
 )
+from hmx.render.markdown import markdown
 
 
 def written(*blocks: Block, title: str = "") -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from hmx.cli.render.html import page
 from hmx.render.blocks import (
     Animation,
     AnimationFrame,
@@ -23,6 +22,7 @@ from hmx.render.blocks import (
     Series,
     Shape,
 )
+from hmx.render.html import page
 
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""

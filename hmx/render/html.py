@@ -15,10 +15,9 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 
-from hmx.cli.render import plots, svg
 from hmx.config.textfile import printable
 from hmx.records.plain import JsonValue, plain
-from hmx.render import blocks
+from hmx.render import blocks, plots, svg
 
 _PROSE = 40  # characters of a cell that is wide even on a phone
 NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -49,7 +48,7 @@ def page(document: blocks.Document, live: bool = False) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return files("hmx.cli.render").joinpath(name).read_text(encoding="utf-8")
+    return files("hmx.render").joinpath(name).read_text(encoding="utf-8")
 
 
 def _data(value: JsonValue) -> str:

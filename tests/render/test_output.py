@@ -14,9 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 from hmx.cli.options import with_options
-from hmx.cli.render import terminal
-from hmx.cli.render.output import STDOUT, Outputs, write_outputs
+from hmx.cli.output import STDOUT, Outputs, write_outputs
 from hmx.errors import ExitCode, HmxError
+from hmx.render import terminal
 from hmx.render.blocks import Cell, Column, Document, Paragraph, Row, Table
 
 DOCUMENT = Document("Report", (Paragraph("A is better."),))
@@ -108,7 +108,7 @@ def test_the_options_are_read_from_the_command_line(tmp_path):
 
 def test_the_options_import_no_renderer():
     code = (
-        "import sys, hmx.cli.render.output; "
-        "sys.exit(bool({'rich.console', 'hmx.cli.render.html', 'hmx.cli.render.plots', 'jax'} & set(sys.modules)))"
+        "import sys, hmx.cli.output; "
+        "sys.exit(bool({'rich.console', 'hmx.render.html', 'hmx.render.plots', 'jax'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

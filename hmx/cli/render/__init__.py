@@ -1,1 +1,0 @@
-"""Renderers: a document in, text out."""
