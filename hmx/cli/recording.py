@@ -22,7 +22,7 @@ from hmx.render import svg
 from hmx.render.blocks import Animation, AnimationFrame, Document, Picture, Shape
 from hmx.render.html import page, shapes_svg
 from hmx.render.quantities import data_size
-from hmx.reports.consequence.pictures import board
+from hmx.reports.score_buffer.pictures import board
 
 if TYPE_CHECKING:
     from hmx.jobs.simulator import Frame

@@ -9,7 +9,7 @@ from hmx.cli import completion
 from hmx.cli.options import DryRun, Quiet, argument, ask, switch, with_options
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
-from hmx.reports.consequence.request import POSITIONS, ScoreRequest
+from hmx.reports.score_buffer.request import POSITIONS, ScoreRequest
 
 PathArgument = Annotated[Path, argument("PATH", "A saved buffer, a run, its folder of checkpoints, or a checkpoint.")]
 CheckpointRun = Annotated[
@@ -55,14 +55,14 @@ def score_buffer(
 
     outputs.check()
     if dry_run:
-        from hmx.reports.consequence import document, job
+        from hmx.reports.score_buffer import document, job
 
         plan = job.dry_run(path, checkpoint=checkpoint, request=request, out=out)
         write_outputs(plan, document.plan_document(plan), None, outputs)
         return
     with progress(quiet) as report:
-        from hmx.reports.consequence import document, job
-        from hmx.reports.consequence.findings import check_gates
+        from hmx.reports.score_buffer import document, job
+        from hmx.reports.score_buffer.findings import check_gates
 
         found = job.score_buffer(path, checkpoint=checkpoint, request=request, out=out, progress=report)
     table = None if outputs.csv is None else document.table(found)

@@ -21,12 +21,12 @@ from hmx.records.jsonl import encode
 from hmx.records.meta import Resume
 from hmx.records.plain import plain_object
 from hmx.render.html import page
-from hmx.reports.consequence.document import document as score_document
 from hmx.reports.gradients.document import document as gradient_document
 from hmx.reports.run import read
 from hmx.reports.run.job import run_report
 from hmx.reports.run.read import read_curves
 from hmx.reports.run.request import ReportRequest
+from hmx.reports.score_buffer.document import document as score_document
 
 RETURN = "train/mean_episode_return"
 ROW = {"policy": "sampled", "seed": 0, "episodes": 100, "return_mean": 0.9, "return_interval": [0.8, 1.0],

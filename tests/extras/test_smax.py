@@ -34,9 +34,9 @@ from hmx.errors import HmxError
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records.layout import find_run
-from hmx.reports.consequence.job import dry_run, score_buffer
-from hmx.reports.consequence.pictures import picture
-from hmx.reports.consequence.request import ScoreRequest
+from hmx.reports.score_buffer.job import dry_run, score_buffer
+from hmx.reports.score_buffer.pictures import picture
+from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session

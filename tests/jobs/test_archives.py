@@ -26,10 +26,10 @@ from hmx.records.layout import RunPaths
 from hmx.records.metrics_table import METRICS
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
-from hmx.reports.consequence.job import score_buffer
-from hmx.reports.consequence.request import ScoreRequest
 from hmx.reports.gradients.job import grad_report
 from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.score_buffer.job import score_buffer
+from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.runs import buffers
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore

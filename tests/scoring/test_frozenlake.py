@@ -10,8 +10,8 @@ from lake_values import CELLS, GAMMA, optimal_values, slippery_scores
 from machine import options_of
 
 from hmx.env.frozenlake import SIDE, make_frozenlake
-from hmx.reports.consequence import findings
-from hmx.reports.consequence.measure import noise
+from hmx.reports.score_buffer import findings
+from hmx.reports.score_buffer.measure import noise
 from hmx.scoring import Positions, compare, make_continuation, play, q_gap
 from hmx.stats.ranks import spearman
 

@@ -190,7 +190,7 @@ def _gradients(file: Path) -> Document:
 
 
 def _scores(file: Path) -> Document:
-    from hmx.reports.consequence.document import document
-    from hmx.reports.consequence.findings import SCHEMA, ScoreFindings
+    from hmx.reports.score_buffer.document import document
+    from hmx.reports.score_buffer.findings import SCHEMA, ScoreFindings
 
     return document(typed(ScoreFindings, read_json(file, SCHEMA, "", "")))

@@ -23,7 +23,7 @@ from hmx.records import score_file
 from hmx.records.atomic import writing
 from hmx.records.buffer_file import settings_of
 from hmx.records.score_file import ScoreHeader
-from hmx.reports.consequence.source import ScoreTask, score_key
+from hmx.reports.score_buffer.source import ScoreTask, score_key
 from hmx.runs.buffers import Host, loaded, named, stored
 from hmx.runs.checkpoint import to_host
 from hmx.runs.device_memory import out_of_memory

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from hmx.reports.consequence import findings
-from hmx.reports.consequence.findings import ScoreFindings, TopPosition, TriedAction, judged
-from hmx.reports.consequence.request import ScoreRequest
+from hmx.reports.score_buffer import findings
+from hmx.reports.score_buffer.findings import ScoreFindings, TopPosition, TriedAction, judged
+from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.scoring import ScoreOptions
 from hmx.stats import ranks
 from hmx.stats.ranks import Correlation

@@ -22,11 +22,11 @@ from hmx.env.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import train
 from hmx.records import score_file
-from hmx.reports.consequence.findings import ScoreFindings, check_gates
-from hmx.reports.consequence.job import dry_run, score_buffer
-from hmx.reports.consequence.measure import fresh_errors
-from hmx.reports.consequence.request import ScoreRequest
-from hmx.reports.consequence.source import Scene, open_agent
+from hmx.reports.score_buffer.findings import ScoreFindings, check_gates
+from hmx.reports.score_buffer.job import dry_run, score_buffer
+from hmx.reports.score_buffer.measure import fresh_errors
+from hmx.reports.score_buffer.request import ScoreRequest
+from hmx.reports.score_buffer.source import Scene, open_agent
 from hmx.runs import buffers
 from hmx.runs.signals import StopNow
 

@@ -17,11 +17,11 @@ from hmx.errors import HmxError
 from hmx.records.plain import JsonValue
 from hmx.replay import Experience
 from hmx.replay.offline import probabilities
-from hmx.reports.consequence import findings
-from hmx.reports.consequence.findings import Noise, ScoreFindings, TopPosition, TriedAction
-from hmx.reports.consequence.request import ScoreRequest
-from hmx.reports.consequence.run import METRICS, ScoreTable, part_size
-from hmx.reports.consequence.source import Scene, ScoreTask, replay_of
+from hmx.reports.score_buffer import findings
+from hmx.reports.score_buffer.findings import Noise, ScoreFindings, TopPosition, TriedAction
+from hmx.reports.score_buffer.request import ScoreRequest
+from hmx.reports.score_buffer.run import METRICS, ScoreTable, part_size
+from hmx.reports.score_buffer.source import Scene, ScoreTask, replay_of
 from hmx.rl import distributions
 from hmx.runs import buffers
 from hmx.runs.buffers import OBS, Buffer, Host

@@ -22,8 +22,8 @@ from hmx.render.blocks import (
     facts,
 )
 from hmx.render.quantities import count, duration, number, percent, plus_minus, short
-from hmx.reports.consequence.findings import ScoreFindings, ScorePlan, TopPosition, sentences
-from hmx.reports.consequence.pictures import picture
+from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, TopPosition, sentences
+from hmx.reports.score_buffer.pictures import picture
 from hmx.stats.ranks import Correlation, ranks
 
 _UNITS = {"w1": "reward", "dmean": "reward", "tv": "share", "js": "nats", "tv_bins": "share", "js_bins": "nats"}

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import JsonValue
-from hmx.reports.consequence.request import ScoreRequest
+from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.runs.buffers import Host
 from hmx.scoring import ScoreOptions
 from hmx.stats.ranks import Bin, Correlation

@@ -20,7 +20,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress
 from hmx.records import buffer_file
 from hmx.records.paths import SCORES
-from hmx.reports.consequence.request import ScoreRequest
+from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.rl import distributions
 from hmx.runs import buffers
 from hmx.runs.buffers import ACTION, LEGAL, OBS, Buffer, Host, header_of

@@ -22,9 +22,9 @@ from hmx.render.blocks import Paragraph
 from hmx.render.html import page
 from hmx.render.markdown import markdown
 from hmx.render.terminal import print_document
-from hmx.reports.consequence.document import document, table
-from hmx.reports.consequence.findings import Noise, ScoreFindings
-from hmx.reports.consequence.pictures import battle, board, picture
+from hmx.reports.score_buffer.document import document, table
+from hmx.reports.score_buffer.findings import Noise, ScoreFindings
+from hmx.reports.score_buffer.pictures import battle, board, picture
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 

@@ -15,11 +15,11 @@ from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
 from hmx.records.paths import DEFAULT_ROOT, SCORE_REPORT
 from hmx.records.plain import plain_object
-from hmx.reports.consequence import source
-from hmx.reports.consequence.findings import ScoreFindings, ScorePlan, judged
-from hmx.reports.consequence.measure import measure
-from hmx.reports.consequence.request import MAX_HORIZON, ScoreRequest
-from hmx.reports.consequence.run import ScoreTable, compute
+from hmx.reports.score_buffer import source
+from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, judged
+from hmx.reports.score_buffer.measure import measure
+from hmx.reports.score_buffer.request import MAX_HORIZON, ScoreRequest
+from hmx.reports.score_buffer.run import ScoreTable, compute
 from hmx.runs import buffers
 from hmx.runs.buffers import Buffer, Host
 from hmx.runs.compilation import enable_cache
