@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hmx.render import plots, svg
 from hmx.render.blocks import Plot
 from hmx.render.quantities import number, short, signed
-from hmx.reports.gradients.figures import by_bucket
-from hmx.reports.gradients.findings import CheckpointReport
-from hmx.reports.gradients.job import grad_report
-from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.grad_report.figures import by_bucket
+from hmx.reports.grad_report.findings import CheckpointReport
+from hmx.reports.grad_report.job import grad_report
+from hmx.reports.grad_report.request import GradReportRequest
 
 WIDTH, HEIGHT, TOP = 490, 350, 36
 STYLE = Path(plots.__file__).with_name("page.css").read_text()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from hmx.cli.options import Quiet, argument, with_options
 from hmx.cli.output import Outputs, write_outputs
-from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.grad_report.request import GradReportRequest
 
 PathArgument = Annotated[Path, argument("RUN", "A run, its folder of checkpoints, or a checkpoint.")]
 
@@ -26,8 +26,8 @@ def grad_report(path: PathArgument, request: GradReportRequest, outputs: Outputs
 
     outputs.check()
     with progress(quiet) as report:
-        from hmx.reports.gradients.document import document, values
-        from hmx.reports.gradients.job import grad_report as job
+        from hmx.reports.grad_report.document import document, values
+        from hmx.reports.grad_report.job import grad_report as job
 
         findings = job(path, request, progress=report)
     warnings = (*findings.warnings, *findings.reports[-1].warnings)

@@ -21,7 +21,7 @@ from hmx.records.jsonl import encode
 from hmx.records.meta import Resume
 from hmx.records.plain import plain_object
 from hmx.render.html import page
-from hmx.reports.gradients.document import document as gradient_document
+from hmx.reports.grad_report.document import document as gradient_document
 from hmx.reports.run import read
 from hmx.reports.run.job import run_report
 from hmx.reports.run.read import read_curves

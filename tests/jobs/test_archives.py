@@ -26,8 +26,8 @@ from hmx.records.layout import RunPaths
 from hmx.records.metrics_table import METRICS
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
-from hmx.reports.gradients.job import grad_report
-from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.grad_report.job import grad_report
+from hmx.reports.grad_report.request import GradReportRequest
 from hmx.reports.score_buffer.job import score_buffer
 from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.runs import buffers

@@ -22,8 +22,8 @@ from hmx.jobs.grad_training import make_reports, request_of
 from hmx.jobs.resume import resume
 from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
-from hmx.reports.gradients.job import grad_report
-from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.grad_report.job import grad_report
+from hmx.reports.grad_report.request import GradReportRequest
 from hmx.runs.session import open_session
 
 PER_BUCKET = {

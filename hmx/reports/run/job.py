@@ -180,8 +180,8 @@ def other_reports(paths: RunPaths, warnings: list[str]) -> Iterator[Document]:
 
 def _gradients(file: Path) -> Document:
     from hmx.analysis.request import ProbeRequest
-    from hmx.reports.gradients.document import document  # needs JAX, as all reports on gradients and scores
-    from hmx.reports.gradients.findings import SCHEMA, GradFindings
+    from hmx.reports.grad_report.document import document  # needs JAX, as all reports on gradients and scores
+    from hmx.reports.grad_report.findings import SCHEMA, GradFindings
 
     data = read_json(file, SCHEMA, "", "")
     probe = {field.name: data["request"][field.name] for field in fields(ProbeRequest)}

@@ -16,10 +16,10 @@ from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.records.plain import plain_object
 from hmx.render.blocks import Paragraph
-from hmx.reports.gradients import job
-from hmx.reports.gradients.findings import GradFindings
-from hmx.reports.gradients.job import grad_report, state_hash
-from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.grad_report import job
+from hmx.reports.grad_report.findings import GradFindings
+from hmx.reports.grad_report.job import grad_report, state_hash
+from hmx.reports.grad_report.request import GradReportRequest
 from hmx.reports.run.job import other_reports
 
 

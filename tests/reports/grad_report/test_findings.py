@@ -15,7 +15,7 @@ from hmx.analysis.measures import Sums
 from hmx.analysis.results import Consistency, GradReport
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
-from hmx.reports.gradients.findings import SCHEMA, norm_ratios, norms, notes, read_norms, verdict, warnings
+from hmx.reports.grad_report.findings import SCHEMA, norm_ratios, norms, notes, read_norms, verdict, warnings
 
 STD = np.linspace(0.1, 0.8, 8)
 

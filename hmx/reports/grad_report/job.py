@@ -28,7 +28,7 @@ from hmx.records.paths import DEFAULT_ROOT, GRADIENTS, RunPaths
 from hmx.records.plain import plain_object
 from hmx.replay import Experience
 from hmx.replay.offline import probabilities
-from hmx.reports.gradients.findings import (
+from hmx.reports.grad_report.findings import (
     CheckpointReport,
     GradFindings,
     norm_ratios,
@@ -38,7 +38,7 @@ from hmx.reports.gradients.findings import (
     verdict,
     warnings,
 )
-from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.grad_report.request import GradReportRequest
 from hmx.runs import buffers
 from hmx.runs.buffers import LEGAL, OBS, Buffer
 from hmx.runs.checkpoint import to_host

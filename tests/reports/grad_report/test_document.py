@@ -24,9 +24,9 @@ from hmx.render.blocks import Aside, Paragraph, Plot, Table
 from hmx.render.html import page
 from hmx.render.markdown import markdown
 from hmx.render.terminal import print_document
-from hmx.reports.gradients.document import document, values
-from hmx.reports.gradients.figures import by_bucket, slopes
-from hmx.reports.gradients.findings import GradFindings, NormRatios
+from hmx.reports.grad_report.document import document, values
+from hmx.reports.grad_report.figures import by_bucket, slopes
+from hmx.reports.grad_report.findings import GradFindings, NormRatios
 
 GOLDEN = Path(__file__).parent / "golden"
 RATIOS = NormRatios(other="other", norm_ratio={"all": {"task": 0.5, "kl": None}})

@@ -11,9 +11,9 @@ from hmx.analysis.results import BucketReport, GradReport
 from hmx.errors import counted
 from hmx.render.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table, exact_table
 from hmx.render.quantities import number, percent, short, signed
-from hmx.reports.gradients import figures
-from hmx.reports.gradients.figures import COLOURS, RANKS, SHARES, components, label, main_component
-from hmx.reports.gradients.findings import CheckpointReport, GradFindings, NormRatios
+from hmx.reports.grad_report import figures
+from hmx.reports.grad_report.figures import COLOURS, RANKS, SHARES, components, label, main_component
+from hmx.reports.grad_report.findings import CheckpointReport, GradFindings, NormRatios
 
 
 def document(findings: GradFindings) -> Document:

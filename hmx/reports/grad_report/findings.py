@@ -15,7 +15,7 @@ from hmx.analysis.results import BucketReport, GradReport
 from hmx.config.textfile import read_text
 from hmx.errors import ExitCode, HmxError, counted
 from hmx.render.quantities import number, percent, signed
-from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.grad_report.request import GradReportRequest
 
 SCHEMA = 2
 _MAX_SAVED = 32 << 20  # bytes of a report in JSON: each of a hundred checkpoints has about 100 kB

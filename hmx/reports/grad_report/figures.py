@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hmx.analysis.measures import TOTAL
 from hmx.analysis.results import BucketReport, GradReport
 from hmx.render.blocks import Axis, Plot, Series
-from hmx.reports.gradients.findings import CheckpointReport
+from hmx.reports.grad_report.findings import CheckpointReport
 
 COLOURS = {"task": 0, "td": 0, "value": 1, "entropy": 2, "kl": 3, TOTAL: 7}
 """Component -> index into the palette, in the order in which components are shown."""

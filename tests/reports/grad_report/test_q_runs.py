@@ -20,9 +20,9 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.grad_training import metrics
 from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
-from hmx.reports.gradients.findings import GradFindings, notes, verdict, warnings
-from hmx.reports.gradients.job import grad_report, open_buffer
-from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.grad_report.findings import GradFindings, notes, verdict, warnings
+from hmx.reports.grad_report.job import grad_report, open_buffer
+from hmx.reports.grad_report.request import GradReportRequest
 from hmx.runs import buffers, checkpoint
 from hmx.runs.session import open_session
 

@@ -14,8 +14,8 @@ from hmx.analysis.measures import Sums, measure
 from hmx.analysis.probe import ProbeEpisodes
 from hmx.analysis.results import BucketReport, Consistency, GradReport, ReplaySample, report_on_episodes, summary
 from hmx.config.schema import AlgoConfig, Config
-from hmx.reports.gradients.findings import SCHEMA, CheckpointReport, GradFindings, notes, verdict, warnings
-from hmx.reports.gradients.request import GradReportRequest
+from hmx.reports.grad_report.findings import SCHEMA, CheckpointReport, GradFindings, notes, verdict, warnings
+from hmx.reports.grad_report.request import GradReportRequest
 
 PPO = {"task": 1.0, "entropy": 0.01, "kl": 0.0, "value": 0.5}
 TD = {"td": 1.0}
