@@ -40,7 +40,7 @@ from hmx.env import registry
 from hmx.env.protocol import Env
 from hmx.errors import HmxError
 from hmx.jobs.train import train
-from hmx.reports.health.job import Finding, Monitor
+from hmx.reports.doctor.job import Finding, Monitor
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 UPDATES = 200

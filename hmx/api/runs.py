@@ -24,9 +24,9 @@ from hmx.reports.compare import document as comparisons
 from hmx.reports.compare import job as comparing
 from hmx.reports.compare.findings import CompareFindings
 from hmx.reports.compare.request import RETURN, CompareRequest
+from hmx.reports.doctor.job import HealthSink
 from hmx.reports.env_check import document as checks
 from hmx.reports.env_check.job import CheckEnvFindings
-from hmx.reports.health.job import HealthSink
 from hmx.runs.sinks import Sink
 
 __all__ = ["compare", "evaluate", "resume", "show", "train"]

@@ -71,7 +71,7 @@ def sides(incomplete: str) -> list[str]:
 
 def health_rules(incomplete: str) -> list[Choice]:
     """Offer the rules of `hmx doctor` and what each finds."""
-    from hmx.reports.health.rules import RULES
+    from hmx.reports.doctor.rules import RULES
 
     return _described([*((rule.name, rule.title) for rule in RULES), ("any", "every rule that warns")], incomplete)
 

@@ -34,9 +34,9 @@ def doctor(run: RunArgument, fail_on: FailOn = None, *, outputs: Outputs) -> Non
     """
     outputs.check()
 
-    from hmx.reports.health.document import document, table
-    from hmx.reports.health.job import doctor as job
-    from hmx.reports.health.job import failure
+    from hmx.reports.doctor.document import document, table
+    from hmx.reports.doctor.job import doctor as job
+    from hmx.reports.doctor.job import failure
 
     findings = job(run, fail_on or ())
     write_outputs(findings, document(findings), table(findings), outputs)

@@ -25,7 +25,7 @@ from hmx.errors import HmxError, counted
 from hmx.render.quantities import data_size, short
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
-from hmx.reports.health.job import HealthSink
+from hmx.reports.doctor.job import HealthSink
 from hmx.runs.cluster.hosts import Hosts
 from hmx.sizing.memory import q_memory
 

@@ -2,7 +2,7 @@
 
 from hmx.jobs.resume import resume
 from hmx.jobs.train import train
-from hmx.reports.health.job import HealthSink, doctor
+from hmx.reports.doctor.job import HealthSink, doctor
 
 
 def frozen(warnings):

@@ -22,7 +22,7 @@ from hmx.reports.compare.read import Member, Seed, Side, read_side
 from hmx.reports.compare.request import EVALUATION, CompareRequest
 from hmx.reports.compare.sides import choose
 from hmx.reports.compare.tasks import Groups, around, measure, overall
-from hmx.reports.health.rules import ratio_evidence
+from hmx.reports.doctor.rules import ratio_evidence
 from hmx.sizing.memory import trainer_memory
 from hmx.sizing.trainer import inputs_of
 from hmx.stats.intervals import LEVEL

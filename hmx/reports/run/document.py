@@ -25,7 +25,7 @@ from hmx.render.blocks import (
     facts,
 )
 from hmx.render.quantities import clock, interval, number, short
-from hmx.reports.health import document as health
+from hmx.reports.doctor import document as health
 from hmx.reports.run import figures
 from hmx.reports.run.findings import PlayedEpisode, RunFacts, RunFindings, Setting
 from hmx.reports.score_buffer.pictures import picture

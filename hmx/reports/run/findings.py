@@ -11,7 +11,7 @@ from hmx.jobs.evaluation import PolicyStats
 from hmx.records.meta import Meta
 from hmx.records.plain import JsonValue
 from hmx.render.blocks import Document
-from hmx.reports.health.job import HealthFindings
+from hmx.reports.doctor.job import HealthFindings
 
 SCHEMA = 1
 

@@ -29,7 +29,7 @@ from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
 from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
-from hmx.reports.health.job import HealthFindings, doctor
+from hmx.reports.doctor.job import HealthFindings, doctor
 from hmx.reports.run.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting
 from hmx.reports.run.read import mean_curve, read_curves
 from hmx.reports.run.request import ReportOptions, ReportRequest

@@ -14,7 +14,7 @@ from typing import Literal
 
 from hmx.config.env_facts import ENDLESS, env_facts, extra_of, facts_known, has_mask, step_limit
 from hmx.render.quantities import number, percent
-from hmx.reports.health.history import WINDOW, History
+from hmx.reports.doctor.history import WINDOW, History
 
 Severity = Literal["warning", "note"]
 

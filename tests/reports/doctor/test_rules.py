@@ -11,9 +11,9 @@ import pytest
 
 from hmx.config import fields
 from hmx.config.schema import Config
-from hmx.reports.health.history import WINDOW
-from hmx.reports.health.job import Finding, HealthSink, Monitor
-from hmx.reports.health.rules import RULES
+from hmx.reports.doctor.history import WINDOW
+from hmx.reports.doctor.job import Finding, HealthSink, Monitor
+from hmx.reports.doctor.rules import RULES
 from hmx.runs.sinks import RunInfo, Sink, SinkGroup
 
 TOTAL, BATCH = 100, 64 * 16

@@ -20,8 +20,8 @@ from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT, METRICS
 from hmx.render.quantities import short
-from hmx.reports.health.history import History
-from hmx.reports.health.rules import RULES, Severity
+from hmx.reports.doctor.history import History
+from hmx.reports.doctor.rules import RULES, Severity
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 ANY = "any"  # `--fail-on any`: every rule whose findings are warnings

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hmx.render.blocks import Block, Document, Heading, Paragraph, Table, exact_table
 from hmx.render.quantities import short
-from hmx.reports.health.job import Finding, HealthFindings
+from hmx.reports.doctor.job import Finding, HealthFindings
 
 
 def document(findings: HealthFindings) -> Document:
