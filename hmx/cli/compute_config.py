@@ -19,11 +19,11 @@ from hmx.config.fields import fields_of
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, opt
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
-from hmx.reports.sizes.request import SizesRequest
+from hmx.reports.compute_config.request import SizesRequest
 from hmx.sizing.inputs import BatchInputs
 
 if TYPE_CHECKING:
-    from hmx.reports.sizes.findings import SizesFindings
+    from hmx.reports.compute_config.findings import SizesFindings
 
 _INPUTS = fields_of(BatchInputs)
 _UNREADABLE = {"E_NOT_INT", "E_NOT_POSITIVE", "E_TOO_LARGE", "E_UNKNOWN_FIELD"}
@@ -74,9 +74,9 @@ def compute_config(
     Example: hmx compute-config --preset metta --gpu-mem 80GB
     """
     from hmx.cli.progress import status
-    from hmx.reports.sizes.document import sweep_document, sweep_table
-    from hmx.reports.sizes.job import compute_sizes, fix_sizes, sweep_sizes
-    from hmx.reports.sizes.source import read_source
+    from hmx.reports.compute_config.document import sweep_document, sweep_table
+    from hmx.reports.compute_config.job import compute_sizes, fix_sizes, sweep_sizes
+    from hmx.reports.compute_config.source import read_source
 
     outputs.check()
     given = {field.name: typed_number(typed[key]) for key, field in _INPUTS.items() if key in typed}
@@ -105,7 +105,7 @@ def compute_config(
 
 def _write(found: SizesFindings, outputs: Outputs, full: bool, explain: bool) -> None:
     """Write the report, or refuse with all problems; `--json` prints its object in both cases."""
-    from hmx.reports.sizes.document import document, problem_text, values_table
+    from hmx.reports.compute_config.document import document, problem_text, values_table
 
     if not found.valid:
         if outputs.json:
@@ -117,7 +117,7 @@ def _write(found: SizesFindings, outputs: Outputs, full: bool, explain: bool) ->
 
 def _refusal(found: SizesFindings) -> HmxError:
     """Return all problems as one error, with the values that repair them."""
-    from hmx.reports.sizes.document import as_option, problem_text
+    from hmx.reports.compute_config.document import as_option, problem_text
 
     unreadable = _UNREADABLE.intersection(found.codes.errors)
     lines = [problem_text(p) if p.code in _UNREADABLE else f"{p.code}: {p.message}" for p in found.errors]

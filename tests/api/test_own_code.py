@@ -22,7 +22,7 @@ from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.records.frozen import digest_of_file
 from hmx.records.paths import RunPaths
-from hmx.reports.sizes.source import read_source
+from hmx.reports.compute_config.source import read_source
 from hmx.runs import checkpoint
 from hmx.runs.session import open_session
 

@@ -16,9 +16,9 @@ from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.env.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
-from hmx.reports.sizes.job import compute_sizes
-from hmx.reports.sizes.request import SizesRequest
-from hmx.reports.sizes.source import read_source
+from hmx.reports.compute_config.job import compute_sizes
+from hmx.reports.compute_config.request import SizesRequest
+from hmx.reports.compute_config.source import read_source
 
 NAME = "gymnax/CartPole-v1"
 BATTLE = "smax/3m"

@@ -16,9 +16,9 @@ from hmx.config.schema import Config
 from hmx.errors import HmxError, nearest
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.bench.request import BenchRequest
-from hmx.reports.sizes import findings
-from hmx.reports.sizes.request import SizesRequest
-from hmx.reports.sizes.source import SIZE_KEYS, SizesSource
+from hmx.reports.compute_config import findings
+from hmx.reports.compute_config.request import SizesRequest
+from hmx.reports.compute_config.source import SIZE_KEYS, SizesSource
 from hmx.sizing.cautions import batch_warnings, low_use
 from hmx.sizing.derived import derive_batch, size
 from hmx.sizing.fit import exact_fit, fit_fixes, fit_text, is_exact, nearest_valid

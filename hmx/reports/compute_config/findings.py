@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hmx.config.derive import Derived
 from hmx.reports.bench.findings import UpdateSpeed
-from hmx.reports.sizes.source import SIZE_KEYS
+from hmx.reports.compute_config.source import SIZE_KEYS
 from hmx.sizing.derived import SizeValue
 from hmx.sizing.fit import ExactFit
 from hmx.sizing.inputs import Scalar

@@ -15,9 +15,9 @@ from hmx.config.load import load
 from hmx.config.schema import Config, PpoConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
-from hmx.reports.sizes import job
-from hmx.reports.sizes.request import SizesRequest
-from hmx.reports.sizes.source import SizesSource, read_source
+from hmx.reports.compute_config import job
+from hmx.reports.compute_config.request import SizesRequest
+from hmx.reports.compute_config.source import SizesSource, read_source
 from hmx.sizing.fit import is_exact
 from hmx.sizing.inputs import INPUT_FIELDS
 from hmx.sizing.trainer import inputs_of

@@ -9,7 +9,7 @@ from hmx.errors import counted
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.render.quantities import count, data_size, duration
 from hmx.reports.bench.document import speed_blocks
-from hmx.reports.sizes.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
+from hmx.reports.compute_config.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
 from hmx.sizing.derived import FORMULAS
 from hmx.sizing.inputs import INPUT_FIELDS, Scalar
 from hmx.sizing.memory import Memory
