@@ -20,9 +20,9 @@ from hmx.records.layout import list_runs
 from hmx.render.blocks import Document, Paragraph
 from hmx.render.html import NO_REQUESTS, page, safe
 from hmx.render.quantities import clock, duration, short, signed, sparkline
-from hmx.reports.run.document import document
-from hmx.reports.run.job import run_report
-from hmx.reports.run.request import ReportRequest
+from hmx.reports.report.document import document
+from hmx.reports.report.job import run_report
+from hmx.reports.report.request import ReportRequest
 
 MOST = 8  # runs on one page
 

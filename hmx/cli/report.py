@@ -11,10 +11,10 @@ from hmx.cli.output import STDOUT, Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
-from hmx.reports.run.request import ReportOptions, ReportRequest
+from hmx.reports.report.request import ReportOptions, ReportRequest
 
 if TYPE_CHECKING:
-    from hmx.reports.run.findings import RunFindings
+    from hmx.reports.report.findings import RunFindings
 
 PAGE = "report.html"
 
@@ -46,8 +46,8 @@ def report(
     _check(outputs, force)
     outputs.check()
     with progress(quiet or outputs.json) as shown:
-        from hmx.reports.run.document import document, values
-        from hmx.reports.run.job import run_report
+        from hmx.reports.report.document import document, values
+        from hmx.reports.report.job import run_report
 
         findings = run_report(request, shown)
     outputs = replace(outputs, html=outputs.html or default_page(findings))
@@ -90,8 +90,8 @@ def write_page(run: Path) -> Path | None:
     """Write the page of a run that has ended; a failure is a warning and returns None."""
     from hmx.cli.boundary import say, write_report
     from hmx.render.html import page
-    from hmx.reports.run.document import document
-    from hmx.reports.run.job import run_report
+    from hmx.reports.report.document import document
+    from hmx.reports.report.job import run_report
 
     try:
         findings = run_report(ReportRequest(runs=(str(run),), root=run.parent, num_episodes=0))

@@ -54,9 +54,9 @@ def show(run: RunArgument, json: Json = False) -> None:
     Example: hmx runs show hackmatrix-ppo-s0-001
     """
     from hmx.records.plain import plain_object
-    from hmx.reports.run.document import document
-    from hmx.reports.run.job import run_report
-    from hmx.reports.run.request import ReportRequest
+    from hmx.reports.report.document import document
+    from hmx.reports.report.job import run_report
+    from hmx.reports.report.request import ReportRequest
 
     findings = run_report(ReportRequest(runs=(str(run),), num_episodes=0))
     write_result({"schema": findings.schema, **plain_object(findings.runs[0])}, document(findings), json)

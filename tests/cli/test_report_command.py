@@ -22,10 +22,10 @@ from hmx.records.meta import Resume
 from hmx.records.plain import plain_object
 from hmx.render.html import page
 from hmx.reports.grad_report.document import document as gradient_document
-from hmx.reports.run import read
-from hmx.reports.run.job import run_report
-from hmx.reports.run.read import read_curves
-from hmx.reports.run.request import ReportRequest
+from hmx.reports.report import read
+from hmx.reports.report.job import run_report
+from hmx.reports.report.read import read_curves
+from hmx.reports.report.request import ReportRequest
 from hmx.reports.score_buffer.document import document as score_document
 
 RETURN = "train/mean_episode_return"

@@ -15,8 +15,8 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate, side_by_side, summarise
 from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
-from hmx.reports.run.episodes import play_episodes
-from hmx.reports.run.request import ReportOptions
+from hmx.reports.report.episodes import play_episodes
+from hmx.reports.report.request import ReportOptions
 
 MakeConfig = Callable[..., Config]
 

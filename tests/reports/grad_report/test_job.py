@@ -20,7 +20,7 @@ from hmx.reports.grad_report import job
 from hmx.reports.grad_report.findings import GradFindings
 from hmx.reports.grad_report.job import grad_report, state_hash
 from hmx.reports.grad_report.request import GradReportRequest
-from hmx.reports.run.job import other_reports
+from hmx.reports.report.job import other_reports
 
 
 def request(**changes: Any) -> GradReportRequest:

@@ -30,9 +30,9 @@ from hmx.records.plain import typed
 from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
 from hmx.reports.doctor.job import HealthFindings, doctor
-from hmx.reports.run.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting
-from hmx.reports.run.read import mean_curve, read_curves
-from hmx.reports.run.request import ReportOptions, ReportRequest
+from hmx.reports.report.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting
+from hmx.reports.report.read import mean_curve, read_curves
+from hmx.reports.report.request import ReportOptions, ReportRequest
 
 _MOST = 200  # characters of a text from a file
 
@@ -55,7 +55,7 @@ def _with_episodes(
     """Play episodes; where that is not possible, a warning says why."""
     if not wanted:
         return run
-    from hmx.reports.run.episodes import play_episodes  # needs JAX
+    from hmx.reports.report.episodes import play_episodes  # needs JAX
 
     options = ReportOptions(num_episodes=request.num_episodes, seed=request.seed, greedy=request.greedy)
     try:

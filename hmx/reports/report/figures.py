@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import Axis, NumberFormat, Plot, Reference, Series
 from hmx.render.quantities import number
-from hmx.reports.run.findings import ConfigGroup, Curve, RunFacts, RunFindings, SeedCurves
+from hmx.reports.report.findings import ConfigGroup, Curve, RunFacts, RunFindings, SeedCurves
 
 STEPS, MINUTES = Axis("environment steps per seed", format="count"), Axis("minutes of training")
 THIN = 10  # agents that are drawn as thin lines, at most

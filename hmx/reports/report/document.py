@@ -26,8 +26,8 @@ from hmx.render.blocks import (
 )
 from hmx.render.quantities import clock, interval, number, short
 from hmx.reports.doctor import document as health
-from hmx.reports.run import figures
-from hmx.reports.run.findings import PlayedEpisode, RunFacts, RunFindings, Setting
+from hmx.reports.report import figures
+from hmx.reports.report.findings import PlayedEpisode, RunFacts, RunFindings, Setting
 from hmx.reports.score_buffer.pictures import picture
 from hmx.reports.summaries import policies
 from hmx.stats.intervals import mean_interval

@@ -16,7 +16,7 @@ from hmx.records import jsonl
 from hmx.records.artefact import words
 from hmx.records.metrics_table import METRICS
 from hmx.records.paths import METRICS as METRICS_FILE
-from hmx.reports.run.findings import Curve, SeedCurves
+from hmx.reports.report.findings import Curve, SeedCurves
 from hmx.stats.intervals import LEVEL, Floats, t_quantile
 
 POINTS = 240  # of a curve, at most

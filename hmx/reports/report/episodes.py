@@ -17,8 +17,8 @@ from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress
 from hmx.records.frozen import read_config
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonValue
-from hmx.reports.run.findings import PlayedEpisode, PlayedEpisodes, PlayedStep
-from hmx.reports.run.request import EPISODES, ReportOptions
+from hmx.reports.report.findings import PlayedEpisode, PlayedEpisodes, PlayedStep
+from hmx.reports.report.request import EPISODES, ReportOptions
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore_policy
