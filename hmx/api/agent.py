@@ -22,9 +22,9 @@ from hmx.errors import HmxError
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
-from hmx.reports.env_check import job as checking
-from hmx.reports.env_check.job import CheckEnvFindings
-from hmx.reports.env_check.request import CheckEnvRequest
+from hmx.reports.check_env import job as checking
+from hmx.reports.check_env.job import CheckEnvFindings
+from hmx.reports.check_env.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import check_agent, seed_state
 from hmx.runs.restoring import restore_policy

@@ -20,13 +20,13 @@ from hmx.jobs.train import TrainResult
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
+from hmx.reports.check_env import document as checks
+from hmx.reports.check_env.job import CheckEnvFindings
 from hmx.reports.compare import document as comparisons
 from hmx.reports.compare import job as comparing
 from hmx.reports.compare.findings import CompareFindings
 from hmx.reports.compare.request import RETURN, CompareRequest
 from hmx.reports.doctor.job import HealthSink
-from hmx.reports.env_check import document as checks
-from hmx.reports.env_check.job import CheckEnvFindings
 from hmx.runs.sinks import Sink
 
 __all__ = ["compare", "evaluate", "resume", "show", "train"]

@@ -8,7 +8,7 @@ from hmx.cli import completion
 from hmx.cli.options import Sets, argument, with_options
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.schema import ENV_IDS
-from hmx.reports.env_check.request import CheckEnvRequest
+from hmx.reports.check_env.request import CheckEnvRequest
 
 EnvArgument = Annotated[
     str,
@@ -35,8 +35,8 @@ def check_env(env: EnvArgument, sets: Sets = None, *, request: CheckEnvRequest, 
     # rules for training, such as how a batch splits, do not matter here
     cfg = load(sets=sets or (), flags={"env.id": env}, check=ENV_SECTIONS).config
 
-    from hmx.reports.env_check.document import document, failure, values
-    from hmx.reports.env_check.job import check_env as job
+    from hmx.reports.check_env.document import document, failure, values
+    from hmx.reports.check_env.job import check_env as job
 
     with status("compiling and checking"):
         findings = job(cfg, request)

@@ -16,7 +16,7 @@ WORDS = ("check-env", "counting", "--steps", "24", "--num-envs", "2")
 
 def test_an_environment_that_passes_is_measured_beside_the_reference(hmx, monkeypatch, tmp_path):
     monkeypatch.setattr(
-        "hmx.reports.env_check.job.REFERENCE", EnvConfig(id="corridor")
+        "hmx.reports.check_env.job.REFERENCE", EnvConfig(id="corridor")
     )  # HackMatrix takes long to compile
     result = hmx(*WORDS, "--json", "--html", "page.html", "--csv", "checks.csv")
     assert result.exit_code == 0, result.output

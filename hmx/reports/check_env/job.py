@@ -14,7 +14,7 @@ from hmx.env.checks.run import CheckResult, run_checks
 from hmx.env.protocol import Env
 from hmx.env.registry import make_env
 from hmx.reports.bench.measure import EnvPlayer, time_in_turn
-from hmx.reports.env_check.request import CheckEnvRequest
+from hmx.reports.check_env.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
 from hmx.stats.intervals import median
 

@@ -8,7 +8,7 @@ from hmx.env.checks.run import CHECKS
 from hmx.errors import ExitCode, HmxError
 from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, Tone, facts
 from hmx.render.quantities import data_size, duration, short
-from hmx.reports.env_check.job import CheckEnvFindings, EnvCost
+from hmx.reports.check_env.job import CheckEnvFindings, EnvCost
 
 _TONES: dict[str, Tone] = {"passed": "good", "failed": "bad", "skipped": "faint"}
 
