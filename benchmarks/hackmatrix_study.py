@@ -29,12 +29,12 @@ from hmx.agents.evaluate import EvalPolicy, Play, algorithm_policy, make_evaluat
 from hmx.config.schema import Config
 from hmx.env.hackmatrix import HackMatrixState
 from hmx.env.observation import packed
-from hmx.game import ACTION_NAMES, PROGRAMS, Rules, State, bits
-from hmx.game.mask import legal_actions
-from hmx.game.play import advance, legal_word_of, random_words
-from hmx.game.scenario import to_dict
-from hmx.game.state import C, layer
-from hmx.game.tables import FIRST_PROGRAM, SIPHON
+from hmx.envs.hackmatrix.rules import ACTION_NAMES, PROGRAMS, Rules, State, bits
+from hmx.envs.hackmatrix.rules.mask import legal_actions
+from hmx.envs.hackmatrix.rules.play import advance, legal_word_of, random_words
+from hmx.envs.hackmatrix.rules.scenario import to_dict
+from hmx.envs.hackmatrix.rules.state import C, layer
+from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.runs.loop import eval_keys, seed_state

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hmx.config.textfile import printable
-from hmx.game.position import Position, ResourcePosition, block_name, visible
-from hmx.game.tables import ACTION_NAMES, FIRST_PROGRAM
+from hmx.envs.hackmatrix.rules.position import Position, ResourcePosition, block_name, visible
+from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, FIRST_PROGRAM
 
 if TYPE_CHECKING:
     from hmx.jobs.simulator import Frame

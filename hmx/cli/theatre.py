@@ -19,8 +19,8 @@ from hmx.cli.board import BoardView
 from hmx.cli.boundary import print_json
 from hmx.cli.keys import RESIZED, Keyboard
 from hmx.cli.progress import status
+from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, PROGRAMS, SIPHON
 from hmx.errors import ExitCode, counted
-from hmx.game.tables import FIRST_PROGRAM, PROGRAMS, SIPHON
 
 if TYPE_CHECKING:
     from hmx.jobs.simulator import Frame, Simulator

@@ -33,8 +33,8 @@ OwnOptions = tuple[tuple[str, bool | int | float | str], ...]
 class RewardWeights:
     """Weights of HackMatrix's reward terms.
 
-    Each weight multiplies an integer count that the rules emit (`hmx.game.Events`), or a quantity derived from such
-    counts. A weight of 0 switches the term off.
+    Each weight multiplies an integer count that the rules emit (`hmx.envs.hackmatrix.rules.Events`), or a quantity
+    derived from such counts. A weight of 0 switches the term off.
     """
 
     step_penalty: float = opt(-0.01, "each valid action, including programs that cost no turn", "per step")

@@ -15,14 +15,14 @@ from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.env.observation import FLAT_SIZE, WORDS, cells_view, decode, packed, stage_of
 from hmx.env.protocol import Env, EnvSpec
 from hmx.env.rewards import reward_terms
-from hmx.game import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
-from hmx.game.enemies import Occupied
-from hmx.game.generate import later_game, populate
-from hmx.game.mask import legal_actions, legal_word
-from hmx.game.play import advance, fresh, random_words
-from hmx.game.scenario import to_dict
-from hmx.game.state import where
-from hmx.game.tables import FIRST_PROGRAM, SIPHON
+from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
+from hmx.envs.hackmatrix.rules.enemies import Occupied
+from hmx.envs.hackmatrix.rules.generate import later_game, populate
+from hmx.envs.hackmatrix.rules.mask import legal_actions, legal_word
+from hmx.envs.hackmatrix.rules.play import advance, fresh, random_words
+from hmx.envs.hackmatrix.rules.scenario import to_dict
+from hmx.envs.hackmatrix.rules.state import where
+from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
 from hmx.types import Array, Key, Timestep
 
 ACTION_GROUPS = (("move", 0, SIPHON), ("siphon", SIPHON, FIRST_PROGRAM), ("program", FIRST_PROGRAM, NUM_ACTIONS))

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmx.game import bits, roster
-from hmx.game.bits import CELLS, HALF, SIDE, Board, u32
-from hmx.game.state import CRYPTOG, C, E, State, T, blocks, layer
+from hmx.envs.hackmatrix.rules import bits, roster
+from hmx.envs.hackmatrix.rules.bits import CELLS, HALF, SIDE, Board, u32
+from hmx.envs.hackmatrix.rules.state import CRYPTOG, C, E, State, T, blocks, layer
 from hmx.types import Array
 
 PROGRAM_COUNT = 23

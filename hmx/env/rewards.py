@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
 from hmx.config.schema import RewardWeights
-from hmx.game import Events, State
+from hmx.envs.hackmatrix.rules import Events, State
 from hmx.types import Array
 
 STAGE_TABLE = (1, 2, 4, 8, 16, 32, 64, 100)

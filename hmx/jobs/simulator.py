@@ -18,11 +18,11 @@ from hmx.env.hackmatrix import HackMatrixState
 from hmx.env.observation import decode, packed
 from hmx.env.protocol import Env, EnvState
 from hmx.env.rewards import reward_terms
-from hmx.game import ACTION_NAMES, Events, Rules, State, reset, step
-from hmx.game.mask import legal_actions
-from hmx.game.play import legal_word_of
-from hmx.game.position import Position
-from hmx.game.scenario import from_dict, to_dict
+from hmx.envs.hackmatrix.rules import ACTION_NAMES, Events, Rules, State, reset, step
+from hmx.envs.hackmatrix.rules.mask import legal_actions
+from hmx.envs.hackmatrix.rules.play import legal_word_of
+from hmx.envs.hackmatrix.rules.position import Position
+from hmx.envs.hackmatrix.rules.scenario import from_dict, to_dict
 from hmx.records.plain import JsonValue, plain
 from hmx.types import Array, Key, Timestep
 
@@ -38,7 +38,7 @@ class Frame:
 
     step: int  # taken in this episode, 0 for its first position
     episode: int  # counts from 0
-    position: Position  # the fields of a scenario, as `hmx.game.scenario.to_dict` gives them
+    position: Position  # the fields of a scenario, as `hmx.envs.hackmatrix.rules.scenario.to_dict` gives them
     legal: tuple[int, ...]  # the actions that may be taken now; none where there are several agents
     action: int | None = None  # what led here; None at the start of an episode
     probs: tuple[float, ...] | None = None  # of every action now, by index; None without a policy

@@ -134,7 +134,7 @@ def open_game(
 
 
 def read_scenario(path: Path) -> dict[str, object]:
-    """Read the position in a file; `hmx.game.scenario.from_dict` checks it.
+    """Read the position in a file; `hmx.envs.hackmatrix.rules.scenario.from_dict` checks it.
 
     Raises:
         HmxError: no such file, not readable, or of a newer schema (exit code 3); too long, not JSON, or not an

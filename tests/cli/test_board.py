@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from hmx.cli.board import BoardView
-from hmx.game.position import visible
-from hmx.game.tables import ACTION_NAMES
+from hmx.envs.hackmatrix.rules.position import visible
+from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES
 from hmx.jobs.simulator import Frame
 
 POSITION: dict[str, Any] = {

@@ -21,8 +21,8 @@ from hmx.cli import theatre
 from hmx.cli.board import BoardView
 from hmx.cli.keys import Echo, Keyboard
 from hmx.cli.theatre import KEYS, MENU, perform, show
+from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, NUM_ACTIONS, PROGRAMS
 from hmx.errors import ExitCode
-from hmx.game.tables import ACTION_NAMES, NUM_ACTIONS, PROGRAMS
 from hmx.jobs.simulator import Frame
 
 

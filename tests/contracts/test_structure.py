@@ -154,11 +154,12 @@ def defaults(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
 def defaults_twice(modules: Modules, homonyms: set[str]) -> dict[str, list[str]]:
     """Return the options whose default is written in several places, other than as a value that means "absent".
 
-    `hmx.rl` and `hmx.game` are left out: they know no configuration, so their functions have defaults of their own.
+    `hmx.rl` and the rules of HackMatrix are left out: they know no configuration, so their functions have defaults of
+    their own.
     """
     names, places = option_names(modules), defaultdict(list)
     for module, tree in modules.items():
-        for name, value in () if module.startswith(("hmx/rl/", "hmx/game/")) else defaults(tree):
+        for name, value in () if module.startswith(("hmx/rl/", "hmx/envs/hackmatrix/rules/")) else defaults(tree):
             constant = isinstance(value, ast.Constant) and value.value
             if name in names - homonyms and (constant or (isinstance(value, ast.Tuple) and value.elts)):
                 places[name].append(f"{module}:{value.lineno}")

@@ -26,9 +26,9 @@ from oracle_state import (
     Transmission,
 )
 
-from hmx.game import Events, Rules, State
-from hmx.game.scenario import from_dict
-from hmx.game.state import C, E, T
+from hmx.envs.hackmatrix.rules import Events, Rules, State
+from hmx.envs.hackmatrix.rules.scenario import from_dict
+from hmx.envs.hackmatrix.rules.state import C, E, T
 
 RULES = Rules()
 NUMBERS = {

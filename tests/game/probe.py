@@ -15,10 +15,10 @@ from oracle import Outcome, legal, observe
 from oracle_enemies import spawn
 from oracle_state import Position
 
-from hmx import game
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.hackmatrix import HackMatrixState, make_hackmatrix
 from hmx.env.observation import packed, parts
+from hmx.envs.hackmatrix import rules as game
 from hmx.types import Timestep
 
 BATCH = 512

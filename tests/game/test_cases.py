@@ -11,7 +11,7 @@ from compiled import load, read
 from probe import Seen, grid_of, probe, take
 from recorded import CASES, Case, Step, disagreements
 
-from hmx import game
+from hmx.envs.hackmatrix import rules as game
 
 
 def _before(state: Any) -> Any:

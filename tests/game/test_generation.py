@@ -15,10 +15,10 @@ from positions import at_the_exit
 from probe import BATCH, ENV, new_game_problem, probe, views
 from statistics_of import SURPRISE, chi_square, fits, spread, uniform
 
-from hmx import game
-from hmx.game.scenario import from_dict as read_scenario
-from hmx.game.scenario import to_dict
-from hmx.game.tables import P
+from hmx.envs.hackmatrix import rules as game
+from hmx.envs.hackmatrix.rules.scenario import from_dict as read_scenario
+from hmx.envs.hackmatrix.rules.scenario import to_dict
+from hmx.envs.hackmatrix.rules.tables import P
 
 GAMES = 8192
 

@@ -14,10 +14,10 @@ from oracle_state import Position
 from probe import env_state, take
 from rows import ATK, RICH, RIGHT, SIPHON, STEP, UNDO, WAIT, WARP
 
-from hmx import game
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.hackmatrix import make_hackmatrix
 from hmx.env.observation import packed
+from hmx.envs.hackmatrix import rules as game
 
 pytestmark = pytest.mark.slow
 CLOSED = game.Rules(undo_depth=2, loopholes=False)

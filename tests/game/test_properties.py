@@ -17,8 +17,8 @@ from positions import at_the_exit, random_scenario
 from probe import BATCH, take
 from random_play import CHUNK, ENVS, Step, play
 
-from hmx import game
-from hmx.game.state import C, E, T
+from hmx.envs.hackmatrix import rules as game
+from hmx.envs.hackmatrix.rules.state import C, E, T
 
 pytestmark = pytest.mark.slow
 CHUNKS, DEEP = 30, 10  # 307,200 steps, of which 102,400 are looked at cell by cell

@@ -10,9 +10,9 @@ from oracle import from_dict
 from positions import scenarios
 from recorded import CASES
 
-from hmx import game
+from hmx.envs.hackmatrix import rules as game
+from hmx.envs.hackmatrix.rules import scenario
 from hmx.errors import HmxError
-from hmx.game import scenario
 
 
 def _one(state: game.State, i: int) -> game.State:

@@ -13,8 +13,8 @@ import pytest
 
 from hmx.agents.types import Decision
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
+from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, PROGRAMS, SIPHON
 from hmx.errors import HmxError
-from hmx.game.tables import ACTION_NAMES, PROGRAMS, SIPHON
 from hmx.jobs import simulator
 from hmx.jobs.simulator import Frame, FramePolicy, Simulator, decide_at_random
 from hmx.jobs.watch import read_scenario

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypedDict, cast
 
-from hmx.game.position import Position, block_name, visible
-from hmx.game.tables import ACTION_NAMES
+from hmx.envs.hackmatrix.rules.position import Position, block_name, visible
+from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES
 from hmx.records.plain import JsonValue
 from hmx.render.blocks import Picture, Shape
 from hmx.render.quantities import number

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from hmx.game import bits, roster
-from hmx.game.bits import MOVES, SIDE, Array, Board, u32
-from hmx.game.history import undo
-from hmx.game.programs import REACHING, reach
-from hmx.game.siphon import missed, reduce_spawns, siphon
-from hmx.game.state import C, E, Rules, State, T, blocks, layer, with_layers
-from hmx.game.tables import FIRST_PROGRAM, PROGRAMS, SIPHON, P
+from hmx.envs.hackmatrix.rules import bits, roster
+from hmx.envs.hackmatrix.rules.bits import MOVES, SIDE, Array, Board, u32
+from hmx.envs.hackmatrix.rules.history import undo
+from hmx.envs.hackmatrix.rules.programs import REACHING, reach
+from hmx.envs.hackmatrix.rules.siphon import missed, reduce_spawns, siphon
+from hmx.envs.hackmatrix.rules.state import C, E, Rules, State, T, blocks, layer, with_layers
+from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, PROGRAMS, SIPHON, P
 
 
 class Outcome(NamedTuple):

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from hmx.game import bits, paths, roster
-from hmx.game.bits import SLOTS, Array, Board, u32
-from hmx.game.history import push
-from hmx.game.state import GLITCH, VIRUS, E, Rules, State, T, blocks
+from hmx.envs.hackmatrix.rules import bits, paths, roster
+from hmx.envs.hackmatrix.rules.bits import SLOTS, Array, Board, u32
+from hmx.envs.hackmatrix.rules.history import push
+from hmx.envs.hackmatrix.rules.state import GLITCH, VIRUS, E, Rules, State, T, blocks
 
 SPAWN_STREAM, ORDER_STREAM = 1, 3
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.game.bits import Array, Board
+from hmx.envs.hackmatrix.rules.bits import Array, Board
 
 
 class Rules(NamedTuple):

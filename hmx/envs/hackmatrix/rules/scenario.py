@@ -15,13 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from hmx.errors import HmxError, nearest
-from hmx.game import roster
-from hmx.game.bits import CELLS, HALF, SIDE, SLOTS, Board
-from hmx.game.generate import FIRST_INTERVAL
-from hmx.game.history import WORDS
-from hmx.game.paths import exit_distance
-from hmx.game.position import (
+from hmx.envs.hackmatrix.rules import roster
+from hmx.envs.hackmatrix.rules.bits import CELLS, HALF, SIDE, SLOTS, Board
+from hmx.envs.hackmatrix.rules.generate import FIRST_INTERVAL
+from hmx.envs.hackmatrix.rules.history import WORDS
+from hmx.envs.hackmatrix.rules.paths import exit_distance
+from hmx.envs.hackmatrix.rules.position import (
     BlockPosition,
     CellPosition,
     EnemyPosition,
@@ -29,8 +28,9 @@ from hmx.game.position import (
     ResourcePosition,
     TransmissionPosition,
 )
-from hmx.game.state import ENEMY_TYPES, MAX_HP, TIMER_LIMIT, C, E, Rules, State, T, blocks
-from hmx.game.tables import FIRST_PROGRAM, NUM_ACTIONS, PROGRAMS
+from hmx.envs.hackmatrix.rules.state import ENEMY_TYPES, MAX_HP, TIMER_LIMIT, C, E, Rules, State, T, blocks
+from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, NUM_ACTIONS, PROGRAMS
+from hmx.errors import HmxError, nearest
 from hmx.types import Array
 
 _EXIT = {"row": 5, "col": 5}

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from hmx.game import bits
-from hmx.game.bits import Array, Board
-from hmx.game.state import CORNERS
+from hmx.envs.hackmatrix.rules import bits
+from hmx.envs.hackmatrix.rules.bits import Array, Board
+from hmx.envs.hackmatrix.rules.state import CORNERS
 
 LAYOUT_STREAM = 7
 MAX_BLOCKS = 11

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hmx.game import bits
-from hmx.game.bits import SLOTS, Array, Board, u32
-from hmx.game.state import DAEMON, E, T
+from hmx.envs.hackmatrix.rules import bits
+from hmx.envs.hackmatrix.rules.bits import SLOTS, Array, Board, u32
+from hmx.envs.hackmatrix.rules.state import DAEMON, E, T
 
 Tree = TypeVar("Tree")
 Result = TypeVar("Result")

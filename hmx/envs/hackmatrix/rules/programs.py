@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from hmx.game import bits, roster
-from hmx.game.bits import Array, Board
-from hmx.game.roster import Items
-from hmx.game.state import DAEMON, MAX_HP, TIMER_LIMIT, VIRUS, C, State, blocks, layer, with_layers
-from hmx.game.tables import P
+from hmx.envs.hackmatrix.rules import bits, roster
+from hmx.envs.hackmatrix.rules.bits import Array, Board
+from hmx.envs.hackmatrix.rules.roster import Items
+from hmx.envs.hackmatrix.rules.state import DAEMON, MAX_HP, TIMER_LIMIT, VIRUS, C, State, blocks, layer, with_layers
+from hmx.envs.hackmatrix.rules.tables import P
 
 POLY_STREAM, WARP_STREAM = 5, 6
 _FAR = 1 << 10

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.game import bits, paths
-from hmx.game.actions import Outcome, perform
-from hmx.game.bits import Array
-from hmx.game.enemies import Occupied, adjacent, enemy_turn, occupied
-from hmx.game.generate import FIRST_INTERVAL, new_game, populate
-from hmx.game.mask import legal_actions, legal_word
-from hmx.game.state import E, Events, Rules, State, blocks
-from hmx.game.tables import FIRST_PROGRAM, SIPHON, P
+from hmx.envs.hackmatrix.rules import bits, paths
+from hmx.envs.hackmatrix.rules.actions import Outcome, perform
+from hmx.envs.hackmatrix.rules.bits import Array
+from hmx.envs.hackmatrix.rules.enemies import Occupied, adjacent, enemy_turn, occupied
+from hmx.envs.hackmatrix.rules.generate import FIRST_INTERVAL, new_game, populate
+from hmx.envs.hackmatrix.rules.mask import legal_actions, legal_word
+from hmx.envs.hackmatrix.rules.state import E, Events, Rules, State, blocks
+from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON, P
 
 DEFAULT = Rules()
 LAST_STAGE = 8

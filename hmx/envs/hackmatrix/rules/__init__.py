@@ -7,8 +7,8 @@
 A batch of games lies along the trailing axis of every leaf, with one key per game.
 """
 
-from hmx.game.play import legal, reset, step
-from hmx.game.state import Events, Rules, State
-from hmx.game.tables import ACTION_NAMES, NUM_ACTIONS, PROGRAMS
+from hmx.envs.hackmatrix.rules.play import legal, reset, step
+from hmx.envs.hackmatrix.rules.state import Events, Rules, State
+from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, NUM_ACTIONS, PROGRAMS
 
 __all__ = ["ACTION_NAMES", "NUM_ACTIONS", "PROGRAMS", "Events", "Rules", "State", "legal", "reset", "step"]

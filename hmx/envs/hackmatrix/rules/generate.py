@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from hmx.game import bits, enemies, layouts, paths, roster
-from hmx.game.bits import Array, Board, u32
-from hmx.game.enemies import Occupied
-from hmx.game.history import WORDS
-from hmx.game.state import CORNERS, C, E, Rules, State, T, blocks, layer
-from hmx.game.tables import PROGRAMS, P
+from hmx.envs.hackmatrix.rules import bits, enemies, layouts, paths, roster
+from hmx.envs.hackmatrix.rules.bits import Array, Board, u32
+from hmx.envs.hackmatrix.rules.enemies import Occupied
+from hmx.envs.hackmatrix.rules.history import WORDS
+from hmx.envs.hackmatrix.rules.state import CORNERS, C, E, Rules, State, T, blocks, layer
+from hmx.envs.hackmatrix.rules.tables import PROGRAMS, P
 
 START_STREAM, EXIT_STREAM, COUNT_STREAM, KIND_STREAM, RESOURCE_STREAM, STAGE_SPAWN_STREAM = 8, 9, 10, 11, 12, 13
 LATER_STREAM, LATER_PROGRAMS_STREAM = 14, 15

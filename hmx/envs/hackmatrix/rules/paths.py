@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from hmx.game import bits
-from hmx.game.bits import MOVES, SIDE, Array, Board, u32
+from hmx.envs.hackmatrix.rules import bits
+from hmx.envs.hackmatrix.rules.bits import MOVES, SIDE, Array, Board, u32
 
 _ROUNDS_PER_TEST = 3
 _THROUGH = 3  # the bit that marks a direction of a path through others

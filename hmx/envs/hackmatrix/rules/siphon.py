@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from hmx.game import bits
-from hmx.game.bits import MOVES, Array, Board, u32
-from hmx.game.state import C, State, blocks, layer, with_layers
-from hmx.game.tables import PROGRAMS
+from hmx.envs.hackmatrix.rules import bits
+from hmx.envs.hackmatrix.rules.bits import MOVES, Array, Board, u32
+from hmx.envs.hackmatrix.rules.state import C, State, blocks, layer, with_layers
+from hmx.envs.hackmatrix.rules.tables import PROGRAMS
 
 PROGRAM_COUNT = len(PROGRAMS)
 Number = list[Board]  # one number per cell, least significant plane first

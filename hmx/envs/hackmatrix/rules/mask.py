@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from hmx.game import bits, paths, roster
-from hmx.game.bits import MOVES, Array, u32
-from hmx.game.enemies import Occupied
-from hmx.game.siphon import reducible
-from hmx.game.state import DAEMON, VIRUS, C, E, State, T, blocks, layer
-from hmx.game.tables import FIRST_PROGRAM, NUM_ACTIONS, PROGRAMS, SIPHON, P
+from hmx.envs.hackmatrix.rules import bits, paths, roster
+from hmx.envs.hackmatrix.rules.bits import MOVES, Array, u32
+from hmx.envs.hackmatrix.rules.enemies import Occupied
+from hmx.envs.hackmatrix.rules.siphon import reducible
+from hmx.envs.hackmatrix.rules.state import DAEMON, VIRUS, C, E, State, T, blocks, layer
+from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, NUM_ACTIONS, PROGRAMS, SIPHON, P
 
 
 def _applicable(state: State, occ: Occupied) -> dict[P, Array]:

@@ -1,10 +1,10 @@
-"""The types of a position as plain data, which `hmx.game.scenario` reads and writes."""
+"""The types of a position as plain data, which `hmx.envs.hackmatrix.rules.scenario` reads and writes."""
 
 from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from hmx.game.tables import ACTION_NAMES
+from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES
 
 
 class CellPosition(TypedDict):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from hmx.game.bits import Array, Board, u32
-from hmx.game.roster import for_few
-from hmx.game.state import C, E, Rules, State, T
+from hmx.envs.hackmatrix.rules.bits import Array, Board, u32
+from hmx.envs.hackmatrix.rules.roster import for_few
+from hmx.envs.hackmatrix.rules.state import C, E, Rules, State, T
 
 # The flags are the last planes of both rosters, and are lost on restore.
 _ENEMY_PLANES, _TRANSMISSION_PLANES = int(E.SCHEDULED), int(T.SCHEDULED)

@@ -1,0 +1,1 @@
+"""HackMatrix: its rules, its observations and its rewards."""
