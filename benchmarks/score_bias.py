@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.env.frozenlake import LAKE, SIDE, make_frozenlake
+from hmx.envs.small.frozenlake import LAKE, SIDE, make_frozenlake
 from hmx.reports.score_buffer.measure import noise
 from hmx.scoring import Positions, ScoreOptions, Scores, compare, make_continuation, play
 from hmx.stats.ranks import spearman

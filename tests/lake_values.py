@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from hmx.env.frozenlake import LAKE, SIDE
+from hmx.envs.small.frozenlake import LAKE, SIDE
 
 GAMMA = np.float32(0.99)
 CELLS = np.array([i for i, letter in enumerate("".join(LAKE)) if letter in "SF"], np.int32)

@@ -10,7 +10,7 @@ import pytest
 from hmx.agents.collector import Policy, RolloutState, collect, start, value_where
 from hmx.agents.metrics import step_metrics
 from hmx.agents.types import Decision, Episode
-from hmx.env.counting import make_counting
+from hmx.envs.small.counting import make_counting
 from hmx.rl import distributions
 from hmx.types import Max, Mean, Sum
 

@@ -10,8 +10,8 @@ from hmx.agents import make_algorithm
 from hmx.agents.dqn import make_components
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
-from hmx.env.counting import make_counting
 from hmx.env.registry import make_env
+from hmx.envs.small.counting import make_counting
 from hmx.records.metrics_table import METRICS
 
 BASE = {
@@ -279,7 +279,7 @@ def test_agents_side_by_side_are_those_that_train_alone():
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_a_team_of_two_learns_to_meet_and_go_home():
-    """Rendezvous by value decomposition; see hmx/env/rendezvous.py for the optimum of 3.676."""
+    """Rendezvous by value decomposition; see hmx/envs/small/rendezvous.py for the optimum of 3.676."""
     cfg = configure(
         env__id="rendezvous",
         env__num_agents=2,

@@ -12,14 +12,14 @@ from hmx.agents.collector import Policy, collect, start
 from hmx.agents.types import Decision
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.env.registry import make_env
-from hmx.env.rendezvous import make_rendezvous
+from hmx.envs.small.rendezvous import make_rendezvous
 from hmx.rl import distributions
 
 pytestmark = pytest.mark.optimised
 
 ENVS, AGENTS, STEPS, LIMIT = 16, 2, 40, 9
 STAY = 1
-OPTIMUM = 3.676  # mean over all starts, see hmx/env/rendezvous.py
+OPTIMUM = 3.676  # mean over all starts, see hmx/envs/small/rendezvous.py
 
 
 def count_and_move_at_random(carry, obs, legal, reset, key):

@@ -9,7 +9,7 @@ from hmx.agents.dqn import make_components
 from hmx.agents.q_learning import Learner, learn, next_value, taken_value, targets, without_stored
 from hmx.config.fields import replace
 from hmx.config.schema import Config
-from hmx.env.counting import make_counting
+from hmx.envs.small.counting import make_counting
 from hmx.nets import QNet
 from hmx.replay import ReplayBatch, blank
 

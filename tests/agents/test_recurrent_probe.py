@@ -12,8 +12,8 @@ from learner import learner
 from hmx.agents import make_algorithm
 from hmx.agents.types import Algorithm
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
-from hmx.env.recall import CHANCE, NUM_CUES, make_recall
 from hmx.env.registry import make_env
+from hmx.envs.small.recall import CHANCE, NUM_CUES, make_recall
 from hmx.nets import make_net
 
 DELAY, ENVS, STEPS, UPDATES = 4, 32, 12, 80  # episodes of 5 steps: rows begin in the middle of them

@@ -12,8 +12,8 @@ from hmx.agents.search import make_search
 from hmx.agents.types import Algorithm, Decision
 from hmx.config.schema import Config
 from hmx.env.autoreset import Game, batched
-from hmx.env.counting import make_counting
 from hmx.env.protocol import Env
+from hmx.envs.small.counting import make_counting
 from hmx.errors import HmxError
 
 SPEC = make_counting(0).spec._replace(id="small", num_actions=3, max_steps=0, reward_terms=("reward",))

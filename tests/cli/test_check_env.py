@@ -8,7 +8,7 @@ import pytest
 
 from hmx.config.schema import EnvConfig
 from hmx.env import registry
-from hmx.env.counting import make_counting
+from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode
 
 WORDS = ("check-env", "counting", "--steps", "24", "--num-envs", "2")

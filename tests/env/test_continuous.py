@@ -9,10 +9,10 @@ import pytest
 from env_checks import check_env
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env import cartpole, pendulum
 from hmx.env.autoreset import repeated
-from hmx.env.counting import make_counting
 from hmx.env.registry import make_env
+from hmx.envs.small import cartpole, pendulum
+from hmx.envs.small.counting import make_counting
 
 
 def key():

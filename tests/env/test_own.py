@@ -93,7 +93,7 @@ def test_only_an_environment_without_a_limit_of_its_own_is_warned_of_as_unlimite
 
 
 def test_a_file_may_return_an_env_or_an_object_like_those_of_gymnax(monkeypatch):
-    write("from hmx.env.corridor import make_corridor\ndef make():\n    return make_corridor(7, 0.5)\n")
+    write("from hmx.envs.small.corridor import make_corridor\ndef make():\n    return make_corridor(7, 0.5)\n")
     assert load_env("game.py").spec.id == "game.py" and load_env("game.py").spec.max_steps == 7
     write(GYMNAX, "package.py")
     env = load_env("package:make")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hmx.env.autoreset import BatchState
-from hmx.env.recall import CHANCE, NUM_CUES, Recall, make_recall
+from hmx.envs.small.recall import CHANCE, NUM_CUES, Recall, make_recall
 
 WAIT = 0
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hmx.env.autoreset import BatchState
-from hmx.env.rendezvous import HOME, LENGTH, MEETING, STEP_COST, Corridor, make_rendezvous
+from hmx.envs.small.rendezvous import HOME, LENGTH, MEETING, STEP_COST, Corridor, make_rendezvous
 
 LEFT, STAY, RIGHT = range(3)
 

@@ -7,10 +7,10 @@ import pytest
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.autoreset import Game, TeamGame, batched
-from hmx.env.corridor import LENGTH, make_corridor
-from hmx.env.counting import make_counting
-from hmx.env.frozenlake import make_frozenlake
 from hmx.env.registry import FACTORIES, make_env
+from hmx.envs.small.corridor import LENGTH, make_corridor
+from hmx.envs.small.counting import make_counting
+from hmx.envs.small.frozenlake import make_frozenlake
 from hmx.errors import HmxError
 
 LEFT, DOWN, RIGHT, UP = range(4)

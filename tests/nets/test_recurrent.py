@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hmx.config.schema import NetConfig
-from hmx.env.counting import make_counting
+from hmx.envs.small.counting import make_counting
 from hmx.nets import make_net
 
 T, B, UNITS = 7, (3, 2), 6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from machine import options_of
 
-from hmx.env.rendezvous import make_rendezvous
+from hmx.envs.small.rendezvous import make_rendezvous
 from hmx.scoring import candidates, env_steps
 from hmx.scoring.options import joint_probs
 

@@ -9,7 +9,7 @@ import pytest
 from lake_values import CELLS, GAMMA, optimal_values, slippery_scores
 from machine import options_of
 
-from hmx.env.frozenlake import SIDE, make_frozenlake
+from hmx.envs.small.frozenlake import SIDE, make_frozenlake
 from hmx.reports.score_buffer import findings
 from hmx.reports.score_buffer.measure import noise
 from hmx.scoring import Positions, compare, make_continuation, play, q_gap

@@ -19,7 +19,7 @@ from hmx.agents.search import act_alone
 from hmx.agents.types import Algorithm, Decision
 from hmx.config.load import load
 from hmx.env import registry
-from hmx.env.counting import make_counting
+from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode, HmxError
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.plain import plain_object

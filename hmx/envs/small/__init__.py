@@ -1,0 +1,1 @@
+"""Small classic and diagnostic environments."""
