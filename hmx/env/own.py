@@ -28,9 +28,9 @@ from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
 from hmx.config.user_code import allow, explaining, open_module, several_owners, sha256
 from hmx.env.checks.problems import abstract_action, changed_type, shapes
-from hmx.env.gymnax import as_single
 from hmx.env.protocol import Env, EnvState
 from hmx.env.single import Single, from_single
+from hmx.envs.suites.gymnax import as_single
 from hmx.errors import HmxError, counted, nearest
 
 Theirs = Any  # a module, function or object of the user's

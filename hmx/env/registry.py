@@ -12,12 +12,8 @@ from hmx.config.env_facts import EnvFacts, facts_known, find_source, learn, step
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.config.user_code import allow
 from hmx.env.autoreset import repeated
-from hmx.env.gymnax import make_gymnax
 from hmx.env.own import Built, make_own
-from hmx.env.physics import make_brax, make_playground
 from hmx.env.protocol import Env
-from hmx.env.smax import make_smax
-from hmx.env.suites import make_craftax, make_jumanji, make_navix, make_xminigrid
 from hmx.envs.small.cartpole import make_cartpole
 from hmx.envs.small.corridor import make_corridor
 from hmx.envs.small.counting import make_counting
@@ -25,6 +21,10 @@ from hmx.envs.small.frozenlake import make_frozenlake
 from hmx.envs.small.pendulum import make_pendulum
 from hmx.envs.small.recall import make_recall
 from hmx.envs.small.rendezvous import make_rendezvous
+from hmx.envs.suites.functional import make_craftax, make_jumanji, make_navix, make_xminigrid
+from hmx.envs.suites.gymnax import make_gymnax
+from hmx.envs.suites.physics import make_brax, make_playground
+from hmx.envs.suites.smax import make_smax
 from hmx.errors import HmxError, nearest
 
 COUNTING_LENGTH = 10

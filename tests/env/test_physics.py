@@ -11,7 +11,7 @@ import pytest
 from env_checks import check_env
 
 from hmx.config.extras import install
-from hmx.env.physics import importing, make_physics, quiet
+from hmx.envs.suites.physics import importing, make_physics, quiet
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array
 

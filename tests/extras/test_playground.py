@@ -10,8 +10,8 @@ from env_checks import check_env
 
 from hmx.config.env_facts import env_facts
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.physics import OVERRIDES, importing, quiet
 from hmx.env.registry import make_env
+from hmx.envs.suites.physics import OVERRIDES, importing, quiet
 from hmx.errors import HmxError
 from hmx.runs import checkpoint
 

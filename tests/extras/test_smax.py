@@ -29,7 +29,7 @@ from hmx.config.schema import (
     ScoreConfig,
 )
 from hmx.env.registry import _measured, make_env
-from hmx.env.smax import make_smax
+from hmx.envs.suites.smax import make_smax
 from hmx.errors import HmxError
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
@@ -250,7 +250,7 @@ def test_another_version_is_refused(monkeypatch):
 
 def test_importing_it_says_nothing_and_leaves_the_streams_alone():
     code = (
-        "import sys; held = sys.stdout, sys.stderr; from hmx.env.smax import _made; _made('3m');"
+        "import sys; held = sys.stdout, sys.stderr; from hmx.envs.suites.smax import _made; _made('3m');"
         "assert held == (sys.stdout, sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.config.textfile import quoted
-from hmx.env.gymnax import as_single
-from hmx.env.physics import importing
 from hmx.env.protocol import Env
 from hmx.env.single import Single, from_single, joined, named
+from hmx.envs.suites.gymnax import as_single
+from hmx.envs.suites.physics import importing
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
