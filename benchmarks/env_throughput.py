@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from hmx.agents.evaluate import random_actions
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.hackmatrix import make_hackmatrix
+from hmx.envs.hackmatrix.env import make_hackmatrix
 from hmx.reports.bench.measure import EnvPlayer, Work, time_in_turn
 from hmx.stats.intervals import median
 

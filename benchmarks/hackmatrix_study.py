@@ -27,8 +27,8 @@ import numpy as np
 
 from hmx.agents.evaluate import EvalPolicy, Play, algorithm_policy, make_evaluation, search_policy
 from hmx.config.schema import Config
-from hmx.env.hackmatrix import HackMatrixState
-from hmx.env.observation import packed
+from hmx.envs.hackmatrix.env import HackMatrixState
+from hmx.envs.hackmatrix.observation import packed
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, PROGRAMS, Rules, State, bits
 from hmx.envs.hackmatrix.rules.mask import legal_actions
 from hmx.envs.hackmatrix.rules.play import advance, legal_word_of, random_words

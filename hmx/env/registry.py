@@ -31,7 +31,7 @@ COUNTING_LENGTH = 10
 
 
 def _hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
-    from hmx.env.hackmatrix import make_hackmatrix  # the rules' tables are built on import: only for who plays
+    from hmx.envs.hackmatrix.env import make_hackmatrix  # the rules' tables are built on import: only for who plays
 
     return make_hackmatrix(cfg, weights)
 

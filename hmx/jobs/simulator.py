@@ -14,10 +14,10 @@ from hmx.agents.evaluate import random_actions
 from hmx.agents.types import Decision
 from hmx.config.coerce import show
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.hackmatrix import HackMatrixState
-from hmx.env.observation import decode, packed
 from hmx.env.protocol import Env, EnvState
-from hmx.env.rewards import reward_terms
+from hmx.envs.hackmatrix.env import HackMatrixState
+from hmx.envs.hackmatrix.observation import decode, packed
+from hmx.envs.hackmatrix.rewards import reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, Events, Rules, State, reset, step
 from hmx.envs.hackmatrix.rules.mask import legal_actions
 from hmx.envs.hackmatrix.rules.play import legal_word_of

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.env import observation
-from hmx.env.observation import CELL_FEATURES, F, V
+from hmx.envs.hackmatrix import observation
+from hmx.envs.hackmatrix.observation import CELL_FEATURES, F, V
 
 BOARD = observation.SIDE
 sys.path.append(str(Path(__file__).parents[1] / "game"))  # for the next line

@@ -16,9 +16,9 @@ from oracle_enemies import spawn
 from oracle_state import Position
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.hackmatrix import HackMatrixState, make_hackmatrix
-from hmx.env.observation import packed, parts
 from hmx.envs.hackmatrix import rules as game
+from hmx.envs.hackmatrix.env import HackMatrixState, make_hackmatrix
+from hmx.envs.hackmatrix.observation import packed, parts
 from hmx.types import Timestep
 
 BATCH = 512

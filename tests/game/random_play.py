@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.hackmatrix import make_hackmatrix
-from hmx.env.observation import parts
+from hmx.envs.hackmatrix.env import make_hackmatrix
+from hmx.envs.hackmatrix.observation import parts
 
 ENVS, CHUNK = 512, 20
 ENV = make_hackmatrix(EnvConfig(max_steps=0), RewardWeights())

@@ -15,9 +15,9 @@ from probe import env_state, take
 from rows import ATK, RICH, RIGHT, SIPHON, STEP, UNDO, WAIT, WARP
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.hackmatrix import make_hackmatrix
-from hmx.env.observation import packed
 from hmx.envs.hackmatrix import rules as game
+from hmx.envs.hackmatrix.env import make_hackmatrix
+from hmx.envs.hackmatrix.observation import packed
 
 pytestmark = pytest.mark.slow
 CLOSED = game.Rules(undo_depth=2, loopholes=False)
