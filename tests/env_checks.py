@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hmx.env.checks.problems import Walk
-from hmx.env.checks.run import run_checks
 from hmx.env.protocol import Env
+from hmx.envs.checks.problems import Walk
+from hmx.envs.checks.run import run_checks
 
 
 def check_env(env: Env, **options: int | float | Env) -> Walk:

@@ -11,7 +11,7 @@ import typer
 from hmx.cli.options import switch
 from hmx.errors import HmxError
 
-EXAMPLE = Path(__file__).parents[1] / "env" / "example_game.py"
+EXAMPLE = Path(__file__).parents[1] / "envs" / "example_game.py"
 TEST = EXAMPLE.with_name("test_example_game.txt")
 
 

@@ -30,7 +30,7 @@ PACKAGES = {extra: package for extra, package in PACKAGE_OF.items() if extra != 
 def no_extras(monkeypatch):
     missing = (*PACKAGES.values(), "gymnasium")
     for name in [*sys.modules]:
-        if name.partition(".")[0] in missing or name.startswith("hmx.env.to_"):
+        if name.partition(".")[0] in missing or name.startswith("hmx.envs.to_"):
             monkeypatch.delitem(sys.modules, name)
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
@@ -112,7 +112,7 @@ def test_an_unknown_scenario_is_refused_with_all_there_are(scenario, near):
 @pytest.mark.parametrize(("module", "package"), [("to_gymnax", "gymnax"), ("to_gymnasium", "gymnasium")])
 def test_so_does_exporting_without_it(no_extras, module, package):
     with pytest.raises(HmxError, match=f"not installed: {package}") as found:
-        __import__(f"hmx.env.{module}")
+        __import__(f"hmx.envs.{module}")
     assert found.value.hint == install("gymnax")
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.env.autoreset import BatchState
+from hmx.envs.autoreset import BatchState
 from hmx.envs.small.recall import CHANCE, NUM_CUES, Recall, make_recall
 
 WAIT = 0

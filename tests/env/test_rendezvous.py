@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.env.autoreset import BatchState
+from hmx.envs.autoreset import BatchState
 from hmx.envs.small.rendezvous import HOME, LENGTH, MEETING, STEP_COST, Corridor, make_rendezvous
 
 LEFT, STAY, RIGHT = range(3)

@@ -8,7 +8,7 @@ gymnasium = pytest.importorskip("gymnasium", minversion="1.1")
 from gymnasium.vector import AutoresetMode  # noqa: E402
 from gymnasium.wrappers.vector import RecordEpisodeStatistics  # noqa: E402
 
-from hmx.env.to_gymnasium import GymnasiumVectorEnv  # noqa: E402
+from hmx.envs.to_gymnasium import GymnasiumVectorEnv  # noqa: E402
 
 
 def check(envs, steps):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.export import chosen, exported
 from hmx.env.registry import make_env
+from hmx.envs.export import chosen, exported
 from hmx.errors import HmxError
 
 gymnax = pytest.importorskip("gymnax")
 
-from hmx.env.to_gymnax import GymnaxEnv  # noqa: E402
+from hmx.envs.to_gymnax import GymnaxEnv  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Suites of other libraries whose environments are functions: Craftax, navix, XLand-MiniGrid and Jumanji.
 
-Each function builds `extra/NAME` as a `Single` of `hmx.env.single`, whose episodes are truncated after `max_steps`
+Each function builds `extra/NAME` as a `Single` of `hmx.envs.single`, whose episodes are truncated after `max_steps`
 steps, or at the environment's own limit where that is shorter. It raises an HmxError if the package is missing, has no
 such environment, or the environment cannot be built.
 """
@@ -15,14 +15,14 @@ import numpy as np
 
 from hmx.config.textfile import quoted
 from hmx.env.protocol import Env
-from hmx.env.single import Single, from_single, joined, named
+from hmx.envs.single import Single, from_single, joined, named
 from hmx.envs.suites.gymnax import as_single
 from hmx.envs.suites.physics import importing
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
 NEVER = 1 << 30
-"""For the step limit of a suite that ends an episode there as if it had terminated: `hmx.env.autoreset` truncates."""
+"""For the step limit of a suite that ends an episode there as if it had terminated: `hmx.envs.autoreset` truncates."""
 
 _NAVIX_CELL = (11, 6, 4)
 """Kinds of entities, colours, and states of a door or directions of the player."""

@@ -12,7 +12,7 @@ import numpy as np
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
 from hmx.env.protocol import Env
-from hmx.env.single import Single, from_single, joined, named
+from hmx.envs.single import Single, from_single, joined, named
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
@@ -23,7 +23,7 @@ def make_gymnax(env_id: str, max_steps: int) -> Env:
     """Build `gymnax/NAME` with gymnax's default parameters.
 
     Observations are flattened to float32 `[F]`. Discrete actions are those of gymnax; of a box, [-1, 1] is scaled to
-    its limits. `hmx.env.autoreset` truncates and resets episodes, and keeps the final observation of each.
+    its limits. `hmx.envs.autoreset` truncates and resets episodes, and keeps the final observation of each.
 
     Raises:
         HmxError: gymnax is missing or too old, there is no such environment, or its actions are of a kind that no

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
 from hmx.env.protocol import Env, settled
-from hmx.env.single import Single, from_single, named
+from hmx.envs.single import Single, from_single, named
 from hmx.errors import HmxError
 from hmx.types import Array, Key
 
@@ -26,8 +26,8 @@ def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
     """Wrap an environment of Brax or Playground as an environment of `hmx`.
 
     Their wrappers that count steps, repeat actions and reset are left out: those replace the last observation of an
-    episode by the first of the next. Here `hmx.env.autoreset` truncates and resets episodes, each to a new start state.
-    Actions are clipped to [-1, 1], the range of their environments, which have no step limit.
+    episode by the first of the next. Here `hmx.envs.autoreset` truncates and resets episodes, each to a new start
+    state. Actions are clipped to [-1, 1], the range of their environments, which have no step limit.
 
     A simulation that leaves the finite numbers has terminated: the step pays nothing if its reward is not finite,
     and the last observation is that before it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hmx.env.checks.run import CHECKS
+from hmx.envs.checks.run import CHECKS
 from hmx.errors import ExitCode, HmxError
 from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, Tone, facts
 from hmx.render.quantities import data_size, duration, short

@@ -27,9 +27,9 @@ from hmx.config.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
 from hmx.config.user_code import allow, explaining, open_module, several_owners, sha256
-from hmx.env.checks.problems import abstract_action, changed_type, shapes
 from hmx.env.protocol import Env, EnvState
-from hmx.env.single import Single, from_single
+from hmx.envs.checks.problems import abstract_action, changed_type, shapes
+from hmx.envs.single import Single, from_single
 from hmx.envs.suites.gymnax import as_single
 from hmx.errors import HmxError, counted, nearest
 

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from hmx.config.textfile import quoted
-from hmx.env.autoreset import Game, batched
-from hmx.env.checks.problems import changed_type
 from hmx.env.protocol import Env, EnvSpec, settled
+from hmx.envs.autoreset import Game, batched
+from hmx.envs.checks.problems import changed_type
 from hmx.errors import HmxError, counted, nearest
 from hmx.types import Array, Key
 
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
 
 
 def from_single(env_id: str, single: Single, max_steps: int) -> Env:
-    """Build the environment that plays `single` in a batch, see `hmx.env.autoreset`.
+    """Build the environment that plays `single` in a batch, see `hmx.envs.autoreset`.
 
     Its own step limit holds where that is shorter than `max_steps`.
 

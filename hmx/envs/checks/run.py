@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.env.checks import problems
-from hmx.env.checks.problems import Walk, agrees, any_action, difference, keys_of, play, with_start
 from hmx.env.protocol import Env, EnvState, take
+from hmx.envs.checks import problems
+from hmx.envs.checks.problems import Walk, agrees, any_action, difference, keys_of, play, with_start
 from hmx.errors import HmxError
 from hmx.types import Array, Key, Timestep
 

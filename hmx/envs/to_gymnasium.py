@@ -10,8 +10,8 @@ import numpy as np
 
 from hmx.config.extras import needed
 from hmx.config.schema import RewardWeights
-from hmx.env.export import chosen, exported
 from hmx.env.protocol import EnvState
+from hmx.envs.export import chosen, exported
 from hmx.types import Array, Key, Timestep
 
 with needed("gymnax", "exporting environments"):

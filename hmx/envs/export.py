@@ -1,4 +1,4 @@
-"""What the ways out to other libraries have in common; see `hmx.env.to_gymnax` and `hmx.env.to_gymnasium`."""
+"""What the ways out to other libraries have in common; see `hmx.envs.to_gymnax` and `hmx.envs.to_gymnasium`."""
 
 from __future__ import annotations
 
