@@ -31,7 +31,7 @@ from hmx.analysis.measures import Sums, measure
 from hmx.analysis.probe import Probe, group_index, in_parts, make_prober, part_width, play
 from hmx.analysis.report import GroupBatch, GroupRows, at_rows, coefficients, live, make_reporter, ppo_sums
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, request_of
 from hmx.reports.bench.measure import Work, time_in_turn
 from hmx.runs.loop import seed_state

@@ -19,7 +19,7 @@ import mctx
 
 from hmx.agents import make_algorithm, search
 from hmx.config.load import load
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.reports.bench.measure import device_clock
 from hmx.rl.tree_search import Found, Judged, Scale, Simulate
 from hmx.types import Array, Key

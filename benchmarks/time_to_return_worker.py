@@ -133,7 +133,7 @@ def hmx(task: Task) -> Program:
     """Compile hmx: chunks of updates with metrics on the host, as `hmx train` runs them."""
     from hmx.agents import make_algorithm
     from hmx.config.load import load
-    from hmx.env.registry import make_env
+    from hmx.envs.registry import make_env
     from hmx.runs.chunk import compile_chunk, reduce_row
     from hmx.runs.loop import abstract_state, init_state
 

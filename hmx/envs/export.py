@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.env.protocol import Env
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.types import Array
 

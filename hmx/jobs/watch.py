@@ -13,7 +13,7 @@ import jax
 from hmx.agents.search import make_act, simulations_of
 from hmx.config.schema import Config, EnvConfig
 from hmx.config.textfile import quoted, read_text
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.simulator import Frame, FramePolicy, Simulator, Spectator, decide_at_random
 from hmx.records.artefact import check_schema, words

@@ -64,7 +64,7 @@ def _known(env_id: str, origin: str, agents: int = 1, missing: str = "") -> Envi
 def build_environment(cfg: EnvConfig) -> EnvironmentRow:
     """Build an environment and return its sizes."""
     from hmx.config.schema import RewardWeights
-    from hmx.env.registry import build_env  # imports JAX
+    from hmx.envs.registry import build_env  # imports JAX
 
     env, done = build_env(cfg, RewardWeights())
     source, spec = find_source(cfg.id), env.spec

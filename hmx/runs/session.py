@@ -22,7 +22,7 @@ from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.config.user_code import CodeChanged, code_file, complete_options
 from hmx.env.protocol import Env
-from hmx.env.registry import build_env
+from hmx.envs.registry import build_env
 from hmx.errors import counted
 from hmx.records import atomic
 from hmx.records import meta as metas

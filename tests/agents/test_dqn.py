@@ -10,7 +10,7 @@ from hmx.agents import make_algorithm
 from hmx.agents.dqn import make_components
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.envs.small.counting import make_counting
 from hmx.records.metrics_table import METRICS
 

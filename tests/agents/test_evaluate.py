@@ -8,8 +8,8 @@ import pytest
 from hmx.agents import make_algorithm
 from hmx.agents.evaluate import algorithm_policy, make_chunks, make_evaluation, make_evaluator, random_policy
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
-from hmx.env.registry import make_env
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.registry import make_env
 from hmx.envs.small.counting import make_counting
 
 

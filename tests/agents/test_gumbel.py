@@ -13,7 +13,7 @@ from hmx.agents.gumbel import imitation_loss
 from hmx.agents.ppo import make_components
 from hmx.agents.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, GumbelConfig, NetConfig, RewardWeights, RunConfig
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 
 

@@ -11,7 +11,7 @@ from hmx.agents import make_algorithm
 from hmx.agents.collector import Policy, collect, start
 from hmx.agents.types import Decision
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.envs.small.rendezvous import make_rendezvous
 from hmx.rl import distributions
 

@@ -13,7 +13,7 @@ from hmx.agents.metrics import dormant_units
 from hmx.agents.ppo import ppo_loss
 from hmx.agents.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.types import Max, Mean, Sum
 

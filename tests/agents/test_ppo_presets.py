@@ -15,7 +15,7 @@ from hmx.agents.ppo import _init, _rollout, make_batch, make_components, make_he
 from hmx.config.derive import value_weight
 from hmx.config.load import load
 from hmx.config.schema import RewardWeights
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.nets.build import Net, NetOutput
 from hmx.types import Transition
 

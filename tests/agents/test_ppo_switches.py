@@ -13,7 +13,7 @@ from hmx.agents import make_algorithm
 from hmx.agents.ppo import ppo_loss
 from hmx.agents.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 
 HORIZON, ROWS = 2, 3
 GAMMA, LAMBDA = 0.9, 0.8

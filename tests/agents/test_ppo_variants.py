@@ -14,8 +14,8 @@ from hmx.agents.types import Decision
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.env.protocol import EnvSpec
-from hmx.env.registry import make_env
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.registry import make_env
 from hmx.envs.small.counting import make_counting
 from hmx.rl import normaliser
 

@@ -12,7 +12,7 @@ from learner import learner
 from hmx.agents import make_algorithm
 from hmx.agents.types import Algorithm
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.envs.small.recall import CHANCE, NUM_CUES, make_recall
 from hmx.nets import make_net
 

@@ -9,7 +9,7 @@ from hmx.agents import make_algorithm
 from hmx.config import derive, rules
 from hmx.config.derive import all_divisors
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.sizing.derived import derive_batch
 from hmx.sizing.repairs import batch_problems
 from hmx.sizing.trainer import inputs_of

@@ -8,7 +8,7 @@ import pytest
 from hmx.analysis import losses
 from hmx.config.fields import replace
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 
 BASE = Config(
     env=EnvConfig(id="pendulum", num_envs=2, max_steps=200),

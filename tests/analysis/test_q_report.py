@@ -20,7 +20,7 @@ from hmx.analysis.request import ProbeRequest
 from hmx.analysis.stored import Stored, _start_std, drawn, episodes
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.nets import QNet
 from hmx.replay import blank

@@ -22,8 +22,8 @@ from hmx.analysis.report import GroupBatch, GroupRows, coefficients, live, make_
 from hmx.analysis.request import ProbeRequest, check
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.env.protocol import EnvSpec
-from hmx.env.registry import make_env
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.registry import make_env
 from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode, HmxError
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hmx.config.schema import EnvConfig
-from hmx.env import registry
+from hmx.envs import registry
 from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode
 

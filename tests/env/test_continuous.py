@@ -9,8 +9,8 @@ import pytest
 from env_checks import check_env
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.registry import make_env
 from hmx.envs.autoreset import repeated
+from hmx.envs.registry import make_env
 from hmx.envs.small import cartpole, pendulum
 from hmx.envs.small.counting import make_counting
 

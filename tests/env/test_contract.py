@@ -7,9 +7,9 @@ import pytest
 from env_checks import check_env
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.registry import make_env
 from hmx.envs.autoreset import Game, TeamGame, batched
 from hmx.envs.checks.run import run_checks
+from hmx.envs.registry import make_env
 from hmx.envs.small.counting import make_counting
 
 TINY = ("counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous", "cartpole-discrete")

@@ -13,7 +13,7 @@ from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.env.registry import EXTRAS, make_env
+from hmx.envs.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
 from hmx.reports.compute_config.job import compute_sizes

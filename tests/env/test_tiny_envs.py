@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.registry import FACTORIES, make_env
 from hmx.envs.autoreset import Game, TeamGame, batched
+from hmx.envs.registry import FACTORIES, make_env
 from hmx.envs.small.corridor import LENGTH, make_corridor
 from hmx.envs.small.counting import make_counting
 from hmx.envs.small.frozenlake import make_frozenlake

@@ -14,7 +14,7 @@ from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.load import load
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.envs.suites.physics import importing, make_physics, quiet
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import evaluate

@@ -10,7 +10,7 @@ from env_checks import check_env
 
 from hmx.config.env_facts import env_facts
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.envs.suites.physics import OVERRIDES, importing, quiet
 from hmx.errors import HmxError
 from hmx.runs import checkpoint

@@ -28,7 +28,7 @@ from hmx.config.schema import (
     RunConfig,
     ScoreConfig,
 )
-from hmx.env.registry import _measured, make_env
+from hmx.envs.registry import _measured, make_env
 from hmx.envs.suites.smax import make_smax
 from hmx.errors import HmxError
 from hmx.jobs.resume import resume

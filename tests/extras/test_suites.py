@@ -10,7 +10,7 @@ from env_checks import check_env
 
 from hmx.config.env_facts import is_unlimited
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 
 

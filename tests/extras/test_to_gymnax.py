@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.registry import make_env
 from hmx.envs.export import chosen, exported
+from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 
 gymnax = pytest.importorskip("gymnax")

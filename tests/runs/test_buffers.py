@@ -13,7 +13,7 @@ import pytest
 
 from hmx.config import fields
 from hmx.config.schema import Config, ReplayConfig
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.replay import Replay
 from hmx.runs import buffers

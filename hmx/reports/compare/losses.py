@@ -22,7 +22,7 @@ def losses(sides: Sequence[Side], seed: int = 0) -> Losses:
     _check(sides, configs)
 
     from hmx.analysis.losses import COMPONENTS, LATER, MAX_STEPS, NUM_ENVS, NUM_STEPS, compare_losses, on_one_scale
-    from hmx.env.registry import make_env
+    from hmx.envs.registry import make_env
 
     scaled = on_one_scale(configs)
     found = compare_losses(scaled, make_env(scaled[0].env, scaled[0].reward), seed)

@@ -81,7 +81,7 @@ def _of_trainer(name: str, cfg: Config, trace: bool) -> SizesSource:
     broken = {key for p in rules.problems(cfg) if p.code in ("value", "range") for key in p.keys}
     notes: tuple[str, ...] = ()
     if trace and not facts_known(cfg.env):
-        from hmx.env.registry import build_env  # imports JAX
+        from hmx.envs.registry import build_env  # imports JAX
 
         cfg = replace(cfg, env=build_env(cfg.env, cfg.reward).cfg)
     if find_source(cfg.env.id) and not facts_known(cfg.env):

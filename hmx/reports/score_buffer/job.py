@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hmx.config.env_facts import env_facts
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.records import buffer_file
 from hmx.records.artefact import write_sealed

@@ -18,7 +18,7 @@ import pytest
 from hmx.agents.search import act_alone
 from hmx.agents.types import Algorithm, Decision
 from hmx.config.load import load
-from hmx.env import registry
+from hmx.envs import registry
 from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode, HmxError
 from hmx.records.jsonl import MetricsWriter

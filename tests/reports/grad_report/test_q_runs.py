@@ -15,7 +15,7 @@ from hmx.analysis.results import Consistency
 from hmx.config import fields
 from hmx.config.load import load
 from hmx.config.schema import Config
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.grad_training import metrics
 from hmx.jobs.train import train

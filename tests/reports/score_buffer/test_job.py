@@ -18,7 +18,7 @@ from lake_values import CELLS, optimal_values
 from hmx.agents.policy_outputs import make_policy_outputs
 from hmx.config import fields
 from hmx.config.schema import Config
-from hmx.env.registry import make_env
+from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import train
 from hmx.records import score_file
