@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hmx.api.configs import load_config, load_metrics
     from hmx.api.runs import compare, evaluate, resume, show, train
     from hmx.config.schema import Config
-    from hmx.env.protocol import Env, EnvSpec
+    from hmx.envs.protocol import Env, EnvSpec
     from hmx.nets.build import Net, NetOutput
     from hmx.types import Timestep
 
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> object:
         from hmx import types as timesteps
         from hmx.agents import types
         from hmx.api import agent, chart, runs
-        from hmx.env import protocol
+        from hmx.envs import protocol
         from hmx.nets import build
 
         home = next(

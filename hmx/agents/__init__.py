@@ -11,7 +11,7 @@ from hmx.agents.ppo import make_ppo
 from hmx.agents.types import Algorithm
 from hmx.config import rules
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 
 __all__ = ["Algorithm", "make_algorithm"]
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Shaped
 from hmx.agents.metrics import over_time, step_metrics
 from hmx.agents.sharding import step_sharded
 from hmx.agents.types import Carry, Decision, Episode, RolloutState, Starts
-from hmx.env.protocol import Env, EnvSpec, EnvState, select
+from hmx.envs.protocol import Env, EnvSpec, EnvState, select
 from hmx.rl.normaliser import RunningStats, merge
 from hmx.types import Array, Key, Metrics, Timestep, Transition
 

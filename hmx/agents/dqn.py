@@ -22,7 +22,7 @@ from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState, tree_where
 from hmx.config.schedules import q_values
 from hmx.config.schema import Config
-from hmx.env.protocol import Env, EnvState
+from hmx.envs.protocol import Env, EnvState
 from hmx.nets import make_q_net
 from hmx.replay import Experience, Replay, ReplayState, blank, experience
 from hmx.rl import distributions

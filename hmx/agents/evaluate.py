@@ -13,7 +13,7 @@ from hmx.agents.metrics import info_name
 from hmx.agents.search import SearchAct, act_alone, make_search
 from hmx.agents.types import Algorithm, Carry, TrainState
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.rl import distributions
 from hmx.types import Array, Key, Timestep
 

@@ -16,7 +16,7 @@ from hmx.agents.sequences import Batch
 from hmx.agents.types import Algorithm, Hypers, Params
 from hmx.config.derive import value_weight
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.rl import distributions
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean

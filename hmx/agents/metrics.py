@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool
 
 from hmx.agents.types import Episode
-from hmx.env.protocol import EnvSpec
+from hmx.envs.protocol import EnvSpec
 from hmx.types import Array, Max, Mean, Metric, Metrics, Sum, Timestep
 
 KINDS: dict[str, type[Mean] | type[Max] | type[Sum]] = {"mean": Mean, "max": Max, "sum": Sum}

@@ -11,7 +11,7 @@ from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Hypers, TrainState, split_actors
 from hmx.config import user_code
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.types import Key, Max, Mean, Metrics, Sum
 

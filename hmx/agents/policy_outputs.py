@@ -13,7 +13,7 @@ from hmx.agents.ppo import make_components
 from hmx.agents.q_scoring import greedy_value
 from hmx.agents.types import Algorithm, Decision, Params, TrainState
 from hmx.config.schema import ALGORITHMS, Config, ContinuationKind
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.nets import make_q_net
 from hmx.scoring.options import TeamReward

@@ -27,7 +27,7 @@ from hmx.config import derive, schedules
 from hmx.config.derive import value_weight
 from hmx.config.schedules import scheduled_values
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.nets import Net, make_net
 from hmx.rl import policies
 from hmx.rl.advantages import gae, normalise

@@ -18,7 +18,7 @@ from hmx.agents.collector import Rollout, RolloutOptions
 from hmx.agents.sequences import Batch, as_sequences
 from hmx.agents.types import Carry, Params, RolloutState, Starts
 from hmx.config.schema import Config, PpoConfig
-from hmx.env.protocol import Env, select
+from hmx.envs.protocol import Env, select
 from hmx.nets import Net
 from hmx.rl import normaliser
 from hmx.rl.advantages import Advantages, EpisodeEnd, variant_gae, vtrace_gae

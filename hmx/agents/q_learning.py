@@ -14,7 +14,7 @@ from hmx.agents.metrics import over_time
 from hmx.agents.optim import Optimiser
 from hmx.agents.types import Hypers, Params
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.nets import QNet
 from hmx.replay import Experience, Replay, ReplayBatch, ReplayState, n_step
 from hmx.rl import distributions

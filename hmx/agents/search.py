@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from hmx.agents.types import Algorithm, Carry, Decision, TrainState
 from hmx.config.option import ON_POLICY
 from hmx.config.schema import Config
-from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.envs.protocol import Env, EnvSpec, EnvState
 from hmx.errors import HmxError
 from hmx.rl.tree_search import Judged, Simulated, search
 from hmx.rl.value_codec import symlog

@@ -12,7 +12,7 @@ import jax
 from jax.sharding import PartitionSpec
 
 from hmx.agents.types import TrainState
-from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.envs.protocol import Env, EnvSpec, EnvState
 from hmx.types import Array, Key, Timestep
 
 Tree = TypeVar("Tree")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from typing_extensions import TypeVar
 
-from hmx.env.protocol import EnvState
+from hmx.envs.protocol import EnvState
 from hmx.rl.normaliser import RunningStats
 from hmx.types import Array, Key, Metrics
 

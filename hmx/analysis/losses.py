@@ -27,7 +27,7 @@ from hmx.config.derive import value_weight
 from hmx.config.fields import get, replace
 from hmx.config.schedules import scheduled_values
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.rl.divergences import clip_frac
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean

@@ -19,7 +19,7 @@ from hmx.analysis.buckets import Bools, Floats, Ints, reward_std
 from hmx.analysis.gradients import Tree
 from hmx.analysis.request import ProbeRequest
 from hmx.analysis.stored import Stored, seed_of, start_at
-from hmx.env.protocol import Env, EnvState
+from hmx.envs.protocol import Env, EnvState
 from hmx.errors import HmxError
 from hmx.types import Array, Key, Timestep, Transition
 

@@ -19,7 +19,7 @@ from hmx.analysis.ranking import check_rank
 from hmx.analysis.request import ProbeRequest, RankBy, check_q
 from hmx.analysis.stored import Stored, drawn, episodes, seed_of
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.replay import ReplayState
 from hmx.replay.offline import history

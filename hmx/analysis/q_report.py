@@ -32,7 +32,7 @@ from hmx.analysis.ranking import Figure, check_rank, even, make_consequence, of_
 from hmx.analysis.request import ProbeRequest, check_q
 from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.replay import Experience, ReplayState, experience
 from hmx.replay.offline import history
 from hmx.rl import distributions

@@ -16,7 +16,7 @@ from hmx.agents.types import TrainState
 from hmx.analysis.buckets import Floats, Ints, reward_std
 from hmx.analysis.probe import Probe, ProbeEpisodes, Prober
 from hmx.analysis.request import RankBy
-from hmx.env.protocol import Env, EnvSpec
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.errors import HmxError
 from hmx.rl import distributions
 from hmx.scoring import Continuation, Positions, ScoreOptions, make_scorer

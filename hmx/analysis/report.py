@@ -27,7 +27,7 @@ from hmx.analysis.stored import Stored
 from hmx.config.derive import value_weight
 from hmx.config.option import REPORTED
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.rl.divergences import approx_kl, clip_frac, kl_estimate
 from hmx.rl.value_codec import Stats

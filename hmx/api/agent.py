@@ -16,8 +16,8 @@ from hmx.api.configs import resolve
 from hmx.config.load import ENV_SECTIONS
 from hmx.config.schema import Config
 from hmx.config.user_code import trusting
-from hmx.env.protocol import Env
 from hmx.envs import registry
+from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy

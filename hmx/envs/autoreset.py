@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvSpec, EnvState, select
+from hmx.envs.protocol import Env, EnvSpec, EnvState, select
 from hmx.types import Array, Key, Timestep
 
 Core = Any

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.types import Array

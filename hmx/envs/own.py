@@ -6,7 +6,7 @@ The code provides one of
   environment, as functions of the file or methods of what `make` returns. `reward` is a number or a dict of named
   terms. `ACTIONS` names the actions (or counts them), or `ACTION_DIM` is the size of a continuous one. Optional:
   `legal(state)`, `render(state) -> str`, `describe(state) -> dict` and `MAX_STEPS`.
-- `make() -> Env`, an environment of `hmx.env.protocol`.
+- `make() -> Env`, an environment of `hmx.envs.protocol`.
 - `make()` that returns an environment like those of gymnax, with `reset_env`, `step_env` and `default_params`.
 
 A dataclass `Options` declares its own options; functions that have a parameter `options` get it.
@@ -27,8 +27,8 @@ from hmx.config.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
 from hmx.config.user_code import allow, explaining, open_module, several_owners, sha256
-from hmx.env.protocol import Env, EnvState
 from hmx.envs.checks.problems import abstract_action, changed_type, shapes
+from hmx.envs.protocol import Env, EnvState
 from hmx.envs.single import Single, from_single
 from hmx.envs.suites.gymnax import as_single
 from hmx.errors import HmxError, counted, nearest

@@ -11,9 +11,9 @@ import jax
 from hmx.config.env_facts import EnvFacts, facts_known, find_source, learn, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.config.user_code import allow
-from hmx.env.protocol import Env
 from hmx.envs.autoreset import repeated
 from hmx.envs.own import Built, make_own
+from hmx.envs.protocol import Env
 from hmx.envs.small.cartpole import make_cartpole
 from hmx.envs.small.corridor import make_corridor
 from hmx.envs.small.counting import make_counting

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from hmx.config.textfile import quoted
-from hmx.env.protocol import Env, EnvSpec, settled
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.checks.problems import changed_type
+from hmx.envs.protocol import Env, EnvSpec, settled
 from hmx.errors import HmxError, counted, nearest
 from hmx.types import Array, Key
 

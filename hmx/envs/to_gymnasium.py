@@ -10,8 +10,8 @@ import numpy as np
 
 from hmx.config.extras import needed
 from hmx.config.schema import RewardWeights
-from hmx.env.protocol import EnvState
 from hmx.envs.export import chosen, exported
+from hmx.envs.protocol import EnvState
 from hmx.types import Array, Key, Timestep
 
 with needed("gymnax", "exporting environments"):

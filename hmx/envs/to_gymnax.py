@@ -13,8 +13,8 @@ from jax.custom_batching import custom_vmap
 
 from hmx.config.extras import needed
 from hmx.config.schema import RewardWeights
-from hmx.env.protocol import Env, EnvState
 from hmx.envs.export import chosen, exported
+from hmx.envs.protocol import Env, EnvState
 from hmx.types import Array, Key, Timestep
 
 with needed("gymnax", "exporting environments"):

@@ -14,7 +14,6 @@ from hmx.agents.evaluate import random_actions
 from hmx.agents.types import Decision
 from hmx.config.coerce import show
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.protocol import Env, EnvState
 from hmx.envs.hackmatrix.env import HackMatrixState
 from hmx.envs.hackmatrix.observation import decode, packed
 from hmx.envs.hackmatrix.rewards import reward_terms
@@ -23,6 +22,7 @@ from hmx.envs.hackmatrix.rules.mask import legal_actions
 from hmx.envs.hackmatrix.rules.play import legal_word_of
 from hmx.envs.hackmatrix.rules.position import Position
 from hmx.envs.hackmatrix.rules.scenario import from_dict, to_dict
+from hmx.envs.protocol import Env, EnvState
 from hmx.records.plain import JsonValue, plain
 from hmx.types import Array, Key, Timestep
 

@@ -17,7 +17,7 @@ from hmx.config.meaning import Aspect, meaning
 from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.config.user_code import complete_options, has_own_code, hashes_of
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.envs.registry import build_env
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import make_player

@@ -24,7 +24,7 @@ Head = dict[str, Array]
 
 @runtime_checkable
 class ObsSpec(Protocol):
-    """What a network needs to know of an environment (`hmx.env.protocol.EnvSpec` has it)."""
+    """What a network needs to know of an environment (`hmx.envs.protocol.EnvSpec` has it)."""
 
     @property
     def id(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.env.protocol import Env, EnvSpec
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.errors import ExitCode, HmxError
 from hmx.records import buffer_file, meta
 from hmx.records.buffer_file import RECORDS, BufferHeader, differences, settings_of

@@ -21,7 +21,7 @@ from hmx.config.env_facts import find_source
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.config.user_code import CodeChanged, code_file, complete_options
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.envs.registry import build_env
 from hmx.errors import counted
 from hmx.records import atomic

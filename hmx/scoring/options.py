@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from hmx.config.schema import ScoreConfig
-from hmx.env.protocol import EnvSpec
+from hmx.envs.protocol import EnvSpec
 from hmx.errors import HmxError
 
 TeamReward = Literal["mean", "sum"]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from hmx.config.schema import ContinuationKind
-from hmx.env.protocol import Env, EnvState, take
+from hmx.envs.protocol import Env, EnvState, take
 from hmx.rl import distributions
 from hmx.scoring.options import ScoreOptions
 from hmx.types import Timestep

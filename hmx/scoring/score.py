@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 from hmx.config.schema import Aggregate, Metric
-from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.envs.protocol import Env, EnvSpec, EnvState
 from hmx.scoring.options import Candidates, ScoreOptions, candidates, check_options, joint_probs
 from hmx.scoring.rollouts import Continuation, repeated, rollouts
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.env.protocol import Env, EnvSpec, EnvState
+from hmx.envs.protocol import Env, EnvSpec, EnvState
 from hmx.types import Array, Key, Timestep
 
 HostArray = np.ndarray[Any, np.dtype[Any]]

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.env.protocol import Env, EnvState, take
 from hmx.envs.checks import problems
 from hmx.envs.checks.problems import Walk, agrees, any_action, difference, keys_of, play, with_start
+from hmx.envs.protocol import Env, EnvState, take
 from hmx.errors import HmxError
 from hmx.types import Array, Key, Timestep
 
@@ -29,7 +29,7 @@ CHECKS: dict[CheckName, tuple[str, str]] = {
     ),
     "shapes": (
         "shapes and dtypes are constant and those of the spec",
-        "return every array with the shape and dtype that hmx/env/protocol.py and the spec give",
+        "return every array with the shape and dtype that hmx/envs/protocol.py and the spec give",
     ),
     "keys": (
         "random numbers come from the given keys, each used once",

@@ -12,7 +12,6 @@ import numpy as np
 from jax import lax
 
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
-from hmx.env.protocol import Env, EnvSpec
 from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed, stage_of
 from hmx.envs.hackmatrix.rewards import reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
@@ -23,6 +22,7 @@ from hmx.envs.hackmatrix.rules.play import advance, fresh, random_words
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.state import where
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.types import Array, Key, Timestep
 
 ACTION_GROUPS = (("move", 0, SIPHON), ("siphon", SIPHON, FIRST_PROGRAM), ("program", FIRST_PROGRAM, NUM_ACTIONS))

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvSpec
 from hmx.envs.autoreset import BatchState, Game, batched
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.types import Array, Key
 
 GRAVITY, CART, POLE, HALF_LENGTH = 9.8, 1.0, 0.1, 0.5  # m/s^2, kg, kg, m

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvSpec
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.types import Array, Key
 
 LENGTH = 8

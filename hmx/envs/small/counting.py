@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvSpec
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.types import Array, Key
 
 NUM_ACTIONS = 4

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.env.protocol import Env, EnvSpec
 from hmx.envs.autoreset import BatchState, Game, batched
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.types import Array, Key
 
 SIDE = 8

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvSpec
 from hmx.envs.autoreset import TeamGame, batched
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.types import Array, Key
 
 LENGTH = 5

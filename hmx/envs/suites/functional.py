@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.config.textfile import quoted
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.envs.single import Single, from_single, joined, named
 from hmx.envs.suites.gymnax import as_single
 from hmx.envs.suites.physics import importing

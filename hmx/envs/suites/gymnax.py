@@ -11,7 +11,7 @@ import numpy as np
 
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.envs.single import Single, from_single, joined, named
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key

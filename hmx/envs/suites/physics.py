@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
-from hmx.env.protocol import Env, settled
+from hmx.envs.protocol import Env, settled
 from hmx.envs.single import Single, from_single, named
 from hmx.errors import HmxError
 from hmx.types import Array, Key

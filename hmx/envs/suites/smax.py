@@ -14,8 +14,8 @@ import numpy as np
 
 from hmx.config.env_facts import SCENARIOS, SMAX_LIMIT
 from hmx.config.extras import install, needed
-from hmx.env.protocol import Env, EnvSpec, settled
 from hmx.envs.autoreset import TeamGame, batched
+from hmx.envs.protocol import Env, EnvSpec, settled
 from hmx.envs.single import named
 from hmx.errors import HmxError
 from hmx.types import Array, Key

@@ -19,7 +19,7 @@ from hmx.agents.evaluate import random_actions
 from hmx.agents.search import SearchAct
 from hmx.agents.types import Carry, Decision, RolloutState, TrainState
 from hmx.config.schema import RunConfig
-from hmx.env.protocol import Env, EnvState
+from hmx.envs.protocol import Env, EnvState
 from hmx.records.jsonl import MetricsWriter
 from hmx.reports.bench.findings import Compilation
 from hmx.runs import checkpoint, devices

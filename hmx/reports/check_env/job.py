@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.env.protocol import Env
 from hmx.envs.checks.run import CheckResult, run_checks
+from hmx.envs.protocol import Env
 from hmx.envs.registry import make_env
 from hmx.reports.bench.measure import EnvPlayer, time_in_turn
 from hmx.reports.check_env.request import CheckEnvRequest

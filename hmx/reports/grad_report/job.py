@@ -18,7 +18,7 @@ from hmx.analysis.report import make_reporter
 from hmx.analysis.request import ProbeRequest, check
 from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.jobs.grad_training import STREAM

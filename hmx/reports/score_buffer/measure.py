@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.analysis.q_terms import in_blocks
-from hmx.env.protocol import EnvSpec
+from hmx.envs.protocol import EnvSpec
 from hmx.errors import HmxError
 from hmx.records.plain import JsonValue
 from hmx.replay import Experience

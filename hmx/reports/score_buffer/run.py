@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.config import codec
-from hmx.env.protocol import EnvSpec
+from hmx.envs.protocol import EnvSpec
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import Progress
 from hmx.records import score_file

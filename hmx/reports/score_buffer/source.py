@@ -15,7 +15,7 @@ from hmx.agents.policy_outputs import PolicyOutputs, make_policy_outputs
 from hmx.agents.types import TrainState
 from hmx.config.schema import Config, ContinuationKind, ReplayConfig
 from hmx.config.textfile import quoted, read_text
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress
 from hmx.records import buffer_file

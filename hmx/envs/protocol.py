@@ -1,0 +1,79 @@
+"""Interface of environments: pure functions over a batch of `E` environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool
+
+from hmx.types import Array, Key, Timestep
+
+EnvState = Any
+Tree = TypeVar("Tree")
+
+
+class EnvSpec(NamedTuple):
+    """The static facts of an environment that a network and a learner need; the defaults are those of one agent."""
+
+    id: str
+    obs_shape: tuple[int, ...]
+    obs_dtype: Any = jnp.float32
+    num_actions: int = 0  # 0 where actions are continuous
+    num_agents: int = 1
+    max_steps: int = 0  # 0: no limit
+    reward_terms: tuple[str, ...] = ("reward",)
+    action_groups: tuple[tuple[str, int, int], ...] = ()  # (name, first action, one past the last)
+    action_names: tuple[str, ...] = ()
+    state_axis: int = 0  # the axis of E in every leaf of the state: 0 or -1
+    decode: Callable[[Array], Array] | None = None  # packed observation -> float32 features [..., F]
+    cells: Callable[[Array], tuple[Array, Array]] | None = None  # -> scalars [..., S] and board cells [..., C, F]
+    action_dim: int = 0  # numbers of a continuous action; 0 where actions are discrete
+    level: Callable[[Array], Array] | None = None  # observation -> how far the episode has come, int32 [...]
+    value_only: int = 0  # the last numbers of an observation, which no policy reads: for a value in training alone
+    describe: Callable[[EnvState], dict[str, Any]] | None = None  # a batch of one state, on the host -> plain data
+    render: Callable[[EnvState], str] | None = None  # a batch of one state, on the host -> lines for a terminal
+    moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end
+    later_reset: Callable[[Key], tuple[EnvState, Timestep]] | None = None  # a `reset` into later stages, for training
+    costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only where an episode ends
+
+
+class Env(NamedTuple):
+    """An environment, natively batched.
+
+    `reset(keys)` and `step(state, action, keys)` take one typed key per environment, `[E]`, so that a batch
+    of N gives bit for bit what N single environments give. `step` resets finished environments itself.
+
+    Actions are `[E, A]` int32, or `[E, A, action_dim]` float32 in [-1, 1], which the environment scales to its own
+    limits; numbers beyond count as the nearest limit. Legal actions are then `[E, A, 0]`.
+    """
+
+    spec: EnvSpec
+    reset: Callable[[Key], tuple[EnvState, Timestep]]
+    step: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]]
+
+
+def select(where: Bool[Array, " E"], then: Tree, other: Tree, axis: int = 0) -> Tree:
+    """Select per environment the leaves of one pytree or the other; `where [E]` lies along `axis` of every leaf."""
+
+    def pick(a: Array, b: Array) -> Array:
+        shape = [1] * a.ndim
+        shape[axis] = -1
+        return jnp.where(where.reshape(shape), a, b)
+
+    chosen: Tree = jax.tree.map(pick, then, other)
+    return chosen
+
+
+def settled(state: Tree) -> Tree:
+    """Return a state with the dtypes that steps return: some libraries start fields as Python numbers."""
+    fixed: Tree = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
+    return fixed
+
+
+def take(spec: EnvSpec, state: EnvState, index: Array | np.ndarray) -> EnvState:
+    """Return the states of the environments in `index`, along the batch axis."""
+    return jax.tree.map(lambda leaf: leaf.take(index, axis=spec.state_axis), state)
