@@ -36,8 +36,8 @@ from hmx.config import fields
 from hmx.config.load import load
 from hmx.config.names import clean_run_name
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
 from hmx.envs import registry
+from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.jobs.train import train
 from hmx.reports.doctor.job import Finding, Monitor

@@ -18,7 +18,7 @@ import jax
 
 from hmx.agents import ppo
 from hmx.config.load import load
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.nets import Net, make_net
 from hmx.reports.bench.measure import Updates, time_in_turn
 from hmx.runs.session import make_session, open_session

@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.env.protocol import Env
 from hmx.envs.hackmatrix.env import make_hackmatrix
+from hmx.envs.protocol import Env
 from hmx.reports.bench.measure import time_in_turn
 from hmx.scoring import Continuation, Positions, ScoreOptions, env_steps, make_scorer
 from hmx.stats.intervals import median

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hmx.env.protocol import Env
 from hmx.envs.checks.problems import Walk
 from hmx.envs.checks.run import run_checks
+from hmx.envs.protocol import Env
 
 
 def check_env(env: Env, **options: int | float | Env) -> Walk:

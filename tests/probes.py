@@ -5,8 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.env.protocol import Env, EnvSpec
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.protocol import Env, EnvSpec
 
 GAMMA = 0.8
 

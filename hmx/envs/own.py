@@ -1,4 +1,4 @@
-"""Environments of users: a Python file, a module or an installed package, behind the contract of `hmx.env`.
+"""Environments of users: a Python file, a module or an installed package, behind the contract of `hmx.envs`.
 
 The code provides one of
 

@@ -1,4 +1,4 @@
-"""From one environment of a user or another library, as plain functions, to the contract of `hmx.env`."""
+"""From one environment of a user or another library, as plain functions, to the contract of `hmx.envs`."""
 
 from __future__ import annotations
 

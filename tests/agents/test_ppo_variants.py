@@ -13,8 +13,8 @@ from hmx.agents.ppo import _init, _rollout, make_batch, make_components, make_pp
 from hmx.agents.types import Decision
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.env.protocol import EnvSpec
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.protocol import EnvSpec
 from hmx.envs.registry import make_env
 from hmx.envs.small.counting import make_counting
 from hmx.rl import normaliser

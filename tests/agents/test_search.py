@@ -11,8 +11,8 @@ from hmx.agents.evaluate import make_evaluator, search_policy
 from hmx.agents.search import make_search
 from hmx.agents.types import Algorithm, Decision
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.protocol import Env
 from hmx.envs.small.counting import make_counting
 from hmx.errors import HmxError
 

@@ -17,7 +17,7 @@ from hmx.analysis.probe import group_index, in_parts, part_width
 from hmx.analysis.report import COMPONENTS, GroupBatch, GroupRows, live, picked, ppo_sums
 from hmx.config.fields import replace
 from hmx.config.schema import NetConfig
-from hmx.env.protocol import EnvSpec
+from hmx.envs.protocol import EnvSpec
 from hmx.nets import make_net
 from hmx.rl.divergences import categorical_kl, kl_estimate
 

@@ -21,8 +21,8 @@ from hmx.analysis.ranking import check_rank, make_ranker
 from hmx.analysis.report import GroupBatch, GroupRows, coefficients, live, make_reporter, picked, ppo_sums
 from hmx.analysis.request import ProbeRequest, check
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
-from hmx.env.protocol import EnvSpec
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.protocol import EnvSpec
 from hmx.envs.registry import make_env
 from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode, HmxError

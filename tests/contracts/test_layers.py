@@ -60,7 +60,7 @@ def test_the_contracts_hold(copy):
         ("plain", "config/schema.py", "import numpy"),
         ("plain", "records/meta.py", "import jax"),
         ("core", "agents/types.py", "import orbax.checkpoint"),
-        ("core", "env/protocol.py", "from hmx.config.load import load"),
+        ("core", "envs/protocol.py", "from hmx.config.load import load"),
         ("core", "envs/hackmatrix/rules/tables.py", "import hmx.records.meta"),
         ("arrays", "rl/losses.py", "import hmx.config.schema"),
         ("rules", "envs/hackmatrix/rules/tables.py", "import hmx.config.schema"),

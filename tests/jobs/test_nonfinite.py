@@ -15,7 +15,7 @@ import pytest
 from hmx.agents import make_algorithm
 from hmx.agents.types import Algorithm
 from hmx.config.schema import Config
-from hmx.env.protocol import Env
+from hmx.envs.protocol import Env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.resume import resume
 from hmx.jobs.train import train

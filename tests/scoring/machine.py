@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.env.protocol import Env, EnvSpec
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.scoring import Continuation, Positions, ScoreOptions, compare, make_continuation, play
 from hmx.types import Array, Key
 

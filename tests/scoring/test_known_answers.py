@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from machine import comparer, options_of, outcomes_of, scores_of
 
-from hmx.env.protocol import EnvSpec
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.protocol import EnvSpec
 from hmx.scoring import Continuation, Positions, play
 
 ROLLOUTS, GAMMA = 512, 0.9

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from machine import NAMES, POLICY, WEIGHTS, at, make_machine, options_of
 
-from hmx.env.protocol import Env, take
+from hmx.envs.protocol import Env, take
 from hmx.envs.small.rendezvous import make_rendezvous
 from hmx.errors import HmxError
 from hmx.scoring import Continuation, Positions, make_continuation, make_scorer

@@ -1,4 +1,4 @@
-"""Environments of gymnax (github.com/RobertTLange/gymnax), version 1.0 or newer, behind the contract of `hmx.env`."""
+"""Environments of gymnax (github.com/RobertTLange/gymnax), version 1.0 or newer, behind the contract of `hmx.envs`."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_bad_files_get_one_clear_error(change, words):
     assert change[0] in GAME
     text = GAME.replace(*change)
     message = refused(text)
-    assert words in message and "hmx/env" not in message, message
+    assert words in message and "hmx/envs" not in message, message
 
 
 def test_missing_files_modules_and_attributes_are_named():

@@ -1,1 +1,0 @@
-"""Environments: the protocol, HackMatrix and the small ones, and the factory."""
