@@ -31,7 +31,7 @@ if __name__ == "__main__":  # compiling takes most of the time; before JAX is im
 import jax
 import jax.numpy as jnp
 
-from hmx.agents import ppo
+from hmx.algos.ppo import update as ppo
 from hmx.config import fields
 from hmx.config.load import load
 from hmx.config.names import clean_run_name

@@ -16,7 +16,7 @@ from unittest import mock
 
 import jax
 
-from hmx.agents import ppo
+from hmx.algos.ppo import update as ppo
 from hmx.config.load import load
 from hmx.envs.protocol import Env
 from hmx.nets import Net, make_net

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.agents.q_scoring import score_options
+from hmx.algos.dqn.scoring import score_options
 from hmx.config.derive import first_learning_update, scored_per_pass
 from hmx.config.load import load
 from hmx.config.schema import Config

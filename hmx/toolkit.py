@@ -2,7 +2,7 @@
 
 from hmx.agents.collector import Policy, Rollout, collect, start
 from hmx.agents.optim import make_optimiser
-from hmx.agents.ppo import make_head
+from hmx.algos.ppo.update import make_head
 from hmx.nets import make_net, make_q_net
 from hmx.rl.advantages import gae, normalise
 from hmx.types import Max, Mean, Sum, Transition

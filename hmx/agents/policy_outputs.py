@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from hmx.agents.own import own_algorithm
-from hmx.agents.ppo import make_components
-from hmx.agents.q_scoring import greedy_value
 from hmx.agents.types import Algorithm, Decision, Params, TrainState
+from hmx.algos.dqn.scoring import greedy_value
+from hmx.algos.ppo.update import make_components
 from hmx.config.schema import ALGORITHMS, Config, ContinuationKind
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.agents.collector import Rollout, RolloutOptions, collect
-from hmx.agents.ppo import PpoComponents, make_batch, make_components, make_ppo, policy_of, ppo_terms
-from hmx.agents.ppo_variants import recompute_advantages
 from hmx.agents.sequences import Batch
 from hmx.agents.types import Hypers, Params, TrainState
+from hmx.algos.ppo.update import PpoComponents, make_batch, make_components, make_ppo, policy_of, ppo_terms
+from hmx.algos.ppo.variants import recompute_advantages
 from hmx.analysis.buckets import Host
 from hmx.analysis.gradients import Tree, flat
 from hmx.config import rules

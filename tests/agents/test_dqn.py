@@ -7,7 +7,7 @@ import pytest
 from probes import GAMMA, action_must_match_observation, never_ending
 
 from hmx.agents import make_algorithm
-from hmx.agents.dqn import make_components
+from hmx.algos.dqn.update import make_components
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
 from hmx.envs.registry import make_env

@@ -11,7 +11,7 @@ from jax.extend.core import jaxprs_in_params
 from ppo_cases import case
 
 from hmx.agents.collector import Rollout
-from hmx.agents.ppo import _init, _rollout, make_batch, make_components, make_head, ppo_loss
+from hmx.algos.ppo.update import _init, _rollout, make_batch, make_components, make_head, ppo_loss
 from hmx.config.derive import value_weight
 from hmx.config.load import load
 from hmx.config.schema import RewardWeights

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hmx.agents.collector import Policy, RolloutOptions, collect, start
-from hmx.agents.ppo import _init, _rollout, make_batch, make_components, make_ppo, ppo_loss
 from hmx.agents.types import Decision
+from hmx.algos.ppo.update import _init, _rollout, make_batch, make_components, make_ppo, ppo_loss
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.envs.autoreset import Game, batched

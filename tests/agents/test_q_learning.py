@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.dqn import make_components
-from hmx.agents.q_learning import Learner, learn, next_value, taken_value, targets, without_stored
+from hmx.algos.dqn.learning import Learner, learn, next_value, taken_value, targets, without_stored
+from hmx.algos.dqn.update import make_components
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.envs.small.counting import make_counting

@@ -7,9 +7,9 @@ import pytest
 from learner import learner
 
 from hmx.agents.collector import Rollout
-from hmx.agents.ppo import make_batch
-from hmx.agents.ppo_variants import vtrace_advantages
 from hmx.agents.sequences import MinibatchPlan, plan_minibatches, take_sequences
+from hmx.algos.ppo.update import make_batch
+from hmx.algos.ppo.variants import vtrace_advantages
 from hmx.config.schema import Config
 from hmx.rl.advantages import gae
 from hmx.types import Transition

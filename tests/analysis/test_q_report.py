@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hmx.agents import make_algorithm
-from hmx.agents.dqn import make_components
-from hmx.agents.q_learning import td_losses
 from hmx.agents.types import Episode, RolloutState
+from hmx.algos.dqn.learning import td_losses
+from hmx.algos.dqn.update import make_components
 from hmx.analysis.buckets import UNDEFINED, ZERO
 from hmx.analysis.gradients import flat
 from hmx.analysis.q_replay import of_state

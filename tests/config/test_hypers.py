@@ -2,7 +2,7 @@
 
 import pytest
 
-from hmx.agents.ppo import scheduled
+from hmx.algos.ppo.update import scheduled
 from hmx.config import schedules
 from hmx.config.load import load
 from hmx.config.schedules import scheduled_values

@@ -1,7 +1,7 @@
 """Proximal policy optimisation (PPO; Schulman et al. 2017, arXiv:1707.06347) over discrete or continuous actions.
 
 `_update` is the algorithm: collect a rollout, compute advantages, and in several epochs of minibatches take gradient
-steps on the clipped loss. `hmx.agents.ppo_variants` holds the switches that reproduce other implementations.
+steps on the clipped loss. `hmx.algos.ppo.variants` holds the switches that reproduce other implementations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
-from hmx.agents import ppo_variants as variants
 from hmx.agents.collector import Policy, Rollout, collect, start
 from hmx.agents.metrics import DORMANT_SAMPLE, dormant_units, over_time, value_loss_fall
 from hmx.agents.optim import Optimiser, make_optimiser
@@ -23,6 +22,7 @@ from hmx.agents.search import SearchAct
 from hmx.agents.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
 from hmx.agents.sharding import partitions
 from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
+from hmx.algos.ppo import variants
 from hmx.config import derive, schedules
 from hmx.config.derive import value_weight
 from hmx.config.schedules import scheduled_values

@@ -1,4 +1,4 @@
-"""Switches that reproduce what other implementations of PPO do; `hmx.agents.ppo` calls them where they deviate.
+"""Switches that reproduce what other implementations of PPO do; `hmx.algos.ppo.update` calls them where they deviate.
 
 Functions that take a batch, a state or observations return them unchanged for the default configuration. docs/ppo.md
 lists the switches.

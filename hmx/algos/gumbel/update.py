@@ -10,10 +10,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from hmx.agents.ppo import PpoComponents, PpoState, make_components, make_from
 from hmx.agents.search import make_search
 from hmx.agents.sequences import Batch
 from hmx.agents.types import Algorithm, Hypers, Params
+from hmx.algos.ppo.update import PpoComponents, PpoState, make_components, make_from
 from hmx.config.derive import value_weight
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env

@@ -1,0 +1,1 @@
+"""Algorithms: PPO, Gumbel MuZero, Q-learning, and what they share."""

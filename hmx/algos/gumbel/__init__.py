@@ -1,0 +1,1 @@
+"""Gumbel MuZero with the environment as its model."""
