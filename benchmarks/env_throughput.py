@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hmx.agents.evaluate import random_actions
+from hmx.algos.evaluate import random_actions
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.env import make_hackmatrix
 from hmx.reports.bench.measure import EnvPlayer, Work, time_in_turn

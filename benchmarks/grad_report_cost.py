@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.sequences import take_sequences
 from hmx.algos.ppo.update import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
+from hmx.algos.sequences import take_sequences
 from hmx.analysis.buckets import split
 from hmx.analysis.gradients import GroupGradients, gather, layers, make_group_gradients
 from hmx.analysis.measures import Sums, measure

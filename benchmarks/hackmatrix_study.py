@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.evaluate import EvalPolicy, Play, algorithm_policy, make_evaluation, search_policy
+from hmx.algos.evaluate import EvalPolicy, Play, algorithm_policy, make_evaluation, search_policy
 from hmx.config.schema import Config
 from hmx.envs.hackmatrix.env import HackMatrixState
 from hmx.envs.hackmatrix.observation import packed

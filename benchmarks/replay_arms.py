@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.evaluate import algorithm_policy, make_evaluator
+from hmx.algos.evaluate import algorithm_policy, make_evaluator
 from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.runs.loop import eval_keys, init_state

@@ -14,7 +14,7 @@ import argparse
 import jax
 import numpy as np
 
-from hmx.agents.evaluate import TO_THE_END, algorithm_policy, make_chunks, search_policy
+from hmx.algos.evaluate import TO_THE_END, algorithm_policy, make_chunks, search_policy
 from hmx.config.load import load
 from hmx.records.layout import find_policy
 from hmx.reports.bench.measure import device_clock

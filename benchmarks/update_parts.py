@@ -21,8 +21,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hmx.agents.sequences import Batch, take_sequences
 from hmx.algos.ppo.update import make_components, ppo_loss
+from hmx.algos.sequences import Batch, take_sequences
 from hmx.config.load import load
 from hmx.nets.build import features
 from hmx.nets.layers import Cells, Torso

@@ -1,7 +1,7 @@
 """Parts for algorithms and networks of your own; examples/a2c.py uses most of them."""
 
-from hmx.agents.collector import Policy, Rollout, collect, start
-from hmx.agents.optim import make_optimiser
+from hmx.algos.collector import Policy, Rollout, collect, start
+from hmx.algos.optim import make_optimiser
 from hmx.algos.ppo.update import make_head
 from hmx.nets import make_net, make_q_net
 from hmx.rl.advantages import gae, normalise

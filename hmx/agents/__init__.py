@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hmx.agents.own import own_algorithm
 from hmx.agents.types import Algorithm
 from hmx.algos.dqn.update import make_dqn
 from hmx.algos.gumbel.update import make_gumbel
+from hmx.algos.own import own_algorithm
 from hmx.algos.ppo.update import make_ppo
 from hmx.config import rules
 from hmx.config.schema import Config

@@ -76,7 +76,7 @@ def keep_learned(before: Any, after: Any) -> Any:
 
 
 def split_actors(state: Any) -> Any:
-    """Stand for `hmx.agents.sharding.partitions` of the environment, which `hmx.agents.make_algorithm` fills in."""
+    """Stand for `hmx.algos.sharding.partitions` of the environment, which `hmx.agents.make_algorithm` fills in."""
     raise NotImplementedError
 
 
@@ -101,7 +101,7 @@ class Algorithm(NamedTuple, Generic[StateT]):
       which is reset where `reset [E]` holds before it is used; `greedy` is static.
     - `initial_carry((E, A))` returns an empty RNN carry.
     - `forget(before, after)` returns `after` with the parameters, optimiser and statistics of `before`.
-    - `partitions(state)` returns for every leaf how it is split over several devices; see `hmx.agents.sharding`.
+    - `partitions(state)` returns for every leaf how it is split over several devices; see `hmx.algos.sharding`.
     - `experience(state, hypers)` returns the training data of `update` as arrays by name, for diagnosis.
     - `select(sound, after, before)` returns `after` where the flag holds, else `before`, for states that are too large
       to be held twice; None selects leaf by leaf.

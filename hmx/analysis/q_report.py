@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.collector import play_step
 from hmx.agents.types import Carry, Decision, Params, RolloutState
+from hmx.algos.collector import play_step
 from hmx.algos.dqn.learning import DqnComponents
 from hmx.algos.dqn.update import DqnState, decide, make_components
 from hmx.analysis import q_terms, results

@@ -31,7 +31,7 @@ class TeamGame(NamedTuple):
 
     `move(core, action, key) -> (core, terms, agent_done)`. The episode terminates when all agents are done; one that
     is done stays so, is paid nothing more, and its actions have no effect. `info(core)` is what else there is to report
-    of the state that a step led to, without the axis of agents; see `hmx.agents.metrics` for its keys.
+    of the state that a step led to, without the axis of agents; see `hmx.algos.metrics` for its keys.
     """
 
     start: Callable[[Key], Core]

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from hmx.agents.evaluate import (
+from hmx.agents.types import TrainState
+from hmx.algos.evaluate import (
     Chunks,
     Episodes,
     EvalPolicy,
@@ -23,8 +24,7 @@ from hmx.agents.evaluate import (
     random_policy,
     search_policy,
 )
-from hmx.agents.search import simulations_of
-from hmx.agents.types import TrainState
+from hmx.algos.search import simulations_of
 from hmx.config.changes import apply
 from hmx.config.codec import diff
 from hmx.config.user_code import trusting

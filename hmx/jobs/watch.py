@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 
-from hmx.agents.search import make_act, simulations_of
+from hmx.algos.search import make_act, simulations_of
 from hmx.config.schema import Config, EnvConfig
 from hmx.config.textfile import quoted, read_text
 from hmx.envs.registry import make_env

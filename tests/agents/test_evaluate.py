@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hmx.agents import make_algorithm
-from hmx.agents.evaluate import algorithm_policy, make_chunks, make_evaluation, make_evaluator, random_policy
+from hmx.algos.evaluate import algorithm_policy, make_chunks, make_evaluation, make_evaluator, random_policy
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.registry import make_env
@@ -89,7 +89,7 @@ def test_info_is_gathered_per_episode():
 
 
 def test_a_policy_that_never_ends_is_stopped_and_said_so(monkeypatch):
-    monkeypatch.setattr("hmx.agents.evaluate._STEP_LIMIT", 20)
+    monkeypatch.setattr("hmx.algos.evaluate._STEP_LIMIT", 20)
     episodes = make_evaluator(make_counting(0), random_policy(), 2, 2)(None, jax.random.key(0))
     assert not bool(episodes.finished.any())
     assert episodes.length.tolist() == [20, 20]

@@ -9,9 +9,9 @@ import pytest
 from learner import learner
 
 from hmx.agents import make_algorithm
-from hmx.agents.sequences import Batch
 from hmx.algos.gumbel.update import imitation_loss
 from hmx.algos.ppo.update import make_components
+from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, GumbelConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError

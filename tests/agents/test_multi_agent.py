@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hmx.agents import make_algorithm
-from hmx.agents.collector import Policy, collect, start
 from hmx.agents.types import Decision
+from hmx.algos.collector import Policy, collect, start
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.envs.small.rendezvous import make_rendezvous

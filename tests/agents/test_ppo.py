@@ -9,9 +9,9 @@ import pytest
 from learner import learner
 
 from hmx.agents import make_algorithm
-from hmx.agents.metrics import dormant_units
-from hmx.agents.sequences import Batch
+from hmx.algos.metrics import dormant_units
 from hmx.algos.ppo.update import ppo_loss
+from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError

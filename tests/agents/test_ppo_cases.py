@@ -11,7 +11,7 @@ import optax
 import pytest
 from ppo_cases import CASES, arrays, case
 
-from hmx.agents.optim import clip
+from hmx.algos.optim import clip
 from hmx.config import derive
 from hmx.config.derive import value_weight
 from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig

@@ -10,7 +10,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 from ppo_cases import case
 
-from hmx.agents.collector import Rollout
+from hmx.algos.collector import Rollout
 from hmx.algos.ppo.update import _init, _rollout, make_batch, make_components, make_head, ppo_loss
 from hmx.config.derive import value_weight
 from hmx.config.load import load

@@ -10,8 +10,8 @@ import pytest
 from learner import learner
 
 from hmx.agents import make_algorithm
-from hmx.agents.sequences import Batch
 from hmx.algos.ppo.update import ppo_loss
+from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 

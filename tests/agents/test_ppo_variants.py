@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.collector import Policy, RolloutOptions, collect, start
 from hmx.agents.types import Decision
+from hmx.algos.collector import Policy, RolloutOptions, collect, start
 from hmx.algos.ppo.update import _init, _rollout, make_batch, make_components, make_ppo, ppo_loss
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights

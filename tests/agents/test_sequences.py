@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from learner import learner
 
-from hmx.agents.collector import Rollout
-from hmx.agents.sequences import MinibatchPlan, plan_minibatches, take_sequences
+from hmx.algos.collector import Rollout
 from hmx.algos.ppo.update import make_batch
 from hmx.algos.ppo.variants import vtrace_advantages
+from hmx.algos.sequences import MinibatchPlan, plan_minibatches, take_sequences
 from hmx.config.schema import Config
 from hmx.rl.advantages import gae
 from hmx.types import Transition

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tiny import CFG, log_half, parts_of, rows, softmax
 
-from hmx.agents.sequences import PER_SEQUENCE, Batch, take_sequences
 from hmx.algos.ppo.update import policy_advantage, ppo_loss
+from hmx.algos.sequences import PER_SEQUENCE, Batch, take_sequences
 from hmx.analysis.buckets import split
 from hmx.analysis.gradients import flat, gather, layers, make_group_gradients
 from hmx.analysis.measures import Sums, measure

@@ -10,8 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from hmx.agents.sequences import Batch
 from hmx.algos.ppo.update import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
+from hmx.algos.sequences import Batch
 from hmx.analysis import results
 from hmx.analysis.buckets import ZERO, split
 from hmx.analysis.gradients import gather, layers, make_group_gradients

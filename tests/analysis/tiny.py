@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.sequences import Batch
 from hmx.algos.ppo.update import PpoComponents
+from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, PpoConfig
 from hmx.nets import Net, NetOutput
 from hmx.rl.value_codec import make_codec

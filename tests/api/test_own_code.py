@@ -15,7 +15,7 @@ from api_runs import TINY
 from typer.testing import CliRunner
 
 import hmx
-from hmx.agents.policy_outputs import make_policy_outputs
+from hmx.algos.policy_outputs import make_policy_outputs
 from hmx.cli.app import app
 from hmx.config import codec, user_code
 from hmx.config.fields import replace

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hmx.agents.evaluate import Episodes
+from hmx.algos.evaluate import Episodes
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate, side_by_side, summarise

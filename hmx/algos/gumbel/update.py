@@ -1,6 +1,6 @@
 """Learning from search: Gumbel MuZero (Danihelka et al. 2022, ICLR) with the environment itself as the model.
 
-Every action of a rollout is searched for (`hmx.agents.search`). The policy learns to imitate the improved policy of the
+Every action of a rollout is searched for (`hmx.algos.search`). The policy learns to imitate the improved policy of the
 search, and the value function learns the returns of the actions that the search chose. Everything else is PPO's:
 rollouts, value targets, epochs and minibatches.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from hmx.agents.search import make_search
-from hmx.agents.sequences import Batch
 from hmx.agents.types import Algorithm, Hypers, Params
 from hmx.algos.ppo.update import PpoComponents, PpoState, make_components, make_from
+from hmx.algos.search import make_search
+from hmx.algos.sequences import Batch
 from hmx.config.derive import value_weight
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env

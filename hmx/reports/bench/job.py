@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hmx.agents.search import make_act, simulations_of
+from hmx.algos.search import make_act, simulations_of
 from hmx.config import codec, fields, rules
 from hmx.config.derive import Derived
 from hmx.config.schema import Config

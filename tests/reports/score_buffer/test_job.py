@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from lake_values import CELLS, optimal_values
 
-from hmx.agents.policy_outputs import make_policy_outputs
+from hmx.algos.policy_outputs import make_policy_outputs
 from hmx.config import fields
 from hmx.config.schema import Config
 from hmx.envs.registry import make_env

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.agents.metrics import info_name
-from hmx.agents.search import SearchAct, act_alone, make_search
 from hmx.agents.types import Algorithm, Carry, TrainState
+from hmx.algos.metrics import info_name
+from hmx.algos.search import SearchAct, act_alone, make_search
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.rl import distributions
@@ -92,7 +92,7 @@ def algorithm_policy(algorithm: Algorithm, greedy: bool) -> EvalPolicy:
 def search_policy(
     algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int, greedy: bool = False
 ) -> EvalPolicy:
-    """Return the policy of an algorithm improved by search; see `hmx.agents.search.make_search`."""
+    """Return the policy of an algorithm improved by search; see `hmx.algos.search.make_search`."""
     return _policy(algorithm, make_search(algorithm, env, cfg, num_simulations, greedy))
 
 
