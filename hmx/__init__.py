@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hmx.errors import HmxError
 
 if TYPE_CHECKING:
-    from hmx.agents.types import Algorithm, Decision, TrainState
+    from hmx.algos.types import Algorithm, Decision, TrainState
     from hmx.api.agent import TrainedAgent, check_env, load_agent, make_env
     from hmx.api.chart import Chart, plot
     from hmx.api.configs import load_config, load_metrics
@@ -57,7 +57,7 @@ def __getattr__(name: str) -> object:
     home: object = configs
     if not hasattr(configs, name):  # all other names need JAX
         from hmx import types as timesteps
-        from hmx.agents import types
+        from hmx.algos import types
         from hmx.api import agent, chart, runs
         from hmx.envs import protocol
         from hmx.nets import build

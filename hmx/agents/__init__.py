@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hmx.agents.types import Algorithm
 from hmx.algos.dqn.update import make_dqn
 from hmx.algos.gumbel.update import make_gumbel
 from hmx.algos.own import own_algorithm
 from hmx.algos.ppo.update import make_ppo
+from hmx.algos.types import Algorithm
 from hmx.config import rules
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env

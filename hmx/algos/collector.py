@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Shaped
 
-from hmx.agents.types import Carry, Decision, Episode, RolloutState, Starts
 from hmx.algos.metrics import over_time, step_metrics
 from hmx.algos.sharding import step_sharded
+from hmx.algos.types import Carry, Decision, Episode, RolloutState, Starts
 from hmx.envs.protocol import Env, EnvSpec, EnvState, select
 from hmx.rl.normaliser import RunningStats, merge
 from hmx.types import Array, Key, Metrics, Timestep, Transition

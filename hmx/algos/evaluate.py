@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.agents.types import Algorithm, Carry, TrainState
 from hmx.algos.metrics import info_name
 from hmx.algos.search import SearchAct, act_alone, make_search
+from hmx.algos.types import Algorithm, Carry, TrainState
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.rl import distributions

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from hmx.agents.types import Episode
+from hmx.algos.types import Episode
 from hmx.envs.protocol import EnvSpec
 from hmx.types import Array, Max, Mean, Metric, Metrics, Sum, Timestep
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from hmx.agents.types import Algorithm, Hypers, TrainState, split_actors
 from hmx.algos.sharding import partitions
+from hmx.algos.types import Algorithm, Hypers, TrainState, split_actors
 from hmx.config import user_code
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.agents.types import Algorithm, Decision, Params, TrainState
 from hmx.algos.dqn.scoring import greedy_value
 from hmx.algos.own import own_algorithm
 from hmx.algos.ppo.update import make_components
+from hmx.algos.types import Algorithm, Decision, Params, TrainState
 from hmx.config.schema import ALGORITHMS, Config, ContinuationKind
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.agents.types import Algorithm, Carry, Decision, TrainState
+from hmx.algos.types import Algorithm, Carry, Decision, TrainState
 from hmx.config.option import ON_POLICY
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env, EnvSpec, EnvState

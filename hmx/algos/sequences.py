@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, Shaped
 
-from hmx.agents.types import Carry
 from hmx.algos.collector import Rollout
 from hmx.algos.sharding import shard
+from hmx.algos.types import Carry
 from hmx.config.schema import Config
 from hmx.rl.advantages import Advantages, bootstraps
 from hmx.rl.priorities import draw_sequences, importance_weights, inclusion_probs, sequence_magnitude, sequence_probs

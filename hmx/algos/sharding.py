@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import jax
 from jax.sharding import PartitionSpec
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.envs.protocol import Env, EnvSpec, EnvState
 from hmx.types import Array, Key, Timestep
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from hmx.agents.types import Params
+from hmx.algos.types import Params
 from hmx.analysis.buckets import Host, Ints
 from hmx.types import Array
 

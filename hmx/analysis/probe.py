@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
-from hmx.agents.types import Carry, Params, RolloutState, TrainState
 from hmx.algos.collector import Rollout, collect, start
 from hmx.algos.ppo.update import PpoComponents, make_batch, policy_of
 from hmx.algos.sequences import Batch, as_sequences
+from hmx.algos.types import Carry, Params, RolloutState, TrainState
 from hmx.analysis.buckets import Bools, Floats, Ints, reward_std
 from hmx.analysis.gradients import Tree
 from hmx.analysis.request import ProbeRequest

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Params
 from hmx.algos.dqn.learning import DqnComponents
 from hmx.algos.dqn.update import DqnState, make_components
+from hmx.algos.types import Params
 from hmx.analysis import q_terms, results
 from hmx.analysis.buckets import Bucket, Floats, Host, Ints, split
 from hmx.analysis.gradients import GroupGradients, layers

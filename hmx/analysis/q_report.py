@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Carry, Decision, Params, RolloutState
 from hmx.algos.collector import play_step
 from hmx.algos.dqn.learning import DqnComponents
 from hmx.algos.dqn.update import DqnState, decide, make_components
+from hmx.algos.types import Carry, Decision, Params, RolloutState
 from hmx.analysis import q_terms, results
 from hmx.analysis.buckets import Bools, Host, Ints
 from hmx.analysis.measures import Sums

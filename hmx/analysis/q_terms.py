@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from hmx.agents.types import Params
 from hmx.algos.dqn.learning import DqnComponents, Learner, targets, td_losses
+from hmx.algos.types import Params
 from hmx.analysis.buckets import Host, Ints
 from hmx.analysis.gradients import GroupGradients, GroupGrads, GroupLosses, Tree, gather, make_group_gradients
 from hmx.analysis.probe import in_parts, padded, third

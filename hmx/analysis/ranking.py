@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from hmx.agents.types import TrainState
 from hmx.algos.ppo.update import PpoComponents, policy_of
+from hmx.algos.types import TrainState
 from hmx.analysis.buckets import Floats, Ints, reward_std
 from hmx.analysis.probe import Probe, ProbeEpisodes, Prober
 from hmx.analysis.request import RankBy

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Hypers, Params, TrainState
 from hmx.algos.ppo.update import PpoComponents, fit_codec, make_components, policy_advantage, ppo_terms
 from hmx.algos.ppo.variants import network_batch
 from hmx.algos.sequences import Batch, take_sequences
+from hmx.algos.types import Hypers, Params, TrainState
 from hmx.analysis import results
 from hmx.analysis.buckets import Bools, Ints, group_advantages
 from hmx.analysis.gradients import GroupLosses, Tree, gather, make_group_gradients

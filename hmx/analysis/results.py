@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from hmx.agents.types import Params, TrainState
+from hmx.algos.types import Params, TrainState
 from hmx.analysis.buckets import Floats, Host, Ints, split
 from hmx.analysis.gradients import layers
 from hmx.analysis.measures import BucketGradients, Cosines, Sums, clip_scale, crossfit, measure

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Algorithm, Carry, Decision, TrainState
+from hmx.algos.types import Algorithm, Carry, Decision, TrainState
 from hmx.api.configs import resolve
 from hmx.config.load import ENV_SECTIONS
 from hmx.config.schema import Config

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from hmx.agents.types import TrainState
 from hmx.algos.evaluate import (
     Chunks,
     Episodes,
@@ -25,6 +24,7 @@ from hmx.algos.evaluate import (
     search_policy,
 )
 from hmx.algos.search import simulations_of
+from hmx.algos.types import TrainState
 from hmx.config.changes import apply
 from hmx.config.codec import diff
 from hmx.config.user_code import trusting

@@ -15,7 +15,7 @@ from jax import export
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.config import codec
 from hmx.config.extras import needed
 from hmx.errors import HmxError

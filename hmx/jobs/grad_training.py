@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import jax
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.analysis.buckets import ALL
 from hmx.analysis.measures import TOTAL
 from hmx.analysis.report import make_reporter

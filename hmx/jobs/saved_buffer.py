@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.records.paths import RunPaths

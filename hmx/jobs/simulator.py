@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Decision
 from hmx.algos.evaluate import random_actions
+from hmx.algos.types import Decision
 from hmx.config.coerce import show
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.env import HackMatrixState

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from hmx.agents.types import TrainState
 from hmx.algos.search import simulations_of
+from hmx.algos.types import TrainState
 from hmx.config import codec, derive, rules
 from hmx.config.derive import auto_scale, replay_ratio
 from hmx.config.fields import replace

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
 from hmx.records.atomic import sync_folder

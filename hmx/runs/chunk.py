@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hmx.agents.types import Algorithm, TrainState, tree_where
+from hmx.algos.types import Algorithm, TrainState, tree_where
 from hmx.config.schema import OnNonFinite, RunConfig
 from hmx.runs.devices import on_devices, shardings
 from hmx.runs.signals import interruptible

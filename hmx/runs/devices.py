@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from hmx.agents.types import Algorithm, TrainState
 from hmx.algos.sharding import ENV_AXIS
+from hmx.algos.types import Algorithm, TrainState
 from hmx.errors import HmxError
 from hmx.runs import checkpoint
 from hmx.runs.cluster.group import Group

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 import numpy as np
 
-from hmx.agents.types import Algorithm, TrainState
+from hmx.algos.types import Algorithm, TrainState
 from hmx.errors import ExitCode, HmxError
 from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import encode

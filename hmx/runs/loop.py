@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Algorithm, TrainState
+from hmx.algos.types import Algorithm, TrainState
 from hmx.config.schema import Config
 from hmx.errors import HmxError, one_line
 from hmx.records import jsonl

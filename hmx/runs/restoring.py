@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.config import codec
 from hmx.config.load import load
 from hmx.config.schema import Config

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.signals import interruptible, wait_for
 

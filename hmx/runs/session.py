@@ -14,7 +14,7 @@ import jax
 from jax.sharding import Mesh
 
 from hmx.agents import make_algorithm
-from hmx.agents.types import Algorithm, TrainState
+from hmx.algos.types import Algorithm, TrainState
 from hmx.config import codec
 from hmx.config.derive import Derived, derive
 from hmx.config.env_facts import find_source

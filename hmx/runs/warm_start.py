@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.errors import HmxError, counted
 from hmx.runs import weights
 from hmx.runs.restoring import find

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.config import codec
 from hmx.errors import ExitCode, HmxError, one_line
 from hmx.runs.session import Session

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Bool, Float
 
-from hmx.agents.types import Hypers, Params
 from hmx.algos.metrics import over_time
 from hmx.algos.optim import Optimiser
+from hmx.algos.types import Hypers, Params
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.nets import QNet

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from hmx.agents.types import Params
 from hmx.algos.dqn.learning import DqnComponents, team_value
+from hmx.algos.types import Params
 from hmx.config import derive
 from hmx.config.schema import Config
 from hmx.nets import QNet

@@ -10,10 +10,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from hmx.agents.types import Algorithm, Hypers, Params
 from hmx.algos.ppo.update import PpoComponents, PpoState, make_components, make_from
 from hmx.algos.search import make_search
 from hmx.algos.sequences import Batch
+from hmx.algos.types import Algorithm, Hypers, Params
 from hmx.config.derive import value_weight
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
-from hmx.agents.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
 from hmx.algos.collector import Policy, Rollout, collect, start
 from hmx.algos.metrics import DORMANT_SAMPLE, dormant_units, over_time, value_loss_fall
 from hmx.algos.optim import Optimiser, make_optimiser
@@ -23,6 +22,7 @@ from hmx.algos.ppo import variants
 from hmx.algos.search import SearchAct
 from hmx.algos.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
 from hmx.algos.sharding import partitions
+from hmx.algos.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
 from hmx.config import derive, schedules
 from hmx.config.derive import value_weight
 from hmx.config.schedules import scheduled_values

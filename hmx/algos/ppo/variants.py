@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Shaped
 
-from hmx.agents.types import Carry, Params, RolloutState, Starts
 from hmx.algos.collector import Rollout, RolloutOptions
 from hmx.algos.sequences import Batch, as_sequences
+from hmx.algos.types import Carry, Params, RolloutState, Starts
 from hmx.config.schema import Config, PpoConfig
 from hmx.envs.protocol import Env, select
 from hmx.nets import Net

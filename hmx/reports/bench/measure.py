@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Carry, Decision, RolloutState, TrainState
 from hmx.algos.collector import StepResult, play_step, start
 from hmx.algos.evaluate import random_actions
 from hmx.algos.search import SearchAct
+from hmx.algos.types import Carry, Decision, RolloutState, TrainState
 from hmx.config.schema import RunConfig
 from hmx.envs.protocol import Env, EnvState
 from hmx.records.jsonl import MetricsWriter

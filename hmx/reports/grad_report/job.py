@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import Episode, Params, RolloutState, TrainState
+from hmx.algos.types import Episode, Params, RolloutState, TrainState
 from hmx.analysis.buckets import Ints
 from hmx.analysis.report import make_reporter
 from hmx.analysis.request import ProbeRequest, check

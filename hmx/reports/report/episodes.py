@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from hmx.agents.types import Decision, TrainState
 from hmx.algos.evaluate import Episodes, EvalPolicy, Play, make_evaluation
 from hmx.algos.search import make_act, simulations_of
+from hmx.algos.types import Decision, TrainState
 from hmx.envs.protocol import EnvSpec, take
 from hmx.jobs.evaluate import side_by_side
 from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.agents.types import TrainState
 from hmx.algos.dqn.update import DqnLearner
 from hmx.algos.policy_outputs import PolicyOutputs, make_policy_outputs
+from hmx.algos.types import TrainState
 from hmx.config.schema import Config, ContinuationKind, ReplayConfig
 from hmx.config.textfile import quoted, read_text
 from hmx.envs.protocol import Env
