@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import mctx
 
-from hmx.agents import make_algorithm
 from hmx.algos import search
+from hmx.algos.build import make_algorithm
 from hmx.config.load import load
 from hmx.envs.registry import make_env
 from hmx.reports.bench.measure import device_clock

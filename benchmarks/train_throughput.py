@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hmx.agents.types import TrainState
+from hmx.algos.types import TrainState
 from hmx.config.load import load
 from hmx.reports.bench.measure import Updates, time_in_turn
 from hmx.runs.session import open_session

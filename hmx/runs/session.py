@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, cast
 import jax
 from jax.sharding import Mesh
 
-from hmx.agents import make_algorithm
+from hmx.algos.build import make_algorithm
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config import codec
 from hmx.config.derive import Derived, derive

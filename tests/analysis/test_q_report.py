@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents import make_algorithm
-from hmx.agents.types import Episode, RolloutState
+from hmx.algos.build import make_algorithm
 from hmx.algos.dqn.learning import td_losses
 from hmx.algos.dqn.update import make_components
+from hmx.algos.types import Episode, RolloutState
 from hmx.analysis.buckets import UNDEFINED, ZERO
 from hmx.analysis.gradients import flat
 from hmx.analysis.q_replay import of_state

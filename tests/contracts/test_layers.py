@@ -59,7 +59,7 @@ def test_the_contracts_hold(copy):
         ("layers", "config/schema.py", "from hmx.records import meta"),
         ("plain", "config/schema.py", "import numpy"),
         ("plain", "records/meta.py", "import jax"),
-        ("core", "agents/types.py", "import orbax.checkpoint"),
+        ("core", "algos/types.py", "import orbax.checkpoint"),
         ("core", "envs/protocol.py", "from hmx.config.load import load"),
         ("core", "envs/hackmatrix/rules/tables.py", "import hmx.records.meta"),
         ("arrays", "rl/losses.py", "import hmx.config.schema"),

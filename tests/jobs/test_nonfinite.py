@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents import make_algorithm
-from hmx.agents.types import Algorithm
+from hmx.algos.build import make_algorithm
+from hmx.algos.types import Algorithm
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import ExitCode, HmxError

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hmx.agents.types import Decision
+from hmx.algos.types import Decision
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, PROGRAMS, SIPHON
 from hmx.errors import HmxError

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hmx.agents.types import Algorithm
 from hmx.algos.sharding import replicate
+from hmx.algos.types import Algorithm
 from hmx.runs import loop as loops
 from hmx.runs.chunk import Chunk, compile_chunk
 from hmx.types import Array, Key, Max, Mean, Metrics, Sum

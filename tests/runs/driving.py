@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hmx.agents.types import Algorithm
+from hmx.algos.types import Algorithm
 from hmx.errors import ExitCode, HmxError
 from hmx.runs.chunk import Chunk
 from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Reports, init_state

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.types import Algorithm
+from hmx.algos.types import Algorithm
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
 from hmx.records.layout import set_aside

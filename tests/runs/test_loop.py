@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from driving import FAULTS, Disk, Memory, Refusal, bits, drive, faulty, refuse, same, two_agents, without_clock
 
-from hmx.agents.types import Algorithm
+from hmx.algos.types import Algorithm
 from hmx.errors import HmxError
 from hmx.runs import loop as loops
 from hmx.runs.chunk import Chunk

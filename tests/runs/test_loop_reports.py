@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from driving import Memory, bits, drive, same, without_clock
 
-from hmx.agents.types import Algorithm
+from hmx.algos.types import Algorithm
 from hmx.runs.chunk import Chunk
 from hmx.runs.loop import Reports
 

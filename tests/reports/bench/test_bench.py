@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hmx.agents.types import Algorithm, Decision
 from hmx.algos.search import act_alone
+from hmx.algos.types import Algorithm, Decision
 from hmx.config.load import load
 from hmx.envs import registry
 from hmx.envs.small.counting import make_counting

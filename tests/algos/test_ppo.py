@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from learner import learner
 
-from hmx.agents import make_algorithm
+from hmx.algos.build import make_algorithm
 from hmx.algos.metrics import dormant_units
 from hmx.algos.ppo.update import ppo_loss
 from hmx.algos.sequences import Batch

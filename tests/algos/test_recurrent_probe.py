@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from learner import learner
 
-from hmx.agents import make_algorithm
-from hmx.agents.types import Algorithm
+from hmx.algos.build import make_algorithm
+from hmx.algos.types import Algorithm
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.envs.small.recall import CHANCE, NUM_CUES, make_recall

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmx.agents import make_algorithm
+from hmx.algos.build import make_algorithm
 from hmx.config import derive, rules
 from hmx.config.derive import all_divisors
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig

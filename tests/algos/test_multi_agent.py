@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents import make_algorithm
-from hmx.agents.types import Decision
+from hmx.algos.build import make_algorithm
 from hmx.algos.collector import Policy, collect, start
+from hmx.algos.types import Decision
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.envs.small.rendezvous import make_rendezvous

@@ -8,7 +8,7 @@ from env_checks import check_env
 from learner import learner
 from probes import GAMMA, PROBES, action_must_match_observation, never_ending
 
-from hmx.agents import make_algorithm
+from hmx.algos.build import make_algorithm
 from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig
 
 UPDATES = 150

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.types import Decision, Episode
 from hmx.algos.collector import Policy, RolloutState, collect, start, value_where
 from hmx.algos.metrics import step_metrics
+from hmx.algos.types import Decision, Episode
 from hmx.envs.small.counting import make_counting
 from hmx.rl import distributions
 from hmx.types import Max, Mean, Sum

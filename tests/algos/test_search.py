@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.types import Algorithm, Decision
 from hmx.algos.evaluate import make_evaluator, search_policy
 from hmx.algos.search import make_search
+from hmx.algos.types import Algorithm, Decision
 from hmx.config.schema import Config
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.protocol import Env

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from learner import learner
 
-from hmx.agents import make_algorithm
+from hmx.algos.build import make_algorithm
 from hmx.algos.ppo.update import ppo_loss
 from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig

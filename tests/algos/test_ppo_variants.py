@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents.types import Decision
 from hmx.algos.collector import Policy, RolloutOptions, collect, start
 from hmx.algos.ppo.update import _init, _rollout, make_batch, make_components, make_ppo, ppo_loss
+from hmx.algos.types import Decision
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.envs.autoreset import Game, batched

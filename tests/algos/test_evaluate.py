@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.agents import make_algorithm
+from hmx.algos.build import make_algorithm
 from hmx.algos.evaluate import algorithm_policy, make_chunks, make_evaluation, make_evaluator, random_policy
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.autoreset import Game, batched

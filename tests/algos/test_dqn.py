@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from probes import GAMMA, action_must_match_observation, never_ending
 
-from hmx.agents import make_algorithm
+from hmx.algos.build import make_algorithm
 from hmx.algos.dqn.update import make_components
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights

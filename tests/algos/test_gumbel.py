@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from learner import learner
 
-from hmx.agents import make_algorithm
+from hmx.algos.build import make_algorithm
 from hmx.algos.gumbel.update import imitation_loss
 from hmx.algos.ppo.update import make_components
 from hmx.algos.sequences import Batch
