@@ -23,13 +23,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.algos.gradients.buckets import split
+from hmx.algos.gradients.measures import Sums, measure
+from hmx.algos.gradients.per_group import GroupGradients, gather, layers, make_group_gradients
+from hmx.algos.gradients.probe import Probe, group_index, in_parts, make_prober, part_width, play
+from hmx.algos.ppo.gradients import GroupBatch, GroupRows, at_rows, coefficients, live, make_reporter, ppo_sums
 from hmx.algos.ppo.update import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
 from hmx.algos.sequences import take_sequences
-from hmx.analysis.buckets import split
-from hmx.analysis.gradients import GroupGradients, gather, layers, make_group_gradients
-from hmx.analysis.measures import Sums, measure
-from hmx.analysis.probe import Probe, group_index, in_parts, make_prober, part_width, play
-from hmx.analysis.report import GroupBatch, GroupRows, at_rows, coefficients, live, make_reporter, ppo_sums
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.envs.registry import make_env
 from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, request_of

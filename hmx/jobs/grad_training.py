@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import jax
 
+from hmx.algos.gradients.buckets import ALL
+from hmx.algos.gradients.measures import TOTAL
+from hmx.algos.gradients.request import ProbeRequest
+from hmx.algos.gradients.results import BucketReport, GradReport
+from hmx.algos.ppo.gradients import make_reporter
 from hmx.algos.types import TrainState
-from hmx.analysis.buckets import ALL
-from hmx.analysis.measures import TOTAL
-from hmx.analysis.report import make_reporter
-from hmx.analysis.request import ProbeRequest
-from hmx.analysis.results import BucketReport, GradReport
 from hmx.config.schema import Config
 from hmx.runs.loop import Record, Reports, seed_state
 from hmx.runs.session import Session

@@ -11,7 +11,7 @@ from hmx.render.blocks import Table, exact_table
 from hmx.stats.estimate import Estimate
 
 if TYPE_CHECKING:
-    from hmx.analysis.losses import Loss
+    from hmx.reports.compare.loss_terms import Loss
 
 SCHEMA = 2
 

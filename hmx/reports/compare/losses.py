@@ -13,7 +13,7 @@ from hmx.reports.compare.findings import Losses, SideFacts
 from hmx.reports.compare.read import Side
 
 if TYPE_CHECKING:
-    from hmx.analysis.losses import Loss
+    from hmx.reports.compare.loss_terms import Loss
 
 
 def losses(sides: Sequence[Side], seed: int = 0) -> Losses:
@@ -21,8 +21,16 @@ def losses(sides: Sequence[Side], seed: int = 0) -> Losses:
     configs = [_config(side) for side in sides]
     _check(sides, configs)
 
-    from hmx.analysis.losses import COMPONENTS, LATER, MAX_STEPS, NUM_ENVS, NUM_STEPS, compare_losses, on_one_scale
     from hmx.envs.registry import make_env
+    from hmx.reports.compare.loss_terms import (
+        COMPONENTS,
+        LATER,
+        MAX_STEPS,
+        NUM_ENVS,
+        NUM_STEPS,
+        compare_losses,
+        on_one_scale,
+    )
 
     scaled = on_one_scale(configs)
     found = compare_losses(scaled, make_env(scaled[0].env, scaled[0].reward), seed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from hmx.analysis.buckets import ALL
-from hmx.analysis.measures import TOTAL, Component, Cosines
-from hmx.analysis.results import BucketReport, GradReport
+from hmx.algos.gradients.buckets import ALL
+from hmx.algos.gradients.measures import TOTAL, Component, Cosines
+from hmx.algos.gradients.results import BucketReport, GradReport
 from hmx.errors import counted
 from hmx.render.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table, exact_table
 from hmx.render.quantities import number, percent, short, signed

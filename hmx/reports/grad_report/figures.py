@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from hmx.analysis.measures import TOTAL
-from hmx.analysis.results import BucketReport, GradReport
+from hmx.algos.gradients.measures import TOTAL
+from hmx.algos.gradients.results import BucketReport, GradReport
 from hmx.render.blocks import Axis, Plot, Series
 from hmx.reports.grad_report.findings import CheckpointReport
 

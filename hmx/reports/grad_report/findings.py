@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from hmx.analysis.buckets import UNDEFINED, ZERO
-from hmx.analysis.measures import MIN_GROUPS, TOTAL, Cosines
-from hmx.analysis.results import BucketReport, GradReport
+from hmx.algos.gradients.buckets import UNDEFINED, ZERO
+from hmx.algos.gradients.measures import MIN_GROUPS, TOTAL, Cosines
+from hmx.algos.gradients.results import BucketReport, GradReport
 from hmx.config.textfile import read_text
 from hmx.errors import ExitCode, HmxError, counted
 from hmx.render.quantities import number, percent, signed

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.algos.gradients.buckets import Ints
+from hmx.algos.gradients.request import ProbeRequest, check
+from hmx.algos.gradients.stored import Stored
+from hmx.algos.ppo.gradients import make_reporter
 from hmx.algos.types import Episode, Params, RolloutState, TrainState
-from hmx.analysis.buckets import Ints
-from hmx.analysis.report import make_reporter
-from hmx.analysis.request import ProbeRequest, check
-from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import ExitCode, HmxError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hmx.analysis.request import MEASURE, PROBE, ProbeRequest
+from hmx.algos.gradients.request import MEASURE, PROBE, ProbeRequest
 from hmx.config.option import MAX_SEED, opt
 
 CHECKPOINTS = "Checkpoints"

@@ -179,7 +179,7 @@ def other_reports(paths: RunPaths, warnings: list[str]) -> Iterator[Document]:
 
 
 def _gradients(file: Path) -> Document:
-    from hmx.analysis.request import ProbeRequest
+    from hmx.algos.gradients.request import ProbeRequest
     from hmx.reports.grad_report.document import document  # needs JAX, as all reports on gradients and scores
     from hmx.reports.grad_report.findings import SCHEMA, GradFindings
 

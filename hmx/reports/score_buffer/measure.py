@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.analysis.q_terms import in_blocks
+from hmx.algos.dqn.gradient_terms import in_blocks
 from hmx.envs.protocol import EnvSpec
 from hmx.errors import HmxError
 from hmx.records.plain import JsonValue

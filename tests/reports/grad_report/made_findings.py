@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hmx.analysis.buckets import reward_std, split
-from hmx.analysis.gradients import Layer
-from hmx.analysis.measures import Sums, measure
-from hmx.analysis.probe import ProbeEpisodes
-from hmx.analysis.results import BucketReport, Consistency, GradReport, ReplaySample, report_on_episodes, summary
+from hmx.algos.gradients.buckets import reward_std, split
+from hmx.algos.gradients.measures import Sums, measure
+from hmx.algos.gradients.per_group import Layer
+from hmx.algos.gradients.probe import ProbeEpisodes
+from hmx.algos.gradients.results import BucketReport, Consistency, GradReport, ReplaySample, report_on_episodes, summary
 from hmx.config.schema import AlgoConfig, Config
 from hmx.reports.grad_report.findings import SCHEMA, CheckpointReport, GradFindings, notes, verdict, warnings
 from hmx.reports.grad_report.request import GradReportRequest

@@ -18,7 +18,7 @@ import pytest
 from made_findings import TD, checkpoint, episode_report, episodes_of, findings, replay_report
 from rich.console import Console
 
-from hmx.analysis.measures import Sums
+from hmx.algos.gradients.measures import Sums
 from hmx.cli.output import csv_text
 from hmx.render.blocks import Aside, Paragraph, Plot, Table
 from hmx.render.html import page

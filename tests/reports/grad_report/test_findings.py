@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from made_findings import PPO, TD, checkpoint, episode_report, episodes_of, findings, replay_report, spread
 
-from hmx.analysis.measures import Sums
-from hmx.analysis.results import Consistency, GradReport
+from hmx.algos.gradients.measures import Sums
+from hmx.algos.gradients.results import Consistency, GradReport
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
 from hmx.reports.grad_report.findings import SCHEMA, norm_ratios, norms, notes, read_norms, verdict, warnings

@@ -10,20 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.algos.dqn.gradients import QReporter
+from hmx.algos.dqn.replay_gradients import ReplayReporter
+from hmx.algos.gradients import results
+from hmx.algos.gradients.buckets import Bools, Ints, group_advantages
+from hmx.algos.gradients.measures import Sums
+from hmx.algos.gradients.per_group import GroupLosses, Tree, gather, make_group_gradients
+from hmx.algos.gradients.probe import Probe, group_index, in_parts, make_prober, part_width, play
+from hmx.algos.gradients.ranking import make_ranker
+from hmx.algos.gradients.request import KlKind, ProbeRequest, check
+from hmx.algos.gradients.stored import Stored
 from hmx.algos.ppo.update import PpoComponents, fit_codec, make_components, policy_advantage, ppo_terms
 from hmx.algos.ppo.variants import network_batch
 from hmx.algos.sequences import Batch, take_sequences
 from hmx.algos.types import Hypers, Params, TrainState
-from hmx.analysis import results
-from hmx.analysis.buckets import Bools, Ints, group_advantages
-from hmx.analysis.gradients import GroupLosses, Tree, gather, make_group_gradients
-from hmx.analysis.measures import Sums
-from hmx.analysis.probe import Probe, group_index, in_parts, make_prober, part_width, play
-from hmx.analysis.q_replay import ReplayReporter
-from hmx.analysis.q_report import QReporter
-from hmx.analysis.ranking import make_ranker
-from hmx.analysis.request import KlKind, ProbeRequest, check
-from hmx.analysis.stored import Stored
 from hmx.config.derive import value_weight
 from hmx.config.option import REPORTED
 from hmx.config.schema import Config

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from hmx.algos.gradients.buckets import Floats, Ints, reward_std
+from hmx.algos.gradients.probe import Probe, ProbeEpisodes, Prober
+from hmx.algos.gradients.request import RankBy
 from hmx.algos.ppo.update import PpoComponents, policy_of
 from hmx.algos.types import TrainState
-from hmx.analysis.buckets import Floats, Ints, reward_std
-from hmx.analysis.probe import Probe, ProbeEpisodes, Prober
-from hmx.analysis.request import RankBy
 from hmx.envs.protocol import Env, EnvSpec
 from hmx.errors import HmxError
 from hmx.rl import distributions

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from hmx.analysis.buckets import ALL, Bucket, group_advantages, reward_std, split
-from hmx.analysis.gradients import Layer
-from hmx.analysis.measures import TOTAL, Sums, clip_scale, crossfit, measure, noise_of
+from hmx.algos.gradients.buckets import ALL, Bucket, group_advantages, reward_std, split
+from hmx.algos.gradients.measures import TOTAL, Sums, clip_scale, crossfit, measure, noise_of
+from hmx.algos.gradients.per_group import Layer
 
 COEFS = {"task": 1.0, "entropy": 0.01, "kl": 0.0, "value": 0.5}
 LAYERS = (Layer("torso", ((0, 3), (5, 6))), Layer("head", ((3, 5),)))

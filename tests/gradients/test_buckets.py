@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.analysis.buckets import UNDEFINED, ZERO, group_advantages, merge_equal, reward_std, split
+from hmx.algos.gradients.buckets import UNDEFINED, ZERO, group_advantages, merge_equal, reward_std, split
 
 NAN = float("nan")
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tiny import CFG, log_half, parts_of, rows, softmax
 
+from hmx.algos.gradients.buckets import split
+from hmx.algos.gradients.measures import Sums, measure
+from hmx.algos.gradients.per_group import flat, gather, layers, make_group_gradients
+from hmx.algos.gradients.probe import group_index, in_parts, part_width
+from hmx.algos.ppo.gradients import COMPONENTS, GroupBatch, GroupRows, live, picked, ppo_sums
 from hmx.algos.ppo.update import policy_advantage, ppo_loss
 from hmx.algos.sequences import PER_SEQUENCE, Batch, take_sequences
-from hmx.analysis.buckets import split
-from hmx.analysis.gradients import flat, gather, layers, make_group_gradients
-from hmx.analysis.measures import Sums, measure
-from hmx.analysis.probe import group_index, in_parts, part_width
-from hmx.analysis.report import COMPONENTS, GroupBatch, GroupRows, live, picked, ppo_sums
 from hmx.config.fields import replace
 from hmx.config.schema import NetConfig
 from hmx.envs.protocol import EnvSpec

@@ -9,14 +9,14 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from hmx.algos.gradients.buckets import Floats, Host, Ints, split
+from hmx.algos.gradients.measures import BucketGradients, Cosines, Sums, clip_scale, crossfit, measure
+from hmx.algos.gradients.per_group import layers
+from hmx.algos.gradients.probe import ProbeEpisodes
+from hmx.algos.gradients.ranking import Figure, score
+from hmx.algos.gradients.request import NO_KL, ProbeRequest, RankBy
+from hmx.algos.gradients.stored import Stored
 from hmx.algos.types import Params, TrainState
-from hmx.analysis.buckets import Floats, Host, Ints, split
-from hmx.analysis.gradients import layers
-from hmx.analysis.measures import BucketGradients, Cosines, Sums, clip_scale, crossfit, measure
-from hmx.analysis.probe import ProbeEpisodes
-from hmx.analysis.ranking import Figure, score
-from hmx.analysis.request import NO_KL, ProbeRequest, RankBy
-from hmx.analysis.stored import Stored
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Key

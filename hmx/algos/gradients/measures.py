@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from hmx.analysis.buckets import ALL, Bucket, Floats, Host, split
-from hmx.analysis.gradients import Layer
+from hmx.algos.gradients.buckets import ALL, Bucket, Floats, Host, split
+from hmx.algos.gradients.per_group import Layer
 from hmx.stats.intervals import Interval, t_quantile
 
 TOTAL = "total"

@@ -8,16 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.algos.dqn import gradient_terms as q_terms
 from hmx.algos.dqn.learning import DqnComponents
 from hmx.algos.dqn.update import DqnState, make_components
+from hmx.algos.gradients import results
+from hmx.algos.gradients.buckets import Bucket, Floats, Host, Ints, split
+from hmx.algos.gradients.measures import BucketGradients, Sums, clip_scale, measure
+from hmx.algos.gradients.per_group import GroupGradients, layers
+from hmx.algos.gradients.ranking import check_rank
+from hmx.algos.gradients.request import ProbeRequest, RankBy, check_q
+from hmx.algos.gradients.stored import Stored, drawn, episodes, seed_of
 from hmx.algos.types import Params
-from hmx.analysis import q_terms, results
-from hmx.analysis.buckets import Bucket, Floats, Host, Ints, split
-from hmx.analysis.gradients import GroupGradients, layers
-from hmx.analysis.measures import BucketGradients, Sums, clip_scale, measure
-from hmx.analysis.ranking import check_rank
-from hmx.analysis.request import ProbeRequest, RankBy, check_q
-from hmx.analysis.stored import Stored, drawn, episodes, seed_of
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError

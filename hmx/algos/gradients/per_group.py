@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from hmx.algos.gradients.buckets import Host, Ints
 from hmx.algos.types import Params
-from hmx.analysis.buckets import Host, Ints
 from hmx.types import Array
 
 Tree = Any  # a pytree of arrays

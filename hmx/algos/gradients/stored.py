@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from hmx.algos.gradients.buckets import Bools, Floats, Host, Ints, merge_equal, sample_std
 from hmx.algos.types import Carry, RolloutState
-from hmx.analysis.buckets import Bools, Floats, Host, Ints, merge_equal, sample_std
 from hmx.errors import HmxError
 from hmx.types import Array, Key
 

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.collector import play_step
+from hmx.algos.dqn import gradient_terms as q_terms
 from hmx.algos.dqn.learning import DqnComponents
 from hmx.algos.dqn.update import DqnState, decide, make_components
-from hmx.algos.types import Carry, Decision, Params, RolloutState
-from hmx.analysis import q_terms, results
-from hmx.analysis.buckets import Bools, Host, Ints
-from hmx.analysis.measures import Sums
-from hmx.analysis.probe import (
+from hmx.algos.gradients import results
+from hmx.algos.gradients.buckets import Bools, Host, Ints
+from hmx.algos.gradients.measures import Sums
+from hmx.algos.gradients.probe import (
     AT_ONCE,
     ProbeEpisodes,
     Prober,
@@ -28,9 +28,10 @@ from hmx.analysis.probe import (
     steps_at_most,
     third,
 )
-from hmx.analysis.ranking import Figure, check_rank, even, make_consequence, of_episodes
-from hmx.analysis.request import ProbeRequest, check_q
-from hmx.analysis.stored import Stored
+from hmx.algos.gradients.ranking import Figure, check_rank, even, make_consequence, of_episodes
+from hmx.algos.gradients.request import ProbeRequest, check_q
+from hmx.algos.gradients.stored import Stored
+from hmx.algos.types import Carry, Decision, Params, RolloutState
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.replay import Experience, ReplayState, experience

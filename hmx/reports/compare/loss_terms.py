@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.collector import Rollout, RolloutOptions, collect
+from hmx.algos.gradients.buckets import Host
+from hmx.algos.gradients.per_group import Tree, flat
 from hmx.algos.ppo.update import PpoComponents, make_batch, make_components, make_ppo, policy_of, ppo_terms
 from hmx.algos.ppo.variants import recompute_advantages
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Hypers, Params, TrainState
-from hmx.analysis.buckets import Host
-from hmx.analysis.gradients import Tree, flat
 from hmx.config import rules
 from hmx.config.derive import value_weight
 from hmx.config.fields import get, replace

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hmx.analysis import losses
 from hmx.config.fields import replace
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig
 from hmx.envs.registry import make_env
+from hmx.reports.compare import loss_terms as losses
 
 BASE = Config(
     env=EnvConfig(id="pendulum", num_envs=2, max_steps=200),

@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
 from hmx.algos.collector import Rollout, collect, start
+from hmx.algos.gradients.buckets import Bools, Floats, Ints, reward_std
+from hmx.algos.gradients.per_group import Tree
+from hmx.algos.gradients.request import ProbeRequest
+from hmx.algos.gradients.stored import Stored, seed_of, start_at
 from hmx.algos.ppo.update import PpoComponents, make_batch, policy_of
 from hmx.algos.sequences import Batch, as_sequences
 from hmx.algos.types import Carry, Params, RolloutState, TrainState
-from hmx.analysis.buckets import Bools, Floats, Ints, reward_std
-from hmx.analysis.gradients import Tree
-from hmx.analysis.request import ProbeRequest
-from hmx.analysis.stored import Stored, seed_of, start_at
 from hmx.envs.protocol import Env, EnvState
 from hmx.errors import HmxError
 from hmx.types import Array, Key, Timestep, Transition

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from hmx.algos.dqn.learning import DqnComponents, Learner, targets, td_losses
+from hmx.algos.gradients.buckets import Host, Ints
+from hmx.algos.gradients.per_group import GroupGradients, GroupGrads, GroupLosses, Tree, gather, make_group_gradients
+from hmx.algos.gradients.probe import in_parts, padded, third
+from hmx.algos.gradients.results import check_finite
 from hmx.algos.types import Params
-from hmx.analysis.buckets import Host, Ints
-from hmx.analysis.gradients import GroupGradients, GroupGrads, GroupLosses, Tree, gather, make_group_gradients
-from hmx.analysis.probe import in_parts, padded, third
-from hmx.analysis.results import check_finite
 from hmx.replay import Experience, Replay, ReplayBatch, ReplayState
 from hmx.types import Array
 

@@ -10,16 +10,16 @@ import numpy as np
 import optax
 import pytest
 
+from hmx.algos.gradients import results
+from hmx.algos.gradients.buckets import ZERO, split
+from hmx.algos.gradients.measures import TOTAL, Sums, measure
+from hmx.algos.gradients.per_group import gather, layers, make_group_gradients
+from hmx.algos.gradients.probe import group_index, grouped, make_prober, play
+from hmx.algos.gradients.ranking import check_rank, make_ranker
+from hmx.algos.gradients.request import ProbeRequest, check
+from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, live, make_reporter, picked, ppo_sums
 from hmx.algos.ppo.update import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
 from hmx.algos.sequences import Batch
-from hmx.analysis import results
-from hmx.analysis.buckets import ZERO, split
-from hmx.analysis.gradients import gather, layers, make_group_gradients
-from hmx.analysis.measures import TOTAL, Sums, measure
-from hmx.analysis.probe import group_index, grouped, make_prober, play
-from hmx.analysis.ranking import check_rank, make_ranker
-from hmx.analysis.report import GroupBatch, GroupRows, coefficients, live, make_reporter, picked, ppo_sums
-from hmx.analysis.request import ProbeRequest, check
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.protocol import EnvSpec

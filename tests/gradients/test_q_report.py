@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from hmx.algos.build import make_algorithm
+from hmx.algos.dqn.gradient_terms import Networks, group_gradients, make_td_functions, td_targets_of, with_num_envs
 from hmx.algos.dqn.learning import td_losses
+from hmx.algos.dqn.replay_gradients import of_state
 from hmx.algos.dqn.update import make_components
+from hmx.algos.gradients.buckets import UNDEFINED, ZERO
+from hmx.algos.gradients.per_group import flat
+from hmx.algos.gradients.request import ProbeRequest
+from hmx.algos.gradients.stored import Stored, _start_std, drawn, episodes
+from hmx.algos.ppo.gradients import make_reporter
 from hmx.algos.types import Episode, RolloutState
-from hmx.analysis.buckets import UNDEFINED, ZERO
-from hmx.analysis.gradients import flat
-from hmx.analysis.q_replay import of_state
-from hmx.analysis.q_terms import Networks, group_gradients, make_td_functions, td_targets_of, with_num_envs
-from hmx.analysis.report import make_reporter
-from hmx.analysis.request import ProbeRequest
-from hmx.analysis.stored import Stored, _start_std, drawn, episodes
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
 from hmx.envs.registry import make_env

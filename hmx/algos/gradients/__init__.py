@@ -1,0 +1,1 @@
+"""The shared mathematics of gradient reports: groups of episodes, buckets, norms and shares."""
