@@ -9,7 +9,7 @@ from typing import Any
 import jaxtyping
 from beartype import BeartypeConf, beartype
 
-PACKAGES = ["hmx.agents", "hmx.envs", "hmx.nets", "hmx.replay", "hmx.rl", "hmx.scoring"]
+PACKAGES = ["hmx.algos", "hmx.envs", "hmx.nets", "hmx.replay", "hmx.rl", "hmx.scoring"]
 """Packages whose functions are checked. Add one here when its array functions are annotated."""
 
 _GENERIC_NAMED_TUPLES = re.compile(r"\b(TrainState|PpoState|DqnState|Algorithm)\b")  # beartype refuses them
