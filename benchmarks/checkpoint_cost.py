@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hmx.config.load import load
+from hmx.registry.load import load
 from hmx.runs import checkpoint
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.loop import init_state

@@ -75,7 +75,7 @@ def measure(num_devices: int, rounds: int, sets: list[str]) -> dict[str, Any]:
     """Figures of one count, in this process."""
     import jax
 
-    from hmx.config.load import load
+    from hmx.registry.load import load
     from hmx.reports.bench.measure import Updates, time_in_turn
     from hmx.runs import chunk as chunks
     from hmx.runs import devices

@@ -33,13 +33,13 @@ import jax.numpy as jnp
 
 from hmx.algos.ppo import update as ppo
 from hmx.config import fields
-from hmx.config.load import load
 from hmx.config.names import clean_run_name
 from hmx.config.schema import Config
 from hmx.envs import registry
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.jobs.train import train
+from hmx.registry.load import load
 from hmx.reports.doctor.job import Finding, Monitor
 from hmx.runs.sinks import Record, RunInfo, Sink
 

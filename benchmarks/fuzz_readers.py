@@ -30,13 +30,13 @@ import fuzz_archives
 from fuzz_inputs import make_input
 
 from hmx.config.codec import to_toml
-from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.envs.hackmatrix.rules import scenario
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.watch import read_scenario
 from hmx.records import artefact, buffer_file, checkpoints, jsonl, lock, meta, score_file
 from hmx.records.paths import RunPaths
+from hmx.registry.load import load
 from hmx.runs import buffers
 
 MAX_MESSAGE = 10_000  # characters

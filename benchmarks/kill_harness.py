@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from hmx.config.codec import to_toml
-from hmx.config.load import load
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import ExitCode
 from hmx.records import checkpoints as records
 from hmx.records.paths import RunPaths
+from hmx.registry.load import load
 
 BATCH = 16  # environment steps of an update
 CLOCK = {"run", "elapsed", "wall_time", "train/steps_per_sec"}

@@ -17,9 +17,9 @@ from unittest import mock
 import jax
 
 from hmx.algos.ppo import update as ppo
-from hmx.config.load import load
 from hmx.envs.protocol import Env
 from hmx.nets import Net, make_net
+from hmx.registry.load import load
 from hmx.reports.bench.measure import Updates, time_in_turn
 from hmx.runs.session import make_session, open_session
 from hmx.stats.intervals import median

@@ -29,8 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.evaluate import algorithm_policy, make_evaluator
-from hmx.config.load import load
 from hmx.config.schema import Config
+from hmx.registry.load import load
 from hmx.runs.loop import eval_keys, init_state
 from hmx.runs.session import open_session
 from hmx.stats.intervals import bootstrap, mean

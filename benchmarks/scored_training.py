@@ -26,8 +26,8 @@ import jax.numpy as jnp
 
 from hmx.algos.dqn.scoring import score_options
 from hmx.config.derive import first_learning_update, scored_per_pass
-from hmx.config.load import load
 from hmx.config.schema import Config
+from hmx.registry.load import load
 from hmx.runs.loop import init_state
 from hmx.runs.session import Session, open_session
 from hmx.scoring import env_steps

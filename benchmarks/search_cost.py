@@ -19,8 +19,8 @@ import mctx
 
 from hmx.algos import search
 from hmx.algos.build import make_algorithm
-from hmx.config.load import load
 from hmx.envs.registry import make_env
+from hmx.registry.load import load
 from hmx.reports.bench.measure import device_clock
 from hmx.rl.tree_search import Found, Judged, Scale, Simulate
 from hmx.types import Array, Key

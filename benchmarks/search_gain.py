@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from hmx.algos.evaluate import TO_THE_END, algorithm_policy, make_chunks, search_policy
-from hmx.config.load import load
 from hmx.records.layout import find_policy
+from hmx.registry.load import load
 from hmx.reports.bench.measure import device_clock
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore_policy

@@ -132,8 +132,8 @@ def versions(*packages: str) -> str:
 def hmx(task: Task) -> Program:
     """Compile hmx: chunks of updates with metrics on the host, as `hmx train` runs them."""
     from hmx.algos.build import make_algorithm
-    from hmx.config.load import load
     from hmx.envs.registry import make_env
+    from hmx.registry.load import load
     from hmx.runs.chunk import compile_chunk, reduce_row
     from hmx.runs.loop import abstract_state, init_state
 

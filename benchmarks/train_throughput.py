@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.algos.types import TrainState
-from hmx.config.load import load
+from hmx.registry.load import load
 from hmx.reports.bench.measure import Updates, time_in_turn
 from hmx.runs.session import open_session
 from hmx.stats.intervals import median

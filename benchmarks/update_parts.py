@@ -23,9 +23,9 @@ import jax.numpy as jnp
 
 from hmx.algos.ppo.update import make_components, ppo_loss
 from hmx.algos.sequences import Batch, take_sequences
-from hmx.config.load import load
 from hmx.nets.build import features
 from hmx.nets.layers import Cells, Torso
+from hmx.registry.load import load
 from hmx.reports.bench.measure import Updates, device_clock, time_in_turn
 from hmx.runs.session import open_session
 from hmx.stats.intervals import median

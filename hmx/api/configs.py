@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hmx.config import user_code
-from hmx.config.load import Loaded, load
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.records import jsonl
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT
+from hmx.registry.load import Loaded, load
 
 if TYPE_CHECKING:
     import numpy as np

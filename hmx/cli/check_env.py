@@ -29,7 +29,7 @@ def check_env(env: EnvArgument, sets: Sets = None, *, request: CheckEnvRequest, 
     """
     from hmx.cli.boundary import say
     from hmx.cli.progress import status
-    from hmx.config.load import ENV_SECTIONS, load
+    from hmx.registry.load import ENV_SECTIONS, load
 
     outputs.check()
     # rules for training, such as how a batch splits, do not matter here

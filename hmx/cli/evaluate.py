@@ -8,8 +8,8 @@ from typing import Annotated
 from hmx.cli import completion
 from hmx.cli.options import Json, Quiet, RunArgument, Sets, ask, with_options
 from hmx.cli.output import write_result
-from hmx.config.changes import parse
 from hmx.config.option import MAX_SEED, checkpoint_option, opt, search_option
+from hmx.registry.changes import parse
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, RUN_PANEL
 from hmx.sizing.inputs import INPUT_FIELDS
 
 if TYPE_CHECKING:
-    from hmx.config.load import Loaded
+    from hmx.registry.load import Loaded
 
 Typed = Mapping[str, Any]
 """What was typed, by key: see `with_options`."""
@@ -43,7 +43,7 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
         def score_buffer(path: PathArgument, request: ScoreRequest, *, outputs: Outputs) -> None:
 
     The parameter `typed` is replaced by an option for each of `fields`. It is a mapping from the key of each option
-    that was given to its text, which `hmx.config.load.load` checks together with all other problems.
+    that was given to its text, which `hmx.registry.load.load` checks together with all other problems.
 
     Args:
         fields: options of the configuration, see `flagged`.
@@ -68,7 +68,7 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
 
         @functools.wraps(command)
         def wrapper(**given: Any) -> None:
-            from hmx.config.load import read_request
+            from hmx.registry.load import read_request
 
             if "typed" in signature.parameters:
                 typed = {field.key: given.pop(name) for name, field in keys.items()}
@@ -175,6 +175,6 @@ RunArgument = Annotated[Path, argument("RUN", "A run: its name below runs/, or t
 
 def configure(typed: Typed, sets: list[str] | None, config: Path | None, preset: str | None) -> Loaded:
     """Load the configuration that the options of a command ask for."""
-    from hmx.config.load import load
+    from hmx.registry.load import load
 
     return load(preset=preset, file=config, sets=sets or (), flags=typed, new_run=True)

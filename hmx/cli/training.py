@@ -18,10 +18,10 @@ from hmx.cli.options import Typed
 from hmx.cli.output import write_result
 from hmx.cli.progress import ProgressLog
 from hmx.config import rules
-from hmx.config.changes import parse
 from hmx.config.env_facts import facts_known
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError, counted
+from hmx.registry.changes import parse
 from hmx.render.quantities import data_size, short
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
@@ -30,9 +30,9 @@ from hmx.runs.cluster.hosts import Hosts
 from hmx.sizing.memory import q_memory
 
 if TYPE_CHECKING:
-    from hmx.config.load import Loaded
     from hmx.config.schema import Config
     from hmx.jobs.train import TrainResult
+    from hmx.registry.load import Loaded
     from hmx.runs.cluster.group import Group
     from hmx.runs.sinks import Sink
 

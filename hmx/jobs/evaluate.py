@@ -25,7 +25,6 @@ from hmx.algos.evaluate import (
 )
 from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
-from hmx.config.changes import apply
 from hmx.config.codec import diff
 from hmx.config.user_code import trusting
 from hmx.errors import HmxError
@@ -34,6 +33,7 @@ from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, plain_object
+from hmx.registry.changes import apply
 from hmx.runs.compilation import CompileTimer, enable_cache
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore_policy

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmx.config import codec, fields
-from hmx.config.changes import apply
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.config.user_code import Permissions, hashes_of
@@ -29,6 +28,7 @@ from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
 from hmx.records.plain import JsonResult, JsonValue, plain
+from hmx.registry.changes import apply
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.device_memory import memory_problem

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import cast
 
 from hmx.config.derive import derive
-from hmx.config.load import load
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ListRequest, State
 from hmx.records import jsonl, layout, lock, meta
@@ -25,6 +24,7 @@ from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
 from hmx.records.plain import JsonResult, JsonValue, plain_object
 from hmx.records.verify import Damage
+from hmx.registry.load import load
 
 RETURN = "train/mean_episode_return"
 _TAIL = 1 << 15  # bytes at the end of the metrics that a list reads

@@ -13,7 +13,6 @@ from hmx.algos.types import TrainState
 from hmx.config import codec, derive, rules
 from hmx.config.derive import auto_scale, replay_ratio
 from hmx.config.fields import replace
-from hmx.config.meaning import Aspect, meaning
 from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.config.user_code import complete_options, has_own_code, hashes_of
@@ -32,6 +31,7 @@ from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.records.paths import EVALUATION, RunPaths
 from hmx.records.plain import JsonValue, plain_object
+from hmx.registry.meaning import Aspect, meaning
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
 from hmx.runs.device_memory import memory_problem, out_of_memory

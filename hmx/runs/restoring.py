@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from hmx.algos.types import TrainState
 from hmx.config import codec
-from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
@@ -15,6 +14,7 @@ from hmx.records import frozen
 from hmx.records.checkpoints import Manifest
 from hmx.records.layout import find_policy, find_run
 from hmx.records.paths import CHECKPOINTS, CONFIG, DEFAULT_ROOT, RunPaths
+from hmx.registry.load import load
 from hmx.runs import checkpoint, weights
 from hmx.runs.checkpoint import migrate
 from hmx.runs.session import Session

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hmx.config.load import load
 from hmx.jobs.train import train
+from hmx.registry.load import load
 
 
 def returns(preset, steps, tmp_path):

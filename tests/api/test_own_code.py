@@ -19,9 +19,9 @@ from hmx.algos.policy_outputs import make_policy_outputs
 from hmx.cli.app import app
 from hmx.config import codec, user_code
 from hmx.config.fields import replace
-from hmx.config.load import load
 from hmx.records.frozen import digest_of_file
 from hmx.records.paths import RunPaths
+from hmx.registry.load import load
 from hmx.reports.compute_config.source import read_source
 from hmx.runs import checkpoint
 from hmx.runs.session import open_session

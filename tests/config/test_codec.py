@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hmx.config import codec
 from hmx.config.fields import FIELDS, SECTIONS, get, replace
-from hmx.config.load import load
 from hmx.config.schema import AlgoConfig, Config, RewardWeights
 from hmx.errors import ExitCode, HmxError
+from hmx.registry.load import load
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 KINDS = {

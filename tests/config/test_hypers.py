@@ -4,8 +4,8 @@ import pytest
 
 from hmx.algos.ppo.update import scheduled
 from hmx.config import schedules
-from hmx.config.load import load
 from hmx.config.schedules import scheduled_values
+from hmx.registry.load import load
 
 CHANGES = [
     [],

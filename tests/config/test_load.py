@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hmx.config import codec, presets, rules
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.fields import FIELDS, get, replace
-from hmx.config.load import load, read_request
 from hmx.config.option import opt
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
+from hmx.registry.load import load, read_request
 
 
 def failure(**layers):
@@ -421,8 +421,8 @@ def test_an_unknown_preset(name, hint):
 
 def test_loading_needs_nothing_but_python():
     code = (
-        "import sys; before = set(sys.modules); import hmx.config.load, hmx.config.codec, hmx.records.layout;"
-        "hmx.config.load.load('tiny', environ={}); import hmx.records.meta, hmx.records.checkpoints;"
+        "import sys; before = set(sys.modules); import hmx.registry.load, hmx.config.codec, hmx.records.layout;"
+        "hmx.registry.load.load('tiny', environ={}); import hmx.records.meta, hmx.records.checkpoints;"
         "import hmx.records.jsonl, hmx.records.metrics_table;"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
         "print(*sorted(new - set(sys.stdlib_module_names)))"

@@ -4,10 +4,10 @@ import pytest
 
 from hmx.config import codec, derive, rules
 from hmx.config.fields import FIELDS, replace
-from hmx.config.load import load
 from hmx.config.schedules import q_values
 from hmx.config.schema import Config
 from hmx.errors import HmxError
+from hmx.registry.load import load
 
 BASE = replace(
     Config(),

@@ -6,10 +6,10 @@ from hmx.config import derive, presets, rules
 from hmx.config.codec import shape_digest
 from hmx.config.derive import value_weight
 from hmx.config.fields import FIELDS, replace
-from hmx.config.load import load
-from hmx.config.meaning import ASPECTS, aspect_of, meaning
 from hmx.config.rules import BUGS
 from hmx.config.schema import Config
+from hmx.registry.load import load
+from hmx.registry.meaning import ASPECTS, aspect_of, meaning
 from hmx.sizing.derived import derive_batch
 from hmx.sizing.trainer import inputs_of
 

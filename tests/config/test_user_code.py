@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hmx.config import user_code
-from hmx.config.load import load
 from hmx.errors import HmxError
+from hmx.registry.load import load
 
 KEY = "net.kind"
 

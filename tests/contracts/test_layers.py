@@ -20,6 +20,7 @@ HOST_SIDE = {
     "jobs",
     "runs",
     "records",
+    "registry",
     "sizing",
     "config",
     "stats",
@@ -60,7 +61,7 @@ def test_the_contracts_hold(copy):
         ("plain", "config/schema.py", "import numpy"),
         ("plain", "records/meta.py", "import jax"),
         ("core", "algos/types.py", "import orbax.checkpoint"),
-        ("core", "envs/protocol.py", "from hmx.config.load import load"),
+        ("core", "envs/protocol.py", "from hmx.registry.load import load"),
         ("core", "envs/hackmatrix/rules/tables.py", "import hmx.records.meta"),
         ("arrays", "rl/losses.py", "import hmx.config.schema"),
         ("rules", "envs/hackmatrix/rules/tables.py", "import hmx.config.schema"),
@@ -90,7 +91,7 @@ def test_every_numeric_package_is_held_to_the_rules_of_the_core():
     assert set(CONTRACTS["core"]["source_modules"]) == numeric
 
 
-@pytest.mark.parametrize("module", ["cli/train.py", "config/load.py", "records/meta.py", "__main__.py"])
+@pytest.mark.parametrize("module", ["cli/train.py", "registry/load.py", "records/meta.py", "__main__.py"])
 def test_heavy_imports_at_module_level_are_found(copy, module):
     command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--select", "TID253", "hmx"]
     assert subprocess.run(command, cwd=copy, capture_output=True).returncode == 0

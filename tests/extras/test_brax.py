@@ -12,7 +12,6 @@ from env_checks import check_env
 from hmx.config.env_facts import env_facts, facts_known
 from hmx.config.extras import install
 from hmx.config.fields import replace
-from hmx.config.load import load
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import make_env
 from hmx.envs.suites.physics import importing, make_physics, quiet
@@ -21,6 +20,7 @@ from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records.paths import RunPaths
+from hmx.registry.load import load
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
 from hmx.runs import checkpoint

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from hmx.config.fields import FIELDS, get
-from hmx.config.load import load
 from hmx.config.schema import Config, PpoConfig
 from hmx.jobs import runs
 from hmx.jobs.evaluate import evaluate
@@ -24,6 +23,7 @@ from hmx.records import jsonl, score_file
 from hmx.records.frozen import read_config
 from hmx.records.layout import RunPaths
 from hmx.records.metrics_table import METRICS
+from hmx.registry.load import load
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
 from hmx.reports.grad_report.job import grad_report

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from hmx.config import fields
-from hmx.config.changes import apply
-from hmx.config.load import load
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_training
@@ -22,6 +20,8 @@ from hmx.jobs.grad_training import make_reports, request_of
 from hmx.jobs.resume import resume
 from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
+from hmx.registry.changes import apply
+from hmx.registry.load import load
 from hmx.reports.grad_report.job import grad_report
 from hmx.reports.grad_report.request import GradReportRequest
 from hmx.runs.session import open_session

@@ -12,7 +12,6 @@ import pytest
 
 from hmx.config import fields
 from hmx.config.codec import to_toml
-from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import resume as resumes
@@ -21,6 +20,7 @@ from hmx.jobs.train import train
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 from hmx.records.layout import find_run
+from hmx.registry.load import load
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session

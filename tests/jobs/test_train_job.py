@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
+from hmx.registry.load import load
 from hmx.reports.summaries import training
 
 MakeConfig = Callable[..., Config]
@@ -186,7 +186,7 @@ def test_auto_scaling_says_what_it_changed(make_config: MakeConfig) -> None:
 SCRIPT = """
     import dataclasses, os, signal, sys
     from hmx.config.codec import from_dict
-    from hmx.config.load import load
+    from hmx.registry.load import load
     from hmx.jobs.train import train
     from hmx.runs.signals import StopNow
     from hmx.runs.sinks import Sink

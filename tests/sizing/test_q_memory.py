@@ -5,10 +5,10 @@ import pytest
 
 from hmx.config.env_facts import env_facts
 from hmx.config.fields import replace
-from hmx.config.load import load
 from hmx.config.schema import EnvConfig, NetConfig, RewardWeights
 from hmx.envs.registry import make_env
 from hmx.nets import make_q_net
+from hmx.registry.load import load
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.session import open_session, state_bytes
 from hmx.sizing.memory import count_q_parameters, largest_capacity, priority_bytes, q_memory, stored_bytes

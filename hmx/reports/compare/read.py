@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import counted
@@ -24,6 +23,7 @@ from hmx.records import frozen, jsonl
 from hmx.records.artefact import words
 from hmx.records.meta import Meta
 from hmx.records.paths import METRICS, RunPaths
+from hmx.registry.load import load
 from hmx.reports.compare.imported import is_imported, read_imported
 from hmx.reports.compare.sides import MemberPath, SidePaths
 from hmx.stats.intervals import Floats

@@ -17,12 +17,12 @@ import pytest
 
 from hmx.algos.search import act_alone
 from hmx.algos.types import Algorithm, Decision
-from hmx.config.load import load
 from hmx.envs import registry
 from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode, HmxError
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.plain import plain_object
+from hmx.registry.load import load
 from hmx.reports.bench import job, measure
 from hmx.reports.bench.document import document, suggestion
 from hmx.reports.bench.findings import BenchFindings, Phase, SizeSpeed, compare, judge, read_result

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from hmx.config import codec, derive, rules
 from hmx.config.fields import replace
-from hmx.config.load import load
 from hmx.config.schema import Config, PpoConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
+from hmx.registry.load import load
 from hmx.reports.compute_config import job
 from hmx.reports.compute_config.request import SizesRequest
 from hmx.reports.compute_config.source import SizesSource, read_source

@@ -197,7 +197,7 @@ def test_state_hash_differs_between_states() -> None:
 
 
 def test_agents_have_different_gradients(trained: Path, tmp_path: Path) -> None:
-    from hmx.config.load import load
+    from hmx.registry.load import load
 
     cfg = load(file=trained, environ={}).config
     changes = {"run.root": str(tmp_path), "run.num_seeds": 2, "run.total_steps": 2 * 32, "run.checkpoint_every": 9}

@@ -13,13 +13,13 @@ import pytest
 from hmx.algos.gradients.results import Consistency
 from hmx.algos.ppo.gradients import make_reporter
 from hmx.config import fields
-from hmx.config.load import load
 from hmx.config.schema import Config
 from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.grad_training import metrics
 from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
+from hmx.registry.load import load
 from hmx.reports.grad_report.findings import GradFindings, notes, verdict, warnings
 from hmx.reports.grad_report.job import grad_report, open_buffer
 from hmx.reports.grad_report.request import GradReportRequest
