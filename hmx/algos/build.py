@@ -9,9 +9,9 @@ from hmx.algos.gumbel.update import make_gumbel
 from hmx.algos.own import own_algorithm
 from hmx.algos.ppo.update import make_ppo
 from hmx.algos.types import Algorithm
-from hmx.config import rules
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
+from hmx.registry import rules
 
 __all__ = ["Algorithm", "make_algorithm"]
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
-from hmx.config import codec, derive, rules
+from hmx.config import codec, derive
 from hmx.config.derive import auto_scale, replay_ratio
 from hmx.config.fields import replace
 from hmx.config.problem import line
@@ -31,6 +31,7 @@ from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.records.paths import EVALUATION, RunPaths
 from hmx.records.plain import JsonValue, plain_object
+from hmx.registry import rules
 from hmx.registry.meaning import Aspect, meaning
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache

@@ -47,7 +47,7 @@ def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
             f"--set {key}={show(after)}" for key, (_, after) in fixed.items()
         )
         raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
-    from hmx.config import rules  # only here: help texts are built from modules that need `parse` alone
+    from hmx.registry import rules
 
     rules.check(new, origins)
     return new

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from hmx.config import codec, presets, rules, user_code
+from hmx.config import codec, presets, user_code
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.derive import auto_scale
 from hmx.config.env_facts import scenario
@@ -19,6 +19,7 @@ from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set
 from hmx.config.schema import Config
 from hmx.config.textfile import read_text
 from hmx.errors import HmxError, nearest
+from hmx.registry import rules
 
 DEFAULT = "default"
 ENV_SECTIONS = ("env", "reward")

@@ -10,9 +10,9 @@ from hmx.config import derive
 from hmx.config.derive import value_weight
 from hmx.config.env_facts import env_facts
 from hmx.config.fields import get
-from hmx.config.rules import BUGS
 from hmx.config.schema import Config
 from hmx.errors import counted
+from hmx.registry.rules import BUGS
 
 
 class Aspect(NamedTuple):

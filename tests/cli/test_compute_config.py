@@ -12,8 +12,8 @@ import pytest
 from refusals import refused
 
 from hmx.config import codec
-from hmx.config.rules import problems
 from hmx.registry.load import load
+from hmx.registry.rules import problems
 
 GOLDEN = Path(__file__).parent / "golden"
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.config import codec, presets, rules
+from hmx.config import codec, presets
 from hmx.config.coerce import BadValue, coerce, show
 from hmx.config.fields import FIELDS, get, replace
 from hmx.config.option import opt
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
+from hmx.registry import rules
 from hmx.registry.load import load, read_request
 
 

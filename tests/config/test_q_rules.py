@@ -2,11 +2,12 @@
 
 import pytest
 
-from hmx.config import codec, derive, rules
+from hmx.config import codec, derive
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schedules import q_values
 from hmx.config.schema import Config
 from hmx.errors import HmxError
+from hmx.registry import rules
 from hmx.registry.load import load
 
 BASE = replace(

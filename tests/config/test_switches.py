@@ -2,14 +2,15 @@
 
 import pytest
 
-from hmx.config import derive, presets, rules
+from hmx.config import derive, presets
 from hmx.config.codec import shape_digest
 from hmx.config.derive import value_weight
 from hmx.config.fields import FIELDS, replace
-from hmx.config.rules import BUGS
 from hmx.config.schema import Config
+from hmx.registry import rules
 from hmx.registry.load import load
 from hmx.registry.meaning import ASPECTS, aspect_of, meaning
+from hmx.registry.rules import BUGS
 from hmx.sizing.derived import derive_batch
 from hmx.sizing.trainer import inputs_of
 

@@ -11,9 +11,9 @@ import pytest
 
 from hmx.config.derive import derive
 from hmx.config.fields import replace as configure
-from hmx.config.rules import problems
 from hmx.config.schema import Config
 from hmx.errors import HmxError
+from hmx.registry.rules import problems
 from hmx.sizing.cautions import batch_warnings, low_use
 from hmx.sizing.derived import FORMULAS, derive_batch, size
 from hmx.sizing.fit import exact_fit, is_exact, nearest_valid

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from hmx.config.derive import all_divisors, divisor_above, divisor_below
 from hmx.config.fields import replace as configure
-from hmx.config.rules import problems
 from hmx.config.schema import Config
+from hmx.registry.rules import problems
 from hmx.sizing.cautions import batch_warnings
 from hmx.sizing.derived import derive_batch, size
 from hmx.sizing.fit import exact_fit, is_exact, nearest_valid
