@@ -17,11 +17,11 @@ from hmx.cli.console import ConsoleSink, JsonSink
 from hmx.cli.options import Typed
 from hmx.cli.output import write_result
 from hmx.cli.progress import ProgressLog
-from hmx.config.env_facts import facts_known
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError, counted
 from hmx.registry import rules
 from hmx.registry.changes import parse
+from hmx.registry.env_facts import facts_known
 from hmx.render.quantities import data_size, short
 from hmx.render.terminal import print_document
 from hmx.reports import summaries

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.config.env_facts import EnvSource, clashes
 from hmx.config.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
@@ -32,6 +31,7 @@ from hmx.envs.protocol import Env, EnvState
 from hmx.envs.single import Single, from_single
 from hmx.envs.suites.gymnax import as_single
 from hmx.errors import HmxError, counted, nearest
+from hmx.registry.env_facts import EnvSource, clashes
 
 Theirs = Any  # a module, function or object of the user's
 _GUIDE = "docs/environments.md shows what an environment provides; hmx new-env NAME writes one that works"

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 
-from hmx.config.env_facts import EnvFacts, facts_known, find_source, learn, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.config.user_code import allow
 from hmx.envs.autoreset import repeated
@@ -26,6 +25,7 @@ from hmx.envs.suites.gymnax import make_gymnax
 from hmx.envs.suites.physics import make_brax, make_playground
 from hmx.envs.suites.smax import make_smax
 from hmx.errors import HmxError, nearest
+from hmx.registry.env_facts import EnvFacts, facts_known, find_source, learn, step_limit
 
 COUNTING_LENGTH = 10
 

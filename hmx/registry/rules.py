@@ -9,7 +9,14 @@ from typing import Any
 from hmx.config import derive, user_code
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.derive import neighbours
-from hmx.config.env_facts import (
+from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, values_of
+from hmx.config.names import clean_run_name, is_run_name
+from hmx.config.option import ON_POLICY, REPORTED
+from hmx.config.problem import Problem, error, fix
+from hmx.config.schedules import SCHEDULED
+from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
+from hmx.errors import HmxError, counted, nearest
+from hmx.registry.env_facts import (
     EXTRAS,
     SCENARIOS,
     SEVERAL_AGENTS,
@@ -22,13 +29,6 @@ from hmx.config.env_facts import (
     is_unlimited,
     scenario,
 )
-from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, values_of
-from hmx.config.names import clean_run_name, is_run_name
-from hmx.config.option import ON_POLICY, REPORTED
-from hmx.config.problem import Problem, error, fix
-from hmx.config.schedules import SCHEDULED
-from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
-from hmx.errors import HmxError, counted, nearest
 
 _SIZE_KEYS = (
     "run.total_steps", "env.num_envs", "env.num_agents", "net.rnn", "algo.num_steps", "ppo.num_minibatches",

@@ -17,7 +17,6 @@ from hmx.algos.build import make_algorithm
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config import codec
 from hmx.config.derive import Derived, derive
-from hmx.config.env_facts import find_source
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.config.user_code import CodeChanged, code_file, complete_options
@@ -30,6 +29,7 @@ from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import Marker
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, RunPaths
+from hmx.registry.env_facts import find_source
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import Chunk, compile_chunk
 from hmx.runs.cluster.group import ALONE, Group

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hmx.config import derive
-from hmx.config.env_facts import BoardSizes, EnvFacts, env_facts
 from hmx.config.schema import Config, Dtype, NetConfig, PpoConfig, ValueTarget
+from hmx.registry.env_facts import BoardSizes, EnvFacts, env_facts
 from hmx.sizing.derived import size
 from hmx.sizing.inputs import BatchInputs
 from hmx.sizing.trainer import inputs_of

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from hmx.config import extras
-from hmx.config.env_facts import EXTRAS as PACKAGE_OF
-from hmx.config.env_facts import SCENARIOS, env_facts, extra_of, facts_known, step_limit
 from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
@@ -16,6 +14,8 @@ from hmx.envs.registry import EXTRAS, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
 from hmx.registry import rules
+from hmx.registry.env_facts import EXTRAS as PACKAGE_OF
+from hmx.registry.env_facts import SCENARIOS, env_facts, extra_of, facts_known, step_limit
 from hmx.registry.load import load
 from hmx.reports.compute_config.job import compute_sizes
 from hmx.reports.compute_config.request import SizesRequest

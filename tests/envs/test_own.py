@@ -10,12 +10,12 @@ import pytest
 from env_checks import check_env
 
 from hmx.config import codec, user_code
-from hmx.config.env_facts import env_facts, is_unlimited, step_limit
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import load_env, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import resolve_config
 from hmx.registry import rules
+from hmx.registry.env_facts import env_facts, is_unlimited, step_limit
 from hmx.registry.load import load
 
 GAME = """

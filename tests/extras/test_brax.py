@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from env_checks import check_env
 
-from hmx.config.env_facts import env_facts, facts_known
 from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.schema import EnvConfig, RewardWeights
@@ -20,6 +19,7 @@ from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records.paths import RunPaths
+from hmx.registry.env_facts import env_facts, facts_known
 from hmx.registry.load import load
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest

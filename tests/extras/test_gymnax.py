@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from env_checks import check_env
 
-from hmx.config.env_facts import env_facts, facts_known
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.envs.registry import make_env
 from hmx.envs.suites.gymnax import _actions
 from hmx.errors import HmxError
 from hmx.jobs.train import plan
+from hmx.registry.env_facts import env_facts, facts_known
 from hmx.sizing.memory import count_parameters
 
 gymnax = pytest.importorskip("gymnax")

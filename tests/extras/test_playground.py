@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from env_checks import check_env
 
-from hmx.config.env_facts import env_facts
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import make_env
 from hmx.envs.suites.physics import OVERRIDES, importing, quiet
 from hmx.errors import HmxError
+from hmx.registry.env_facts import env_facts
 from hmx.runs import checkpoint
 
 pytest.importorskip("mujoco_playground")

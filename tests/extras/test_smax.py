@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from env_checks import check_env
 
-from hmx.config.env_facts import SCENARIOS, env_facts
 from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.schema import (
@@ -33,6 +32,7 @@ from hmx.errors import HmxError
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records.layout import find_run
+from hmx.registry.env_facts import SCENARIOS, env_facts
 from hmx.registry.load import load
 from hmx.reports.score_buffer.job import dry_run, score_buffer
 from hmx.reports.score_buffer.pictures import picture

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from env_checks import check_env
 
-from hmx.config.env_facts import is_unlimited
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
+from hmx.registry.env_facts import is_unlimited
 
 
 def needs(package):

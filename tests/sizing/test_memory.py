@@ -5,11 +5,11 @@ import math
 import jax
 import pytest
 
-from hmx.config.env_facts import env_facts
 from hmx.config.fields import replace
 from hmx.config.schema import ENV_IDS, EnvConfig, NetConfig, RewardWeights
 from hmx.envs.registry import make_env
 from hmx.nets import make_net
+from hmx.registry.env_facts import env_facts
 from hmx.registry.load import load
 from hmx.rl.value_codec import make_codec
 from hmx.runs.chunk import compile_chunk

@@ -3,11 +3,11 @@
 import jax
 import pytest
 
-from hmx.config.env_facts import env_facts
 from hmx.config.fields import replace
 from hmx.config.schema import EnvConfig, NetConfig, RewardWeights
 from hmx.envs.registry import make_env
 from hmx.nets import make_q_net
+from hmx.registry.env_facts import env_facts
 from hmx.registry.load import load
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.session import open_session, state_bytes

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from hmx.config.env_facts import facts_known
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, counted, nearest
 from hmx.jobs.evaluation import RANDOM
 from hmx.records.metrics_table import METRICS
+from hmx.registry.env_facts import facts_known
 from hmx.registry.rules import problems
 from hmx.reports.compare import conditions
 from hmx.reports.compare.differences import describe, differences, notices, with_tasks

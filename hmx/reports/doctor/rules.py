@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from hmx.config.env_facts import ENDLESS, env_facts, extra_of, facts_known, has_mask, step_limit
+from hmx.registry.env_facts import ENDLESS, env_facts, extra_of, facts_known, has_mask, step_limit
 from hmx.render.quantities import number, percent
 from hmx.reports.doctor.history import WINDOW, History
 

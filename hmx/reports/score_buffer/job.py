@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hmx.config.env_facts import env_facts
 from hmx.envs.registry import make_env
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.records import buffer_file
@@ -15,6 +14,7 @@ from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
 from hmx.records.paths import DEFAULT_ROOT, SCORE_REPORT
 from hmx.records.plain import plain_object
+from hmx.registry.env_facts import env_facts
 from hmx.reports.score_buffer import source
 from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, judged
 from hmx.reports.score_buffer.measure import measure
