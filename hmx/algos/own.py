@@ -9,10 +9,10 @@ import jax
 
 from hmx.algos.sharding import partitions
 from hmx.algos.types import Algorithm, Hypers, TrainState, split_actors
-from hmx.config import user_code
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
+from hmx.registry import user_code
 from hmx.types import Key, Max, Mean, Metrics, Sum
 
 

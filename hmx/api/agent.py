@@ -14,7 +14,6 @@ import numpy as np
 from hmx.algos.types import Algorithm, Carry, Decision, TrainState
 from hmx.api.configs import resolve
 from hmx.config.schema import Config
-from hmx.config.user_code import trusting
 from hmx.envs import registry
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
@@ -22,6 +21,7 @@ from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.registry.load import ENV_SECTIONS
+from hmx.registry.user_code import trusting
 from hmx.reports.check_env import job as checking
 from hmx.reports.check_env.job import CheckEnvFindings
 from hmx.reports.check_env.request import CheckEnvRequest

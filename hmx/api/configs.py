@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hmx.config import user_code
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.records import jsonl
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT
+from hmx.registry import user_code
 from hmx.registry.load import Loaded, load
 
 if TYPE_CHECKING:

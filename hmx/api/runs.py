@@ -12,12 +12,12 @@ from rich.console import Console
 from hmx.api.configs import Settings, resolve
 from hmx.cli.console import ConsoleSink
 from hmx.cli.progress import ProgressLog
-from hmx.config.user_code import trusting
 from hmx.jobs import resume as resuming
 from hmx.jobs import train as training
 from hmx.jobs.evaluate import EvaluateResult, evaluate
 from hmx.jobs.train import TrainResult
 from hmx.records.paths import DEFAULT_ROOT
+from hmx.registry.user_code import trusting
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
 from hmx.reports.check_env import document as checks

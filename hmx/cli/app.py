@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from hmx.cli.boundary import Boundary, Command, version
-from hmx.config.user_code import ACCEPT_FLAG, TRUST_FLAG
+from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG
 
 if "_HMX_COMPLETE" in os.environ:
     os.environ["COLUMNS"] = "10000"  # fish takes each line of a wrapped description for a candidate

@@ -21,9 +21,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from hmx.config import user_code
 from hmx.config.textfile import printable, quoted
 from hmx.errors import ExitCode, HmxError, nearest
+from hmx.registry import user_code
 
 # Hints for file errors that reach the boundary without a message of their own.
 _DISK = {
@@ -77,7 +77,7 @@ class Boundary(CommandGroup):
     """The root command, which turns every exception into a message.
 
     `--debug` is accepted anywhere before `--` and prints the traceback, which otherwise goes to a crash report.
-    `--trust-env` and `--accept-env-change` are accepted anywhere too; see `hmx.config.user_code`.
+    `--trust-env` and `--accept-env-change` are accepted anywhere too; see `hmx.registry.user_code`.
     """
 
     def main(

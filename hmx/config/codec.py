@@ -92,7 +92,7 @@ def resolve(
     for key, value in raw.items():
         origin = (origins or {}).get(key, "")
         field = FIELDS.get(key)
-        if field is None and is_own(key):  # checked by `hmx.config.own_options`, once the user's code may run
+        if field is None and is_own(key):  # checked by `hmx.registry.own_options`, once the user's code may run
             if isinstance(value, bool | int | float | str) and (key != "env.sha256" or not text):
                 values[key] = value
             else:

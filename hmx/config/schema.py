@@ -166,7 +166,7 @@ class EnvConfig:
         0.1, "probability that corridor moves against the action", "probability", ge=0, le=1, envs=("corridor",)
     )
     recall_delay: int = opt(8, "steps between cue and question", "steps", ge=1, envs=("recall",))
-    my: OwnOptions = ()  # of the user's code, also in [net] and [algo]: see `hmx.config.own_options`
+    my: OwnOptions = ()  # of the user's code, also in [net] and [algo]: see `hmx.registry.own_options`
     sha256: str = ""  # of the file of such an environment; hmx sets it when a run starts
 
 

@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.config.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
-from hmx.config.user_code import allow, explaining, open_module, several_owners, sha256
 from hmx.envs.checks.problems import abstract_action, changed_type, shapes
 from hmx.envs.protocol import Env, EnvState
 from hmx.envs.single import Single, from_single
 from hmx.envs.suites.gymnax import as_single
 from hmx.errors import HmxError, counted, nearest
 from hmx.registry.env_facts import EnvSource, clashes
+from hmx.registry.own_options import DATACLASS, pairs, read_options, with_options
+from hmx.registry.user_code import allow, explaining, open_module, several_owners, sha256
 
 Theirs = Any  # a module, function or object of the user's
 _GUIDE = "docs/environments.md shows what an environment provides; hmx new-env NAME writes one that works"

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.config.user_code import allow
 from hmx.envs.autoreset import repeated
 from hmx.envs.own import Built, make_own
 from hmx.envs.protocol import Env
@@ -26,6 +25,7 @@ from hmx.envs.suites.physics import make_brax, make_playground
 from hmx.envs.suites.smax import make_smax
 from hmx.errors import HmxError, nearest
 from hmx.registry.env_facts import EnvFacts, facts_known, find_source, learn, step_limit
+from hmx.registry.user_code import allow
 
 COUNTING_LENGTH = 10
 

@@ -26,7 +26,6 @@ from hmx.algos.evaluate import (
 from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
 from hmx.config.codec import diff
-from hmx.config.user_code import trusting
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
 from hmx.records.frozen import read_config
@@ -34,6 +33,7 @@ from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, plain_object
 from hmx.registry.changes import apply
+from hmx.registry.user_code import trusting
 from hmx.runs.compilation import CompileTimer, enable_cache
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore_policy

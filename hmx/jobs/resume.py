@@ -13,7 +13,6 @@ from typing import NamedTuple
 from hmx.config import codec, fields
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
-from hmx.config.user_code import Permissions, hashes_of
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import TrainResult, run_session, worker_result
 from hmx.jobs.worker import check_same_config
@@ -29,6 +28,7 @@ from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
 from hmx.records.plain import JsonResult, JsonValue, plain
 from hmx.registry.changes import apply
+from hmx.registry.user_code import Permissions, hashes_of
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.device_memory import memory_problem

@@ -15,7 +15,6 @@ from hmx.config.derive import auto_scale, replay_ratio
 from hmx.config.fields import replace
 from hmx.config.problem import line
 from hmx.config.schema import Config
-from hmx.config.user_code import complete_options, has_own_code, hashes_of
 from hmx.envs.protocol import Env
 from hmx.envs.registry import build_env
 from hmx.errors import HmxError
@@ -33,6 +32,7 @@ from hmx.records.paths import EVALUATION, RunPaths
 from hmx.records.plain import JsonValue, plain_object
 from hmx.registry import rules
 from hmx.registry.meaning import Aspect, meaning
+from hmx.registry.user_code import complete_options, has_own_code, hashes_of
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
 from hmx.runs.device_memory import memory_problem, out_of_memory

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Bool
 
 from hmx.config.schema import Activation, Dtype, Init, NetConfig, Rnn, Std
-from hmx.config.user_code import build, check_unchanged, explaining, file_of, is_reference
 from hmx.errors import HmxError
 from hmx.nets.layers import HIDDEN, Cells, Hidden, Norm, RecurrentLayer, Torso, dense, initial_hidden
+from hmx.registry.user_code import build, check_unchanged, explaining, file_of, is_reference
 from hmx.types import Array, Key
 
 Params = Any
@@ -190,7 +190,7 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
 def own_net(cfg: NetConfig, spec: ObsSpec, value_width: int) -> Net:
     """Build the network of the user that `net.kind` names, by `make(cfg, spec, value_width)`.
 
-    `make` may also take `options`, see `hmx.config.own_options`. It returns a `Net`, or a flax module that maps
+    `make` may also take `options`, see `hmx.registry.own_options`. It returns a `Net`, or a flax module that maps
     observations `[N, *obs_shape]` (float32; packed ones decoded) to `(logits [N, num_actions], value_raw
     [N, value_width])`, or to action values `[N, num_actions]` if `value_width` is 0. Logits of continuous actions are
     `[N, 2 action_dim]`, see `NetOutput`.

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from hmx.config.schema import Activation, Dtype, Init, NetConfig
-from hmx.config.user_code import is_reference
 from hmx.nets.build import ObsSpec, Params, features, net_kind, own_net
 from hmx.nets.layers import HIDDEN, Cells, Norm, Torso, dense
+from hmx.registry.user_code import is_reference
 from hmx.types import Array, Key
 
 _HEAD_GAIN = 0.01  # values start near 0, so that the first targets are rewards

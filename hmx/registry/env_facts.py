@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from hmx.config.schema import ENV_IDS, EnvConfig
-from hmx.config.user_code import is_reference, owners, parse, registered
+from hmx.registry.user_code import is_reference, owners, parse, registered
 
 Origin = Literal["built in", "extra", "package", "module", "file"]
 

@@ -7,9 +7,9 @@ import importlib.util
 import math
 
 from hmx.config.schema import ENV_IDS, EnvConfig
-from hmx.config.user_code import registered
 from hmx.records.plain import JsonValue, plain_object
 from hmx.registry.env_facts import EXTRAS, SCENARIOS, SMAX, clashes, env_facts, find_source
+from hmx.registry.user_code import registered
 from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
 from hmx.render.quantities import data_size
 

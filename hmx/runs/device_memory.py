@@ -10,9 +10,9 @@ import jax
 
 from hmx.config.fields import replace
 from hmx.config.schema import Config
-from hmx.config.user_code import has_own_code
 from hmx.errors import ExitCode, HmxError
 from hmx.registry.env_facts import facts_known
+from hmx.registry.user_code import has_own_code
 from hmx.sizing.memory import largest_capacity, q_memory, run_memory, stored_bytes
 
 

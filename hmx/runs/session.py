@@ -19,7 +19,6 @@ from hmx.config import codec
 from hmx.config.derive import Derived, derive
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.config.user_code import CodeChanged, code_file, complete_options
 from hmx.envs.protocol import Env
 from hmx.envs.registry import build_env
 from hmx.errors import counted
@@ -30,6 +29,7 @@ from hmx.records.jsonl import Marker
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, RunPaths
 from hmx.registry.env_facts import find_source
+from hmx.registry.user_code import CodeChanged, code_file, complete_options
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import Chunk, compile_chunk
 from hmx.runs.cluster.group import ALONE, Group

@@ -35,7 +35,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder of a test: that of `lab`, with code as untrusted as in a new process of another user."""
-    from hmx.config import user_code
+    from hmx.registry import user_code
 
     monkeypatch.chdir(lab)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 import hmx
 from hmx.algos.policy_outputs import make_policy_outputs
 from hmx.cli.app import app
-from hmx.config import codec, user_code
+from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.records.frozen import digest_of_file
 from hmx.records.paths import RunPaths
+from hmx.registry import user_code
 from hmx.registry.load import load
 from hmx.reports.compute_config.source import read_source
 from hmx.runs import checkpoint
@@ -66,7 +67,7 @@ def loops(cfg, env):
 
 
 def hmx_a2c(cfg, env):
-    from hmx.config import user_code
+    from hmx.registry import user_code
 
     return user_code.build("./a2c.py", "algo.name", cfg, env)
 

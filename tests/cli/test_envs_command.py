@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from hmx.config import user_code
+from hmx.registry import user_code
 
 
 @pytest.fixture(autouse=True)

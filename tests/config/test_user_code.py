@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hmx.config import user_code
 from hmx.errors import HmxError
+from hmx.registry import user_code
 from hmx.registry.load import load
 
 KEY = "net.kind"

@@ -9,12 +9,12 @@ import jax
 import pytest
 from env_checks import check_env
 
-from hmx.config import codec, user_code
+from hmx.config import codec
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import load_env, make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import resolve_config
-from hmx.registry import rules
+from hmx.registry import rules, user_code
 from hmx.registry.env_facts import env_facts, is_unlimited, step_limit
 from hmx.registry.load import load
 

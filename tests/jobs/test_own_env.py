@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from hmx.cli.new_env import EXAMPLE
-from hmx.config import user_code
 from hmx.config.schema import EnvConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate
@@ -16,6 +15,7 @@ from hmx.jobs.runs import list_runs, verify
 from hmx.jobs.train import plan, train
 from hmx.jobs.watch import watch
 from hmx.records import meta as metas
+from hmx.registry import user_code
 from hmx.registry.load import load
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest

@@ -14,9 +14,9 @@ from hmx.config.derive import Derived, derive
 from hmx.config.fields import FIELDS, OWN_SECTIONS, get, keys_of, own_parts
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.config.user_code import WHAT
 from hmx.registry.meaning import ASPECTS, Aspect, aspect_of, meaning
 from hmx.registry.rules import problems
+from hmx.registry.user_code import WHAT
 from hmx.reports.compare.findings import Difference, DifferenceGroup, MemberFacts, Notice, Severity, SideFacts
 from hmx.reports.compare.read import Member, Seed, Side
 from hmx.reports.compare.tasks import Groups

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from hmx.config import derive
 from hmx.config.schema import ALGORITHMS, Config
-from hmx.config.user_code import has_own_code
 from hmx.errors import HmxError
 from hmx.records.layout import find_run
 from hmx.registry import rules
 from hmx.registry.env_facts import facts_known, find_source
 from hmx.registry.load import load, read_file
+from hmx.registry.user_code import has_own_code
 from hmx.sizing.trainer import inputs_of
 
 METTA = "metta"

@@ -25,10 +25,10 @@ from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hmx.config.fields import OWN_SECTIONS, own_key, replace, values_of
-from hmx.config.own_options import Options, declared, pairs, read_options, with_options
 from hmx.config.schema import ALGORITHMS, Config, OwnOptions
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
+from hmx.registry.own_options import Options, declared, pairs, read_options, with_options
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
