@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from hmx.config.derive import derive
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ListRequest, State
 from hmx.records import jsonl, layout, lock, meta
@@ -24,6 +23,7 @@ from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
 from hmx.records.plain import JsonResult, JsonValue, plain_object
 from hmx.records.verify import Damage
+from hmx.registry.derive import derive
 from hmx.registry.load import load
 
 RETURN = "train/mean_episode_return"

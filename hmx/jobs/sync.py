@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from hmx.config.derive import derive
 from hmx.errors import ExitCode, HmxError, one_line
 from hmx.records import jsonl
 from hmx.records.frozen import known_meta, read_config
@@ -15,6 +14,7 @@ from hmx.records.layout import find_run
 from hmx.records.lock import check_free
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult
+from hmx.registry.derive import derive
 from hmx.runs.signals import interruptible
 from hmx.runs.sinks import Record, RunInfo
 from hmx.runs.wandb_sink import Mode, finish_runs, open_runs, sendable, tear_down

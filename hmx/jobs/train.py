@@ -10,8 +10,7 @@ from typing import Literal
 
 from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
-from hmx.config import codec, derive
-from hmx.config.derive import auto_scale, replay_ratio
+from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.config.problem import line
 from hmx.config.schema import Config
@@ -30,7 +29,8 @@ from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.records.paths import EVALUATION, RunPaths
 from hmx.records.plain import JsonValue, plain_object
-from hmx.registry import rules
+from hmx.registry import derive, rules
+from hmx.registry.derive import auto_scale, replay_ratio
 from hmx.registry.meaning import Aspect, meaning
 from hmx.registry.user_code import complete_options, has_own_code, hashes_of
 from hmx.runs.cluster.group import ALONE, Group

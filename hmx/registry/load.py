@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from hmx.config import codec, presets
 from hmx.config.coerce import BadValue, check_range, coerce, show
-from hmx.config.derive import auto_scale
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace
 from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set
 from hmx.config.schema import Config
 from hmx.config.textfile import read_text
 from hmx.errors import HmxError, nearest
 from hmx.registry import rules, user_code
+from hmx.registry.derive import auto_scale
 from hmx.registry.env_facts import scenario
 
 DEFAULT = "default"

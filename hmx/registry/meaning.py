@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hmx.config import derive
-from hmx.config.derive import value_weight
 from hmx.config.fields import get
 from hmx.config.schema import Config
 from hmx.errors import counted
+from hmx.registry import derive
+from hmx.registry.derive import value_weight
 from hmx.registry.env_facts import env_facts
 from hmx.registry.rules import BUGS
 

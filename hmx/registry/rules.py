@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hmx.config import derive
 from hmx.config.coerce import BadValue, check_range, coerce, show
-from hmx.config.derive import neighbours
+from hmx.config.divisors import neighbours
 from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, values_of
 from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.option import ON_POLICY, REPORTED
@@ -16,7 +15,7 @@ from hmx.config.problem import Problem, error, fix
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
 from hmx.errors import HmxError, counted, nearest
-from hmx.registry import user_code
+from hmx.registry import derive, user_code
 from hmx.registry.env_facts import (
     EXTRAS,
     SCENARIOS,

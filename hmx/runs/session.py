@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from hmx.algos.build import make_algorithm
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config import codec
-from hmx.config.derive import Derived, derive
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.envs.protocol import Env
@@ -28,6 +27,7 @@ from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import Marker
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, RunPaths
+from hmx.registry.derive import Derived, derive
 from hmx.registry.env_facts import find_source
 from hmx.registry.user_code import CodeChanged, code_file, complete_options
 from hmx.runs import checkpoint, devices

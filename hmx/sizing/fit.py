@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from hmx.config.derive import divisor_above, divisor_below
+from hmx.config.divisors import divisor_above, divisor_below
 from hmx.errors import HmxError
 from hmx.sizing.derived import size
 from hmx.sizing.inputs import INPUT_FIELDS, LIMIT, BatchInputs

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hmx.config import derive
 from hmx.config.schema import Config, Dtype, NetConfig, PpoConfig, ValueTarget
+from hmx.registry import derive
 from hmx.registry.env_facts import BoardSizes, EnvFacts, env_facts
 from hmx.sizing.derived import size
 from hmx.sizing.inputs import BatchInputs

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from hmx.config.derive import divisor_above, divisor_below
+from hmx.config.divisors import divisor_above, divisor_below
 from hmx.config.problem import Problem
 from hmx.sizing.derived import size
 from hmx.sizing.inputs import LIMIT, BatchInputs, violation

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hmx.config import derive
 from hmx.config.fields import replace
 from hmx.config.schema import Config
+from hmx.registry import derive
 from hmx.sizing.derived import size
 from hmx.sizing.inputs import BatchInputs, TrainerInputs
 

@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hmx.algos.build import make_algorithm
-from hmx.config import derive
-from hmx.config.derive import all_divisors
+from hmx.config.divisors import all_divisors
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
-from hmx.registry import rules
+from hmx.registry import derive, rules
 from hmx.sizing.derived import derive_batch
 from hmx.sizing.repairs import batch_problems
 from hmx.sizing.trainer import inputs_of

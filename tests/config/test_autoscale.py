@@ -2,12 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.config import derive
 from hmx.config.codec import diff
-from hmx.config.derive import MINIBATCH, auto_scale
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
-from hmx.registry import rules
+from hmx.registry import derive, rules
+from hmx.registry.derive import MINIBATCH, auto_scale
 
 SCALED = ("ppo.num_minibatches", "ppo.update_epochs", "algo.learning_rate")
 

@@ -2,12 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.config import derive
-from hmx.config.derive import all_divisors, nearest_ratio, neighbours
+from hmx.config.divisors import all_divisors, nearest_ratio, neighbours
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.registry import rules
+from hmx.registry import derive, rules
 
 SMALL = {"env.num_envs": 8, "algo.num_steps": 4, "ppo.num_minibatches": 2, "run.total_steps": 320}
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from hmx.config import codec, derive
+from hmx.algos.dqn.sizes import q_values
+from hmx.config import codec
 from hmx.config.fields import FIELDS, replace
-from hmx.config.schedules import q_values
 from hmx.config.schema import Config
 from hmx.errors import HmxError
-from hmx.registry import rules
+from hmx.registry import derive, rules
 from hmx.registry.load import load
 
 BASE = replace(

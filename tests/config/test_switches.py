@@ -2,12 +2,12 @@
 
 import pytest
 
-from hmx.config import derive, presets
+from hmx.config import presets
 from hmx.config.codec import shape_digest
-from hmx.config.derive import value_weight
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
-from hmx.registry import rules
+from hmx.registry import derive, rules
+from hmx.registry.derive import value_weight
 from hmx.registry.load import load
 from hmx.registry.meaning import ASPECTS, aspect_of, meaning
 from hmx.registry.rules import BUGS

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hmx.config.derive import derive
 from hmx.config.fields import replace as configure
 from hmx.config.schema import Config
 from hmx.errors import HmxError
+from hmx.registry.derive import derive
 from hmx.registry.rules import problems
 from hmx.sizing.cautions import batch_warnings, low_use
 from hmx.sizing.derived import FORMULAS, derive_batch, size

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hmx.config.derive import all_divisors, divisor_above, divisor_below
+from hmx.config.divisors import all_divisors, divisor_above, divisor_below
 from hmx.config.fields import replace as configure
 from hmx.config.schema import Config
 from hmx.registry.rules import problems

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float
 
 from hmx.algos.dqn.learning import DqnComponents, team_value
 from hmx.algos.types import Params
-from hmx.config import derive
 from hmx.config.schema import Config
 from hmx.nets import QNet
+from hmx.registry import derive
 from hmx.replay import Experience, ReplayState, replay_metrics
 from hmx.replay.stats import spearman
 from hmx.rl import distributions

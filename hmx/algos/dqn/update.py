@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from hmx.algos.collector import play_step, start
 from hmx.algos.dqn import scoring as q_scoring
 from hmx.algos.dqn.learning import DqnComponents, Learner, learn, without_stored
+from hmx.algos.dqn.sizes import q_values
 from hmx.algos.metrics import DORMANT_SAMPLE, dormant_units, over_time
 from hmx.algos.optim import make_optimiser
 from hmx.algos.sharding import partitions
 from hmx.algos.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState, tree_where
-from hmx.config.schedules import q_values
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env, EnvState
 from hmx.nets import make_q_net

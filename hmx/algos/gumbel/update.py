@@ -14,9 +14,9 @@ from hmx.algos.ppo.update import PpoComponents, PpoState, make_components, make_
 from hmx.algos.search import make_search
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Algorithm, Hypers, Params
-from hmx.config.derive import value_weight
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
+from hmx.registry.derive import value_weight
 from hmx.rl import distributions
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean

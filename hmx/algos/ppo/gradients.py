@@ -24,11 +24,11 @@ from hmx.algos.ppo.update import PpoComponents, fit_codec, make_components, poli
 from hmx.algos.ppo.variants import network_batch
 from hmx.algos.sequences import Batch, take_sequences
 from hmx.algos.types import Hypers, Params, TrainState
-from hmx.config.derive import value_weight
 from hmx.config.option import REPORTED
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
+from hmx.registry.derive import value_weight
 from hmx.rl.divergences import approx_kl, clip_frac, kl_estimate
 from hmx.rl.value_codec import Stats
 from hmx.types import Array, Key

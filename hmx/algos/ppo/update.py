@@ -23,12 +23,13 @@ from hmx.algos.search import SearchAct
 from hmx.algos.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
 from hmx.algos.sharding import partitions
 from hmx.algos.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
-from hmx.config import derive, schedules
-from hmx.config.derive import value_weight
+from hmx.config import schedules
 from hmx.config.schedules import scheduled_values
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.nets import Net, make_net
+from hmx.registry import derive
+from hmx.registry.derive import value_weight
 from hmx.rl import policies
 from hmx.rl.advantages import gae, normalise
 from hmx.rl.divergences import approx_kl, clip_frac, explained_variance

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from hmx.algos.search import make_act, simulations_of
 from hmx.config import codec, fields
-from hmx.config.derive import Derived
 from hmx.config.schema import Config
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.jobs.train import resolve_config
@@ -21,6 +20,7 @@ from hmx.records.atomic import writing
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.meta import versions
 from hmx.registry import rules
+from hmx.registry.derive import Derived
 from hmx.reports.bench import document
 from hmx.reports.bench.findings import (
     BenchFindings,

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from hmx.config.coerce import show
-from hmx.config.derive import Derived, derive
 from hmx.config.fields import FIELDS, OWN_SECTIONS, get, keys_of, own_parts
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
+from hmx.registry.derive import Derived, derive
 from hmx.registry.meaning import ASPECTS, Aspect, aspect_of, meaning
 from hmx.registry.rules import problems
 from hmx.registry.user_code import WHAT

@@ -22,12 +22,12 @@ from hmx.algos.ppo.update import PpoComponents, make_batch, make_components, mak
 from hmx.algos.ppo.variants import recompute_advantages
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Hypers, Params, TrainState
-from hmx.config.derive import value_weight
 from hmx.config.fields import get, replace
 from hmx.config.schedules import scheduled_values
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.registry import rules
+from hmx.registry.derive import value_weight
 from hmx.rl.divergences import clip_frac
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hmx.config.derive import Derived
+from hmx.registry.derive import Derived
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.compute_config.source import SIZE_KEYS
 from hmx.sizing.derived import SizeValue

@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hmx.config import codec, derive, fields
+from hmx.config import codec, fields
 from hmx.config.coerce import show, typed_number
-from hmx.config.derive import all_divisors
+from hmx.config.divisors import all_divisors
 from hmx.config.problem import Problem, fix, line
 from hmx.config.schedules import SCHEDULED, scheduled_values
 from hmx.config.schema import Config
 from hmx.errors import HmxError, nearest
-from hmx.registry import rules
+from hmx.registry import derive, rules
 from hmx.registry.env_facts import SEVERAL_AGENTS, facts_known, find_source, scenario
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.bench.request import BenchRequest

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hmx.config import derive
 from hmx.config.schema import ALGORITHMS, Config
 from hmx.errors import HmxError
 from hmx.records.layout import find_run
-from hmx.registry import rules
+from hmx.registry import derive, rules
 from hmx.registry.env_facts import facts_known, find_source
 from hmx.registry.load import load, read_file
 from hmx.registry.user_code import has_own_code

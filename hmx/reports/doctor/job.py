@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from hmx.config.derive import derive
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, counted, nearest
@@ -19,6 +18,7 @@ from hmx.records.artefact import words
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT, METRICS
+from hmx.registry.derive import derive
 from hmx.render.quantities import short
 from hmx.reports.doctor.history import History
 from hmx.reports.doctor.rules import RULES, Severity

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from hmx.config.coerce import show
-from hmx.config.derive import derive
 from hmx.config.fields import FIELDS, values_of
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
@@ -26,6 +25,7 @@ from hmx.records.layout import find_run
 from hmx.records.meta import Resume
 from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
+from hmx.registry.derive import derive
 from hmx.registry.rules import problems
 from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmx.config import codec, derive
+from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.config.schema import Config, PpoConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
-from hmx.registry import rules
+from hmx.registry import derive, rules
 from hmx.registry.load import load
 from hmx.reports.compute_config import job
 from hmx.reports.compute_config.request import SizesRequest
