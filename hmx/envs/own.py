@@ -29,7 +29,7 @@ from hmx.envs.protocol import Env, EnvState
 from hmx.envs.single import Single, from_single
 from hmx.envs.suites.gymnax import as_single
 from hmx.errors import HmxError, counted, nearest
-from hmx.registry.env_facts import EnvSource, clashes
+from hmx.registry.environments import EnvSource, clashes
 from hmx.registry.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.registry.user_code import allow, explaining, open_module, several_owners, sha256
 

@@ -3,64 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
 
-from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.config.schema import ENV_IDS, EnvConfig, RewardWeights
 from hmx.envs.autoreset import repeated
 from hmx.envs.own import Built, make_own
 from hmx.envs.protocol import Env
-from hmx.envs.small.cartpole import make_cartpole
-from hmx.envs.small.corridor import make_corridor
-from hmx.envs.small.counting import make_counting
-from hmx.envs.small.frozenlake import make_frozenlake
-from hmx.envs.small.pendulum import make_pendulum
-from hmx.envs.small.recall import make_recall
-from hmx.envs.small.rendezvous import make_rendezvous
-from hmx.envs.suites.functional import make_craftax, make_jumanji, make_navix, make_xminigrid
-from hmx.envs.suites.gymnax import make_gymnax
-from hmx.envs.suites.physics import make_brax, make_playground
-from hmx.envs.suites.smax import make_smax
+from hmx.envs.single import unknown
 from hmx.errors import HmxError, nearest
-from hmx.registry.env_facts import EnvFacts, facts_known, find_source, learn, step_limit
+from hmx.registry.env_facts import EnvFacts, facts_known, learn
+from hmx.registry.environments import find_environment, find_source, names_in
+from hmx.registry.importing import imported
+from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import allow
-
-COUNTING_LENGTH = 10
-
-
-def _hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
-    from hmx.envs.hackmatrix.env import make_hackmatrix  # the rules' tables are built on import: only for who plays
-
-    return make_hackmatrix(cfg, weights)
-
-
-FACTORIES: dict[str, Callable[[EnvConfig, RewardWeights], Env]] = {
-    "hackmatrix": _hackmatrix,
-    "counting": lambda cfg, weights: make_counting(cfg.max_steps, COUNTING_LENGTH),
-    "corridor": lambda cfg, weights: make_corridor(cfg.max_steps, cfg.slip),
-    "frozenlake": lambda cfg, weights: make_frozenlake(cfg.max_steps, slippery=False),
-    "frozenlake-slippery": lambda cfg, weights: make_frozenlake(cfg.max_steps, slippery=True),
-    "recall": lambda cfg, weights: make_recall(cfg.max_steps, cfg.recall_delay),
-    "rendezvous": lambda cfg, weights: make_rendezvous(cfg.max_steps, cfg.num_agents),
-    "pendulum": lambda cfg, weights: make_pendulum(step_limit(cfg)),
-    "cartpole": lambda cfg, weights: make_cartpole(step_limit(cfg), discrete=False),
-    "cartpole-discrete": lambda cfg, weights: make_cartpole(step_limit(cfg), discrete=True),
-}
-
-
-EXTRAS: dict[str, Callable[[EnvConfig], Env]] = {
-    "gymnax": lambda cfg: make_gymnax(cfg.id, cfg.max_steps),
-    "brax": lambda cfg: make_brax(cfg.id, cfg.max_steps),
-    "playground": lambda cfg: make_playground(cfg.id, cfg.max_steps),
-    "smax": lambda cfg: make_smax(cfg.id, step_limit(cfg), cfg.world_state),
-    "craftax": lambda cfg: make_craftax(cfg.id, cfg.max_steps),
-    "navix": lambda cfg: make_navix(cfg.id, cfg.max_steps),
-    "xminigrid": lambda cfg: make_xminigrid(cfg.id, cfg.max_steps),
-    "jumanji": lambda cfg: make_jumanji(cfg.id, cfg.max_steps),
-}
-"""By what stands before the slash of an id; each imports its package when it is called."""
 
 
 def load_env(
@@ -102,18 +61,40 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
             not run or does not work.
     """
     source = find_source(cfg.id)
+    entry = find_environment(cfg.id)
     if source is None:
-        near = nearest(cfg.id, FACTORIES)
+        near = nearest(cfg.id, ENV_IDS)
         hint = f"did you mean {near}? " if near else ""
-        raise HmxError(f"unknown environment: {cfg.id}", f"{hint}known: {', '.join(FACTORIES)}")
+        raise HmxError(f"unknown environment: {cfg.id}", f"{hint}known: {', '.join(ENV_IDS)}")
     if source.own:
         built = make_own(source, cfg)
+    elif entry is None:
+        raise unknown(cfg.id, names_in(source.target))
     else:
-        built = Built(EXTRAS[source.target](cfg) if source.origin == "extra" else FACTORIES[cfg.id](cfg, weights), cfg)
+        limited = replace(cfg, max_steps=entry.step_limit(cfg.max_steps))
+        built = Built(imported(entry.make)(*entry.arguments(limited, weights)), cfg)
     for known in (cfg, built.cfg):
         if not facts_known(known):
             learn(known, _measured(built.env), built.env.spec.max_steps)
     return built._replace(env=repeated(built.env, cfg.action_repeat))
+
+
+def sizes_of(env: Env) -> Sizes:
+    """Measure the sizes of an environment; nothing is computed."""
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+    state, timestep = jax.eval_shape(env.reset, keys)
+    spec = env.spec
+    features = math.prod(spec.obs_shape)
+    if spec.decode is not None:
+        features = jax.eval_shape(spec.decode, timestep.obs).shape[-1]
+    return Sizes(
+        num_actions=spec.num_actions,
+        action_dim=spec.action_dim,
+        num_agents=spec.num_agents,
+        max_steps=spec.max_steps,
+        features=features,
+        state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)),
+    )
 
 
 def _measured(env: Env) -> EnvFacts:

@@ -89,12 +89,18 @@ def named(env_id: str, known: Sequence[str], library: str = "") -> str:
     Raises:
         HmxError: the library has none of this name; the hint is the nearest id, or all names.
     """
-    extra, _, name = env_id.partition("/")
+    name = env_id.partition("/")[2]
     if name not in known:
-        near = nearest(name, known)
-        hint = f"did you mean {extra}/{near}?" if near else f"known: {', '.join(known)}"
-        raise HmxError(f"{library or extra} has no environment {quoted(name)}", hint)
+        raise unknown(env_id, known, library)
     return name
+
+
+def unknown(env_id: str, known: Sequence[str], library: str = "") -> HmxError:
+    """Return the error of an id `extra/NAME` that a library does not have; the hint is the nearest id, or all names."""
+    extra, _, name = env_id.partition("/")
+    near = nearest(name, known)
+    hint = f"did you mean {extra}/{near}?" if near else f"known: {', '.join(known)}"
+    return HmxError(f"{library or extra} has no environment {quoted(name)}", hint)
 
 
 def joined(obs: Theirs) -> Array:

@@ -6,26 +6,12 @@ group `hmx.environments`), a function of a module (`package.module:make`), or a 
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from hmx.config.schema import ENV_IDS, EnvConfig
-from hmx.registry.user_code import is_reference, owners, parse, registered
+from hmx.registry.environments import EXTRAS, EnvSource, extra_of, find_source
 
-Origin = Literal["built in", "extra", "package", "module", "file"]
-
-
-class EnvSource(NamedTuple):
-    """Where an environment comes from."""
-
-    id: str
-    origin: Origin
-    target: str = ""  # the extra, the file or the dotted module
-    attribute: str = ""  # what to take from it; empty for the file itself
-
-    @property
-    def own(self) -> bool:
-        """Return whether it is the user's or another package's code."""
-        return self.origin in ("package", "module", "file")
+__all__ = ["EXTRAS", "EnvSource", "extra_of", "find_source"]
 
 
 class BoardSizes(NamedTuple):
@@ -78,18 +64,6 @@ ENDLESS = ("pendulum", "counting")
 
 _MASKED = ("hackmatrix", "counting", "corridor", "recall", "rendezvous")
 
-EXTRAS = {
-    "gymnax": "gymnax",
-    "brax": "brax",
-    "playground": "mujoco_playground",
-    "smax": "jaxmarl",
-    "craftax": "craftax",
-    "navix": "navix",
-    "xminigrid": "xminigrid",
-    "jumanji": "jumanji",
-}
-"""Optional extras that bring environments, and the package that each needs; an id of theirs is `EXTRA/NAME`."""
-
 SMAX = "smax/"
 """The start of an id of SMAX; the rest is a scenario."""
 
@@ -111,38 +85,6 @@ _ENEMY_BYTES = 12  # where an enemy is headed, and whom it attacked last
 
 _learned: dict[tuple[object, ...], tuple[EnvFacts, int]] = {}
 """Facts and step limits of environments of extras and users, which are known only once they are built."""
-
-
-def find_source(env_id: str) -> EnvSource | None:
-    """Return where an environment of this id comes from; None if there is no such environment.
-
-    Files and modules need not exist: a run can be listed and compared without its environment.
-    """
-    if env_id in ENV_IDS:
-        return EnvSource(env_id, "built in")
-    if is_reference(env_id):
-        target, _ = parse(env_id)
-        dotted = all(part.isidentifier() for part in target.split("."))
-        origin: Origin | None = "file" if target.endswith(".py") else "module" if dotted else None
-        return None if origin is None else EnvSource(env_id, origin, target, env_id.removeprefix(target)[1:])
-    if extra := extra_of(env_id):
-        return EnvSource(env_id, "extra", extra)
-    point = next((point for point in registered("env.id") if point.name == env_id), None)
-    return None if point is None else EnvSource(env_id, "package", point.module, point.attr)
-
-
-def clashes(name: str) -> list[str]:
-    """Return who else claims the name of a registered environment: hmx itself, or several packages."""
-    points = [point for point in registered("env.id") if point.name == name]
-    claims = owners(points)
-    claims += ["hmx itself"] if points and (name in ENV_IDS or extra_of(name)) else []
-    return claims if len(claims) > 1 else []
-
-
-def extra_of(env_id: str) -> str:
-    """Return the extra that an environment comes from; empty if it is built in or does not exist."""
-    extra, slash, name = env_id.partition("/")
-    return extra if extra in EXTRAS and slash and name else ""
 
 
 def scenario(env_id: str) -> tuple[int, int] | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import math
 
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.records.plain import JsonValue, plain_object
-from hmx.registry.env_facts import EXTRAS, SCENARIOS, SMAX, clashes, env_facts, find_source
+from hmx.registry.environments import EXTRAS, clashes, find_source, names_in, stored_sizes
 from hmx.registry.user_code import registered
 from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
 from hmx.render.quantities import data_size
@@ -41,10 +40,10 @@ def list_environments() -> list[EnvironmentRow]:
     for extra, package in EXTRAS.items():
         installed = importlib.util.find_spec(package) is not None
         missing, origin = "" if installed else f"pip install '.[{extra}]'", f"extra {extra}"
-        if extra != SMAX.rstrip("/"):
+        known = [f"{extra}/{name}" for name in names_in(extra)]
+        rows += [_known(name, origin, missing) for name in known]
+        if not known:
             rows.append(EnvironmentRow(id=f"{extra}/NAME", origin=origin, missing=missing))
-            continue
-        rows += [_known(f"{SMAX}{name}", origin, allies, missing) for name, (allies, _) in SCENARIOS.items()]
     for point in registered("env.id"):
         origin = f"package {point.dist.name}" if point.dist is not None else "package"
         found = clashes(point.name)
@@ -53,30 +52,31 @@ def list_environments() -> list[EnvironmentRow]:
     return rows
 
 
-def _known(env_id: str, origin: str, agents: int = 1, missing: str = "") -> EnvironmentRow:
-    sizes = env_facts(EnvConfig(id=env_id))
+def _known(env_id: str, origin: str, missing: str = "") -> EnvironmentRow:
+    sizes = stored_sizes()[env_id]
     return EnvironmentRow(
         id=env_id, origin=origin, observation=sizes.features, actions=sizes.num_actions, action_dim=sizes.action_dim,
-        agents=agents, state_bytes=sizes.state_bytes, missing=missing,
+        agents=sizes.num_agents, state_bytes=sizes.state_bytes, missing=missing,
     )  # fmt: skip
 
 
 def build_environment(cfg: EnvConfig) -> EnvironmentRow:
     """Build an environment and return its sizes."""
     from hmx.config.schema import RewardWeights
-    from hmx.envs.registry import build_env  # imports JAX
+    from hmx.envs.registry import build_env, sizes_of  # imports JAX
 
     env, done = build_env(cfg, RewardWeights())
-    source, spec = find_source(cfg.id), env.spec
-    features = math.prod(spec.obs_shape) if spec.decode is None else env_facts(done).features
+    source = find_source(cfg.id)
+    spec = env.spec
+    sizes = sizes_of(env)
     return EnvironmentRow(
         id=cfg.id,
         origin=source.origin if source is not None else "",
-        observation=features,
-        actions=spec.num_actions,
-        action_dim=spec.action_dim,
-        agents=spec.num_agents,
-        state_bytes=env_facts(done).state_bytes,
+        observation=sizes.features,
+        actions=sizes.num_actions,
+        action_dim=sizes.action_dim,
+        agents=sizes.num_agents,
+        state_bytes=sizes.state_bytes,
         action_names=spec.action_names,
         reward_terms=spec.reward_terms,
         max_steps=spec.max_steps,

@@ -10,12 +10,13 @@ from hmx.config import extras
 from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.envs.registry import EXTRAS, make_env
+from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
 from hmx.registry import rules
 from hmx.registry.env_facts import EXTRAS as PACKAGE_OF
 from hmx.registry.env_facts import SCENARIOS, env_facts, extra_of, facts_known, step_limit
+from hmx.registry.environments import EXTRAS
 from hmx.registry.load import load
 from hmx.reports.compute_config.job import compute_sizes
 from hmx.reports.compute_config.request import SizesRequest

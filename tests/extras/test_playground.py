@@ -9,10 +9,9 @@ import pytest
 from env_checks import check_env
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.envs.registry import make_env
+from hmx.envs.registry import make_env, sizes_of
 from hmx.envs.suites.physics import OVERRIDES, importing, quiet
 from hmx.errors import HmxError
-from hmx.registry.env_facts import env_facts
 from hmx.runs import checkpoint
 
 pytest.importorskip("mujoco_playground")
@@ -97,10 +96,11 @@ def test_its_state_goes_on_from_a_checkpoint_with_the_same_bits(pole, tmp_path):
 
 @pytest.mark.parametrize(("name", "obs", "actions"), [("WalkerWalk", 24, 6), ("HopperHop", 15, 4)])
 def test_the_others_are_built_and_their_sizes_known(name, obs, actions):
-    spec = made(f"playground/{name}", max_steps=1000).spec
+    env = made(f"playground/{name}", max_steps=1000)
+    spec = env.spec
     assert (spec.obs_shape, spec.action_dim, spec.max_steps) == ((obs,), actions, 1000)
-    facts = env_facts(EnvConfig(id=f"playground/{name}"))
-    assert (facts.obs_size, facts.action_dim) == (obs, actions) and facts.state_bytes > 4000
+    sizes = sizes_of(env)
+    assert (sizes.features, sizes.action_dim) == (obs, actions) and sizes.state_bytes > 4000
 
 
 @pytest.mark.parametrize(

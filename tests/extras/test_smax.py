@@ -26,13 +26,14 @@ from hmx.config.schema import (
     RunConfig,
     ScoreConfig,
 )
-from hmx.envs.registry import _measured, make_env
+from hmx.envs.registry import make_env, sizes_of
+from hmx.envs.suites.entries import SCENARIOS
 from hmx.envs.suites.smax import make_smax
 from hmx.errors import HmxError
 from hmx.jobs.resume import resume
 from hmx.jobs.train import plan, train
 from hmx.records.layout import find_run
-from hmx.registry.env_facts import SCENARIOS, env_facts
+from hmx.registry.environments import known_sizes
 from hmx.registry.load import load
 from hmx.reports.score_buffer.job import dry_run, score_buffer
 from hmx.reports.score_buffer.pictures import picture
@@ -201,16 +202,15 @@ def test_every_scenario_has_the_sizes_that_are_known_without_it():
     assert {name: (int(s.num_allies), int(s.num_enemies)) for name, s in MAP_NAME_TO_SCENARIO.items()} == SCENARIOS
     for name, (allies, _) in SCENARIOS.items():
         spec = make_smax(f"smax/{name}", 0).spec
-        facts = env_facts(EnvConfig(id=f"smax/{name}"))
-        assert (*spec.obs_shape, spec.num_actions) == (facts.obs_size, facts.num_actions)
+        sizes = known_sizes(EnvConfig(id=f"smax/{name}"))
+        assert (*spec.obs_shape, spec.num_actions) == (sizes.features, sizes.num_actions)
         assert (spec.num_agents, spec.max_steps) == (allies, LIMIT)
         assert load(environ={}, flags={"env.id": f"smax/{name}"}).config.env.num_agents == allies
 
 
 @pytest.mark.parametrize("scenario", ["3m", "3s_vs_5z", "27m_vs_30m"])
 def test_so_has_its_state(scenario):
-    facts = env_facts(EnvConfig(id=f"smax/{scenario}"))
-    assert facts == _measured(made(scenario))
+    assert known_sizes(EnvConfig(id=f"smax/{scenario}")) == sizes_of(made(scenario))
 
 
 def test_the_world_state_is_jaxmarl_s_and_for_the_value_alone():
@@ -219,7 +219,7 @@ def test_the_world_state_is_jaxmarl_s_and_for_the_value_alone():
     env = make_env(cfg, RewardWeights())
     state, shown = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 2))
     plain = jax.jit(made().reset)(jax.random.split(jax.random.key(0), 2))[1]
-    assert (env.spec.obs_shape, env.spec.value_only) == ((75 + 72,), 72) and env_facts(cfg) == _measured(env)
+    assert (env.spec.obs_shape, env.spec.value_only) == ((75 + 72,), 72)
     np.testing.assert_array_equal(shown.obs[..., :75], plain.obs)
     world = np.asarray(shown.obs[..., 75:])
     np.testing.assert_array_equal(world, np.repeat(world[:, :1], ALLIES, 1))

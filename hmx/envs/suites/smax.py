@@ -16,8 +16,8 @@ from hmx.config.extras import install, needed
 from hmx.envs.autoreset import TeamGame, batched
 from hmx.envs.protocol import Env, EnvSpec, settled
 from hmx.envs.single import named
+from hmx.envs.suites.entries import SCENARIOS, SMAX_LIMIT
 from hmx.errors import HmxError
-from hmx.registry.env_facts import SCENARIOS, SMAX_LIMIT
 from hmx.types import Array, Key
 
 _BRAX = "jaxmarl.environments.mabrax"

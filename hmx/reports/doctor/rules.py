@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from hmx.registry.env_facts import ENDLESS, env_facts, extra_of, facts_known, has_mask, step_limit
+from hmx.registry.environments import extra_of, find_environment, known_sizes, step_limit
 from hmx.render.quantities import number, percent
 from hmx.reports.doctor.history import WINDOW, History
 
@@ -148,9 +148,11 @@ def _dormant_units(run: History) -> str:
 
 
 def _inactive_mask(run: History) -> str:
-    if not (has_mask(run.cfg.env.id) and facts_known(run.cfg.env)):
+    entry = find_environment(run.cfg.env.id)
+    sizes = known_sizes(run.cfg.env)
+    if entry is None or not entry.masked or sizes is None:
         return ""
-    actions = env_facts(run.cfg.env).num_actions
+    actions = sizes.num_actions
     always = run["train/max_entropy"].low > math.log(actions) - 1e-4
     return f"all {actions} actions were legal at every step" * always
 
@@ -164,7 +166,9 @@ def _no_episode_ends(run: History) -> str:
 
 def _always_truncated(run: History) -> str:
     env, length, limit = run.cfg.env, run["train/mean_episode_length"], step_limit(run.cfg.env)
-    if env.id in ENDLESS or extra_of(env.id) or not limit or not length.low >= limit:
+    entry = find_environment(env.id)
+    endless = entry is not None and entry.endless
+    if endless or extra_of(env.id) or not limit or not length.low >= limit:
         return ""
     return f"every episode so far was truncated after {limit:,} steps"
 

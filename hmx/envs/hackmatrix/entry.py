@@ -1,0 +1,20 @@
+"""What HackMatrix says of itself; no JAX."""
+
+from __future__ import annotations
+
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.registry.environments import EnvEntry, Feature
+
+
+def features(cfg: EnvConfig) -> frozenset[Feature]:
+    """Offer later starts, and board cells if observations are packed."""
+    return frozenset({"later starts", "cells"} if cfg.obs == "packed" else {"later starts"})
+
+
+def _arguments(cfg: EnvConfig, weights: RewardWeights) -> tuple[EnvConfig, RewardWeights]:
+    return cfg, weights
+
+
+ENTRIES = (
+    EnvEntry("hackmatrix", "hmx.envs.hackmatrix.env:make_hackmatrix", _arguments, masked=True, features=features),
+)

@@ -1,0 +1,40 @@
+"""What the small environments say of themselves; no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hmx.config.problem import Problem, fix
+from hmx.config.schema import Config
+from hmx.registry.environments import EnvEntry
+
+
+def _unasked(cfg: Config) -> Iterator[Problem]:
+    if 0 < cfg.env.max_steps <= cfg.env.recall_delay:
+        words = "episodes are truncated before the question comes"
+        yield Problem("no_question", ("env.max_steps", "env.recall_delay"), words, fix("env.max_steps", 1000))
+
+
+_SMALL = "hmx.envs.small"
+_COUNTED = 10  # steps after which an episode of counting ends by itself
+
+ENTRIES = (
+    EnvEntry(
+        "counting", f"{_SMALL}.counting:make_counting", lambda cfg, _: (cfg.max_steps, _COUNTED),
+        endless=True, masked=True,
+    ),
+    EnvEntry("corridor", f"{_SMALL}.corridor:make_corridor", lambda cfg, _: (cfg.max_steps, cfg.slip), masked=True),
+    EnvEntry("frozenlake", f"{_SMALL}.frozenlake:make_frozenlake", lambda cfg, _: (cfg.max_steps, False)),
+    EnvEntry("frozenlake-slippery", f"{_SMALL}.frozenlake:make_frozenlake", lambda cfg, _: (cfg.max_steps, True)),
+    EnvEntry(
+        "recall", f"{_SMALL}.recall:make_recall", lambda cfg, _: (cfg.max_steps, cfg.recall_delay),
+        masked=True, warn=_unasked,
+    ),
+    EnvEntry(
+        "rendezvous", f"{_SMALL}.rendezvous:make_rendezvous", lambda cfg, _: (cfg.max_steps, cfg.num_agents),
+        num_agents=0, masked=True,
+    ),
+    EnvEntry("pendulum", f"{_SMALL}.pendulum:make_pendulum", lambda cfg, _: (cfg.max_steps,), limit=200, endless=True),
+    EnvEntry("cartpole", f"{_SMALL}.cartpole:make_cartpole", lambda cfg, _: (cfg.max_steps, False), limit=500),
+    EnvEntry("cartpole-discrete", f"{_SMALL}.cartpole:make_cartpole", lambda cfg, _: (cfg.max_steps, True), limit=500),
+)  # fmt: skip

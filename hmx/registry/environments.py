@@ -1,0 +1,165 @@
+"""The environments, each described by an entry: what the rest of hmx asks it, and where its code is.
+
+An environment is built in, of an optional extra (`gymnax/CartPole-v1`), registered by an installed package (entry-point
+group `hmx.environments`), a function of a module (`package.module:make`), or a file (`./game.py`, `./game.py:make`).
+Nothing here imports JAX, and no code of a user runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from hmx.config.problem import Problem
+from hmx.config.schema import ENV_IDS, Config, EnvConfig, RewardWeights
+from hmx.registry.importing import imported
+from hmx.registry.sizes import Sizes
+from hmx.registry.user_code import is_reference, owners, parse, registered
+
+Origin = Literal["built in", "extra", "package", "module", "file"]
+Feature = Literal["cells", "later starts", "world state"]
+"""What only some environments have: board cells that a network reads one by one, starts in later stages, and a state of
+all units for a value network."""
+
+Arguments = Callable[[EnvConfig, RewardWeights], tuple[Any, ...]]
+
+EXTRAS: Mapping[str, str] = MappingProxyType(
+    {
+        "gymnax": "gymnax",
+        "brax": "brax",
+        "playground": "mujoco_playground",
+        "smax": "jaxmarl",
+        "craftax": "craftax",
+        "navix": "navix",
+        "xminigrid": "xminigrid",
+        "jumanji": "jumanji",
+    }
+)
+"""Optional extras that bring environments, and the package that each needs; an id of theirs is `EXTRA/NAME`."""
+
+PLACES = ("hmx.envs.hackmatrix.entry:ENTRIES", "hmx.envs.small.entries:ENTRIES", "hmx.envs.suites.entries:ENTRIES")
+"""Where the entries of hmx's environments are."""
+
+
+def no_problems(cfg: Config) -> Iterator[Problem]:
+    """Find nothing."""
+    yield from ()
+
+
+def no_features(cfg: EnvConfig) -> frozenset[Feature]:
+    """Have nothing but observations and rewards."""
+    return frozenset()
+
+
+class EnvEntry(NamedTuple):
+    """What an environment, or all of an extra (`gymnax/`), says of itself."""
+
+    id: str
+    make: str  # `module:function` that builds it, and imports JAX
+    arguments: Arguments  # of that function; `max_steps` is at most `limit`
+    limit: int = 0  # step limit of the published task, which the configuration can only lower; 0 for none
+    num_agents: int = 1  # 0 where the configuration chooses
+    endless: bool = False  # whether episodes end only by truncation
+    masked: bool = False  # whether some actions are illegal in some states
+    features: Callable[[EnvConfig], frozenset[Feature]] = no_features
+    check: Callable[[Config], Iterator[Problem]] = no_problems
+    warn: Callable[[Config], Iterator[Problem]] = no_problems
+    """What will run, but perhaps not as intended; the configuration has no problems."""
+
+    def step_limit(self, max_steps: int) -> int:
+        """Return the steps after which an episode is truncated, given `env.max_steps`; 0 for never."""
+        return min(max_steps or self.limit, self.limit) if self.limit else max_steps
+
+
+class EnvSource(NamedTuple):
+    """Where an environment comes from."""
+
+    id: str
+    origin: Origin
+    target: str = ""  # the extra, the file or the dotted module
+    attribute: str = ""  # what to take from it; empty for the file itself
+
+    @property
+    def own(self) -> bool:
+        """Return whether it is the user's or another package's code."""
+        return self.origin in ("package", "module", "file")
+
+
+def find_environment(env_id: str) -> EnvEntry | None:
+    """Return the entry of an environment of hmx or of an extra; None for any other."""
+    every = {entry.id: entry for place in PLACES for entry in imported(place)}
+    return every.get(env_id) or every.get(f"{extra_of(env_id)}/")
+
+
+def names_in(extra: str) -> list[str]:
+    """Return the names, without the extra, of its environments that have an entry of their own."""
+    ids = [entry.id for place in PLACES for entry in imported(place)]
+    return [env_id.partition("/")[2] for env_id in ids if extra_of(env_id) == extra]
+
+
+def with_several_agents() -> list[str]:
+    """Return the environments, and the extras, that have several agents."""
+    several = [entry.id for place in PLACES for entry in imported(place) if entry.num_agents != 1]
+    return list(dict.fromkeys(name.partition("/")[0] for name in several))
+
+
+def find_source(env_id: str) -> EnvSource | None:
+    """Return where an environment of this id comes from; None if there is no such environment.
+
+    Files and modules need not exist: a run can be listed and compared without its environment.
+    """
+    if env_id in ENV_IDS:
+        return EnvSource(env_id, "built in")
+    if is_reference(env_id):
+        target, _ = parse(env_id)
+        dotted = all(part.isidentifier() for part in target.split("."))
+        origin: Origin | None = "file" if target.endswith(".py") else "module" if dotted else None
+        return None if origin is None else EnvSource(env_id, origin, target, env_id.removeprefix(target)[1:])
+    if extra := extra_of(env_id):
+        return EnvSource(env_id, "extra", extra)
+    point = next((point for point in registered("env.id") if point.name == env_id), None)
+    return None if point is None else EnvSource(env_id, "package", point.module, point.attr)
+
+
+def clashes(name: str) -> list[str]:
+    """Return the owners of the name of a registered environment, if there are several: hmx itself, or packages."""
+    points = [point for point in registered("env.id") if point.name == name]
+    claims = owners(points)
+    if points and (name in ENV_IDS or extra_of(name)):
+        claims.append("hmx itself")
+    return claims if len(claims) > 1 else []
+
+
+def extra_of(env_id: str) -> str:
+    """Return the extra that an environment comes from; empty if it is built in or does not exist."""
+    extra, slash, name = env_id.partition("/")
+    return extra if extra in EXTRAS and slash and name else ""
+
+
+def step_limit(cfg: EnvConfig) -> int:
+    """Return the steps after which an episode of an environment of hmx is truncated; 0 for never."""
+    entry = find_environment(cfg.id)
+    return cfg.max_steps if entry is None else entry.step_limit(cfg.max_steps)
+
+
+@cache
+def stored_sizes() -> Mapping[str, Sizes]:
+    """Return the sizes of the built-in environments and of SMAX with default options; `make docs` writes them."""
+    rows = json.loads(files("hmx.registry").joinpath("sizes.json").read_text(encoding="utf-8"))
+    return MappingProxyType({name: Sizes(**row) for name, row in rows.items()})
+
+
+def known_sizes(cfg: EnvConfig) -> Sizes | None:
+    """Return the sizes of an environment if they are known without building it; None otherwise.
+
+    Actions, agents and step limit are those under the configuration, the others those with default options.
+    """
+    sizes = stored_sizes().get(cfg.id)
+    entry = find_environment(cfg.id)
+    if sizes is None or entry is None:
+        return None
+    return sizes._replace(num_agents=entry.num_agents or cfg.num_agents, max_steps=entry.step_limit(cfg.max_steps))

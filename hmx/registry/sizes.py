@@ -1,0 +1,16 @@
+"""The sizes of an environment, as a value that commands pass along."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Sizes(NamedTuple):
+    """What checks and reports ask of an environment under its configuration."""
+
+    num_actions: int  # 0 where actions are continuous
+    action_dim: int  # numbers of a continuous action; 0 where actions are discrete
+    num_agents: int
+    max_steps: int  # steps after which an episode is truncated; 0 for never
+    features: int  # numbers that a network without cells reads of one agent's observation
+    state_bytes: int  # of one environment, all agents together
