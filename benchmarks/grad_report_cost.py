@@ -27,7 +27,8 @@ from hmx.algos.gradients.buckets import split
 from hmx.algos.gradients.measures import Sums, measure
 from hmx.algos.gradients.per_group import GroupGradients, gather, layers, make_group_gradients
 from hmx.algos.gradients.probe import Probe, group_index, in_parts, make_prober, part_width, play
-from hmx.algos.ppo.gradients import GroupBatch, GroupRows, at_rows, coefficients, live, make_reporter, ppo_sums
+from hmx.algos.gradients.reporter import make_reporter
+from hmx.algos.ppo.gradients import GroupBatch, GroupRows, at_rows, coefficients, live, ppo_sums
 from hmx.algos.ppo.update import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
 from hmx.algos.sequences import take_sequences
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig

@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 
 from hmx.algos.dqn.scoring import score_options
+from hmx.algos.dqn.sizes import first_learning_update, scored_per_pass
 from hmx.config.schema import Config
-from hmx.registry.derive import first_learning_update, scored_per_pass
 from hmx.registry.load import load
 from hmx.runs.loop import init_state
 from hmx.runs.session import Session, open_session

@@ -10,9 +10,9 @@ import jax
 
 from hmx.algos.gradients.buckets import ALL
 from hmx.algos.gradients.measures import TOTAL
+from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest
 from hmx.algos.gradients.results import BucketReport, GradReport
-from hmx.algos.ppo.gradients import make_reporter
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config
 from hmx.runs.loop import Record, Reports, seed_state

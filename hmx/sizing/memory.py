@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hmx.algos.dqn.sizes import scoring_rounds
 from hmx.config.schema import Config, Dtype, NetConfig, PpoConfig, ValueTarget
-from hmx.registry import derive
 from hmx.registry.env_facts import BoardSizes, EnvFacts, env_facts
 from hmx.sizing.derived import size
 from hmx.sizing.inputs import BatchInputs
@@ -350,7 +350,7 @@ def _scoring(cfg: Config, facts: EnvFacts, acting: int) -> MemoryPart:
         "single": 1 + agents * (facts.num_actions - 1),
     }.get(score.actions, 1 + min(score.num_actions, joint - 1))
     tried += score.metric.endswith("_bins")
-    number = derive.scoring_rounds(cfg)[1] * tried * score.rollouts
+    number = scoring_rounds(cfg)[1] * tried * score.rollouts
     per_env = facts.state_bytes + agents * (facts.obs_bytes + facts.num_actions + acting * WORD)
     formula = f"{number:,} environments"
     return MemoryPart("scoring_bytes", "rollouts that score", number * per_env, formula, exact=False)

@@ -12,10 +12,10 @@ import pytest
 from ppo_cases import CASES, arrays, case
 
 from hmx.algos.optim import clip
+from hmx.algos.ppo.aspects import value_weight
 from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig
 from hmx.nets.layers import Torso, dense
 from hmx.registry import derive
-from hmx.registry.derive import value_weight
 from hmx.rl import normaliser, policies, tanh_normal
 from hmx.rl.advantages import gae, normalise, variant_gae
 from hmx.rl.value_codec import make_codec

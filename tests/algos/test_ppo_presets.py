@@ -11,11 +11,11 @@ from jax.extend.core import jaxprs_in_params
 from ppo_cases import case
 
 from hmx.algos.collector import Rollout
+from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.ppo.update import _init, _rollout, make_batch, make_components, make_head, ppo_loss
 from hmx.config.schema import RewardWeights
 from hmx.envs.registry import make_env
 from hmx.nets.build import Net, NetOutput
-from hmx.registry.derive import value_weight
 from hmx.registry.load import load
 from hmx.types import Transition
 

@@ -14,9 +14,9 @@ from hmx.algos.dqn.replay_gradients import of_state
 from hmx.algos.dqn.update import make_components
 from hmx.algos.gradients.buckets import UNDEFINED, ZERO
 from hmx.algos.gradients.per_group import flat
+from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest
 from hmx.algos.gradients.stored import Stored, _start_std, drawn, episodes
-from hmx.algos.ppo.gradients import make_reporter
 from hmx.algos.types import Episode, RolloutState
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights

@@ -16,8 +16,9 @@ from hmx.algos.gradients.measures import TOTAL, Sums, measure
 from hmx.algos.gradients.per_group import gather, layers, make_group_gradients
 from hmx.algos.gradients.probe import group_index, grouped, make_prober, play
 from hmx.algos.gradients.ranking import check_rank, make_ranker
+from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
-from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, live, make_reporter, picked, ppo_sums
+from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, live, picked, ppo_sums
 from hmx.algos.ppo.update import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
 from hmx.algos.sequences import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig

@@ -13,6 +13,7 @@ import numpy as np
 from hmx.algos.collector import play_step
 from hmx.algos.dqn import gradient_terms as q_terms
 from hmx.algos.dqn.learning import DqnComponents
+from hmx.algos.dqn.replay_gradients import ReplayReporter
 from hmx.algos.dqn.update import DqnState, decide, make_components
 from hmx.algos.gradients import results
 from hmx.algos.gradients.buckets import Bools, Host, Ints
@@ -113,6 +114,11 @@ def play_q(prober: Prober, player: Player, key: Key) -> QProbe:
 def _joined(seen: list[Recording]) -> Steps:
     joined: Steps = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(part.transitions for part in seen))
     return joined
+
+
+def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> results.Reporter:
+    """Build the reporter of episodes, or of stored transitions; see `hmx.algos.gradients.reporter`."""
+    return (ReplayReporter if request.replay else QReporter)(cfg, env, request, stored)
 
 
 class QReporter:

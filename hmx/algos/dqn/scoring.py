@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from hmx.algos.dqn.learning import DqnComponents, team_value
+from hmx.algos.dqn.sizes import scored_per_pass, scoring_rounds
 from hmx.algos.types import Params
 from hmx.config.schema import Config
 from hmx.nets import QNet
-from hmx.registry import derive
 from hmx.replay import Experience, ReplayState, replay_metrics
 from hmx.replay.stats import spearman
 from hmx.rl import distributions
@@ -54,7 +54,7 @@ def score_pass(parts: DqnComponents, params: Params, replay: ReplayState, key: K
     """Choose transitions, score them with the present network, and write the scores where the transitions still are."""
     cfg = parts.cfg
     k_choose, k_score = jax.random.split(key)
-    number = derive.scored_per_pass(cfg)
+    number = scored_per_pass(cfg)
     chosen = parts.replay.choose(replay, k_choose, number, cfg.score.selection)
     if cfg.score.kind == "qgap":
         items: Experience = jax.tree.map(lambda leaf: leaf[chosen.index], replay.items)
@@ -78,7 +78,7 @@ def _gaps(parts: DqnComponents, params: Params, items: Experience, ids: Array, k
 def _consequences(
     parts: DqnComponents, params: Params, replay: ReplayState, index: Array, valid: Array, key: Key
 ) -> tuple[Array, Metrics]:
-    rounds, _ = derive.scoring_rounds(parts.cfg)
+    rounds, _ = scoring_rounds(parts.cfg)
 
     def play(slots: Array) -> Any:
         items: Experience = jax.tree.map(lambda leaf: leaf[slots], replay.items)

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+import math
+
 from hmx.config.schedules import progress, scheduled_values, value
 from hmx.config.schema import Config
-from hmx.registry import derive
+
+
+def replay_ratio(cfg: Config) -> float:
+    """Compute how many times a transition is trained on, on average, once learning has started."""
+    return cfg.dqn.gradient_steps * cfg.dqn.batch_size / (cfg.env.num_envs * cfg.algo.num_steps)
+
+
+def scoring_rounds(cfg: Config) -> tuple[int, int]:
+    """Compute the rounds of a scoring pass, and the positions scored in parallel in each, at most `score.chunk`."""
+    score, wanted = cfg.score, cfg.score.transitions
+    if score.coverage:
+        wanted = math.ceil(score.coverage * score.every * cfg.env.num_envs * cfg.algo.num_steps)
+    rounds = -(-wanted // score.chunk)
+    return rounds, -(-wanted // rounds)
+
+
+def scored_per_pass(cfg: Config) -> int:
+    """Compute the transitions scored per pass: those asked for, rounded up to equal rounds."""
+    return math.prod(scoring_rounds(cfg))
+
+
+def expected_coverage(cfg: Config) -> float:
+    """Compute the scores per transition over its life; the capacity cancels out."""
+    return scored_per_pass(cfg) / (cfg.score.every * cfg.env.num_envs * cfg.algo.num_steps)
+
+
+def first_learning_update(cfg: Config) -> int:
+    """Compute the first update (from 0) with gradient steps: the buffer then holds `dqn.learn_starts`."""
+    steps = cfg.env.num_envs * cfg.algo.num_steps
+    return -(-cfg.dqn.learn_starts // steps) - 1
 
 
 def q_values(cfg: Config, update: int) -> dict[str, float | bool]:
@@ -17,7 +48,7 @@ def q_values(cfg: Config, update: int) -> dict[str, float | bool]:
     algo, dqn, replay = cfg.algo, cfg.dqn, cfg.replay
     done = progress(update * cfg.env.num_envs * algo.num_steps, cfg.run.total_steps)
     falling = min(done / dqn.epsilon_fraction, 1.0) if dqn.epsilon_fraction else 1.0
-    learns = update >= derive.first_learning_update(cfg)
+    learns = update >= first_learning_update(cfg)
     values: dict[str, float | bool] = {
         "learning_rate": scheduled_values(cfg, done)["learning_rate"],
         "epsilon": value("linear", dqn.epsilon_start, dqn.epsilon_end, falling),

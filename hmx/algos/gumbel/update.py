@@ -10,13 +10,13 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.ppo.update import PpoComponents, PpoState, make_components, make_from
 from hmx.algos.search import make_search
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Algorithm, Hypers, Params
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
-from hmx.registry.derive import value_weight
 from hmx.rl import distributions
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean

@@ -1,4 +1,4 @@
-"""Gradient reports: the report of one train state of PPO, and the choice of reporter for every algorithm."""
+"""The gradient report of one train state of PPO."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.algos.dqn.gradients import QReporter
-from hmx.algos.dqn.replay_gradients import ReplayReporter
 from hmx.algos.gradients import results
 from hmx.algos.gradients.buckets import Bools, Ints, group_advantages
 from hmx.algos.gradients.measures import Sums
 from hmx.algos.gradients.per_group import GroupLosses, Tree, gather, make_group_gradients
 from hmx.algos.gradients.probe import Probe, group_index, in_parts, make_prober, part_width, play
 from hmx.algos.gradients.ranking import make_ranker
-from hmx.algos.gradients.request import KlKind, ProbeRequest, check
+from hmx.algos.gradients.request import KlKind, ProbeRequest
 from hmx.algos.gradients.stored import Stored
+from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.ppo.update import PpoComponents, fit_codec, make_components, policy_advantage, ppo_terms
 from hmx.algos.ppo.variants import network_batch
 from hmx.algos.sequences import Batch, take_sequences
 from hmx.algos.types import Hypers, Params, TrainState
-from hmx.config.option import REPORTED
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
-from hmx.registry.derive import value_weight
 from hmx.rl.divergences import approx_kl, clip_frac, kl_estimate
 from hmx.rl.value_codec import Stats
 from hmx.types import Array, Key
@@ -36,18 +33,8 @@ from hmx.types import Array, Key
 COMPONENTS = ("task", "entropy", "kl", "value")
 
 
-def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> results.Reporter:
-    """Build a reporter, which keeps its compiled programs; refuse a request that does not fit the run (exit code 2).
-
-    The states of `stored` are the start states, or with `request.replay` its transitions are measured; None resets the
-    environment, or takes the buffer of the train state.
-    """
-    check(request)
-    if cfg.algo.name not in REPORTED:
-        hint = f"gradient reports know the losses of {' and '.join(REPORTED)}"
-        raise HmxError(f"cannot report on algorithm {cfg.algo.name}: its loss is not known to hmx", hint)
-    if cfg.algo.name == "dqn":
-        return (ReplayReporter if request.replay else QReporter)(cfg, env, request, stored)
+def make_ppo_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> results.Reporter:
+    """Build the reporter of PPO; see `hmx.algos.gradients.reporter`."""
     if request.replay:
         raise HmxError(
             f"cannot use --replay: {cfg.algo.name} has no replay buffer",

@@ -19,6 +19,7 @@ from hmx.algos.collector import Policy, Rollout, collect, start
 from hmx.algos.metrics import DORMANT_SAMPLE, dormant_units, over_time, value_loss_fall
 from hmx.algos.optim import Optimiser, make_optimiser
 from hmx.algos.ppo import variants
+from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.search import SearchAct
 from hmx.algos.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
 from hmx.algos.sharding import partitions
@@ -29,7 +30,6 @@ from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.nets import Net, make_net
 from hmx.registry import derive
-from hmx.registry.derive import value_weight
 from hmx.rl import policies
 from hmx.rl.advantages import gae, normalise
 from hmx.rl.divergences import approx_kl, clip_frac, explained_variance

@@ -18,6 +18,7 @@ import numpy as np
 from hmx.algos.collector import Rollout, RolloutOptions, collect
 from hmx.algos.gradients.buckets import Host
 from hmx.algos.gradients.per_group import Tree, flat
+from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.ppo.update import PpoComponents, make_batch, make_components, make_ppo, policy_of, ppo_terms
 from hmx.algos.ppo.variants import recompute_advantages
 from hmx.algos.sequences import Batch
@@ -27,7 +28,6 @@ from hmx.config.schedules import scheduled_values
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.registry import rules
-from hmx.registry.derive import value_weight
 from hmx.rl.divergences import clip_frac
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.gradients.buckets import Ints
+from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.gradients.stored import Stored
-from hmx.algos.ppo.gradients import make_reporter
 from hmx.algos.types import Episode, Params, RolloutState, TrainState
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env

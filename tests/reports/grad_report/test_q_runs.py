@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.results import Consistency
-from hmx.algos.ppo.gradients import make_reporter
 from hmx.config import fields
 from hmx.config.schema import Config
 from hmx.envs.registry import make_env
