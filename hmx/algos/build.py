@@ -1,29 +1,19 @@
-"""Learning algorithms as records of pure functions."""
+"""Build the algorithm that a configuration names, built in or the user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from hmx.algos.dqn.update import make_dqn
-from hmx.algos.gumbel.update import make_gumbel
-from hmx.algos.own import own_algorithm
-from hmx.algos.ppo.update import make_ppo
 from hmx.algos.types import Algorithm
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
-from hmx.registry import rules
-
-__all__ = ["Algorithm", "make_algorithm"]
-
-ALGORITHMS: dict[str, Callable[[Config, Env], Algorithm]] = {"ppo": make_ppo, "gumbel": make_gumbel, "dqn": make_dqn}
+from hmx.registry.algorithms import find_algorithm
+from hmx.registry.importing import imported
 
 
 def make_algorithm(cfg: Config, env: Env) -> Algorithm:
-    """Build the algorithm `cfg.algo.name` on `cfg.env.num_envs` copies of `env`.
+    """Build the algorithm `cfg.algo.name` on `cfg.env.num_envs` copies of `env`; `cfg` must have no problems.
 
     Raises:
-        HmxError: the configuration has problems.
+        HmxError: own code may not run or fails.
     """
-    rules.check(cfg)
-    make = ALGORITHMS.get(cfg.algo.name)
-    return own_algorithm(cfg, env) if make is None else make(cfg, env)
+    algorithm: Algorithm = imported(find_algorithm(cfg).make)(cfg, env)
+    return algorithm

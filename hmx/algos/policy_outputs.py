@@ -11,11 +11,13 @@ import jax.numpy as jnp
 from hmx.algos.dqn.scoring import greedy_value
 from hmx.algos.own import own_algorithm
 from hmx.algos.ppo.update import make_components
-from hmx.algos.types import Algorithm, Decision, Params, TrainState
-from hmx.config.schema import ALGORITHMS, Config, ContinuationKind
+from hmx.algos.types import Decision, Params, TrainState
+from hmx.config.schema import Config, ContinuationKind
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.nets import make_q_net
+from hmx.registry.algorithms import find_algorithm
+from hmx.registry.importing import imported
 from hmx.scoring.options import TeamReward
 from hmx.types import Array
 
@@ -50,13 +52,14 @@ def make_policy_outputs(cfg: Config, env: Env) -> PolicyOutputs:
             f"cannot score with a recurrent network ({cfg.net.rnn}): stored positions do not hold its RNN carry",
             "score a run with net.rnn = none",
         )
-    if cfg.algo.name not in ALGORITHMS:
-        return _of_own(own_algorithm(cfg, env), env.spec.num_actions)
-    return _of_dqn(cfg, env) if cfg.algo.name == "dqn" else _of_ppo(cfg, env)
+    outputs: PolicyOutputs = imported(find_algorithm(cfg).policy_outputs)(cfg, env)
+    return outputs
 
 
-def _of_own(algorithm: Algorithm, num_actions: int) -> PolicyOutputs:
+def of_own(cfg: Config, env: Env) -> PolicyOutputs:
     """Take the logarithms of the probabilities of an own algorithm as logits."""
+    algorithm = own_algorithm(cfg, env)
+    num_actions = env.spec.num_actions
 
     def decide(state: TrainState, obs: Array, legal: Array | None = None) -> Decision:
         batch = obs.shape[0], obs.shape[1]
@@ -76,7 +79,8 @@ def _of_own(algorithm: Algorithm, num_actions: int) -> PolicyOutputs:
     )
 
 
-def _of_dqn(cfg: Config, env: Env) -> PolicyOutputs:
+def of_dqn(cfg: Config, env: Env) -> PolicyOutputs:
+    """Return the action values of Q-learning."""
     net = make_q_net(cfg.net, env.spec, cfg.dqn.dueling)
 
     def value(params: Params, obs: Array, legal: Array) -> Array:
@@ -90,7 +94,8 @@ def _of_dqn(cfg: Config, env: Env) -> PolicyOutputs:
     )
 
 
-def _of_ppo(cfg: Config, env: Env) -> PolicyOutputs:
+def of_ppo(cfg: Config, env: Env) -> PolicyOutputs:
+    """Return the logits and values of PPO."""
     parts = make_components(cfg, env)
 
     def outputs(params: Params, obs: Array) -> tuple[Array, Array]:

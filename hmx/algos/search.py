@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from hmx.algos.types import Algorithm, Carry, Decision, TrainState
-from hmx.config.option import ON_POLICY
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env, EnvSpec, EnvState
 from hmx.errors import HmxError
+from hmx.registry.algorithms import find_algorithm
 from hmx.rl.tree_search import Judged, Simulated, search
 from hmx.rl.value_codec import symlog
 from hmx.types import Array, Key
@@ -38,7 +38,7 @@ class _Position(NamedTuple):
 
 def simulations_of(cfg: Config, asked: int | None = None) -> int | None:
     """Return the simulations per decision to play a run with: as asked for, else as it learned; None: no search."""
-    return cfg.gumbel.num_simulations if asked is None and cfg.algo.name == "gumbel" else asked
+    return find_algorithm(cfg).simulations(cfg) if asked is None else asked
 
 
 def check_search(spec: EnvSpec, num_simulations: int) -> None:
@@ -101,7 +101,7 @@ def make_search(
 
     check_search(env.spec, num_simulations)
     gamma = cfg.algo.gamma
-    reward_scale = cfg.ppo.reward_scale if cfg.algo.name in ON_POLICY else 1.0
+    reward_scale = find_algorithm(cfg).reward_scale(cfg)
 
     def judge(state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array) -> Judged:
         decision, carry = algorithm.act(state, carry, obs, legal, reset, jax.random.key(0), False)

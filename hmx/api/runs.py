@@ -61,7 +61,7 @@ def train(
     loaded = resolve(settings or {}, preset)
     with trusting(trust):
         receivers = [*_own_sinks(progress), *sinks]
-        return training.train(loaded.config, origins=loaded.origins, sinks=receivers, force=force)
+        return training.train(loaded.config, origins=loaded.origins, sizes=loaded.sizes, sinks=receivers, force=force)
 
 
 def resume(

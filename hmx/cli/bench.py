@@ -42,5 +42,5 @@ def bench(
     with progress(quiet) as report:
         from hmx.reports.bench.job import bench as job
 
-        findings = job(loaded.config, request, origins=loaded.origins, progress=report)
+        findings = job(loaded.config, request, origins=loaded.origins, sizes=loaded.sizes, progress=report)
     write_outputs(findings, document(findings), values(findings), outputs, findings.warnings)

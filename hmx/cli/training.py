@@ -19,8 +19,9 @@ from hmx.cli.output import write_result
 from hmx.cli.progress import ProgressLog
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError, counted
-from hmx.registry import rules
+from hmx.registry.algorithms import find_algorithm
 from hmx.registry.changes import parse
+from hmx.registry.check import runs
 from hmx.registry.env_facts import facts_known
 from hmx.render.quantities import data_size, short
 from hmx.render.terminal import print_document
@@ -52,7 +53,15 @@ def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = 
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
         if group.is_coordinator:
             _check_memory(cfg)
-        return train(cfg, origins=loaded.origins, sinks=sinks, force=force, command_line=command_line, group=group)
+        return train(
+            cfg,
+            origins=loaded.origins,
+            sizes=loaded.sizes,
+            sinks=sinks,
+            force=force,
+            command_line=command_line,
+            group=group,
+        )
 
     _execute(start, hosts, json, quiet)
 
@@ -87,7 +96,7 @@ def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
     """Show what `train` would do: what differs from the defaults, or every value if `full`."""
     from hmx.jobs.train import plan
 
-    planned = plan(loaded.config, origins=loaded.origins)
+    planned = plan(loaded.config, origins=loaded.origins, sizes=loaded.sizes)
     write_result(planned.to_json(), summaries.plan(planned, full), json)
     for warning in () if json else planned.warnings:
         say("warning", warning)
@@ -98,7 +107,7 @@ def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
 
 def _check_memory(cfg: Config) -> None:
     """Report the memory of a run with a replay buffer before it is allocated."""
-    if cfg.algo.name == "dqn" and not rules.problems(cfg) and facts_known(cfg.env):
+    if find_algorithm(cfg).replays and runs(cfg) and facts_known(cfg.env):
         from hmx.runs.device_memory import memory_problem
 
         if problem := memory_problem(cfg):

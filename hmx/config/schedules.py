@@ -7,10 +7,11 @@ exceed 1, where a cosine rises again, a linear entropy bonus turns negative and 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from hmx.config.fields import FIELDS, get
-from hmx.config.schema import ALGORITHMS, Config, Schedule
+from hmx.config.fields import get
+from hmx.config.schema import Config, Schedule
 
 
 def progress(agent_steps: int, total: int) -> float:
@@ -83,17 +84,17 @@ SCHEDULED: dict[str, Scheduled] = {
 _ABSENT_AT_0 = ("clip_vf_eps", "start_share")
 
 
-def scheduled_values(cfg: Config, done: float) -> dict[str, float]:
-    """Return every scheduled hyperparameter where the share `done` of the run is.
+def scheduled_values(cfg: Config, done: float, names: Iterable[str]) -> dict[str, float]:
+    """Return scheduled hyperparameters, by their names in `SCHEDULED`, where the share `done` of the run is.
 
-    What the algorithm does not read is absent. So are the value clip, later starts and the exponent of the importance
-    weights where they are off.
+    The value clip, later starts and the exponent of the importance weights are absent where they are off.
     """
     values: dict[str, float] = {}
-    for name, keys in SCHEDULED.items():
-        start, end = get(cfg, keys.start), get(cfg, keys.end)
-        unread = cfg.algo.name in ALGORITHMS and not FIELDS[keys.start].read_by(cfg.algo.name)
-        if unread or (name in _ABSENT_AT_0 and not start):
+    for name in names:
+        keys = SCHEDULED[name]
+        start = get(cfg, keys.start)
+        end = get(cfg, keys.end)
+        if name in _ABSENT_AT_0 and not start:
             continue
         warmup = cfg.algo.lr_warmup if name == "learning_rate" else 0.0
         rate = cfg.algo.schedule_rate

@@ -107,14 +107,14 @@ def evaluate(
     paths = find_policy(run, root)
     old = read_config(paths)
     with trusting(trust):
-        cfg = apply(old, changes or {})
+        cfg, origins, _ = apply(old, changes or {})
         if policies is None or "search" in policies:  # else it would be compiled for nothing
             search = simulations_of(cfg, search)
         if policies is None:
             policies = ("sampled", "greedy") if search is None else ("greedy", "search")
         _check(episodes, policies, search)
         warning = enable_cache()
-        session = open_session(cfg, paths)
+        session = open_session(cfg, paths, origins=origins)
     restored = restore_policy(session, paths, checkpoint)
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed

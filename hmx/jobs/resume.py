@@ -27,6 +27,7 @@ from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
 from hmx.records.plain import JsonResult, JsonValue, plain
+from hmx.registry.algorithms import find_algorithm
 from hmx.registry.changes import apply
 from hmx.registry.user_code import Permissions, hashes_of
 from hmx.runs.cluster.group import ALONE, Group
@@ -175,10 +176,10 @@ def plan(run: str | Path, *, changes: Mapping[str, object] | None = None) -> Res
 
 def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     old = read_config(paths)
-    cfg = apply(old, changes)
+    cfg, origins, _ = apply(old, changes)
     if Permissions.accept_change:
         cfg = fields.replace(cfg, hashes_of(cfg))
-    session = open_session(cfg, paths)
+    session = open_session(cfg, paths, origins=origins)
     cfg = session.cfg
     session = session._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))  # refuses before anything is changed
     if cfg.run.tensorboard:
@@ -252,8 +253,8 @@ def _other_versions(old: Meta) -> list[str]:
 def _schedule_note(cfg: Config, differences: Mapping[str, object]) -> list[str]:
     if "run.total_steps" not in differences:
         return []
-    kinds = {name: fields.get(cfg, keys.schedule) for name, keys in SCHEDULED.items()}
-    if cfg.algo.name == "dqn":
-        kinds = {"learning_rate": cfg.algo.lr_schedule, "epsilon": "linear", "is_beta": "linear"}
+    entry = find_algorithm(cfg)
+    kinds = {name: fields.get(cfg, SCHEDULED[name].schedule) for name in entry.schedules}
+    kinds |= dict.fromkeys(entry.linear, "linear")
     spans = f"schedule now spans {cfg.run.total_steps:,} steps"
     return [f"the {kind} {name} {spans}" for name, kind in kinds.items() if kind != "constant"]

@@ -15,7 +15,7 @@ from hmx.config.fields import replace
 from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
-from hmx.envs.registry import build_env
+from hmx.envs.registry import sizes_of
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import make_player
 from hmx.jobs.evaluation import RANDOM, PolicyStats, write_evaluation
@@ -29,10 +29,11 @@ from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.records.paths import EVALUATION, RunPaths
 from hmx.records.plain import JsonValue, plain_object
-from hmx.registry import derive, rules
-from hmx.registry.derive import auto_scale, replay_ratio
-from hmx.registry.meaning import Aspect, meaning
-from hmx.registry.user_code import complete_options, has_own_code, hashes_of
+from hmx.registry.algorithms import Aspect, find_algorithm
+from hmx.registry.check import warnings as warnings_of
+from hmx.registry.derive import Derived
+from hmx.registry.sizes import Sizes
+from hmx.registry.user_code import has_own_code, hashes_of
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
 from hmx.runs.device_memory import memory_problem, out_of_memory
@@ -43,6 +44,7 @@ from hmx.runs.restoring import start_over
 from hmx.runs.session import (
     MetaWriter,
     Session,
+    build_and_check,
     device_name,
     environment_facts,
     info_of,
@@ -60,9 +62,6 @@ from hmx.runs.warm_start import read_learned, start_from
 from hmx.sizing.memory import Memory, rollout_bytes, run_memory, stored_bytes
 
 SCHEMA = 1
-
-TRAINED = {"ppo": "sampled", "gumbel": "search", "dqn": "greedy"}
-"""Algorithm -> the policy that its runs are judged by: a stochastic one learned to be so, an exploring one did not."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +97,7 @@ class Plan:
 
     config: Config
     origins: dict[str, str]
-    sizes: derive.Derived
+    sizes: Derived
     run: Path
     exists: bool
     files: dict[str, str]  # what -> where
@@ -110,22 +109,18 @@ class Plan:
     memory: Memory | None  # what an update holds; None where network or algorithm are the user's own
     replay_ratio: float | None  # how often a transition is trained on; None where nothing is replayed
     warnings: tuple[str, ...]
-
-    @property
-    def meaning(self) -> tuple[Aspect, ...]:
-        """What the configuration comes to where implementations of PPO differ."""
-        return meaning(self.config)
+    meaning: tuple[Aspect, ...]  # what the configuration comes to where implementations of its algorithm differ
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return a JSON object with stable keys."""
-        more = {"config": codec.to_dict(self.config), "meaning": self.meaning}
-        return {"schema": SCHEMA, **plain_object(self), **plain_object(more)}
+        return {"schema": SCHEMA, **plain_object(self), **plain_object({"config": codec.to_dict(self.config)})}
 
 
 def train(
     cfg: Config,
     *,
     origins: Mapping[str, str] | None = None,
+    sizes: Sizes | None = None,
     sinks: Sequence[Sink] = (),
     force: bool = False,
     command_line: Sequence[str] = (),
@@ -136,6 +131,7 @@ def train(
     Args:
         cfg: the configuration; `ppo.auto_scale` is applied here.
         origins: where each value came from, for error messages and for what auto-scaling may change.
+        sizes: of the environment, if the configuration was checked with them.
         sinks: receivers of records in addition to the local file, such as the console.
         force: whether a run of that name is deleted first.
         command_line: kept in meta.json.
@@ -147,7 +143,7 @@ def train(
             numbers that are not finite (4), or a process of the group is gone (1).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
-    cfg, env, scaled = resolve_config(cfg, origins)
+    cfg, env, scaled = resolve_config(cfg, origins, sizes)
     warning = enable_cache()
     check_same_config(group, {"command": "train", **codec.flatten(codec.to_dict(cfg))})
     if not group.is_coordinator:
@@ -172,25 +168,27 @@ def train(
         sink_group = make_sinks(session.cfg, paths, sinks)
         for message in filter(None, (warning, *warnings)):
             sink_group.warn(message)
-        for problem in rules.warnings(cfg):
+        for problem in warnings_of(cfg, sizes_of(env)):
             if problem.code != "rounded_up":  # the numbers shown are the real ones anyway
                 sink_group.warn(line(problem))
         return run_session(session, paths, meta, sink_group, start, first=0, scaled=tuple(scaled), group=group)
 
 
-def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
+def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes | None = None) -> Plan:
     """Return what `train` would do with `cfg`; write nothing.
 
     Raises:
         HmxError: the configuration cannot run.
     """
-    cfg, env, scaled = resolve_config(cfg, origins)
+    cfg, env, scaled = resolve_config(cfg, origins, sizes)
     session = make_session(cfg, env)
     if cfg.run.init_from:
         session, _, _ = read_learned(session)
         cfg = session.cfg
     name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(cfg))
     paths = RunPaths(Path(cfg.run.root), name)
+    entry = find_algorithm(cfg)
+    env_sizes = sizes_of(env)
     size = state_bytes(session.abstract)
     files = {
         "config": paths.config,
@@ -213,8 +211,9 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None) -> Plan:
         device=device_name(make_mesh(cfg.run.devices, cfg.env.num_envs)),
         auto_scale=tuple(scaled),
         memory=None if has_own_code(cfg) else run_memory(cfg),
-        replay_ratio=replay_ratio(cfg) if cfg.algo.name == "dqn" else None,
-        warnings=(*(line(problem) for problem in rules.warnings(cfg)), *_refusal(cfg)),
+        replay_ratio=entry.replay_ratio(cfg) if entry.replay_ratio else None,
+        warnings=(*(line(problem) for problem in warnings_of(cfg, env_sizes)), *_refusal(cfg)),
+        meaning=entry.aspects(cfg, env_sizes),
     )
 
 
@@ -223,24 +222,20 @@ def _refusal(cfg: Config) -> list[str]:
     return [f"{problem.message}: train would refuse; {problem.hint}"] if problem else []
 
 
-def resolve_config(cfg: Config, origins: Mapping[str, str] | None) -> tuple[Config, Env, list[str]]:
-    """Return the configuration that will run, its environment, and one line for each change that auto-scaling made.
+def resolve_config(
+    cfg: Config, origins: Mapping[str, str] | None, sizes: Sizes | None
+) -> tuple[Config, Env, list[str]]:
+    """Return the configuration that will run, its environment, and one line for each change that scaling made.
 
-    The configuration has the SHA-256 of all code of the user, and every option of their environment.
+    The configuration has the SHA-256 of all code of the user, and every option of their code.
 
     Raises:
         HmxError: it has problems, all of them named; or code of the user may not run or does not work.
     """
-    scaled: list[str] = []
-    if cfg.ppo.auto_scale:
-        cfg, scaled = auto_scale(cfg, origins)
-    rules.check(cfg, origins)
-    cfg = complete_options(replace(cfg, hashes_of(cfg)))
-    env, complete = build_env(cfg.env, cfg.reward)
-    if complete != cfg.env:  # the sizes of the environment are known now
-        cfg = dataclasses.replace(cfg, env=complete)
-        rules.check(cfg, origins)
-    return cfg, env, scaled
+    scaled = find_algorithm(cfg).scale(cfg, origins)
+    cfg = replace(scaled.config, hashes_of(scaled.config))
+    cfg, env = build_and_check(cfg, origins=origins, sizes=sizes)
+    return cfg, env, scaled.changes
 
 
 def create_run(cfg: Config, paths: RunPaths, device: str, command_line: Sequence[str]) -> Meta:
@@ -359,7 +354,7 @@ def _evaluate(
         return ()
     sink_group.phase("evaluating")
     play = make_player(session, episodes, simulations_of(session.cfg))
-    for policy in (RANDOM, TRAINED.get(session.cfg.algo.name, "sampled")):
+    for policy in (RANDOM, find_algorithm(session.cfg).evaluated_by):
         if done.signum is None and guard.requested is None:
             rows += play(done.state, policy, session.cfg.run.seed)
     try:
@@ -369,9 +364,9 @@ def _evaluate(
     return tuple(rows)
 
 
-def _collected_bytes(cfg: Config, sizes: derive.Derived) -> int:
+def _collected_bytes(cfg: Config, sizes: Derived) -> int:
     """Return the bytes that one update collects, per seed."""
-    if cfg.algo.name == "dqn":
+    if find_algorithm(cfg).replays:
         return stored_bytes(cfg) * sizes.batch_size
     return rollout_bytes(cfg, sizes.agent_steps)
 

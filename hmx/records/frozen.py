@@ -40,7 +40,7 @@ def read_config(paths: RunPaths) -> Config:
     if problem is not None:
         raise problem
     try:
-        return load(file=paths.config, environ={}).config
+        return load(file=paths.config, environ={}, check=False).config
     except HmxError as failure:
         if isinstance(failure.__cause__, OSError):
             raise Unreadable(failure.message, failure.hint, ExitCode.ARTEFACT) from failure
@@ -87,7 +87,7 @@ def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:
         )
         return _damaged(paths, why, None) if older else None
     try:
-        new = load(file=paths.config, environ={}).config
+        new = load(file=paths.config, environ={}, check=False).config
     except HmxError as fault:
         return fault if _is_newer(text) else _damaged(paths, f"is damaged: {fault.message}", kept)
     if kept is None:

@@ -9,6 +9,7 @@ from hmx.config.coerce import show
 from hmx.config.problem import Problem, error, split_set
 from hmx.config.schema import Config
 from hmx.errors import HmxError
+from hmx.registry.load import Loaded
 
 FIXED = ("algo.num_steps", "run.seed", "run.name", "run.root")
 """Keys that cannot change, in addition to shape keys: they give counters their meaning and the run its place."""
@@ -28,8 +29,10 @@ def parse(sets: Iterable[str]) -> dict[str, str]:
     return changes
 
 
-def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
-    """Return the configuration with changes that the state of a run allows; text is read as on the command line.
+def apply(cfg: Config, changes: Mapping[str, object]) -> Loaded:
+    """Return the configuration with changes that the state of a run allows, not checked yet.
+
+    Text is read as on the command line.
 
     Raises:
         HmxError: unknown keys, impossible values, or fields that are fixed, each named.
@@ -47,7 +50,4 @@ def apply(cfg: Config, changes: Mapping[str, object]) -> Config:
             f"--set {key}={show(after)}" for key, (_, after) in fixed.items()
         )
         raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
-    from hmx.registry import rules
-
-    rules.check(new, origins)
-    return new
+    return Loaded(new, origins)

@@ -6,12 +6,11 @@ group `hmx.environments`), a function of a module (`package.module:make`), or a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hmx.config.schema import ENV_IDS, EnvConfig
-from hmx.registry.environments import EXTRAS, EnvSource, extra_of, find_source
-
-__all__ = ["EXTRAS", "EnvSource", "extra_of", "find_source"]
+from hmx.registry.importing import imported
 
 
 class BoardSizes(NamedTuple):
@@ -53,30 +52,6 @@ _FACTS = {
 }
 _CELLS, _CELL_FEATURES, _FLAT = 36, 37, 1545  # of HackMatrix
 
-_OWN_LIMITS = {"pendulum": 200, "cartpole": 500, "cartpole-discrete": 500}
-"""Step limit of the published task, which the configuration can only lower."""
-
-SEVERAL_AGENTS = ("rendezvous",)
-"""The environments whose number of agents can be configured."""
-
-ENDLESS = ("pendulum", "counting")
-"""The built-in environments whose episodes end only by truncation."""
-
-_MASKED = ("hackmatrix", "counting", "corridor", "recall", "rendezvous")
-
-SMAX = "smax/"
-"""The start of an id of SMAX; the rest is a scenario."""
-
-SCENARIOS: dict[str, tuple[int, int]] = {
-    "3m": (3, 3), "2s3z": (5, 5), "25m": (25, 25), "3s5z": (8, 8), "8m": (8, 8), "5m_vs_6m": (5, 6),
-    "10m_vs_11m": (10, 11), "27m_vs_30m": (27, 30), "3s5z_vs_3s6z": (8, 9), "3s_vs_5z": (3, 5), "6h_vs_8z": (6, 8),
-    "smacv2_5_units": (5, 5), "smacv2_10_units": (10, 10), "smacv2_20_units": (20, 20),
-}  # fmt: skip
-"""Allies and enemies of each scenario in JaxMARL 0.2; a test compares them, and the sizes, with JaxMARL."""
-
-SMAX_LIMIT = 100
-"""Steps after which a battle is truncated, as published."""
-
 _OTHER_UNIT, _OWN_UNIT = 13, 10  # numbers that a unit sees of another, and of itself
 _UNIT_ACTIONS = 5  # four directions and standing still; one more for each enemy that may be attacked
 # State: of a unit its position, life, team, health, type, cooldown, movement and attack; steps (twice) and the end.
@@ -89,25 +64,8 @@ _learned: dict[tuple[object, ...], tuple[EnvFacts, int]] = {}
 
 def scenario(env_id: str) -> tuple[int, int] | None:
     """Return allies and enemies of `smax/NAME`; None for any other id and for an unknown scenario."""
-    return SCENARIOS.get(env_id.removeprefix(SMAX)) if env_id.startswith(SMAX) else None
-
-
-def has_mask(env_id: str) -> bool:
-    """Return whether some actions of the environment are known to be illegal in some states."""
-    return env_id in _MASKED or scenario(env_id) is not None
-
-
-def step_limit(cfg: EnvConfig) -> int:
-    """Return the environment steps after which an episode is truncated; 0 for never."""
-    if _identity(cfg) in _learned:
-        return _learned[_identity(cfg)][1]
-    own = SMAX_LIMIT if scenario(cfg.id) else _OWN_LIMITS.get(cfg.id, 0)
-    return min(cfg.max_steps or own, own) if own else cfg.max_steps
-
-
-def is_unlimited(cfg: EnvConfig) -> bool:
-    """Return whether no episode is ever truncated; False where that is known only once the environment is built."""
-    return facts_known(cfg) and step_limit(cfg) == 0
+    scenarios: Mapping[str, tuple[int, int]] = imported("hmx.envs.suites.entries:SCENARIOS")
+    return scenarios.get(env_id.removeprefix("smax/")) if env_id.startswith("smax/") else None
 
 
 def learn(cfg: EnvConfig, facts: EnvFacts, limit: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from hmx.config import codec, presets
@@ -17,9 +18,11 @@ from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set
 from hmx.config.schema import Config
 from hmx.config.textfile import read_text
 from hmx.errors import HmxError, nearest
-from hmx.registry import rules, user_code
-from hmx.registry.derive import auto_scale
-from hmx.registry.env_facts import scenario
+from hmx.registry import user_code
+from hmx.registry.algorithms import find_algorithm
+from hmx.registry.check import error_of, problems
+from hmx.registry.environments import find_environment, find_source, known_sizes
+from hmx.registry.sizes import Sizes
 
 DEFAULT = "default"
 ENV_SECTIONS = ("env", "reward")
@@ -35,7 +38,8 @@ class Loaded(NamedTuple):
     """
 
     config: Config
-    origins: dict[str, str]
+    origins: Mapping[str, str] = MappingProxyType({})
+    sizes: Sizes | None = None  # of the environment, if the configuration was checked with them; None: not checked yet
 
 
 class _Layers:
@@ -74,13 +78,13 @@ def load(
         sets: texts of the form `section.key=value`.
         flags: values of command-line options by dotted key; None for options that were not given.
         values: values by dotted key that a Python program passes, which win over all others.
-        check: whether to check the rules of `rules.problems` as well, or the sections whose own rules to check. Types
-            and names are always checked.
+        check: whether to look for all problems as well, if the sizes of the environment are known without building it;
+            or the sections whose own problems to look for. Types and names are always checked.
         new_run: whether the configuration is for a new run: if `file` is the run.toml of a run, its name is then left
             out, since it is in use.
 
     Returns:
-        The configuration as given: the result of `ppo.auto_scale` is checked, but not applied.
+        The configuration as given: what it becomes where its sizes are scaled is checked, but not applied.
 
     Raises:
         HmxError: lists every problem of every layer, one per line; or the file cannot be read.
@@ -101,21 +105,23 @@ def load(
     layers.add(typed, {key: FIELDS[key].flag or "--set" for key in typed}, text=True)
     layers.add(values or {}, dict.fromkeys(values or {}, VALUES), text=True)
     cfg = replace(Config(), layers.values)
-    if (units := scenario(cfg.env.id)) and layers.origins["env.num_agents"] == DEFAULT:
+    entry = find_environment(cfg.env.id)
+    if entry and entry.num_agents > 1 and layers.origins["env.num_agents"] == DEFAULT:
         layers.origins["env.num_agents"] = "env.id"  # which fixes it
-        cfg = replace(cfg, {"env.num_agents": units[0]})
-    problems = layers.problems
-    if check:
-        scaled = auto_scale(cfg, layers.origins)[0] if cfg.ppo.auto_scale else cfg
-        bad = {key for p in problems for key in p.keys}
-        broken = [p for p in rules.problems(scaled) if not bad.intersection(p.keys)]
+        cfg = replace(cfg, {"env.num_agents": entry.num_agents})
+    sizes = known_sizes(cfg.env) if check else None
+    unfit = layers.problems
+    if check and (sizes or unfit or find_source(cfg.env.id) is None):
+        scaled = find_algorithm(cfg).scale(cfg, layers.origins).config
+        bad = {key for problem in unfit for key in problem.keys}
+        broken = [problem for problem in problems(scaled, sizes) if not bad.intersection(problem.keys)]
         if check is not True:
             own = [p for p in broken if all(key.partition(".")[0] in check for key in p.keys)]
             broken = [p for p in own if p.keys != ("env.id",)]  # building the environment names what is missing
-        problems = problems + broken
-    if problems:
-        raise rules.error_of(problems, cfg, layers.origins)
-    return Loaded(cfg, layers.origins)
+        unfit = unfit + broken
+    if unfit:
+        raise error_of(unfit, cfg, layers.origins)
+    return Loaded(cfg, layers.origins, sizes)
 
 
 def read_file(file: Path) -> codec.Parsed:

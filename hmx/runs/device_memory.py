@@ -11,6 +11,7 @@ import jax
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
+from hmx.registry.algorithms import find_algorithm
 from hmx.registry.env_facts import facts_known
 from hmx.registry.user_code import has_own_code
 from hmx.sizing.memory import largest_capacity, q_memory, run_memory, stored_bytes
@@ -84,7 +85,7 @@ def memory_problem(cfg: Config) -> HmxError | None:
     free = free_memory()
     if free is None or has_own_code(cfg) or not facts_known(cfg.env):
         return None
-    if cfg.algo.name != "dqn":
+    if not find_algorithm(cfg).replays:
         return _rollout_problem(cfg, free)
     memory = q_memory(cfg)
     if memory.total_bytes <= free:

@@ -179,7 +179,7 @@ def _source(folder: Path, chosen: Path | None) -> Source:
     if not copy.is_file():
         message = f"checkpoint {copy.parent} contains no {CONFIG}"
         raise HmxError(message, "give the folder of its run", ExitCode.ARTEFACT)
-    return Source(load(file=copy, environ={}).config, folder, None, update)
+    return Source(load(file=copy, environ={}, check=False).config, folder, None, update)
 
 
 def _pick(folder: Path, update: int | None) -> Path:

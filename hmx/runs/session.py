@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn, cast
@@ -19,7 +19,7 @@ from hmx.config import codec
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.envs.protocol import Env
-from hmx.envs.registry import build_env
+from hmx.envs.registry import build_env, sizes_of
 from hmx.errors import counted
 from hmx.records import atomic
 from hmx.records import meta as metas
@@ -27,8 +27,10 @@ from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import Marker
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, RunPaths
+from hmx.registry.check import check
 from hmx.registry.derive import Derived, derive
-from hmx.registry.env_facts import find_source
+from hmx.registry.environments import find_source, known_sizes
+from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import CodeChanged, code_file, complete_options
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import Chunk, compile_chunk
@@ -56,29 +58,64 @@ class Session(NamedTuple):
     mesh: Mesh | None = None  # the devices that train it; None for one device, and where it is only played
 
 
-def open_session(cfg: Config, paths: RunPaths | None = None) -> Session:
-    """Build the environment and the algorithm; `cfg` must have no problems.
+def open_session(
+    cfg: Config,
+    paths: RunPaths | None = None,
+    *,
+    origins: Mapping[str, str] | None = None,
+    sizes: Sizes | None = None,
+) -> Session:
+    """Build the environment and the algorithm of a configuration, and check it.
 
     Args:
         cfg: the configuration.
-        paths: the run that it is of; its copy of the user's environment file tells what has changed.
+        paths: the run that it is of; its copy of the user's environment file shows what has changed.
+        origins: where each value came from, for error messages.
+        sizes: of the environment, if the configuration was checked with them.
 
     Returns:
         The session; its configuration has every option that the user's code declares.
 
     Raises:
-        HmxError: the environment or the algorithm does not accept the configuration, or the user's code has changed
-            or may not run.
+        HmxError: the configuration has problems, all of them named; or the user's code has changed, may not run or
+            fails.
     """
     try:
-        env, complete = build_env(cfg.env, cfg.reward)
+        checked, env = build_and_check(cfg, origins=origins, sizes=sizes)
     except CodeChanged as problem:
         raise _with_lines(problem, paths) from None
-    return make_session(complete_options(dataclasses.replace(cfg, env=complete)), env)
+    return make_session(checked, env)
+
+
+def build_and_check(
+    cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes | None = None
+) -> tuple[Config, Env]:
+    """Build the environment of a configuration, and check the configuration once: as soon as the sizes are known.
+
+    Args:
+        cfg: the configuration.
+        origins: where each value came from, for error messages.
+        sizes: of the environment, if the configuration was checked with them; None if it was not checked.
+
+    Returns:
+        The configuration with every option that the user's code declares, and the environment.
+
+    Raises:
+        HmxError: see `open_session`.
+    """
+    known = known_sizes(cfg.env)
+    if sizes is None and (known or find_source(cfg.env.id) is None):
+        check(cfg, known, origins)
+    cfg = complete_options(cfg)
+    env, complete = build_env(cfg.env, cfg.reward)
+    cfg = dataclasses.replace(cfg, env=complete)
+    if sizes is None and known is None:
+        check(cfg, sizes_of(env), origins)
+    return cfg, env
 
 
 def make_session(cfg: Config, env: Env) -> Session:
-    """Build the algorithm on an environment; errors as of `open_session`."""
+    """Build the algorithm on an environment; `cfg` must have no problems."""
     algorithm = make_algorithm(cfg, env)
     return Session(cfg, derive(cfg), env, algorithm, abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds))
 

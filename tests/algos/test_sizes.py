@@ -9,7 +9,8 @@ from hmx.algos.build import make_algorithm
 from hmx.config.divisors import all_divisors
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
-from hmx.registry import derive, rules
+from hmx.registry import derive
+from hmx.registry.check import known_problems
 from hmx.sizing.derived import derive_batch
 from hmx.sizing.repairs import batch_problems
 from hmx.sizing.trainer import inputs_of
@@ -40,7 +41,7 @@ def configurations(draw):
 @settings(max_examples=15, deadline=None)
 @given(configurations())
 def test_a_configuration_without_problems_builds_a_trainer_of_the_sizes_it_says(cfg):
-    if rules.problems(cfg):
+    if known_problems(cfg):
         return
     sizes, inputs = derive.derive(cfg), inputs_of(cfg)
     assert batch_problems(inputs) == []

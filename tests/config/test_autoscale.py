@@ -2,11 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hmx.algos.ppo.auto_scale import MINIBATCH, auto_scale
 from hmx.config.codec import diff
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
-from hmx.registry import derive, rules
-from hmx.registry.derive import MINIBATCH, auto_scale
+from hmx.registry import derive
+from hmx.registry.check import known_problems
 
 SCALED = ("ppo.num_minibatches", "ppo.update_epochs", "algo.learning_rate")
 
@@ -32,7 +33,7 @@ def test_auto_scale_of_the_reference_batch():
 def test_auto_scale_splits_batches_without_powers_of_two():
     scaled, _ = auto_scale(config(1000, 128))
     assert scaled.ppo.num_minibatches == 16
-    assert rules.problems(scaled) == []
+    assert known_problems(scaled) == []
 
 
 def test_auto_scale_keeps_minibatches_small_for_any_batch():
@@ -93,5 +94,5 @@ def test_auto_scale_accepts_any_configuration(envs, steps, minibatches, epochs, 
     assert auto_scale(scaled, origins) == (scaled, [])
     if changed:
         assert envs * steps % scaled.ppo.num_minibatches == 0
-    if not rules.problems(cfg):
-        assert rules.problems(scaled) == []
+    if not known_problems(cfg):
+        assert known_problems(scaled) == []

@@ -6,7 +6,9 @@ from hmx.config.divisors import all_divisors, nearest_ratio, neighbours
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.registry import derive, rules
+from hmx.registry import derive
+from hmx.registry.check import check, known_problems, known_warnings
+from hmx.registry.environments import known_sizes
 
 SMALL = {"env.num_envs": 8, "algo.num_steps": 4, "ppo.num_minibatches": 2, "run.total_steps": 320}
 
@@ -20,7 +22,7 @@ def applied(cfg, fix):
 
 
 def codes(cfg):
-    return [p.code for p in rules.problems(cfg)]
+    return [p.code for p in known_problems(cfg)]
 
 
 def test_sizes_worked_by_hand():
@@ -73,11 +75,11 @@ def test_sequences_of_several_agents_worked_by_hand():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_sequences_that_do_not_fit_are_refused_with_values_that_fit(changes, code, fixes):
-    (problem,) = rules.problems(config(**changes))
+    (problem,) = known_problems(config(**changes))
     assert problem.code == code
     assert list(problem.fixes[: len(fixes)]) == fixes
     for fix in problem.fixes:
-        assert rules.problems(applied(config(**changes), fix)) == []
+        assert known_problems(applied(config(**changes), fix)) == []
 
 
 @pytest.mark.parametrize(
@@ -89,9 +91,9 @@ def test_sequences_that_do_not_fit_are_refused_with_values_that_fit(changes, cod
     ],
 )
 def test_probable_mistakes_are_warnings(changes, code):
-    assert rules.problems(config(**changes)) == []
-    assert code in [warning.code for warning in rules.warnings(config(**changes))]
-    assert code not in [warning.code for warning in rules.warnings(config())]
+    assert known_problems(config(**changes)) == []
+    assert code in [warning.code for warning in known_warnings(config(**changes))]
+    assert code not in [warning.code for warning in known_warnings(config())]
 
 
 def test_chunk_is_at_most_as_long_as_the_run():
@@ -123,7 +125,7 @@ def sound(draw):
 
 @given(sound())
 def test_equations_hold(cfg):
-    assert rules.problems(cfg) == []
+    assert known_problems(cfg) == []
     d = derive.derive(cfg)
     assert d.minibatch_size * cfg.ppo.num_minibatches == d.batch_size
     assert cfg.run.total_steps <= d.total_env_steps < cfg.run.total_steps + d.batch_size
@@ -131,19 +133,19 @@ def test_equations_hold(cfg):
     assert d.gradient_steps == d.num_updates * cfg.ppo.update_epochs * cfg.ppo.num_minibatches
     every = cfg.run.checkpoint_every
     assert every * (d.num_checkpoints - 1) < d.num_chunks <= every * d.num_checkpoints
-    rounded = [w for w in rules.warnings(cfg) if w.code == "rounded_up"]
+    rounded = [w for w in known_warnings(cfg) if w.code == "rounded_up"]
     assert bool(rounded) == (d.total_env_steps != cfg.run.total_steps)
     for warning in rounded:
         assert f"{d.total_env_steps:,}" in warning.message
         for fix in warning.fixes:
             other = applied(cfg, fix)
-            assert not rules.problems(other)
-            assert "rounded_up" not in [w.code for w in rules.warnings(other)]
+            assert not known_problems(other)
+            assert "rounded_up" not in [w.code for w in known_warnings(other)]
 
 
 def test_the_defaults_have_no_problems():
-    assert rules.problems(Config()) == []
-    rules.check(Config())
+    assert known_problems(Config()) == []
+    check(Config(), known_sizes(Config().env))
 
 
 NUMBERS = [key for key, field in FIELDS.items() if field.kind not in ("str", "bool")]
@@ -161,9 +163,9 @@ def test_number_out_of_range_is_refused_with_the_nearest_value(key):
         outside.append(number(field.le) + 1)
     for value in outside:
         cfg = replace(base, {key: wrap(value)})
-        (problem,) = rules.problems(cfg)
+        (problem,) = known_problems(cfg)
         assert (problem.code, problem.keys) == ("range", (key,))
-        assert rules.problems(applied(cfg, problem.fixes[0])) == [] or key in ("run.total_steps", "replay.capacity")
+        assert known_problems(applied(cfg, problem.fixes[0])) == [] or key in ("run.total_steps", "replay.capacity")
 
 
 def test_every_number_but_reward_weights_has_a_range():
@@ -175,13 +177,13 @@ def test_every_number_but_reward_weights_has_a_range():
     ("key", "value"), [("algo.learning_rate", 0.0), ("algo.gamma", 0.0), ("ppo.gae_lambda", 1.0), ("env.max_steps", 0)]
 )
 def test_limits_of_ranges_are_accepted(key, value):
-    assert rules.problems(replace(Config(), {key: value})) == []
+    assert known_problems(replace(Config(), {key: value})) == []
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 300), st.integers(1, 50_000))
 def test_every_fix_solves_its_problem(envs, steps, minibatches, total):
     cfg = config(env__num_envs=envs, algo__num_steps=steps, ppo__num_minibatches=minibatches, run__total_steps=total)
-    found = rules.problems(cfg)
+    found = known_problems(cfg)
     assert ("batch_split" in codes(cfg)) == (envs * steps % minibatches != 0)
     assert ("too_short" in codes(cfg)) == (total < envs * steps)
     for problem in found:
@@ -191,7 +193,7 @@ def test_every_fix_solves_its_problem(envs, steps, minibatches, total):
 
 
 def test_fixes_of_an_indivisible_batch_are_the_nearest_divisors():
-    (problem,) = rules.problems(
+    (problem,) = known_problems(
         replace(Config(), {"env.num_envs": 1000, "algo.num_steps": 128, "ppo.num_minibatches": 12})
     )
     assert problem.message == "1,000 x 128 = 128,000 steps do not split into 12 equal minibatches"
@@ -209,7 +211,7 @@ def test_problems_of_all_kinds_are_listed_together():
         algo__lr_schedule="cosin",
         run__name="../up",
     )
-    found = {p.keys[0]: p for p in rules.problems(cfg)}
+    found = {p.keys[0]: p for p in known_problems(cfg)}
     assert {key: p.code for key, p in found.items()} == {
         "algo.lr_schedule": "value",
         "env.max_steps": "range",
@@ -224,7 +226,7 @@ def test_problems_of_all_kinds_are_listed_together():
     assert found["env.id"].fixes == (("env.id", "hackmatrix"),)
     assert found["run.name"].fixes == (("run.name", "up"),)
     with pytest.raises(HmxError) as caught:
-        rules.check(cfg, {"algo.gamma": "--gamma"})
+        check(cfg, known_sizes(cfg.env), {"algo.gamma": "--gamma"})
     assert caught.value.exit_code is ExitCode.USAGE
     assert caught.value.message.startswith("8 problems in the configuration\n")
     assert "\n  algo.gamma = 1.5 (--gamma): must be from 0 to 1; try --set algo.gamma=1.0" in caught.value.message
@@ -232,7 +234,7 @@ def test_problems_of_all_kinds_are_listed_together():
 
 @pytest.mark.parametrize("value", ["x", None, 2.5, True, (1,)])
 def test_wrong_types_are_problems_not_tracebacks(value):
-    (problem,) = rules.problems(config(env__num_envs=value))
+    (problem,) = known_problems(config(env__num_envs=value))
     assert (problem.code, problem.keys) == ("value", ("env.num_envs",))
 
 
@@ -250,9 +252,9 @@ def test_wrong_types_are_problems_not_tracebacks(value):
 )
 def test_fix_of_a_single_problem_solves_it(changes, code):
     cfg = replace(Config(), changes)
-    (problem,) = rules.problems(cfg)
+    (problem,) = known_problems(cfg)
     assert problem.code == code
-    assert rules.problems(applied(cfg, problem.fixes[0])) == []
+    assert known_problems(applied(cfg, problem.fixes[0])) == []
 
 
 @pytest.mark.parametrize(
@@ -266,16 +268,16 @@ def test_fix_of_a_single_problem_solves_it(changes, code):
 )
 def test_fixes_of_warnings_solve_them(changes, code):
     cfg = replace(config(), changes)
-    assert rules.problems(cfg) == []
-    (warning,) = [w for w in rules.warnings(cfg) if w.code == code]
+    assert known_problems(cfg) == []
+    (warning,) = [w for w in known_warnings(cfg) if w.code == code]
     for fix in warning.fixes:
         cured = applied(cfg, fix)
-        assert rules.problems(cured) == []
-        assert code not in [w.code for w in rules.warnings(cured)]
+        assert known_problems(cured) == []
+        assert code not in [w.code for w in known_warnings(cured)]
 
 
 def test_run_that_fits_has_no_warnings():
-    assert rules.warnings(config()) == []
+    assert known_warnings(config()) == []
 
 
 @given(st.integers(1, 5000), st.integers(1, 6000))

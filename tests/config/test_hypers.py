@@ -4,7 +4,7 @@ import pytest
 
 from hmx.algos.ppo.update import scheduled
 from hmx.config import schedules
-from hmx.config.schedules import scheduled_values
+from hmx.registry.algorithms import hyperparameters
 from hmx.registry.load import load
 
 CHANGES = [
@@ -22,4 +22,4 @@ CHANGES = [
 def test_the_trainer_gets_the_same_values(sets, update):
     cfg = load(preset="tiny", sets=sets, environ={}).config
     done = schedules.progress(update * cfg.env.num_envs * cfg.algo.num_steps, cfg.run.total_steps)
-    assert scheduled_values(cfg, done) == scheduled(cfg, update)
+    assert hyperparameters(cfg, done) == scheduled(cfg, update)

@@ -14,7 +14,7 @@ from hmx.config.fields import FIELDS, get, replace
 from hmx.config.option import opt
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.registry import rules
+from hmx.registry.check import known_problems, known_warnings
 from hmx.registry.load import load, read_request
 
 
@@ -385,15 +385,15 @@ def test_any_text_loads_or_raises_a_readable_error(pairs):
     except HmxError as error:
         assert error.hint
     else:
-        assert rules.problems(loaded.config) == []
+        assert known_problems(loaded.config) == []
 
 
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_runs(name):
     loaded = load(name, environ={})
-    assert rules.problems(loaded.config) == []
+    assert known_problems(loaded.config) == []
     meant = {"brax": ["rounded_up"], "scs-doc": ["known_bug"]}
-    assert [w.code for w in rules.warnings(loaded.config)] == meant.get(name, []) or name == presets.DEFAULT
+    assert [w.code for w in known_warnings(loaded.config)] == meant.get(name, []) or name == presets.DEFAULT
     assert presets.summary(name)
     assert codec.resolve(presets.values(name))[1] == []
     changed = {key for key, origin in loaded.origins.items() if origin not in ("default", "env.id")}

@@ -2,12 +2,14 @@
 
 import pytest
 
+from hmx.algos.dqn import sizes
 from hmx.algos.dqn.sizes import q_values
 from hmx.config import codec
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 from hmx.errors import HmxError
-from hmx.registry import derive, rules
+from hmx.registry import derive
+from hmx.registry.check import known_problems, known_warnings
 from hmx.registry.load import load
 
 BASE = replace(
@@ -21,11 +23,11 @@ SCORING = {"score.every": 2, "replay.mixing": "additive", "score.transitions": 1
 
 
 def codes(cfg):
-    return {p.code: p for p in rules.problems(cfg)}
+    return {p.code: p for p in known_problems(cfg)}
 
 
 def test_defaults_of_dqn_have_no_problems():
-    assert not codes(BASE) and not rules.warnings(BASE)
+    assert not codes(BASE) and not known_warnings(BASE)
     assert not codes(replace(Config(), {"algo.name": "dqn"}))
     assert not codes(replace(BASE, SCORING))
 
@@ -100,26 +102,26 @@ def test_impossible_values_are_refused_with_fixes_that_work(changes, code):
     ],
 )
 def test_probable_mistakes_of_dqn_are_warnings(changes, code):
-    assert [p.code for p in rules.warnings(replace(BASE, changes))] == [code]
+    assert [p.code for p in known_warnings(replace(BASE, changes))] == [code]
 
 
 def test_sizes():
-    sizes = derive.derive(BASE)
-    assert (sizes.batch_size, sizes.num_updates, sizes.minibatch_size) == (32, 100, 16)
+    derived = derive.derive(BASE)
+    assert (derived.batch_size, derived.num_updates, derived.minibatch_size) == (32, 100, 16)
     # the buffer holds 64 after the second update, which is the first to learn
-    assert derive.first_learning_update(BASE) == 1
-    assert (sizes.gradient_steps_per_update, sizes.gradient_steps) == (2, 2 * 99)
-    assert derive.replay_ratio(BASE) == 1.0
+    assert sizes.first_learning_update(BASE) == 1
+    assert (derived.gradient_steps_per_update, derived.gradient_steps) == (2, 2 * 99)
+    assert sizes.replay_ratio(BASE) == 1.0
 
 
 def test_scoring_pass_is_split_into_equal_rounds_or_sized_by_coverage():
     scored = replace(BASE, {**SCORING, "score.transitions": 100, "score.chunk": 30})
-    assert derive.scoring_rounds(scored) == (4, 25)
+    assert sizes.scoring_rounds(scored) == (4, 25)
     odd = replace(scored, {"score.transitions": 101})
-    assert derive.scored_per_pass(odd) == 4 * 26
+    assert sizes.scored_per_pass(odd) == 4 * 26
     # half a score per transition: 64 transitions come between two passes
     covered = replace(scored, {"score.coverage": 0.5})
-    assert derive.scored_per_pass(covered) == 32 and derive.expected_coverage(covered) == 0.5
+    assert sizes.scored_per_pass(covered) == 32 and sizes.expected_coverage(covered) == 0.5
 
 
 def test_hyperparameters_depend_only_on_the_update():

@@ -2,15 +2,16 @@
 
 import pytest
 
+from hmx.algos.ppo.aspects import ASPECTS, aspects, value_weight
+from hmx.algos.ppo.checks import BUGS
 from hmx.config import presets
 from hmx.config.codec import shape_digest
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
-from hmx.registry import derive, rules
-from hmx.registry.derive import value_weight
+from hmx.registry import derive
+from hmx.registry.check import known_problems, known_warnings
+from hmx.registry.environments import known_sizes
 from hmx.registry.load import load
-from hmx.registry.meaning import ASPECTS, aspect_of, meaning
-from hmx.registry.rules import BUGS
 from hmx.sizing.derived import derive_batch
 from hmx.sizing.trainer import inputs_of
 
@@ -62,8 +63,8 @@ def config(**values):
 )
 def test_contradicting_switches_are_refused_with_fixes_that_work(changes, code, works):
     cfg = config(**changes)
-    assert [problem.code for problem in rules.problems(cfg)] == [code]
-    assert rules.problems(replace(cfg, works)) == []
+    assert [problem.code for problem in known_problems(cfg)] == [code]
+    assert known_problems(replace(cfg, works)) == []
 
 
 @pytest.mark.parametrize(
@@ -76,25 +77,29 @@ def test_contradicting_switches_are_refused_with_fixes_that_work(changes, code, 
     ],
 )
 def test_compatible_switches_are_accepted(changes):
-    assert rules.problems(config(**changes)) == []
+    assert known_problems(config(**changes)) == []
+
+
+def meaning(cfg):
+    return aspects(cfg, known_sizes(cfg.env))
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, (value, _) in BUGS.items()])
 def test_reproduced_bugs_are_warnings(key, value):
     cfg = replace(config(), {key: value})
-    (warning,) = [w for w in rules.warnings(cfg) if w.code == "known_bug"]
+    (warning,) = [w for w in known_warnings(cfg) if w.code == "known_bug"]
     assert warning.keys == (key,)
     good = replace(cfg, dict(warning.fixes))
-    assert not [w for w in rules.warnings(good) if w.code == "known_bug"]
-    assert [row.id for row in meaning(cfg) if row.bug] == [aspect_of(key)]
-    assert "known bug" in dict((row.id, row.meaning) for row in meaning(cfg))[aspect_of(key)]
+    assert not [w for w in known_warnings(good) if w.code == "known_bug"]
+    (row,) = [row for row in meaning(cfg) if row.bug]
+    assert key in row.values and "known bug" in row.meaning
 
 
 def test_width_of_a_missing_value_torso_is_a_warning():
-    codes = [w.code for w in rules.warnings(config(net__value_hidden=(8,)))]
+    codes = [w.code for w in known_warnings(config(net__value_hidden=(8,)))]
     assert "value_hidden" in codes
     assert "value_hidden" not in [
-        w.code for w in rules.warnings(config(net__value_hidden=(8,), net__shared_torso=False))
+        w.code for w in known_warnings(config(net__value_hidden=(8,), net__shared_torso=False))
     ]
 
 
@@ -102,7 +107,7 @@ def test_thirteen_aspects_use_each_key_once():
     assert list(ASPECTS) == [*(f"1.{n}" for n in range(1, 10)), *(f"2.{n}" for n in range(1, 5))]
     keys = [key for _, row_keys, _ in ASPECTS.values() for key in row_keys]
     assert len(keys) == len(set(keys)) and set(keys) <= set(FIELDS)
-    assert aspect_of("ppo.vf_half") == "1.3" and aspect_of("run.seed") is None
+    assert "ppo.vf_half" in ASPECTS["1.3"][1] and "run.seed" not in keys
 
 
 CHANGES = {
@@ -133,7 +138,7 @@ def test_every_choice_of_an_aspect_has_its_own_meaning():
             if not field.choices or key in ("ppo.value_target", "run.budget"):
                 continue
             base = config(net__layer_norm=True, ppo__obs_norm="network", algo__max_grad_norm=1.0)
-            told = {words(replace(base, {key: choice})) for choice in field.choices}
+            told = {words(replace(base, {key: choice}), None) for choice in field.choices}
             assert len(told) == len(field.choices), (number, key)
 
 
@@ -178,10 +183,10 @@ def test_budgets():
     brax = replace(cfg, {"run.budget": "brax", "run.budget_epochs": 3})
     assert derive.derive(brax).num_updates == 12
     assert derive_batch(inputs_of(brax))["total_epochs_ceil"] == 12
-    (warning,) = [w for w in rules.warnings(brax) if w.code == "rounded_up"]
+    (warning,) = [w for w in known_warnings(brax) if w.code == "rounded_up"]
     for fix in warning.fixes:
         fixed = replace(brax, dict([fix]))
-        assert not [w for w in rules.warnings(fixed) if w.code == "rounded_up"]
+        assert not [w for w in known_warnings(fixed) if w.code == "rounded_up"]
 
 
 def test_newer_shape_key_at_its_default_keeps_the_digest():

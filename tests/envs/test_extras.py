@@ -11,12 +11,12 @@ from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.envs.registry import make_env
+from hmx.envs.suites.entries import SCENARIOS
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
-from hmx.registry import rules
-from hmx.registry.env_facts import EXTRAS as PACKAGE_OF
-from hmx.registry.env_facts import SCENARIOS, env_facts, extra_of, facts_known, step_limit
-from hmx.registry.environments import EXTRAS
+from hmx.registry.check import known_problems
+from hmx.registry.environments import EXTRAS, extra_of, known_sizes, step_limit
+from hmx.registry.environments import EXTRAS as PACKAGE_OF
 from hmx.registry.load import load
 from hmx.reports.compute_config.job import compute_sizes
 from hmx.reports.compute_config.request import SizesRequest
@@ -91,10 +91,11 @@ def test_so_does_a_battle_of_smax(monkeypatch, capsys, package):
 def test_a_battle_of_smax_is_known_without_having_it():
     """Its sizes follow from who fights whom; how many agents there are is taken from there unless somebody says."""
     cfg = load(environ={}, flags={"env.id": BATTLE}).config
-    assert cfg.env.num_agents == 3 and facts_known(cfg.env)
-    assert (env_facts(cfg.env).obs_size, env_facts(cfg.env).num_actions, step_limit(cfg.env)) == (75, 8, 100)
+    sizes = known_sizes(cfg.env)
+    assert (cfg.env.num_agents, sizes.num_agents) == (3, 3)
+    assert (sizes.features, sizes.num_actions, sizes.max_steps) == (75, 8, 100)
     assert step_limit(EnvConfig(id=BATTLE, max_steps=30)) == 30
-    (problem,) = rules.problems(replace(cfg, {"env.num_agents": 2}))
+    (problem,) = known_problems(replace(cfg, {"env.num_agents": 2}))
     assert (problem.code, problem.fixes) == ("num_agents", (("env.num_agents", 3),))
     with pytest.raises(HmxError, match="smax/8m has 8 agents"):
         load(environ={}, flags={"env.id": "smax/8m"}, sets=["env.num_agents=3"])
@@ -103,7 +104,7 @@ def test_a_battle_of_smax_is_known_without_having_it():
 @pytest.mark.parametrize(("scenario", "near"), [("3M", "3m"), ("2s3", "2s3z"), ("\x1b[31m", "3m")])
 def test_an_unknown_scenario_is_refused_with_all_there_are(scenario, near):
     cfg = replace(Config(), {"env.id": f"smax/{scenario}"})
-    (problem,) = rules.problems(cfg)
+    (problem,) = known_problems(cfg)
     assert problem.code == "unknown_env" and all(name in problem.message for name in SCENARIOS)
     assert problem.fixes == (("env.id", f"smax/{near}"),)
     with pytest.raises(HmxError, match="smax has no environment") as found:
@@ -132,10 +133,10 @@ def test_a_gymnax_of_the_old_interface_is_refused(monkeypatch):
 
 def test_a_configuration_may_name_it_without_having_it(no_extras):
     cfg = replace(Config(), {"env.id": NAME})
-    assert not rules.problems(cfg)
-    (problem,) = rules.problems(replace(cfg, {"env.num_agents": 2}))
+    assert not known_problems(cfg)
+    (problem,) = known_problems(replace(cfg, {"env.num_agents": 2}))
     assert problem.code == "num_agents"
-    assert [p.code for p in rules.problems(replace(cfg, {"env.id": "gymnax/"}))] == ["unknown_env"]
+    assert [p.code for p in known_problems(replace(cfg, {"env.id": "gymnax/"}))] == ["unknown_env"]
 
 
 def test_compute_config_says_that_its_sizes_are_not_known(tmp_path):
@@ -145,7 +146,7 @@ def test_compute_config_says_that_its_sizes_are_not_known(tmp_path):
     assert found.valid and found.memory is None and found.derived["num_envs"] == 64
     (note,) = (note for note in found.notes if "memory" in note)
     assert "gymnax/Never-built-v0" in note and "--trace" in note
-    assert not facts_known(EnvConfig(id="gymnax/Never-built-v0")) and facts_known(EnvConfig())
+    assert known_sizes(EnvConfig(id="gymnax/Never-built-v0")) is None and known_sizes(EnvConfig()) is not None
 
 
 def test_the_run_of_such_an_environment_is_one_folder():

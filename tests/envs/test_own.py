@@ -11,11 +11,12 @@ from env_checks import check_env
 
 from hmx.config import codec
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.envs.registry import load_env, make_env
+from hmx.envs.registry import load_env, make_env, sizes_of
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import resolve_config
-from hmx.registry import rules, user_code
-from hmx.registry.env_facts import env_facts, is_unlimited, step_limit
+from hmx.registry import user_code
+from hmx.registry.check import warnings
+from hmx.registry.environments import known_sizes
 from hmx.registry.load import load
 
 GAME = """
@@ -85,12 +86,12 @@ def test_functions_of_a_file_become_an_environment_that_keeps_the_contract():
 def test_only_an_environment_without_a_limit_of_its_own_is_warned_of_as_unlimited():
     unlimited = EnvConfig(id="./game.py", max_steps=0)
     write(GAME)
-    assert not is_unlimited(unlimited) and not is_unlimited(EnvConfig(id="gymnax/Never-built-v0", max_steps=0))
-    cfg = resolve_config(load(sets=["env.id=./game.py", "env.max_steps=0"]).config, None)[0]
-    assert step_limit(cfg.env) == 9 and "no_limit" not in {problem.code for problem in rules.warnings(cfg)}
+    assert known_sizes(unlimited) is None and known_sizes(EnvConfig(id="gymnax/Never-built-v0", max_steps=0)) is None
+    cfg, env, _ = resolve_config(load(sets=["env.id=./game.py", "env.max_steps=0"]).config, None, None)
+    assert sizes_of(env).max_steps == 9 and "no_limit" not in {p.code for p in warnings(cfg, sizes_of(env))}
     write(GAME.replace("MAX_STEPS = 9", ""))
-    cfg = resolve_config(load(sets=["env.id=./game.py", "env.max_steps=0"]).config, None)[0]
-    assert step_limit(cfg.env) == 0 and "no_limit" in {problem.code for problem in rules.warnings(cfg)}
+    cfg, env, _ = resolve_config(load(sets=["env.id=./game.py", "env.max_steps=0"]).config, None, None)
+    assert sizes_of(env).max_steps == 0 and "no_limit" in {p.code for p in warnings(cfg, sizes_of(env))}
 
 
 def test_a_file_may_return_an_env_or_an_object_like_those_of_gymnax(monkeypatch):
@@ -125,8 +126,7 @@ def test_own_options_are_typed_checked_and_stored():
     assert codec.shape_digest(cfg) != codec.shape_digest(load(sets=["env.id=./game.py", "env.my.size=7"]).config)
     with pytest.raises(HmxError, match=r"corridor declares no options"):
         load(sets=["env.id=corridor", "env.my.size=6"])
-    load_env("./game.py", my={"size": 6})
-    assert env_facts(EnvConfig(id="./game.py", my=(("size", 6),))).obs_size == 6
+    assert sizes_of(load_env("./game.py", my={"size": 6})).features == 6
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from hmx.config.fields import replace as configure
 from hmx.config.schema import Config
 from hmx.errors import HmxError
+from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
-from hmx.registry.rules import problems
 from hmx.sizing.cautions import batch_warnings, low_use
 from hmx.sizing.derived import FORMULAS, derive_batch, size
 from hmx.sizing.fit import exact_fit, is_exact, nearest_valid
@@ -312,7 +312,7 @@ def test_more_agents_than_any_batch_holds_are_refused():
 )
 def test_a_trainer_configuration_has_the_sizes_that_the_equations_say(values):
     cfg = configure(Config(), values)
-    assert problems(cfg) == []
+    assert known_problems(cfg) == []
     inputs, sizes = inputs_of(cfg), derive(cfg)
     assert batch_problems(inputs) == []
     derived = derive_batch(inputs)
@@ -328,7 +328,7 @@ def test_a_trainer_configuration_has_the_sizes_that_the_equations_say(values):
 def test_a_run_is_never_shorter_than_one_update():
     cfg = config_of(nearest_valid(BatchInputs(num_agents=1, total_timesteps=1)), Config())
     assert cfg.run.total_steps == cfg.env.num_envs * cfg.algo.num_steps
-    assert problems(cfg) == []
+    assert known_problems(cfg) == []
 
 
 def test_neither_jax_nor_numpy_is_imported():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hmx.config.divisors import all_divisors, divisor_above, divisor_below
 from hmx.config.fields import replace as configure
 from hmx.config.schema import Config
-from hmx.registry.rules import problems
+from hmx.registry.check import known_problems
 from hmx.sizing.cautions import batch_warnings
 from hmx.sizing.derived import derive_batch, size
 from hmx.sizing.fit import exact_fit, is_exact, nearest_valid
@@ -212,7 +212,7 @@ def test_a_trainer_configuration_and_back(inputs):
     exact = nearest_valid(inputs)
     base = configure(Config(), {"env.id": "rendezvous", "net.kind": "mlp"})
     cfg = config_of(exact, base)
-    assert problems(cfg) == []
+    assert known_problems(cfg) == []
     back = inputs_of(cfg)
     for name in ("num_agents", "batch_size", "minibatch_size", "bptt_horizon", "update_epochs"):
         assert getattr(back, name) == getattr(exact, name)

@@ -50,7 +50,7 @@ def q_values(cfg: Config, update: int) -> dict[str, float | bool]:
     falling = min(done / dqn.epsilon_fraction, 1.0) if dqn.epsilon_fraction else 1.0
     learns = update >= first_learning_update(cfg)
     values: dict[str, float | bool] = {
-        "learning_rate": scheduled_values(cfg, done)["learning_rate"],
+        "learning_rate": scheduled_values(cfg, done, ("learning_rate",))["learning_rate"],
         "epsilon": value("linear", dqn.epsilon_start, dqn.epsilon_end, falling),
         "gradient_steps": float(dqn.gradient_steps if learns else 0),
         "survey": (update + 1) % replay.survey_every == 0,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from hmx.algos.dqn.gradients import make_q_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.gradients.results import Reporter
 from hmx.algos.gradients.stored import Stored
-from hmx.algos.ppo.gradients import make_ppo_reporter
-from hmx.config.option import REPORTED
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
+from hmx.registry.algorithms import find_algorithm
+from hmx.registry.check import reported
+from hmx.registry.importing import imported
 
 
 def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> Reporter:
@@ -20,8 +20,9 @@ def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored |
     environment, or takes the buffer of the train state.
     """
     check(request)
-    if cfg.algo.name not in REPORTED:
-        hint = f"gradient reports know the losses of {' and '.join(REPORTED)}"
-        raise HmxError(f"cannot report on algorithm {cfg.algo.name}: its loss is not known to hmx", hint)
-    make = make_q_reporter if cfg.algo.name == "dqn" else make_ppo_reporter
-    return make(cfg, env, request, stored)
+    entry = find_algorithm(cfg)
+    if not entry.reporter:
+        hint = f"gradient reports know the losses of {reported()}"
+        raise HmxError(f"cannot report on algorithm {entry.name}: its loss is not known to hmx", hint)
+    reporter: Reporter = imported(entry.reporter)(cfg, env, request, stored)
+    return reporter

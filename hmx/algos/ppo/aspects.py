@@ -1,10 +1,188 @@
-"""What a configuration of PPO means; no JAX."""
+"""What a configuration means in each aspect in which implementations of PPO silently differ; no JAX."""
 
 from __future__ import annotations
 
-from hmx.config.schema import PpoConfig
+import math
+from collections.abc import Callable
+
+from hmx.algos.ppo.checks import BUGS
+from hmx.config.fields import get
+from hmx.config.schema import Config, PpoConfig
+from hmx.errors import counted
+from hmx.registry.algorithms import Aspect
+from hmx.registry.derive import derive, horizon
+from hmx.registry.sizes import Sizes
+
+Describe = Callable[[Config, Sizes | None], str]
+
+
+def aspects(cfg: Config, sizes: Sizes | None) -> tuple[Aspect, ...]:
+    """Describe a configuration without problems in every aspect, in the order of their numbers."""
+    described = []
+    for number, (title, keys, describe) in ASPECTS.items():
+        values = {key: get(cfg, key) for key in keys}
+        bug = any(values.get(key) == value for key, (value, _) in BUGS.items())
+        described.append(Aspect(number, title, values, describe(cfg, sizes), bug))
+    return tuple(described)
 
 
 def value_weight(ppo: PpoConfig) -> float:
     """Return the weight of the value loss, which is half the mean squared error (or the cross-entropy of two_hot)."""
     return ppo.vf_coef if ppo.vf_half else 2.0 * ppo.vf_coef
+
+
+def _advantage(cfg: Config, sizes: Sizes | None) -> str:
+    algo, ppo = cfg.algo, cfg.ppo
+    form = {
+        "gae": "GAE",
+        "vtrace": "GAE with V-trace-clipped ratios",
+        "brax": "Brax's advantage, delta + gamma GAE of the next step: GAE without its first lambda",
+    }[ppo.advantage]
+    recomputed = ppo.advantage == "vtrace" or ppo.advantage_when == "minibatch"
+    when = "recomputed per minibatch" if recomputed else "once per rollout"
+    axis = "time" if ppo.gae_axis == "time" else "the batch (known bug: unrelated sequences are summed)"
+    row = f"; sequences of {horizon(cfg):,} steps" if ppo.advantage_when == "minibatch" else ""
+    unit = ", as a change of symlog(value)" if ppo.advantage_scale == "symlog" else ""
+    return f"{form}, along {axis}, {when}{row}{unit}; lambda {ppo.gae_lambda:g}, gamma {algo.gamma:g}"
+
+
+def _episode_end(cfg: Config, sizes: Sizes | None) -> str:
+    return {
+        "bootstrap": "a truncated step bootstraps from its last observation",
+        "mask": "a truncated step has advantage 0 and its own value as target; the step before bootstraps from it",
+        "terminal": "truncation counts as termination: values ignore what the time limit cut off",
+        "timeout_reward": "truncation counts as termination, with gamma V(s_t) added to the reward",
+        "leak": "the advantage of a truncated episode leaks into the next one (known bug)",
+    }[cfg.ppo.episode_end]
+
+
+def _value_loss(cfg: Config, sizes: Sizes | None) -> str:
+    algo, ppo = cfg.algo, cfg.ppo
+    loss = "cross-entropy" if ppo.value_target == "two_hot" else "mean squared error"
+    factor = value_weight(ppo) * (1.0 if ppo.value_target == "two_hot" else 0.5)
+    clip = f"clipped at {ppo.clip_vf_eps:g}" if ppo.clip_vf_eps else "not clipped"
+    clips = algo.max_grad_norm and algo.grad_clip == "joint"
+    note = "" if cfg.net.shared_torso or clips else "; Adam cancels the factor: separate networks, no joint clip"
+    return f"{factor:g} x {loss} of {ppo.value_target} targets, {clip}; rewards x {ppo.reward_scale:g}{note}"
+
+
+def _std(cfg: Config, sizes: Sizes | None) -> str:
+    net = cfg.net
+    if sizes and not sizes.action_dim:
+        return "none: actions are discrete"
+    start = math.log(2.0) + net.std_min if net.std == "softplus" else 1.0 + net.std_min
+    how = {"softplus": "softplus(raw)", "exp": "exp(raw)", "param": "exp(a parameter)"}[net.std]
+    least = f"at least {net.std_min:g}" if net.std_min else "no minimum"
+    return f"{how} + {net.std_min:g}: {start:.3f} where raw is 0, {least}"
+
+
+def _entropy(cfg: Config, sizes: Sizes | None) -> str:
+    ppo = cfg.ppo
+    if sizes and not sizes.action_dim:
+        return f"of the distribution over legal actions; weight {ppo.ent_coef:g}"
+    kind = {
+        "gaussian": "Gaussian, before the tanh: rewards ever larger standard deviations",
+        "tanh_sample": "after the tanh, one sample per state: at most log 2 per dimension",
+        "tanh_quadrature": "after the tanh, by quadrature: at most log 2 per dimension",
+    }[ppo.entropy]
+    return f"{kind}; weight {ppo.ent_coef:g}"
+
+
+def _init(cfg: Config, sizes: Sizes | None) -> str:
+    net = cfg.net
+    gains = f"gains {net.gain_hidden:.4g} hidden, {net.gain_policy:.4g} policy, {net.gain_value:.4g} value"
+    kind = "orthogonal" if net.init == "orthogonal" else "uniform within gain x sqrt(3 / inputs)"
+    return f"{kind}; {gains}; biases 0"
+
+
+def _layer_norm(cfg: Config, sizes: Sizes | None) -> str:
+    if not cfg.net.layer_norm:
+        return "none"
+    return "linear, norm, activation" if cfg.net.norm_order == "pre" else "linear, activation, norm"
+
+
+def _grad_clip(cfg: Config, sizes: Sizes | None) -> str:
+    algo = cfg.algo
+    if not algo.max_grad_norm:
+        return "none"
+    what = {
+        "joint": "global norm, policy and value together",
+        "per_network": "norms of policy and value separately",
+        "elementwise": "absolute value of each element",
+    }[algo.grad_clip]
+    return f"{what}, at {algo.max_grad_norm:g}"
+
+
+def _resets(cfg: Config, sizes: Sizes | None) -> str:
+    env = cfg.env
+    done = {
+        "fresh": "a new initial state after every episode",
+        "first": "the same initial state after every episode",
+        "rollout_cache": "one new initial state per environment and rollout",
+    }[env.reset_on_done]
+    every = (
+        f"all reset every {counted(env.full_reset_every, 'update')}"
+        if env.full_reset_every
+        else "never all reset at once"
+    )
+    if cfg.starts.share:
+        done += f", but with probability {cfg.starts.share:g} one in a later stage"
+    real, asked = derive(cfg).total_env_steps, cfg.run.total_steps
+    return f"{done}; {every}; budget {cfg.run.budget}: {real:,} steps for {asked:,} requested ({real / asked:.3g} x)"
+
+
+def _value_forward(cfg: Config, sizes: Sizes | None) -> str:
+    length = horizon(cfg)
+    if cfg.ppo.advantage_when == "rollout":
+        if cfg.ppo.value_forward == "both":
+            return "next states are evaluated in every step of the rollout; T passes per sequence in a minibatch"
+        return "values of a rollout are shifted, last observations evaluated too; T passes per sequence in a minibatch"
+    both = cfg.ppo.value_forward == "both"
+    return f"{2 * length if both else length + 1} value passes per sequence of {length} steps and minibatch"
+
+
+def _obs_norm(cfg: Config, sizes: Sizes | None) -> str:
+    ppo = cfg.ppo
+    if ppo.obs_norm == "none":
+        return "none"
+    divisor = "n - 1" if ppo.obs_norm_ddof else "n"
+    clip = f", clipped at {ppo.obs_norm_clip:g}" if ppo.obs_norm_clip else ""
+    if ppo.obs_norm == "env":
+        where = "in the step, with earlier statistics; the first observation of an episode stays raw and uncounted"
+    elif ppo.obs_norm_update == "before_sgd":
+        where = "in the network; statistics are updated before the gradient steps, so the first ratios are not 1"
+    else:
+        where = "in the network; statistics are updated after the gradient steps"
+    return f"{where}; variance over {divisor}{clip}"
+
+
+def _devices(cfg: Config, sizes: Sizes | None) -> str:
+    on = {0: "all devices", 1: "one device"}.get(cfg.run.devices, f"{cfg.run.devices} devices")
+    return f"one program on {on}; advantages are normalised over whole minibatches"
+
+
+ASPECTS: dict[str, tuple[str, tuple[str, ...], Describe]] = {
+    "1.1": ("advantage", (
+        "ppo.advantage", "ppo.gae_axis", "ppo.advantage_when", "ppo.advantage_scale", "ppo.gae_lambda", "algo.gamma",
+        "ppo.bptt_horizon",
+    ), _advantage),
+    "1.2": ("end of an episode", ("ppo.episode_end",), _episode_end),
+    "1.3": ("value loss", (
+        "ppo.vf_coef", "ppo.vf_half", "ppo.clip_vf_eps", "ppo.value_target", "ppo.reward_scale",
+    ), _value_loss),
+    "1.4": ("standard deviation of actions", ("net.std", "net.std_min"), _std),
+    "1.5": ("entropy", ("ppo.entropy", "ppo.ent_coef"), _entropy),
+    "1.6": ("initial weights", ("net.init", "net.gain_hidden", "net.gain_policy", "net.gain_value"), _init),
+    "1.7": ("layer norm", ("net.layer_norm", "net.norm_order"), _layer_norm),
+    "1.8": ("gradient clipping", ("algo.max_grad_norm", "algo.grad_clip"), _grad_clip),
+    "1.9": ("resets and budget", (
+        "env.reset_on_done", "env.full_reset_every", "starts.share", "run.budget", "run.budget_epochs",
+    ), _resets),
+    "2.1": ("value passes", ("ppo.value_forward",), _value_forward),
+    "2.2": ("devices", ("run.devices",), _devices),
+    "2.3": ("network library", (), lambda cfg, sizes: "Flax Linen; no effect at run time"),
+    "2.4": ("observation normalisation", (
+        "ppo.obs_norm", "ppo.obs_norm_update", "ppo.obs_norm_ddof", "ppo.obs_norm_clip",
+    ), _obs_norm),
+}  # fmt: skip
+"""Number as in docs/ppo.md -> title, the keys that decide it, and the function that describes it."""

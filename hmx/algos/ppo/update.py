@@ -25,11 +25,11 @@ from hmx.algos.sequences import Batch, MinibatchPlan, make_sequences, plan_minib
 from hmx.algos.sharding import partitions
 from hmx.algos.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
 from hmx.config import schedules
-from hmx.config.schedules import scheduled_values
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.nets import Net, make_net
-from hmx.registry import derive
+from hmx.registry.algorithms import hyperparameters
+from hmx.registry.derive import horizon
 from hmx.rl import policies
 from hmx.rl.advantages import gae, normalise
 from hmx.rl.divergences import approx_kl, clip_frac, explained_variance
@@ -71,7 +71,7 @@ def make_components(cfg: Config, env: Env) -> PpoComponents:
     codec = make_codec(cfg.ppo.value_target)
     return PpoComponents(
         cfg=cfg,
-        horizon=derive.horizon(cfg),
+        horizon=horizon(cfg),
         env=env,
         net=make_net(cfg.net, env.spec, codec.width, codec.head_gain),
         codec=codec,
@@ -112,7 +112,7 @@ def scheduled(cfg: Config, update: int) -> dict[str, float]:
     They depend on the share of `run.total_steps` that was finished before it, at most 1.
     """
     done = schedules.progress(update * cfg.env.num_envs * cfg.algo.num_steps, cfg.run.total_steps)
-    return scheduled_values(cfg, done)
+    return hyperparameters(cfg, done)
 
 
 # The training state

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hmx.config.option import ON_POLICY
 from hmx.config.schema import Config
 from hmx.errors import counted
+from hmx.registry.algorithms import PartName, find_algorithm
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.render.quantities import UNKNOWN, data_size, duration, interval, percent, short
-from hmx.reports.bench.findings import BUSY, BenchFindings, Comparison, Part, PartName, Phase, SizeSpeed, UpdateSpeed
+from hmx.reports.bench.findings import BUSY, BenchFindings, Comparison, Part, Phase, SizeSpeed, UpdateSpeed
 from hmx.stats.estimate import Estimate
 
 _TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "no difference seen": "plain"}
@@ -151,34 +151,19 @@ def verdict(parts: Sequence[Part], compile_seconds: float, run_seconds: float) -
 
 
 def advice(cfg: Config, bottleneck: PartName) -> str:
-    """Say what makes that part faster."""
+    """Say what makes that part faster, as the algorithm says, or else as for all."""
+    if specific := find_algorithm(cfg).advice(cfg, bottleneck):
+        return specific
     if bottleneck == "environment":
         return (
             f"Make a step of {cfg.env.id} cheaper, or compare numbers of environments below. While the environment "
             "takes most of the time, more epochs or a larger network cost little."
         )
-    if bottleneck == "network":
-        search = f"fewer simulations (gumbel.num_simulations is {cfg.gumbel.num_simulations}), "
-        less = search if cfg.algo.name == "gumbel" else ""
-        return (
-            f"Use {less}a smaller network (net.hidden), or more environments, since larger batches use a processor "
-            "better."
-        )
     if bottleneck == "saving":
         return f"Save less often: run.checkpoint_every is {cfg.run.checkpoint_every}."
     if bottleneck == "logging":
         return f"Write the records of more updates at once: run.updates_per_chunk is {cfg.run.updates_per_chunk}."
-    if cfg.algo.name == "dqn":
-        return (
-            f"Use fewer gradient steps per update (dqn.gradient_steps is {cfg.dqn.gradient_steps}) or smaller batches "
-            f"(dqn.batch_size is {cfg.dqn.batch_size}); these change what an agent learns from a step."
-        )
-    if cfg.algo.name in ON_POLICY:
-        return (
-            f"Use fewer epochs (ppo.update_epochs is {cfg.ppo.update_epochs}) or fewer, larger minibatches "
-            f"(ppo.num_minibatches is {cfg.ppo.num_minibatches}); these change what an agent learns from a step."
-        )
-    return f"Look at the update of {cfg.algo.name}."
+    return "Use a smaller network (net.hidden), or more environments, since larger batches use a processor better."
 
 
 def suggestion(sizes: Sequence[SizeSpeed]) -> str:

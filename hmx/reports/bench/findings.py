@@ -12,11 +12,11 @@ from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import read_json
 from hmx.records.plain import JsonValue, typed
+from hmx.registry.algorithms import PartName
 from hmx.stats.estimate import Estimate
 
 SCHEMA = 1
 PhaseName = Literal["compile", "environment", "acting", "update", "saving", "logging"]
-PartName = Literal["environment", "network", "learning", "saving", "logging"]
 Verdict = Literal["faster", "slower", "no difference seen", "too noisy to tell"]
 
 

@@ -14,19 +14,21 @@ from pathlib import Path
 from hmx.algos.search import make_act, simulations_of
 from hmx.config import codec, fields
 from hmx.config.schema import Config
+from hmx.envs.registry import sizes_of
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.jobs.train import resolve_config
 from hmx.records.atomic import writing
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.meta import versions
-from hmx.registry import rules
+from hmx.registry.algorithms import PartName
+from hmx.registry.check import problems
 from hmx.registry.derive import Derived
+from hmx.registry.sizes import Sizes
 from hmx.reports.bench import document
 from hmx.reports.bench.findings import (
     BenchFindings,
     Machine,
     Part,
-    PartName,
     Phase,
     PhaseName,
     SizeSpeed,
@@ -52,7 +54,12 @@ SHARE = 0.4  # of the time, for the phases; the rest is for compiling and for ot
 
 
 def bench(
-    cfg: Config, request: BenchRequest, *, origins: Mapping[str, str] | None = None, progress: Progress = no_progress
+    cfg: Config,
+    request: BenchRequest,
+    *,
+    origins: Mapping[str, str] | None = None,
+    sizes: Sizes | None = None,
+    progress: Progress = no_progress,
 ) -> BenchFindings:
     """Measure the phases of training of a configuration on this machine.
 
@@ -67,7 +74,7 @@ def bench(
     file = Path(request.compare)
     earlier = read_result(file) if request.compare else None
     warning = enable_cache()
-    session = _open(cfg, origins)
+    session = _open(cfg, origins, sizes)
     cfg, free = session.cfg, free_memory()
     progress("compiling", 0, 0)
     with SignalGuard(_stop), out_of_memory("benchmarking"), _scratch(cfg) as folder:
@@ -105,16 +112,16 @@ def measure_speed(cfg: Config, seconds: float, progress: Progress = no_progress)
     """Measure whole updates of a configuration, and of others with more and fewer environments; see `bench`."""
     begun = time.perf_counter()
     enable_cache()
-    session = _open(cfg, None)
+    session = _open(cfg, None, None)
     progress("compiling", 0, 0)
     with out_of_memory("measuring"):
         updates = Updates(session)
         return _speed(updates, seconds - (time.perf_counter() - begun), progress)
 
 
-def _open(cfg: Config, origins: Mapping[str, str] | None) -> Session:
+def _open(cfg: Config, origins: Mapping[str, str] | None, sizes: Sizes | None) -> Session:
     """Build the environment and the algorithm; refuse sizes that do not fit before anything is allocated."""
-    cfg, env, _ = resolve_config(cfg, origins)
+    cfg, env, _ = resolve_config(cfg, origins, sizes)
     session = make_session(cfg, env)._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))
     if problem := memory_problem(cfg):
         raise problem
@@ -224,7 +231,7 @@ def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate 
     sizes, late, large = [], [], []
     for factor in _FACTORS:
         other = fields.replace(cfg, {"env.num_envs": int(cfg.env.num_envs * factor)})
-        if rules.problems(other) or other.env.num_envs % (mesh.size if mesh else 1):
+        if problems(other, sizes_of(updates.session.env)) or other.env.num_envs % (mesh.size if mesh else 1):
             continue
         call = (1 + factor) * number * updates.steps / base.value
         predicted = updates.compilation.seconds + (LEAST_ROUNDS + 2) * call

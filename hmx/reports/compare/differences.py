@@ -13,9 +13,10 @@ from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, OWN_SECTIONS, get, keys_of, own_parts
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
+from hmx.registry.algorithms import Aspect, find_algorithm
+from hmx.registry.check import runs
 from hmx.registry.derive import Derived, derive
-from hmx.registry.meaning import ASPECTS, Aspect, aspect_of, meaning
-from hmx.registry.rules import problems
+from hmx.registry.environments import known_sizes
 from hmx.registry.user_code import WHAT
 from hmx.reports.compare.findings import Difference, DifferenceGroup, MemberFacts, Notice, Severity, SideFacts
 from hmx.reports.compare.read import Member, Seed, Side
@@ -47,25 +48,32 @@ def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
     known = [side for side in sides if side.configs]
     if len(known) < 2 and not any(len(side.configs) > 1 for side in known):
         return []
+    described = {aspect.id: aspect for side in sides for config in side.configs for aspect in aspects(config)}
+    aspect_of = {key: aspect.id for aspect in described.values() for key in aspect.values}
     found: dict[str, list[Difference]] = {}
     for key in keys_of(config for side in sides for config in side.configs):
         if key not in NO_PART:
-            section = aspect_of(key) or key.partition(".")[0]
+            section = aspect_of.get(key) or key.partition(".")[0]
             found.setdefault(section, []).extend(_difference(sides, key, partial(_shown, key=key), _doc(key)))
     sizes = [row for name, doc in _SIZES.items() for row in _difference(sides, name, partial(_size, name=name), doc)]
-    rows = [_aspect(sides, number, found[number]) for number in ASPECTS if found.get(number)]
+    rows = [_aspect(sides, aspect, found[number]) for number, aspect in described.items() if found.get(number)]
     tables = [(title, found.get(name, [])) for name, title in _TITLES.items()] + [("resulting sizes", sizes)]
     return [*rows, *(DifferenceGroup(title, "", tuple(group)) for title, group in tables if group)]
 
 
 def derived(config: Config | None) -> Derived | None:
     """Return the sizes that follow from a configuration; None without one or for one that cannot run."""
-    return None if config is None or problems(config) else derive(config)
+    return None if config is None or not runs(config) else derive(config)
 
 
-def _aspect(sides: Sequence[Side], number: str, found: Sequence[Difference]) -> DifferenceGroup:
+def aspects(config: Config) -> tuple[Aspect, ...]:
+    """Return what a configuration means where implementations of its algorithm differ; nothing if it cannot run."""
+    return find_algorithm(config).aspects(config, known_sizes(config.env)) if runs(config) else ()
+
+
+def _aspect(sides: Sequence[Side], shown: Aspect, found: Sequence[Difference]) -> DifferenceGroup:
     def aspect(config: Config) -> Aspect | None:
-        return None if problems(config) else next((row for row in meaning(config) if row.id == number), None)
+        return next((row for row in aspects(config) if row.id == shown.id), None)
 
     def effect(config: Config) -> str | None:
         row = aspect(config)
@@ -73,7 +81,7 @@ def _aspect(sides: Sequence[Side], number: str, found: Sequence[Difference]) -> 
 
     effects = tuple(_text(_by_task(side, effect)) for side in sides)
     bug = any(row.bug for side in sides for config in side.configs if (row := aspect(config)))
-    return DifferenceGroup(ASPECTS[number][0], number, tuple(found), effects, bug)
+    return DifferenceGroup(shown.title, shown.id, tuple(found), effects, bug)
 
 
 def _doc(key: str) -> str:

@@ -12,8 +12,8 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError, counted, nearest
 from hmx.jobs.evaluation import RANDOM
 from hmx.records.metrics_table import METRICS
+from hmx.registry.check import runs
 from hmx.registry.env_facts import facts_known
-from hmx.registry.rules import problems
 from hmx.reports.compare import conditions
 from hmx.reports.compare.differences import describe, differences, notices, with_tasks
 from hmx.reports.compare.findings import CompareFindings, Diagnostic, Speed, TaskFindings, figures_of, values_of
@@ -153,7 +153,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _memory(config: Config | None) -> int | None:
-    if config is None or problems(config) or not facts_known(config.env):
+    if config is None or not runs(config) or not facts_known(config.env):
         return None
     return trainer_memory(config, inputs_of(config)).total_bytes
 

@@ -24,10 +24,11 @@ from hmx.algos.ppo.variants import recompute_advantages
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Hypers, Params, TrainState
 from hmx.config.fields import get, replace
-from hmx.config.schedules import scheduled_values
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
-from hmx.registry import rules
+from hmx.envs.registry import sizes_of
+from hmx.registry.algorithms import hyperparameters
+from hmx.registry.check import check
 from hmx.rl.divergences import clip_frac
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean
@@ -106,7 +107,7 @@ def compare_losses(configs: Sequence[Config], env: Env, seed: int = 0) -> Compar
     The value heads must have one width, and the network must not be recurrent.
     """
     for config in configs:
-        rules.check(config)
+        check(config, sizes_of(env))
     parts = [make_components(config, env) for config in configs]
     state = make_ppo(configs[0], env).init(jax.random.key(seed))
     rollout = jax.jit(partial(_play, parts[0]))(state, jax.random.fold_in(jax.random.key(seed), 1))
@@ -132,7 +133,7 @@ def _play(parts: PpoComponents, state: TrainState, key: Key) -> Rollout:
 def _data(config: Config, parts: PpoComponents, rollout: Rollout, params: Params) -> _Data:
     stats = parts.codec.init_stats()
     found = jax.jit(partial(_as_seen_by, parts))(params, stats, rollout)
-    hypers = {name: jnp.float32(value) for name, value in scheduled_values(config, 0.0).items()}
+    hypers = {name: jnp.float32(value) for name, value in hyperparameters(config, 0.0).items()}
     return _Data(hypers, make_batch(found, config, parts.horizon), stats)
 
 

@@ -10,11 +10,14 @@ from hmx.config import codec, fields
 from hmx.config.coerce import show, typed_number
 from hmx.config.divisors import all_divisors
 from hmx.config.problem import Problem, fix, line
-from hmx.config.schedules import SCHEDULED, scheduled_values
+from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.errors import HmxError, nearest
-from hmx.registry import derive, rules
-from hmx.registry.env_facts import SEVERAL_AGENTS, facts_known, find_source, scenario
+from hmx.registry.algorithms import hyperparameters
+from hmx.registry.check import known_problems, known_warnings
+from hmx.registry.derive import derive
+from hmx.registry.env_facts import facts_known
+from hmx.registry.environments import find_environment, with_several_agents
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.bench.request import BenchRequest
 from hmx.reports.compute_config import findings
@@ -68,7 +71,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         input={name: json_value(value) for name, value in {**DEFAULTS, **values}.items()},
         given=tuple(given),
         derived=derived,
-        train=derive.derive(cfg) if cfg and not problems else None,
+        train=derive(cfg) if cfg and not problems else None,
         errors=tuple(map(_for_report, problems)),
         warnings=tuple(map(_for_report, warnings)),
         codes=findings.ProblemCodes(tuple(p.code for p in problems), tuple(p.code for p in warnings)),
@@ -139,7 +142,7 @@ def fix_sizes(source: SizesSource, given: Mapping[str, object]) -> FixedSizes:
         raise HmxError(words, "--fix changes only sizes that are whole numbers from 1; correct these values first")
     near = nearest_valid(read)
     cfg, extra = trainable(near, source.hypers)
-    if found := rules.problems(cfg):
+    if found := known_problems(cfg):
         raise HmxError("\n".join(line(p) for p in found), "--fix changes only sizes; correct these values first")
     old, new = vars(read), vars(near)
     changes = [f"{name}: {old[name]} -> {new[name]}" for name in DEFAULTS if old[name] != new[name]]
@@ -148,7 +151,7 @@ def fix_sizes(source: SizesSource, given: Mapping[str, object]) -> FixedSizes:
 
 def schedules(cfg: Config) -> dict[str, findings.ScheduleEnds]:
     """Return every scheduled hyperparameter at the start, in the middle and at the end of the run."""
-    start, middle, end = (scheduled_values(cfg, done) for done in (0.0, 0.5, 1.0))
+    start, middle, end = (hyperparameters(cfg, done) for done in (0.0, 0.5, 1.0))
     kinds = {name: str(fields.get(cfg, keys.schedule)) for name, keys in SCHEDULED.items()}
     return {
         name: findings.ScheduleEnds(kinds.get(name, "linear"), value, middle[name], end[name])
@@ -267,7 +270,7 @@ def check_trainer(trainer: Config, inputs: BatchInputs | None, changed: bool) ->
 
 def config_warnings(cfg: Config) -> list[Problem]:
     """Return what will run but may not be intended; the configuration must have no problems."""
-    found = [_translated("W", cfg, problem) for problem in rules.warnings(cfg)]
+    found = [_translated("W", cfg, problem) for problem in known_warnings(cfg)]
     if cfg.ppo.prio_alpha and cfg.ppo.prio_weights == "max":
         words = (
             "importance weights are divided by the largest of the minibatch, which scales the gradient by a factor "
@@ -281,16 +284,16 @@ def config_warnings(cfg: Config) -> list[Problem]:
 def trainable(inputs: BatchInputs, base: Config) -> tuple[Config, tuple[str, ...]]:
     """Return a configuration of `hmx train` with sizes that fit exactly, and what else had to change, a line each."""
     cfg = config_of(inputs, base)
-    source = find_source(cfg.env.id)
-    if inputs.num_agents == 1 or cfg.env.id in SEVERAL_AGENTS or scenario(cfg.env.id) or (source and source.own):
+    entry = find_environment(cfg.env.id)
+    if inputs.num_agents == 1 or entry is None or entry.num_agents != 1:
         return cfg, ()
-    name = SEVERAL_AGENTS[0]
+    name = with_several_agents()[0]
     changes = {"env.id": name, "net.kind": "auto"} if cfg.net.kind == "cells" else {"env.id": name}
     return fields.replace(cfg, changes), (f"env.id: {cfg.env.id} -> {name}, since {cfg.env.id} has one agent",)
 
 
 def _problems(cfg: Config) -> list[Problem]:
-    return [_translated("E", cfg, problem) for problem in rules.problems(cfg)]
+    return [_translated("E", cfg, problem) for problem in known_problems(cfg)]
 
 
 def _fixes(found: list[Problem], inputs: BatchInputs, trainer: Config) -> tuple[tuple[str, object], ...]:

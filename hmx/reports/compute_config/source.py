@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hmx.config.schema import ALGORITHMS, Config
+from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.records.layout import find_run
-from hmx.registry import derive, rules
-from hmx.registry.env_facts import facts_known, find_source
+from hmx.registry.algorithms import find_algorithm
+from hmx.registry.check import known_problems
+from hmx.registry.derive import derive
+from hmx.registry.env_facts import facts_known
+from hmx.registry.environments import find_source
 from hmx.registry.load import load, read_file
 from hmx.registry.user_code import has_own_code
 from hmx.sizing.trainer import inputs_of
@@ -60,25 +63,26 @@ def read_source(
         cfg = load(preset=preset, file=None if table is not None else file, check=False).config
         source = _of_trainer(name, cfg, trace)
     else:
-        hypers = load(preset=METTA, environ={}).config
+        hypers = load(preset=METTA, environ={}, check=False).config
         notes = (_relation(hypers),) if preset else ()
         source = SizesSource(name=name or DEFAULTS, inputs={}, trainer=None, hypers=hypers, notes=notes)
     return replace(source, inputs={**source.inputs, **(table or {})})
 
 
 def _of_trainer(name: str, cfg: Config, trace: bool) -> SizesSource:
-    if cfg.algo.name == "dqn":
+    entry = find_algorithm(cfg)
+    if entry.replays:
         raise HmxError(
-            f"cannot compute batch sizes for {name}: dqn draws its batches from a replay buffer",
+            f"cannot compute batch sizes for {name}: {entry.name} draws its batches from a replay buffer",
             "hmx train --dry-run with the same options shows its sizes, its replay ratio and its memory",
         )
     if has_own_code(cfg):
-        own = cfg.algo.name if cfg.algo.name not in ALGORITHMS else cfg.net.kind
+        own = entry.name if entry.own else cfg.net.kind
         raise HmxError(
             f"cannot compute batch sizes for {name}: {own} is not part of hmx, so its sizes are not known",
             "hmx train --dry-run with the same options shows the size of its state",
         )
-    broken = {key for p in rules.problems(cfg) if p.code in ("value", "range") for key in p.keys}
+    broken = {key for p in known_problems(cfg) if p.code in ("value", "range") for key in p.keys}
     notes: tuple[str, ...] = ()
     if trace and not facts_known(cfg.env):
         from hmx.envs.registry import build_env  # imports JAX
@@ -105,7 +109,7 @@ def _table(file: Path) -> dict[str, object] | None:
 
 
 def _relation(cfg: Config) -> str:
-    sizes = derive.derive(cfg)
+    sizes = derive(cfg)
     return (
         f"hmx train --preset {METTA} has the same hyperparameters, sequences of {sizes.horizon} steps and "
         f"{cfg.ppo.num_minibatches} minibatches, but {cfg.env.num_envs:,} environments with {cfg.env.num_agents} agent "

@@ -25,8 +25,8 @@ from hmx.records.layout import find_run
 from hmx.records.meta import Resume
 from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
+from hmx.registry.check import runs
 from hmx.registry.derive import derive
-from hmx.registry.rules import problems
 from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
 from hmx.reports.doctor.job import HealthFindings, doctor
@@ -70,7 +70,7 @@ def _facts(paths: RunPaths) -> RunFacts:
     curves = read_curves(paths.metrics)
     others = tuple(other_reports(paths, warnings))
     evaluation, faults = read_evaluation(paths)
-    runnable = config is not None and not problems(config)
+    runnable = config is not None and runs(config)
     sizes = derive(config) if config is not None and runnable else None
     steps = max((seed.env_steps[-1] for seed in curves.seeds if seed.env_steps), default=0.0)
     minutes = [m for seed in curves.seeds for m in seed.minutes[-1:] if m is not None]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from hmx.envs.registry import make_env
+from hmx.envs.registry import make_env, sizes_of
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.records import buffer_file
 from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
 from hmx.records.paths import DEFAULT_ROOT, SCORE_REPORT
 from hmx.records.plain import plain_object
-from hmx.registry.env_facts import env_facts
+from hmx.registry.algorithms import find_algorithm
 from hmx.reports.score_buffer import source
 from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, judged
 from hmx.reports.score_buffer.measure import measure
@@ -91,12 +91,12 @@ def dry_run(
             raise source.missing_policy(path)
         size = buffer_file.read_header(path).size
     cfg = find(path if checkpoint is None else checkpoint, root).cfg
-    is_dqn = cfg.algo.name == "dqn"
+    replays = find_algorithm(cfg).replays
     if size is None:
-        size = cfg.replay.capacity if is_dqn else request.collect
+        size = cfg.replay.capacity if replays else request.collect
     env = make_env(cfg.env, cfg.reward)
     options = source.options_of(request, cfg, env.spec.num_agents, "mean")
-    policy, _ = source.policy_of(request, ("greedy" if is_dqn else "softmax", 1.0))
+    policy, _ = source.policy_of(request, ("greedy" if replays else "softmax", 1.0))
     check_options(options, env.spec, policy != "greedy", True)
     number = size if request.select == "all" else min(request.positions, size)
     if request.indices:
@@ -113,7 +113,7 @@ def dry_run(
         horizon=horizon,
         is_bound=request.horizon is None,
         env_steps=env_steps(dataclasses.replace(options, horizon=horizon), env.spec, number),
-        state_bytes=env_facts(cfg.env).state_bytes,
+        state_bytes=sizes_of(env).state_bytes,
     )
 
 

@@ -14,7 +14,8 @@ from hmx.config.fields import replace
 from hmx.config.schema import Config, PpoConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
-from hmx.registry import derive, rules
+from hmx.registry import derive
+from hmx.registry.check import known_problems
 from hmx.registry.load import load
 from hmx.reports.compute_config import job
 from hmx.reports.compute_config.request import SizesRequest
@@ -119,7 +120,7 @@ def test_metta_preset_has_the_published_sizes_and_notes_how_training_differs():
     assert found.derived == compute(DEFAULTS).derived and not found.trainer
     trained = load(preset="metta", environ={}).config
     sizes = derive.derive(trained)
-    assert rules.problems(trained) == [] and sizes.horizon == 64
+    assert known_problems(trained) == [] and sizes.horizon == 64
     assert f"{trained.env.num_envs} environments" in found.notes[0] and f"{sizes.agent_steps:,}" in found.notes[0]
 
 
@@ -157,7 +158,7 @@ def of(cfg: Config) -> SizesSource:
 @given(trainers)
 def test_valid_configurations_are_those_that_train_accepts(cfg):
     found = compute(of(cfg))
-    assert found.valid == (rules.problems(cfg) == [])
+    assert found.valid == (known_problems(cfg) == [])
     if found.valid:
         sizes = derive.derive(cfg)
         assert found.train == sizes
@@ -181,7 +182,7 @@ def test_options_over_a_configuration_are_valid_or_have_working_fixes(cfg, field
         if fix_.keys() <= INPUT_FIELDS.keys():
             assert compute(source, {field: value, **fix_}).valid
     fixed = fix(source, {field: value}).config
-    assert rules.problems(fixed) == []
+    assert known_problems(fixed) == []
     if found.valid:
         assert found.derived["exact_fit"] and derive.derive(fixed) == found.train
 
@@ -209,7 +210,7 @@ def test_fixed_configuration_is_accepted_by_train(tmp_path):
     fixed = fix(DEFAULTS, {"num_agents": 257, "total_timesteps": 5})
     (tmp_path / "fixed.toml").write_text(fixed.to_toml())
     cfg = load(file=tmp_path / "fixed.toml", environ={}).config
-    assert cfg == fixed.config and rules.problems(cfg) == []
+    assert cfg == fixed.config and known_problems(cfg) == []
     assert cfg.env.num_agents == 257 and cfg.env.id == "rendezvous" and cfg.algo.gamma == 0.977
     assert is_exact(inputs_of(cfg))
     assert any(line.startswith("env.id: hackmatrix -> rendezvous") for line in fixed.changes)

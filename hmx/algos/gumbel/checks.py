@@ -1,0 +1,23 @@
+"""Find what keeps a search from running in a configuration; no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from hmx.algos.ppo import checks as ppo_checks
+from hmx.config.problem import Problem, fix
+from hmx.config.schema import Config
+from hmx.registry.check import needs_discrete
+from hmx.registry.sizes import Sizes
+
+
+def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
+    """Find what keeps a search from running."""
+    yield from ppo_checks.check(cfg, sizes, bad)
+    yield from needs_discrete(sizes, "a search")
+    if cfg.env.num_agents > 1:
+        words = "a search needs an environment with one agent"
+        yield Problem("several_agents", ("env.num_agents", "algo.name"), words, fix("algo.name", "ppo"))
+    if cfg.ppo.obs_norm == "env":
+        words = "a search simulates steps, which do not normalise observations"
+        yield Problem("searched_obs", ("ppo.obs_norm", "algo.name"), words, fix("ppo.obs_norm", "network"))

@@ -1,0 +1,120 @@
+"""Find what keeps PPO from running, or runs otherwise than intended, in a configuration; no JAX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+
+from hmx.config.divisors import neighbours
+from hmx.config.fields import FIELDS, values_of
+from hmx.config.problem import Problem, fix
+from hmx.config.schema import Config
+from hmx.registry.derive import derive, horizon
+from hmx.registry.sizes import Sizes
+
+_SIZE_KEYS = (
+    "run.total_steps", "env.num_envs", "env.num_agents", "net.rnn", "algo.num_steps", "ppo.num_minibatches",
+    "ppo.bptt_horizon",
+)  # fmt: skip
+
+BUGS = {
+    "ppo.gae_axis": ("batch", "advantages are summed over unrelated sequences"),
+    "ppo.episode_end": ("leak", "the advantage of a truncated episode leaks into the next one"),
+}
+"""Key -> the value that reproduces a known bug of another implementation, and what the bug does."""
+
+_PLAIN = {"ppo.advantage_when": "rollout", "ppo.gae_axis": "time", "ppo.episode_end": "bootstrap"}
+
+
+def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
+    """Find switches that contradict each other and, if all sizes are possible, batches that do not split."""
+    del sizes
+    yield from switches(cfg)
+    if not set(bad).intersection(_SIZE_KEYS):
+        yield from sequences(cfg)
+
+
+def switches(cfg: Config) -> Iterator[Problem]:
+    """Find switches that contradict each other; each value must be valid on its own."""
+    ppo = cfg.ppo
+    values = values_of(cfg)
+    is_plain = all(values[key] == value for key, value in _PLAIN.items())
+    needed = ", ".join(f"{key}={value}" for key, value in _PLAIN.items())
+    if ppo.advantage == "vtrace" and not is_plain:
+        yield Problem("vtrace_plain", ("ppo.advantage", *_PLAIN), f"vtrace needs {needed}", fix("ppo.advantage", "gae"))
+    if ppo.row_end != "bootstrap" and not (is_plain and ppo.advantage != "brax"):
+        words = f"sequences that do not end in a bootstrap need {needed}, and not Brax's advantage"
+        keys = ("ppo.row_end", "ppo.advantage", *_PLAIN)
+        yield Problem("row_end_plain", keys, words, fix("ppo.row_end", "bootstrap"))
+    if ppo.advantage_when == "minibatch":
+        works = fix("ppo.advantage_when", "rollout")
+        if ppo.value_forward == "shift" and ppo.episode_end in ("bootstrap", "leak"):
+            keys = ("ppo.value_forward", "ppo.advantage_when", "ppo.episode_end")
+            words = "the step after a truncation is of the next episode, so the last observation needs its own value"
+            yield Problem("shift_cut", keys, words, fix("ppo.value_forward", "both") + works)
+        if ppo.value_forward == "both" and cfg.net.rnn != "none":
+            keys = ("ppo.value_forward", "ppo.advantage_when", "net.rnn")
+            words = "a recurrent network can only evaluate steps in their order"
+            yield Problem("both_memory", keys, words, works)
+    if ppo.advantage_scale != "reward" and (ppo.advantage == "vtrace" or ppo.advantage_when == "minibatch"):
+        words = "advantages recomputed in every minibatch are in units of reward"
+        keys = ("ppo.advantage_scale", "ppo.advantage", "ppo.advantage_when")
+        yield Problem("scale_recomputed", keys, words, fix("ppo.advantage_scale", "reward"))
+    if ppo.value_target == "two_hot" and not ppo.vf_half:
+        words = "the loss of a two_hot value is a cross-entropy, without a factor of one half to omit"
+        yield Problem("half_two_hot", ("ppo.vf_half", "ppo.value_target"), words, fix("ppo.vf_half", True))
+    if ppo.value_target == "two_hot" and ppo.clip_vf_eps > 0:
+        words = "a two_hot value cannot be clipped"
+        yield Problem("clip_two_hot", ("ppo.clip_vf_eps", "ppo.value_target"), words, fix("ppo.clip_vf_eps", 0))
+    if ppo.obs_norm != "none" and cfg.env.id == "hackmatrix" and cfg.env.obs == "packed":
+        words = "packed observations are words of bits, which cannot be normalised"
+        works = fix("ppo.obs_norm", "none") + fix("env.obs", "flat")
+        yield Problem("norm_packed", ("ppo.obs_norm", "env.obs"), words, works)
+
+
+def sequences(cfg: Config) -> Iterator[Problem]:
+    """Find rollouts that do not split into sequences, and sequences that do not split into minibatches."""
+    length, steps = horizon(cfg), cfg.algo.num_steps
+    envs, minibatches, per_env = cfg.env.num_envs, cfg.ppo.num_minibatches, cfg.env.num_agents * (steps // length)
+    sequences = envs * per_env
+    if steps % length:
+        whole = [n for n in (steps // length * length, -(-steps // length) * length) if n]
+        works = fix("ppo.bptt_horizon", *neighbours(steps, length)) + fix("algo.num_steps", *whole)
+        words = f"{steps:,} steps per agent do not split into sequences of {length:,} steps"
+        yield Problem("row_split", ("ppo.bptt_horizon", "algo.num_steps"), words, works)
+    elif sequences % minibatches:
+        unit = minibatches // math.gcd(per_env, minibatches)
+        fewer = envs // unit * unit
+        works = fix("ppo.num_minibatches", *neighbours(sequences, minibatches))
+        works += fix("env.num_envs", fewer) if fewer else ()
+        what = "steps" if length == 1 else f"sequences of {length:,} steps"
+        words = f"{envs:,} x {per_env:,} = {sequences:,} {what} do not split into {minibatches:,} equal minibatches"
+        yield Problem("batch_split", ("ppo.num_minibatches", "env.num_envs", "algo.num_steps"), words, works)
+    if length == 1 and cfg.ppo.row_end != "bootstrap":
+        words = "leaves out the last step of a sequence, but sequences have only one step"
+        works = fix("ppo.row_end", "bootstrap") + fix("ppo.bptt_horizon", steps)
+        yield Problem("row_end", ("ppo.row_end", "ppo.bptt_horizon"), words, works)
+
+
+def warn(cfg: Config) -> Iterator[Problem]:
+    """Find what will run, but perhaps not as intended."""
+    sizes = derive(cfg)
+    if cfg.ppo.norm_adv and sizes.minibatch_size == 1:
+        words = "a minibatch of one step has standard deviation 0, so every advantage becomes 0"
+        yield Problem("norm_one", ("ppo.norm_adv", "ppo.num_minibatches"), words, fix("ppo.norm_adv", False))
+    if cfg.net.rnn != "none" and sizes.horizon == 1:
+        words = "with sequences of one step, no gradient reaches earlier steps, so nothing is learned to be remembered"
+        yield Problem("no_bptt", ("ppo.bptt_horizon", "net.rnn"), words, fix("ppo.bptt_horizon", 0))
+    if cfg.ppo.prio_alpha and 4 * sizes.minibatch_segments > sizes.segments:
+        words = "sampling more than a quarter of the sequences without replacement hardly prefers any"
+        keys = ("ppo.prio_alpha", "ppo.num_minibatches")
+        yield Problem("prio_coarse", keys, words, fix("ppo.num_minibatches", 4))
+    yield from known_bugs(cfg)
+
+
+def known_bugs(cfg: Config) -> Iterator[Problem]:
+    """Warn of switches that reproduce a known bug."""
+    values = values_of(cfg)
+    for key, (value, what) in BUGS.items():
+        if values[key] == value:
+            yield Problem("known_bug", (key,), f"reproduces a known bug: {what}", fix(key, FIELDS[key].default))

@@ -1,0 +1,54 @@
+"""What PPO says of itself; no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hmx.algos.ppo import checks
+from hmx.algos.ppo.aspects import aspects
+from hmx.algos.ppo.auto_scale import auto_scale
+from hmx.config.schema import Config
+from hmx.registry.algorithms import AlgorithmEntry, GradientSteps, PartName, Scaled
+
+
+def gradient_steps(cfg: Config) -> GradientSteps:
+    """Return the size and the number of minibatches."""
+    agent_steps = cfg.env.num_envs * cfg.algo.num_steps * cfg.env.num_agents
+    minibatches = cfg.ppo.num_minibatches
+    return GradientSteps(agent_steps // minibatches, cfg.ppo.update_epochs * minibatches)
+
+
+def advice(cfg: Config, part: PartName) -> str:
+    """Say what makes learning faster."""
+    if part != "learning":
+        return ""
+    return (
+        f"Use fewer epochs (ppo.update_epochs is {cfg.ppo.update_epochs}) or fewer, larger minibatches "
+        f"(ppo.num_minibatches is {cfg.ppo.num_minibatches}); these change what an agent learns from a step."
+    )
+
+
+def scale(cfg: Config, origins: Mapping[str, str] | None) -> Scaled:
+    """Fit minibatches, epochs and learning rate to the batch if `ppo.auto_scale` asks for it."""
+    return auto_scale(cfg, origins) if cfg.ppo.auto_scale else Scaled(cfg, [])
+
+
+def reward_scale(cfg: Config) -> float:
+    """Return the factor of the rewards that values predict."""
+    return cfg.ppo.reward_scale
+
+
+ENTRY = AlgorithmEntry(
+    name="ppo",
+    make="hmx.algos.ppo.update:make_ppo",
+    gradient_steps=gradient_steps,
+    policy_outputs="hmx.algos.policy_outputs:of_ppo",
+    schedules=("learning_rate", "clip_eps", "ent_coef", "clip_vf_eps", "start_share"),
+    advice=advice,
+    check=checks.check,
+    warn=checks.warn,
+    aspects=aspects,
+    scale=scale,
+    reward_scale=reward_scale,
+    reporter="hmx.algos.ppo.gradients:make_ppo_reporter",
+)

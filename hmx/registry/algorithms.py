@@ -1,0 +1,127 @@
+"""The algorithms, each described by an entry: what the rest of hmx asks it, and where its code is.
+
+Built-in algorithms are folders `hmx/algos/NAME` with a module `entry`. Those of users and of installed packages get the
+defaults of `hmx.algos.own_entry`. Entries import no JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from hmx.config.problem import Problem
+from hmx.config.schedules import scheduled_values
+from hmx.config.schema import ALGORITHMS, Config
+from hmx.registry.importing import imported
+from hmx.registry.sizes import Sizes
+
+Policy = Literal["sampled", "greedy", "search"]
+PartName = Literal["environment", "network", "learning", "saving", "logging"]
+"""A part of training that `hmx bench` measures."""
+
+
+class GradientSteps(NamedTuple):
+    """The gradient steps of an update."""
+
+    minibatch_size: int  # agent steps per gradient step
+    per_update: int  # 0 where the algorithm is the user's own
+    first_update: int = 0  # the first update that makes any
+
+
+class Aspect(NamedTuple):
+    """One aspect in which implementations of an algorithm differ, as a configuration decides it."""
+
+    id: str  # such as "1.2"
+    title: str
+    values: dict[str, Any]  # dotted key -> value, of every key that decides it
+    meaning: str
+    bug: bool = False  # whether a known bug is reproduced
+
+
+class Scaled(NamedTuple):
+    """A configuration whose sizes were fitted to each other, and one line for each change."""
+
+    config: Config
+    changes: list[str]
+
+
+def no_problems(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
+    """Find nothing."""
+    yield from ()
+
+
+def no_warnings(cfg: Config) -> Iterator[Problem]:
+    """Find nothing."""
+    yield from ()
+
+
+def no_aspects(cfg: Config, sizes: Sizes | None) -> tuple[Aspect, ...]:
+    """Describe no aspect."""
+    return ()
+
+
+def not_scaled(cfg: Config, origins: Mapping[str, str] | None) -> Scaled:
+    """Leave a configuration as it is."""
+    return Scaled(cfg, [])
+
+
+def no_search(cfg: Config) -> int | None:
+    """Play without a search."""
+    return None
+
+
+class AlgorithmEntry(NamedTuple):
+    """What an algorithm says of itself.
+
+    Strings such as `hmx.algos.ppo.update:make_ppo` name functions that need JAX; `imported` imports them.
+    """
+
+    name: str
+    make: str  # (Config, Env) -> Algorithm
+    gradient_steps: Callable[[Config], GradientSteps]
+    policy_outputs: str  # (Config, Env) -> PolicyOutputs, for scores
+    schedules: tuple[str, ...]  # of the hyperparameters in `hmx.config.schedules.SCHEDULED`, those that it reads
+    advice: Callable[[Config, PartName], str]  # how to make a part of training faster; empty if it is as for all
+    check: Callable[[Config, Sizes | None, Collection[str]], Iterator[Problem]] = no_problems
+    """`(configuration, sizes of the environment if known, keys with impossible values) -> problems`."""
+    warn: Callable[[Config], Iterator[Problem]] = no_warnings
+    """What will run, but perhaps not as intended; the configuration has no problems."""
+    aspects: Callable[[Config, Sizes | None], tuple[Aspect, ...]] = no_aspects
+    scale: Callable[[Config, Mapping[str, str] | None], Scaled] = not_scaled
+    """Fit sizes to the batch, if the configuration asks for it; the mapping holds the origin of each value."""
+    evaluated_by: Policy = "sampled"  # the policy that its runs are judged by
+    simulations: Callable[[Config], int | None] = no_search  # per decision where it plays by search
+    linear: tuple[str, ...] = ()  # hyperparameters without a schedule of their own that change linearly over the run
+    replay_ratio: Callable[[Config], float] | None = None  # how often it trains on a transition; None without replay
+    reward_scale: Callable[[Config], float] = lambda cfg: 1.0  # of the rewards that its values predict
+    reporter: str = ""  # (Config, Env, ProbeRequest, Stored | None) -> Reporter of gradients; empty if there is none
+    own: bool = False  # whether it is code of a user or of an installed package
+
+    @property
+    def replays(self) -> bool:
+        """Whether it stores transitions in a replay buffer."""
+        return self.replay_ratio is not None
+
+
+def find_algorithm(cfg: Config) -> AlgorithmEntry:
+    """Return the entry of the algorithm `cfg.algo.name`, which need not exist."""
+    return entry_named(cfg.algo.name)
+
+
+def entry_named(name: str) -> AlgorithmEntry:
+    """Return the entry of an algorithm: built in, or one with the defaults of own algorithms."""
+    if name in ALGORITHMS:
+        entry: AlgorithmEntry = imported(f"hmx.algos.{name}.entry:ENTRY")
+        return entry
+    own: AlgorithmEntry = imported("hmx.algos.own_entry:ENTRY")
+    return own._replace(name=name)
+
+
+def built_in() -> tuple[AlgorithmEntry, ...]:
+    """Return the entries of all algorithms of hmx."""
+    return tuple(entry_named(name) for name in ALGORITHMS)
+
+
+def hyperparameters(cfg: Config, done: float) -> dict[str, float]:
+    """Return every scheduled hyperparameter that the algorithm reads, where the share `done` of the run is."""
+    return scheduled_values(cfg, done, find_algorithm(cfg).schedules)

@@ -1,0 +1,249 @@
+"""Find everything that is wrong, or perhaps unintended, in a configuration, by asking its parts.
+
+What only one algorithm or environment needs is in the `check` and `warn` of its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from hmx.config.coerce import BadValue, check_range, coerce, show
+from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, replace, values_of
+from hmx.config.names import clean_run_name, is_run_name
+from hmx.config.problem import Problem, error, fix
+from hmx.config.schedules import SCHEDULED
+from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
+from hmx.errors import HmxError, counted, nearest
+from hmx.registry import environments, user_code
+from hmx.registry.algorithms import AlgorithmEntry, built_in, find_algorithm
+from hmx.registry.derive import derive
+from hmx.registry.environments import EXTRAS, EnvSource, Feature, find_environment, find_source
+from hmx.registry.sizes import Sizes
+
+_SIZE_KEYS = (
+    "run.total_steps", "env.num_envs", "env.num_agents", "net.rnn", "algo.num_steps", "ppo.num_minibatches",
+    "ppo.bptt_horizon",
+)  # fmt: skip
+
+
+def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
+    """Find everything that keeps the configuration from running, each with values that work.
+
+    Rules that need several values are applied only where each of those is valid on its own.
+
+    Args:
+        cfg: the configuration.
+        sizes: of its environment; None where they are not known yet, which leaves out the rules that need them.
+    """
+    values = values_of(cfg)
+    single = [problem for key, field in FIELDS.items() for problem in _value_problems(field, values[key])]
+    bad = {key for problem in single for key in problem.keys}
+    entry = find_algorithm(cfg)
+    together = [*_names(cfg, values), *_networks(cfg), *entry.check(cfg, sizes, bad), *_not_read(cfg, entry, values)]
+    together = [problem for problem in together if not bad.intersection(problem.keys)]
+    if not bad.intersection(_SIZE_KEYS):
+        together += _too_short(cfg, entry)
+    return single + together
+
+
+def warnings(cfg: Config, sizes: Sizes | None) -> list[Problem]:
+    """Find what will run, but perhaps not as intended; the configuration must have no `problems`."""
+    return list(_warnings(cfg, sizes))
+
+
+def check(cfg: Config, sizes: Sizes | None, origins: Mapping[str, str] | None = None) -> None:
+    """Raise one `HmxError` that lists every problem, with the origin of each value where `origins` knows it."""
+    if unfit := problems(cfg, sizes):
+        raise error_of(unfit, cfg, origins)
+
+
+def known_problems(cfg: Config) -> list[Problem]:
+    """Find the problems that are known without building the environment."""
+    return problems(cfg, environments.known_sizes(cfg.env))
+
+
+def known_warnings(cfg: Config) -> list[Problem]:
+    """Find the warnings that are known without building the environment."""
+    return warnings(cfg, environments.known_sizes(cfg.env))
+
+
+def runs(cfg: Config) -> bool:
+    """Return whether a configuration has no problem that is known without building the environment."""
+    return not known_problems(cfg)
+
+
+def error_of(unfit: Sequence[Problem], cfg: Config, origins: Mapping[str, str] | None = None) -> HmxError:
+    """Make one error of all problems, with the value of each key in `cfg` and its origin."""
+    values = values_of(cfg)
+    return error(unfit, {key: show(values[key]) for key in FIELDS}, origins)
+
+
+def needs_discrete(sizes: Sizes | None, what: str) -> Iterator[Problem]:
+    """Refuse continuous actions for `what`, where the sizes are known."""
+    if sizes and sizes.action_dim:
+        words = f"its actions are continuous, but {what} needs discrete ones"
+        yield Problem("continuous", ("env.id", "algo.name"), words, fix("algo.name", "ppo"))
+
+
+def _value_problems(field: Field, value: Any) -> Iterator[Problem]:
+    for code, check_value in (("value", coerce), ("range", check_range)):
+        try:
+            check_value(field, value)
+        except BadValue as bad:
+            yield Problem(code, (field.key,), bad.message, fix(field.key, bad.works))
+            return
+
+
+def _not_read(cfg: Config, entry: AlgorithmEntry, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Find the keys that the algorithm does not read and that are not at their defaults.
+
+    Going by the value and not by its origin, a run.toml, which holds every key, has no such problems either.
+    """
+    if entry.own:
+        return
+    chosen = entry.name != FIELDS["algo.name"].default
+    for key, field in FIELDS.items():
+        if not field.read_by(entry.name) and values[key] != field.default:
+            reader = None if chosen or field.section not in ALGORITHMS else field.section
+            fixes = fix("algo.name", reader) + fix(key, field.default)
+            yield Problem("not_read", (key,), f"{entry.name} does not read it", fixes)
+
+
+def _names(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
+    source = find_source(cfg.env.id)
+    yield from _environment(cfg, source)
+    for name, at in SCHEDULED.items():
+        if values[at.schedule] == "exponential" and values[at.end] > 1.0:
+            words = f"an exponential schedule only falls, but {name} would end above its start"
+            works = fix(at.schedule, "linear") + fix(at.end, 1.0)
+            yield Problem("schedule_rises", (at.end, at.schedule), words, works)
+    yield from _own_code(cfg, values, source)
+    yield from _agents(cfg)
+    if cfg.run.name and not is_run_name(cfg.run.name):
+        words = "must be 1 to 100 letters, digits, dots, dashes or underscores, and start with a letter or digit"
+        yield Problem("run_name", ("run.name",), words, fix("run.name", clean_run_name(cfg.run.name)))
+    if not cfg.run.root:
+        yield Problem("run_root", ("run.root",), "must name a folder", fix("run.root", "runs"))
+
+
+def _environment(cfg: Config, source: EnvSource | None) -> Iterator[Problem]:
+    """Find an environment that does not exist, and what the chosen one does not offer."""
+    entry = find_environment(cfg.env.id)
+    features: Collection[Feature] = entry.features(cfg.env) if entry else ()
+    if source is None and not cfg.env.sha256:  # a package that registered it may not be installed here
+        near = nearest(cfg.env.id, ENV_IDS)
+        others = ", ".join(f"{extra}/NAME" for extra in EXTRAS)
+        words = (
+            f"no such environment; choose from {', '.join(ENV_IDS)}, with optional extras {others}, or your own: "
+            "./FILE.py or package.module:make"
+        )
+        yield Problem("unknown_env", ("env.id",), words, fix("env.id", near or ENV_IDS[0]))
+    elif source is not None and source.origin == "extra" and entry is None:
+        known = environments.names_in(source.target)
+        near = nearest(cfg.env.id.partition("/")[2], known) or known[0]
+        words = f"no such environment; {source.target} has {', '.join(known)}"
+        yield Problem("unknown_env", ("env.id",), words, fix("env.id", f"{source.target}/{near}"))
+    elif cfg.net.kind == "cells" and "cells" not in features:
+        words = "the cells network reads only packed observations of HackMatrix"
+        yield Problem("net_kind", ("net.kind", "env.id", "env.obs"), words, fix("net.kind", "mlp"))
+    if cfg.starts.share and "later starts" not in features:
+        words = f"{cfg.env.id} has no later stages to begin in; only hackmatrix has"
+        yield Problem("starts_env", ("starts.share", "env.id"), words, fix("starts.share", 0))
+    elif cfg.starts.share and cfg.env.reset_on_done != "fresh":
+        words, works = "both decide how the next episode begins", fix("env.reset_on_done", "fresh")
+        yield Problem("starts_reset", ("starts.share", "env.reset_on_done"), words, works)
+    if cfg.env.world_state and "world state" not in features:
+        words = "only SMAX has a world state"
+        yield Problem("world_state", ("env.world_state", "env.id"), words, fix("env.world_state", False))
+    if entry:
+        yield from entry.check(cfg)
+
+
+def _own_code(cfg: Config, values: Mapping[str, Any], source: EnvSource | None) -> Iterator[Problem]:
+    """Find a network or algorithm that does not exist, and what the chosen ones do not allow."""
+    for key, name, known in (("net.kind", cfg.net.kind, NET_KINDS), ("algo.name", cfg.algo.name, ALGORITHMS)):
+        if name in known or user_code.is_reference(name):
+            continue
+        installed = tuple(point.name for point in user_code.registered(key)) if key == "algo.name" else ()
+        if name not in installed:
+            words = f"is not one of {', '.join((*known, *installed))}, or a file of your own such as ./my.py"
+            yield Problem("value", (key,), words, fix(key, nearest(name, (*known, *installed)) or known[0]))
+    entry = find_algorithm(cfg)
+    if not entry.reporter and cfg.run.grad_report_every:
+        words = f"gradient reports are of {reported()}"
+        yield Problem("own_reports", ("run.grad_report_every", "algo.name"), words, fix("run.grad_report_every", 0))
+    own = {"env": source is None or source.own, "net": user_code.is_reference(cfg.net.kind), "algo": entry.own}
+    for section, key in OWN_SECTIONS.items():
+        if (my := getattr(cfg, section).my) and not own[section]:
+            keys = tuple(own_key(section, name) for name, _ in my)
+            yield Problem("no_options", (*keys, key), f"{values[key]} declares no options of its own")
+
+
+def reported() -> str:
+    """Return the names of the algorithms whose gradients hmx reports on."""
+    return " and ".join(entry.name for entry in built_in() if entry.reporter)
+
+
+def _agents(cfg: Config) -> Iterator[Problem]:
+    env = cfg.env
+    entry = find_environment(env.id)
+    if entry is None or env.num_agents == (entry.num_agents or env.num_agents):
+        return
+    words = f"{env.id} has {counted(entry.num_agents, 'agent')}"
+    if entry.num_agents == 1:
+        words = f"{env.id} has one agent; only {' and '.join(environments.with_several_agents())} have several"
+    yield Problem("num_agents", ("env.num_agents", "env.id"), words, fix("env.num_agents", entry.num_agents))
+
+
+def _networks(cfg: Config) -> Iterator[Problem]:
+    """Find what one network for policy and value rules out."""
+    algo, net = cfg.algo, cfg.net
+    if algo.grad_clip == "per_network" and net.shared_torso:
+        words = "policy and value share layers, so there is only one network to clip"
+        works = fix("net.shared_torso", False) + fix("algo.grad_clip", "joint")
+        yield Problem("clip_shared", ("algo.grad_clip", "net.shared_torso"), words, works)
+    if cfg.env.world_state and net.shared_torso:
+        words = "a world state that only the value network sees needs a separate value network"
+        yield Problem("world_shared", ("env.world_state", "net.shared_torso"), words, fix("net.shared_torso", False))
+
+
+def _too_short(cfg: Config, entry: AlgorithmEntry) -> Iterator[Problem]:
+    """Find a run that is shorter than one update."""
+    envs, steps = cfg.env.num_envs, cfg.algo.num_steps
+    batch = envs * steps
+    if cfg.run.total_steps >= batch:
+        return
+    works = fix("run.total_steps", batch)
+    fewer = cfg.run.total_steps // steps
+    smaller = entry.check(replace(cfg, {"env.num_envs": fewer}), None, ()) if fewer else ()
+    if fewer and not any("env.num_envs" in problem.keys for problem in smaller):
+        works += fix("env.num_envs", fewer)
+    words = f"fewer steps than one update takes: {envs:,} x {steps:,} = {batch:,}"
+    yield Problem("too_short", ("run.total_steps", "env.num_envs", "algo.num_steps"), words, works)
+
+
+def _warnings(cfg: Config, sizes: Sizes | None) -> Iterator[Problem]:
+    entry = find_algorithm(cfg)
+    derived = derive(cfg)
+    asked, real = cfg.run.total_steps, derived.total_env_steps
+    if real != asked:
+        words = f"{derived.num_updates:,} updates of {derived.batch_size:,} steps will run, {real:,} steps in total"
+        exact = cfg.run.budget == "exact"
+        other = fix("run.total_steps", real - derived.batch_size) if exact else fix("run.budget", "exact")
+        yield Problem("rounded_up", ("run.total_steps",), words, fix("run.total_steps", real) + other)
+    unlimited = sizes is not None and sizes.max_steps == 0
+    if unlimited:
+        words = "episodes have no step limit, so an agent that makes no progress never ends one"
+        yield Problem("no_limit", ("env.max_steps",), words, fix("env.max_steps", 1000))
+    undamped = cfg.algo.gamma == 1.0 and (entry.replays or cfg.ppo.gae_lambda == 1.0)
+    if undamped and unlimited:
+        words = "without discount, lambda and step limit, returns may grow without bound"
+        yield Problem("unbounded", ("algo.gamma", "ppo.gae_lambda"), words, fix("algo.gamma", 0.99))
+    environment = find_environment(cfg.env.id)
+    if environment:
+        yield from environment.warn(cfg)
+    if cfg.net.value_hidden and cfg.net.shared_torso:
+        words = "has no effect without a separate value torso"
+        yield Problem("value_hidden", ("net.value_hidden", "net.shared_torso"), words, fix("net.shared_torso", False))
+    yield from entry.warn(cfg)
