@@ -1,4 +1,6 @@
-"""Presets learn what they say they learn."""
+"""Presets learn what they say they learn: the median of five seeds, since rounding differs between CPUs."""
+
+import statistics
 
 import pytest
 
@@ -7,9 +9,10 @@ from hmx.registry.load import load
 
 
 def returns(preset, steps, tmp_path):
-    """The mean returns of random play and of an agent trained with a preset."""
-    sets = [f"run.root={tmp_path}", f"run.total_steps={steps}", "run.seed=3"]
-    return (row.return_mean for row in train(load(preset, sets=sets, environ={}).config).evaluation)
+    """The mean return of random play, and the median over seeds of agents trained with a preset."""
+    sets = [f"run.root={tmp_path}", f"run.total_steps={steps}", "run.seed=3", "run.num_seeds=5"]
+    random, *trained = train(load(preset, sets=sets, environ={}).config).evaluation
+    return random.return_mean, statistics.median(row.return_mean for row in trained)
 
 
 @pytest.mark.slow
@@ -24,8 +27,8 @@ def test_the_pendulum_is_swung_up(tmp_path):
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_the_pole_is_balanced_in_seconds(tmp_path):
-    """Half of the preset's steps are enough for most of the 500 steps of an episode."""
-    random, trained = returns("control", 131072, tmp_path)
+    """Less than half of the preset's steps are enough for most of the 500 steps of an episode."""
+    random, trained = returns("control", 98304, tmp_path)
     assert random < 40.0
     assert trained > 400.0
 
@@ -33,7 +36,7 @@ def test_the_pole_is_balanced_in_seconds(tmp_path):
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_the_pole_is_balanced_by_pushes_to_either_side(tmp_path):
-    """Random pushes keep it up for about 22 steps; the whole preset, longer than this, reaches 500."""
-    random, trained = returns("pole", 240000, tmp_path)
+    """Random pushes keep it up for about 22 steps; the whole preset, four times as long as this, reaches 500."""
+    random, trained = returns("pole", 100000, tmp_path)
     assert random < 40.0
     assert trained > 150.0
