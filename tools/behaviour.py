@@ -1,16 +1,18 @@
-"""Record what the commands of a checkout do as text files, and show what differs between two recordings.
+"""Record what commands do as text files, and show what differs between two recordings.
 
-    python tools/behaviour.py record FOLDER [--only help,refusals] [--checkout ANOTHER]
-    python tools/behaviour.py diff FOLDER ANOTHER
+    python tools/behaviour.py record FOLDER [--only help,refusals,plans,archives,training] [--checkout FOLDER]
+    python tools/behaviour.py diff FOLDER FOLDER
 
-Each file shows some command lines, their exit codes, output and new files. Every command runs in a process of its own.
-Times, ids and paths are replaced by placeholders, so that one commit always gives the same bytes on one machine.
+`tools/behaviour/commands.txt` lists the command lines. A recording shows the exit code of each, what it prints and
+which files it adds or removes. Placeholders replace times, ids and paths: one commit gives the same bytes on one
+machine. Only the command line is used, so that a recording can be made of any commit.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import hashlib
 import importlib
 import json
 import multiprocessing
@@ -19,19 +21,21 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import zipfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hmx-behaviour"
-FORK = multiprocessing.get_context("fork")
+GIVEN = ROOT / "tools" / "behaviour"
+PARTS = ("help", "refusals", "plans", "archives", "training")
 PRELOADED = ("pydantic", "typer.rich_utils", "rich.progress", "jax", "flax.linen", "optax", "orbax.checkpoint")
-"""Imported once and inherited by the process of every command, which then only imports hmx itself."""
+"""Imported once. The process of each command is forked from here, so it only has to import hmx."""
 
 ENVIRON = {
     "COLUMNS": "100", "LINES": "40", "TERM": "dumb", "NO_COLOR": "1", "WANDB_MODE": "disabled",
@@ -40,207 +44,64 @@ ENVIRON = {
     "XLA_FLAGS": "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
     " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 }  # fmt: skip
+TAKEN_FROM_THE_SHELL = re.compile(
+    "HMX_|_HMX_|WANDB_|JAX_|XLA_|FORCE_COLOR|CLICOLOR_FORCE|GITHUB_ACTIONS|TERMINAL_WIDTH"
+)
+VARYING = re.compile(r"(seconds|minutes|elapsed|wall_time|per_sec|per_second|created|updated|age|run_id|git_\w+)$")
+"""Keys of JSON whose values differ from run to run."""
 
-TAB = """
-_HMX_COMPLETE=complete_bash COMP_WORDS="hmx " COMP_CWORD=1
-_HMX_COMPLETE=complete_bash COMP_WORDS="hmx train --set algo." COMP_CWORD=3
-_HMX_COMPLETE=complete_bash COMP_WORDS="hmx train --env " COMP_CWORD=3
-_HMX_COMPLETE=complete_bash COMP_WORDS="hmx train --preset s" COMP_CWORD=3
-_HMX_COMPLETE=complete_zsh _TYPER_COMPLETE_ARGS="hmx evaluate "
-_HMX_COMPLETE=complete_fish _TYPER_COMPLETE_ARGS="hmx compare --metric " _TYPER_COMPLETE_FISH_ACTION=get-args
-"""
-
-REFUSALS = """
-trian
---versoin
-train surplus
-train --sedd 1
-train --name
-train --env hackmatirx
-train --env smax/4m
-train --env brax/ant@warp
-train --env corridor --set env.num_agents=3
-train --env corridor --set net.kind=cells
-train --env corridor --set starts.share=0.5
-train --env ./none.py
-train --algo dnq
-train --algo ./none.py --env corridor
-train --algo dqn --env pendulum
-train --algo dqn --set ppo.clip_eps=0.3
-train --algo dqn --set net.rnn=gru
-train --algo gumbel --env pendulum
-train --algo gumbel --set ppo.advantage_scale=symlog
-train --net nosuch.net:make --env corridor
-train --seed -1
-train --seeds 0 --lr fast --num-envs 3.7
-train --steps 1e30
-train --save-buffer
-train --distributed --devices 4
-train --process-id 1
-train --name ../escape
-train --preset qick
-train --preset lake --num-envs 24
-train --preset lake --set replay.mixing=additive
-train --preset lake --set score.every=1 --set score.actions=topk
-train --preset tiny --name ppo
-train --set ppo.episode_end=truncate
-train --set ppo.advantage_when=minibatch
-train --set ppo.num_minibatches=7
-train --set ppo.value_target=two_hot --set ppo.clip_vf_eps=0.2
-train --set algo.gama=0.9
-train --set algo.my.size=3
-train --set algo.grad_clip=per_network
-train --set reward.kils=1
-train --set agent.gamma=0.9 --dry-run
-train --config missing.toml
-HMX_ALGO_GAMMA=1.5 train --config bad.toml --set ppo.clip_eps=-1
-resume nosuch
-resume runs/ppo --set env.num_envs=7
-resume runs/ppo --set algo.gamma=2
-resume runs/dqn --set replay.capacity=5
-evaluate runs/ppo --policy lucky
-evaluate runs/ppo --policy search
-evaluate runs/dqn --checkpoint 77
-watch
-watch --random --search 8
-play
-report nosuch
-report runs/ppo runs/ppo
-doctor runs/ppo --fail-on xx
-compare tiny
-compare tiny metaa
-compare runs/ppo runs/lstm --metric train/mean_episode_retrun
-compare runs/ppo runs/lstm --fail-if "iqn(A) > 1"
-compare tiny metta --fail-if "1 < 2 < 3"
-compare tiny metta --last 0.1
-compare metta tiny --impl
-compare runs/ppo runs/dqn --range lake=0:1
-compute-config --num-agnets 3
-compute-config --num-agents 257
-compute-config --batch-size 1
-compute-config --bptt-horizon 63
-compute-config --num-workers 3
-compute-config --sweep foo=1
-bench --compare nosuch.json
-bench --json --md -
-check-env coridor
-check-env corridor --steps 1
-grad-report runs/ppo --replay
-grad-report runs/ppo --buckets 65
-grad-report runs/ppo --by luck
-grad-report runs/ppo --agent 1
-score-buffer nosuch.npz
-score-buffer runs/dqn --policy greedy --aggregate policy
-score-buffer runs/dqn --actions some
-score-buffer runs/ppo --checkpoint runs/ppo
-export runs/ppo --to pickle
-board --port x
-presets surplus
-envs corridr
-envs corridor --set env.my.size=3
-new-env 3d
-runs lst
-runs list --sort speed
-runs rename runs/ppo ../x
-runs rm runs/ppo
-runs export runs/ppo --output runs/ppo/run.toml
-runs verify /
-runs sync nosuch
-"""
-
-FILES = {
-    "bad.toml": '[env]\nnum_envs = -3\n[algo]\nactivatoin = "relu"\n',
-}
-"""Files that each scratch folder starts with, next to the archived runs."""
-
-PLANS = """
-presets
-presets --json
-envs
-envs --json
-compute-config --json
-compute-config --explain
-compute-config --fix --batch-size 500000
-compute-config --sweep num_agents=2,3,4 --csv -
-compute-config --preset metta --gpu-mem 80GB --md -
-train --dry-run --full
-train --dry-run --full --preset gumbel
-train --dry-run --full --preset dqn
-train --dry-run --auto-scale --num-envs 8192 --json
-"""
-BUILT_IN = (
-    "hackmatrix", "counting", "corridor", "frozenlake", "recall", "rendezvous", "pendulum", "cartpole"
-)  # fmt: skip
+FORK = multiprocessing.get_context("fork")
 
 
 class Case(NamedTuple):
-    """Command lines that run one after the other in a scratch folder of their own."""
+    """Command lines that run one after the other in a folder of their own."""
 
     name: str
     lines: tuple[str, ...]
 
 
 class Done(NamedTuple):
-    """What a command did."""
+    """What a command line did."""
 
     code: int
     out: str
     err: str
 
 
-def lines_of(text: str) -> tuple[str, ...]:
-    """Return the lines of a table of command lines."""
-    return tuple(line.strip() for line in text.strip().splitlines())
+def read_cases(template: Path) -> Iterator[Case]:
+    """Yield the cases of the list, with one for each command, preset or environment where the list asks for that."""
+    names = {"command": listed_commands(template)}
+    presets = json.loads(run("presets --json", template).out)["presets"]
+    names["preset"] = [preset["name"] for preset in presets]
+    environments = json.loads(run("envs --json", template).out)["environments"]
+    names["env"] = [environment["id"] for environment in environments if environment["origin"] == "built in"]
+    for section in re.split(r"^(?=\[\w+/.+\]$)", (GIVEN / "commands.txt").read_text(), flags=re.MULTILINE)[1:]:
+        title, *lines = section.splitlines()
+        case = Case(title[1:-1], tuple(line for line in lines if line))
+        variables = re.findall(r"{(\w+)}", case.name)
+        if not variables:
+            yield case
+        for variable in variables:
+            for name in names[variable]:
+                values = {variable: name}
+                yield Case(case.name.format(**values), tuple(line.format(**values) for line in case.lines))
 
 
-def help_cases() -> Iterator[Case]:
-    """Yield the help of every command that the help of `hmx` lists, and what Tab offers."""
-    with tempfile.TemporaryDirectory() as folder:
-        names = ["", *(f"{name}" for name in listed("--help", Path(folder)))]
-        names += [f"runs {name}" for name in listed("runs --help", Path(folder))]
-    for name in names:
-        yield Case(name.replace(" ", "-") or "hmx", (f"{name} --help",))
-    yield Case("tab", lines_of(TAB))
-
-
-def listed(line: str, folder: Path) -> list[str]:
-    """Return the names of the commands that a help text lists."""
-    commands = run(line, folder).out.partition(" Commands ")[2]
-    return re.findall(r"^│ ([a-z-]+) ", commands, re.MULTILINE)
-
-
-def refusal_cases() -> Iterator[Case]:
-    """Yield command lines that must be refused, a file for each command."""
-    lines = lines_of(REFUSALS)
-    command = {line: next(word for word in shlex.split(line) if "=" not in word) for line in lines}
-    for name in sorted(set(command.values())):
-        yield Case(name.strip("-"), tuple(line for line in lines if command[line] == name))
-
-
-def plan_cases() -> Iterator[Case]:
-    """Yield what `hmx` says of every preset and environment before any training."""
-    yield Case("lists", lines_of(PLANS))
-    with tempfile.TemporaryDirectory() as folder:
-        presets = json.loads(run("presets --json", Path(folder)).out)["presets"]
-    for name in (preset["name"] for preset in presets):
-        yield Case(name, (f"train --preset {name} --dry-run --json", f"compute-config --preset {name} --json"))
-    for name in BUILT_IN:
-        yield Case(f"env-{name}", (f"envs {name} --json",))
-
-
-PARTS = {"help": help_cases, "refusals": refusal_cases, "plans": plan_cases}
+def listed_commands(folder: Path) -> list[str]:
+    """Return the names of all commands, which their groups list in their help."""
+    names, groups = [""], [""]
+    for group in groups:
+        commands = run(f"{group} --help", folder).out.partition(" Commands ")[2]
+        names += [f"{group} {name}".strip() for name in re.findall(r"^│ ([a-z-]+) ", commands, re.MULTILINE)]
+        groups += ["runs"] if not group else []
+    return names
 
 
 def run(line: str, folder: Path) -> Done:
-    """Run a command line, after assignments to environment variables, in a folder."""
-    words = shlex.split(line)
-    environ = {}
-    while words and re.match(r"[A-Z_]+=", words[0]):
-        name, _, value = words.pop(0).partition("=")
-        environ[name] = value
+    """Run a command line in a folder, in a process of its own."""
     with tempfile.TemporaryDirectory() as outputs:
         streams = (Path(outputs, "out"), Path(outputs, "err"))
-        process = FORK.Process(target=hmx, args=(words, environ, folder, *streams))
+        process = FORK.Process(target=become, args=(line, folder, *streams))
         process.start()
         process.join()
         out, err = (stream.read_text() for stream in streams)
@@ -248,28 +109,77 @@ def run(line: str, folder: Path) -> Done:
     return Done(process.exitcode, out, err)
 
 
-def hmx(words: list[str], environ: Mapping[str, str], folder: Path, out: Path, err: Path) -> None:
-    """Become `python -m hmx`; this runs in a process of its own."""
+def become(line: str, folder: Path, out: Path, err: Path) -> None:
+    """Turn this process into the one of a command line, as `python -m hmx` starts it."""
     for stream, path in ((sys.stdout, out), (sys.stderr, err)):
         stream.flush()
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream.fileno())
-    os.environ.update(environ)
     os.chdir(folder)
-    sys.path.insert(0, str(folder))
-    sys.argv = ["hmx", *words]
-    runpy.run_module("hmx", run_name="__main__", alter_sys=True)
+    words = shlex.split(line)
+    while words and re.match(r"\w+=", words[0]):
+        name, _, value = words.pop(0).partition("=")
+        os.environ[name] = value
+    if words[:1] == ["!"]:
+        subprocess.run(line.removeprefix("!"), shell=True, check=True)
+    elif words[:1] == ["arrays"]:
+        print_arrays(Path(words[1]))
+    else:
+        tempfile.tempdir = None  # read TMPDIR again
+        sys.path.insert(0, str(folder))
+        sys.argv = ["hmx", *words]
+        runpy.run_module("hmx", run_name="__main__", alter_sys=True)
 
 
-def play(case: Case, template: Path, checkout: Path, target: Path) -> None:
-    """Run the command lines of a case in a copy of a folder, and write what they did."""
+def print_arrays(folder: Path) -> None:
+    """Print a hash of each array in the checkpoints and files of arrays below a folder."""
+    import numpy as np
+    import tensorstore
+
+    for path in sorted(folder.rglob("arrays")):
+        store = {"driver": "ocdbt", "base": f"file://{path.absolute()}"}
+        keys = tensorstore.KvStore.open(store).result().list().result()
+        for name in sorted(key.decode().removesuffix("/.zarray") for key in keys if key.endswith(b"/.zarray")):
+            spec = {"driver": "zarr", "kvstore": {**store, "path": f"{name}/"}}
+            array = np.asarray(tensorstore.open(spec).result().read().result())
+            print(path / name, array.dtype, array.shape, short_hash(array.tobytes()))
+    for path in sorted(folder.rglob("*.npz")):
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(name for name in archive.namelist() if name.endswith(".npy")):
+                print(path / name, short_hash(archive.read(name)))
+    for path in sorted(folder.rglob("*.safetensors")):
+        print(path, short_hash(path.read_bytes()))
+
+
+def short_hash(data: bytes) -> str:
+    """Return the first half of a SHA-256."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def fill(folder: Path, checkout: Path) -> None:
+    """Copy into a folder what the command lines use: archived runs, examples, and the files next to the list."""
+    for file in (*GIVEN.iterdir(), *(checkout / "examples").glob("*.py")):
+        if file.is_file():
+            shutil.copy(file, folder)
+    data = ROOT / "tests" / "data"
+    for archive in (*data.glob("run-schema-*.tar.gz"), *data.glob("0.1.0/*.tar.gz")):
+        with tarfile.open(archive) as file:
+            file.extractall(folder / archive.name.removesuffix(".tar.gz"), filter="data")
+    (folder / "runs").mkdir()
+    for finished in folder.glob("*/finished/*"):
+        shutil.move(finished, folder / "runs")
+
+
+def record_case(case: Case, template: Path, checkout: Path, target: Path) -> None:
+    """Run the command lines of a case in a copy of the template, and write what they did."""
     with tempfile.TemporaryDirectory(prefix="behaviour-") as scratch:
         folder = Path(scratch, "work")
         shutil.copytree(template, folder)
         os.environ.update(TMPDIR=scratch, HOME=scratch, XDG_STATE_HOME=scratch, XDG_CACHE_HOME=scratch)
         text = "\n".join(transcript(line, folder) for line in case.lines)
-        for path, name in ((folder, "WORK"), (Path(scratch), "SCRATCH"), (checkout, "CHECKOUT")):
+        for path, name in ((folder, "(work)"), (scratch, "(scratch)"), (checkout, "(checkout)")):
             text = text.replace(str(path), name)
-    target.write_text(text)
+    path = target / f"{case.name.replace(' ', '-')}.txt"
+    path.write_text(text)
 
 
 def transcript(line: str, folder: Path) -> str:
@@ -280,64 +190,57 @@ def transcript(line: str, folder: Path) -> str:
     text = f"$ {line}\nexit code {done.code}\n"
     for title, output in (("stdout", done.out), ("stderr", done.err)):
         if output:
-            text += f"--- {title}\n{shown(output)}\n"
+            text += f"--- {title}\n{steady_text(output)}"
     text += "".join(f"--- new file {name}\n" for name in sorted(after - before))
     text += "".join(f"--- removed file {name}\n" for name in sorted(before - after))
     return text
 
 
-def prepare(folder: Path, checkout: Path) -> None:
-    """Fill a folder with small files and archived runs: finished ones in `runs`, others in folders of their own."""
-    for name, text in FILES.items():
-        (folder / name).write_text(text)
-    data = checkout / "tests" / "data"
-    for archive in sorted([*data.glob("run-schema-*.tar.gz"), *data.glob("0.1.0/*.tar.gz")]):
-        with tarfile.open(archive) as file:
-            file.extractall(folder / archive.name.removesuffix(".tar.gz"), filter="data")
-    (folder / "runs").mkdir()
-    for run_folder in sorted(folder.glob("*/finished/*")):
-        shutil.move(run_folder, folder / "runs")
-
-
 def files(folder: Path) -> set[str]:
-    """Return the files below a folder; those of a store of arrays have random names and are left out."""
+    """Return the files below a folder, without those whose names are random (of stored arrays)."""
     names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     return {name for name in names if "/arrays/" not in name and "__pycache__" not in name}
 
 
-def shown(text: str) -> str:
-    """Return output with JSON on several lines, and placeholders for what differs from run to run."""
-    lines = [pretty(line) if line.startswith("{") else line.rstrip() for line in text.splitlines()]
-    return "\n".join(lines)
+def steady_text(text: str) -> str:
+    """Return output with JSON on several lines, and placeholders for what varies."""
+    lines = ""
+    for line in text.splitlines():
+        if line.startswith("{"):
+            line = json.dumps(steady_value(json.loads(line)), indent=1, ensure_ascii=False)
+        lines += f"{line.rstrip()}\n"
+    return re.sub(r"hmx-crash-\w+", "hmx-crash-(random)", lines)
 
 
-def pretty(line: str) -> str:
-    """Return a line of JSON indented."""
-    return json.dumps(json.loads(line), indent=1, ensure_ascii=False)
+def steady_value(value: Any) -> Any:
+    """Return a JSON value with placeholders for what varies."""
+    if isinstance(value, list):
+        return [steady_value(item) for item in value]
+    if isinstance(value, dict):
+        return {key: "(varies)" if VARYING.search(key) else steady_value(item) for key, item in value.items()}
+    return value
 
 
-def record(folder: Path, only: Iterable[str], checkout: Path) -> None:
-    """Write the files of the parts into a folder."""
-    if not (checkout / "hmx" / "__main__.py").is_file():
-        sys.exit(f"error: there is no hmx in {checkout}")
-    foreign = [name for name in os.environ if name.startswith(("HMX_", "_HMX_", "WANDB_", "JAX_"))]
-    for name in foreign:
+def record(folder: Path, parts: list[str], checkout: Path) -> None:
+    """Write the transcripts of some parts into a folder."""
+    for name in [name for name in os.environ if TAKEN_FROM_THE_SHELL.match(name)]:
         del os.environ[name]
-    os.environ.update(ENVIRON, JAX_COMPILATION_CACHE_DIR=str(CACHE), PYTHONPATH=str(checkout))
-    sys.path[0] = str(checkout)  # in place of the folder of this script
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hmx-behaviour")
+    os.environ.update(ENVIRON, JAX_COMPILATION_CACHE_DIR=str(cache), PYTHONPATH=str(checkout))
+    sys.path[0] = str(checkout)  # instead of the folder of this script
     for module in PRELOADED:
         importlib.import_module(module)
-    with tempfile.TemporaryDirectory() as template, ProcessPoolExecutor(os.cpu_count(), mp_context=FORK) as pool:
-        prepare(Path(template), checkout)
-        jobs = []
-        for part in only:
-            target = folder / part
-            shutil.rmtree(target, ignore_errors=True)
-            target.mkdir(parents=True)
-            for case in PARTS[part]():
-                jobs.append(pool.submit(play, case, Path(template), checkout, target / f"{case.name}.txt"))
-        for job in jobs:
+    for part in parts:
+        shutil.rmtree(folder / part, ignore_errors=True)
+        (folder / part).mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(os.cpu_count(), mp_context=FORK) as pool:
+        template = Path(scratch)
+        fill(template, checkout)
+        cases = [case for case in read_cases(template) if case.name.partition("/")[0] in parts]
+        jobs = {case.name: pool.submit(record_case, case, template, checkout, folder) for case in cases}
+        for name, job in jobs.items():
             job.result()
+            print(name, flush=True)
 
 
 def diff(old: Path, new: Path) -> int:
@@ -353,7 +256,7 @@ def diff(old: Path, new: Path) -> int:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file; none if there is no such file."""
+    """Return the lines of a file; none if it does not exist."""
     return path.read_text().splitlines() if path.exists() else []
 
 
@@ -362,9 +265,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     recorder = commands.add_parser("record")
-    recorder.add_argument("folder", type=Path)
-    recorder.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
-    recorder.add_argument("--checkout", type=Path, default=ROOT, help="folder of the source tree to record")
+    recorder.add_argument("folder", type=Path, help="folder to write")
+    recorder.add_argument("--only", default=",".join(PARTS), help=f"parts: {', '.join(PARTS)} (default: all)")
+    recorder.add_argument("--checkout", type=Path, default=ROOT, help="source tree to record (default: this one)")
     differ = commands.add_parser("diff")
     differ.add_argument("old", type=Path)
     differ.add_argument("new", type=Path)
