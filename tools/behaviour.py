@@ -1,6 +1,6 @@
 """Record what commands do as text files, and show what differs between two recordings.
 
-    python tools/behaviour.py record FOLDER [--only help,refusals,plans,archives,training] [--checkout FOLDER]
+    python tools/behaviour.py record FOLDER [--only help,refusals,plans,archives,training/ppo] [--checkout FOLDER]
     python tools/behaviour.py diff FOLDER FOLDER
 
 `tools/behaviour/commands.txt` lists the command lines. A recording shows the exit code of each, what it prints and
@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 GIVEN = ROOT / "tools" / "behaviour"
-PARTS = ("help", "refusals", "plans", "archives", "training")
 PRELOADED = ("pydantic", "typer.rich_utils", "rich.progress", "jax", "flax.linen", "optax", "orbax.checkpoint")
 """Imported once. The process of each command is forked from here, so it only has to import hmx."""
 
@@ -87,14 +86,11 @@ def read_cases(template: Path) -> Iterator[Case]:
                 yield Case(case.name.format(**values), tuple(line.format(**values) for line in case.lines))
 
 
-def listed_commands(folder: Path) -> list[str]:
-    """Return the names of all commands, which their groups list in their help."""
-    names, groups = [""], [""]
-    for group in groups:
-        commands = run(f"{group} --help", folder).out.partition(" Commands ")[2]
-        names += [f"{group} {name}".strip() for name in re.findall(r"^│ ([a-z-]+) ", commands, re.MULTILINE)]
-        groups += ["runs"] if not group else []
-    return names
+def listed_commands(folder: Path, group: str = "") -> list[str]:
+    """Return the names of all commands, as the help texts list them."""
+    commands = run(f"{group} --help", folder).out.partition(" Commands ")[2]
+    names = [f"{group} {name}".strip() for name in re.findall(r"^│ ([a-z-]+) ", commands, re.MULTILINE)]
+    return names if group else names + listed_commands(folder, "runs")
 
 
 def run(line: str, folder: Path) -> Done:
@@ -169,7 +165,7 @@ def fill(folder: Path, checkout: Path) -> None:
         shutil.move(finished, folder / "runs")
 
 
-def record_case(case: Case, template: Path, checkout: Path, target: Path) -> None:
+def record_case(case: Case, template: Path, checkout: Path, recording: Path) -> None:
     """Run the command lines of a case in a copy of the template, and write what they did."""
     with tempfile.TemporaryDirectory(prefix="behaviour-") as scratch:
         folder = Path(scratch, "work")
@@ -178,7 +174,8 @@ def record_case(case: Case, template: Path, checkout: Path, target: Path) -> Non
         text = "\n".join(transcript(line, folder) for line in case.lines)
         for path, name in ((folder, "(work)"), (scratch, "(scratch)"), (checkout, "(checkout)")):
             text = text.replace(str(path), name)
-    path = target / f"{case.name.replace(' ', '-')}.txt"
+    path = recording / f"{case.name.replace(' ', '-')}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
@@ -221,8 +218,8 @@ def steady_value(value: Any) -> Any:
     return value
 
 
-def record(folder: Path, parts: list[str], checkout: Path) -> None:
-    """Write the transcripts of some parts into a folder."""
+def record(folder: Path, only: list[str], checkout: Path) -> None:
+    """Write the transcripts of some parts and cases, or of all, into a folder."""
     for name in [name for name in os.environ if TAKEN_FROM_THE_SHELL.match(name)]:
         del os.environ[name]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hmx-behaviour")
@@ -230,34 +227,38 @@ def record(folder: Path, parts: list[str], checkout: Path) -> None:
     sys.path[0] = str(checkout)  # instead of the folder of this script
     for module in PRELOADED:
         importlib.import_module(module)
-    for part in parts:
-        shutil.rmtree(folder / part, ignore_errors=True)
-        (folder / part).mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(os.cpu_count(), mp_context=FORK) as pool:
         template = Path(scratch)
         fill(template, checkout)
-        cases = [case for case in read_cases(template) if case.name.partition("/")[0] in parts]
+        cases = [case for case in read_cases(template) if is_wanted(case.name, only)]
+        if not cases:
+            sys.exit(f"error: {GIVEN}/commands.txt has no case {' or '.join(only)}")
+        for name in only:
+            shutil.rmtree(folder / name, ignore_errors=True)
         jobs = {case.name: pool.submit(record_case, case, template, checkout, folder) for case in cases}
         for name, job in jobs.items():
             job.result()
             print(name, flush=True)
 
 
+def is_wanted(name: str, only: list[str]) -> bool:
+    """Return whether a case is one of the parts or cases that were asked for."""
+    return not only or any(name == wanted or name.startswith(f"{wanted}/") for wanted in only)
+
+
 def diff(old: Path, new: Path) -> int:
-    """Print a unified diff of two recordings; return 1 if there is a difference."""
-    names = {path.relative_to(side) for side in (old, new) for path in side.rglob("*.txt")}
+    """Print how the files of a recording differ from another, and return 1 if they do.
+
+    The newer one may hold fewer parts.
+    """
     different = False
-    for name in sorted(names):
-        before, after = (read_lines(side / name) for side in (old, new))
-        for line in difflib.unified_diff(before, after, str(old / name), str(new / name), lineterm=""):
+    for path in sorted(new.rglob("*.txt")):
+        before = old / path.relative_to(new)
+        lines = (file.read_text().splitlines() if file.exists() else [] for file in (before, path))
+        for line in difflib.unified_diff(*lines, str(before), str(path), lineterm=""):
             print(line)
             different = True
     return int(different)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file; none if it does not exist."""
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def main() -> int:
@@ -266,7 +267,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     recorder = commands.add_parser("record")
     recorder.add_argument("folder", type=Path, help="folder to write")
-    recorder.add_argument("--only", default=",".join(PARTS), help=f"parts: {', '.join(PARTS)} (default: all)")
+    recorder.add_argument("--only", default="", metavar="PART,...", help="parts or cases to record (default: all)")
     recorder.add_argument("--checkout", type=Path, default=ROOT, help="source tree to record (default: this one)")
     differ = commands.add_parser("diff")
     differ.add_argument("old", type=Path)
@@ -274,7 +275,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.command == "diff":
         return diff(given.old, given.new)
-    record(given.folder.resolve(), given.only.split(","), given.checkout.resolve())
+    record(given.folder.resolve(), [name for name in given.only.split(",") if name], given.checkout.resolve())
     return 0
 
 
