@@ -76,5 +76,5 @@ def counted(count: int, thing: str) -> str:
 
 
 def one_line(error: object, length: int = 300) -> str:
-    """Return what an error says on one line of at most `length` characters; its kind if it says nothing."""
+    """Return the message of an error on one line of at most `length` characters; its class if it has none."""
     return " ".join(str(error).split())[:length] or type(error).__name__

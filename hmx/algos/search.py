@@ -81,8 +81,8 @@ def make_search(
 
     The action is drawn from about the improved policy, which `probs` holds; `value` is that of the search. An action's
     logit rises by `(gumbel.value_scale + visits) symlog(value)`, with the values of unvisited actions as in appendix D
-    of Danihelka et al. They scale the values of a position to [0, 1] instead of taking symlog, which makes as much of
-    noise where all actions are alike as of life or death.
+    of Danihelka et al. They scale the values of a position to [0, 1] instead of taking symlog, which would scale noise
+    between equal actions as much as a decision over life and death.
 
     Args:
         algorithm: its policy and values guide the search.

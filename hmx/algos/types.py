@@ -107,7 +107,7 @@ class Algorithm(NamedTuple, Generic[StateT]):
       to be held twice; None selects leaf by leaf.
     - A value of `hypers` that is a bool is a switch: it enters the update, but not the records.
 
-    Everything after `act` has a default: no RNN carry, and a `TrainState` of which only `actors` has an axis of
+    Everything after `act` has a default: no RNN carry, and a `TrainState` in which only `actors` has an axis of
     environments.
     """
 

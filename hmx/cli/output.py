@@ -59,7 +59,7 @@ def write_outputs(
 ) -> None:
     """Write a report in every format that was asked for, or print it to the console if nothing else is printed.
 
-    Where something else is printed, `warnings`, which the report contains, are also written to stderr.
+    If another format is printed, `warnings`, which the report contains, are also written to stderr.
     """
     for warning in warnings if formats.printed else ():
         say("warning", warning)

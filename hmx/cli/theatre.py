@@ -131,7 +131,7 @@ def _watch(
 
 
 def view(frame: Frame, title: str) -> BoardView:
-    """Return what a terminal shows of a frame."""
+    """Return the text of a frame for a terminal."""
     return BoardView(frame, title=f"{title}   episode {frame.episode + 1}   step {frame.step}")
 
 

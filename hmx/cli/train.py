@@ -83,11 +83,11 @@ def resume(
 
 
 def _with_devices(typed: Typed, hosts: Hosts) -> Typed:
-    """Return what was typed of the configuration, with all devices for several processes; refuse what contradicts."""
+    """Return the typed configuration, with all devices for several processes; refuse contradictions."""
     if not hosts.distributed:
         for flag, field in fields_of(Hosts).items():
             if (value := getattr(hosts, field.name)) != field.default:
-                raise HmxError(f"{flag} is for a run of several processes", f"--distributed {flag} {show(value)}")
+                raise HmxError(f"{flag} requires --distributed", f"--distributed {flag} {show(value)}")
         return typed
     devices = typed.get("run.devices")
     if devices not in (None, "all", "0"):

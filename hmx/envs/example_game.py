@@ -57,7 +57,7 @@ def step(state, action, key, options):
 
 
 def observe(state, options):
-    """Return what the agent sees, as one array: here two one-hot places and a flag."""
+    """Return the observation as one array: here two one-hot places and a flag."""
     coin = jnp.where(state.has_coin, -1, state.coin)  # no place once it is picked up
     places = jax.nn.one_hot(jnp.concatenate([state.player, coin]), options.size)
     return jnp.append(places.ravel(), state.has_coin)

@@ -25,7 +25,7 @@ def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings:
         HmxError: there is no such environment or setting, or it has several agents.
     """
     if illegal not in ILLEGAL:
-        raise HmxError(f"illegal={illegal!r} is no way to treat illegal actions", f"one of {', '.join(ILLEGAL)}")
+        raise HmxError(f"illegal={illegal!r} is not a way to treat illegal actions", f"one of {', '.join(ILLEGAL)}")
     known = [field.name for field in dataclasses.fields(EnvConfig)]
     if wrong := [name for name in settings if name not in known]:
         raise HmxError(f"no setting of an environment: {', '.join(wrong)}", f"settings are {', '.join(known)}")

@@ -51,7 +51,7 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
     Its own step limit holds where that is shorter than `max_steps`.
 
     Raises:
-        ValueError: its functions return something else than `Single` says, or change shapes or types.
+        ValueError: its functions return values that differ from `Single`, or change shapes or types.
     """
     given = single.actions
     names = given if isinstance(given, tuple) else tuple(f"action_{i}" for i in range(given))

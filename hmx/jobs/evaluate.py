@@ -156,7 +156,7 @@ class PlayPolicy(Protocol):
 
 
 def make_player(session: Session, episodes: int, search: int | None = None) -> PlayPolicy:
-    """Return what plays the policies of a session.
+    """Return the player of the policies of a session.
 
     All policies share one compiled program, which chooses at run time: compiling the environment is the
     larger part of a short evaluation. `search` is the number of simulations of the policy `search`; None leaves it out.

@@ -27,7 +27,7 @@ _LOSS_NAMES = {"task": "policy"}
 
 
 def request_of(cfg: Config) -> ProbeRequest:
-    """Return what a run measures: less than `hmx grad-report` does by default, since it does so many times."""
+    """Return the settings of a run's reports: smaller than the defaults of `hmx grad-report`, since they repeat."""
     return ProbeRequest(groups=cfg.run.grad_report_groups, per_group=PER_GROUP, max_length=MAX_LENGTH)
 
 

@@ -35,7 +35,7 @@ class ExportRequest:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyRequest:
-    """The format of a policy, and which agent of which checkpoint."""
+    """The format of a policy, and the agent and checkpoint to export."""
 
     to: Literal["safetensors", "stablehlo", "onnx"] = opt("safetensors", "format", panel=OUTPUT_PANEL)
     checkpoint: int | None = checkpoint_option("Policy")

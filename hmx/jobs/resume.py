@@ -156,7 +156,7 @@ def _meta(paths: RunPaths) -> tuple[Meta, list[str]]:
 
 
 def plan(run: str | Path, *, changes: Mapping[str, object] | None = None) -> ResumePlan:
-    """Return what `resume` would do; read the checkpoint and write nothing."""
+    """Return the plan of `resume`; read the checkpoint and write nothing."""
     paths = find_run(run)
     opened = _open(paths, changes or {})
     holding = lock_of(paths)
@@ -240,7 +240,7 @@ def _plain_reports(paths: RunPaths) -> list[str]:
     """Set aside a link in place of the reports folder, since it may lead out of the run folder."""
     if not paths.reports.is_symlink() and (paths.reports.is_dir() or not paths.reports.exists()):
         return []
-    return [f"{paths.reports} is no folder and was set aside as {layout.set_aside(paths.reports).name}"]
+    return [f"{paths.reports} is not a folder and was set aside as {layout.set_aside(paths.reports).name}"]
 
 
 def _other_versions(old: Meta) -> list[str]:

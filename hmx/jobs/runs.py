@@ -108,7 +108,7 @@ def rename(run: str | Path, name: str) -> Path:
 
 
 def removable(runs: Sequence[str | Path]) -> tuple[RunRow, ...]:
-    """Return what `remove` would delete; refuse a run that is training, a link, and a file of a run."""
+    """Return the runs that `remove` would delete; refuse a run that is training, a link, and a file of a run."""
     found: dict[Path, RunRow] = {}
     for run in runs:
         paths = find_run(run)

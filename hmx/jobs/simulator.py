@@ -53,7 +53,7 @@ class Frame:
 
     @property
     def action_name(self) -> str:
-        """Return what led here as text; empty at the start of an episode."""
+        """Return the action that led here as text; empty at the start of an episode."""
         if self.taken:
             return ", ".join(show(list(one) if isinstance(one, list) else one) for one in self.taken)
         return "" if self.action is None else self.names[self.action]

@@ -43,8 +43,8 @@ def sync(run: str | Path, *, project: str | None = None, mode: Mode = "online") 
     """Send metrics.jsonl of a run to wandb, under the ids that training with wandb gives it.
 
     The id follows from the moment that meta.json, or its copy in a checkpoint, says the run was made. Without either
-    it is a new one. What wandb has already is not sent again, so a second call sends nothing and an interrupted one
-    continues where it ended. `offline` writes what `wandb sync` can send, below the run folder.
+    it is a new one. Records already in wandb are skipped, so a second call sends nothing and an interrupted one
+    continues where it stopped. `offline` writes what `wandb sync` can send, below the run folder.
 
     Raises:
         HmxError: the run is still training, or there is no package or no login (exit code 2); no such run, or

@@ -45,7 +45,7 @@ def watch(
 ) -> Iterator[Frame]:
     """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
 
-    Of several agents trained side by side the first one plays. `env` is the environment of random play without a run,
+    The first of several agents trained side by side plays. `env` is the environment of random play without a run,
     and `scenario` a file with the position that every episode starts from.
 
     Raises:

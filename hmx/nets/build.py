@@ -196,7 +196,7 @@ def own_net(cfg: NetConfig, spec: ObsSpec, value_width: int) -> Net:
     `[N, 2 action_dim]`, see `NetOutput`.
 
     Raises:
-        HmxError: it cannot be loaded, or it returns something else.
+        HmxError: it cannot be loaded, or its output has other shapes.
     """
     check_unchanged(cfg.kind, "net.kind", cfg.sha256)
     made, what = build(cfg.kind, "net.kind", cfg, spec, value_width, my=cfg.my), f"cannot use network {cfg.kind}"

@@ -26,7 +26,7 @@ MAX_BYTES = 8 << 20  # the largest file that is read as a whole
 
 _TRIES = 3
 _RETRY_SECONDS = 0.2
-# What makes a file a missing or a wrong one. Any other error, such as EIO or EMFILE, says nothing about its content.
+# What makes a file a missing or a wrong one. Any other error, such as EIO or EMFILE, does not depend on its content.
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.ENAMETOOLONG, 0)
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Unreadable(HmxError):
 
 
 def retrying(path: Path, read: Callable[[], T]) -> T:
-    """Return what `read` returns; try again if the system fails to read the file.
+    """Call `read` and return its result; try again if the system fails to read the file.
 
     Raises:
         Unreadable: the system still fails after several tries (exit code 3).

@@ -97,7 +97,7 @@ def settings_of(cfg: Config) -> dict[str, Any]:
 def differences(header: BufferHeader, cfg: Config) -> list[str]:
     """Describe each option whose value in the buffer differs from that in `cfg`, one line each.
 
-    An option that the buffer does not know had the default of today when it did not exist.
+    An option newer than the buffer counts as its current default.
     """
     now, defaults = settings_of(cfg), codec.flatten(codec.to_dict(Config()))
     before = {key: header.settings.get(key, defaults.get(key)) for key in now}

@@ -60,7 +60,7 @@ def describe(paths: RunPaths) -> tuple[Config | None, Meta | None, list[str]]:
 
 
 def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:
-    """Return what is wrong with the run.toml of a run; None if nothing is.
+    """Return the problem of a run's run.toml; None if there is none.
 
     It must be the file that meta.json or the newest checkpoint knows, or have the same values.
 
@@ -163,7 +163,7 @@ def foreign_files(paths: RunPaths) -> list[str]:
 
 
 def meta_fault(paths: RunPaths) -> HmxError | None:
-    """Return what is wrong with the meta.json of a run; None if nothing is.
+    """Return the problem of a run's meta.json; None if there is none.
 
     The file counts its writes. A checkpoint's copy is at most one write ahead, in a run that was killed in between; if
     it is further ahead, the file is of an earlier moment of the run.

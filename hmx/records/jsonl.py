@@ -210,7 +210,7 @@ def sample(path: Path, count: int) -> list[dict[str, Any]]:
 
 
 def cut(path: Path, size: int) -> None:
-    """Truncate the file to its first `size` bytes, of which it must have as many."""
+    """Truncate the file to its first `size` bytes; it must have that many."""
     with path.open("r+b") as file:
         if file.seek(0, os.SEEK_END) < size:
             raise OSError(0, f"the file has fewer than {size:,} bytes")
@@ -242,7 +242,7 @@ class Survey(NamedTuple):
 
     records: int
     last: int  # the highest update; 0 without records
-    damaged: tuple[int, ...]  # numbers of the lines that are no records, except for a torn last one
+    damaged: tuple[int, ...]  # numbers of the lines that are not records, except for a torn last one
     torn: bool  # whether the last line is incomplete
     missing: tuple[tuple[int, int], ...]  # first and last update of each gap
     repeated: tuple[int, ...]  # updates whose records are repeated later

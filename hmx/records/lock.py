@@ -124,7 +124,7 @@ def holding(paths: RunPaths) -> Holding:
     """Return whether a process writes to a run; change nothing.
 
     Raises:
-        OSError: the lock file cannot be read, or is no regular file.
+        OSError: the lock file cannot be read, or is not a regular file.
     """
     try:
         handle = open_plain(paths.lock)

@@ -112,7 +112,7 @@ def read(
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
-        HmxError: it is missing, damaged, or something else (exit code 3).
+        HmxError: it is missing, damaged, or another kind of file (exit code 3).
     """
     try:
         with os.fdopen(open_plain(path), "rb") as file, zipfile.ZipFile(file) as archive:
@@ -166,7 +166,7 @@ def _header(
 ) -> Mapping[str, Any]:
     """Return the header without its seal."""
     if HEADER not in members:
-        raise ValueError(f"it has no {HEADER}: an archive of something else")
+        raise ValueError(f"it has no {HEADER}: another kind of archive")
     if members[HEADER].file_size > _MAX_HEADER:
         raise ValueError(f"its header has {members[HEADER].file_size:,} bytes")
     with archive.open(members[HEADER]) as member:

@@ -218,7 +218,7 @@ def adopt(function: Callable[..., Any]) -> str:
     module, name = str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", ""))
     if not name.isidentifier():
         what = f"cannot use {quoted(name or repr(function))} in a configuration"
-        raise HmxError(f"{what}: it is not a function at the top of a module", "define it with def, outside of others")
+        raise HmxError(f"{what}: it is not a function at module level", "define it with `def` at module level")
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     if module == "__main__":
         module = file if file.endswith(".py") else NOTEBOOK
@@ -361,7 +361,7 @@ def _import_file(path: Path, digest: str) -> ModuleType:
 
 
 def registered(key: str) -> list[EntryPoint]:
-    """Return what installed packages add to a key, sorted by name."""
+    """Return the entry points that installed packages add to a key, sorted by name."""
     from importlib.metadata import entry_points  # slow to import
 
     return sorted(entry_points(group=GROUPS[key]), key=lambda point: point.name)

@@ -1,8 +1,8 @@
 """Parallel sum trees, for sampling slots of a buffer in proportion to their weights.
 
 Every node has eight children and is their sum, recomputed on each write: writing a slot twice is the same as writing
-it once, and rounding errors do not accumulate. Of 2 to 64 children, eight was the fastest on a CPU with 10^5 and 10^6
-slots (`benchmarks/replay_sampler.py`).
+it once, and rounding errors do not accumulate. Eight children were the fastest on a CPU with 10^5 and 10^6 slots, among
+2 to 64 (`benchmarks/replay_sampler.py`).
 
 Descending with one float32 number alone would distort the probabilities of a large buffer: each of 10^6 slots would
 span some ten of the 2^24 possible numbers. So after each level, the rest of the number gets further random bits below

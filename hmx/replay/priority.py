@@ -12,7 +12,7 @@ EPS_TD = 0.01
 EPS_C = 0.01
 """Added to a score as a share of the mean score, so that the unit of a metric does not matter."""
 
-_LARGEST = 1e30  # of which millions still have a finite sum
+_LARGEST = 1e30  # the sum of millions is still finite
 
 
 def exponents(options: ReplayConfig) -> tuple[float, float]:
@@ -38,7 +38,7 @@ def leaves(
     scored: Bool[Array, "*B"],
     neutral: Float[Array, ""],
 ) -> Float[Array, " trees *B"]:
-    """Return what the trees hold for some slots.
+    """Return the values of the trees for some slots.
 
     Additive: a tree by TD error, and one by score with 0 for slots without one; see `densities`.
     Multiplicative: the product; a slot without a score counts like the mean of those with one.

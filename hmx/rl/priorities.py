@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Shaped
 from hmx.types import Array, Key, Scalar
 
 _SMALLEST = 1e-37  # a float32 that is not yet denormal
-_LARGEST = 1e30  # of which millions still have a finite sum
+_LARGEST = 1e30  # the sum of millions is still finite
 
 
 class SequenceProbs(NamedTuple):

@@ -9,7 +9,7 @@ from hmx.types import Array
 
 
 def mean(values: Float[Array, "*shape"], weight: Shaped[Array, "*shape"] | None = None) -> Float[Array, ""]:
-    """Return the mean over all elements, or over those of weight 1; 0 where there are none."""
+    """Return the mean over all elements, or over those of weight 1; 0 without any."""
     if weight is None:
         return values.mean()
     # selected, not multiplied: elements of weight 0 may be NaN

@@ -93,7 +93,7 @@ TRAIN = rows(
     (["--lr", "1e999"], USAGE, ["algo.learning_rate = 1e999", "must be a number"]),
     (["--lr", "-1"], USAGE, ["algo.learning_rate = -1.0", "must be 0 or more"]),
     (["--eval-episodes", "-5"], USAGE, ["run.eval_episodes = -5", "--eval-episodes 0"]),
-    (["--process-id", "1"], USAGE, ["--process-id is for a run of several processes", "--distributed --process-id 1"]),
+    (["--process-id", "1"], USAGE, ["--process-id requires --distributed", "--distributed --process-id 1"]),
     (["--coordinator", "a:1"], USAGE, ["--coordinator is for a run", "--distributed --coordinator a:1"]),
     (
         ["--distributed", "--devices", "4"],
@@ -214,7 +214,7 @@ RESUME = rows(
     (["{run}", SET, "algo.gamma=2"], USAGE, ["algo.gamma = 2.0", "from 0 to 1"]),
     (["{run}", SET, "algo.gama=0.9"], USAGE, ["algo.gama", "algo.gamma=0.9"]),
     (["{run}", "--distributed", "--num-processes", "2"], USAGE, ["--coordinator and --process-id must be given"]),
-    (["{run}", "--num-processes", "2"], USAGE, ["--num-processes is for a run of several processes"]),
+    (["{run}", "--num-processes", "2"], USAGE, ["--num-processes requires --distributed"]),
     (["{run}", "--distributed", "--devices", "2"], USAGE, ["--devices 2 cannot be combined with --distributed"]),
     (["{run}", SET, "env.num_envs=7"], USAGE, ["env.num_envs: 16 cannot become 7", "hmx train --config"]),
     (["{run}", SET, "run.seed=3"], USAGE, ["run.seed: 0 cannot become 3"]),

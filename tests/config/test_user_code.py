@@ -87,7 +87,7 @@ def test_functions_of_this_process_can_be_used() -> None:
     text = user_code.adopt(sample)
     assert user_code.build(text, KEY, 3) == 4
     assert user_code.open_module(text, "env.id", "")[0].sample is sample
-    with pytest.raises(HmxError, match="not a function at the top of a module"):
+    with pytest.raises(HmxError, match="not a function at module level"):
         user_code.adopt(lambda: 1)
 
 

@@ -79,7 +79,7 @@ def test_refuses_a_damaged_file(policy):
 
 def test_refuses_a_file_without_the_number_of_its_update(policy):
     save_file(load_file(policy / WEIGHTS), policy / WEIGHTS)
-    check_refused(policy, "of which update")
+    check_refused(policy, "name its update")
 
 
 @pytest.mark.parametrize(

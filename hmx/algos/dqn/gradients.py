@@ -197,7 +197,7 @@ class QReporter:
         return Sums(found.losses, found.grads, steps, np.full(request.groups, float(len(members))))
 
     def _figure(self, probe: QProbe, player: Player, found: q_terms.TdTargets, slots: Ints, key: Key) -> Figure | None:
-        """Return what the groups are ranked by; None for `reward_std`."""
+        """Return the values that rank the groups; None for `reward_std`."""
         by, shape, level_of = self.request.rank, probe.episodes.returns.shape, self.parts.env.spec.level
         if self.consequence is not None:
             items = jax.tree.map(lambda leaf: leaf[: probe.counts.shape[1]], probe.history.items)

@@ -134,7 +134,7 @@ class ReplayReporter:
         )
 
     def _figure(self, stored: Stored, slots: Ints, error: Floats) -> Floats:
-        """Return what ranks each of the transitions, `[n]`; NaN where it is not known."""
+        """Return the values that rank the transitions, `[n]`; NaN where unknown."""
         figure: Floats = np.asarray(self._value(stored, slots, error), np.float64)
         if np.isnan(figure).all():
             by = self.request.rank

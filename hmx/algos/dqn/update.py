@@ -241,7 +241,7 @@ def _keys(state: DqnState) -> tuple[Key, Key, Key]:
 
 
 def _experience(parts: DqnComponents, state: DqnState, hypers: Hypers) -> dict[str, Array]:
-    """Return what the gradient steps learn from: `[G, B, ...]` transitions, targets and weights."""
+    """Return the transitions, targets and weights of the gradient steps, `[G, B, ...]`."""
     k_play, k_learn, _ = _keys(state)
     state, _ = _play(parts, state, hypers, k_play)
     _, _, drawn = learn(parts, _learner_of(state), state.learner.replay, hypers, k_learn)

@@ -62,7 +62,7 @@ def of_episodes(by: RankBy, episodes: ProbeEpisodes) -> Figure | None:
 
 
 def score(figure: Figure | None, returns: Float[Floats, "G K"], members: Int[Ints, " k"]) -> Float[Floats, " G"]:
-    """Return what each group is ranked by, over some of its members, `[G]`; None stands for `reward_std`."""
+    """Return the values that rank the groups, over some of their members, `[G]`; None means `reward_std`."""
     if figure is None:
         return reward_std(returns[:, members])
     value, weight = figure.value[:, members], figure.weight[:, members]

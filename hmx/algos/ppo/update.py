@@ -188,7 +188,7 @@ def _act_on_raw(
     key: Key,
     greedy: bool = False,
 ) -> tuple[Decision, Carry]:
-    """Call `_act` outside of the collector, on observations that the environment's step has not normalised."""
+    """Call `_act` outside the collector, on observations that the environment's step has not normalised."""
     shown = variants.env_obs(parts.cfg.ppo, state.actors.obs_stats, obs, reset)
     return _act(parts, state, carry, shown, legal, reset, key, greedy)
 

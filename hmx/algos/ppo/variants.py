@@ -29,7 +29,7 @@ from hmx.types import Array, Key
 
 
 def rollout_options(ppo: PpoConfig) -> RolloutOptions:
-    """Return what `ppo.obs_norm = env` and `ppo.value_forward = both` need of a rollout."""
+    """Return the parts of a rollout that `ppo.obs_norm = env` and `ppo.value_forward = both` need."""
     both = ppo.value_forward == "both"
     return RolloutOptions(
         normalize_fn=_normalise(ppo) if ppo.obs_norm == "env" else None,

@@ -36,7 +36,7 @@ def text(name: str) -> str:
 
 
 def summary(name: str) -> str:
-    """Return what a preset is for: the comment at the start of its file."""
+    """Return the purpose of a preset: the comment at the start of its file."""
     return text(name).partition("\n")[0].removeprefix("#").strip()
 
 

@@ -307,7 +307,7 @@ def _summary(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """Return the innermost line of code outside of JAX and of this check, also of a cause."""
+    """Return the innermost line of code outside JAX and this check, also of a cause."""
     own = (str(Path(jax.__file__).parent), __file__, "<")
     chain: BaseException | None = error
     found = ""

@@ -38,7 +38,7 @@ class HackMatrixState(NamedTuple):
 
 
 class _Stage(NamedTuple):
-    """Games of which every stage is generated, without their snapshots."""
+    """Games in which every stage is generated, without their snapshots."""
 
     game: State
     occupied: Occupied

@@ -101,8 +101,8 @@ def make_jumanji(env_id: str, max_steps: int) -> Env:
     """Build `jumanji/NAME` of Jumanji (Bonnet et al. 2024, arXiv:2306.09884) with its default arguments.
 
     All arrays of an observation are joined, but for the mask. Where an action is several choices at once and the mask
-    has an entry for each combination, an action here is a combination. Several agents, and actions that are no choice,
-    are refused.
+    has an entry for each combination, an action here is a combination. Several agents, and actions that are not a
+    choice, are refused.
     """
     with importing("jumanji"):
         import jumanji
@@ -119,7 +119,7 @@ def make_jumanji(env_id: str, max_steps: int) -> Env:
     shown = jax.eval_shape(lambda: theirs.reset(jax.random.key_data(jax.random.key(0)))[1])
     mask = getattr(shown.observation, "action_mask", None)
     if not choices.size or shown.reward.shape or (mask is not None and mask.shape != tuple(choices)):
-        raise HmxError(f"{env_id} has several agents, or actions that are no single choice", "choose another env.id")
+        raise HmxError(f"{env_id} has several agents, or actions that are not a single choice", "choose another env.id")
 
     def given(state: Any, timestep: Any) -> Any:
         seen = timestep.observation

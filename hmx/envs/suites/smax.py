@@ -71,7 +71,7 @@ def units(battles: Any, num_allies: int) -> list[dict[str, Any]]:
     """Return the living units of a battle: side and number, kind, health, and place on the map of 32 by 32.
 
     Args:
-        battles: JaxMARL's state of the units of a batch, of which the first battle is described.
+        battles: JaxMARL's state of the units of a batch; the first battle is described.
         num_allies: units of the first side; the number of an enemy is that of the attack on it.
     """
     battle = jax.tree.map(lambda leaf: np.asarray(leaf)[0], battles)

@@ -36,7 +36,7 @@ def _step_towards(direction: Array, cells: Board) -> Board:
 
 
 def _target(state: State, direction: Array) -> tuple[Array, Array, Array]:
-    """Return what stands in the line of attack (rules, section 3.4).
+    """Return the targets in the line of attack (rules, section 3.4).
 
     Returns:
         The mask of all transmissions and the mask of the first enemy at the first occupied cell (one of them

@@ -122,7 +122,7 @@ _CONTENTS = (C.DATA, C.PROGRAM, C.HIDDEN, *range(C.VALUE, C.VALUE + 5), *range(C
 
 
 def _block_contents(placed: Board, words: Array) -> dict[int, Board]:
-    """Return what each block holds: kind, question mark, points or a program not yet used, spawn count."""
+    """Return the contents of each block: kind, question mark, points or a program not yet used, spawn count."""
     spawn_costs = jnp.asarray([p.spawn for p in PROGRAMS], jnp.uint32)
 
     def contents(i: Array, unused: Array) -> Array:

@@ -16,7 +16,7 @@ WORDS = _ENEMY_PLANES + _TRANSMISSION_PLANES + 2 * int(C.PLANES) + len(_NUMBERS)
 
 
 def snapshot(state: State) -> Array:
-    """Return what UNDO restores, uint32 [WORDS, B]."""
+    """Return the fields that UNDO restores, uint32 [WORDS, B]."""
     small = (
         state.pos
         | u32(state.hp) << 6

@@ -93,7 +93,7 @@ def enemy_move(enemy: Array, player: Array, passable: Board, occupied: Board, ac
     steps = [move(here) for move in MOVES]
 
     def search(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        """P1, a path around the others; where there is none P2, a path through them, marked as such."""
+        """P1, a path around the others; without one P2, a path through them, marked as such."""
         through, searching, choice = carry
         found = flood(goal, bits.pick(through != 0, passable, free) | here, here, searching)
         nearer = _first([bits.some(s & found.seen) for s in steps]) | through << _THROUGH
