@@ -2,10 +2,10 @@
 
     python benchmarks/checkpoint_cost.py [--num-envs 512] [--num-steps 64] [--rounds 6] [--updates 4] [--set KEY=VALUE]
 
-Chunks of `--updates` updates with a checkpoint begun before them and chunks without one take turns, so that whatever
-else the machine does falls on both alike. A checkpoint costs training the copy to the host, for which it stands still,
-and what the write in the background takes from the chunk it runs beside; the period is that of the
-configuration, `updates_per_chunk` x `checkpoint_every` updates.
+Chunks of `--updates` updates with a checkpoint begun before them and chunks without one take turns, so that other load
+on the machine affects both equally. A checkpoint costs training the copy to the host, for which it stands still, and
+what the write in the background takes from the chunk it runs beside; the period is that of the configuration,
+`updates_per_chunk` x `checkpoint_every` updates.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def parse(data: bytes) -> Any:
 
 
 def rebuild(tree: Any) -> bytes:
-    """An archive again; what is no tree of one becomes an archive that holds it as its header."""
+    """Return an archive again; any other value becomes the header of a new archive."""
     whole = tree if isinstance(tree, dict) else {"header": tree}
     header, members = whole.get("header"), whole.get("members")
     members = {name: _as_bytes(text) for name, text in members.items()} if isinstance(members, dict) else {}

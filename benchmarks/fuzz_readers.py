@@ -229,7 +229,7 @@ class Tally:
 
 
 class _NoEndError(BaseException):
-    """No reader may take this for trouble of its own."""
+    """No reader may take this for an error of its own."""
 
 
 def judge(reader: Reader, path: Path, data: bytes) -> str | None:

@@ -3,8 +3,9 @@
     python benchmarks/scored_training.py [--env lake hackmatrix] [--updates 64] [--rounds 9] [--json]
 
 Arms: `td`, replay by TD error; `qgap`, additive replay with scores from the gap of action values; `rollouts`, additive
-replay with scores from playing on. All train alike from the presets `lake` and `dqn`, with buffers that have begun to
-learn, and take turns: a round is `--updates` updates of each, every sixteenth of which scores and looks at the buffer.
+replay with scores from playing on. All train in the same way from the presets `lake` and `dqn`, with buffers that have
+begun to
+learn, and take turns: a round is `--updates` updates of each; every sixteenth update scores and looks at the buffer.
 
 Printed are environment steps of training a second (median, lowest and highest of the rounds); the ratio of each round's
 speed to that of the same round of `td` (median, lowest and highest), by the clock and by processor time, which other

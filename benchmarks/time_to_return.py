@@ -97,7 +97,7 @@ def hmx_settings(env: str, base: str, change: str) -> dict[str, Any]:
 
 
 def peer_settings(given: Sequence[str]) -> dict[str, Any]:
-    """Read settings KEY=VALUE; a value that is no Python literal is a text."""
+    """Read settings KEY=VALUE; a value that is not a Python literal is a text."""
     found: dict[str, Any] = {}
     for setting in given:
         key, _, value = setting.partition("=")

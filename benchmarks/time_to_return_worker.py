@@ -2,7 +2,7 @@
 
 It reads a `Task` as one line of JSON and writes what compiling took. Then it trains one seed for each number it reads,
 and writes when that seed's mean return passed the threshold. Peers are called, not copied: rejax must be installed;
-PureJaxRL is a folder of scripts, the clone of its repository, of which the configuration is read too.
+PureJaxRL is a clone of its repository, a folder of scripts, whose configuration is read too.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def members(command: Any, ctx: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def usage(command: Any, ctx: Any) -> str:
-    """Return what may follow the name of a command."""
+    """Return the usage after a command's name."""
     return " ".join(command.collect_usage_pieces(ctx)).replace("{", "").replace("}", "")
 
 

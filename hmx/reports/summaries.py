@@ -233,6 +233,6 @@ def synchronisation(done: SyncResult) -> Document:
 
 
 def _listed(name: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield a row per text, of which only the first has the name."""
+    """Yield a row per text; only the first has the name."""
     for place, text in enumerate(texts):
         yield "" if place else name, text

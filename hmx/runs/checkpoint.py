@@ -299,9 +299,9 @@ _PARENTS = {name: parent for parent, names in _NESTED_SINCE_3.items() for name i
 
 
 class Migrated(NamedTuple):
-    """Where the leaves of a state of today come from."""
+    """The source of each leaf of a state in the current schema."""
 
-    leaves: dict[str, Leaf]  # path in the checkpoint -> the leaf with its path of today
+    leaves: dict[str, Leaf]  # path in the checkpoint -> the leaf with its current path
     zeros: tuple[Leaf, ...]  # new leaves, which start as zeros, or False
 
 
@@ -321,6 +321,6 @@ def migrate(manifest: Manifest, wanted: Sequence[Leaf]) -> Migrated:
 
 
 def _nested(path: str) -> str:
-    """Return the path of today of a leaf of schema 1 or 2."""
+    """Return the current path of a leaf of schema 1 or 2."""
     parent = _PARENTS.get(path.partition("/")[0])
     return f"{parent}/{path}" if parent else path

@@ -118,7 +118,7 @@ def _check_configuration(session: Session, paths: RunPaths, manifest: Manifest) 
 
 
 class Source(NamedTuple):
-    """Checkpoints with their configuration; `paths` is None for checkpoints outside of a run folder."""
+    """Checkpoints with their configuration; `paths` is None for checkpoints outside a run folder."""
 
     cfg: Config
     folder: Path  # of the run, or of the checkpoints

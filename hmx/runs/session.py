@@ -121,7 +121,7 @@ def make_session(cfg: Config, env: Env) -> Session:
 
 
 def environment_facts(cfg: Config) -> dict[str, str]:
-    """Return what meta.json says about an environment of the user's: its id, path and SHA-256."""
+    """Return the entry of meta.json for an environment of the user's: its id, path and SHA-256."""
     source = find_source(cfg.env.id)
     if source is None or not source.own or not cfg.env.sha256:
         return {}

@@ -40,7 +40,7 @@ class SignalGuard:
     """Turn the signals of `STOPPING` into a request while the `with` block runs.
 
     `requested` is the first signal received, or None. A second one raises `StopNow` in the main thread; a third has the
-    system's default action. Outside of the main thread, where Python cannot install handlers, the guard does nothing.
+    system's default action. Outside the main thread, where Python cannot install handlers, the guard does nothing.
     """
 
     def __init__(self, on_request: Callable[[int], None] | None = None) -> None:

@@ -60,7 +60,7 @@ class Sink:
         """Handle the end of the records of a chunk."""
 
     def notices(self) -> Iterable[str]:
-        """Return what to warn about after the records of a chunk."""
+        """Return the warnings due after a chunk."""
         return ()
 
     def warn(self, message: str) -> None:

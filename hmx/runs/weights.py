@@ -36,9 +36,9 @@ def read(session: Session, path: Path) -> tuple[TrainState, int]:
     try:
         with safe_open(path, "numpy") as file:
             about = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
         if not (update := about.get("update", "")).isdecimal():
-            raise ValueError("it does not say of which update it is")
+            raise ValueError("it does not name its update")
     except (SafetensorError, OSError, ValueError) as problem:
         raise HmxError(f"cannot read the policy {path}: {one_line(problem)}", hint, ExitCode.ARTEFACT) from None
     differs = differences(session.abstract, arrays)

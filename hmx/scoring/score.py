@@ -120,7 +120,7 @@ def play(
 
 
 def compare(outcomes: Outcomes, options: ScoreOptions) -> Scores:
-    """Compute scores from rollouts; of the options, metric, aggregate and correction matter.
+    """Compute scores from rollouts; only the options metric, aggregate and correction matter.
 
     The same rollouts can be compared in several ways.
     """

@@ -22,9 +22,9 @@ _LOW_USE = 0.75
 
 
 def batch_warnings(inputs: BatchInputs) -> list[Problem]:
-    """Return what will run but may not be intended, in the order of a report; the inputs may violate rules.
+    """Return warnings about inputs that run but may not be intended, in the order of a report.
 
-    Each of the `fixes` avoids the warning and violates no rule.
+    The inputs may violate rules. Each of the `fixes` avoids the warning and violates no rule.
     """
     return [problem._replace(fixes=tuple(_remedies(inputs, problem.code))) for problem in _cautions(inputs)]
 

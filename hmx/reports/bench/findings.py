@@ -193,7 +193,7 @@ def _ratio(before: Phase, now: Phase) -> Estimate:
 
 
 def judge(ratio: Estimate) -> tuple[Verdict, str]:
-    """Return what a ratio of speeds says, and why it says nothing."""
+    """Return the verdict on a ratio of speeds, or the reason why there is none."""
     value, low, high = ratio
     if low is None or high is None:
         return "too noisy to tell", "measured too few times for an interval"
@@ -207,7 +207,7 @@ def judge(ratio: Estimate) -> tuple[Verdict, str]:
 
 
 def _differences(before: BenchFindings, now: BenchFindings) -> list[str]:
-    """Return what differs in machine, versions and configuration, a line each."""
+    """Return the differences in machine, versions and configuration, a line each."""
     pairs = {
         "device": (before.machine.device, now.machine.device),
         "processor": (before.machine.processor, now.machine.processor),

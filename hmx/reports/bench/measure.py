@@ -1,4 +1,4 @@
-"""Time programs in turn, so that whatever else the machine does slows all of them alike."""
+"""Time programs in turn, so that other load on the machine slows all of them equally."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def calls_for(work: Callable[[int], object], most: int) -> int:
 
 
 def compiled(build: Callable[[], T]) -> tuple[T, Compilation]:
-    """Return what `build` compiles, and how long that takes without the persistent cache.
+    """Return the program that `build` compiles, and how long compiling takes without the persistent cache.
 
     A program from the cache counts with the time that it took when it was compiled.
     """

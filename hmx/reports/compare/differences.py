@@ -278,7 +278,7 @@ def _copies(task: str, groups: Groups) -> Iterator[Notice]:
 
 
 def _fingerprint(seed: Seed) -> object:
-    """Return what is equal where two agents have the same values at the same steps, apart from speed."""
+    """Return a key that is equal for agents with the same values at the same steps, apart from speed."""
     series = sorted((item for item in seed.series.items() if "per_sec" not in item[0]), key=lambda item: item[0])
     return tuple((name, found.steps.tobytes(), found.values.tobytes()) for name, found in series)
 
@@ -302,7 +302,7 @@ def _machines(sides: Sequence[Side]) -> Iterator[Notice]:
 
 
 def _machine(side: Side, part: _Part) -> tuple[str, ...]:
-    """Return what the runs of a side ran on; revisions have a plus for uncommitted changes."""
+    """Return the values of `part` over a side's runs; revisions have a plus for uncommitted changes."""
     metas = [member.meta for member in side.members if member.meta is not None]
     if part == "device":
         texts = [meta.device for meta in metas]
@@ -356,6 +356,6 @@ def _preset(member: Member) -> str:
 
 
 def _only(values: Iterable[_T]) -> _T | None:
-    """Return the value that all have in common; None where there is none."""
+    """Return the value that all have in common; None if they differ."""
     found = set(values)
     return found.pop() if len(found) == 1 else None

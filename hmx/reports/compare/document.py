@@ -308,7 +308,7 @@ def _curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot |
         x=x,
         y=Axis(_metric(RETURN if findings.metric == EVALUATION else findings.metric)),
         series=tuple(series),
-        caption="Interquartile mean over seeds with its 95 % interval; each side as far as all its seeds go.",
+        caption="Interquartile mean over seeds with its 95 % interval; each side up to the end of its shortest seed.",
         references=(*thresholds, *end),
     )
 

@@ -90,7 +90,7 @@ class DifferenceGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedScore:
-    """The final value of one seed; None where there is none, with the reason."""
+    """The final value of one seed, or None and the reason."""
 
     run: str
     seed: int | None

@@ -347,7 +347,7 @@ def median(values: Sequence[float | None]) -> float | None:
 
 
 def curve(seeds: Sequence[Seed], metric: str, over: Over, resamples: int, seed: int) -> CurveBand | None:
-    """Return the interquartile mean of several agents over steps or time, as far as all of them go."""
+    """Return the interquartile mean of several agents over steps or time, up to the end of the shortest one."""
     found = [agent.series[metric] for agent in seeds if metric in agent.series]
     lines = [((s.steps if over == "steps" else s.time).astype(np.float64), s.values) for s in found]
     lines = [(x[np.isfinite(x) & np.isfinite(y)], y[np.isfinite(x) & np.isfinite(y)]) for x, y in lines]

@@ -102,7 +102,7 @@ def _blocks(found: SizesFindings, full: bool, explain: bool) -> Iterator[Block]:
 
 
 def headline(found: SizesFindings) -> str:
-    """Return what a person who sizes a run asks first: environments, minibatches, memory and fit."""
+    """Return the first answers for sizing a run: environments, minibatches, memory and fit."""
     sizes = {**found.input, **(found.derived or {})}
 
     def many(name: str, what: str) -> str:

@@ -38,7 +38,7 @@ class SizesSource:
     name: str
     inputs: Mapping[str, object]  # missing ones take their defaults
     trainer: Config | None  # configuration of `hmx train` that the inputs come from, if any
-    hypers: Config  # of which the hyperparameters, the environment and the network count
+    hypers: Config  # only its hyperparameters, environment and network count
     notes: tuple[str, ...] = ()
 
 

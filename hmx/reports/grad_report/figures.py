@@ -53,7 +53,7 @@ def over_time(reports: Sequence[CheckpointReport]) -> Iterator[Plot]:
         yield _curves(reports, "Task against value over training", Axis("cosine"), cosine, caption)
     if stored:
         errors: dict[str, Pick] = {"TD error": lambda row: row.td_error}
-        caption = "Of the measured transitions, by the networks of each checkpoint."
+        caption = "Values of the measured transitions, by the networks of each checkpoint."
         yield _curves(reports, "TD error over training", Axis("mean TD error"), errors, caption)
     else:
         stds: dict[str, Pick] = {"return std": lambda row: row.reward_std.mean}

@@ -153,7 +153,7 @@ def _components(report: GradReport, names: list[str]) -> Iterator[str]:
     parts = report.whole.components
     largest = max(names, key=lambda name: parts[name].share or 0.0)
     yield f"{NAMES[largest]} makes up {percent(parts[largest].share)} of the update"
-    # Of all pairs the one that costs most, which is not always the one with the lowest cosine.
+    # The pair that costs most, which is not always the one with the lowest cosine.
     pull = {name: parts[name].norm for name in names}
     pair = _opposed(report.whole.cos, pull)
     if pair is not None:
@@ -192,12 +192,12 @@ def _opposed(cos: Cosines, pull: Mapping[str, float]) -> tuple[str, str, float] 
 
 
 def warnings(report: GradReport) -> tuple[str, ...]:
-    """Return what limits the trust in the values."""
+    """Return the limits of the values."""
     return (*_special_buckets(report), *_about_groups(report), *_about_episodes(report))
 
 
 def notes(report: GradReport) -> tuple[str, ...]:
-    """Return what helps to read the tables."""
+    """Return notes that help to read the tables."""
     return tuple(_notes(report))
 
 

@@ -124,7 +124,7 @@ class _Maker:
         self._reference: Params | None = None if reference is None else self.state(reference)[0].params
 
     def reports(self, updates: Sequence[int | None], progress: Progress) -> Iterator[CheckpointReport]:
-        """Yield the report of every checkpoint; of several, damaged ones are left out with a warning."""
+        """Yield the report of every checkpoint; if there are several, skip damaged ones with a warning."""
         for i, update in enumerate(updates):
             try:
                 state, done = self.state(update)

@@ -41,7 +41,7 @@ _KEY_METRICS = (
     "train/steps_per_sec",
 )  # fmt: skip
 _TERMS = (
-    ("environment step", "one action in one environment; of several agents trained side by side, each takes its own"),
+    ("environment step", "one action in one environment; each of several agents trained side by side takes its own"),
     ("update", "one rollout of all environments, and the gradient steps on it"),
     ("episode", "a game from its start to its end, or to the step limit (then it is truncated)"),
     ("return", "sum of the rewards of an episode, not discounted"),

@@ -63,7 +63,7 @@ class _Plan(NamedTuple):
 def play_episodes(
     paths: RunPaths, options: ReportOptions, evaluation: Sequence[PolicyStats], progress: Progress
 ) -> PlayedEpisodes:
-    """Play episodes from the newest intact checkpoint; of several agents the first one plays.
+    """Play episodes with the first agent of the newest intact checkpoint.
 
     The default options play the episodes of the evaluation again; without an evaluation, new ones are played.
     """

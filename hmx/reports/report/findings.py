@@ -65,7 +65,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class PlayedStep:
-    """A position, what the policy thinks of it, and what its action brought."""
+    """A position, the policy's view of it, and the outcome of its action."""
 
     state: Mapping[str, JsonValue] = field(metadata={"json": False})  # as the environment describes it
     action: str  # its name, or its numbers

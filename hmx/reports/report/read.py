@@ -154,7 +154,7 @@ def _curves(seed: int | None, bins: _Bins) -> SeedCurves:
 
 
 def mean_curve(seeds: Sequence[SeedCurves], metric: str) -> Curve | None:
-    """Return the mean of a metric over agents, as far as all of them go; None where none reports it."""
+    """Return the mean of a metric over agents, up to the end of the shortest one; None if no agent reports it."""
     lines = [_line(seed, metric) for seed in seeds if metric in seed.values]
     lines = [line for line in lines if len(line[0])]
     if not lines:

@@ -224,7 +224,7 @@ class ScoreTask(NamedTuple):
 
 
 def make_task(scene: Scene, request: ScoreRequest) -> tuple[ScoreTask, list[str]]:
-    """Return what is to be computed, and warnings."""
+    """Return the scoring task, and warnings."""
     options, policy = settle(scene.agent, request)
     seed = seed_of(scene.agent, request)
     slots, warnings = _selected(scene.buffer, request, seed)

@@ -101,7 +101,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _detect(options: Hosts) -> tuple[str | None, int | None, int | None, tuple[int, ...] | None]:
-    """Return what JAX would detect. Its function is private; tests/runs/test_joining.py notices a change."""
+    """Return the cluster that JAX would detect, by a private function; tests/runs/test_joining.py notices a change."""
     from jax._src.clusters import ClusterEnv
 
     given = options.coordinator, options.num_processes, options.process_id
