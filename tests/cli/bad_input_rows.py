@@ -94,7 +94,7 @@ TRAIN = rows(
     (["--lr", "-1"], USAGE, ["algo.learning_rate = -1.0", "must be 0 or more"]),
     (["--eval-episodes", "-5"], USAGE, ["run.eval_episodes = -5", "--eval-episodes 0"]),
     (["--process-id", "1"], USAGE, ["--process-id requires --distributed", "--distributed --process-id 1"]),
-    (["--coordinator", "a:1"], USAGE, ["--coordinator is for a run", "--distributed --coordinator a:1"]),
+    (["--coordinator", "a:1"], USAGE, ["--coordinator requires --distributed", "--distributed --coordinator a:1"]),
     (
         ["--distributed", "--devices", "4"],
         USAGE,
