@@ -78,7 +78,7 @@ def test_every_entry_belongs_to_the_observation_acted_upon(played):
         np.testing.assert_allclose(seen.log_prob_t, np.log(0.5), rtol=1e-6)
 
 
-def test_values_of_final_and_last_observations(played):
+def test_final_and_last_observations_have_their_values(played):
     _, rollout, actors_2, rollout_2, _ = played
     seen = rollout.transitions
     cut = counted(0) == LIMIT - 1
@@ -90,14 +90,14 @@ def test_values_of_final_and_last_observations(played):
     np.testing.assert_array_equal(actors_2.obs[:, 0, 0], 2 * STEPS % LIMIT)
 
 
-def test_a_termination_needs_no_final_value():
+def test_termination_computes_no_final_value():
     env = make_env(length=LIMIT - 1)
     _, rollout, _ = collect(env, POLICY, start(env, ENVS, NOTHING, jax.random.key(0)), jax.random.key(1), STEPS)
     assert bool(rollout.transitions.terminated_tp1.any())
     assert not rollout.transitions.value_final_tp1.any()
 
 
-def test_metrics_of_the_second_rollout(played):
+def test_second_rollout_has_the_expected_metrics(played):
     """Steps 8 to 15 show 3 4 | 0 1 2 3 4 | 0: two episodes end in each environment, the first begun before."""
     *_, metrics = played
     per_env = {"shown": 3 + 4 + 0 + 1 + 2 + 3 + 4 + 0, "final": 4 + 5 + 1 + 2 + 3 + 4 + 5 + 1}
@@ -121,7 +121,7 @@ def test_metrics_of_the_second_rollout(played):
     assert not any("note" in name for name in metrics)
 
 
-def test_episodes_that_began_later_count_in_their_own_metrics_alone():
+def test_later_starts_count_only_in_their_own_metrics():
     """Two of three environments play such an episode, one of which ends; the third one ends too."""
     env = make_env()
     _, timestep = env.reset(jax.random.split(jax.random.key(0), ENVS))
@@ -147,7 +147,7 @@ def test_episodes_that_began_later_count_in_their_own_metrics_alone():
     assert float(everyone["stats/top"].count) == float(everyone["train/mean_episode_return"].count) == 0.0
 
 
-def test_no_episode_means_no_data_rather_than_zero():
+def test_metrics_without_episodes_are_absent():
     env = make_env()
     *_, metrics = collect(env, POLICY, start(env, ENVS, NOTHING, jax.random.key(0)), jax.random.key(1), LIMIT - 1)
     assert float(metrics["train/mean_episode_return"].count) == 0.0
@@ -162,7 +162,7 @@ def test_rollouts_join_without_a_seam(played):
     np.testing.assert_array_equal(actors.episode.total, 0 + 1 + 2)
 
 
-def test_memory_is_emptied_with_the_episode_and_kept_at_each_row(played):
+def test_carry_is_reset_per_episode_and_stored_per_sequence(played):
     """The policy counts its own steps: it must agree with the environment, which counts too."""
     actors_1, rollout_1, actors_2, rollout_2, _ = played
     seen = rollout_1.transitions

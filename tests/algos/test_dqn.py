@@ -65,7 +65,7 @@ def corridor():
     return algorithm, update, state, metrics
 
 
-def test_a_stored_transition_belongs_together():
+def test_fields_of_a_stored_transition_belong_together():
     """The counting environment shows, allows and pays the number of the step; an episode is cut after six."""
     cfg = configure(env__id="counting", env__max_steps=6, algo__num_steps=5, env__num_envs=3, replay__capacity=24)
     algorithm, update = compiled(replace(cfg, {"dqn.learn_starts": 24}), make_counting(6))
@@ -90,7 +90,7 @@ def test_a_stored_transition_belongs_together():
     assert sorted(births) == list(range(21, 45)) and births[21] == 21
 
 
-def test_nothing_is_learned_until_the_buffer_holds_enough(corridor):
+def test_learning_starts_when_the_buffer_has_enough_transitions(corridor):
     algorithm, update, _, _ = corridor
     begun = jax.jit(algorithm.init)(jax.random.key(3))
     first, found = update(begun, hypers_of(algorithm, 0))
@@ -103,7 +103,7 @@ def test_nothing_is_learned_until_the_buffer_holds_enough(corridor):
     assert_same(second.learner.target_params, begun.params)
 
 
-def test_everything_reported_is_documented(corridor):
+def test_all_metrics_are_documented(corridor):
     reported = {name for found in corridor[3] for name in found if not name.startswith(("reward/", "actions/"))}
     known = set(METRICS)
     assert reported <= known
@@ -111,7 +111,7 @@ def test_everything_reported_is_documented(corridor):
     assert {"replay/coverage", "replay/staleness_p90", "score/mean", "replay/is_weight_min"} <= reported
 
 
-def test_dormant_units_are_counted_with_every_survey(corridor):
+def test_every_survey_counts_dormant_units(corridor):
     algorithm, update = compiled(configure(replay__survey_every=2, net__hidden=(16,)))
     state = jax.jit(algorithm.init)(jax.random.key(3))
     torso = state.params["torso"]
@@ -123,7 +123,7 @@ def test_dormant_units_are_counted_with_every_survey(corridor):
     assert 10 <= float(found[1].total) < 16
 
 
-def test_scores_come_when_they_are_due_and_are_counted(corridor):
+def test_scoring_runs_on_schedule_and_is_counted(corridor):
     _, _, state, metrics = corridor
     passes = [float(found["score/mean"].count) for found in metrics]
     assert passes == [0, 12, 0, 12, 0, 12]
@@ -142,7 +142,7 @@ def test_scores_come_when_they_are_due_and_are_counted(corridor):
     assert 0.0 <= float(metrics[5]["score/ended"].total) <= 12.0
 
 
-def test_an_update_can_be_taken_back_to_the_bit(corridor):
+def test_update_can_be_undone_bit_for_bit(corridor):
     """Seven updates go round the ring: what they overwrote is put back, to the last leaf of the state."""
     algorithm, update, state, _ = corridor
     assert int(state.learner.replay.num_added) > 64
@@ -154,7 +154,7 @@ def test_an_update_can_be_taken_back_to_the_bit(corridor):
     assert_same(update(back, hypers_of(algorithm, 7))[0], after)
 
 
-def test_what_was_learned_can_be_forgotten(corridor):
+def test_forget_restores_learned_parameters(corridor):
     algorithm, update, state, _ = corridor
     after, _ = update(state, hypers_of(algorithm, 7))
     rest = algorithm.forget(state, after)
@@ -163,7 +163,7 @@ def test_what_was_learned_can_be_forgotten(corridor):
     assert_same((rest.actors, rest.learner.replay, rest.update), (after.actors, after.learner.replay, after.update))
 
 
-def test_what_an_update_learns_from_can_be_had_again(corridor):
+def test_batches_of_an_update_can_be_reproduced(corridor):
     algorithm, update, state, _ = corridor
     found = jax.jit(algorithm.experience)(state, hypers_of(algorithm, 7))
     assert found["target"].shape == (2, 8) and found["obs_t"].shape == (2, 8, 1, 8)
@@ -172,7 +172,7 @@ def test_what_an_update_learns_from_can_be_had_again(corridor):
     assert (np.asarray(after.learner.replay.size) > np.asarray(found["index"])).all()
 
 
-def test_the_policy_is_the_one_the_run_ends_with_or_greedy(corridor):
+def test_policy_is_greedy_or_uses_the_final_epsilon(corridor):
     algorithm, _, state, _ = corridor
     obs, legal = jnp.tile(jnp.eye(8)[3], (2000, 1, 1)), jnp.ones((2000, 1, 2), bool)
     begins = jnp.ones(2000, bool)
@@ -188,7 +188,7 @@ def test_the_policy_is_the_one_the_run_ends_with_or_greedy(corridor):
     assert int(only.action[0, 0]) == 1 - best
 
 
-def test_additive_replay_without_weight_on_consequence_is_prioritised_replay_to_the_bit(corridor):
+def test_additive_replay_with_mu_0_equals_prioritised_replay_bit_for_bit(corridor):
     _, _, mixed, metrics = corridor
     plain, _ = run(*compiled(configure()), 6)
     assert float(metrics[3]["score/mean"].count) == 12 and int(mixed.learner.replay.num_scored) > 12
@@ -199,7 +199,7 @@ def test_additive_replay_without_weight_on_consequence_is_prioritised_replay_to_
     np.testing.assert_array_equal(plain.learner.replay.td_errors, mixed.learner.replay.td_errors)
 
 
-def test_the_gap_of_action_values_goes_through_the_same_door():
+def test_q_gap_scores_use_the_same_path():
     cfg = configure(**{**SCORED, "replay__mu": 0.5, "score__kind": "qgap"})
     algorithm, update = compiled(cfg)
     state, _ = run(algorithm, update, 2)
@@ -213,7 +213,7 @@ def test_the_gap_of_action_values_goes_through_the_same_door():
     assert gap[scored].max() > 0.0
 
 
-def test_uniform_replay_is_exponent_0_and_exactly_uniform():
+def test_exponent_0_is_exactly_uniform_replay():
     cfg = configure(replay__mixing="uniform")
     _, metrics = run(*compiled(cfg), 4)
     assert float(metrics[3]["replay/is_weight_min"].total) == 2.0  # a weight of 1 in each of two gradient steps
@@ -246,7 +246,7 @@ def solve(probe, updates=500):
 
 
 @pytest.mark.parametrize("make_probe", [action_must_match_observation, never_ending])
-def test_the_answers_of_probes(make_probe):
+def test_q_learning_solves_the_probes(make_probe):
     """Actions that must match what is seen, and an episode without an end."""
     probe = make_probe()
     algorithm, state = solve(probe)
@@ -258,7 +258,7 @@ def test_the_answers_of_probes(make_probe):
         np.testing.assert_allclose(decision.value, [[value]], atol=0.05, rtol=0.05)
 
 
-def test_agents_side_by_side_are_those_that_train_alone():
+def test_agents_trained_together_equal_agents_trained_alone():
     cfg = configure(replay__survey_every=10_000)
     algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
     keys = jax.random.split(jax.random.key(5), 2)

@@ -43,7 +43,7 @@ def batch_of(cfg):
     return algorithm, state, jax.jit(algorithm.experience)(state, hypers(algorithm))
 
 
-def test_reads_only_what_it_uses():
+def test_only_used_hyperparameters_are_computed():
     assert sorted(build(configure()).hypers(0)) == ["ent_coef", "learning_rate"]
 
 

@@ -17,7 +17,7 @@ def returns(preset, steps, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.optimised
-def test_the_pendulum_is_swung_up(tmp_path):
+def test_pendulum_is_swung_up(tmp_path):
     """Gym calls -200 a good return; random play scores about -1250, and hanging still the same."""
     random, trained = returns("sound", 131072, tmp_path)
     assert random < -1000.0

@@ -43,7 +43,7 @@ def played():
     return jax.tree.map(np.asarray, rollout)
 
 
-def test_every_agent_remembers_exactly_its_episode(played):
+def test_carry_of_every_agent_covers_its_episode(played):
     seen = played.transitions
     steps = np.zeros(ENVS)
     for t in range(STEPS):
@@ -58,7 +58,7 @@ def test_every_agent_remembers_exactly_its_episode(played):
     np.testing.assert_array_equal(np.where(begins, 0, played.carry), seen.value_t[:: STEPS // 4])
 
 
-def test_an_agent_takes_part_until_it_is_done(played):
+def test_agent_is_active_until_it_is_done(played):
     """Its own part ends by the rules, once, and it counts no more until the next episode."""
     seen = played.transitions
     alive, early, at_the_limit = np.ones((ENVS, AGENTS), bool), 0, 0

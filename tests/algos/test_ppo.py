@@ -87,7 +87,7 @@ def leaves(tree):
 
 
 @pytest.mark.parametrize("value_target", ["symlog", "return_norm"])
-def test_the_ratio_is_exactly_one_when_nothing_is_learned(value_target):
+def test_ratio_is_exactly_1_at_learning_rate_0(value_target):
     """At learning rate 0 the policy never changes, so rollout and loss must agree to the last bit on every sample."""
     cfg = configure("counting", learning_rate=0.0, value_target=value_target, update_epochs=2, num_minibatches=4)
     state, history = run(cfg)
@@ -102,7 +102,7 @@ def test_the_ratio_is_exactly_one_when_nothing_is_learned(value_target):
     np.testing.assert_allclose(now.value, then.value, rtol=1e-3, atol=1e-4)
 
 
-def test_the_ratio_is_exactly_one_at_the_first_gradient_step():
+def test_ratio_is_exactly_1_at_the_first_gradient_step():
     _, history = run(configure(update_epochs=1, num_minibatches=1), updates=2)
     for metrics in history:
         assert number(metrics["train/approx_kl"]) == 0.0
@@ -110,7 +110,7 @@ def test_the_ratio_is_exactly_one_at_the_first_gradient_step():
         assert number(metrics["train/grad_norm"]) > 0.0
 
 
-def test_metrics_have_their_names_and_agree(trained):
+def test_metrics_have_their_names_and_are_consistent(trained):
     _, _, state, history = trained
     metrics = history[-1]
     names = (
@@ -156,7 +156,7 @@ def test_units_killed_during_a_run_are_reported_as_dormant(rnn):
     assert float(before["train/dormant_units"].total) < 12
 
 
-def test_dormant_units_have_the_activation_of_the_definition():
+def test_dormant_units_match_the_definition():
     signs = jnp.array([[1.0, -1.0, 1.0, 1.0], [-1.0, 1.0, 1.0, 1.0]])
     above, below = signs * jnp.array([[0.0, 1.3, 98.7, 100.0]]), signs * jnp.array([[0.0, 1.2, 98.8, 100.0]])  # of 1.25
     assert number(dormant_units([above])["train/dormant_units"]) == pytest.approx(1 / 4)
@@ -182,7 +182,7 @@ def test_update_is_traced_once(trained):
     assert jax.tree.map(lambda x: (x.shape, x.dtype), fresh) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
 
 
-def test_same_key_same_bits_and_another_key_others(trained):
+def test_results_depend_only_on_the_key(trained):
     cfg, _, state, _ = trained
     again, _ = run(cfg)
     for a, b in zip(leaves(state), leaves(again), strict=True):
@@ -191,7 +191,7 @@ def test_same_key_same_bits_and_another_key_others(trained):
     assert any((a != b).any() for a, b in zip(leaves(state.params), leaves(other.params), strict=True))
 
 
-def test_every_update_draws_anew(trained):
+def test_every_update_uses_new_random_numbers(trained):
     """The key of the state never changes; what it yields must."""
     _, algorithm, state, _ = trained
     update = update_with(algorithm)
@@ -200,7 +200,7 @@ def test_every_update_draws_anew(trained):
     assert any((a != b).any() for a, b in zip(leaves(now.actors.obs), leaves(later.actors.obs), strict=True))
 
 
-def test_seeds_side_by_side_equal_seeds_alone(trained):
+def test_seeds_trained_together_equal_seeds_trained_alone(trained):
     """Up to rounding: batched matrix products add in another order."""
     cfg, algorithm, *_ = trained
     states = jax.jit(jax.vmap(algorithm.init))(jax.vmap(jax.random.key)(jnp.arange(2)))
@@ -226,7 +226,7 @@ def test_act(trained):
     assert ask(algorithm, state, greedy=False, legal=only_up).action.tolist() == [[3]] * 8
 
 
-def test_the_loss_by_hand(trained):
+def test_loss_matches_a_hand_calculation(trained):
     """One sample, whose network outputs are read off first."""
     _, algorithm, state, _ = trained
     parts = algorithm.update.args[0]

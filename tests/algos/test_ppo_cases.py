@@ -94,7 +94,7 @@ def test_1_2_end_of_an_episode(pattern):
     same(plain.advantage_t, expected["bootstrap_advantages_TB"])
 
 
-def test_1_2_nothing_is_surprising_to_a_perfect_value():
+def test_1_2_perfect_values_have_zero_advantage():
     given, expected, same = case("truncation/constant_value_property")
     reward, value, true_next = arrays(given, "rewards_TB", "values_TB", "true_next_values_TB")
     ends = [jnp.asarray(given[name], bool) for name in ("termination_TB", "truncation_TB")]
@@ -147,7 +147,7 @@ def test_1_3_adam_cancels_the_factor_unless_a_joint_norm_is_clipped():
 # 1.4 and 1.5 deviation and entropy of actions
 
 
-def test_1_4_deviation():
+def test_1_4_standard_deviation():
     given, expected, same = case("std/parameterization")
     raw = jnp.asarray(given["raw"], jnp.float32)
 
@@ -170,7 +170,7 @@ def test_1_4_log_density():
         same(tanh_normal.log_prob(*moments, raw), expected[name]["tanh_log_prob"])
 
 
-def test_1_5_the_ratio_does_not_know_the_squash():
+def test_1_5_ratio_does_not_depend_on_the_squash():
     given, expected, same = case("entropy/ratio_unaffected")
     raw, m0, s0, m1, s1 = arrays(given, "raw_action", "mean_old", "std_old", "mean_new", "std_new")
     for density in (tanh_normal.normal_log_prob, tanh_normal.log_prob):
@@ -194,7 +194,7 @@ def test_1_5_entropies():
     assert float(uniform[0]) == pytest.approx(expected["uniform_bound"])
 
 
-def test_1_5_what_each_bonus_pulls_at():
+def test_1_5_gradients_of_entropy_bonuses():
     """The Gaussian's pushes the log-deviation by 1 and never moves the mean; the squashed one pulls the mean to 0."""
     output, none = jnp.array([[1.0, 0.0]]), jnp.ones((1, 0), bool)
 

@@ -51,7 +51,7 @@ def speaking(given, cfg):
 
 
 @pytest.mark.parametrize("name", ["brax", "scs", "scs-doc"])
-def test_the_whole_loss_of_a_preset_from_one_batch(name):
+def test_loss_of_a_preset_matches_an_independent_computation(name):
     given, all_expected, _ = case("loss/whole")
     expected = all_expected[name.replace("-", "_")]
     cfg = preset(

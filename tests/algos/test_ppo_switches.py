@@ -93,7 +93,7 @@ def surrogate(ratio, advantage, eps=0.2):
     return -np.minimum(ratio * advantage, np.clip(ratio, 1 - eps, 1 + eps) * advantage).mean()
 
 
-def test_clip_range_and_entropy_weight_come_with_the_update(made):
+def test_clip_range_and_entropy_weight_are_arguments_of_the_update(made):
     parts, params, batch, ratio, _ = made
     advantage = np.asarray(batch.advantage)
     for eps in (0.05, 0.2):
@@ -115,7 +115,7 @@ def test_advantages_are_normalised_before_they_are_weighted(made):
         assert metrics["policy_loss"] == pytest.approx(surrogate(ratio, expected * weight), rel=1e-3)
 
 
-def test_value_clipping(made):
+def test_value_clipping_matches_its_definition(made):
     parts, params, batch, _, value = made
     old, target = np.asarray(batch.value_old, np.float64), np.asarray(batch.target, np.float64)
     plain = 0.5 * (value - target) ** 2
@@ -141,7 +141,7 @@ def vtrace_by_hand(batch, ratio, row_end):
 
 
 @pytest.mark.parametrize("row_end", ["bootstrap", "zero"])
-def test_vtrace_computes_advantages_anew_under_the_present_ratios(made, row_end):
+def test_vtrace_recomputes_advantages_with_current_ratios(made, row_end):
     parts, params, batch, ratio, _ = made
     _, metrics = loss_of(parts, params, batch, advantage="vtrace", row_end=row_end)
     expected = vtrace_by_hand(batch, ratio, row_end)
@@ -172,7 +172,7 @@ def test_vtrace_advantages_are_constants_for_the_gradient(made):
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5), got, expected)
 
 
-def test_a_step_of_weight_0_has_no_say(made):
+def test_steps_of_weight_0_are_ignored(made):
     parts, params, batch, _, _ = made
     weight = batch.weight.at[1, 2].set(0.0)
     hypers = {name: jnp.float32(value) for name, value in {**HYPERS, "ent_coef": 0.1}.items()}

@@ -105,14 +105,14 @@ def starts_seen(max_steps, rollouts, **values):
     ],
     ids=str,
 )
-def test_1_9_where_episodes_begin(values, distinct):
+def test_1_9_episode_starts(values, distinct):
     which, since = starts_seen(4, 3, **values)
     assert [len(np.unique(which[:, e])) for e in range(4)] == [distinct] * 4
     assert len(np.unique(which)) == 4 * distinct  # environments never share a start
     assert (since == np.arange(24)[:, None] % 4).all()
 
 
-def test_1_9_later_starts_are_used_by_their_share_and_reported_apart():
+def test_1_9_later_starts_follow_their_share_and_have_separate_metrics():
     """Episodes of 4 steps in rollouts of 8 steps; later starts show numbers from 1 to 2, others numbers below 1."""
     env = keyed_env(4)
 
@@ -143,7 +143,7 @@ def test_1_9_later_starts_are_used_by_their_share_and_reported_apart():
     assert len(np.unique(which[0][1])) == 4
 
 
-def test_without_later_starts_the_state_has_nothing_of_them():
+def test_state_has_no_later_starts_unless_configured():
     played = Played()
     assert played.state.actors.episode.later is None and "start_share" not in played.hypers()
 
@@ -186,7 +186,7 @@ def test_2_4_statistics_in_the_step():
     np.testing.assert_allclose(actors.obs_stats.mean, [np.mean(raw)], rtol=1e-6)
 
 
-def test_2_4_an_evaluation_reads_like_training():
+def test_2_4_evaluation_normalises_like_training():
     played = Played(ppo__obs_norm="env").update()
     state, obs = played.state, jnp.full((1, 1, 3), 2.0)
     none, key = jnp.ones((1, 1, 0), bool), jax.random.key(0)
@@ -209,27 +209,27 @@ def normalised():
     return played, np.concatenate(seen).astype(np.float64)
 
 
-def test_2_4_statistics_rest_while_they_are_learned_with(normalised):
+def test_2_4_statistics_change_during_learning_only_with_before_sgd(normalised):
     moved = Played(ppo__obs_norm="network", ppo__obs_norm_update="before_sgd").update(2)
     for played, rest in ((normalised[0], True), (moved, False)):
         assert (max(told["train/first_ratio_error"] for told in played.told) < 1e-5) == rest
 
 
-def test_2_4_statistics_are_those_of_all_that_was_seen(normalised):
+def test_2_4_statistics_cover_all_observations(normalised):
     played, seen = normalised
     assert int(played.state.actors.obs_stats.count[1]) == len(seen) == 3 * 8 * 4
     np.testing.assert_allclose(played.state.actors.obs_stats.mean, seen.mean(0), atol=1e-5)
     np.testing.assert_allclose(played.state.actors.obs_stats.var, seen.var(0), rtol=1e-4)
 
 
-def test_2_4_counts_beyond_what_a_float_can_count():
+def test_2_4_counts_exceed_float_precision():
     stats = normaliser.init_stats((1,))._replace(count=jnp.array([0, 2**32 - 2], jnp.uint32))
     stats = normaliser.merge(stats, jnp.full((5, 1), 3.0), jnp.array([1, 1, 1, 0, 1]))
     assert stats.count.tolist() == [1, 2]
     assert float(normaliser.number(stats.count)) == 2.0**32  # the nearest float32
 
 
-def test_2_4_only_what_counts_is_merged_and_nothing_changes_nothing():
+def test_2_4_merge_ignores_zero_weights_and_empty_batches():
     stats = normaliser.merge(normaliser.init_stats((2,)), jnp.array([[1.0, 2.0], [3.0, 6.0]]), jnp.ones(2))
     junk = jnp.array([[jnp.nan, 1e30]])
     same = normaliser.merge(stats, junk, jnp.zeros(1))
@@ -304,7 +304,7 @@ def batch():
 ANEW = {"ppo__advantage_when": "minibatch", "ppo__value_forward": "both"}
 
 
-def test_1_1_values_of_the_moment_are_those_of_the_rollout_before_the_first_step(batch):
+def test_1_1_current_values_equal_rollout_values_before_the_first_step(batch):
     """With rows as long as the rollout, advantages anew must be the rollout's own, however next states are valued."""
     plain = batch.losses()
     np.testing.assert_allclose(batch.losses(**ANEW), plain, rtol=1e-4)
@@ -327,7 +327,7 @@ def test_1_1_values_of_the_moment_are_those_of_the_rollout_before_the_first_step
         ("ppo__episode_end", "leak"),
     ],
 )
-def test_1_2_each_variant_is_another_loss_and_the_same_in_both_places(batch, key, value):
+def test_1_2_variants_change_the_loss_and_survive_recomputation(batch, key, value):
     plain, in_rollout, anew = batch.losses(), batch.losses(**{key: value}), batch.losses(**{key: value}, **ANEW)
     np.testing.assert_allclose(in_rollout, anew, rtol=1e-4)
     # Brax's advantage has the targets of GAE
@@ -335,7 +335,7 @@ def test_1_2_each_variant_is_another_loss_and_the_same_in_both_places(batch, key
     assert abs(in_rollout[1] - plain[1]) > 1e-3 * abs(plain[1])
 
 
-def test_1_1_advantages_anew_move_with_the_network(batch):
+def test_1_1_recomputed_advantages_follow_the_network(batch):
     """Another value head later: frozen targets stay where they were, those of the moment move with it."""
     head = dict(batch.params["value_head"])
     moved = {**batch.params, "value_head": {**head, "bias": head["bias"] + 1.0}}
@@ -346,7 +346,7 @@ def test_1_1_advantages_anew_move_with_the_network(batch):
     assert abs(anew - frozen) > 0.1 * abs(frozen - plain) > 0.0
 
 
-def test_advantages_anew_with_a_memory():
+def test_advantages_are_recomputed_for_recurrent_networks():
     """The value after the row is said with the memory that the row leaves behind."""
     remembering = Batch(net__rnn="gru", net__rnn_hidden=4, ppo__episode_end="mask")
     np.testing.assert_allclose(remembering.losses(ppo__advantage_when="minibatch"), remembering.losses(), rtol=1e-4)
@@ -359,7 +359,7 @@ def test_1_3_rewards_are_scaled_for_the_learner(batch):
     assert not np.allclose(rows.target, make_batch(batch.rollout, batch.parts().cfg, 8).target)
 
 
-def test_what_is_reported_of_cuts_and_of_the_most_that_entropy_can_be(normalised):
+def test_truncation_and_maximum_entropy_are_reported(normalised):
     told = normalised[0].told[0]
     assert told["train/truncated_frac"] == 4.0  # the sum over 32 steps: one cut in each of 4 environments
     assert told["train/max_entropy"] == pytest.approx(32 * np.log(2.0), rel=1e-5)
@@ -371,18 +371,18 @@ def parameters(**values):
     return jax.eval_shape(parts.net.init, jax.random.key(0))
 
 
-def test_a_value_torso_of_its_own_width():
+def test_value_torso_can_have_another_width():
     params = parameters(net__value_hidden=(5, 3))
     assert [params["value_torso"][f"dense_{i}"]["kernel"].shape for i in (0, 1)] == [(3, 5), (5, 3)]
     assert params["torso"]["dense_0"]["kernel"].shape == (3, 8)
 
 
-def test_a_deviation_that_does_not_depend_on_the_observation():
+def test_std_can_be_independent_of_the_observation():
     params = parameters(net__std="param")
     assert params["std_raw"].shape == (1,) and "std_head" not in params
 
 
-def test_rows_know_what_comes_after_them():
+def test_sequences_include_the_next_step():
     cfg = config(ppo__advantage_when="minibatch", ppo__episode_end="mask")
     env = make_counting(6)
     parts = make_components(dataclasses.replace(cfg, env=EnvConfig(id="counting", num_envs=2, max_steps=6)), env)

@@ -51,20 +51,20 @@ def check_answers(probe, value_target, atol=0.05, **more):
 
 
 @pytest.mark.parametrize("make_probe", PROBES, ids=lambda make: make.__name__)
-def test_ppo_answers(make_probe):
+def test_ppo_solves_the_probes(make_probe):
     check_answers(make_probe(), "identity")
 
 
 @pytest.mark.parametrize("make_probe", PROBES, ids=lambda make: make.__name__)
-def test_learning_from_search_answers(make_probe):
+def test_learning_from_search_solves_the_probes(make_probe):
     check_answers(make_probe(), "identity", name="gumbel")
 
 
 @pytest.mark.parametrize("value_target", ["symlog", "return_norm", "two_hot"])
-def test_every_value_target_answers(value_target):
+def test_every_value_target_solves_the_probes(value_target):
     check_answers(never_ending(), value_target)
 
 
 @pytest.mark.parametrize("make_probe", [action_must_match_observation, never_ending], ids=lambda make: make.__name__)
-def test_probes_keep_the_contract(make_probe):
+def test_probes_pass_the_contract(make_probe):
     check_env(make_probe().env, num_envs=2, num_steps=7)

@@ -59,7 +59,7 @@ def target_of(parts, items):
     return float(jax.jit(target)(items))
 
 
-def test_the_target_network_judges_its_own_choice_or_that_of_the_network():
+def test_target_network_evaluates_its_own_or_the_online_choice():
     assert target_of(make(), item()) == 1.0 + GAMMA * 60.0
     # the network likes action 1 best, of which the target network thinks little
     assert target_of(make(dqn__double=True), item()) == 1.0 + GAMMA * 10.0
@@ -74,12 +74,12 @@ def test_illegal_actions_never_maximise(double, value):
     assert target_of(make(dqn__double=double), item(legal_tp1=legal)) == 1.0 + GAMMA * 60.0
 
 
-def test_only_an_episode_that_ended_by_its_rules_does_not_bootstrap():
+def test_only_terminated_episodes_do_not_bootstrap():
     assert target_of(make(), item(agent_done_tp1=[[True]])) == 1.0
     assert target_of(make(), item(truncated_tp1=[True])) == 1.0 + GAMMA * 60.0
 
 
-def test_a_team_is_worth_the_sum_of_those_who_take_part():
+def test_team_value_is_the_sum_over_active_agents():
     parts = make()
     both = item(agents=2, action_t=[[2, 3]], obs_t=[[[0.0], [1.0]]])
     assert float(taken_value(parts, TABLE, both)[0]) == 3.0 + 5.0
@@ -109,7 +109,7 @@ def n_step_targets(parts, steps, index):
     return np.asarray(find(filled(parts, steps), jnp.array(index))).tolist()
 
 
-def test_returns_over_three_steps_stop_with_the_episode_and_with_what_is_known():
+def test_three_step_returns_stop_at_the_episode_and_the_newest_step():
     pays = [1.0, 2.0, 4.0, 8.0, 16.0]
     steps = [item(reward_tp1=[pay], obs_tp1=[[[float(i % 3)]]]) for i, pay in enumerate(pays)]
     parts = make(dqn__n_step=3)
@@ -125,7 +125,7 @@ def test_returns_over_three_steps_stop_with_the_episode_and_with_what_is_known()
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber"])
-def test_a_gradient_step_moves_the_values_that_were_drawn_and_writes_their_errors_back(loss):
+def test_gradient_step_moves_sampled_values_and_stores_their_errors(loss):
     parts = make(dqn__loss=loss, replay__mixing="td", algo__learning_rate=0.01, dqn__batch_size=4)
     replay = filled(parts, [item()])
     hypers = {"learning_rate": jnp.float32(0.01), "is_beta": jnp.float32(1.0)}

@@ -58,12 +58,12 @@ def train(rnn):
 
 
 @pytest.mark.parametrize("rnn", ["gru", "lstm"])
-def test_with_a_memory_the_cue_is_recalled(rnn):
+def test_recurrent_network_recalls_the_cue(rnn):
     assert train(rnn).returns[0] < 0.0
     assert train(rnn).returns[-20:].mean() > 0.98
 
 
-def test_without_a_memory_it_is_chance_to_the_end():
+def test_feed_forward_network_stays_at_random_level():
     returns, episodes = train("none").returns[20:], train("none").episodes[20:]
     error = np.sqrt((1.0 - CHANCE**2) / episodes.sum())
     assert episodes.sum() > 4000
@@ -79,7 +79,7 @@ def test_rollout_and_loss_agree_at_the_first_gradient_step(rnn):
 
 
 @pytest.mark.parametrize("rnn", ["gru", "lstm"])
-def test_what_was_remembered_is_of_the_same_episode_and_all_of_it(rnn):
+def test_carry_covers_exactly_the_current_episode(rnn):
     """Played again from the first cue on with an empty memory at each cue, and nowhere else, every value comes back."""
     algorithm, state, *_, hypers = train(rnn)
     horizon = HORIZONS[rnn] or STEPS

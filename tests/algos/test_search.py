@@ -85,7 +85,7 @@ def test_plans_three_steps_ahead(env):
 
 
 @pytest.mark.parametrize(("known", "expected"), [(False, 0.5), (True, 1.0)])
-def test_knows_the_state_but_not_the_outcome_of_chance(known, expected):
+def test_search_knows_the_state_but_not_random_outcomes(known, expected):
     """A search that saw the random numbers of the real step would always guess right."""
     assert abs(mean_return(coin(known), 16) - expected) < 0.1
 
@@ -119,6 +119,6 @@ def test_probabilities_are_legal_and_independent_of_the_batch():
         (SPEC._replace(action_dim=2), 4, "continuous actions"),
     ],
 )
-def test_refuses_what_it_cannot_search(spec, num_simulations, message):
+def test_unsearchable_environments_are_refused(spec, num_simulations, message):
     with pytest.raises(HmxError, match=message):
         make_search(even_handed(), lock()._replace(spec=spec), Config(), num_simulations)

@@ -64,7 +64,7 @@ def whole(rollout):
     )
 
 
-def test_a_row_is_consecutive_steps_of_one_agent_with_its_memory(rollout):
+def test_sequence_has_consecutive_steps_of_one_agent_and_its_carry(rollout):
     batch = make_batch(rollout, CFG, HORIZON)
     assert batch.obs.shape == (HORIZON, STEPS // HORIZON * ENVS * AGENTS, 3)
     steps, owners = batch.obs[..., 0], batch.obs[..., 1:]
@@ -79,7 +79,7 @@ def test_a_row_is_consecutive_steps_of_one_agent_with_its_memory(rollout):
 
 
 @pytest.mark.parametrize("horizon", [1, HORIZON, STEPS])
-def test_rows_change_no_advantage(rollout, horizon):
+def test_sequence_length_does_not_change_advantages(rollout, horizon):
     """Neither cutting into rows nor computing anew inside them at ratio 1: what follows the row is known."""
     batch = make_batch(rollout._replace(carry=()), CFG, horizon)
     expected = whole(rollout)
@@ -107,7 +107,7 @@ def test_advantages_on_the_scale_of_symlog_are_changes_of_the_coded_value(rollou
 
 
 @pytest.mark.parametrize("row_end", ["mask", "zero"])
-def test_a_row_whose_last_step_is_not_learned_from(rollout, row_end):
+def test_last_step_of_a_sequence_can_be_masked(rollout, row_end):
     cfg = Config(**learner(gamma=0.9, gae_lambda=0.8, row_end=row_end))
     batch = make_batch(rollout, cfg, HORIZON)
     np.testing.assert_array_equal(batch.advantage[-1], 0.0)
@@ -119,7 +119,7 @@ def test_a_row_whose_last_step_is_not_learned_from(rollout, row_end):
     assert batch.weight[0].all()
 
 
-def test_without_priorities_every_epoch_sees_each_row_once(rollout):
+def test_every_epoch_uses_each_sequence_once_without_priorities(rollout):
     batch = make_batch(rollout, CFG, HORIZON)
     plan, metrics = plan_minibatches(batch, CFG, None, jax.random.key(0))
     assert plan.numbers.shape == (8, 3)
@@ -130,7 +130,7 @@ def test_without_priorities_every_epoch_sees_each_row_once(rollout):
     assert metrics == {}
 
 
-def test_with_priorities_large_advantages_come_more_often_and_count_less(rollout):
+def test_large_advantages_are_sampled_more_and_weighted_less(rollout):
     cfg = Config(**learner(update_epochs=100, num_minibatches=4, prio_alpha=1.0, prio_weights="raw"))
     batch = make_batch(rollout, cfg, HORIZON)
     weight = jnp.array([100.0, 1.0, 10.0] * 4)
@@ -160,7 +160,7 @@ def test_inclusion_probabilities_make_minibatches_unbiased(rollout, prio_probs, 
     assert (abs(share_of_largest.mean() - 1 / 3) < 4 * error) == unbiased
 
 
-def test_taking_rows_takes_everything_of_them(rollout):
+def test_gathered_sequences_keep_all_fields(rollout):
     batch = make_batch(rollout, CFG, HORIZON)
     plan = MinibatchPlan(jnp.array([7, 2]), jnp.array([0.5, 2.0]))
     taken = take_sequences(batch, *plan)

@@ -14,7 +14,7 @@ from api_runs import TINY
 import hmx
 
 
-def test_import_loads_no_jax_and_settings_and_metrics_need_none() -> None:
+def test_import_settings_and_metrics_do_not_load_jax() -> None:
     code = "import sys, hmx; dir(hmx), hmx.Config, hmx.load_config, hmx.load_metrics, hmx.HmxError; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "hmx.api.configs" in loaded
@@ -27,7 +27,7 @@ def test_every_public_name_exists_and_has_a_docstring() -> None:
         _ = hmx.trian  # type: ignore[attr-defined]
 
 
-def test_values_win_over_the_preset_and_errors_name_them() -> None:
+def test_values_override_the_preset_and_errors_name_them() -> None:
     config = hmx.load_config({"algo.gamma": 0.5, "net.hidden": [4, 4]}, preset="tiny")
     assert (config.algo.gamma, config.net.hidden) == (0.5, (4, 4))
     with pytest.raises(hmx.HmxError, match=r"env.id = corrido \(values\)") as caught:
@@ -93,7 +93,7 @@ def test_show_prints_plain_text_in_a_notebook(
     assert "sampled" in shown and "\x1b" not in shown and not displayed
 
 
-def test_progress_is_lines_outside_of_a_terminal(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_lines_without_a_terminal(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = hmx.train({**TINY, "run.name": "shown", "run.total_steps": 64})
     assert result.updates == 1
     assert "compiling" in capsys.readouterr().err

@@ -154,7 +154,7 @@ def test_bad_code_is_refused_with_one_clear_error(place: Path, key: str, functio
         hmx.train(values, force=True, progress=False)
 
 
-def test_reports_work_or_say_why_not(place: Path) -> None:
+def test_reports_work_or_explain_the_refusal(place: Path) -> None:
     result = CliRunner().invoke(app, ["grad-report", "first", "--trust-env"])
     assert result.exit_code == 2 and "its loss is not known" in result.stderr
     assert not user_code.Permissions.trust  # it holds for one command

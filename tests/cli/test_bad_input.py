@@ -23,7 +23,7 @@ def label(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize(("words", "code", "parts"), COMMANDS, ids=[label(words) for words, _, _ in COMMANDS])
-def test_every_row_of_the_table_is_refused_with_its_code_and_words(hmx, tmp_path, request, words, code, parts):
+def test_every_row_of_the_table_is_refused_with_its_code_and_message(hmx, tmp_path, request, words, code, parts):
     if any("{run}" in word for word in words):
         run = str(request.getfixturevalue("trained") / "corridor")
         words = [word.replace("{run}", run) for word in words]
@@ -35,7 +35,7 @@ def test_every_row_of_the_table_is_refused_with_its_code_and_words(hmx, tmp_path
 
 
 @pytest.mark.parametrize(("content", "parts"), FILES.values(), ids=FILES)
-def test_every_bad_configuration_file_is_refused_with_words(hmx, tmp_path, content, parts):
+def test_every_bad_configuration_file_is_refused_with_a_message(hmx, tmp_path, content, parts):
     (tmp_path / "mine.toml").write_bytes(content if isinstance(content, bytes) else content.encode())
     result = hmx("train", "--config", "mine.toml")
     refused(result, ExitCode.USAGE, *parts)
@@ -44,18 +44,18 @@ def test_every_bad_configuration_file_is_refused_with_words(hmx, tmp_path, conte
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
 
-def test_the_table_is_large_and_knows_every_command():
+def test_table_is_large_and_covers_every_command():
     assert len(COMMANDS) + len(FILES) >= 150
     known = {name for name in typer.main.get_command(app).commands}
     assert known == {words[0] for words, _, _ in COMMANDS} & known
 
 
-def test_a_dry_run_refuses_likewise(hmx, tmp_path):
+def test_dry_run_refuses_the_same_input(hmx, tmp_path):
     refused(hmx("train", "--dry-run", "--set", "algo.gama=0.9"), ExitCode.USAGE, "algo.gamma")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_all_problems_are_told_at_once_with_their_origins(hmx, tmp_path, monkeypatch):
+def test_all_problems_are_reported_together_with_their_origins(hmx, tmp_path, monkeypatch):
     (tmp_path / "mine.toml").write_text('[env]\nnum_envs = -3\n[algo]\nactivatoin = "relu"\n')
     monkeypatch.setenv("HMX_ALGO_GAMMA", "1.5")
     result = hmx("train", "--config", "mine.toml", "--set", "ppo.clip_eps=-1", "--lr", "-1")
@@ -70,7 +70,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_run_that_exists_is_left_alone(hmx, tmp_path, trained):
+def test_existing_run_is_unchanged(hmx, tmp_path, trained):
     shutil.copytree(trained, tmp_path / "runs")
     before = contents(tmp_path)
     result = hmx("train", "--preset", "tiny", "--name", "corridor")
@@ -78,7 +78,7 @@ def test_a_run_that_exists_is_left_alone(hmx, tmp_path, trained):
     assert contents(tmp_path) == before
 
 
-def test_a_folder_that_is_no_run_is_not_replaced_even_by_force(hmx, tmp_path):
+def test_folder_that_is_not_a_run_is_not_replaced_even_with_force(hmx, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / "thesis.tex").write_text("years of work")
     before = contents(tmp_path)
@@ -86,20 +86,20 @@ def test_a_folder_that_is_no_run_is_not_replaced_even_by_force(hmx, tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_a_place_that_cannot_be_written(hmx, tmp_path):
+def test_unwritable_folder_is_refused(hmx, tmp_path):
     (tmp_path / "runs").write_text("a file where the folder should be")
     refused(hmx("train", "--preset", "tiny", "--name", "x"), ExitCode.USAGE, "runs/x")
     assert (tmp_path / "runs").read_text() == "a file where the folder should be"
 
 
 @pytest.mark.parametrize("command", ["resume", "evaluate", "watch"])
-def test_a_run_that_does_not_exist(hmx, tmp_path, trained, command):
+def test_missing_run_is_refused(hmx, tmp_path, trained, command):
     refused(hmx(command, "corridro"), ExitCode.ARTEFACT, "corridro")
     shutil.copytree(trained, tmp_path / "runs")
     refused(hmx(command, "corridro"), ExitCode.ARTEFACT, "did you mean corridor?")
 
 
-def test_a_run_without_checkpoints(hmx, tmp_path, trained):
+def test_run_without_checkpoints_is_refused(hmx, tmp_path, trained):
     shutil.copytree(trained, tmp_path / "runs")
     shutil.rmtree(tmp_path / "runs" / "corridor" / "checkpoints")
     for command in ("resume", "evaluate"):
@@ -127,19 +127,19 @@ def test_a_finished_run_is_not_resumed_but_can_be_extended(hmx, trained):
         ([1, 2], ["holds no position"]),
     ],
 )
-def test_a_scenario_that_is_not_possible(hmx, tmp_path, position, parts):
+def test_impossible_scenario_is_refused(hmx, tmp_path, position, parts):
     (tmp_path / "scenario.json").write_text(json.dumps(position))
     refused(hmx("watch", "--random", "--scenario", "scenario.json"), ExitCode.USAGE, *parts)
 
 
-def test_scenario_files_that_are_none(hmx, tmp_path):
+def test_invalid_scenario_files_are_refused(hmx, tmp_path):
     (tmp_path / "half.json").write_text('{"player": ')
     refused(hmx("watch", "--random", "--scenario", "half.json"), ExitCode.USAGE, "half.json", "line 1")
     (tmp_path / "picture.json").write_bytes(b"\x89PNG\xff")
     refused(hmx("watch", "--random", "--scenario", "picture.json"), ExitCode.USAGE, "picture.json", "UTF-8")
 
 
-def test_errors_are_whole_in_a_terminal_of_40_columns(shell):
+def test_errors_are_complete_in_a_terminal_of_40_columns(shell):
     done = shell("-m", "hmx", "train", "--env", "hackmatirx", COLUMNS="40")
     assert done.returncode == ExitCode.USAGE
     assert "hint: --env hackmatrix" in done.stderr.splitlines()

@@ -11,7 +11,7 @@ from hmx.errors import ExitCode
 WORDS = ("bench", "--preset", "tiny", "--env", "counting", "--num-envs", "8", "--seconds", "1")
 
 
-def test_a_result_is_printed_saved_and_compared_with(hmx, tmp_path):
+def test_result_is_printed_saved_and_comparable(hmx, tmp_path):
     first = hmx(*WORDS, "--json", "--html", "page.html", "--csv", "phases.csv")
     assert first.exit_code == 0, first.output
     found = json.loads(first.stdout)

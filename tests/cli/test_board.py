@@ -88,7 +88,7 @@ def cells(text: str) -> dict[tuple[int, int], tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 24), (80, 24), (120, 40)])
-def test_every_thing_stands_in_its_cell(width, height):
+def test_everything_is_drawn_in_its_cell(width, height):
     board = cells(draw(BoardView(frame()), width, height))
     assert board[5, 0] == ("@", "")
     assert board[5, 5] == ("v2*", "")
@@ -100,11 +100,11 @@ def test_every_thing_stands_in_its_cell(width, height):
     assert (board[0, 1][1], board[0, 2][1], board[0, 3][1], board[0, 0][1]) == ("$2", "e1", "S", "EXIT")
 
 
-def test_a_hidden_program_is_not_given_away():
+def test_hidden_program_is_not_revealed():
     assert "PUSH" not in draw(BoardView(frame()))
 
 
-def test_a_person_does_not_see_hidden_cryptogs():
+def test_hidden_cryptogs_are_not_shown_to_players():
     assert cells(draw(BoardView(frame(), reveal=False)))[1, 4] == ("", "")
     in_line = {**POSITION, "player": {**POSITION["player"], "row": 1}}
     assert cells(draw(BoardView(frame(position=in_line), reveal=False)))[1, 4] == ("c1", "")
@@ -112,11 +112,11 @@ def test_a_person_does_not_see_hidden_cryptogs():
     assert cells(draw(BoardView(frame(position=shown), reveal=False)))[1, 4] == ("c1", "")
 
 
-def test_only_cryptogs_hide():
+def test_only_cryptogs_are_hidden():
     assert all(visible(enemy, POSITION) for enemy in POSITION["enemies"][:3])
 
 
-def test_the_side_says_how_it_stands():
+def test_side_panel_shows_the_state_of_the_game():
     text = draw(BoardView(frame()))
     for part in ("stage 3/8", "turn 12", "calm", "♥♥·", "$7", "e9", "S3", "attack 4", "score 42", "push hack"):
         assert part in text
@@ -133,7 +133,7 @@ def test_more_probable_actions_come_first_with_longer_bars():
 
 
 @pytest.mark.parametrize("outcome", ["won", "died", "stopped", "stuck"])
-def test_the_end_is_told(outcome):
+def test_end_of_the_game_is_reported(outcome):
     assert outcome.upper() in draw(BoardView(frame(outcome=outcome, legal=(), probs=None)))
 
 
@@ -143,7 +143,7 @@ def test_the_start_of_an_episode_has_no_reward():
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 24), (76, 24), (80, 24), (120, 40)])
-def test_it_fits_the_terminal(width, height):
+def test_board_fits_the_terminal(width, height):
     lines = draw(BoardView(frame(), title="a run   episode 1   step 4"), width, height).splitlines()
     assert max(map(len, lines)) <= width
     assert len(lines) < height

@@ -48,7 +48,7 @@ def test_the_command_of_a_command_line_is_found(words, name):
     assert boundary._command(words.split()) == name
 
 
-def test_something_unexpected_is_one_line_and_a_crash_report(hmx, monkeypatch, tmp_path):
+def test_unexpected_error_is_one_line_and_a_crash_report(hmx, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     fail_with(monkeypatch, RuntimeError("two\nlines"))
     result = hmx("evaluate", "my run")
@@ -60,7 +60,7 @@ def test_something_unexpected_is_one_line_and_a_crash_report(hmx, monkeypatch, t
     assert "Traceback" in text and "command: hmx evaluate 'my run'" in text
 
 
-def test_a_crash_report_that_cannot_be_written_is_no_second_error(hmx, monkeypatch, tmp_path):
+def test_unwritable_crash_report_does_not_cause_a_second_error(hmx, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     fail_with(monkeypatch, RuntimeError("boom"))
     result = hmx("evaluate", "x")
@@ -69,7 +69,7 @@ def test_a_crash_report_that_cannot_be_written_is_no_second_error(hmx, monkeypat
 
 
 @pytest.mark.parametrize("words", [("--debug", "evaluate", "x"), ("evaluate", "x", "--debug")])
-def test_debug_shows_the_traceback_wherever_it_stands(hmx, monkeypatch, words):
+def test_debug_shows_the_traceback_at_any_position(hmx, monkeypatch, words):
     fail_with(monkeypatch, RuntimeError("boom"))
     result = hmx(*words)
     assert result.exit_code == ExitCode.UNEXPECTED
@@ -77,7 +77,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(hmx, monkeypatch, words):
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.ENOTDIR])
-def test_trouble_with_the_disk_is_no_crash(hmx, monkeypatch, number):
+def test_disk_error_is_reported_without_traceback(hmx, monkeypatch, number):
     fail_with(monkeypatch, OSError(number, "text of the system", "runs/x"))
     result = hmx("evaluate", "x")
     assert result.exit_code == ExitCode.ARTEFACT
@@ -88,7 +88,7 @@ def test_trouble_with_the_disk_is_no_crash(hmx, monkeypatch, number):
     ("redirection", "code", "message"),
     [(">/dev/full", ExitCode.ARTEFACT, "cannot write to standard output: No space left on device"), (">&-", 0, "")],
 )
-def test_a_full_or_closed_standard_output_is_no_crash(environ, tmp_path, redirection, code, message):
+def test_full_or_closed_stdout_is_reported_without_traceback(environ, tmp_path, redirection, code, message):
     words = f'"$0" -m hmx presets {redirection}'
     done = subprocess.run(
         ["sh", "-c", words, sys.executable], cwd=tmp_path, env=environ(), capture_output=True, text=True
@@ -107,7 +107,7 @@ def test_linear_algebra_has_one_thread_unless_the_user_wants_more(environ, own, 
 
 
 @pytest.mark.parametrize(("library", "at_once"), [("hmx", True), ("nothing_of_this_name", False)])
-def test_ctrl_c_ends_with_130_and_at_once_where_threads_of_libraries_may_run(hmx, monkeypatch, library, at_once):
+def test_ctrl_c_exits_with_130_at_once_despite_library_threads(hmx, monkeypatch, library, at_once):
     """A compilation cannot be stopped, only left: an ordinary exit would end in a segmentation fault."""
     left: list[int] = []
     monkeypatch.setattr("os._exit", left.append)
@@ -119,7 +119,7 @@ def test_ctrl_c_ends_with_130_and_at_once_where_threads_of_libraries_may_run(hmx
     assert left == [ExitCode.SIGINT] * at_once
 
 
-def test_a_closed_pipe_is_quiet(hmx, monkeypatch):
+def test_closed_pipe_is_quiet(hmx, monkeypatch):
     monkeypatch.setattr("hmx.cli.boundary._silence", lambda: None)  # it would close the output of the tests
     fail_with(monkeypatch, BrokenPipeError(errno.EPIPE, "Broken pipe"))
     result = hmx("evaluate", "x")
@@ -141,7 +141,7 @@ def test_a_closed_pipe_is_quiet(hmx, monkeypatch):
         (("train", "--name"), "option '--name' requires an argument", "hmx train --help"),
     ],
 )
-def test_wrong_words_are_named_with_a_way_out(hmx, words, message, hint):
+def test_wrong_arguments_are_reported_with_a_hint(hmx, words, message, hint):
     result = hmx(*words)
     assert result.exit_code == ExitCode.USAGE
     error, _, rest = result.stderr.partition("\n\n")

@@ -14,7 +14,7 @@ from hmx.errors import ExitCode
 WORDS = ("check-env", "counting", "--steps", "24", "--num-envs", "2")
 
 
-def test_an_environment_that_passes_is_measured_beside_the_reference(hmx, monkeypatch, tmp_path):
+def test_passing_environment_is_measured_next_to_the_reference(hmx, monkeypatch, tmp_path):
     monkeypatch.setattr(
         "hmx.reports.check_env.job.REFERENCE", EnvConfig(id="corridor")
     )  # HackMatrix takes long to compile
@@ -30,7 +30,7 @@ def test_an_environment_that_passes_is_measured_beside_the_reference(hmx, monkey
     assert len((tmp_path / "checks.csv").read_text().splitlines()) == 13
 
 
-def test_a_broken_environment_ends_the_command_with_code_4(hmx, monkeypatch):
+def test_broken_environment_exits_with_4(hmx, monkeypatch):
     def broken(cfg, weights):
         env = make_counting(cfg.max_steps)
 
@@ -50,13 +50,13 @@ def test_a_broken_environment_ends_the_command_with_code_4(hmx, monkeypatch):
 
 
 @pytest.mark.parametrize("key, named", [("env.slip=3", "env.slip"), ("env.num_agents=2", "env.num_agents")])
-def test_a_setting_that_the_environment_cannot_have_is_refused(hmx, key, named):
+def test_invalid_setting_of_the_environment_is_refused(hmx, key, named):
     result = hmx("check-env", "corridor", "--set", key)
     assert result.exit_code == ExitCode.USAGE
     assert named in result.stderr and "hint" in result.stderr
 
 
-def test_rules_of_training_alone_do_not_matter(hmx):
+def test_rules_that_only_concern_training_are_ignored(hmx):
     sizes = ("env.num_envs=3", "algo.num_steps=8", "ppo.num_minibatches=5")  # 24 steps do not split into 5 minibatches
     result = hmx(*WORDS, "--no-speed", *(word for size in sizes for word in ("--set", size)))
     assert result.exit_code == 0, result.output

@@ -122,7 +122,7 @@ def test_markdown_tables_have_as_many_cells_in_every_row(hmx, sides):
         assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
 
 
-def test_a_condition_that_holds_exits_with_4_after_the_report(hmx, sides):
+def test_true_condition_exits_with_4_after_the_report(hmx, sides):
     result = hmx("compare", *sides, "--fail-if", "P(B>A) < 0.4", "--fail-if", "iqm(A) < 0")
     assert result.exit_code == ExitCode.CHECK_FAILED
     assert "Speed and memory" in result.stdout
@@ -132,7 +132,7 @@ def test_a_condition_that_holds_exits_with_4_after_the_report(hmx, sides):
     assert body["failed"] == ["P(B>A) < 0.4 holds: P(B>A) is 0"]
 
 
-def test_a_condition_that_does_not_hold_exits_with_0(hmx, sides):
+def test_false_condition_exits_with_0(hmx, sides):
     assert hmx("compare", *sides, "--fail-if", "difference_high(good, bad) < 0").exit_code == 0
 
 
@@ -187,7 +187,7 @@ def test_a_closed_pipe_is_not_a_failure(sides, tmp_path, environ):
     assert done.stdout == "task,side,other,figure,at,value,low,high\n" and done.stderr == ""
 
 
-def test_the_page_is_made_without_jax(loaded, sides):
+def test_page_is_written_without_jax(loaded, sides):
     names = loaded("compare", *sides, "--html", "a.html")
     assert "numpy" in names and not names & {"jax", "jaxlib", "flax", "optax", "orbax", "wandb"}
 
@@ -199,7 +199,7 @@ def test_two_metrics_files_are_compared(hmx, tmp_path):
     assert result.exit_code == 0 and "the environment of A and B is unknown" in result.stdout.replace("\n", " ")
 
 
-def test_several_sides_are_rows_that_read_across(hmx, tmp_path, monkeypatch):
+def test_several_sides_are_table_rows(hmx, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "72")
     for i in range(6):
         make_run(tmp_path / "runs" / f"run{i}", flat(0.1 * i, 0.1 * i + 0.01))

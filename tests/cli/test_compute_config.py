@@ -181,7 +181,7 @@ def test_all_problems_are_reported_also_with_json(hmx, words, parts):
         (["--num-agents", "x", "--fix"], 2, ["E_NOT_INT"]),
     ],
 )  # fmt: skip
-def test_requests_that_cannot_be_answered_are_refused(hmx, tmp_path, words, code, parts):
+def test_impossible_requests_are_refused(hmx, tmp_path, words, code, parts):
     result = hmx("compute-config", *words)
     refused(result, code, *parts)
     assert list(tmp_path.iterdir()) == []
@@ -198,7 +198,7 @@ def test_requests_that_cannot_be_answered_are_refused(hmx, tmp_path, words, code
         ["--num-workers", "3", "--total-timesteps", "1"],
     ],
 )
-def test_fix_prints_a_file_that_train_takes(hmx, tmp_path, words):
+def test_fix_prints_a_file_that_train_accepts(hmx, tmp_path, words):
     result = hmx("compute-config", *words, "--fix")
     assert result.exit_code == 0 and result.stderr == ""
     (tmp_path / "fixed.toml").write_text(result.stdout)
@@ -210,7 +210,7 @@ def test_fix_prints_a_file_that_train_takes(hmx, tmp_path, words):
     assert result.stdout.startswith("# The nearest configuration")
 
 
-def test_the_short_name_of_the_forward_target(hmx):
+def test_forward_target_has_a_short_name(hmx):
     words = ["compute-config", "--json"]
     for name in ("--forward-target", "--forward-pass-minibatch-target-size"):
         assert json.loads(hmx(*words, name, "8_192").stdout)["input"]["forward_pass_minibatch_target_size"] == 8192
@@ -248,7 +248,7 @@ def test_a_closed_pipe_ends_quietly(environ, tmp_path):
     assert done.stderr == ""
 
 
-def test_colour_for_a_terminal_that_wants_it(shell):
+def test_colour_is_used_only_in_terminals_that_support_it(shell):
     plain = shell("-m", "hmx", "compute-config", NO_COLOR="1").stdout
     coloured = shell("-m", "hmx", "compute-config", NO_COLOR="", FORCE_COLOR="1", TERM="xterm").stdout
     assert "\x1b[" not in plain and "\x1b[1m" in coloured

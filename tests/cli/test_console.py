@@ -78,7 +78,7 @@ def test_the_compile_phase_is_named_and_timed(now):
     assert "44 s last time" in drawn(panel, console)
 
 
-def test_a_stop_is_timed_and_says_how_to_stop_at_once(now):
+def test_stop_is_timed_and_explains_how_to_stop_at_once(now):
     panel, console = sink(now)
     panel.start(INFO)
     panel.phase("stopping")
@@ -101,7 +101,7 @@ def test_time_left_counts_training_only(now):
     assert "25%" in text and "1.00M/4.00M" in text and "33.3k steps/s" in text
 
 
-def test_a_gradient_report_is_named_and_timed_apart(now):
+def test_gradient_report_is_named_and_timed_separately(now):
     """The first one compiles, which says nothing about the time that is left."""
     panel, console = sink(now)
     panel.start(INFO)
@@ -117,7 +117,7 @@ def test_a_gradient_report_is_named_and_timed_apart(now):
     assert "0:30 elapsed, 1:30 remaining" in drawn(panel, console)
 
 
-def test_a_resumed_run_judges_its_speed_by_its_own_steps(now):
+def test_resumed_run_measures_speed_by_its_own_steps(now):
     panel, console = sink(now)
     panel.start(RunInfo(**{**INFO.__dict__, "first_update": 50}))
     panel.phase("training")
@@ -166,7 +166,7 @@ def test_the_panel_fits(now, width):
     assert len({len(line) for line in lines}) == 1 and len(lines) == 6
 
 
-def test_nothing_is_written_where_there_is_no_terminal(now):
+def test_panel_writes_nothing_without_a_terminal(now):
     panel, console = sink(now)
     panel.start(INFO)
     panel.phase("training")
@@ -176,7 +176,7 @@ def test_nothing_is_written_where_there_is_no_terminal(now):
     assert console.file.getvalue() == ""
 
 
-def test_in_a_terminal_the_last_state_stays(now):
+def test_last_state_stays_in_a_terminal(now):
     console = Console(file=io.StringIO(), width=80, force_terminal=True)
     panel = ConsoleSink(console, now)
     panel.start(INFO)
@@ -188,7 +188,7 @@ def test_in_a_terminal_the_last_state_stays(now):
     assert "finished" in text and "100%" in text and "warning: the disk is nearly full" in text
 
 
-def test_json_lines_hold_records_as_they_are():
+def test_json_lines_contain_unchanged_records():
     stream = io.StringIO()
     lines = JsonSink(stream)
     lines.start(INFO)
@@ -203,7 +203,7 @@ def test_json_lines_hold_records_as_they_are():
     assert third == {"schema": 1, "event": "warning", "message": "careful"}
 
 
-def test_a_reader_that_goes_away_asks_for_a_clean_stop(monkeypatch):
+def test_closed_pipe_stops_the_run_cleanly(monkeypatch):
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -217,18 +217,18 @@ def test_a_reader_that_goes_away_asks_for_a_clean_stop(monkeypatch):
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3725, "1:02:05")])
-def test_clock(seconds, text):
+def test_clock_shows_hours_minutes_and_seconds(seconds, text):
     assert clock(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0"), (950, "950"), (12_500, "12.5k"), (4e6, "4.00M"), (123e6, "123M"), (2.5e9, "2.50G")]
 )
-def test_short(count, text):
+def test_short_numbers_have_suffixes(count, text):
     assert short(count) == text
 
 
-def test_wins_are_counted_also_where_there_are_no_stages():
+def test_wins_are_counted_without_stages():
     facts = {"return_mean": 1.0, "return_interval": None, "return_median": 1.0, "length_interval": None}
     rows = [
         PolicyStats(policy=name, seed=None, episodes=8, unfinished=0, length_mean=9.0, wins=wins, **facts)

@@ -27,7 +27,7 @@ def spoil(metrics: Path) -> None:
     metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def test_a_sound_run_passes_every_rule(hmx, metrics):
+def test_healthy_run_passes_every_rule(hmx, metrics):
     done = hmx("doctor", "corridor", "--fail-on", "any", "--fail-on", "first-ratio")
     assert done.exit_code == 0 and "No problem found" in done.stdout and "4 of 8 updates" in done.stdout
 
@@ -51,7 +51,7 @@ def test_damaged_lines_are_skipped_and_counted(hmx, metrics):
     assert done.exit_code == 0 and "skipped 1 damaged line" in done.stdout and "4 of 8 updates" in done.stdout
 
 
-def test_a_run_without_metrics_says_so(hmx, metrics):
+def test_run_without_metrics_is_reported(hmx, metrics):
     metrics.unlink()
     done = hmx("doctor", "corridor")
     assert done.exit_code == 0 and "The run has no metrics yet." in done.stdout
@@ -71,5 +71,5 @@ def test_bad_input_has_a_clear_error(hmx, metrics, words, code, texts):
     assert done.exit_code == code and all(text in done.stderr for text in texts)
 
 
-def test_it_needs_no_jax(loaded, metrics):
+def test_doctor_does_not_import_jax(loaded, metrics):
     assert "jax" not in loaded("doctor", "corridor")

@@ -27,7 +27,7 @@ def test_envs_lists_built_in_extra_and_registered_environments(hmx, monkeypatch)
     assert "gymnax/NAME" in shown and "hmx new-env NAME" in shown
 
 
-def test_new_env_writes_an_environment_that_works_and_a_test_that_passes(hmx, tmp_path):
+def test_new_env_writes_a_working_environment_and_a_passing_test(hmx, tmp_path):
     result = hmx("new-env", "maze")
     assert result.exit_code == 0 and "hmx train --env ./maze.py" in result.stdout
     assert sorted(path.name for path in tmp_path.glob("*.py")) == ["maze.py", "test_maze.py"]

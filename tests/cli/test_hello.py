@@ -38,7 +38,7 @@ GOLDEN = Path(__file__).parent / "golden"
         (["train", "--set", "algo.gama=1"], {}),
     ],
 )
-def test_saying_hello_loads_nothing_heavy(loaded, words, environ):
+def test_help_and_version_import_nothing_heavy(loaded, words, environ):
     names = loaded(*words, **environ)
     assert "typer" in names  # the list itself is there
     assert not names & HEAVY
@@ -121,7 +121,7 @@ def hmx_version_without_installation() -> str:
     return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout.strip()
 
 
-def test_no_words_show_the_help(hmx):
+def test_no_arguments_show_the_help(hmx):
     result = hmx()
     assert result.exit_code == 2
     assert "Commands" in result.output

@@ -97,7 +97,7 @@ def until_saved(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_lost_a_process_goes_on_with_four_and_then_with_one(hmx, tmp_path):
+def test_run_that_lost_a_process_resumes_with_four_and_then_with_one(hmx, tmp_path):
     run = tmp_path / "runs" / "hurt"
     with started(tmp_path, 2, "train", "--name", "hurt", *SMALL, "--steps", str(1000 * STEPS)) as processes:
         until_saved(run)
@@ -116,7 +116,7 @@ def test_a_run_that_lost_a_process_goes_on_with_four_and_then_with_one(hmx, tmp_
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_stops_all_after_a_checkpoint(tmp_path):
+def test_signal_to_one_process_stops_all_after_a_checkpoint(tmp_path):
     run = tmp_path / "runs" / "told"
     with started(tmp_path, 2, "train", "--name", "told", *SMALL, "--steps", str(1000 * STEPS)) as processes:
         until_saved(run)
@@ -129,7 +129,7 @@ def test_a_signal_to_one_stops_all_after_a_checkpoint(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_process_0_the_others_say_so_and_end(tmp_path):
+def test_loss_of_process_0_is_reported_and_ends_the_others(tmp_path):
     run = tmp_path / "runs" / "headless"
     with started(tmp_path, 2, "train", "--name", "headless", *SMALL, "--steps", str(1000 * STEPS)) as processes:
         until_saved(run)
@@ -140,7 +140,7 @@ def test_without_process_0_the_others_say_so_and_end(tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_that_were_asked_for_different_things_are_told_what(tmp_path):
+def test_processes_with_different_options_are_told_the_differences(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "JAX_PLATFORMS": "cpu"}
@@ -160,14 +160,14 @@ def test_processes_that_were_asked_for_different_things_are_told_what(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_one_process_of_a_distributed_run_computes_what_a_plain_one_does(hmx, tmp_path):
+def test_distributed_run_of_one_process_equals_a_plain_run(hmx, tmp_path):
     words = [*SMALL, "--steps", str(2 * STEPS)]
     assert hmx("train", "--name", "plain", *words).exit_code == 0
     assert hmx("train", "--name", "one", *words, "--distributed", "--num-processes", "1").exit_code == 0
     assert records(tmp_path / "runs" / "plain") == records(tmp_path / "runs" / "one")
 
 
-def test_the_job_of_kubernetes_fits_together():
+def test_parts_of_the_kubernetes_job_match():
     yaml = pytest.importorskip("yaml")
     service, job, claim = yaml.safe_load_all((DOCS / "kubernetes.yaml").read_text())
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
@@ -182,7 +182,7 @@ def test_the_job_of_kubernetes_fits_together():
 
 
 @pytest.mark.parametrize(("saved", "said"), [(False, "train --name walk --force"), (True, "resume walk --distributed")])
-def test_the_script_of_slurm_trains_or_resumes(tmp_path, saved, said):
+def test_slurm_script_trains_or_resumes(tmp_path, saved, said):
     (tmp_path / "srun").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "srun").chmod(0o755)
     if saved:
@@ -194,7 +194,7 @@ def test_the_script_of_slurm_trains_or_resumes(tmp_path, saved, said):
     assert done.stdout.startswith(f"hmx {said}") and "--distributed" in done.stdout
 
 
-def test_a_dry_run_joins_nobody(hmx):
+def test_dry_run_does_not_connect(hmx):
     result = hmx("train", "--dry-run", "--json", "--distributed", "--coordinator", "nowhere:1", "--process-id", "1")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["config"]["run"]["devices"] == 0

@@ -83,7 +83,7 @@ def test_ctrl_c_and_ctrl_d_interrupt(terminal, typed):
             keyboard.read(1.0)
 
 
-def test_the_terminal_is_put_back_even_after_an_error(terminal):
+def test_terminal_is_restored_even_after_an_error(terminal):
     before = termios.tcgetattr(terminal)
     with pytest.raises(ZeroDivisionError), Keyboard():
         assert termios.tcgetattr(terminal) != before
@@ -91,7 +91,7 @@ def test_the_terminal_is_put_back_even_after_an_error(terminal):
     assert termios.tcgetattr(terminal) == before
 
 
-def test_every_action_has_one_key_of_its_own():
+def test_every_action_has_its_own_key():
     assert set(KEYS.values()) == set(range(NUM_ACTIONS))
     assert len(set(MENU.values())) == len(MENU) == 23
     assert not set(MENU.values()) & set("wasdqn ")
@@ -155,18 +155,18 @@ def test_keys_become_actions(key, action):
     assert played(key)[0] == [action]
 
 
-def test_what_is_not_possible_is_said_and_not_done():
+def test_impossible_action_is_reported_and_not_taken():
     taken, screen = played("down", "2")
     assert taken == []
     assert "down is not possible now" in screen and "pull is not possible now" in screen
 
 
-def test_a_key_without_meaning_is_said():
+def test_unknown_key_is_reported():
     taken, screen = played("z")
     assert taken == [] and "no action has that key" in screen
 
 
-def test_after_the_end_only_a_new_game_or_the_way_out():
+def test_after_the_end_only_new_game_and_quit_work():
     taken, screen = played("w", "w", "w", "w", "n", "w")
     assert taken == [0, 0, 0, -1, 0]
     assert "DIED" in screen and "the game is over" in screen and "new game" in screen
@@ -181,7 +181,7 @@ def frames() -> list[Frame]:
     return [Frame(step=i, episode=0, position=POSITION, legal=(0,), action=0, reward=0.0) for i in range(3)]
 
 
-def test_frames_follow_one_another_where_there_is_no_terminal(capsys):
+def test_frames_are_printed_in_order_without_a_terminal(capsys):
     show(frames, title="nothing", delay=100.0, step=False, json=False)
     out = capsys.readouterr().out
     assert out.count("nothing   episode 1   step") == 3 and "\x1b" not in out
@@ -195,7 +195,7 @@ def test_frames_follow_one_another_where_there_is_no_terminal(capsys):
         ([" ", " ", "enter", "q"], 3),  # go on, pause, one step
     ],
 )
-def test_a_watcher_can_pause_step_and_leave(monkeypatch, keys, shown):
+def test_watch_can_pause_step_and_quit(monkeypatch, keys, shown):
     typist, screen = Typist(*keys), io.StringIO()
     monkeypatch.setattr(theatre, "Console", lambda **_: Console(file=screen, width=80, height=24, force_terminal=True))
     monkeypatch.setattr(theatre, "Keyboard", lambda: typist)
@@ -214,14 +214,14 @@ def watched(monkeypatch: pytest.MonkeyPatch, shown: list[Frame], *keys: str) -> 
     return screen.getvalue()
 
 
-def test_a_watcher_can_step_back_and_jump_to_the_next_episode(monkeypatch):
+def test_watch_can_step_back_and_jump_to_the_next_episode(monkeypatch):
     two = [*frames(), *(dataclasses.replace(frame, episode=1) for frame in frames())]
     text = watched(monkeypatch, two, "enter", "left", "n", "enter")
     assert re.findall(r"episode (\d)   step (\d)", text) == [("1", "0"), ("1", "1"), ("1", "0"), ("2", "0"), ("2", "1")]
     assert "episode 1: left at step 2" in text and "episode 2: left at step 1, stage 1, return +0.00" in text
 
 
-def test_ctrl_c_leaves_a_watched_game_quietly(monkeypatch, capsys):
+def test_ctrl_c_quits_watch_quietly(monkeypatch, capsys):
     def interrupted() -> Any:
         yield frames()[0]
         raise KeyboardInterrupt
@@ -232,7 +232,7 @@ def test_ctrl_c_leaves_a_watched_game_quietly(monkeypatch, capsys):
     assert "error" not in capsys.readouterr().err
 
 
-def test_a_small_terminal_says_how_many_lines_it_hides(monkeypatch):
+def test_small_terminal_shows_the_number_of_hidden_lines(monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, width=60, height=14, force_terminal=True)
     theatre._draw(console, BoardView(frames()[0], title="small"), "help")
@@ -241,7 +241,7 @@ def test_a_small_terminal_says_how_many_lines_it_hides(monkeypatch):
     assert text.count("\n") < 14
 
 
-def test_a_resized_terminal_is_drawn_again(monkeypatch):
+def test_resized_terminal_is_redrawn(monkeypatch):
     typist, screen = Typist(theatre.RESIZED, "q"), io.StringIO()
     monkeypatch.setattr(theatre, "Console", lambda **_: Console(file=screen, width=80, height=24, force_terminal=True))
     monkeypatch.setattr(theatre, "Keyboard", lambda: typist)
@@ -250,7 +250,7 @@ def test_a_resized_terminal_is_drawn_again(monkeypatch):
     assert screen.getvalue().count("episode 1   step 0") == 2
 
 
-def test_the_question_mark_explains_the_rules_and_every_program():
+def test_question_mark_shows_the_rules_and_every_program():
     taken, screen = played("?", "x", theatre.RESIZED, "x", "x", "w")
     assert taken == [0]  # the keys that turn pages take no action
     assert "Reach the EXIT" in screen and "terminal too small" not in screen
@@ -261,7 +261,7 @@ def test_the_question_mark_explains_the_rules_and_every_program():
     assert max(len(line) for line in theatre.RULES.split("\n")) <= 80
 
 
-def test_a_watcher_can_read_the_rules(monkeypatch):
+def test_watch_can_show_the_rules(monkeypatch):
     typist, screen = Typist("?", "x", "x", "x", "q"), io.StringIO()
     monkeypatch.setattr(theatre, "Console", lambda **_: Console(file=screen, width=80, height=24, force_terminal=True))
     monkeypatch.setattr(theatre, "Keyboard", lambda: typist)

@@ -61,7 +61,7 @@ def test_help_shows_flags_values_and_defaults_but_no_types(run):
     assert "--crn --no-crn Use common random numbers." in text
 
 
-def test_the_default_of_a_resumed_run_is_its_own():
+def test_resume_defaults_to_the_values_of_the_run():
     assert help_of(FIELDS["run.devices"], "the run's own").endswith("(default: the run's own).")
 
 

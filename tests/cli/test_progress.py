@@ -36,7 +36,7 @@ def record(update: int, **metrics: float) -> dict[str, float]:
     return {"update": update, "env_steps": update * 1000, "seed": 0, "wall_time": 0.0, **metrics}
 
 
-def test_lines_come_every_10_s_in_the_first_minute_and_every_30_s_later(now):
+def test_progress_lines_appear_every_10_s_then_every_30_s(now):
     pace = Pace(now)
     due = []
     for second in range(0, 181):
@@ -50,7 +50,7 @@ def test_lines_come_every_10_s_in_the_first_minute_and_every_30_s_later(now):
     "words",
     ["train --preset tiny", "resume x", "evaluate x", "report x", "grad-report x", "score-buffer x", "bench"],
 )
-def test_something_is_written_before_jax_is_imported(shell, words):
+def test_first_line_is_written_before_jax_is_imported(shell, words):
     """The import takes more than a second."""
     script = """
         import sys
@@ -67,7 +67,7 @@ def test_something_is_written_before_jax_is_imported(shell, words):
     assert lines[0].startswith("starting") and lines[-1] == "importing JAX"
 
 
-def test_compiling_says_how_long_it_took_before(now):
+def test_compiling_shows_its_previous_duration(now):
     out = io.StringIO()
     log = ProgressLog(out, now)
     log.start(dataclasses.replace(INFO, compile_time="44 s last time"))
@@ -76,7 +76,7 @@ def test_compiling_says_how_long_it_took_before(now):
     assert out.getvalue().splitlines()[2:] == ["compiling (44 s last time) ...", "compiled in 0.0 s"]
 
 
-def test_a_line_comes_every_5_percent_but_not_within_10_s(now):
+def test_progress_line_appears_every_5_percent_but_not_within_10_s(now):
     pace = Pace(now)
     now.seconds = 100.0
     assert pace.due(0.5)
@@ -144,7 +144,7 @@ def test_phases_of_a_report_are_named_once_and_then_timed(now):
     assert out.getvalue().splitlines() == [*lines, "playing:  25%  1/4  2.50k steps/s  0:30 remaining"]
 
 
-def test_a_stop_while_compiling_does_not_claim_that_it_has_compiled(now):
+def test_stop_while_compiling_does_not_report_a_compile_time(now):
     out = io.StringIO()
     log = ProgressLog(out, now)
     log.start(INFO)
@@ -170,7 +170,7 @@ def test_printed_commands_can_be_pasted(monkeypatch, program, path, expected):
     assert boundary.pasteable("run hmx resume a, not xhmx resume or hmx itself") == expected
 
 
-def test_a_hint_names_documents_where_they_are(monkeypatch, tmp_path):
+def test_hint_has_the_installed_path_of_documents(monkeypatch, tmp_path):
     hint = "docs/python.md explains it; docs/gone.md does not"
     root = Path(boundary.__file__).parents[2]
     monkeypatch.chdir(root)

@@ -37,7 +37,7 @@ def test_an_svg_shows_each_frame_for_its_time(tmp_path, capsys):
     assert "a &lt;run&gt;" in text and "DIED" in text and "75%" in text and "http" not in text.partition(">")[2]
 
 
-def test_a_cast_has_an_event_per_frame(tmp_path, capsys):
+def test_cast_has_one_event_per_frame(tmp_path, capsys):
     header, *events = map(json.loads, save(tmp_path / "a.cast", capsys).splitlines())
     assert header["version"] == 2 and [event[0] for event in events] == [0.0, 0.5, 2.5]
     assert "EXIT" in events[0][2] and "DIED" in events[1][2]
@@ -51,7 +51,7 @@ def test_a_page_plays_every_frame(tmp_path, capsys):
     )
 
 
-def test_a_gif_has_the_frames_times_and_colours_of_the_episode(tmp_path, capsys):
+def test_gif_has_the_frames_times_and_colours_of_the_episode(tmp_path, capsys):
     image = pytest.importorskip("PIL.Image")
     save(tmp_path / "a.gif", capsys)
     shapes = [list(recording.scene(frame, "a <run>")) for frame in FRAMES]

@@ -76,7 +76,7 @@ def test_runs_of_one_configuration_form_a_group(hmx, run, tmp_path):
     assert (tmp_path / "curves.csv").read_text().startswith("group,metric,env_steps,minutes,mean,low,high\n")
 
 
-def test_damaged_lines_and_values_are_left_out_and_reported(hmx, run):
+def test_damaged_lines_and_values_are_skipped_and_reported(hmx, run):
     with (run / "metrics.jsonl").open("a") as file:
         file.write("{broken\n" + encode({"schema": 2, **record(11, 0, float("nan"))}) + "\n")
         file.write(json.dumps({"schema": 2, **record(12, 0, float("nan"))}) + "\n")  # as other programs write it
@@ -97,7 +97,7 @@ def test_a_run_without_metrics_gets_a_page_with_a_warning(hmx, run, lines, why):
 
 
 @pytest.mark.parametrize("rows", [[{**ROW, "return_mean": "high"}], None, [{"policy": "random"}]])
-def test_a_damaged_evaluation_is_reported_and_left_out(hmx, run, rows):
+def test_damaged_evaluation_is_reported_and_skipped(hmx, run, rows):
     write_sealed(run / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": rows})
     result = hmx("report", "one", "--episodes", "0")
     assert result.exit_code == 0 and "cannot read its evaluation: not a report" in " ".join(result.stdout.split())
@@ -174,7 +174,7 @@ def test_a_long_file_is_sampled_in_bounded_parts(tmp_path, monkeypatch):
     assert time.perf_counter() - started < 5
 
 
-def test_agents_that_report_at_other_steps_are_averaged_where_all_are(tmp_path):
+def test_agents_with_different_steps_are_averaged_where_they_overlap(tmp_path):
     write_metrics(tmp_path / "runs" / "m" / "metrics.jsonl", {0: [0.0] * 10, 1: [None, 1.0, None, 1.0, 1.0]})
     curve = read.mean_curve(read_curves(tmp_path / "runs" / "m" / "metrics.jsonl").seeds, RETURN)
     assert curve is not None and curve.env_steps[0] == 2 * STEPS and curve.env_steps[-1] == 5 * STEPS

@@ -58,7 +58,7 @@ def holder(run: Path, environ: Callable[..., dict[str, str]]) -> Iterator[subpro
         process.communicate("\n")
 
 
-def test_the_list(hmx: Any, run: Path) -> None:
+def test_list_shows_every_run(hmx: Any, run: Path) -> None:
     result = hmx("runs", "list")
     assert (result.exit_code, result.stderr) == (0, "")
     head, row = (line.split() for line in result.stdout.splitlines() if line.strip() and "─" not in line)
@@ -69,7 +69,7 @@ def test_the_list(hmx: Any, run: Path) -> None:
     assert [(row["name"], row["state"], row["update"]) for row in data["runs"]] == [("corridor", "interrupted", 4)]
 
 
-def test_a_whole_run_and_a_damaged_one(hmx: Any, run: Path) -> None:
+def test_verify_passes_an_intact_run_and_fails_a_damaged_one(hmx: Any, run: Path) -> None:
     result = hmx("runs", "verify", "corridor")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "runs/corridor: intact; intact checkpoints: 2, 4\n"
@@ -95,7 +95,7 @@ def test_verify_without_a_checkpoint_ends_with_exit_code_3(hmx: Any, run: Path) 
     assert "hint: no checkpoint is intact" in result.stderr
 
 
-def test_what_is_in_a_file_does_not_reach_the_terminal_raw(hmx: Any, run: Path) -> None:
+def test_file_contents_are_escaped_in_the_terminal(hmx: Any, run: Path) -> None:
     (run / "reports" / "\x1b[31m.json").write_text("{")
     result = hmx("runs", "verify", "corridor")
     assert result.exit_code == 3
@@ -103,7 +103,7 @@ def test_what_is_in_a_file_does_not_reach_the_terminal_raw(hmx: Any, run: Path) 
     assert "reports/\\x1b[31m.json" in result.stdout
 
 
-def test_meta_data_of_a_stranger_do_not_reach_the_terminal_raw(hmx: Any, run: Path) -> None:
+def test_foreign_meta_data_are_escaped_in_the_terminal(hmx: Any, run: Path) -> None:
     evil = "\x1b[2J\x1b]0;pwned\x07[red]finished"
     data = {**json.loads((run / "meta.json").read_text()), "state": evil}
     data.pop("sha256")
@@ -115,7 +115,7 @@ def test_meta_data_of_a_stranger_do_not_reach_the_terminal_raw(hmx: Any, run: Pa
     assert "\\x1b[2J" in result.stdout
 
 
-def test_a_row_is_text_and_no_markup() -> None:
+def test_row_is_printed_as_text_not_markup() -> None:
     from rich.console import Console
 
     shown = io.StringIO()
@@ -141,14 +141,14 @@ def test_a_row_is_text_and_no_markup() -> None:
         (("resume", "corridor", "--dry-run", "--set", "run.keep=0"), 2, "run.keep"),
     ],
 )
-def test_mistakes(words: tuple[str, ...], code: int, said: str, hmx: Any, run: Path) -> None:
+def test_mistakes_are_refused(words: tuple[str, ...], code: int, said: str, hmx: Any, run: Path) -> None:
     result = hmx(*words)
     assert result.exit_code == code
     assert said in result.stderr + result.stdout
     assert "Traceback" not in result.stderr
 
 
-def test_a_dry_resumption(hmx: Any, run: Path) -> None:
+def test_dry_run_of_resume_changes_nothing(hmx: Any, run: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     shutil.copytree(run / "checkpoints" / "4", run / "checkpoints" / "6")
     result = hmx("resume", "corridor", "--dry-run", "--steps", "256", "--set", "algo.gamma=0.9", "--set", "run.keep=9")
@@ -185,7 +185,7 @@ def test_a_run_whose_process_died_has_crashed(hmx: Any, run: Path, holder: subpr
     assert (run / "lock").exists()
 
 
-def test_sending_a_run(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_sends_a_run(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 
     def sync(name: Path, **options: Any) -> syncs.SyncResult:
@@ -216,7 +216,7 @@ def test_neither_list_nor_verify_imports_jax(run: Path, shell: Any) -> None:
     assert os.listdir(run.parent) == ["corridor"]
 
 
-def test_showing_a_run_tells_progress_and_differences(hmx: Any, run: Path) -> None:
+def test_show_reports_progress_and_differences(hmx: Any, run: Path) -> None:
     shown = hmx("runs", "show", "corridor")
     assert shown.exit_code == 0, shown.stderr
     for text in ("corridor: interrupted after 64 steps of 128", "env.id", "mean_episode_return"):
@@ -235,7 +235,7 @@ def test_the_end_of_the_metrics_is_shown_as_columns_or_json(hmx: Any, run: Path)
     assert json.loads(line)["update"] == 4
 
 
-def test_removing_asks_and_a_rename_is_reported(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remove_asks_and_rename_is_reported(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "renamed: corridor to runs/other" in hmx("runs", "rename", "corridor", "other").stderr
     assert "--yes removes without asking" in hmx("runs", "rm", "other").stderr
     assert (run.parent / "other").is_dir()

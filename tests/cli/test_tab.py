@@ -53,7 +53,7 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
         ("hmx score-buffer x --actions s", ["single", "sampled"]),
     ],
 )
-def test_tab(shell, line, answer):
+def test_tab_completes_commands_and_options(shell, line, answer):
     assert offered(shell, line) == answer
 
 
@@ -137,7 +137,7 @@ SETUP = {
         ("hmx train --set algo.lr_schedule=cos\t", ["algo.lr_schedule=cosine "]),
     ],
 )
-def test_tab_in_an_interactive_shell(runs, environ, name, keys, shown):
+def test_tab_works_in_an_interactive_shell(runs, environ, name, keys, shown):
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
     words, setup = SETUP[name]
@@ -155,7 +155,7 @@ def test_tab_in_an_interactive_shell(runs, environ, name, keys, shown):
         ("hmx train --config ru", ["runs/"]),
     ],
 )
-def test_tab_in_fish(runs, environ, line, values):
+def test_tab_works_in_fish(runs, environ, line, values):
     code = f"source {COMPLETIONS}/hmx.fish; complete -C '{line}'"
     env = on_path(runs, environ)
     done = subprocess.run(["fish", "--no-config", "-c", code], cwd=runs, env=env, capture_output=True, text=True)

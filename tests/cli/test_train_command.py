@@ -22,7 +22,7 @@ POLICY_KEYS = {
 }  # fmt: skip
 
 
-def test_a_run_ends_with_random_beside_trained_and_what_to_do_next(hmx, tmp_path):
+def test_run_ends_with_random_and_trained_results_and_next_steps(hmx, tmp_path):
     result = hmx(*QUICK, "--name", "first")
     assert result.exit_code == 0 and "warning" not in result.stderr
     assert result.stderr.splitlines()[:2] == [
@@ -53,7 +53,7 @@ def test_json_is_a_stream_that_ends_with_the_result(hmx):
     assert "trained" in result.stderr  # eyes get their table still
 
 
-def test_a_dry_run_tells_all_and_writes_nothing(hmx, tmp_path):
+def test_dry_run_shows_everything_and_writes_nothing(hmx, tmp_path):
     result = hmx(*QUICK, "--dry-run", "--set", "algo.gamma=0.9")
     assert result.exit_code == 0 and list(tmp_path.iterdir()) == []
     text = " ".join(result.stdout.split())
@@ -67,7 +67,7 @@ def test_a_dry_run_tells_all_and_writes_nothing(hmx, tmp_path):
     assert "1.3 value loss 0.25 x mean squared error" in full and "net.gain_policy 0.01" in full
 
 
-def test_a_dry_run_as_json(hmx, tmp_path):
+def test_dry_run_is_written_as_json(hmx, tmp_path):
     plan = json.loads(hmx(*QUICK, "--dry-run", "--json").stdout)
     assert plan["schema"] == 1 and plan["sizes"]["num_updates"] == 16 and list(tmp_path.iterdir()) == []
     assert plan["origins"]["run.total_steps"] == "--steps" and plan["config"]["env"]["id"] == "corridor"
@@ -89,14 +89,14 @@ def test_a_known_bug_is_marked(hmx):
     assert "ppo.gae_axis: reproduces a known bug" in " ".join(result.stderr.split())
 
 
-def test_a_dry_run_over_a_run_says_what_would_happen(hmx, tmp_path, trained):
+def test_dry_run_over_an_existing_run_explains_the_effect(hmx, tmp_path, trained):
     shutil.copytree(trained, tmp_path / "runs")
     result = hmx(*QUICK, "--dry-run", "--name", "corridor")
     assert result.exit_code == 0
     assert "train would refuse" in result.stderr and "hmx resume corridor" in result.stderr
 
 
-def test_the_file_of_a_run_trains_it_again(hmx, trained, tmp_path):
+def test_run_toml_of_a_run_trains_it_again(hmx, trained, tmp_path):
     result = hmx("train", "--config", str(trained / "corridor"), "--name", "again", "--json")
     assert result.exit_code == 0
     old, new = (
@@ -113,7 +113,7 @@ def test_force_replaces_a_run(hmx, trained, tmp_path):
     assert len((tmp_path / "runs" / "corridor" / "metrics.jsonl").read_text().splitlines()) == 4
 
 
-def test_a_run_is_extended(hmx, trained, tmp_path):
+def test_finished_run_is_extended(hmx, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "runs")
     result = hmx("resume", "corridor", "--steps", "8192", "--json")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
@@ -123,12 +123,12 @@ def test_a_run_is_extended(hmx, trained, tmp_path):
     assert [line["update"] for line in updates] == [*range(17, 33)]
 
 
-def test_auto_scale_tells_what_it_changed(hmx):
+def test_auto_scale_reports_its_changes(hmx):
     words = ["--preset", "tiny", "--num-envs", "16384", "--steps", "1000000", "--auto-scale", "--dry-run"]
     assert "ppo.num_minibatches" in hmx("train", *words).stdout.partition("scaled")[2]
 
 
-def test_evaluate_for_eyes_and_for_programs(hmx, trained):
+def test_evaluate_writes_text_and_json(hmx, trained):
     run = str(trained / "corridor")
     eyes = hmx("evaluate", run, "--episodes", "30")
     assert eyes.exit_code == 0
@@ -144,7 +144,7 @@ def test_evaluate_for_eyes_and_for_programs(hmx, trained):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_with_a_checkpoint_and_the_way_on(environ, tmp_path, number, code):
+def test_signal_ends_with_a_checkpoint_and_the_resume_command(environ, tmp_path, number, code):
     words = ["train", "--preset", "tiny", "--steps", "100000000", "--name", "long", "--set", "run.updates_per_chunk=4"]
     process = subprocess.Popen(
         [sys.executable, "-m", "hmx", *words], cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
@@ -203,7 +203,7 @@ def test_a_background_job_ignores_ctrl_c_and_saves_on_sigterm(environ, tmp_path)
     assert (tmp_path / "runs" / "long" / "checkpoints" / str(len(metrics.read_text().splitlines()))).is_dir()
 
 
-def test_a_reader_that_goes_away_ends_a_run_quietly(environ, tmp_path):
+def test_closed_pipe_ends_a_run_quietly(environ, tmp_path):
     words = f'"{sys.executable}" -m hmx train --preset tiny --steps 100000000 --name piped --json'
     line = f"set -o pipefail; {words} | head -2"
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environ(), capture_output=True, text=True)
@@ -239,7 +239,7 @@ def test_q_learning_from_the_command_line(hmx, tmp_path):
     assert refused.exit_code == 2 and "--dry-run" in refused.stderr
 
 
-def test_a_dry_run_of_q_learning_tells_ratio_and_memory(hmx, tmp_path):
+def test_dry_run_of_q_learning_shows_replay_ratio_and_memory(hmx, tmp_path):
     text = " ".join(hmx(*LAKE, "--dry-run", "--save-buffer").stdout.split())
     assert "each transition is trained on 1 times on average" in text
     assert "replay buffer: 16.6 MiB, 32,768 transitions x 531 B" in text

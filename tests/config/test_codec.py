@@ -125,7 +125,7 @@ def test_from_dict_names_every_problem_at_once():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_no_file_holds_a_number_that_is_not_finite(bad):
+def test_files_never_contain_non_finite_numbers(bad):
     with pytest.raises(ValueError, match="finite"):
         codec.to_toml(Config(reward=RewardWeights(kills=bad)))
     with pytest.raises(ValueError, match="JSON compliant"):

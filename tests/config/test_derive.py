@@ -25,7 +25,7 @@ def codes(cfg):
     return [p.code for p in known_problems(cfg)]
 
 
-def test_sizes_worked_by_hand():
+def test_sizes_match_a_hand_calculation():
     cfg = config(
         ppo__update_epochs=3, run__updates_per_chunk=4, run__checkpoint_every=2, run__num_seeds=5, run__total_steps=290
     )
@@ -48,7 +48,7 @@ def test_sizes_worked_by_hand():
     )
 
 
-def test_sequences_of_several_agents_worked_by_hand():
+def test_sequences_of_several_agents_match_a_hand_calculation():
     sizes = derive.derive(config(env__id="rendezvous", env__num_agents=3, net__rnn="gru", ppo__num_minibatches=6))
     assert (sizes.batch_size, sizes.agent_steps) == (32, 96)
     assert (sizes.horizon, sizes.segments, sizes.minibatch_segments, sizes.minibatch_size) == (4, 24, 4, 16)

@@ -353,7 +353,7 @@ class Ask:
     crn: bool = opt(True, "common random numbers", flag="--common")
 
 
-def test_a_request_is_read_from_what_was_typed():
+def test_request_is_read_from_typed_options():
     assert read_request(Ask, {}) == Ask()
     typed = {"--rollouts": "1e1", "--horizon": "20", "--gamma": "0.5", "--metric": "tv", "--common": False}
     assert read_request(Ask, typed) == Ask(rollouts=10, horizon=20, gamma=0.5, metric="tv", crn=False)
@@ -414,13 +414,13 @@ def test_presets_have_the_expected_environments_and_algorithms():
 
 
 @pytest.mark.parametrize(("name", "hint"), [("quik", "did you mean --preset quick?"), ("x/../y", "presets are ")])
-def test_an_unknown_preset(name, hint):
+def test_unknown_preset_is_refused(name, hint):
     with pytest.raises(HmxError, match=f"there is no preset {name}") as caught:
         load(name, environ={})
     assert caught.value.hint.startswith(hint)
 
 
-def test_loading_needs_nothing_but_python():
+def test_loading_imports_only_the_standard_library():
     code = (
         "import sys; before = set(sys.modules); import hmx.registry.load, hmx.config.codec, hmx.records.layout;"
         "hmx.registry.load.load('tiny', environ={}); import hmx.records.meta, hmx.records.checkpoints;"

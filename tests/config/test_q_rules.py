@@ -138,7 +138,7 @@ def test_hyperparameters_depend_only_on_the_update():
     assert "is_beta" not in uniform and "score" not in uniform
 
 
-def test_the_shape_digest_of_ppo_knows_nothing_of_replay():
+def test_shape_digest_of_ppo_ignores_replay_options():
     larger = {"replay.capacity": 512}
     assert codec.shape_digest(Config()) == codec.shape_digest(replace(Config(), larger))
     assert codec.shape_digest(BASE) != codec.shape_digest(replace(BASE, larger))

@@ -101,7 +101,7 @@ def test_the_warm_up_rises_from_0_and_the_schedule_follows():
     assert [value("cosine", 4.0, 2.0, p, warmup=1.0) for p in (0.0, 0.5, 1.0)] == [0.0, 2.0, 4.0]
 
 
-def test_an_unknown_name():
+def test_unknown_name_is_refused():
     with pytest.raises(KeyError):
         value("sawtooth", 1.0, 0.0, 0.5)
 

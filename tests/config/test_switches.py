@@ -160,7 +160,7 @@ def test_every_choice_of_an_aspect_has_its_own_meaning():
         ("default", "1.4", "discrete"),
     ],
 )
-def test_what_presets_mean(preset, row, words):
+def test_presets_have_the_documented_meaning(preset, row, words):
     cfg = load(preset=preset, environ={}).config
     assert words in dict((r.id, r.meaning) for r in meaning(cfg))[row]
 

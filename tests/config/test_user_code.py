@@ -23,7 +23,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_code_runs_once_named_and_only_as_it_was(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_named_and_unchanged_code_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "mine.py").write_text("def make():\n    return 1\n")
     with pytest.raises(HmxError, match="you have not trusted its code"):
         user_code.build("./mine.py", KEY)
@@ -42,7 +42,7 @@ def test_code_runs_once_named_and_only_as_it_was(place: Path, monkeypatch: pytes
     user_code.check_unchanged("./mine.py", KEY, digest)
 
 
-def test_a_file_that_only_a_file_names_is_not_allowed(place: Path) -> None:
+def test_code_named_only_by_a_file_is_refused(place: Path) -> None:
     (place / "mine.py").write_text("make = 1")
     (place / "other.toml").write_text('[net]\nkind = "./mine.py"\n')
     load(file="other.toml", environ={})

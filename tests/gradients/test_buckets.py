@@ -62,7 +62,7 @@ def test_a_split_is_a_partition_in_order(score, num_buckets, own_zero):
 
 
 @given(st.permutations(range(6)))
-def test_ties_keep_groups_between_lower_and_higher_scores(order):
+def test_tied_groups_stay_between_lower_and_higher_scores(order):
     score = np.array([0.5, 0.1, 0.5, 0.1, 0.9, 0.5])
     names = [{g: b.name for b in split(score[list(at)], 3) for g in b.groups} for at in (order, range(6))]
     for here, g in enumerate(order):
@@ -112,13 +112,13 @@ def test_equal_standard_deviations_stay_equal_under_float32_rounding():
     np.testing.assert_allclose(shifted, plain, rtol=1e-4)
 
 
-def test_standard_deviations_above_rounding_stay_apart():
+def test_standard_deviations_above_rounding_stay_different():
     std = np.array([0.5, 0.5 + 3e-7, 0.5 + 1e-5, 0.0, NAN])
     merged = merge_equal(std, np.full(5, 1e-6))
     np.testing.assert_array_equal(merged, [0.5, 0.5, 0.5 + 1e-5, 0.0, NAN])
 
 
-def test_group_advantages_by_hand():
+def test_group_advantages_match_a_hand_calculation():
     returns = np.array([[1.0, 0.0], [2.0, 2.0], [5.0, NAN]])
     np.testing.assert_array_equal(group_advantages(returns, False), [[0.5, -0.5], [0, 0], [0, 0]])
     root = math.sqrt(0.5)

@@ -47,7 +47,7 @@ def means(batch, params=None, kl="analytic", reference=None, **hypers):
         ((0.0, 0.0), (0.0, 0.0)),  # no variance
     ],
 )
-def test_a_group_of_two(advantages, gradient):
+def test_group_of_two_matches_a_hand_calculation(advantages, gradient):
     _, got = means(rows([0, 1], advantages, HALF))["task"]
     np.testing.assert_allclose(got[:2], gradient, atol=1e-6)
     assert got[2] == 0.0
@@ -128,7 +128,7 @@ def test_estimates_of_the_divergence(kind, values, expected_gradient, batch_grad
         np.testing.assert_allclose(got[:2], own_gradient, atol=1e-6)
 
 
-def test_which_components_can_have_a_gradient():
+def test_components_with_a_gradient_are_listed():
     assert live("analytic", False) == live("k3", False) == (True, True, False, True)
     assert live("k1", False) == live("analytic", True) == (True,) * 4
     several = make_group_gradients(ppo_sums(parts_of(), "analytic"), (True, False, False, True))
@@ -163,7 +163,7 @@ def test_divergence_from_itself_is_exactly_zero(x64):
 
 @pytest.mark.parametrize("kind", ["k2", "k3"])
 @pytest.mark.parametrize("x64", [False, True])
-def test_gradient_of_estimates_at_agreement_is_exactly_zero(kind, x64):
+def test_gradient_of_estimates_is_zero_for_equal_policies(kind, x64):
     with jax.enable_x64(x64):
         log_prob = jnp.log(jnp.linspace(0.01, 0.99, 99))
         gradient = jax.jit(jax.grad(lambda x: kl_estimate(x, log_prob, kind).sum()))(log_prob)
@@ -312,7 +312,7 @@ def test_heads_get_no_gradient_of_the_other_loss(world):
     assert max(end for layer in layers(world.params) for _, end in layer.parts) == found.grads.shape[-1]
 
 
-def test_before_an_update_it_is_the_plain_policy_gradient(world):
+def test_gradient_before_an_update_is_the_plain_policy_gradient(world):
     found, _ = world.gather()
     assert float(found.aux.ratio_error.max()) < 1e-6
     assert float(found.aux.clip_frac.max()) == 0.0
@@ -327,14 +327,14 @@ def test_before_an_update_it_is_the_plain_policy_gradient(world):
 
 
 @pytest.mark.parametrize("chunk", [1, 4])
-def test_the_size_of_a_chunk_changes_nothing(world, chunk):
+def test_chunk_size_does_not_change_gradients(world, chunk):
     one, other = world.gather()[0], world.gather(chunk=chunk)[0]
     assert other.grads.shape == one.grads.shape
     close(other.grads, one.grads, tolerance(world))
     np.testing.assert_allclose(other.aux.approx_kl, one.aux.approx_kl, atol=1e-9)
 
 
-def test_groups_in_parts_have_the_gradients_of_groups(world):
+def test_groups_in_parts_have_the_same_gradients(world):
     index, real, owner = in_parts(*group_index(world.batch, world.group, 6), part_width(world.batch, 6))
     assert index.shape == real.shape == (len(owner), 4)  # 40 rows in 6 groups: 2.2 are a third of a mean group
     assert sorted(index[real]) == list(range(40)) and set(owner) == set(range(6))
@@ -348,7 +348,7 @@ def test_groups_in_parts_have_the_gradients_of_groups(world):
     assert lone[2].tolist() == [0, 0, 1]  # a group without rows is there all the same
 
 
-def test_padding_changes_nothing(world):
+def test_padding_does_not_change_gradients(world):
     """Rows of weight 0 are left out, and padding adds exact zeros."""
     pad = 7
     junk = take_sequences(world.batch, jnp.arange(pad), jnp.ones(pad))

@@ -94,7 +94,7 @@ def test_truncation_as_termination_changes_targets(compared):
     assert terminal.norm["entropy"] == pytest.approx(base.norm["entropy"])
 
 
-def test_action_std_and_entropy_are_those_of_each_side(compared):
+def test_action_std_and_entropy_belong_to_each_side(compared):
     base, exp = compared["base"][0], compared["exp"][0]
     assert exp.raw["entropy"] > base.raw["entropy"] + 0.3
     assert exp.ratio_error < 1e-5 and exp.cosine["entropy"] < 0.99
@@ -112,7 +112,7 @@ def test_cosine_with_zero_is_none():
     assert losses._cosine(np.array([3.0, 4.0]), np.array([-3.0, -4.0])) == pytest.approx(-1.0)
 
 
-def test_all_sides_get_the_environment_and_network_of_the_first():
+def test_all_sides_use_the_environment_and_network_of_the_first():
     other = replace(BASE, {"env.id": "corridor", "net.hidden": (32, 32), "net.std": "exp", "algo.gamma": 0.5})
     first, second = losses.on_one_scale([BASE, other])
     assert second.env == first.env and second.env.id == "pendulum" and second.net.hidden == (8,)

@@ -59,7 +59,7 @@ def test_norms_do_not_depend_on_the_size_of_a_bucket(groups):
     assert part.noise.trace == pytest.approx(0.0, abs=1e-12)
 
 
-def test_buckets_add_up_to_the_whole(measured):
+def test_buckets_sum_to_the_total(measured):
     sums, found = measured
     weights = np.array([b.weight for b in found.buckets])
     assert weights.sum() == pytest.approx(1.0)
@@ -125,7 +125,7 @@ def test_norms_per_sample_and_per_step(measured):
         assert part.norm == pytest.approx(total / bucket.steps)
 
 
-def test_one_bucket_is_the_whole_and_the_whole_depends_on_no_bucket():
+def test_single_bucket_is_the_total_and_the_total_does_not_depend_on_buckets():
     sums = random_sums()
     one = measure(sums, split(np.ones(12), 1), COEFS, LAYERS)
     assert one.buckets[0].components == one.whole.components
@@ -150,7 +150,7 @@ def test_permuting_groups_changes_only_their_ids(measured):
             )
 
 
-def test_the_noise_scale_by_hand():
+def test_noise_scale_matches_a_hand_calculation():
     noise = whole_of([(3, 0), (1, 0), (2, 1), (2, -1)]).noise
     assert noise.trace == pytest.approx(4 / 3)
     assert noise.signal == pytest.approx(11 / 3)
@@ -213,7 +213,7 @@ def test_interval_is_students_t_around_the_norm():
     assert whole_of([(3.0, 4.0)]).interval is None
 
 
-def test_the_standard_error_covers_the_truth():
+def test_standard_error_covers_the_true_value():
     """Of norms of means of 16 groups about a gradient of norm 5, 95 % lie within 2.13 errors of it."""
     random = np.random.default_rng(1)
     hits = 0

@@ -103,7 +103,7 @@ def test_gradient_is_that_of_training(learned):
     np.testing.assert_allclose(grads.grads.sum(0), whole.grads[0], rtol=1e-4, atol=1e-7)
 
 
-def test_td_errors_are_those_that_training_stored(learned):
+def test_td_errors_equal_those_stored_by_training(learned):
     """What the last gradient step wrote, with the networks that it had."""
     replay = learned.state.learner.replay
     index = np.unique(learned.seen["index"][0])
@@ -131,7 +131,7 @@ def by_hand(loss, **fields):
     return float(found.target[0]), float(found.td_error[0]), grads.losses[0], grads.grads[0].reshape(2, 2, 4)
 
 
-def test_a_transition_by_hand():
+def test_transition_matches_a_hand_calculation():
     target, error, losses, grads = by_hand("squared")
     assert (target, error) == (1 + 0.5 * 80, 40.0)
     np.testing.assert_array_equal(losses, [800.0, 200.0])
@@ -312,7 +312,7 @@ def test_episodes_of_a_group_start_in_one_stored_state(learned):
     assert (report.episodes.lengths.reshape(-1) <= 9 - taken).all()
 
 
-def test_networks_that_are_not_finite_are_refused(learned):
+def test_non_finite_networks_are_refused(learned):
     own = learned.state.learner
     broken_params = jax.tree.map(lambda leaf: leaf * jnp.nan, own.target_params)
     broken = learned.state._replace(learner=own._replace(target_params=broken_params))

@@ -348,7 +348,7 @@ def test_kl_from_a_reference_has_a_gradient(coin):
     assert apart.loss > 0.0
 
 
-def test_rewards_that_are_not_finite_are_refused():
+def test_non_finite_rewards_are_refused():
     env = coin_env(lambda core, action: jnp.where(action > 0, jnp.nan, 1.0))
     with pytest.raises(HmxError, match="not finite") as caught:
         Case(configure("corridor"), SMALL, env)

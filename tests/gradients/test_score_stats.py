@@ -48,7 +48,7 @@ def test_ranks_and_correlations():
 
 
 @given(hnp.arrays(np.float64, st.integers(2, 30), elements=st.floats(0, 1e6)))
-def test_what_holds_for_all_values(values):
+def test_statistics_have_their_properties_for_all_values(values):
     rank = stats.ranks(values)
     assert rank.sum() == pytest.approx(len(values) * (len(values) + 1) / 2)
     assert (np.argsort(rank, kind="stable") == np.argsort(values, kind="stable")).all()

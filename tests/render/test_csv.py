@@ -11,7 +11,7 @@ from hmx.render.blocks import Cell, Column, Row, Table
 COLUMNS = (Column("name", "left"), Column("value (s)"))
 
 
-def test_values_are_exact_and_headings_are_left_out():
+def test_values_are_exact_and_headings_are_omitted():
     rows = (
         Row(("part",)),
         Row(("a", Cell("0.33", value=1 / 3))),
@@ -23,7 +23,7 @@ def test_values_are_exact_and_headings_are_left_out():
     assert csv_text(Table(COLUMNS, rows, "title", "note")) == expected
 
 
-def test_values_that_are_not_known_are_empty():
+def test_unknown_values_are_empty():
     rows = tuple(Row(("a", Cell("-", value=value))) for value in (math.nan, math.inf, ""))
     assert csv_text(Table(COLUMNS, rows)) == "name,value (s)\n" + "a,\n" * 3
 
@@ -35,5 +35,5 @@ def test_hostile_text_stays_in_its_cell():
     assert "\x1b" not in found
 
 
-def test_an_empty_table_is_its_header():
+def test_empty_table_has_only_its_header():
     assert csv_text(Table(COLUMNS, ())) == "name,value (s)\n"

@@ -109,7 +109,7 @@ EVERYTHING = (
 )
 
 
-def test_the_page_is_whole_and_fetches_nothing():
+def test_page_is_complete_and_fetches_nothing():
     text = page(Document("Report", EVERYTHING))
     found = Outline(text)
     assert text.startswith("<!doctype html>") and found.all("html")[0] == {"lang": "en"}
@@ -161,7 +161,7 @@ def test_every_mark_shows_its_values_to_a_pointer():
     assert found.inside("title")[1:] == ["25% at low", "-100% at high"]
 
 
-def test_legends_name_several_series_and_none_alone():
+def test_legends_appear_only_with_several_series():
     assert not outline(plot(UP)).all("li")
     again = Series("up", (0.0,), (0.3,), "dots")
     assert outline(plot(UP, again, Series("down", (0.0,), (1.0,)))).inside("li") == ["up", "down"]
@@ -175,7 +175,7 @@ def test_steps_hold_their_value_until_the_next():
     assert len(path) == 5
 
 
-def test_values_that_are_not_known_break_a_line():
+def test_unknown_values_break_a_line():
     holes = Series("", tuple(map(float, range(6))), (0.0, 1.0, None, 1.0, math.nan, 0.5))
     found = outline(plot(holes))
     assert [len(path) for path in lines(found, "var(--c0)")] == [2]
@@ -219,7 +219,7 @@ def test_bars_and_dots_have_error_bars():
         assert len(drawn) == 3 and drawn[0][0][0] == drawn[0][1][0] and drawn[0][0][1] > drawn[0][1][1]
 
 
-def test_logarithmic_axes_leave_out_what_they_cannot_show():
+def test_logarithmic_axes_omit_values_that_are_not_positive():
     values = Series("", (0.0, 0.01, 0.1, 1.0), (1.0, 0.001, -1.0, 0.1), "dots")
     found = outline(plot(values, x=Axis("error", "log"), y=Axis("norm", "log")))
     assert len(found.all("circle")) == 2
@@ -232,7 +232,7 @@ def test_reference_lines_have_labels_and_stay_inside():
     assert {"goal", "end", "equal"} <= set(found.inside("text")) and "far" not in found.inside("text")
 
 
-def test_labels_of_close_reference_lines_stand_below_one_another():
+def test_labels_of_close_reference_lines_are_stacked():
     refs = tuple(Reference("y", at, f"level {at}") for at in (0.5, 0.51, 0.52))
     labels = [text for text in outline(plot(UP, references=refs)).all("text") if "stroke" in text]
     heights = [float(label["y"]) for label in labels]
@@ -246,7 +246,7 @@ def test_labels_of_close_reference_lines_stand_below_one_another():
     assert [float(first["y"]) + 4, float(second["y"]) + 4] == pytest.approx(sorted(lines))
 
 
-def test_tags_are_drawn_beside_values():
+def test_tags_are_drawn_next_to_values():
     dots = Series("", (0.0, 1.0), (0.0, 1.0), "dots", tags=("first", "last"))
     assert {"first", "last"} <= set(outline(plot(dots)).inside("text"))
 
@@ -263,7 +263,7 @@ def test_tags_are_drawn_beside_values():
         (Axis("value", "log"), (3.1, 4.4), ["3", "4", "5"]),
     ],
 )
-def test_ticks_are_round_and_tell_values_apart(axis, values, labels):
+def test_ticks_are_round_and_distinct(axis, values, labels):
     found = outline(plot(Series("", values, (0.0, 1.0)), x=axis, y=Axis("y", low=0.0, high=1.0)))
     texts = found.inside("text")
     assert texts[6:-2] == labels  # after the ticks of y, before the names of the axes
@@ -280,13 +280,13 @@ def test_one_value_and_equal_values_are_drawn():
             assert "nan" not in str(found.elements) and "inf" not in str(found.elements).replace("information", "")
 
 
-def test_a_plot_without_values_shows_its_caption_alone():
+def test_plot_without_values_shows_only_its_caption():
     for series in ((), (Series("a", (0.0,), (None,)),), (Series("a", (0.0,), (math.inf,)),)):
         found = outline(plot(*series))
         assert not found.all("svg") and "Means over seeds." in found.inside("p")
 
 
-def test_long_names_of_categories_are_turned_and_thinned():
+def test_long_category_names_are_rotated_and_thinned():
     names = tuple(f"category number {i}" for i in range(60))
     bars = Series("", tuple(map(float, range(60))), (1.0,) * 60, "bars")
     texts = [t for t in outline(plot(bars, categories=names)).inside("text") if t.startswith("category")]

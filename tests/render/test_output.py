@@ -43,7 +43,7 @@ def test_a_report_without_options_is_printed_to_the_console(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_files_are_written_beside_the_printed_report(tmp_path, capsys):
+def test_files_are_written_in_addition_to_the_printed_report(tmp_path, capsys):
     names = {"html": tmp_path / "r.html", "md": tmp_path / "r.md", "csv": tmp_path / "r.csv"}
     assert write(Outputs(**names)) == "Report"
     assert names["html"].read_text().startswith("<!doctype html>")
@@ -66,7 +66,7 @@ def test_json_is_one_object_of_the_findings(capsys, tmp_path):
     assert (tmp_path / "r.md").exists()
 
 
-def test_warnings_are_also_written_to_stderr_where_the_report_is_not_printed(capsys):
+def test_warnings_go_to_stderr_if_the_report_is_not_printed(capsys):
     write(Outputs())
     assert capsys.readouterr().err == ""
     write(Outputs(json=True))

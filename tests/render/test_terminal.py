@@ -138,12 +138,12 @@ def test_a_table_without_column_names_has_no_header():
     assert printed(facts((("seeds", "5"), ("state", "finished")))) == "seeds  5\nstate  finished\n"
 
 
-def test_headings_and_paragraphs_are_set_apart():
+def test_headings_and_paragraphs_are_separated_by_blank_lines():
     text = printed(Paragraph("One."), Paragraph("Two."), Heading("Part"), facts((("a", "1"),)), title="Report")
     assert text == "Report\n\nOne.\nTwo.\n\nPart\na  1\n"
 
 
-def test_tones_are_colours_in_a_terminal():
+def test_terminal_shows_tones_as_colours():
     raw = io.StringIO()
     console = Console(file=raw, width=60, force_terminal=True, color_system="standard", no_color=False)
     blocks = (Paragraph("better", "good"), Paragraph("careful", "warning"), facts((("name", "5"),)))
@@ -152,7 +152,7 @@ def test_tones_are_colours_in_a_terminal():
     assert "\x1b[32mbetter\x1b[0m" in text and "\x1b[33mcareful\x1b[0m" in text and "\x1b[2mname" in text
 
 
-def test_ascii_consoles_get_ascii_signs_and_bars():
+def test_ascii_consoles_get_ascii_symbols_and_bars():
     table = Table((Column("Größe → ×"), Column("")), (Row(("0.5 ± 0.1…", Cell("3", bar=0.5))),))
     assert printed(table, encoding="ascii") == (
         "    Gr??e -> x\n"
@@ -201,30 +201,30 @@ def test_bars_of_categories_have_their_names():
     assert [line.split("  ")[0] for line in printed(found).splitlines()[2:]] == ["zero", "0.1 to 0.2"]
 
 
-def test_guide_lines_and_references_are_left_out():
+def test_guide_lines_and_references_are_omitted():
     guide = Series("slope 1", (0.0, 1.0), (0.0, 1.0), colour=-1, dashed=True)
     found = Plot("", Axis("x"), Axis("y"), (guide,), references=(Reference("y", 0.5, "threshold"),))
     assert "slope" not in printed(found) and "threshold" not in printed(found)
 
 
-def test_a_plot_without_values_prints_why():
+def test_plot_without_values_prints_the_reason():
     nothing = Series("a", (0.0, 1.0), (None, math.nan))
     for series in ((), (nothing,)):
         found = Plot("Scores", Axis("x"), Axis("y"), series, "All scores are equal.")
         assert printed(found) == "Scores\nAll scores are equal.\n"
 
 
-def test_pictures_are_their_text_and_asides_are_left_out():
+def test_pictures_become_text_and_asides_are_omitted():
     assert printed(Picture("board", "+-+\n|@|"), Aside((Paragraph("only on the page"),))) == "+-+\n|@|\n"
 
 
-def test_empty_documents_and_tables_print_nothing_wrong():
+def test_empty_documents_and_tables_are_printed_correctly():
     assert printed() == ""
     assert printed(Table((Column("a"),), ())) == ""
     assert printed(Table((LABEL,), (Row(("one cell",)),))) == "one cell\n"
 
 
-def test_hostile_text_does_not_steer_the_terminal():
+def test_hostile_text_cannot_control_the_terminal():
     evil = "\x1b[2J[bold red]x\u202e\r"
     cells = Table((Column(evil),), (Row((evil + "\nnext",)),), evil, evil)
     text = printed(Heading(evil), Paragraph(evil), cells, Picture(evil, evil), plot("line"), title=evil, width=200)
