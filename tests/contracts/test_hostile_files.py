@@ -50,13 +50,13 @@ def answer(readers: dict[str, fuzz_readers.Reader], place: Path, name: str, data
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_good_files_are_read(readers, place, name):
+def test_valid_files_are_read(readers, place, name):
     for data in readers[name].corpus:
         folder = place / "good" / "3" if name == "manifest" else place / name / "3"
         assert fuzz_readers.judge(readers[name], folder / readers[name].name, data) == ""
 
 
-def test_a_reader_that_fails_otherwise_is_found_out(readers, place):
+def test_unexpected_error_of_a_reader_is_detected(readers, place):
     def crash(path: Path) -> Any:
         raise ZeroDivisionError("oops")
 
@@ -103,7 +103,7 @@ ANYWHERE = {
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("data", ANYWHERE.values(), ids=ANYWHERE)
-def test_what_is_no_such_file_is_refused(readers, place, name, data):
+def test_files_of_another_kind_are_refused(readers, place, name, data):
     lenient = name in ("metrics", "lock")  # a torn line is left out, and a lock that says nothing is nobody's
     empty = name == "config" and data in (ANYWHERE["nothing"], ANYWHERE["byte order mark"])  # all defaults
     assert answer(readers, place, name, data) in ((None, "") if lenient else ("",) if empty else (None,))
@@ -123,12 +123,12 @@ POSITIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("position", POSITIONS.values(), ids=POSITIONS)
-def test_impossible_positions_are_refused_in_few_words(readers, place, position):
+def test_impossible_positions_are_refused_with_a_short_message(readers, place, position):
     assert answer(readers, place, "scenario", json.dumps(position).encode()) is None
 
 
 @pytest.mark.parametrize("fields", [{"state": "x" * 70_000}, {"schema": 10**4000}, {"x" * 70_000: 1}])
-def test_meta_data_of_a_strange_kind_is_refused_in_few_words(readers, place, fields):
+def test_unusual_meta_data_are_refused_with_a_short_message(readers, place, fields):
     good = readers["meta"].parse(readers["meta"].corpus[0])
     assert answer(readers, place, "meta", readers["meta"].rebuild({**good, **fields})) is None
 
@@ -182,7 +182,7 @@ def file(path: Any, size: Any = 1) -> dict[str, Any]:
         ({"leaves": nested(500)}, "not a manifest"),
     ],
 )
-def test_manifests_that_claim_too_much_or_lead_elsewhere_are_refused(tmp_path, fields, words):
+def test_oversized_manifests_and_outside_paths_are_refused(tmp_path, fields, words):
     checkpoint = manifest_with(tmp_path, **fields)
     with pytest.raises(HmxError) as refusal:
         checkpoints.read_manifest(checkpoint)
@@ -191,12 +191,12 @@ def test_manifests_that_claim_too_much_or_lead_elsewhere_are_refused(tmp_path, f
     assert checkpoints.complete(tmp_path) == []
 
 
-def test_the_same_manifest_without_such_claims_is_read(tmp_path):
+def test_same_manifest_with_valid_values_is_read(tmp_path):
     manifest = checkpoints.read_manifest(manifest_with(tmp_path, **shape(10**9), score=1))
     assert manifest.leaves[0].shape == (10**9,) and manifest.score == 1.0
 
 
-def test_a_file_of_a_checkpoint_that_is_a_link_to_another_place_is_not_read(tmp_path):
+def test_checkpoint_file_that_links_outside_is_not_read(tmp_path):
     (tmp_path / "secret").write_bytes(b"s")
     checkpoint = manifest_with(tmp_path, **file("inside"))
     (checkpoint / "inside").symlink_to(tmp_path / "secret")

@@ -79,12 +79,12 @@ def test_a_forbidden_import_is_found(copy, contract, module, line):
     assert f"{CONTRACTS[contract]['name']} BROKEN" in done.stdout
 
 
-def test_a_module_outside_all_layers_is_found(copy):
+def test_module_outside_all_layers_is_found(copy):
     (copy / "hmx" / "attic.py").write_text("")
     assert lint(copy).returncode != 0
 
 
-def test_every_numeric_package_is_held_to_the_rules_of_the_core():
+def test_rules_of_the_core_cover_every_numeric_package():
     modules = [path for path in (ROOT / "hmx").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     present = {path.stem for path in modules}
     numeric = {f"hmx.{name}" for name in present - HOST_SIDE - {"__init__"}}

@@ -53,7 +53,7 @@ def test_every_option_in_the_readme_exists(option):
     assert option in reference
 
 
-def test_links_in_the_documents_lead_somewhere():
+def test_links_in_the_documents_exist():
     for text in (README, CONTRIBUTING):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
             assert (ROOT / target).exists(), target
@@ -72,18 +72,18 @@ def test_pins_name_versions_and_no_addresses():
     assert all(re.fullmatch(r"[\w.+!-]+", version) for version in PINS.values())
 
 
-def test_everything_the_project_asks_for_is_pinned():
+def test_all_dependencies_are_pinned():
     asked = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["test"]]
     pinned = {name.lower().replace("_", "-") for name in PINS}
     missing = {re.match(r"[A-Za-z0-9_-]+", line)[0].lower().replace("_", "-") for line in asked} - pinned
     assert not missing
 
 
-def test_the_changelog_knows_the_version():
+def test_changelog_has_the_version():
     assert f"## [{PROJECT['project']['version']}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_wheel_contains_what_the_documents_promise(tmp_path):
+def test_wheel_contains_the_documented_files(tmp_path):
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -110,7 +110,7 @@ def test_the_wheel_contains_what_the_documents_promise(tmp_path):
     assert any(not link.startswith("https://") for link in LINK.findall(README))  # else the line above shows nothing
 
 
-def test_the_image_trains_and_contains_what_it_builds_from():
+def test_image_trains_and_contains_its_sources():
     instructions = re.findall(r"^([A-Z]+) (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     told = dict(instructions)
     assert (told["ENTRYPOINT"], told["CMD"]) == ('["hmx"]', '["train"]')

@@ -99,7 +99,7 @@ def planted(source: str, name: str = "hmx/reports/planted.py") -> Modules:
     return {name: ast.parse(source)}
 
 
-def test_no_public_class_name_stands_twice(modules: Modules) -> None:
+def test_public_class_names_are_unique(modules: Modules) -> None:
     assert duplicate_classes(modules) == []
 
 
@@ -117,7 +117,7 @@ def test_an_untyped_mapping_is_found() -> None:
     assert mappings_of_any(planted("def f(x: Mapping[str, Any]): ...", "hmx/jobs/a.py")) == []
 
 
-def test_few_signatures_contain_any(modules: Modules) -> None:
+def test_share_of_signatures_with_any_is_limited(modules: Modules) -> None:
     found, total = with_any(modules)
     assert len(found) < MAX_ANY_SHARE * total, f"{len(found)} of {total}: " + "\n".join(found)
 
@@ -197,7 +197,7 @@ def compared(function: ast.FunctionDef, name: str) -> set[str]:
     return words
 
 
-def test_no_option_has_its_default_twice(modules: Modules) -> None:
+def test_every_option_has_one_default(modules: Modules) -> None:
     assert defaults_twice(modules, set(HOMONYMS)) == {}
     assert HOMONYMS.keys() <= defaults_twice(modules, set()).keys(), "an exception is not needed any more"
 

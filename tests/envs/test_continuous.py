@@ -25,7 +25,7 @@ def made(env_id, **values):
 
 @pytest.mark.optimised  # so that a batch is its members to the last bit
 @pytest.mark.parametrize("env_id", ["pendulum", "cartpole"])
-def test_they_keep_the_contract(env_id):
+def test_environments_pass_the_contract(env_id):
     walk = check_env(made(env_id, max_steps=7), num_envs=3, num_steps=16)
     assert bool(walk.timestep_tp1.truncated.any())
     assert walk.action_t.shape == (16, 3, 1, 1)
@@ -38,7 +38,7 @@ def test_the_published_limit_can_only_be_shortened(env_id, own, given):
     assert made(env_id, max_steps=given).spec.max_steps == (50 if given == 50 else own)
 
 
-def test_pendulum_moves_by_its_equations():
+def test_pendulum_follows_its_equations():
     """Gym's Pendulum-v1, worked with Python's own floats."""
     angle, speed = 2.5, -0.4
     swing = pendulum.Swing(jnp.float32(angle), jnp.float32(speed))
@@ -60,7 +60,7 @@ def test_pendulum_limits_its_speed_and_wraps_its_angle():
     assert float(terms["angle"]) == pytest.approx(-((7.0 - 2 * math.pi) ** 2), rel=1e-4)
 
 
-def test_cartpole_moves_by_its_equations():
+def test_cartpole_follows_its_equations():
     """Barto, Sutton & Anderson 1983 as in Gym's CartPole-v1, with the force in place of its sign."""
     x, v, a, w = 0.1, -0.2, 0.05, 0.3
     cart = cartpole.Cart(*map(jnp.float32, (x, v, a, w)))
@@ -106,7 +106,7 @@ def steered(obs, num_envs):
     return np.where(np.arange(num_envs) == num_envs - 1, wanted, np.arange(num_envs) % 2)
 
 
-def test_discrete_cartpole_is_that_of_gymnasium():
+def test_discrete_cartpole_matches_gymnasium():
     """Whole episodes of three environments: two that fall to either side, and one that is cut standing."""
     env, num_envs, limit = made("cartpole-discrete", max_steps=120), 3, 120
     assert env.spec.action_names == ("left", "right") and env.spec.action_dim == 0
@@ -150,7 +150,7 @@ def test_an_action_lasts_until_the_episode_ends():
     assert float(timestep.terms["count"][0]) == 3.0
 
 
-def test_sums_and_maxima_of_what_is_reported():
+def test_info_is_summed_or_maximised_over_repeats():
     base = make_counting(0)
 
     def told(timestep):
@@ -167,6 +167,6 @@ def test_sums_and_maxima_of_what_is_reported():
     assert {name: float(value[0]) for name, value in timestep.info.items()} == {"a_sum": 3, "b_max": -1, "c_mean": 2}
 
 
-def test_repeating_keeps_the_contract():
+def test_action_repeat_passes_the_contract():
     walk = check_env(made("rendezvous", num_agents=2, max_steps=9, action_repeat=2), num_envs=3, num_steps=12)
     assert bool((walk.timestep_tp1.truncated | walk.timestep_tp1.terminated).any())

@@ -16,14 +16,14 @@ TINY = ("counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "
 
 
 @pytest.mark.parametrize("env_id", TINY)
-def test_contract(env_id):
+def test_environment_passes_the_contract(env_id):
     """A limit of 7 steps is compared with play without one."""
     short, longer = (make_env(EnvConfig(id=env_id, max_steps=n, slip=0.3), RewardWeights()) for n in (7, 0))
     walk = check_env(short, longer=longer, num_envs=3, num_steps=16)
     assert bool(walk.timestep_tp1.truncated.any())
 
 
-def test_contract_with_several_agents():
+def test_multi_agent_environment_passes_the_contract():
     env = make_env(EnvConfig(id="rendezvous", num_agents=2, max_steps=20), RewardWeights())
     seen = check_env(env, num_envs=3, num_steps=30).timestep_tp1
     assert bool((seen.agent_done.any(-1) & ~seen.agent_done.all(-1)).any())  # one was done before the other
@@ -31,7 +31,7 @@ def test_contract_with_several_agents():
 
 
 @pytest.mark.slow
-def test_hackmatrix_keeps_the_contract():
+def test_hackmatrix_passes_the_contract():
     """Short episodes, so that both kinds of end are seen, with every rule the configuration can switch."""
     cfg = EnvConfig(max_steps=9, undo_depth=2, loopholes=False)
     walk = check_env(make_env(cfg, RewardWeights()), num_envs=3, num_steps=24)
@@ -208,7 +208,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_is_named(bug):
+def test_planted_bug_is_reported(bug):
     check, env = PLANTED[bug]
     found = run_checks(env, num_envs=2, num_steps=12)
     assert [result.check for result in found.failed] == [check], found.failed
@@ -259,7 +259,7 @@ def all_truncated(env):
     ("bug", "length", "check"),
     [(None, 0, None), (stale, 0, "last-observation"), (limit_terminates, 9, "ends"), (all_truncated, 4, "ends")],
 )
-def test_a_higher_step_limit_shows_wrong_ends(bug, length, check):
+def test_higher_step_limit_reveals_wrong_terminations(bug, length, check):
     env = make_counting(4, length)
     found = run_checks(bug(env) if bug else env, make_counting(9, length), num_envs=2, num_steps=12)
     assert {result.check for result in found.failed} == ({check} if check else set()), found.failed
@@ -294,7 +294,7 @@ def two_agents(first_is_done, pay):
         (lambda step: step >= 3, lambda step: jnp.stack([step <= 4, step > 0]), "that was done is paid"),
     ],
 )
-def test_an_agent_that_is_done_stays_so_and_is_paid_nothing(first_is_done, pay, message):
+def test_done_agent_stays_done_without_reward(first_is_done, pay, message):
     env = two_agents(first_is_done, pay)
     if message is None:
         check_env(env, num_envs=2, num_steps=8)

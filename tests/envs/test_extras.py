@@ -38,7 +38,7 @@ def no_extras(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
 
 
-def test_an_id_is_that_of_an_extra_by_what_stands_before_the_slash():
+def test_prefix_of_an_id_names_its_extra():
     assert [extra_of(name) for name in (NAME, BATTLE, "gymnax/", "gymnax", "hackmatrix", "gym/CartPole-v1")] == [
         "gymnax", "smax", "", "", "", "",
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_the_hint_installs_an_extra_from_the_clone_that_hmx_runs_from(monkeypatc
 
 
 @pytest.mark.parametrize("package", ["jaxmarl", "six"])
-def test_so_does_a_battle_of_smax(monkeypatch, capsys, package):
+def test_missing_jaxmarl_gives_the_command_that_installs_it(monkeypatch, capsys, package):
     """Also where JaxMARL is there and one of the packages it needs is not."""
     brax = "jaxmarl.environments.mabrax"
     for name in [name for name in sys.modules if name.partition(".")[0] == "jaxmarl"]:
@@ -88,7 +88,7 @@ def test_so_does_a_battle_of_smax(monkeypatch, capsys, package):
     assert brax not in sys.modules and capsys.readouterr().out == ""
 
 
-def test_a_battle_of_smax_is_known_without_having_it():
+def test_smax_scenario_is_known_without_jaxmarl():
     """Its sizes follow from who fights whom; how many agents there are is taken from there unless somebody says."""
     cfg = load(environ={}, flags={"env.id": BATTLE}).config
     sizes = known_sizes(cfg.env)
@@ -102,7 +102,7 @@ def test_a_battle_of_smax_is_known_without_having_it():
 
 
 @pytest.mark.parametrize(("scenario", "near"), [("3M", "3m"), ("2s3", "2s3z"), ("\x1b[31m", "3m")])
-def test_an_unknown_scenario_is_refused_with_all_there_are(scenario, near):
+def test_unknown_scenario_is_refused_with_all_scenarios(scenario, near):
     cfg = replace(Config(), {"env.id": f"smax/{scenario}"})
     (problem,) = known_problems(cfg)
     assert problem.code == "unknown_env" and all(name in problem.message for name in SCENARIOS)
@@ -113,13 +113,13 @@ def test_an_unknown_scenario_is_refused_with_all_there_are(scenario, near):
 
 
 @pytest.mark.parametrize(("module", "package"), [("to_gymnax", "gymnax"), ("to_gymnasium", "gymnasium")])
-def test_so_does_exporting_without_it(no_extras, module, package):
+def test_export_without_gymnax_gives_the_command_that_installs_it(no_extras, module, package):
     with pytest.raises(HmxError, match=f"not installed: {package}") as found:
         __import__(f"hmx.envs.{module}")
     assert found.value.hint == install("gymnax")
 
 
-def test_a_gymnax_of_the_old_interface_is_refused(monkeypatch):
+def test_gymnax_with_the_old_interface_is_refused(monkeypatch):
     class Old:
         class environments:
             class environment:
@@ -131,7 +131,7 @@ def test_a_gymnax_of_the_old_interface_is_refused(monkeypatch):
         make_env(EnvConfig(id=NAME), RewardWeights())
 
 
-def test_a_configuration_may_name_it_without_having_it(no_extras):
+def test_configuration_can_name_an_environment_that_is_not_installed(no_extras):
     cfg = replace(Config(), {"env.id": NAME})
     assert not known_problems(cfg)
     (problem,) = known_problems(replace(cfg, {"env.num_agents": 2}))
@@ -139,7 +139,7 @@ def test_a_configuration_may_name_it_without_having_it(no_extras):
     assert [p.code for p in known_problems(replace(cfg, {"env.id": "gymnax/"}))] == ["unknown_env"]
 
 
-def test_compute_config_says_that_its_sizes_are_not_known(tmp_path):
+def test_compute_config_reports_unknown_sizes(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('[env]\nid = "gymnax/Never-built-v0"\nnum_envs = 64\n')
     found = compute_sizes(read_source(config=file), {}, SizesRequest())
@@ -149,6 +149,6 @@ def test_compute_config_says_that_its_sizes_are_not_known(tmp_path):
     assert known_sizes(EnvConfig(id="gymnax/Never-built-v0")) is None and known_sizes(EnvConfig()) is not None
 
 
-def test_the_run_of_such_an_environment_is_one_folder():
+def test_run_of_an_extra_environment_is_one_folder():
     assert stem_of(NAME, "ppo", 3) == "gymnax-CartPole-v1-ppo-s3"
     assert stem_of("brax/ant@spring", "ppo", 0) == "brax-ant-spring-ppo-s0"

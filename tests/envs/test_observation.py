@@ -31,7 +31,7 @@ def views(words):
     return tuple(np.asarray(x) for x in (player, programs, grid, scalars, cells))
 
 
-def test_the_flat_view_is_player_programs_grid(words, views):
+def test_flat_observation_is_player_programs_and_grid(words, views):
     player, programs, grid, *_ = views
     flat = np.asarray(jax.jit(observation.decode)(words))
     assert flat.shape == (len(words), observation.FLAT_SIZE)
@@ -58,7 +58,7 @@ def test_the_board_of_the_cells_view_is_the_grid(views):
         np.testing.assert_array_equal(board[..., feature], grid[..., channel])
 
 
-def test_the_players_own_cell_is_marked(words, views):
+def test_cell_of_the_player_is_marked(words, views):
     cells = views[4]
     place = np.asarray(words[:, 2 * V.PLANES])
     np.testing.assert_array_equal(cells[:, : BOARD**2, F.MARK].argmax(-1), place)
@@ -66,7 +66,7 @@ def test_the_players_own_cell_is_marked(words, views):
     assert len(np.unique(place)) > 30, "the player stands on too few different cells"
 
 
-def test_the_rest_is_the_board_around_the_player(words, views):
+def test_remaining_cells_are_the_board_around_the_player(words, views):
     """Five by five cells, then the far parts of the player's row and column; cut out of a padded board."""
     cells = views[4]
     board = cells[:, : BOARD**2].reshape(-1, BOARD, BOARD, CELL_FEATURES)
@@ -80,7 +80,7 @@ def test_the_rest_is_the_board_around_the_player(words, views):
         np.testing.assert_array_equal(cells[n, BOARD**2 :], expected)
 
 
-def test_both_views_tell_the_stage(words):
+def test_both_observations_contain_the_stage(words):
     stages = jnp.arange(1, 9)
     shown = words[:8].at[:, 2 * V.PLANES + 4].set(stages.astype(jnp.uint32))
     np.testing.assert_array_equal(observation.stage_of(shown), stages)

@@ -70,14 +70,14 @@ def stepped(env, actions):
 
 
 @pytest.mark.parametrize("toy", [Plain(), Asymmetric()], ids=["an array", "of several parts the one for the policy"])
-def test_it_keeps_the_contract(toy):
+def test_environment_passes_the_contract(toy):
     env = make_physics("toy", toy, 9)
     assert (env.spec.obs_shape, env.spec.action_dim, env.spec.num_actions) == ((2,), 1, 0)
     walk = check_env(env, num_envs=3, num_steps=30)
     assert bool(walk.timestep_tp1.truncated.any()) and bool(walk.timestep_tp1.terminated.any())
 
 
-def test_the_last_observation_of_an_episode_is_its_own():
+def test_last_observation_belongs_to_its_episode():
     env = make_physics("toy", Plain(), 0)
     *_, before, last = stepped(env, [1.0, 0.8, 0.4])
     assert not bool(before.terminated[0]) and bool(last.terminated[0])
@@ -90,7 +90,7 @@ def test_actions_beyond_the_limits_count_as_the_limit():
     assert ends[0] == ends[1]
 
 
-def test_a_simulation_that_leaves_the_finite_numbers_has_terminated():
+def test_non_finite_simulation_terminates():
     env = make_physics("toy", Plain(), 0)
     *_, before, last = stepped(env, [-1.0, -0.5, -1.0])
     assert not bool(before.terminated[0]) and bool(last.terminated[0]) and not bool(last.truncated[0])
@@ -99,12 +99,12 @@ def test_a_simulation_that_leaves_the_finite_numbers_has_terminated():
     assert bool(jnp.isfinite(last.obs).all())
 
 
-def test_what_shows_pictures_only_is_refused():
+def test_environments_with_only_images_are_refused():
     with pytest.raises(HmxError, match="toy shows pixels, and networks here take one vector"):
         make_physics("toy", Pictures(), 0)
 
 
-def test_a_module_that_does_not_work_with_this_jax_says_so(tmp_path, monkeypatch):
+def test_module_incompatible_with_this_jax_is_reported(tmp_path, monkeypatch):
     (tmp_path / "too_old_for_jax.py").write_text("import jax\njax.function_that_is_gone\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(HmxError, match="the brax that is installed does not work with JAX") as found, importing("brax"):
@@ -112,7 +112,7 @@ def test_a_module_that_does_not_work_with_this_jax_says_so(tmp_path, monkeypatch
     assert found.value.hint == install("brax") and found.value.exit_code == ExitCode.USAGE
 
 
-def test_warnings_of_theirs_are_left_out_and_mujoco_writes_no_log(monkeypatch):
+def test_third_party_warnings_are_hidden_and_mujoco_writes_no_log(monkeypatch):
     handler = ["its own"]
     mujoco = types.SimpleNamespace(
         get_mju_user_warning=lambda: handler[-1], set_mju_user_warning=lambda new: handler.append(new)

@@ -34,14 +34,14 @@ def play(delay, answers):
     return timesteps
 
 
-def test_a_cue_at_reset_and_waiting_as_the_only_choice():
+def test_cue_is_shown_at_reset_and_only_waiting_is_legal():
     _, first = compiled(2)[0](step_keys(0, 20))
     shown = np.asarray(first.obs[:, 0])
     assert set(map(tuple, shown)) == {(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)}
     assert first.legal[:, 0].tolist() == [[True, False, False, False]] * 20
 
 
-def test_the_right_answer_pays_and_a_wrong_one_costs():
+def test_right_answer_has_positive_and_wrong_one_negative_reward():
     before, asked, answered = play(2, [1, 3, 3])
     assert before.obs[:, 0].tolist() == [[0, 0, 0, 0]] * 3
     assert asked.obs[:, 0].tolist() == [[0, 0, 0, 1]] * 3
@@ -54,7 +54,7 @@ def test_the_right_answer_pays_and_a_wrong_one_costs():
     assert (answered.obs[:, 0, :NUM_CUES].sum(-1) == 1).all()  # the next cue
 
 
-def test_without_delay_the_cue_and_the_question_come_together():
+def test_cue_and_question_coincide_without_delay():
     _, first = compiled(0)[0](step_keys(0, 4))
     assert (first.obs[:, 0].sum(-1) == 2).all()
     assert first.legal[:, 0].tolist() == [[False, True, True, True]] * 4
@@ -62,13 +62,13 @@ def test_without_delay_the_cue_and_the_question_come_together():
 
 
 @pytest.mark.parametrize("delay", [1, 2])
-def test_what_is_seen_after_the_cue_is_the_same_for_every_cue(delay):
+def test_observations_after_the_cue_do_not_depend_on_it(delay):
     for timestep in play(delay, [1, 1, 1])[:-1]:
         for seen in (timestep.obs, timestep.final_obs, timestep.legal, timestep.reward):
             np.testing.assert_array_equal(seen, jnp.broadcast_to(seen[:1], seen.shape))
 
 
-def test_cues_are_alike_likely_and_so_every_fixed_answer_gets_the_same():
+def test_cues_are_uniform_so_fixed_answers_have_equal_returns():
     envs = 9_000
     reset, step = compiled(1)
     state, first = reset(step_keys(0, envs))

@@ -50,7 +50,7 @@ def test_two_agents_meet_halfway_and_go_home():
     np.testing.assert_allclose([last.terms["home"][0], last.terms["step_cost"][0]], [2 * HOME, 2 * STEP_COST])
 
 
-def test_one_is_done_while_the_other_walks_on():
+def test_agent_that_is_home_is_done_while_the_other_moves():
     seen = play((1, 2), (STAY, LEFT), (LEFT, RIGHT), (RIGHT, RIGHT), (RIGHT, RIGHT))
     assert [core.cell.tolist()[0] for core, _ in seen[:3]] == [[1, 1], [0, 2], [0, 3]]  # no action moves a done agent
     assert [ts.agent_done.tolist()[0] for _, ts in seen] == [[False, False], [True, False], [True, False], [True, True]]
@@ -59,7 +59,7 @@ def test_one_is_done_while_the_other_walks_on():
     assert [bool(ts.terminated[0]) for _, ts in seen] == [False, False, False, True]
 
 
-def test_home_counts_from_the_meeting_on():
+def test_home_counts_only_after_the_meeting():
     (_, early), (_, meeting) = play((0, 1), (STAY, STAY), (STAY, LEFT))
     np.testing.assert_allclose(early.reward, [[STEP_COST] * 2])
     assert not early.agent_done.any()
@@ -67,7 +67,7 @@ def test_home_counts_from_the_meeting_on():
     assert meeting.agent_done.tolist() == [[True, False]]
 
 
-def test_passing_each_other_is_no_meeting_and_two_of_three_are_too_few():
+def test_swapping_cells_or_two_of_three_agents_is_not_a_meeting():
     (core, timestep), *_ = play((1, 2), (RIGHT, LEFT))
     assert (core.cell.tolist(), core.met.tolist()) == ([[2, 1]], [False])
     np.testing.assert_allclose(timestep.reward, [[STEP_COST] * 2])
@@ -75,7 +75,7 @@ def test_passing_each_other_is_no_meeting_and_two_of_three_are_too_few():
     assert (core.met.tolist(), later.met.tolist()) == ([False], [True])
 
 
-def test_what_an_agent_sees():
+def test_observation_of_an_agent_is_as_documented():
     (_, timestep), *_ = play((1, 4, 1), (STAY, STAY, RIGHT))
     own, others, number, met = np.split(np.asarray(timestep.obs[0]), [LENGTH, 2 * LENGTH, 2 * LENGTH + 3], axis=-1)
     assert own.tolist() == [[0, 1, 0, 0, 0], [0, 0, 0, 0, 1], [0, 0, 1, 0, 0]]
@@ -84,13 +84,13 @@ def test_what_an_agent_sees():
     assert timestep.legal[0].tolist() == [[True, True, True], [True, True, False], [True, True, True]]
 
 
-def test_alone_one_has_met_at_once():
+def test_single_agent_has_met_at_once():
     (_, first), (_, last) = play((2,), (LEFT,), (LEFT,))
     np.testing.assert_allclose([first.reward[0, 0], last.reward[0, 0]], [MEETING + STEP_COST, HOME + STEP_COST])
     assert last.terminated.tolist() == [True]
 
 
-def test_the_step_limit_ends_it_for_all():
+def test_step_limit_ends_the_episode_for_all_agents():
     *_, (_, last) = play((0, 4), (STAY, STAY), (STAY, STAY), max_steps=2)
     assert (last.truncated.tolist(), last.agent_done.tolist()) == ([True], [[False, False]])
 
@@ -123,7 +123,7 @@ def best_play(num_agents):
 
 
 @pytest.mark.parametrize(("num_agents", "optimum"), [(1, 1.89), (2, 3.676), (3, 5.4916)])
-def test_the_best_joint_play_gets_what_brute_force_says(num_agents, optimum):
+def test_best_joint_play_matches_brute_force(num_agents, optimum):
     starts, values, best = best_play(num_agents)
     assert np.mean([values[s] for s in starts]) == pytest.approx(optimum)
     if num_agents == 2:
@@ -143,7 +143,7 @@ def test_the_best_joint_play_gets_what_brute_force_says(num_agents, optimum):
     np.testing.assert_allclose(total, [values[s] for s in starts], rtol=1e-5)
 
 
-def test_going_straight_home_is_never_paid_and_chance_gets_little():
+def test_going_straight_home_earns_nothing_and_random_play_little():
     env, envs, limit = make_rendezvous(20, 2), 500, 20
     state, timestep = jax.jit(env.reset)(keys(99, envs))
     step, chooser = jax.jit(env.step), np.random.default_rng(0)

@@ -32,7 +32,7 @@ def cell(obs):
     return int(np.argmax(obs[0, 0]))
 
 
-def test_counting_shows_allows_and_pays_the_step_number():
+def test_counting_environment_returns_the_step_number():
     steps = play(make_counting(3), [0, 1, 2, 0])
     assert [float(ts.obs[0, 0, 0]) for ts in steps] == [0, 1, 2, 0, 1]
     assert [float(ts.final_obs[0, 0, 0]) for ts in steps[1:]] == [1, 2, 3, 1]
@@ -43,7 +43,7 @@ def test_counting_shows_allows_and_pays_the_step_number():
     assert [np.flatnonzero(ts.final_legal[0, 0]).tolist() for ts in steps[1:]] == [[1, 2], [2, 3], [0, 3], [1, 2]]
 
 
-def test_a_termination_at_the_step_limit_is_no_truncation():
+def test_termination_at_the_step_limit_is_not_a_truncation():
     last = play(make_counting(3, length=3), [0, 1, 2])[-1]
     assert (bool(last.terminated[0]), bool(last.truncated[0])) == (True, False)
 
@@ -57,7 +57,7 @@ def test_corridor_without_slip():
     assert steps[0].legal[0, 0].tolist() == [False, True]
 
 
-def test_corridor_slips_as_often_as_it_says():
+def test_corridor_slips_with_its_probability():
     envs = 20_000
     env = make_corridor(0, slip=0.25)
     state, _ = env.reset(jax.random.split(jax.random.key(0), envs))
@@ -66,19 +66,19 @@ def test_corridor_slips_as_often_as_it_says():
     assert abs(moved - 0.75) < 5 * np.sqrt(0.75 * 0.25 / envs)
 
 
-def test_frozenlake_reaches_the_goal_by_the_edge():
+def test_frozenlake_goal_is_reached_along_the_edge():
     steps = play(make_frozenlake(0, slippery=False), [UP, LEFT] + [RIGHT] * 7 + [DOWN] * 7)
     assert [cell(ts.obs) for ts in steps[:4]] == [0, 0, 0, 1]  # borders stop
     assert cell(steps[-1].final_obs) == 63
     assert (float(steps[-1].reward[0, 0]), bool(steps[-1].terminated[0]), cell(steps[-1].obs)) == (1.0, True, 0)
 
 
-def test_frozenlake_holes_end_the_episode_for_nothing():
+def test_frozenlake_holes_end_the_episode_without_reward():
     last = play(make_frozenlake(0, slippery=False), [DOWN, DOWN, RIGHT, RIGHT, RIGHT])[-1]
     assert (float(last.reward[0, 0]), bool(last.terminated[0]), cell(last.final_obs)) == (0.0, True, 19)
 
 
-def test_slippery_ice_goes_three_ways_alike_and_never_back():
+def test_slippery_ice_moves_in_three_directions_equally_and_never_back():
     envs = 9_000
     env = make_frozenlake(0, slippery=True)
     state, _ = env.reset(jax.random.split(jax.random.key(0), envs))
@@ -96,14 +96,14 @@ def test_registry_makes_what_is_asked_for():
         assert (env.spec.id, env.spec.max_steps) == (env_id, 17)
 
 
-def test_registry_names_the_nearest():
+def test_unknown_id_suggests_the_nearest():
     with pytest.raises(HmxError) as error:
         make_env(EnvConfig(id="frozenlak"), RewardWeights())
     assert "frozenlak" in error.value.message
     assert "did you mean frozenlake?" in error.value.hint
 
 
-def test_what_a_game_reports_is_of_the_state_its_step_led_to():
+def test_info_describes_the_state_after_the_step():
     """Not of the one that the next episode begins with."""
     spec = make_counting(0, 4).spec._replace(num_agents=2, reward_terms=("none",))
 
@@ -126,7 +126,7 @@ def test_what_a_game_reports_is_of_the_state_its_step_led_to():
         assert timestep.info["steps_max"].tolist() == [step, step]
 
 
-def test_a_costly_start_is_left_out_of_steps_in_which_no_episode_ends_and_changes_nothing():
+def test_expensive_reset_is_skipped_in_steps_without_an_end_with_equal_results():
     def place(key):
         return jax.random.uniform(key)
 

@@ -126,7 +126,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_a_page_shows_new_updates_and_keeps_zoom_scroll_and_open_sections(
+def test_page_shows_new_updates_and_keeps_zoom_scroll_and_open_sections(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from urllib.parse import urlencode
@@ -144,7 +144,7 @@ def test_a_page_shows_new_updates_and_keeps_zoom_scroll_and_open_sections(
     assert found["values"] == "environment steps per seed 15.36k · reward 0.59", "the last of the new updates"
 
 
-def test_the_list_shows_new_runs_and_keeps_what_is_selected(
+def test_list_shows_new_runs_and_keeps_the_selection(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def grow() -> Path:

@@ -43,7 +43,7 @@ def envs():
     return envs
 
 
-def test_fast_keeps_the_contract():
+def test_fast_environment_passes_the_contract():
     walk = check_env(made("brax/fast", max_steps=7), num_envs=2, num_steps=16)
     assert bool(walk.timestep_tp1.truncated.any()) and not bool(walk.timestep_tp1.terminated.any())
 
@@ -70,7 +70,7 @@ def played(pole, action, steps):
         yield timestep, after
 
 
-def test_the_pole_moves_as_brax_moves_it_and_its_last_observation_is_kept(pole):
+def test_steps_match_brax_and_keep_the_last_observation(pole):
     ended = 0
     for timestep, after in played(pole, [0.5, 7.0], 20):
         np.testing.assert_allclose(timestep.final_obs[:, 0], after.obs, rtol=1e-4, atol=1e-5)
@@ -82,18 +82,18 @@ def test_the_pole_moves_as_brax_moves_it_and_its_last_observation_is_kept(pole):
     assert ended >= 2
 
 
-def test_an_episode_is_cut_at_the_limit_of_ours(pole):
+def test_hmx_step_limit_truncates_an_episode(pole):
     *_, (timestep, _) = played(pole, 0.0, LIMIT)
     assert timestep.truncated.tolist() == [True, True] and not bool(timestep.terminated.any())
     assert not bool((timestep.final_obs == timestep.obs).all())
 
 
-def test_each_environment_begins_elsewhere(pole):
+def test_environments_start_in_different_states(pole):
     _, first = pole[1](jax.random.split(jax.random.key(0), 2))
     assert float(jnp.abs(first.obs[0] - first.obs[1]).max()) > 1e-4
 
 
-def test_of_several_parts_the_state_is_shown(envs):
+def test_dict_observations_use_the_state_part(envs):
     with quiet():
         theirs = envs.get_environment("fast", asymmetric_obs=True, obs_mode="dict_state")
     assert make_physics("brax/fast", theirs, 0).spec.obs_shape == (2,)
@@ -110,7 +110,7 @@ def test_other_environments_and_backends_are_built(env_id, obs, actions, tmp_pat
     assert list(tmp_path.iterdir()) == []  # its model makes MuJoCo write a log
 
 
-def test_swimmer_moves_though_its_drag_names_bounds_of_clip_as_jax_no_longer_does():
+def test_swimmer_works_despite_renamed_clip_arguments_of_jax():
     env = made("brax/swimmer", max_steps=0)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2))
     state, _ = jax.eval_shape(env.reset, keys)
@@ -130,7 +130,7 @@ def test_swimmer_moves_though_its_drag_names_bounds_of_clip_as_jax_no_longer_doe
         ("brax/swimmer@spring", "brax/swimmer cannot be built: Unsupported backend", "env.id=brax/swimmer"),
     ],
 )
-def test_what_is_not_there_says_so(env_id, message, hint):
+def test_unknown_environments_are_refused(env_id, message, hint):
     with pytest.raises(HmxError, match=message) as found:
         made(env_id)
     assert hint in found.value.hint and "\x1b" not in found.value.message
@@ -143,7 +143,7 @@ def config(root, total_steps, **values):
     return load("sound", sets=[*sets, *(f"{key}={value}" for key, value in values.items())], environ={}).config
 
 
-def test_a_resumed_run_ends_in_the_same_bits_and_without_brax_says_what_to_install(tmp_path, monkeypatch):
+def test_resumed_run_has_the_same_bits_and_missing_brax_is_named(tmp_path, monkeypatch):
     whole = train(config(tmp_path / "whole", 128)).run
     part = train(config(tmp_path / "part", 64)).run
     assert resume(part, changes={"run.total_steps": "128"}).updates == 4
@@ -165,7 +165,7 @@ def test_a_resumed_run_ends_in_the_same_bits_and_without_brax_says_what_to_insta
     assert compare(request).tasks  # which builds no environment
 
 
-def test_what_training_would_hold_is_known_once_it_is_built(tmp_path):
+def test_built_environment_has_known_training_sizes(tmp_path):
     cfg = replace(config(tmp_path, 128), {"env.id": "brax/hopper@spring"})
     assert known_sizes(cfg.env) is None
     planned = plan(cfg)

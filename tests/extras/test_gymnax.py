@@ -25,7 +25,7 @@ def made(env_id, **values):
 
 @pytest.mark.optimised  # so that a batch is its members to the last bit
 @pytest.mark.parametrize("env_id", EXTENT)
-def test_they_keep_the_contract(env_id):
+def test_environments_pass_the_contract(env_id):
     env = made(env_id, max_steps=7)
     walk = check_env(env, num_envs=2, num_steps=16)
     assert bool(walk.timestep_tp1.truncated.any())
@@ -40,7 +40,7 @@ def test_they_keep_the_contract(env_id):
 @pytest.mark.optimised  # so that a batch is its members to the last bit
 @pytest.mark.parametrize("env_id", EXTENT)
 @pytest.mark.parametrize("given", [0, 50, 1000])
-def test_the_spec_is_what_gymnax_says(env_id, given):
+def test_spec_matches_gymnax(env_id, given):
     spec = made(env_id, max_steps=given).spec
     shape, num_actions, action_dim, own = EXTENT[env_id]
     assert (spec.id, spec.obs_shape, spec.num_actions, spec.action_dim) == (env_id, shape, num_actions, action_dim)
@@ -60,7 +60,7 @@ def played(env_id, actions):
         yield timestep, lambda a, before=before, key=keys[0]: own(key, before, a, params)
 
 
-def test_cartpole_moves_as_gymnax_moves_it_and_keeps_its_last_observation():
+def test_cartpole_steps_match_gymnax_and_keep_the_last_observation():
     ended = 0
     for timestep, own in played("gymnax/CartPole-v1", jnp.ones(40, jnp.int32)):
         obs, _, reward, terminated, _ = own(1)
@@ -82,7 +82,7 @@ def test_a_box_is_scaled_to_its_limits():
         np.testing.assert_allclose(timestep.obs[0, 0], obs, rtol=1e-5, atol=1e-6)
 
 
-def test_each_number_of_a_box_has_its_own_limits():
+def test_numbers_of_a_box_have_separate_limits():
     box = gymnax.environments.spaces.Box(jnp.array([[-1.0], [0.0]]), jnp.array([[3.0], [2.0]]), (2, 1))
     num_actions, action_dim, scaled = _actions("gymnax/x", box)
     assert (num_actions, action_dim) == (0, 2)
@@ -97,7 +97,7 @@ def test_each_number_of_a_box_has_its_own_limits():
         ("gymnax/\x1b[31m", "gymnax has no environment", "known: CartPole-v1"),
     ],
 )
-def test_an_unknown_name_lists_near_ones(env_id, message, hint):
+def test_unknown_name_suggests_similar_names(env_id, message, hint):
     with pytest.raises(HmxError, match=message) as found:
         made(env_id)
     assert hint in found.value.hint and "\x1b" not in found.value.message
@@ -130,7 +130,7 @@ def no_network(**_):
         (no_network, "gymnax/Odd cannot be built: .*network"),
     ],
 )
-def test_what_cannot_be_played_says_so(monkeypatch, factory, message):
+def test_unsupported_environments_are_refused(monkeypatch, factory, message):
     monkeypatch.setattr(gymnax, "registered_envs", ["Odd"])
     monkeypatch.setattr(gymnax, "make", lambda name: (made := factory(), made.default_params))
     with pytest.raises(HmxError, match=message) as found:
@@ -138,7 +138,7 @@ def test_what_cannot_be_played_says_so(monkeypatch, factory, message):
     assert "\x1b" not in found.value.message
 
 
-def test_what_training_would_hold_is_known_once_it_is_built(tmp_path):
+def test_built_environment_has_known_training_sizes(tmp_path):
     cfg = replace(Config(), {"env.id": "gymnax/Acrobot-v1", "env.num_envs": 8, "algo.num_steps": 16})
     cfg = replace(cfg, {"run.root": str(tmp_path), "run.total_steps": 128, "ppo.num_minibatches": 2})
     assert known_sizes(cfg.env) is None

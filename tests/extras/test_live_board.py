@@ -44,7 +44,7 @@ def client(root: Path) -> Any:
     return TestClient(application(root), base_url="http://127.0.0.1:8420")
 
 
-def test_the_list_shows_state_speed_curve_and_time_left(client: Any, root: Path) -> None:
+def test_list_shows_state_speed_curve_and_time_left(client: Any, root: Path) -> None:
     with RunLock(RunPaths(root, "alive")):
         (alive,) = (run for run in live_runs(root) if run.row.name == "alive")
         page = client.get("/").text
@@ -93,7 +93,7 @@ def test_another_host_or_method_is_refused(client: Any) -> None:
     assert client.post("/").status_code == 405
 
 
-def test_two_hundred_runs_take_less_than_a_second_of_computing(tmp_path: Path) -> None:
+def test_two_hundred_runs_take_less_than_a_second_of_cpu_time(tmp_path: Path) -> None:
     one = make_run(tmp_path / "000", {0: [i / 10 for i in range(200)]})
     for number in range(1, 200):
         shutil.copytree(one, tmp_path / f"{number:03d}")
@@ -102,7 +102,7 @@ def test_two_hundred_runs_take_less_than_a_second_of_computing(tmp_path: Path) -
     assert time.process_time() - begun < 1.0
 
 
-def test_it_serves_this_machine_until_an_interrupt_and_reports_a_taken_port(root: Path) -> None:
+def test_board_serves_localhost_until_interrupted_and_reports_a_port_in_use(root: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

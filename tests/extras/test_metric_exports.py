@@ -33,7 +33,7 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in EventAccumulator(str(folder)).Reload().Scalars(name)]
 
 
-def test_parquet_has_typed_columns_and_tells_absent_from_nan(run: Path) -> None:
+def test_parquet_has_typed_columns_and_separates_absent_from_nan(run: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(export_metrics(run, ExportRequest(to="parquet")).output)
     assert table.column("seed").to_pylist() == [0, 1] * 3
@@ -44,7 +44,7 @@ def test_parquet_has_typed_columns_and_tells_absent_from_nan(run: Path) -> None:
     assert table.column("train/entropy").to_pylist() == [line["train/entropy"] for line in written]
 
 
-def test_event_files_have_a_folder_per_seed_and_the_same_names(run: Path) -> None:
+def test_event_files_have_one_folder_per_seed_and_the_same_names(run: Path) -> None:
     pytest.importorskip("tensorboard")
     export_metrics(run, ExportRequest(to="tensorboard"))
     assert scalars(run / "tensorboard" / "seed-0", RETURN) == [(256, 1.0), (768, 3.0)]
@@ -56,7 +56,7 @@ def test_event_files_have_a_folder_per_seed_and_the_same_names(run: Path) -> Non
     assert (run / "tensorboard" / "mine.txt").exists()
 
 
-def test_a_resumed_run_drops_what_it_repeats(tmp_path: Path) -> None:
+def test_resumed_run_drops_repeated_records(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     cfg = replace(Config(), {"run.name": "r"})
     for first, values in ((0, (1.0, 2.0, 9.0, 9.0)), (2, (3.0,))):
@@ -70,7 +70,7 @@ def test_a_resumed_run_drops_what_it_repeats(tmp_path: Path) -> None:
     assert scalars(tmp_path / "tensorboard", RETURN) == [(10, 1.0), (20, 2.0), (30, 3.0)]
 
 
-def test_compare_reads_event_files_as_it_reads_the_run(run: Path, tmp_path: Path) -> None:
+def test_compare_of_event_files_equals_compare_of_the_run(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     export_metrics(run, ExportRequest(to="tensorboard"), tmp_path / "events")
     findings = compare(CompareRequest(sides=(str(run), str(tmp_path / "events")), samples=50))

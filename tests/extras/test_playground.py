@@ -42,13 +42,13 @@ def played(pole, state, actions, first=0):
         yield state, timestep
 
 
-def test_it_keeps_the_contract():
+def test_environment_passes_the_contract():
     # its linear algebra depends on the size of the batch
     walk = check_env(made("playground/CartpoleBalance", max_steps=LIMIT), num_envs=2, num_steps=8, tolerance=1e-3)
     assert walk.timestep_tp1.truncated.sum() == 2
 
 
-def test_the_pole_moves_as_playground_moves_it(pole):
+def test_steps_match_playground(pole):
     with importing("playground"):
         from mujoco_playground import dm_control_suite as suite
     with quiet():
@@ -65,7 +65,7 @@ def test_the_pole_moves_as_playground_moves_it(pole):
         assert not bool(timestep.terminated.any())
 
 
-def test_an_episode_is_cut_at_the_limit_and_its_last_observation_kept(pole):
+def test_step_limit_truncates_and_keeps_the_last_observation(pole):
     state, _ = pole[1](keys_of(0))
     *_, (_, earlier), (_, last) = played(pole, state, [1.0] * LIMIT)
     assert last.truncated.tolist() == [True, True] and not bool((last.terminated | earlier.truncated).any())
@@ -74,7 +74,7 @@ def test_an_episode_is_cut_at_the_limit_and_its_last_observation_kept(pole):
     assert speed[1] > speed[0] > speed[2]
 
 
-def test_a_simulation_that_diverges_has_terminated(pole):
+def test_diverging_simulation_terminates(pole):
     state, first = pole[1](keys_of(0))
     broken = state.core.state.data.replace(qvel=state.core.state.data.qvel.at[1].set(jnp.nan))
     core = state.core._replace(state=state.core.state.replace(data=broken))
@@ -84,7 +84,7 @@ def test_a_simulation_that_diverges_has_terminated(pole):
     assert bool(jnp.isfinite(timestep.obs).all())
 
 
-def test_its_state_goes_on_from_a_checkpoint_with_the_same_bits(pole, tmp_path):
+def test_state_resumes_from_a_checkpoint_with_the_same_bits(pole, tmp_path):
     env, reset, _ = pole
     state, _ = next(played(pole, reset(keys_of(0))[0], [1.0]))
     folder = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, 1)
@@ -111,7 +111,7 @@ def test_the_others_are_built_and_their_sizes_known(name, obs, actions):
         ("playground/Go1JoystickFlatTerrain", "needs robots that Playground downloads", "known: AcrobotSwingup"),
     ],
 )
-def test_what_is_not_taken_says_so_and_downloads_nothing(env_id, message, hint, monkeypatch):
+def test_unsupported_environments_are_refused_without_a_download(env_id, message, hint, monkeypatch):
     def clone(*command, **_):
         raise AssertionError(f"{command} was called")
 

@@ -129,7 +129,7 @@ def test_a_program_agrees_with_the_agent_on_any_batch(changes: Any, to: str, pla
         ({"env.id": "pendulum", "env.max_steps": 20}, "continuous actions"),
     ],
 )
-def test_what_is_no_function_of_observation_and_mask_is_refused(
+def test_policies_with_other_inputs_than_observation_and_mask_are_refused(
     run: Path, changes: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = find(run, run.parent)

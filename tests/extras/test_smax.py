@@ -53,7 +53,7 @@ def made(scenario="3m", **values):
     return make_env(EnvConfig(id=f"smax/{scenario}", **values), RewardWeights())
 
 
-def test_it_keeps_the_contract():
+def test_environment_passes_the_contract():
     walk = check_env(made(max_steps=12), num_envs=2, num_steps=30)
     assert bool(walk.timestep_tp1.truncated.any())
 
@@ -86,7 +86,7 @@ def played(battle):
     return rows
 
 
-def test_what_is_legal_follows_from_who_stands_where(played):
+def test_legal_actions_follow_from_unit_positions(played):
     """Four directions for the living, standing still for all, and an attack on each living enemy within five units."""
     out_of_reach = dead = 0
     for state, legal, _, _, _ in played:
@@ -103,7 +103,7 @@ def test_what_is_legal_follows_from_who_stands_where(played):
     assert dead > 20 and out_of_reach > 20
 
 
-def test_the_dead_are_paid_with_their_team_until_the_battle_is_over(played):
+def test_dead_units_share_team_reward_until_the_battle_ends(played):
     paid = 0
     for state, _, _, _, timestep in played:
         reward = np.asarray(timestep.reward)
@@ -114,7 +114,7 @@ def test_the_dead_are_paid_with_their_team_until_the_battle_is_over(played):
     assert paid > 5
 
 
-def test_wins_are_told_with_the_step_that_brings_them(played):
+def test_wins_are_reported_in_the_winning_step(played):
     """And pay 1; health taken pays its share, so that a victory makes 2 in all."""
     won, lost, total = 0, 0, np.zeros(ENVS)
     for _, _, _, _, timestep in played:
@@ -130,7 +130,7 @@ def test_wins_are_told_with_the_step_that_brings_them(played):
     assert won > 3 and lost > 3
 
 
-def test_a_step_is_jaxmarl_s_own(battle, played):
+def test_step_matches_jaxmarl(battle, played):
     """Its step without auto-reset, with the part of our key that moves; the enemy's dice are of that key too."""
     smax = theirs()
     own = jax.jit(jax.vmap(lambda key, core, action: stacked(smax, key, core, action)))
@@ -167,7 +167,7 @@ def late(state, steps, health):
     return state._replace(core=state.core.replace(state=units), steps=jnp.full(ENVS, steps - 1, jnp.int32))
 
 
-def test_the_limit_cuts_what_no_side_has_decided(battle):
+def test_step_limit_truncates_undecided_battles(battle):
     """JaxMARL calls all four done in step 100: both sides stand, the enemy is dead, we are, and nobody is left."""
     _, state, _, step = battle
     health = np.tile([[45.0, 45.0], [45.0, 0.0], [0.0, 45.0], [0.0, 0.0]], (ENVS // 4, 1))
@@ -184,7 +184,7 @@ def test_the_limit_cuts_what_no_side_has_decided(battle):
     assert timestep.final_legal[0, :, :STOP].all() and not after.steps.any() and not after.core.state.step.any()
 
 
-def test_a_cut_shows_what_was_legal_there(battle):
+def test_truncation_shows_the_mask_of_the_last_state(battle):
     """Enemies within reach when the limit cuts; the next battle begins with none."""
     _, state, _, step = battle
     near = late(state, LIMIT, np.full((ENVS, 2), 45.0))
@@ -196,7 +196,7 @@ def test_a_cut_shows_what_was_legal_there(battle):
     assert timestep.final_legal[..., ATTACK:].any(-1).all() and not timestep.legal[..., ATTACK:].any()
 
 
-def test_every_scenario_has_the_sizes_that_are_known_without_it():
+def test_every_scenario_has_the_sizes_stated_without_jaxmarl():
     from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
 
     assert {name: (int(s.num_allies), int(s.num_enemies)) for name, s in MAP_NAME_TO_SCENARIO.items()} == SCENARIOS
@@ -213,7 +213,7 @@ def test_so_has_its_state(scenario):
     assert known_sizes(EnvConfig(id=f"smax/{scenario}")) == sizes_of(made(scenario))
 
 
-def test_the_world_state_is_jaxmarl_s_and_for_the_value_alone():
+def test_world_state_matches_jaxmarl_and_reaches_only_the_value():
     """Of each unit health, place as shares of a map of 32 by 32, cooldown and type; then all teams and all types."""
     cfg = EnvConfig(id="smax/3m", num_agents=ALLIES, world_state=True)
     env = make_env(cfg, RewardWeights())
@@ -229,11 +229,11 @@ def test_the_world_state_is_jaxmarl_s_and_for_the_value_alone():
     np.testing.assert_array_equal(world[:, 0, 60:], np.tile([0.0] * 3 + [1] * 3 + [0] * 6, (2, 1)))
 
 
-def test_a_shorter_limit_holds_and_a_longer_one_does_not():
+def test_shorter_step_limit_applies_and_longer_one_does_not():
     assert [make_smax("smax/3m", given).spec.max_steps for given in (0, 30, 1000)] == [LIMIT, 30, LIMIT]
 
 
-def test_units_and_places_of_the_second_version_are_drawn_anew():
+def test_second_version_resamples_units_and_positions():
     env = made("smacv2_5_units")
     state, timestep = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 8))
     types = np.asarray(state.core.state.unit_types)
@@ -248,7 +248,7 @@ def test_another_version_is_refused(monkeypatch):
     assert found.value.hint == install("smax")
 
 
-def test_importing_it_says_nothing_and_leaves_the_streams_alone():
+def test_import_prints_nothing_and_keeps_the_streams():
     code = (
         "import sys; held = sys.stdout, sys.stderr; from hmx.envs.suites.smax import _made; _made('3m');"
         "assert held == (sys.stdout, sys.stderr)"
@@ -306,7 +306,7 @@ def saved(run):
     return to_host(restore(open_session(load(file=run, environ={}).config), find_run(run)).state)
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(learned):
+def test_stopped_run_resumes_to_the_same_bits(learned):
     """With the battles under way, the buffer and the battles it holds."""
     whole, parts = learned
     x, y = saved(whole), saved(parts)
@@ -324,7 +324,7 @@ def test_value_decomposition_reports_wins_and_scores(learned):
     assert np.isfinite([row["train/total_loss"] for row in rows[1:]]).all()
 
 
-def test_a_buffer_is_scored_by_what_each_unit_could_have_done_instead(learned, tmp_path):
+def test_buffer_scores_compare_alternative_actions_of_each_unit(learned, tmp_path):
     request = ScoreRequest(positions=4, rollouts=2, horizon=6)
     whole = learned[0]
     buffer = whole / "reports" / "buffer.npz"

@@ -35,7 +35,7 @@ SUITES = [
 
 @pytest.mark.optimised  # so that a batch is its members to the last bit
 @pytest.mark.parametrize(("env_id", "shape", "num_actions", "limit"), SUITES)
-def test_a_suite_keeps_the_contract(env_id, shape, num_actions, limit):
+def test_suite_passes_the_contract(env_id, shape, num_actions, limit):
     env = made(env_id, max_steps=7)
     walk = check_env(env, num_envs=2, num_steps=16)
     assert bool(walk.timestep_tp1.truncated.any()) and not bool(walk.timestep_tp1.terminated.all())
@@ -45,7 +45,7 @@ def test_a_suite_keeps_the_contract(env_id, shape, num_actions, limit):
 
 
 @needs("craftax")
-def test_craftax_moves_as_craftax_moves_it_and_names_its_actions():
+def test_steps_match_craftax_and_actions_have_its_names():
     from craftax.craftax_env import make_craftax_env_from_name
 
     theirs = make_craftax_env_from_name(CLASSIC.removeprefix("craftax/"), auto_reset=False)
@@ -64,7 +64,7 @@ def test_craftax_moves_as_craftax_moves_it_and_names_its_actions():
 
 
 @needs("craftax")
-def test_craftax_truncates_where_its_own_limit_ends_a_living_player():
+def test_craftax_limit_truncates_a_living_player():
     """Its own environment reports both in one flag."""
     env = made(CLASSIC, max_steps=0)
     state, _ = env.reset(jax.random.split(jax.random.key(3), 1))
@@ -93,7 +93,7 @@ def walked(env_id, actions, **values):
         pytest.param("xminigrid/MiniGrid-Empty-5x5", 0, 1, 1.0 - 0.9 * 5 / 100, marks=needs("xminigrid")),
     ],
 )
-def test_a_grid_terminates_at_its_goal_and_shows_it_and_else_truncates(env_id, forward, right, paid):
+def test_grid_terminates_at_its_goal_and_truncates_otherwise(env_id, forward, right, paid):
     *before, last = walked(env_id, [forward, forward, right, forward, forward])
     assert not any(bool((timestep.terminated | timestep.truncated)[0]) for timestep in before)
     assert bool(last.terminated[0]) and not bool(last.truncated[0])
@@ -105,7 +105,7 @@ def test_a_grid_terminates_at_its_goal_and_shows_it_and_else_truncates(env_id, f
 
 
 @needs("jumanji")
-def test_jumanji_moves_as_jumanji_moves_it_and_passes_its_mask():
+def test_steps_and_masks_match_jumanji():
     import jumanji
 
     theirs, env = jumanji.make("Minesweeper-v0"), made("jumanji/Minesweeper-v0")
@@ -133,7 +133,7 @@ def test_the_time_limit_of_jumanji_truncates_and_its_rules_terminate():
 
 
 @needs("jumanji")
-def test_all_actions_are_legal_where_the_mask_of_jumanji_allows_none():
+def test_all_actions_are_legal_if_jumanji_allows_none():
     packed = walked("jumanji/FlatPack-v0", [None] * 25, max_steps=0)
     assert all(bool(timestep.legal.any()) for timestep in packed) and bool(packed[-1].terminated[0])
     assert any(bool(timestep.legal.all()) for timestep in packed)
@@ -151,14 +151,14 @@ def test_all_actions_are_legal_where_the_mask_of_jumanji_allows_none():
         pytest.param("jumanji/MultiCVRP-v0", "has several agents", "another", marks=needs("jumanji")),
     ],
 )
-def test_what_cannot_be_played_says_so(env_id, message, hint):
+def test_unsupported_environments_are_refused(env_id, message, hint):
     with pytest.raises(HmxError, match=message) as found:
         made(env_id)
     assert hint in found.value.hint
 
 
 @needs("jumanji")
-def test_a_download_that_fails_says_so(monkeypatch):
+def test_failed_download_is_reported(monkeypatch):
     import jumanji
 
     def offline(*args, **options):

@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "time_to_return.py"
 
 
 @pytest.mark.parametrize(("env", "target"), [("cartpole-discrete", 40), ("pendulum", -1150)])
-def test_rejax_reaches_a_return_that_random_play_does_not(env, target):
+def test_rejax_beats_random_play(env, target):
     pytest.importorskip("rejax")
     command = [sys.executable, str(SCRIPT), env, "--base", "--preset sound", "--peer", "rejax"]
     command += [f"--target={target}", "--seeds=1"]

@@ -41,19 +41,19 @@ def check(envs, steps):
 
 
 @pytest.mark.parametrize("env_id", ["counting", "pendulum"])
-def test_it_keeps_gymnasium_s_contract(env_id):
+def test_environment_passes_the_gymnasium_checks(env_id):
     assert check(GymnasiumVectorEnv(env_id, 3, max_steps=4), 9) == 6
 
 
 @pytest.mark.slow
-def test_hackmatrix_keeps_it_too():
+def test_hackmatrix_passes_the_gymnasium_checks():
     envs = GymnasiumVectorEnv("hackmatrix", 2, max_steps=6)
     assert envs.single_observation_space.shape == (1545,)
     assert envs.single_action_space.n == 28
     assert check(envs, 20) >= 6
 
 
-def test_the_last_observation_and_what_was_legal_there_are_kept():
+def test_last_observation_and_its_mask_are_kept():
     envs = GymnasiumVectorEnv("counting", 2, max_steps=3)
     envs.reset(seed=0)
     for action in (0, 1, 2):
@@ -78,7 +78,7 @@ def test_the_same_seed_gives_the_same_play():
     assert ((moves == 1).any(0) & (moves == -1).any(0)).any()  # not the same luck in every step
 
 
-def test_gymnasium_s_own_wrappers_take_it():
+def test_gymnasium_wrappers_accept_the_environment():
     envs = RecordEpisodeStatistics(GymnasiumVectorEnv("counting", 2, max_steps=3))
     envs.reset(seed=0)
     for action in (0, 1, 2):

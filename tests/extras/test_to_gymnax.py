@@ -20,7 +20,7 @@ def counting():
     return GymnaxEnv("counting", max_steps=3)
 
 
-def test_it_is_the_same_environment():
+def test_gymnax_view_plays_the_same_environment():
     """Step for step what `make_env` gives with the same keys, whichever way keys are passed."""
     theirs, ours = (
         GymnaxEnv("corridor", max_steps=9, slip=0.3),
@@ -49,7 +49,7 @@ def test_it_is_the_same_environment():
     assert ended >= 2
 
 
-def test_masks_are_of_the_state_reached_and_of_the_one_cut(counting):
+def test_masks_belong_to_the_new_state_and_to_the_truncated_one(counting):
     """In step n of counting the actions n and n + 1 mod 4 are legal."""
     obs, state = counting.reset(jax.random.key(0))
     assert counting.action_mask(state).tolist() == [True, True, False, False]
@@ -62,7 +62,7 @@ def test_masks_are_of_the_state_reached_and_of_the_one_cut(counting):
 
 
 @pytest.mark.parametrize("env_id", ["corridor", "pendulum"])
-def test_a_vmap_is_its_members_one_by_one(env_id):
+def test_vmap_equals_single_environments(env_id):
     """Also where actions or keys are shared, and where one vmap is inside another."""
     env = GymnaxEnv(env_id, max_steps=9)
     action = jnp.ones(env.action_space().shape, env.action_space().dtype)
@@ -80,7 +80,7 @@ def test_a_vmap_is_its_members_one_by_one(env_id):
 
 
 @pytest.mark.slow
-def test_a_vmap_of_hackmatrix_is_too():
+def test_vmap_of_hackmatrix_equals_single_games():
     """Its state keeps the batch in the last axis."""
     env, keys = GymnaxEnv("hackmatrix", max_steps=9), jax.random.split(jax.random.key(0), 2)
     obs, state = jax.vmap(env.reset)(keys)
@@ -97,7 +97,7 @@ def state_of(state, *index):
     return jax.tree.map(lambda leaf: leaf[index], state)
 
 
-def test_an_illegal_action_may_stand_for_the_next_legal_one():
+def test_illegal_action_can_be_replaced_by_the_next_legal_one():
     """In step n of counting n and n + 1 mod 4 are legal, and nothing else is."""
     env, legal = exported("counting", None, "next_legal", {}), jnp.array([[True, False, False, True]] * 4)
     assert chosen(env, "next_legal", jnp.arange(4), legal).tolist() == [0, 3, 3, 3]
@@ -105,7 +105,7 @@ def test_an_illegal_action_may_stand_for_the_next_legal_one():
     assert chosen(env, "as_is", jnp.arange(4), legal).tolist() == [0, 1, 2, 3]
 
 
-def test_gymnax_s_own_wrappers_take_it(counting):
+def test_gymnax_wrappers_accept_the_environment(counting):
     """Its LogWrapper sums up episodes, batched by vmap."""
     from gymnax.wrappers.purerl import LogWrapper
 
@@ -142,7 +142,7 @@ def test_spaces_and_params(counting):
         ("hackmatrix", {"illegal": "skip"}, "no way to treat"),
     ],
 )
-def test_what_cannot_be_exported_says_so(env_id, settings, message):
+def test_environments_that_cannot_be_exported_are_refused(env_id, settings, message):
     with pytest.raises(HmxError, match=message):
         GymnaxEnv(env_id, **settings)
 
@@ -163,7 +163,7 @@ def trained(env, steps, **values):
     return np.asarray(returns.mean(1)), np.asarray(lengths.mean(1))
 
 
-def test_another_library_s_ppo_learns_the_corridor():
+def test_ppo_of_another_library_learns_the_corridor():
     returns, lengths = trained(
         FiveValues("corridor", max_steps=60), 16384, num_envs=32, num_steps=64, num_minibatches=4, learning_rate=1e-3
     )
@@ -172,7 +172,7 @@ def test_another_library_s_ppo_learns_the_corridor():
 
 
 @pytest.mark.slow
-def test_it_learns_hackmatrix():
+def test_ppo_of_another_library_learns_hackmatrix():
     """Illegal actions stand for legal ones: rejax knows no masks, and episodes would last one step."""
     returns, lengths = trained(
         FiveValues("hackmatrix", illegal="next_legal", max_steps=100),

@@ -58,14 +58,14 @@ def _step(seen: Seen, i: int, pos: Any) -> Step:
     )
 
 
-def test_masks_before(start: Any) -> None:
+def test_masks_match_recorded_positions(start: Any) -> None:
     mask = np.asarray(jax.jit(game.legal)(start))
     wrong = [c["id"] for i, c in enumerate(CASES) if np.flatnonzero(mask[:, i]).tolist() != c["valid_actions_before"]]
     assert wrong == []
 
 
 @pytest.mark.parametrize("i", range(len(CASES)), ids=lambda i: CASES[i]["id"])
-def test_recorded_transition(i: int, steps: list[Step]) -> None:
+def test_recorded_transition_is_reproduced(i: int, steps: list[Step]) -> None:
     problems = [disagreements(steps[i], allowed) + _spawns(steps[i], allowed) for allowed in CASES[i]["allowed"]]
     assert [] in problems
 

@@ -52,7 +52,7 @@ def test_enemies_act_in_uniformly_random_order() -> None:
     assert fits([tuple(e.cell for e in pos.enemies) for pos in _sample(scenario, WAIT)], exact) > SURPRISE
 
 
-def test_the_first_to_act_is_uniform() -> None:
+def test_first_enemy_to_act_is_uniform() -> None:
     scenario = scene((0, 0), owned=["wait"], **RICH, enemies=[("daemon", 0, 2, 3), ("daemon", 1, 1, 3)])
     winners = [min(e.cell for e in pos.enemies if e.cell == 1) for pos in _sample(scenario, WAIT)]
     assert set(winners) == {1}
@@ -60,7 +60,7 @@ def test_the_first_to_act_is_uniform() -> None:
     assert fits(ends, _exact(from_dict(scenario))) > SURPRISE
 
 
-def test_poly_draws_each_type_alone() -> None:
+def test_poly_draws_types_independently() -> None:
     kinds = ("daemon", "virus", "cryptog")
     crowd = [(kind, 5, c, 2) for c, kind in enumerate(kinds)]
     ends = [
@@ -71,14 +71,14 @@ def test_poly_draws_each_type_alone() -> None:
     assert uniform(ends, list(itertools.product(*([t for t in TYPES if t != k] for k in kinds)))) > SURPRISE
 
 
-def test_warp_draws_each_enemy_and_transmission_alike() -> None:
+def test_warp_chooses_enemies_and_transmissions_uniformly() -> None:
     stack = [("daemon", 3, 3, 3), ("virus", 3, 3, 2), ("virus", 1, 1, 2)]
     scenario = scene((0, 0), owned=["warp"], **RICH, enemies=stack, transmissions=[(4, 4, 5, "virus")])
     ends = [pos.cell for pos in _sample(scenario, WARP)]
     assert fits(ends, {21: 2.0, 7: 1.0, 28: 1.0}) > SURPRISE
 
 
-def test_spawn_cells_and_types() -> None:
+def test_spawn_cells_and_types_have_their_distribution() -> None:
     scenario = scene((2, 2), dataSiphons=1, turn=11, data=[(2, 3, 1, 2), (4, 2, 1, 0), (0, 0, 1, 0)])
     ranks, types, pairs = [], [], []
     for pos in _sample(scenario, SIPHON):
@@ -95,7 +95,7 @@ def test_spawn_cells_and_types() -> None:
     assert len(ranks) == 2 * BATCH * ROUNDS
 
 
-def test_games_of_a_batch_draw_apart() -> None:
+def test_games_of_a_batch_use_different_random_numbers() -> None:
     """Neighbours in a batch, and the same game at the next step, share no draws."""
     scenario = scene((2, 2), turn=11, owned=["wait"], **RICH)
     state = take(load([scenario]), [0] * BATCH)

@@ -20,13 +20,13 @@ def report() -> Report:
     return run(SEED, STEPS)
 
 
-def test_every_step_is_one_the_model_allows(report: Report) -> None:
+def test_every_step_is_possible_in_the_model(report: Report) -> None:
     assert report.mismatches == []
     assert report.steps >= STEPS
     assert report.skipped <= report.steps // 50
 
 
-def test_every_action_and_rare_situations_were_met(report: Report) -> None:
+def test_every_action_and_rare_situations_occur(report: Report) -> None:
     assert set(report.actions) == set(range(28))
     assert min(report.actions.values()) >= 10
     assert {name: report.notes[name] for name in report.notes if report.notes[name] < 5} == {}

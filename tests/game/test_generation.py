@@ -33,17 +33,17 @@ def games(state: game.State) -> list[Position]:
     return read(state)
 
 
-def test_new_games_are_as_the_rules_say(games: list[Position]) -> None:
+def test_new_games_follow_the_rules(games: list[Position]) -> None:
     assert [p for p in map(new_game_problem, games) if p] == []
 
 
-def test_something_can_always_be_done(state: game.State) -> None:
+def test_legal_action_always_exists(state: game.State) -> None:
     small = jax.tree.map(lambda leaf: leaf[..., :BATCH], state)
     mask = views(small)[3]
     assert mask[:, :4].any(-1).all(), "a board without a way out"
 
 
-def test_corner_exit_and_bonus(games: list[Position]) -> None:
+def test_corner_exit_and_bonus_follow_the_rules(games: list[Position]) -> None:
     assert uniform([g.cell for g in games], CORNERS) > SURPRISE
     pairs = [(a, b) for a in CORNERS for b in CORNERS if a != b]
     assert uniform([(g.cell, g.exit) for g in games], pairs) > SURPRISE
@@ -53,13 +53,13 @@ def test_corner_exit_and_bonus(games: list[Position]) -> None:
     assert uniform([(g.cell, (g.credits, g.energy, g.siphons)) for g in games], both) > SURPRISE
 
 
-def test_number_of_blocks(games: list[Position]) -> None:
+def test_number_of_blocks_follows_the_rules(games: list[Position]) -> None:
     counts = [sum(c.block for c in g.cells) for g in games]
     assert counts.count(0) <= GAMES // 1000, "layouts are given up too early"
     assert uniform([n for n in counts if n], range(5, 12)) > SURPRISE
 
 
-def test_kinds_and_contents_of_blocks(games: list[Position]) -> None:
+def test_kinds_and_contents_of_blocks_follow_the_rules(games: list[Position]) -> None:
     blocks = [c for g in games for c in g.cells if c.block]
     kinds = {(DATA, False): 0.45, ("program", False): 0.45, (DATA, True): 0.05, ("program", True): 0.05}
     assert fits([(b.content, b.question) for b in blocks], kinds) > SURPRISE
@@ -78,7 +78,7 @@ def test_kinds_are_independent_of_cells_and_of_each_other(games: list[Position])
     assert uniform(pairs, [(a, b) for a in (True, False) for b in (True, False)]) > SURPRISE
 
 
-def test_resources(games: list[Position]) -> None:
+def test_resources_follow_the_rules(games: list[Position]) -> None:
     cells = [c for g in games for c in g.cells if c.credits or c.energy]
     amounts = {(kind, n): p / 2 for kind in ("credits", "energy") for n, p in ((1, 0.45), (2, 0.45), (3, 0.10))}
     found = [("credits", c.credits) if c.credits else ("energy", c.energy) for c in cells]
@@ -93,7 +93,7 @@ def _resource(cell: Cell) -> tuple[str, int] | None:
     return ("energy", cell.energy) if cell.energy else None
 
 
-def test_first_transmission(games: list[Position]) -> None:
+def test_first_transmission_follows_the_rules(games: list[Position]) -> None:
     assert uniform([g.transmissions[0].type for g in games], TYPES) > SURPRISE
     ranks = []
     for g in games:
@@ -139,7 +139,7 @@ def _touching(blocks: frozenset[int]) -> int:
     return sum(n in blocks for b in blocks for n in NEIGHBOURS[b]) // 2
 
 
-def test_layouts_are_those_of_plain_rejection(games: list[Position]) -> None:
+def test_layouts_match_plain_rejection_sampling(games: list[Position]) -> None:
     theirs = [frozenset(c for c in range(36) if g.cells[c].block) for g in games]
     theirs = [blocks for blocks in theirs if blocks]
     own = _own_layouts(4000)
@@ -177,7 +177,7 @@ def test_new_stages_keep_entities_and_respect_them() -> None:
     assert uniform(corners, [0, 5, 30]) > SURPRISE
 
 
-def test_enemies_are_born_whole(games: list[Position]) -> None:
+def test_new_enemies_have_full_hit_points(games: list[Position]) -> None:
     """A transmission becomes an enemy of its type with full hit points."""
     some = [g for g in games[:BATCH]]
     seen = probe(load([_wait_scene(g) for g in some]), [10] * len(some), seed=4)
@@ -226,9 +226,7 @@ def later_problem(pos: Position) -> str | None:
     return board_problem(clean) or spawn(clean, pos.transmissions)
 
 
-def test_later_starts_are_positions_that_the_rules_can_produce(
-    later_games: list[Position], later_state: game.State
-) -> None:
+def test_later_starts_are_valid_positions(later_games: list[Position], later_state: game.State) -> None:
     assert [p for p in map(later_problem, later_games) if p] == []
     for i in range(4):
         scenario = to_dict(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[..., i], later_state))

@@ -80,7 +80,7 @@ def limits() -> Limits:
     return Limits()
 
 
-def test_the_step_limit_cuts_what_has_not_ended(limits: Limits) -> None:
+def test_step_limit_truncates_unfinished_episodes(limits: Limits) -> None:
     for names, (_, _, observed, next_state, timestep) in limits.steps:
         ended = timestep.terminated
         np.testing.assert_array_equal(timestep.truncated, ~ended)
@@ -91,12 +91,12 @@ def test_the_step_limit_cuts_what_has_not_ended(limits: Limits) -> None:
         assert ended[: len(names)].tolist() == expected
 
 
-def test_an_episode_cut_at_the_exit_ends_on_the_new_board(limits: Limits) -> None:
+def test_episode_truncated_at_the_exit_ends_on_the_new_board(limits: Limits) -> None:
     pos = limits.positions["exit"][-1]
     assert pos.stage == 2 and len(pos.transmissions) == 2 and sum(c.content == "siphon" for c in pos.cells) == 2
 
 
-def test_what_finds_no_slot_is_counted(limits: Limits) -> None:
+def test_overflowing_items_are_counted(limits: Limits) -> None:
     events, pos = limits.events["overflow"][0], limits.positions["overflow"][-1]
     assert events["overflow"] == 1 and len(pos.enemies) == 32 and pos.transmissions == []
     names, (_, _, _, _, timestep) = limits.steps[0]

@@ -17,7 +17,7 @@ def _compare(outcome: Outcome, allowed: Case) -> list[str]:
     return wrong + ["spawns"] * (outcome.spawns != allowed["pending_spawns"])
 
 
-def test_the_file_covers_every_kind_of_action() -> None:
+def test_recorded_file_covers_every_kind_of_action() -> None:
     assert len(CASES) == 400
     actions = {case["action"] for case in CASES}
     assert actions == set(range(28)), "every action is recorded at least once"
@@ -28,7 +28,7 @@ def test_the_file_covers_every_kind_of_action() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
-def test_recorded_transition(case: Case) -> None:
+def test_recorded_transition_is_reproduced(case: Case) -> None:
     pos = play_before(case)
     assert legal(pos) == case["valid_actions_before"]
     found = outcomes(pos, case["action"])

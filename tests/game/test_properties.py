@@ -83,7 +83,7 @@ def boards(walk: list[Step]) -> list[Board]:
     return [_board(chunk, t) for chunk in walk[:DEEP] for t in range(CHUNK)]
 
 
-def test_there_is_always_something_to_do_and_only_that_is_done(walk: list[Step]) -> None:
+def test_legal_action_exists_and_only_legal_actions_are_taken(walk: list[Step]) -> None:
     for chunk in walk[:DEEP]:
         assert chunk.legal.any(-1).all()
         assert np.take_along_axis(chunk.legal, chunk.action[..., None], -1).all()
@@ -95,7 +95,7 @@ def test_observations_stay_in_range(walk: list[Step]) -> None:
         assert chunk.high.max() <= 1
 
 
-def test_nothing_overflows_and_rewards_add_up(walk: list[Step]) -> None:
+def test_slots_never_overflow_and_rewards_add_up(walk: list[Step]) -> None:
     for chunk in walk:
         assert not chunk.overflow.any()
         total = sum(chunk.terms.values())
@@ -118,7 +118,7 @@ def test_numbers_stay_in_range(boards: list[Board]) -> None:
         assert (s.attack >= 1).all() and (s.pos < 36).all()
 
 
-def test_rosters_have_no_holes_and_transmissions_a_cell_of_their_own(boards: list[Board]) -> None:
+def test_rosters_have_no_gaps_and_transmissions_have_separate_cells(boards: list[Board]) -> None:
     for b in boards:
         for alive in (b.enemy, b.sent):
             assert (np.diff(alive.astype(int), axis=0) <= 0).all()
@@ -154,7 +154,7 @@ def test_only_glitches_enter_blocks_on_their_own(boards: list[Board]) -> None:
     assert checked > 10_000
 
 
-def test_no_entity_comes_or_goes_unasked(boards: list[Board]) -> None:
+def test_entities_change_only_by_the_rules(boards: list[Board]) -> None:
     """Walking, waiting and siphoning kill nobody: every transmission and enemy is accounted for."""
     checked = 0
     for a, b, going in _pairs(boards):
@@ -181,7 +181,7 @@ def test_the_same_keys_give_the_same_bits(walk: list[Step]) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_game_alone_plays_as_in_a_batch() -> None:
+def test_single_game_equals_its_game_in_a_batch() -> None:
     """Rich positions and all programs, so that every shortcut taken for the few games of a batch is met."""
     rng = random.Random(4)
     given = [at_the_exit(rng) if i % 8 == 0 else random_scenario(rng) for i in range(64)]
@@ -198,7 +198,7 @@ def test_a_game_alone_plays_as_in_a_batch() -> None:
             np.testing.assert_array_equal(np.asarray(a)[..., i], np.asarray(b))
 
 
-def test_a_new_game_alone_is_that_of_a_batch() -> None:
+def test_single_new_game_equals_its_game_in_a_batch() -> None:
     keys = jax.random.split(jax.random.key(7), ENVS)
     reset = jax.jit(game.reset)
     many = reset(keys)
@@ -225,7 +225,7 @@ def _episodes(walk: list[Step]) -> dict[str, np.ndarray]:
     return {name: np.asarray(values) for name, values in rows.items()}
 
 
-def test_random_play_goes_as_in_the_reference(walk: list[Step]) -> None:
+def test_random_play_statistics_match_the_reference(walk: list[Step]) -> None:
     """Measured in the reference: 400 games. Its sampling error is estimated from the spread seen here."""
     found = _episodes(walk)
     games = 400

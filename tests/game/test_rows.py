@@ -56,12 +56,12 @@ def compiled() -> list[list[Result]]:
 
 
 @pytest.mark.parametrize("row", SCENES, ids=lambda row: f"{row.number}-{row.name}")
-def test_row_in_the_model(row: Row) -> None:
+def test_model_produces_the_row(row: Row) -> None:
     row.check(_by_model(row))
 
 
 @pytest.mark.parametrize("i", range(len(ROWS)), ids=lambda i: f"{ROWS[i].number}-{ROWS[i].name}")
-def test_row_in_the_compiled_game(i: int, compiled: list[list[Result]]) -> None:
+def test_compiled_game_produces_the_row(i: int, compiled: list[list[Result]]) -> None:
     ROWS[i].check(compiled[i])
 
 

@@ -19,13 +19,13 @@ def _one(state: game.State, i: int) -> game.State:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[..., i], state)
 
 
-def test_set_up_as_the_model_reads_it() -> None:
+def test_position_reads_like_the_model() -> None:
     given = [case["position"] for case in CASES[:60]] + scenarios(7, 60)
     for one, actual in zip(given, read(load(given)), strict=True):
         assert differences(from_dict(one, undo_depth=RULES.undo_depth), actual) == []
 
 
-def test_read_back_and_set_up_again() -> None:
+def test_position_round_trip() -> None:
     """What the format cannot name is left out: flags of transmissions, marks on open cells, counters."""
     given = scenarios(8, 12)
     state = load(given)
@@ -36,7 +36,7 @@ def test_read_back_and_set_up_again() -> None:
         assert differences(a, b) == []
 
 
-def test_a_new_game_read_back_is_the_same_game() -> None:
+def test_new_game_survives_a_round_trip() -> None:
     state = jax.jit(game.reset)(jax.random.split(jax.random.key(12), 8))
     again = load([scenario.to_dict(_one(state, i)) for i in range(8)])
     for a, b in zip(read(state), read(again), strict=True):
@@ -58,14 +58,14 @@ def test_a_new_game_read_back_is_the_same_game() -> None:
         ({"player": {"row": 0, "col": 0}, "transmissions": 3}, "must be a list"),
     ],
 )
-def test_mistakes_are_named(given: dict, said: str) -> None:
+def test_mistakes_in_a_scenario_are_named(given: dict, said: str) -> None:
     with pytest.raises(HmxError, match=r".") as caught:
         scenario.from_dict(given)
     assert said in caught.value.message
     assert caught.value.hint
 
 
-def test_all_mistakes_come_at_once() -> None:
+def test_all_mistakes_are_listed_together() -> None:
     with pytest.raises(HmxError) as caught:
         scenario.from_dict({"player": {"row": 9, "col": -1, "hp": 7}, "turn": -4})
     assert caught.value.message.count("\n") == 3

@@ -132,7 +132,7 @@ def test_archived_runs_are_intact_and_reading_changes_nothing(name: str, pristin
 
 
 @each_run
-def test_metrics_of_archived_runs_keep_their_values_under_names_of_today(name: str, pristine: Path) -> None:
+def test_metrics_of_archived_runs_have_current_names_and_equal_values(name: str, pristine: Path) -> None:
     paths = RunPaths(pristine / name / "finished", name)
     raw = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
     records = list(jsonl.read(paths.metrics))
@@ -204,7 +204,7 @@ def scores_in(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     return {name: buffers.loaded(column) for name, column in score_file.read(path)[1].items()}
 
 
-def test_archived_gradient_report_is_compared_with(pristine: Path, is_exact: bool) -> None:
+def test_new_report_is_compared_with_archived_gradient_report(pristine: Path, is_exact: bool) -> None:
     """The policy gradient of the same checkpoint has the same norms; the weight of the value loss has changed since."""
     run = pristine / "ppo" / "interrupted" / "ppo"
     compare = str(ARCHIVE / "grad-report.json")

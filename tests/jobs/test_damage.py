@@ -116,7 +116,7 @@ def same(went: Went, states: dict[int, dict[str, np.ndarray[Any, Any]]]) -> bool
     )
 
 
-def test_an_undamaged_run_verifies_evaluates_and_resumes(run: RunPaths, commands: SimpleNamespace, states: Any) -> None:
+def test_intact_run_verifies_evaluates_and_resumes(run: RunPaths, commands: SimpleNamespace, states: Any) -> None:
     found = runs.verify(run.folder)
     assert (found.damage, found.intact) == ((), (2, 4))
     assert [note.path for note in found.notes] == ["lock"]
@@ -190,7 +190,7 @@ def test_a_damaged_configuration_is_refused_with_the_command_that_restores_it(
     assert same(went, states)
 
 
-def test_every_changed_byte_of_the_configuration_is_noticed(run: RunPaths) -> None:
+def test_every_changed_byte_of_the_configuration_is_detected(run: RunPaths) -> None:
     data, meant = run.config.read_bytes(), read_config(run)
     same_meaning = 0
     for at in range(0, len(data), 67):
@@ -252,7 +252,7 @@ def test_intact_lines_of_damaged_metrics_are_kept(
 
 
 @WAYS
-def test_a_damaged_report_is_reported_and_not_needed(
+def test_damaged_report_is_reported_and_does_not_block(
     damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
 ) -> None:
     damage(run.reports / "evaluation.json", tmp_path / "outside")
@@ -313,7 +313,7 @@ def test_a_run_without_an_intact_checkpoint_is_refused_and_unchanged(
 
 @pytest.mark.parametrize("name", ["checkpoints", "checkpoints/4", "reports"])
 @pytest.mark.parametrize("way", ["deleted", "file", "link", "link outside"])
-def test_a_replaced_folder_is_reported_and_not_written_through(
+def test_link_in_place_of_a_folder_is_reported_and_not_followed(
     name: str, way: str, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
 ) -> None:
     victim, outside = run.folder / name, tmp_path / "outside"

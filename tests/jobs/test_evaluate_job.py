@@ -26,7 +26,7 @@ def episodes(total: list[float], length: list[int], **info: list[float]) -> Epis
     return Episodes(np.array(total), np.array(length), finished, {k: np.array(v) for k, v in info.items()})  # type: ignore[arg-type]
 
 
-def test_a_summary_worked_by_hand() -> None:
+def test_summary_matches_a_hand_calculation() -> None:
     played = episodes(
         [-3.0, -1.0, 601.0, 1.0],
         [10, 20, 30, 40],
@@ -62,7 +62,7 @@ def test_a_summary_worked_by_hand() -> None:
         (True, 1000, None, 16),
     ],
 )
-def test_fewer_environments_play_where_each_step_is_costly(
+def test_costly_resets_and_search_use_fewer_environments(
     costly: bool, episodes: int, search: int | None, expected: int
 ) -> None:
     session: Any = SimpleNamespace(cfg=Config(), env=SimpleNamespace(spec=SimpleNamespace(costly_reset=costly)))
@@ -113,7 +113,7 @@ def test_progress_counts_episodes_and_steps_within_a_policy(trained: Path, monke
     assert random[0][3] == 0.0 and all(rate > 0.0 for *_, rate in random[1:])
 
 
-def test_policies_meet_the_same_game(trained: Path) -> None:
+def test_policies_play_the_same_games(trained: Path) -> None:
     result = evaluate(trained, episodes=50, policies=("random", "sampled", "greedy"), seed=3)
     assert [(row.policy, row.seed) for row in result.policies] == [
         ("random", None), ("sampled", 0), ("sampled", 1), ("greedy", 0), ("greedy", 1),
@@ -129,7 +129,7 @@ def test_policies_meet_the_same_game(trained: Path) -> None:
     assert evaluate(trained, episodes=50, policies=("random",), seed=4).policies[0] != chance
 
 
-def test_search_is_played_beside_the_greedy_policy(trained: Path) -> None:
+def test_evaluation_includes_search_and_the_greedy_policy(trained: Path) -> None:
     result = evaluate(trained, episodes=8, search=4)
     assert [(row.policy, row.seed) for row in result.policies] == [
         ("greedy", 0), ("greedy", 1), ("search", 0), ("search", 1),
@@ -138,7 +138,7 @@ def test_search_is_played_beside_the_greedy_policy(trained: Path) -> None:
     assert all(row.return_mean == pytest.approx(0.93, abs=1e-5) for row in result.policies)
 
 
-def test_a_run_that_learned_from_search_is_played_with_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_trained_with_search_is_evaluated_with_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hmx.jobs.evaluate._SEARCHES", 4)  # environments, which share six episodes
     from hmx.config.schema import AlgoConfig, EnvConfig, GumbelConfig, NetConfig, PpoConfig, RunConfig
 
@@ -180,7 +180,7 @@ def test_an_older_checkpoint_can_be_chosen(trained: Path) -> None:
     assert "40, 60" in caught.value.hint
 
 
-def test_a_changed_setting_holds_for_this_evaluation_only(trained: Path) -> None:
+def test_changed_setting_applies_to_one_evaluation_only(trained: Path) -> None:
     short = evaluate(trained, episodes=5, policies=("random",), changes={"env.max_steps": "3"})
     assert short.changes == {"env.max_steps": 3}
     assert short.policies[0].length_mean == 3.0
@@ -201,19 +201,19 @@ def test_a_changed_setting_holds_for_this_evaluation_only(trained: Path) -> None
         ({"search": 0}, "cannot search with 0 simulations"),
     ],
 )
-def test_bad_requests(given: dict[str, Any], words: str, trained: Path) -> None:
+def test_bad_requests_are_refused(given: dict[str, Any], words: str, trained: Path) -> None:
     with pytest.raises(HmxError, match=words) as caught:
         evaluate(trained, **given)
     assert caught.value.exit_code == ExitCode.USAGE
 
 
-def test_a_run_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HmxError) as caught:
         evaluate("nowhere", root=tmp_path)
     assert caught.value.exit_code == ExitCode.ARTEFACT
 
 
-def test_a_damaged_checkpoint_is_passed_over(make_config: MakeConfig) -> None:
+def test_damaged_checkpoint_is_skipped(make_config: MakeConfig) -> None:
     run = train(make_config(4, run__checkpoint_every=1)).run
     (run / "checkpoints" / "4" / "manifest.json").write_text("{")
     result = evaluate(run, episodes=4, policies=("sampled",))

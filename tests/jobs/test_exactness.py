@@ -122,9 +122,7 @@ SLOW = {
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in CASES]
 )
-def test_stopped_at_any_chunk_and_resumed_equals_never_stopped(
-    case: str, make_config: MakeConfig, tmp_path: Path
-) -> None:
+def test_run_stopped_at_any_chunk_resumes_to_the_same_bits(case: str, make_config: MakeConfig, tmp_path: Path) -> None:
     seeds, values = CASES[case]
     cfg = make_config(UPDATES, run__num_seeds=seeds, **values)
     session = open_session(cfg)
@@ -144,7 +142,7 @@ def test_stopped_at_any_chunk_and_resumed_equals_never_stopped(
     assert chunk.traces == 1
 
 
-def test_the_end_does_not_depend_on_the_length_of_the_chunks(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_result_does_not_depend_on_chunk_length(make_config: MakeConfig, tmp_path: Path) -> None:
     ends = []
     for length in (1, 3):
         cfg = make_config(UPDATES, run__updates_per_chunk=length)

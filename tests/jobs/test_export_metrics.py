@@ -34,7 +34,7 @@ def test_csv_has_a_row_per_record_and_keeps_the_names(run: Path) -> None:
     assert [float(row["train/entropy"]) for row in rows] == [line["train/entropy"] for line in written]
 
 
-def test_an_existing_output_is_replaced_only_with_force(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_output_is_replaced_only_with_force(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = run / "mine.csv"
     place.write_text("mine")
     with pytest.raises(HmxError, match="it already exists") as caught:
@@ -56,7 +56,7 @@ def test_an_existing_output_is_replaced_only_with_force(run: Path, capsys: pytes
         ("oops\n{}\n", "not a JSON object"),
     ],
 )
-def test_a_damaged_line_is_one_error_and_leaves_no_file(run: Path, line: str, said: str) -> None:
+def test_damaged_line_is_one_error_and_writes_no_file(run: Path, line: str, said: str) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write(line)
     with pytest.raises(HmxError, match=said) as caught:

@@ -145,7 +145,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("command", ["train", "resume", "evaluate", "verify"])
-def test_a_call_that_fails_loses_nothing(truth: Truth, command: str, tmp_path: Path, request: Any) -> None:
+def test_failed_call_loses_no_data(truth: Truth, command: str, tmp_path: Path, request: Any) -> None:
     base = {"train": None, "resume": truth.stopped, "evaluate": truth.finished, "verify": truth.finished}[command]
     numbers = itertools.count()
 
@@ -191,7 +191,7 @@ def checkpoints(paths: RunPaths) -> list[Path]:
     return [p for p in paths.checkpoints.glob("*") if p.name.isdigit()]
 
 
-def test_a_loss_of_power_after_a_checkpoint_loses_nothing(truth: Truth, tmp_path: Path, monkeypatch: Any) -> None:
+def test_power_loss_after_a_checkpoint_loses_no_data(truth: Truth, tmp_path: Path, monkeypatch: Any) -> None:
     """Without the names, the content, or both, that were not flushed when the checkpoint was reported as written."""
     paths = RunPaths(tmp_path / "disk", "r")
     paths.root.mkdir()

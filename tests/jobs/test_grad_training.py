@@ -124,7 +124,7 @@ def test_metrics_of_a_report_are_those_of_the_metrics_table(reporting: Path, lin
         assert rows <= known, rows - known
 
 
-def test_report_equals_that_of_the_checkpoint_before(reporting: Path, lines: Lines) -> None:
+def test_report_equals_the_report_of_the_previous_checkpoint(reporting: Path, lines: Lines) -> None:
     """The report before update 3 equals that of the command on checkpoint 2."""
     found = reported(lines(reporting))
     for agent in (0, 1):
@@ -158,7 +158,7 @@ def test_resumed_run_reports_the_same(reporting: Path, tmp_path: Path, determini
         (RuntimeError("a bug"), "a bug"),
     ],
 )
-def test_error_in_a_report_costs_the_report_only(
+def test_error_in_a_report_loses_only_the_report(
     error: Exception, words: str, make_config: Any, monkeypatch: pytest.MonkeyPatch, deterministic: Lines
 ) -> None:
     def fails(*given: Any) -> Any:
@@ -191,7 +191,7 @@ def test_second_report_compiles_nothing(make_config: Any, caplog: pytest.LogCapt
     assert [text for text in caplog.messages if text.startswith("Compiling")] == []
 
 
-def test_reports_can_be_switched_on_by_resume(make_config: Any) -> None:
+def test_resume_can_enable_reports(make_config: Any) -> None:
     cfg = make_config(4)
     on = apply(cfg, {"run.grad_report_every": "50"})
     assert on == fields.replace(cfg, {"run.grad_report_every": 50})
@@ -201,6 +201,6 @@ def test_reports_can_be_switched_on_by_resume(make_config: Any) -> None:
             apply(cfg, {key: value})
 
 
-def test_size_of_a_report_during_training() -> None:
+def test_reports_during_training_have_their_documented_size() -> None:
     request = request_of(Config(run=dataclasses.replace(RunConfig(), grad_report_groups=48)))
     assert (request.groups, request.per_group, request.buckets, request.max_length) == (48, 4, 4, 256)

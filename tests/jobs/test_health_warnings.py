@@ -9,7 +9,7 @@ def frozen(warnings):
     return [text for text in warnings if "(frozen-policy; hmx doctor r explains it)" in text]
 
 
-def test_a_run_without_learning_warns_once_over_resumptions(make_config, watcher):
+def test_run_that_does_not_learn_warns_once_over_resumptions(make_config, watcher):
     stopping = watcher(stop_at=8)
     begun = train(make_config(updates=12, algo__learning_rate=0.0), sinks=[HealthSink(), stopping])
     assert begun.state == "interrupted" and len(frozen(begun.warnings)) == 1
@@ -20,7 +20,7 @@ def test_a_run_without_learning_warns_once_over_resumptions(make_config, watcher
     assert (found["frozen-policy"].since, found["frozen-policy"].until) == (0, None)
 
 
-def test_a_run_that_learns_has_no_such_warning(make_config):
+def test_run_that_learns_does_not_warn(make_config):
     result = train(make_config(updates=12), sinks=[HealthSink()])
     assert frozen(result.warnings) == []
     assert "frozen-policy" not in [finding.rule for finding in doctor(result.run).findings]

@@ -39,7 +39,7 @@ def teacher(make_config: MakeConfig) -> TrainResult:
     return train(make_config(3, run__eval_episodes=0, run__name="teacher", ppo__obs_norm="network"))
 
 
-def test_an_untrained_run_ends_with_the_network_of_the_other(make_config: MakeConfig, teacher: TrainResult) -> None:
+def test_learning_rate_0_keeps_the_initial_network(make_config: MakeConfig, teacher: TrainResult) -> None:
     cfg = make_config(
         2, run__eval_episodes=0, run__init_from="teacher", run__seed=9, algo__learning_rate=0.0, ppo__obs_norm="network"
     )
@@ -52,7 +52,7 @@ def test_an_untrained_run_ends_with_the_network_of_the_other(make_config: MakeCo
     assert result.updates == 2
 
 
-def test_the_configuration_names_the_exact_checkpoint(make_config: MakeConfig, teacher: TrainResult) -> None:
+def test_configuration_records_the_exact_checkpoint(make_config: MakeConfig, teacher: TrainResult) -> None:
     cfg = make_config(4, run__eval_episodes=0, run__init_from="teacher", ppo__obs_norm="network")
     kept = plan(cfg).config.run.init_from
     assert kept == str(teacher.run / "checkpoints" / "3")
@@ -66,7 +66,7 @@ def test_the_configuration_names_the_exact_checkpoint(make_config: MakeConfig, t
     assert resume(result.run, changes={"run.total_steps": 6 * 32}).updates == 6
 
 
-def test_optimiser_keys_and_environments_are_those_of_a_new_run(make_config: MakeConfig, teacher: TrainResult) -> None:
+def test_optimiser_keys_and_environments_start_fresh(make_config: MakeConfig, teacher: TrainResult) -> None:
     session = open_session(make_config(4, run__init_from="teacher", ppo__obs_norm="network"))
     session, network, _ = read_learned(session)
     fresh = init_state(session.algorithm, 0, 1)
@@ -99,7 +99,7 @@ def test_a_target_network_starts_as_a_copy(make_config: MakeConfig) -> None:
     assert all(np.array_equal(leaf, network[name]) for name, leaf in weights.named(state).items())
 
 
-def test_every_seed_starts_from_its_own_or_from_the_only_one(make_config: MakeConfig) -> None:
+def test_every_seed_starts_from_its_counterpart_or_the_only_one(make_config: MakeConfig) -> None:
     train(make_config(2, run__eval_episodes=0, run__name="one"))
     train(make_config(2, run__eval_episodes=0, run__name="two", run__num_seeds=2))
     name = "params/policy_head/bias"
@@ -116,7 +116,7 @@ def test_every_seed_starts_from_its_own_or_from_the_only_one(make_config: MakeCo
         start("two", 1)
 
 
-def test_refuses_another_network_before_it_writes_anything(make_config: MakeConfig, teacher: TrainResult) -> None:
+def test_different_network_is_refused_before_anything_is_written(make_config: MakeConfig, teacher: TrainResult) -> None:
     wider = make_config(2, run__init_from="teacher", run__name="new", net__hidden=(9,), ppo__obs_norm="network")
     for act in (train, plan):
         with pytest.raises(

@@ -72,7 +72,7 @@ def test_the_harness_counts_kills_and_replays(run: RunPaths) -> None:
         (lambda run: run.metrics.write_text('{"update":1}\n'), "only up to update 1"),
     ],
 )
-def test_the_harness_notices_losses(harm: object, words: str, run: RunPaths) -> None:
+def test_harness_detects_losses(harm: object, words: str, run: RunPaths) -> None:
     harm(run)  # type: ignore[operator]
     with pytest.raises(harness.Lost, match=words):
         harness.examine(run, 1, 2, harness.Tally())

@@ -62,7 +62,7 @@ def arrays(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("seeds", "place"), [(1, "train/mean_reward"), (2, "params")])
-def test_a_run_stops_before_the_update_and_can_go_on(
+def test_run_stops_before_a_non_finite_update_and_can_resume(
     seeds: int, place: str, fault: Fault, make_config: MakeConfig, deterministic: Any, watcher: Any
 ) -> None:
     whole = train(make_config(6, run__name="whole", run__num_seeds=seeds)).run
@@ -104,7 +104,7 @@ def test_a_run_stops_before_the_update_and_can_go_on(
     assert records.faults(kept) == []
 
 
-def test_the_update_can_be_skipped_by_a_run_that_is_resumed(fault: Fault, make_config: MakeConfig, lines: Any) -> None:
+def test_resumed_run_can_skip_the_update(fault: Fault, make_config: MakeConfig, lines: Any) -> None:
     fault.update, fault.place = 3, "train/policy_loss"
     cfg = make_config(5)
     with pytest.raises(HmxError, match="update 3: train/policy_loss is not finite; the update was not applied"):
@@ -123,7 +123,7 @@ def test_the_update_can_be_skipped_by_a_run_that_is_resumed(fault: Fault, make_c
     assert entry.changes == {"run.on_nonfinite": ["stop", "skip"]}
 
 
-def test_the_state_is_kept_where_the_batch_cannot_be(
+def test_state_is_kept_if_the_batch_cannot_be_written(
     fault: Fault, make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_large(*given: Any) -> Any:
@@ -143,7 +143,7 @@ def test_the_state_is_kept_where_the_batch_cannot_be(
     assert sink.warnings == ["cannot write experience.npz: not enough memory while recomputing the batch"]
 
 
-def test_a_disk_that_is_full_as_well_does_not_hide_the_cause(
+def test_full_disk_does_not_hide_the_cause(
     fault: Fault, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*given: Any) -> None:

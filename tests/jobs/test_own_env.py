@@ -94,7 +94,7 @@ def test_watch_shows_every_environment(env_id):
     assert frames == list(watch(random=True, env=EnvConfig(id=env_id, max_steps=3), seed=1))
 
 
-def test_watch_shows_where_an_episode_ended_and_not_where_the_next_begins():
+def test_watch_shows_the_final_state_of_an_episode_not_the_next_start():
     frames = list(watch(random=True, env=EnvConfig(id="frozenlake"), seed=0))
     assert frames[-1].outcome == "terminated" and frames[-1].picture[0] != "@"
 

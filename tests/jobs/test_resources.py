@@ -74,7 +74,7 @@ def goes_on(run: Path, deterministic: Any) -> TrainResult:
 
 @pytest.mark.parametrize("step", ["arrays", "folder"])
 @pytest.mark.parametrize("kept", [1, 3])
-def test_a_disk_that_stays_full_ends_the_run_with_the_old_checkpoints_whole(
+def test_full_disk_ends_the_run_and_keeps_old_checkpoints(
     step: str, kept: int, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, deterministic: Any
 ) -> None:
     write = checkpoint._write_arrays
@@ -106,7 +106,7 @@ def test_a_disk_that_stays_full_ends_the_run_with_the_old_checkpoints_whole(
     goes_on(run, deterministic)
 
 
-def test_a_disk_that_is_full_for_a_moment_costs_one_checkpoint(
+def test_temporarily_full_disk_loses_one_checkpoint(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, deterministic: Any
 ) -> None:
     manifest = records.write_manifest
@@ -138,7 +138,7 @@ def limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
 
 
-def test_a_metrics_file_that_can_grow_no_more_ends_the_run_after_a_checkpoint(
+def test_metrics_file_at_its_size_limit_ends_the_run_after_a_checkpoint(
     make_config: MakeConfig, limits: None, deterministic: Any
 ) -> None:
     cfg = make_config(400, run__checkpoint_every=1000, run__updates_per_chunk=5)
@@ -157,7 +157,7 @@ def test_a_metrics_file_that_can_grow_no_more_ends_the_run_after_a_checkpoint(
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files in /proc")
-def test_too_many_open_files_end_the_run_with_the_last_checkpoint_whole(
+def test_too_many_open_files_end_the_run_and_keep_the_last_checkpoint(
     make_config: MakeConfig, limits: None, deterministic: Any
 ) -> None:
     cfg = make_config(30, run__checkpoint_every=1)
@@ -193,7 +193,7 @@ def test_too_many_open_files_end_the_run_with_the_last_checkpoint_whole(
 @pytest.mark.parametrize(
     "failure", [MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 77 bytes.")]
 )
-def test_memory_that_gives_out_is_told_in_words(
+def test_out_of_memory_is_reported_with_a_message(
     failure: Exception, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, deterministic: Any
 ) -> None:
     compile_chunk = session.compile_chunk
@@ -220,7 +220,7 @@ def test_memory_that_gives_out_is_told_in_words(
     goes_on(run, deterministic)
 
 
-def test_another_failure_of_the_device_is_not_called_memory(
+def test_other_device_errors_are_not_reported_as_out_of_memory(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*given: Any) -> Any:
@@ -244,7 +244,9 @@ exit $code
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a mount of its own")
 @pytest.mark.parametrize("size", ["120k", "400k"])
-def test_a_disk_of_a_few_kilobytes(size: str, make_config: MakeConfig, tmp_path: Path, deterministic: Any) -> None:
+def test_disk_of_a_few_kilobytes_keeps_the_run_intact(
+    size: str, make_config: MakeConfig, tmp_path: Path, deterministic: Any
+) -> None:
     disk, copy = tmp_path / "disk", tmp_path / "copy"
     disk.mkdir()
     cfg = make_config(3000, run__root=str(disk), run__checkpoint_every=1, run__updates_per_chunk=50)

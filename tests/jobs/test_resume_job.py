@@ -45,7 +45,7 @@ def assert_same_bits(a: Path, b: Path) -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_interrupted_and_resumed_equals_never_stopped(
+def test_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(
     seeds: int, make_config: MakeConfig, watcher: Any, deterministic: Any
 ) -> None:
     whole = train(make_config(8, run__name="whole", run__num_seeds=seeds)).run
@@ -84,7 +84,7 @@ def test_hackmatrix_resumes_to_the_same_bits(make_config: MakeConfig, watcher: A
     assert lines[3]["starts/num_episodes"] > 0 and 0 < lines[3]["starts/share"] < 1
 
 
-def test_a_run_stopped_while_compiling_begins_with_its_first_update(
+def test_run_stopped_while_compiling_resumes_with_its_first_update(
     make_config: MakeConfig, watcher: Any, deterministic: Any
 ) -> None:
     whole = train(make_config(3, run__name="whole")).run
@@ -136,13 +136,13 @@ def checkpoints(run: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted((run / "checkpoints").rglob("*")) if path.is_file()}
 
 
-def test_a_schedule_that_is_stretched_is_named(make_config: MakeConfig) -> None:
+def test_extending_a_run_reports_stretched_schedules(make_config: MakeConfig) -> None:
     run = train(make_config(2)).run
     result = resume(run, changes={"run.total_steps": 128})
     assert result.warnings == ("the linear learning_rate schedule now spans 128 steps",)
 
 
-def test_records_after_the_checkpoint_are_made_again(make_config: MakeConfig, watcher: Any, deterministic: Any) -> None:
+def test_records_after_the_checkpoint_are_rewritten(make_config: MakeConfig, watcher: Any, deterministic: Any) -> None:
     run = train(make_config(8), sinks=[watcher(stop_at=2)]).run
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"update":3,"seed":0,"train/x":9}\n{"update":4,"se')
@@ -152,7 +152,7 @@ def test_records_after_the_checkpoint_are_made_again(make_config: MakeConfig, wa
     assert result.warnings == ()
 
 
-def test_records_that_are_missing_are_named(make_config: MakeConfig, watcher: Any, lines: Any) -> None:
+def test_missing_records_are_reported(make_config: MakeConfig, watcher: Any, lines: Any) -> None:
     run = train(make_config(6), sinks=[watcher(stop_at=4)]).run
     kept = (run / "metrics.jsonl").read_text().splitlines()[:2]
     (run / "metrics.jsonl").write_text("\n".join(kept) + "\n")
@@ -161,9 +161,7 @@ def test_records_that_are_missing_are_named(make_config: MakeConfig, watcher: An
     assert [r["update"] for r in lines(run)] == [1, 2, 5, 6]
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
-    make_config: MakeConfig, watcher: Any, deterministic: Any
-) -> None:
+def test_resume_falls_back_from_a_damaged_checkpoint(make_config: MakeConfig, watcher: Any, deterministic: Any) -> None:
     whole = train(make_config(8, run__name="whole")).run
     run = train(make_config(8, run__checkpoint_every=1), sinks=[watcher(stop_at=6)]).run
     assert [p.name for p in records.complete(run / "checkpoints")] == ["2", "4", "6"]
@@ -183,7 +181,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert deterministic(whole) == deterministic(run)
 
 
-def test_without_an_intact_checkpoint_there_is_a_way_out(make_config: MakeConfig) -> None:
+def test_missing_intact_checkpoint_is_refused_with_a_hint(make_config: MakeConfig) -> None:
     run = train(make_config(2)).run
     (run / "checkpoints" / "2" / "manifest.json").unlink()
     with pytest.raises(HmxError, match=r"no checkpoint .* is intact:\n  2: .* no manifest.json") as caught:
@@ -192,7 +190,7 @@ def test_without_an_intact_checkpoint_there_is_a_way_out(make_config: MakeConfig
     assert "--force" in caught.value.hint
 
 
-def test_what_the_state_depends_on_cannot_change(make_config: MakeConfig) -> None:
+def test_resume_refuses_changes_that_the_state_depends_on(make_config: MakeConfig) -> None:
     run = train(make_config(1)).run
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
     changes = {"env.num_envs": 8, "net.hidden": "16", "algo.num_steps": 4, "run.seed": 3, "run.total_steps": 640}
@@ -212,7 +210,7 @@ def test_what_the_state_depends_on_cannot_change(make_config: MakeConfig) -> Non
         ("algo.gamma", 0.91, "algo.gamma: 0.99 became 0.91"),
     ],
 )
-def test_a_file_edited_by_hand_is_noticed(key: str, value: Any, words: str, make_config: MakeConfig) -> None:
+def test_manually_edited_file_is_detected(key: str, value: Any, words: str, make_config: MakeConfig) -> None:
     run = train(make_config(2)).run
     cfg = load(file=run, environ={}).config
     (run / "run.toml").write_text(to_toml(fields.replace(cfg, {key: value, "run.total_steps": 640})))
@@ -234,7 +232,7 @@ def test_unknown_keys_and_values_are_named(make_config: MakeConfig) -> None:
         resume(run, changes={"run.keep": 0})
 
 
-def test_other_sinks_may_join(make_config: MakeConfig, watcher: Any) -> None:
+def test_resume_writes_to_new_sinks(make_config: MakeConfig, watcher: Any) -> None:
     run = train(make_config(4), sinks=[watcher(stop_at=2)]).run
     sink = watcher()
     resume(run, changes={"run.updates_per_chunk": 1}, sinks=[sink])
@@ -243,7 +241,7 @@ def test_other_sinks_may_join(make_config: MakeConfig, watcher: Any) -> None:
     assert sink.info.created == metas.read(run / "meta.json").created
 
 
-def test_the_plan_writes_nothing(make_config: MakeConfig) -> None:
+def test_dry_run_writes_nothing(make_config: MakeConfig) -> None:
     run = train(make_config(2)).run
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
     planned = resumes.plan(run, changes={"run.total_steps": 256})

@@ -121,7 +121,7 @@ def test_evaluate_and_resume_refuse_a_run_without_a_checkpoint_of_its_own(
     assert sorted(ours.folder.rglob("*")) == before
 
 
-def test_a_checkpoint_of_another_run_is_noticed_without_meta_data(
+def test_checkpoint_of_another_run_is_detected_without_meta_data(
     ours: RunPaths, made: dict[str, Path], commands: SimpleNamespace
 ) -> None:
     replace(ours, made["theirs"], "checkpoints/4")
@@ -132,9 +132,7 @@ def test_a_checkpoint_of_another_run_is_noticed_without_meta_data(
     assert metas.read(ours.meta).run_id == metas.read(made["ours"] / "meta.json").run_id
 
 
-def test_verify_and_resume_notice_files_of_an_earlier_moment(
-    ours: RunPaths, made: dict[str, Path], commands: SimpleNamespace
-) -> None:
+def test_verify_and_resume_detect_older_files(ours: RunPaths, made: dict[str, Path], commands: SimpleNamespace) -> None:
     replace(ours, made["early"], "meta.json", "run.toml")
     known = damage(ours)
     assert known["meta.json"] == "is older than checkpoint 4: it is from an earlier moment of the run"

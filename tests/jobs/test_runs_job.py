@@ -44,7 +44,7 @@ def states(root: Path) -> dict[str, str]:
     return {row.name: row.state for row in runs.list_runs(root).runs}
 
 
-def test_what_a_list_tells(tmp_path: Path) -> None:
+def test_list_shows_the_fields_of_runs(tmp_path: Path) -> None:
     paths = make(tmp_path, "a")
     (row,) = runs.list_runs(tmp_path).runs
     assert (row.name, row.path, row.state, row.update, row.env_steps) == ("a", paths.folder, "finished", 3, 30)
@@ -59,7 +59,7 @@ def test_what_a_list_tells(tmp_path: Path) -> None:
     assert runs.list_runs(tmp_path / "nowhere").runs == ()
 
 
-def test_states(tmp_path: Path) -> None:
+def test_list_shows_the_state_of_each_run(tmp_path: Path) -> None:
     for state in ("finished", "interrupted", "failed"):
         make(tmp_path, state, state)
     make(tmp_path, "crashed", "running")
@@ -70,14 +70,14 @@ def test_states(tmp_path: Path) -> None:
     assert states(tmp_path)["running"] == "crashed"
 
 
-def test_a_run_under_way_is_as_far_as_its_records(tmp_path: Path) -> None:
+def test_progress_follows_the_records(tmp_path: Path) -> None:
     paths = make(tmp_path, "a", "running", updates=5)
     metas.write(paths.meta, metas.changed(metas.read(paths.meta), update=2, env_steps=20))
     (row,) = runs.list_runs(tmp_path).runs
     assert (row.update, row.env_steps) == (5, 50)
 
 
-def test_the_return_is_the_last_that_there_is_over_all_seeds(tmp_path: Path) -> None:
+def test_listed_return_is_the_latest_mean_over_seeds(tmp_path: Path) -> None:
     paths = make(tmp_path, "a", updates=0)
     assert runs.list_runs(tmp_path).runs[0].last_return is None
     with MetricsWriter(paths.metrics) as writer:
@@ -91,7 +91,7 @@ def test_the_return_is_the_last_that_there_is_over_all_seeds(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("file", ["run.toml", "meta.json", "metrics.jsonl", "checkpoints", "lock"])
 @pytest.mark.parametrize("way", ["folder", "link", "pipe", "junk"])
-def test_no_damage_stops_the_list(file: str, way: str, tmp_path: Path) -> None:
+def test_damaged_runs_do_not_stop_the_list(file: str, way: str, tmp_path: Path) -> None:
     """Nor is a pipe waited for, or a link followed."""
     paths = make(tmp_path, "a", "running")
     make(tmp_path, "b")
@@ -112,7 +112,7 @@ def test_no_damage_stops_the_list(file: str, way: str, tmp_path: Path) -> None:
     assert found["a"].state == ("unknown" if file == "meta.json" else "crashed")
 
 
-def test_json(tmp_path: Path) -> None:
+def test_list_is_written_as_json(tmp_path: Path) -> None:
     make(tmp_path, "a")
     data = json.loads(json.dumps(runs.list_runs(tmp_path).to_json()))
     assert set(data) == {"schema", "root", "runs"}
@@ -122,7 +122,7 @@ def test_json(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_thousand_runs_and_no_jax(tmp_path: Path) -> None:
+def test_thousand_runs_are_listed_without_jax(tmp_path: Path) -> None:
     """In a process of its own: neither command imports JAX or NumPy."""
     made = make(tmp_path, "run-0000", updates=200)
     texts = {path.name: path.read_bytes() for path in (made.config, made.meta, made.metrics)}
@@ -140,14 +140,14 @@ def test_a_thousand_runs_and_no_jax(tmp_path: Path) -> None:
     assert done.stdout == "1000 {100.0} set()\n"
 
 
-def test_the_first_unknown_run_is_an_error(tmp_path: Path) -> None:
+def test_first_unknown_run_is_an_error(tmp_path: Path) -> None:
     make(tmp_path, "corridor")
     with pytest.raises(HmxError, match=r"there is no run .*coridor") as caught:
         runs.verify(tmp_path / "coridor")
     assert caught.value.exit_code == ExitCode.ARTEFACT
 
 
-def test_a_verification_as_json(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+def test_verification_is_written_as_json(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
     paths = unpack(2, tmp_path)
     assert runs.verify(paths.folder).to_json() == {
         "schema": 1,
@@ -163,7 +163,7 @@ def test_a_verification_as_json(unpack: Callable[[int, Path], RunPaths], tmp_pat
     assert data["damage"] == [{"path": "checkpoints/4", "what": "run.toml: no such file or directory"}]
 
 
-def test_what_is_wrong_with_the_records_is_told(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+def test_verify_reports_damaged_records(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
     paths = unpack(2, tmp_path)
     lines = paths.metrics.read_bytes().splitlines(keepends=True)
 
@@ -190,7 +190,7 @@ def test_what_is_wrong_with_the_records_is_told(unpack: Callable[[int, Path], Ru
     assert said(*lines, later) == []
 
 
-def test_what_was_set_aside_and_who_holds_the_lock_is_noted(
+def test_verify_notes_files_set_aside_and_the_lock_owner(
     unpack: Callable[[int, Path], RunPaths], tmp_path: Path
 ) -> None:
     paths = unpack(2, tmp_path)
@@ -203,7 +203,9 @@ def test_what_was_set_aside_and_who_holds_the_lock_is_noted(
     assert f"held by process {os.getpid()}" in found.notes[0].what
 
 
-def test_a_finished_run_without_its_report_is_noted(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+def test_verify_notes_a_finished_run_without_its_report(
+    unpack: Callable[[int, Path], RunPaths], tmp_path: Path
+) -> None:
     paths = unpack(2, tmp_path)
     metas.write(paths.meta, metas.changed(metas.read(paths.meta), state="finished"))
     assert runs.verify(paths.folder).notes == (), "it was to have none"
@@ -215,7 +217,7 @@ def test_a_finished_run_without_its_report_is_noted(unpack: Callable[[int, Path]
     assert f"hmx evaluate {paths.argument}" in note.what
 
 
-def test_a_state_kept_for_diagnosis_is_checked_too(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+def test_verify_checks_states_kept_for_diagnosis(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
     paths = unpack(2, tmp_path)
     shutil.copytree(paths.checkpoint(4), paths.diagnosis / "4")
     assert runs.verify(paths.folder).damage == ()
@@ -239,7 +241,7 @@ def test_verify_beside_a_writer_reports_no_checkpoint_that_retention_deletes(
     assert (found.damage, found.intact) == ((), (4,))
 
 
-def test_a_read_error_stops_a_resumption_and_leaves_the_checkpoint_alone(
+def test_read_error_stops_resume_and_keeps_the_checkpoint(
     unpack: Callable[[int, Path], RunPaths], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, really = unpack(2, tmp_path), os.open
@@ -273,7 +275,7 @@ def test_a_list_is_filtered_and_sorted(tmp_path: Path) -> None:
     assert names(sort="age")[0] == "c"
 
 
-def test_a_renamed_run_is_whole_and_resumes(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
+def test_renamed_run_is_intact_and_resumes(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
     paths = unpack(2, tmp_path)
     with RunLock(paths), pytest.raises(HmxError, match="is in use by process"):
         runs.rename(paths.folder, "new")
@@ -285,7 +287,7 @@ def test_a_renamed_run_is_whole_and_resumes(unpack: Callable[[int, Path], RunPat
     assert runs.verify(tmp_path / "new").damage == ()
 
 
-def test_removing_deletes_the_folder_but_no_running_run_and_nothing_behind_a_link(tmp_path: Path) -> None:
+def test_remove_deletes_folders_but_not_running_runs_or_link_targets(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").touch()
@@ -303,7 +305,7 @@ def test_removing_deletes_the_folder_but_no_running_run_and_nothing_behind_a_lin
     assert not paths.folder.exists() and other.exists() and (kept / "file").exists()
 
 
-def test_a_followed_tail_ends_with_the_run_and_misses_no_record(tmp_path: Path) -> None:
+def test_followed_tail_shows_every_record_and_ends_with_the_run(tmp_path: Path) -> None:
     paths = make(tmp_path, "a", "running", updates=5)
     updates = [record["update"] for record in runs.tail(paths.folder, 2)]
     assert updates == [4, 5]

@@ -85,7 +85,7 @@ def test_an_old_run_is_evaluated_and_resumed_to_its_end(schema: int, folder: Any
 
 
 @pytest.mark.parametrize(("old", "new"), [("gamma = 0.99", "gamma = 0.98"), ("slip = 0.1", ""), ("ppo", "PPO")])
-def test_a_configuration_of_schema_1_that_was_changed_is_noticed(old: str, new: str, folder: Any) -> None:
+def test_changed_configuration_of_schema_1_is_detected(old: str, new: str, folder: Any) -> None:
     paths = folder(1)
     text = paths.config.read_text()
     assert old in text
@@ -96,7 +96,7 @@ def test_a_configuration_of_schema_1_that_was_changed_is_noticed(old: str, new: 
     assert [place.path for place in runs.verify(paths.folder).damage] == ["run.toml"]
 
 
-def test_a_shape_of_schema_1_that_was_changed_is_noticed(folder: Any) -> None:
+def test_changed_shape_of_schema_1_is_detected(folder: Any) -> None:
     """Even where both the file and the digest of it were written anew."""
     paths = folder(1)
     paths.config.write_text(paths.config.read_text().replace('activation = "relu"', 'activation = "tanh"'))
@@ -155,7 +155,7 @@ def test_files_of_a_later_version_are_refused_and_unchanged(
     assert any("written by a newer hmx" in place.what for place in runs.verify(paths.folder).damage)
 
 
-def test_a_report_of_a_later_version_is_named(folder: Any) -> None:
+def test_report_of_a_later_version_is_reported(folder: Any) -> None:
     paths = folder(2)
     (paths.reports / "evaluation.json").write_text(sealed({"schema": 99}))
     (found,) = runs.verify(paths.folder).damage
@@ -163,7 +163,7 @@ def test_a_report_of_a_later_version_is_named(folder: Any) -> None:
     assert "has schema 99, written by a newer hmx" in found.what
 
 
-def test_a_scenario_without_a_schema_has_schema_1(tmp_path: Path) -> None:
+def test_scenario_without_schema_is_read_as_schema_1(tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"
     for position in ({"player": {"row": 0, "col": 0}}, {"schema": 1, "player": {"row": 0, "col": 0}}):
         file.write_text(json.dumps(position))

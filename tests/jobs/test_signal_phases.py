@@ -109,7 +109,7 @@ def newest(run: Path) -> int | None:
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_signals_while_compiling(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
+def test_signals_during_compilation_stop_the_run(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
     """The compilation never ends: a first signal does not wait for it."""
     code, said, run = play("compiling", twice, make_config(9), tmp_path)
     assert code == (143 if twice else 130)
@@ -151,9 +151,7 @@ def test_signals_while_a_checkpoint_is_written(
     assert not list((run / "checkpoints").glob(".tmp-*"))
 
 
-def test_one_signal_stops_a_run_whose_checkpoint_waits_for_a_clock_that_was_set_back(
-    make_config: MakeConfig, tmp_path: Path
-) -> None:
+def test_one_signal_stops_a_run_that_waits_for_a_clock_set_back(make_config: MakeConfig, tmp_path: Path) -> None:
     cfg = make_config(1_000_000, run__checkpoint_every=1)
     code, said, run = play("saving", False, cfg, tmp_path, clock=True)
     assert code == 130
@@ -162,7 +160,7 @@ def test_one_signal_stops_a_run_whose_checkpoint_waits_for_a_clock_that_was_set_
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_signals_while_wandb_finishes(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
+def test_signals_while_wandb_finishes_end_the_run(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
     code, _, run = play("finishing", twice, make_config(2, run__wandb="online"), tmp_path)
     assert code == (143 if twice else 130)
     assert metas.read(run / "meta.json").state == "finished", "whatever becomes of what was not sent"

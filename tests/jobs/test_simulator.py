@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_frames(chance):
     assert one[0].position != other[0].position
 
 
-def test_a_policy_sees_the_state_of_the_environment():
+def test_policy_receives_the_state_of_the_environment():
     """A search plays on from it. This one takes the last legal action by the mask that the state holds."""
 
     def decide(env_state, carry, obs, mask, reset, key):
@@ -66,7 +66,7 @@ def test_a_policy_sees_the_state_of_the_environment():
     assert [after.action for after in frames[1:]] == [before.legal[-1] for before in frames[:-1]]
 
 
-def test_frames_add_up(chance):
+def test_rewards_of_frames_add_up(chance):
     frames = to_the_end(game(seed=1, policy=chance))
     total = 0.0
     for number, frame in enumerate(frames):
@@ -81,7 +81,7 @@ def test_frames_add_up(chance):
         assert frame.episode_return == pytest.approx(total, abs=1e-5)
 
 
-def test_probabilities_are_of_the_position_shown(chance):
+def test_probabilities_belong_to_the_position_shown(chance):
     for frame in to_the_end(game(policy=chance))[:-1]:
         assert sum(frame.probs) == pytest.approx(1.0, abs=1e-5)
         assert {index for index, share in enumerate(frame.probs) if share > 0} == set(frame.legal)
@@ -94,7 +94,7 @@ def test_the_step_limit_stops_an_episode(chance):
     assert frames[-1].outcome == "stopped" and frames[-1].legal == () and frames[-1].probs is None
 
 
-def test_each_episode_is_a_new_game(chance):
+def test_every_episode_is_a_new_game(chance):
     match = game(policy=chance)
     first = to_the_end(match)
     assert match.new().episode == 1 and match.frame.step == 0 and match.frame.episode_return == 0.0
@@ -117,30 +117,30 @@ SCENARIO = {
 }
 
 
-def test_a_scenario_is_where_every_episode_starts():
+def test_every_episode_starts_from_the_scenario():
     match = game(position=SCENARIO)
     assert match.frame.position["stage"] == 8 and match.frame.position["player"]["hp"] == 1
     assert match.new().position == game(position=SCENARIO).frame.position
 
 
-def test_a_won_game_says_so():
+def test_won_game_is_reported():
     frame = game(position=SCENARIO).act(ACTION_NAMES.index("up"))
     assert frame.outcome == "won" and frame.terms["victory"] == 500.0 and frame.legal == ()
 
 
-def test_a_lost_game_says_so():
+def test_lost_game_is_reported():
     second = {"type": "daemon", "row": 4, "col": 4, "hp": 3}
     match = game(position={**SCENARIO, "enemies": [*SCENARIO["enemies"], second]})
     frame = match.act(ACTION_NAMES.index("left"))  # which stuns the second; the first one strikes
     assert frame.outcome == "died" and frame.position["player"]["hp"] == 0
 
 
-def test_a_dead_player_cannot_go_on():
+def test_dead_player_cannot_act():
     frame = game(position={"player": {"row": 0, "col": 0, "hp": 0}}).frame
     assert frame.outcome == "died" and frame.legal == ()
 
 
-def test_a_player_with_nowhere_to_go_is_stuck():
+def test_player_without_legal_moves_is_stuck():
     walls = [{"row": 0, "col": 1, "type": "data"}, {"row": 1, "col": 0, "type": "data"}]
     frame = game(position={"player": {"row": 0, "col": 0}, "blocks": walls}).frame
     assert frame.outcome == "stuck" and frame.legal == ()
@@ -151,14 +151,14 @@ def test_an_impossible_scenario_is_refused():
         game(position={"player": {"row": 9, "col": 0}})
 
 
-def test_a_frame_is_json(chance):
+def test_frame_is_written_as_json(chance):
     for frame in to_the_end(game(policy=chance)):
         text = json.dumps(frame.to_json(), allow_nan=False)
         assert not re.search(r"-0\.0\b", text)
         assert json.loads(text)["position"] == frame.position
 
 
-def test_chance_is_uniform_over_what_is_legal():
+def test_random_play_is_uniform_over_legal_actions():
     mask = jnp.zeros((1, 1, 28), bool).at[0, 0, jnp.array([1, SIPHON])].set(True)
     decision, _ = decide_at_random(None, (), jnp.zeros(1), mask, jnp.ones(1, bool), jax.random.key(0))
     assert decision.probs[0, 0].tolist() == [0.5 if index in (1, SIPHON) else 0.0 for index in range(28)]
@@ -178,7 +178,7 @@ def test_the_example_scenario_plays_as_documented():
     assert len(after["transmissions"]) == 6  # one was there, and the blocks called 3 + 2
 
 
-def test_the_page_about_the_game_is_up_to_date():
+def test_page_about_the_game_is_current():
     page = (DOCS / "hackmatrix.md").read_text()
     assert f"```json\n{EXAMPLE.read_text()}```" in page
     for name, credits, energy, spawn, effect in PROGRAMS:

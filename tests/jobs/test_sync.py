@@ -85,7 +85,7 @@ def paths(make_config: MakeConfig) -> RunPaths:
     return paths
 
 
-def test_a_run_is_sent_once(paths: RunPaths, cloud: Cloud) -> None:
+def test_run_is_sent_once(paths: RunPaths, cloud: Cloud) -> None:
     first = sync(paths.folder)
     assert (first.sent, first.there, first.project) == (6, 0, "hackmatrix")
     assert list(cloud.steps.values()) == [[32, 64, 96]] * 2
@@ -98,7 +98,7 @@ def test_a_run_is_sent_once(paths: RunPaths, cloud: Cloud) -> None:
     assert data["wandb_runs"][0]["url"] == "https://w/" + data["wandb_runs"][0]["id"]
 
 
-def test_what_training_has_sent_is_not_sent_again(paths: RunPaths, cloud: Cloud, make_config: MakeConfig) -> None:
+def test_records_sent_by_training_are_skipped(paths: RunPaths, cloud: Cloud, make_config: MakeConfig) -> None:
     sink = WandbSink("online")
     cfg = make_config(3, run__num_seeds=2, run__seed=5)
     sink.start(RunInfo("r", paths.folder, cfg, metas.read(paths.meta).created, 0, 3, 32, 2))
@@ -110,7 +110,7 @@ def test_what_training_has_sent_is_not_sent_again(paths: RunPaths, cloud: Cloud,
     assert len(cloud.steps) == 2
 
 
-def test_a_network_that_goes_is_told_and_taken_up_again(paths: RunPaths, cloud: Cloud) -> None:
+def test_lost_network_is_reported_and_sync_continues_later(paths: RunPaths, cloud: Cloud) -> None:
     cloud.lost_after = 2
     with pytest.raises(HmxError, match="network is unreachable") as caught:
         sync(paths.folder)
@@ -122,27 +122,27 @@ def test_a_network_that_goes_is_told_and_taken_up_again(paths: RunPaths, cloud: 
     assert result.project == "other"
 
 
-def test_nobody_logged_in(paths: RunPaths, cloud: Cloud) -> None:
+def test_sync_without_login_is_refused(paths: RunPaths, cloud: Cloud) -> None:
     cloud.logged_in = False
     with pytest.raises(HmxError, match="not logged in") as caught:
         sync(paths.folder)
     assert caught.value.exit_code == ExitCode.USAGE
 
 
-def test_without_the_package(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_without_the_package_is_refused(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(HmxError, match="pip install wandb"):
         sync(paths.folder)
 
 
-def test_a_run_that_trains_is_left_alone(paths: RunPaths, cloud: Cloud) -> None:
+def test_running_run_is_not_synced(paths: RunPaths, cloud: Cloud) -> None:
     with RunLock(paths), pytest.raises(HmxError, match="is in use by process"):
         sync(paths.folder)
     assert cloud.steps == {}
 
 
 @pytest.mark.parametrize("line", ['{"update":4,"seed":5}', '{"update":4,"seed":9,"env_steps":128}'])
-def test_records_that_cannot_be_are_damage(line: str, paths: RunPaths, cloud: Cloud) -> None:
+def test_impossible_records_count_as_damage(line: str, paths: RunPaths, cloud: Cloud) -> None:
     with paths.metrics.open("a") as file:
         file.write(line + "\n")
     with pytest.raises(HmxError, match="is damaged") as caught:
@@ -150,7 +150,7 @@ def test_records_that_cannot_be_are_damage(line: str, paths: RunPaths, cloud: Cl
     assert caught.value.exit_code == ExitCode.ARTEFACT
 
 
-def test_offline_leaves_what_can_be_sent_later(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_sync_writes_files_to_send_later(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
     result = sync(paths.folder, mode="offline")
     assert result.sent == 6
@@ -159,7 +159,7 @@ def test_offline_leaves_what_can_be_sent_later(paths: RunPaths, monkeypatch: pyt
     assert all(b"train/x" in file.read_bytes() for file in files)
 
 
-def test_damaged_meta_data_do_not_keep_a_run_from_being_sent(paths: RunPaths, cloud: Cloud) -> None:
+def test_run_with_damaged_meta_data_is_sent(paths: RunPaths, cloud: Cloud) -> None:
     paths.meta.write_text("{")
     assert sync(paths.folder).sent == 6
     assert sync(paths.folder).sent == 0, "the id is the same each time"
@@ -167,7 +167,7 @@ def test_damaged_meta_data_do_not_keep_a_run_from_being_sent(paths: RunPaths, cl
     assert sync(paths.folder).there == 6
 
 
-def test_the_copy_in_a_checkpoint_says_when_the_run_was_made(unpack: Callable[..., RunPaths], tmp_path: Path) -> None:
+def test_checkpoint_copy_has_the_creation_time_of_the_run(unpack: Callable[..., RunPaths], tmp_path: Path) -> None:
     paths = unpack(2, tmp_path)
     created = metas.read(paths.meta).created
     paths.meta.unlink()
@@ -178,7 +178,7 @@ def test_the_copy_in_a_checkpoint_says_when_the_run_was_made(unpack: Callable[..
     assert known_meta(paths) is None
 
 
-def test_a_changed_configuration_is_told(paths: RunPaths, cloud: Cloud) -> None:
+def test_changed_configuration_is_reported(paths: RunPaths, cloud: Cloud) -> None:
     paths.config.write_text(paths.config.read_text().replace("[run]", "[run"))
     with pytest.raises(HmxError, match=r"run\.toml is damaged") as caught:
         sync(paths.folder)

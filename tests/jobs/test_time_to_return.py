@@ -20,7 +20,7 @@ finally:
     sys.path.pop(0)
 
 
-def test_arrival_averages_the_fewest_updates_with_enough_episodes() -> None:
+def test_threshold_averages_the_fewest_updates_with_enough_episodes() -> None:
     counts, means = np.array([2, 0, 3, 1, 4]), np.array([9, 0, 1, 6, 8])
     series = counts, counts * means
     assert worker.arrival(series, 8, 2) == 1
@@ -51,12 +51,12 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker.time, "perf_counter", lambda: next(wall))
 
 
-def test_a_seed_is_charged_for_the_updates_until_it_arrives(clocks: None) -> None:
+def test_seed_counts_its_updates_up_to_the_threshold(clocks: None) -> None:
     assert worker.train(training([[0, 0, 0, 0], [0, 9, 9, 9]]), 0, task()) == (True, 1.5, 3.0, 60.0)
 
 
 @pytest.mark.parametrize(("limit", "seconds", "total"), [(20, 9, 100), (100, 2, 100), (100, 9, 20)])
-def test_a_seed_is_given_up_at_a_limit_and_at_the_end_of_training(
+def test_seed_is_abandoned_at_a_limit_and_at_the_end_of_training(
     clocks: None, limit: int, seconds: float, total: int
 ) -> None:
     program = training([[0], [0], [9]], total)
@@ -69,7 +69,7 @@ def test_ratio_has_an_interval_and_counts_lost_seeds_as_infinite() -> None:
     assert benchmark.ratio([1, 1, 1], [2, math.inf, math.inf]) == "not known"
 
 
-def test_ratio_is_a_bound_where_the_first_variant_was_given_up() -> None:
+def test_ratio_is_a_bound_if_the_first_variant_was_abandoned() -> None:
     lost = [math.inf] * 3
     assert benchmark.ratio(lost, [1, 1, 1], [4, 4, 4]) == "< 0.25, 95 %: < 0.25"
     assert benchmark.ratio(lost, lost, [4, 4, 4]) == "not known"

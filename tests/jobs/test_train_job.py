@@ -25,7 +25,7 @@ from hmx.reports.summaries import training
 MakeConfig = Callable[..., Config]
 
 
-def test_a_run_from_start_to_table(make_config: MakeConfig, watcher: Any, lines: Any) -> None:
+def test_run_ends_with_its_table(make_config: MakeConfig, watcher: Any, lines: Any) -> None:
     sink = watcher()
     cfg = make_config(5, run__eval_episodes=20, run__checkpoint_every=1, run__keep=2)
     result = train(cfg, sinks=[sink], command_line=["hmx", "train"])
@@ -69,7 +69,7 @@ def test_seeds_are_trained_and_evaluated_side_by_side(make_config: MakeConfig, l
     assert [(row.policy, row.seed) for row in result.evaluation] == [("random", None), ("sampled", 5), ("sampled", 6)]
 
 
-def test_a_run_that_exists_is_refused_and_replaced_with_force(make_config: MakeConfig, lines: Any) -> None:
+def test_existing_run_is_refused_and_replaced_with_force(make_config: MakeConfig, lines: Any) -> None:
     cfg = make_config(1)
     run = train(cfg).run
     before = (run / "metrics.jsonl").read_text()
@@ -82,7 +82,7 @@ def test_a_run_that_exists_is_refused_and_replaced_with_force(make_config: MakeC
     assert len(lines(run)) == 2
 
 
-def test_a_configuration_with_problems_leaves_no_folder(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_invalid_configuration_creates_no_folder(make_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(HmxError, match="2 problems") as caught:
         train(make_config(1, ppo__num_minibatches=5, env__id="corridr"))
     assert caught.value.exit_code == ExitCode.USAGE
@@ -90,19 +90,19 @@ def test_a_configuration_with_problems_leaves_no_folder(make_config: MakeConfig,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_permission_is_one_clear_error(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_missing_permission_is_one_clear_error(make_config: MakeConfig, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file where the folder should be")
     with pytest.raises(HmxError, match="cannot write the run folder"):
         train(make_config(1))
 
 
-def test_without_a_name_runs_are_numbered(make_config: MakeConfig) -> None:
+def test_unnamed_runs_are_numbered(make_config: MakeConfig) -> None:
     names = [train(make_config(1, run__name="")).run for _ in range(2)]
     assert [path.name for path in names] == ["corridor-ppo-s0-001", "corridor-ppo-s0-002"]
     assert load(file=names[0], environ={}).config.run.name == names[0].name
 
 
-def test_a_signal_leaves_a_run_that_can_go_on(make_config: MakeConfig, watcher: Any) -> None:
+def test_run_stopped_by_a_signal_can_be_resumed(make_config: MakeConfig, watcher: Any) -> None:
     sink = watcher(stop_at=3)
     result = train(make_config(9, run__eval_episodes=10), sinks=[sink])
     assert (result.state, result.signum, result.updates) == ("interrupted", signal.SIGTERM, 4)
@@ -113,7 +113,7 @@ def test_a_signal_leaves_a_run_that_can_go_on(make_config: MakeConfig, watcher: 
     assert sink.closed == ["interrupted"]
 
 
-def test_a_lost_sink_is_a_warning(make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_sink_causes_a_warning(make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     result = train(make_config(3, run__wandb="online"), sinks=[watcher(fail_at=2)])
     assert result.state == "finished"
@@ -146,7 +146,7 @@ def test_metrics_that_cannot_be_written_end_the_run_after_a_checkpoint(
     assert sink.closed == ["failed"]
 
 
-def test_the_plan_writes_nothing(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_dry_run_writes_nothing(make_config: MakeConfig, tmp_path: Path) -> None:
     planned = plan(make_config(5, run__name="", run__num_seeds=2))
     assert planned.sizes.num_updates == 5
     assert planned.run.name == "corridor-ppo-s0-001"
@@ -158,7 +158,7 @@ def test_the_plan_writes_nothing(make_config: MakeConfig, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_plan_knows_the_size_of_the_state(make_config: MakeConfig) -> None:
+def test_dry_run_reports_the_size_of_the_state(make_config: MakeConfig) -> None:
     cfg = make_config(1)
     planned = plan(cfg)
     run = train(cfg).run
@@ -175,7 +175,7 @@ def test_the_plan_knows_the_size_of_the_state(make_config: MakeConfig) -> None:
     assert plan(cfg).exists
 
 
-def test_auto_scaling_says_what_it_changed(make_config: MakeConfig) -> None:
+def test_auto_scale_reports_its_changes(make_config: MakeConfig) -> None:
     values = {"env__num_envs": 4096, "algo__num_steps": 16, "run__total_steps": 65536}
     planned = plan(make_config(1, ppo__auto_scale=True, **values))
     assert planned.auto_scale
@@ -209,7 +209,7 @@ SCRIPT = """
 
 
 @pytest.mark.parametrize(("signum", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)])
-def test_signals_in_a_process_of_its_own(
+def test_signals_stop_a_separate_process(
     signum: signal.Signals, times: int, make_config: MakeConfig, tmp_path: Path, deterministic: Any
 ) -> None:
     from hmx.config.codec import to_toml
@@ -251,7 +251,7 @@ def test_signals_in_a_process_of_its_own(
     assert [record["update"] for record in deterministic(run)] == list(range(1, done + 3))
 
 
-def test_an_interrupted_run_is_told_how_to_resume(make_config: MakeConfig, watcher: Any) -> None:
+def test_interrupted_run_prints_the_resume_command(make_config: MakeConfig, watcher: Any) -> None:
     result = train(make_config(5, run__eval_episodes=0), sinks=[watcher(stop_at=2)])
     assert result.state == "interrupted"
     shown = str(training(result))

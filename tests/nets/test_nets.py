@@ -94,7 +94,7 @@ def test_separate_torsos_share_nothing():
     assert moved == {"value_torso", "value_head"}
 
 
-def test_what_only_the_value_may_read_moves_no_policy():
+def test_value_only_features_do_not_change_the_policy():
     net = make_net(NetConfig(hidden=(8,), shared_torso=False), Spec(value_only=2))
     params = net.init(jax.random.key(0))
     assert params["torso"]["dense_0"]["kernel"].shape == (3, 8)
@@ -104,7 +104,7 @@ def test_what_only_the_value_may_read_moves_no_policy():
     assert said.value_raw[:, 3:].all()
 
 
-def test_initialisation_is_orthogonal_with_the_usual_gains():
+def test_initialisation_is_orthogonal_with_standard_gains():
     params = make_net(NetConfig(hidden=(16, 12)), Spec(obs_shape=(24,))).init(jax.random.key(0))
     kernels = [
         (np.sqrt(2), params["torso"]["dense_0"]["kernel"]),
@@ -147,7 +147,7 @@ def test_packed_observations_are_decoded_first():
     )
 
 
-def test_auto_takes_cells_where_there_are_some_and_a_perceptron_elsewhere():
+def test_auto_chooses_cells_if_available_and_a_perceptron_otherwise():
     assert "torso_cells" in make_net(NetConfig(hidden=(8,)), BOARD).init(jax.random.key(0))
     assert "torso_cells" not in make_net(NetConfig(hidden=(8,), kind="mlp"), BOARD).init(jax.random.key(0))
     assert "torso_cells" not in make_net(NetConfig(hidden=(8,)), Spec()).init(jax.random.key(0))
@@ -166,7 +166,7 @@ def cells():
     return net, net.init(jax.random.key(0))
 
 
-def test_cells_equal_the_same_thing_written_out(cells):
+def test_cells_equal_a_plain_implementation(cells):
     net, params = cells
     layer, dense = params["torso_cells"]["cell"], params["torso"]["dense_0"]
     x = np.asarray(jax.random.normal(jax.random.key(3), BOARD.obs_shape))
@@ -178,7 +178,7 @@ def test_cells_equal_the_same_thing_written_out(cells):
 
 
 @pytest.mark.parametrize("rnn", ["none", "gru"])
-def test_several_seeds_never_factorise_as_a_batch(rnn):
+def test_several_seeds_never_use_a_batched_factorisation(rnn):
     # A batched QR can wait for ever on two cores, inside XLA: no test could tell that from a slow one.
     net = make_net(NetConfig(hidden=(8,), rnn=rnn, rnn_hidden=6), Spec())
     keys = jax.random.split(jax.random.key(0), 3)

@@ -70,7 +70,7 @@ def test_hidden_activations_have_every_layer_of_both_trunks():
     assert set(s.params) == set(jax.jit(s.net.init)(jax.random.key(0))), "no activations among the parameters"
 
 
-def test_the_memory_before_the_first_step_counts_until_the_reset_and_not_a_step_longer(memory):
+def test_initial_carry_counts_exactly_until_the_reset(memory):
     first_reset = np.array([[0, 2], [6, 1], [4, 99]])  # of each row; the last has none
     reset = jnp.asarray(np.arange(T)[:, None, None] == first_reset)
     other = jax.tree.map(lambda leaf: leaf + 1.0, memory.carry)
@@ -79,7 +79,7 @@ def test_the_memory_before_the_first_step_counts_until_the_reset_and_not_a_step_
     np.testing.assert_array_equal(same, np.arange(T)[:, None, None] >= first_reset)
 
 
-def test_an_emptied_memory_is_a_fresh_one_to_the_bit(memory):
+def test_reset_carry_equals_an_initial_one_bit_for_bit(memory):
     yes, no = jnp.ones(B, bool), jnp.zeros(B, bool)
     emptied = memory.apply(memory.params, memory.carry, memory.obs[0], yes)
     fresh = memory.apply(memory.params, memory.net.initial_carry(B), memory.obs[0], no)
@@ -104,7 +104,7 @@ def test_gradients_flow_back_in_time_up_to_the_reset(memory):
         assert (np.asarray(leaf[1:]) != 0).all()
 
 
-def test_rows_do_not_look_at_each_other(memory):
+def test_sequences_are_independent(memory):
     outputs, _ = memory.unroll(memory.params, memory.carry, memory.obs, memory.never)
     alone, carry = memory.unroll(
         memory.params,
@@ -166,7 +166,7 @@ def test_gates_start_orthogonal_and_the_lstm_remembering():
         np.testing.assert_array_equal(weights["input"]["bias"], bias.reshape(-1))
 
 
-def test_separate_torsos_have_memories_of_their_own():
+def test_separate_torsos_have_separate_carries():
     s = make_setting("gru", False)
     gradient = jax.jit(
         jax.grad(lambda p: (s.net.unroll(p, s.carry, s.obs, s.never)[0].value_raw ** 2).sum())
@@ -180,7 +180,7 @@ def scans(jaxpr):
     return str(jaxpr).count(" scan[")
 
 
-def test_without_memory_there_is_no_loop_and_with_one_a_single():
+def test_feed_forward_networks_have_no_loop_and_recurrent_ones_have_one():
     for rnn, unrolled in (("none", 0), ("gru", 1), ("lstm", 1)):
         s = make_setting(rnn)
         assert scans(jax.make_jaxpr(s.net.unroll)(s.params, s.carry, s.obs, s.never)) == unrolled
