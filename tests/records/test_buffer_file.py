@@ -133,7 +133,7 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_false_statements_of_the_header_are_refused_without_allocating_memory(tmp_path: Path, claim: str) -> None:
+def test_false_header_values_are_refused_without_allocating_memory(tmp_path: Path, claim: str) -> None:
     change, words = CLAIMS[claim]
     path = rebuilt(written(tmp_path / "b.npz"), change)
     tracemalloc.start()
@@ -167,7 +167,7 @@ def test_arrays_with_other_names_are_refused(tmp_path: Path) -> None:
         assert "an array of the name" in refused(rebuilt(written(tmp_path / "b.npz"), rename, move))
 
 
-def test_missing_compressed_and_further_members_are_refused(tmp_path: Path) -> None:
+def test_missing_compressed_and_additional_members_are_refused(tmp_path: Path) -> None:
     path = rebuilt(written(tmp_path / "a.npz"), compression=zipfile.ZIP_DEFLATED)
     assert "compressed" in refused(path)
     path = rebuilt(written(tmp_path / "b.npz"), members=lambda data: data.update({"run.py": b"import os"}))
@@ -262,7 +262,7 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["b.npz"]
 
 
-def test_options_that_differ_are_named() -> None:
+def test_differing_options_are_named() -> None:
     header, _ = small()
     assert differences(header, CFG) == []
     assert differences(header, fields.replace(CFG, {"env.num_envs": 3, "reward.kills": 9.0, "algo.gamma": 0.5})) == []

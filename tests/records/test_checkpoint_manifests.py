@@ -42,7 +42,7 @@ def rewrite(path, **change):
     (path / "manifest.json").write_text(sealed({**data, **change}))
 
 
-def test_a_manifest_holds_everything(tmp_path):
+def test_manifest_round_trip_keeps_all_fields(tmp_path):
     path = make(tmp_path, 5)
     manifest = checkpoints.read_manifest(path)
     assert (manifest.update, manifest.env_steps, manifest.schema) == (5, 50, 3)
@@ -54,7 +54,7 @@ def test_a_manifest_holds_everything(tmp_path):
     assert faults(path) == []
 
 
-def test_score_and_mark_are_kept(tmp_path):
+def test_score_and_mark_are_stored(tmp_path):
     path = make(tmp_path, 5, score=1.5, metrics=Mark(7, "abc"))
     manifest = checkpoints.read_manifest(path)
     assert (manifest.score, manifest.metrics) == (1.5, Mark(7, "abc"))
@@ -63,7 +63,7 @@ def test_score_and_mark_are_kept(tmp_path):
         assert checkpoints.read_manifest(make(tmp_path, 5, score=score)).score is None
 
 
-def test_a_manifest_of_the_first_schema(tmp_path):
+def test_manifest_of_schema_1_is_read(tmp_path):
     path = make(tmp_path, 5)
     data = json.loads((path / "manifest.json").read_text())
     for key in ("score", "metrics", "run_id", "sha256"):
@@ -74,7 +74,7 @@ def test_a_manifest_of_the_first_schema(tmp_path):
     assert (manifest.schema, manifest.score, manifest.metrics) == (1, None, None)
 
 
-def test_every_changed_byte_of_a_manifest_is_noticed(tmp_path):
+def test_every_changed_byte_of_a_manifest_is_detected(tmp_path):
     path = make(tmp_path, 5, score=0.25)
     file = path / "manifest.json"
     data = file.read_bytes()
@@ -83,7 +83,7 @@ def test_every_changed_byte_of_a_manifest_is_noticed(tmp_path):
         assert faults(path, deep=False), at
 
 
-def test_listing_is_by_number_and_passes_over_the_rest(tmp_path):
+def test_checkpoints_are_listed_by_number_and_other_files_skipped(tmp_path):
     for update in (100, 20, 3):
         make(tmp_path, update)
     make(tmp_path, 7, manifest=False)
@@ -171,7 +171,7 @@ def damage_whole_link(path):
         (damage_other_file, "leaves.json: not a regular file", True),
     ],
 )
-def test_damage_to_the_newest_leads_to_the_one_before(tmp_path, damage, words, seen_by_size):
+def test_damaged_newest_checkpoint_falls_back_to_the_previous_one(tmp_path, damage, words, seen_by_size):
     older, newest = make(tmp_path, 9), make(tmp_path, 10)
     assert newest_intact(tmp_path) == (newest, {})
     damage(newest)
@@ -182,7 +182,7 @@ def test_damage_to_the_newest_leads_to_the_one_before(tmp_path, damage, words, s
     assert complete(tmp_path) == ([older] if seen_by_size else [older, newest])
 
 
-def test_nothing_intact(tmp_path):
+def test_newest_intact_is_none_without_an_intact_checkpoint(tmp_path):
     assert newest_intact(tmp_path) == (None, {})
     path = make(tmp_path, 1, manifest=False)
     found, broken = newest_intact(tmp_path)
@@ -213,7 +213,7 @@ def test_nothing_intact(tmp_path):
         ({"score": "high"}, "damaged: "),
     ],
 )
-def test_manifests_that_cannot_be_used(tmp_path, change, words):
+def test_unusable_manifests_are_refused(tmp_path, change, words):
     path = make(tmp_path, 1)
     rewrite(path, **change)
     with pytest.raises(HmxError, match=words) as caught:
@@ -223,7 +223,7 @@ def test_manifests_that_cannot_be_used(tmp_path, change, words):
     assert words in faults(path)[0]
 
 
-def test_what_a_later_hmx_wrote_is_neither_skipped_nor_deleted(tmp_path):
+def test_checkpoint_of_a_later_hmx_is_neither_skipped_nor_deleted(tmp_path):
     for update in (1, 2, 3, 4, 5):
         make(tmp_path, update)
     rewrite(tmp_path / "2", schema=4)
@@ -235,14 +235,14 @@ def test_what_a_later_hmx_wrote_is_neither_skipped_nor_deleted(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", "{}", "\udcff"])
-def test_a_manifest_that_is_something_else(tmp_path, text):
+def test_manifest_of_another_kind_is_refused(tmp_path, text):
     path = make(tmp_path, 1)
     (path / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(HmxError, match=r"damaged|cannot read"):
         checkpoints.read_manifest(path)
 
 
-def test_leaves_that_differ_are_each_named():
+def test_every_differing_leaf_is_named():
     wanted = (Leaf("params/head/kernel", (3, 5), "float32"), Leaf("new", (2,), "int32"))
     assert leaf_differences(LEAVES, wanted) == [
         "key: saved, but not needed",
@@ -252,7 +252,7 @@ def test_leaves_that_differ_are_each_named():
     assert leaf_differences(LEAVES, LEAVES[::-1]) == []
 
 
-def test_surplus_keeps_the_newest_whole_ones(tmp_path):
+def test_surplus_keeps_the_newest_intact_checkpoints(tmp_path):
     for update in (1, 2, 4, 5):
         make(tmp_path, update)
     make(tmp_path, 3, manifest=False)
@@ -284,7 +284,7 @@ def failing(monkeypatch):
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.ESTALE])
-def test_a_checkpoint_that_cannot_be_read_at_the_moment_is_not_damaged(tmp_path, failing, code):
+def test_temporarily_unreadable_checkpoint_is_not_damaged(tmp_path, failing, code):
     for update in (1, 2):
         make(tmp_path, update)
     if code != errno.EACCES:
@@ -297,7 +297,7 @@ def test_a_checkpoint_that_cannot_be_read_at_the_moment_is_not_damaged(tmp_path,
     assert "cannot read" in faults(tmp_path / "2")[0]
 
 
-def test_a_checkpoint_that_cannot_be_read_at_the_moment_is_not_deleted(tmp_path, failing, monkeypatch):
+def test_temporarily_unreadable_checkpoint_is_not_deleted(tmp_path, failing, monkeypatch):
     for update in (1, 2, 3):
         make(tmp_path, update)
     (tmp_path / "1" / "manifest.json").write_text("damaged")
@@ -319,7 +319,7 @@ def test_a_checkpoint_of_another_run_is_faulty(tmp_path):
     assert faults(tmp_path / "1", run_id="ours") == [], "of a schema without an id"
 
 
-def test_the_best_are_kept_besides(tmp_path):
+def test_best_checkpoints_are_also_kept(tmp_path):
     for update, score in ((1, 0.5), (2, 3.0), (3, None), (4, 3.0), (5, -1.0), (6, 0.0), (7, 1.0)):
         make(tmp_path, update, score=score)
     assert [p.name for p in surplus(tmp_path, 1)] == ["1", "2", "3", "4", "5", "6"]
@@ -331,7 +331,7 @@ def test_the_best_are_kept_besides(tmp_path):
 
 @pytest.mark.parametrize("victim", [4, 5])
 @pytest.mark.parametrize("damage", [damage_bit, damage_missing, damage_no_manifest, damage_link, damage_whole_link])
-def test_what_is_damaged_does_not_count_as_one_of_those_kept(tmp_path, damage, victim):
+def test_damaged_checkpoints_do_not_count_as_kept(tmp_path, damage, victim):
     for update in (1, 2, 4, 5):
         make(tmp_path, update, score=float(update))
     assert [p.name for p in surplus(tmp_path, 1, 1)] == ["1", "2", "4"], "judged once already"
@@ -341,7 +341,7 @@ def test_what_is_damaged_does_not_count_as_one_of_those_kept(tmp_path, damage, v
     assert set(intact) - gone == {"5" if victim == 4 else "4"}
 
 
-def test_the_only_good_one_is_never_surplus(tmp_path):
+def test_only_intact_checkpoint_is_never_surplus(tmp_path):
     for update in (1, 2, 3):
         make(tmp_path, update, score=0.0)
     for update in (2, 3):
@@ -349,14 +349,14 @@ def test_the_only_good_one_is_never_surplus(tmp_path):
     assert surplus(tmp_path, 1, 1) == []
 
 
-def test_a_link_is_not_followed_to_be_deleted(tmp_path):
+def test_deletion_does_not_follow_links(tmp_path):
     for update in (1, 2, 3):
         make(tmp_path / "c", update)
     damage_whole_link(tmp_path / "c" / "1")
     assert [p.name for p in surplus(tmp_path / "c", 1)] == ["2"]
 
 
-def test_files_are_read_again_only_when_they_were_touched(tmp_path, monkeypatch):
+def test_only_changed_files_are_read_again(tmp_path, monkeypatch):
     for update in (1, 2):
         make(tmp_path, update)
     surplus(tmp_path, 1)
@@ -370,7 +370,7 @@ def test_files_are_read_again_only_when_they_were_touched(tmp_path, monkeypatch)
     assert {path.relative_to(tmp_path).parts[0] for path in read} == {"2"}
 
 
-def test_without_a_whole_checkpoint_nothing_is_surplus(tmp_path):
+def test_surplus_is_empty_without_an_intact_checkpoint(tmp_path):
     for update in (1, 2):
         make(tmp_path, update, manifest=False)
     assert surplus(tmp_path, 1) == []

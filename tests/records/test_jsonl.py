@@ -34,7 +34,7 @@ def updates(path):
 
 @settings(max_examples=30)
 @given(RECORDS)
-def test_round_trip(tmp_path_factory, records):
+def test_round_trip_keeps_all_values(tmp_path_factory, records):
     path = tmp_path_factory.mktemp("jsonl") / "m.jsonl"
     with MetricsWriter(path) as writer:
         for record in records:
@@ -44,7 +44,7 @@ def test_round_trip(tmp_path_factory, records):
     assert path.read_bytes().count(b"\n") == len(records)
 
 
-def test_numbers_that_are_not_finite_are_null_and_counted(path):
+def test_non_finite_numbers_are_null_and_counted(path):
     with MetricsWriter(path) as writer:
         writer.write({"update": 1, "a": math.nan, "b": math.inf, "c": -math.inf, "d": 2.0})
         writer.write({"update": 2, "a": 1.0})
@@ -55,7 +55,7 @@ def test_numbers_that_are_not_finite_are_null_and_counted(path):
     assert [json.loads(line, **strict) for line in path.read_text().splitlines()]
 
 
-def test_one_write_per_line_seen_at_once(path, monkeypatch):
+def test_every_line_is_one_write_and_visible_at_once(path, monkeypatch):
     sizes = []
     write = os.write
     monkeypatch.setattr(jsonl.os, "write", lambda handle, data: sizes.append(len(data)) or write(handle, data))
@@ -67,7 +67,7 @@ def test_one_write_per_line_seen_at_once(path, monkeypatch):
     assert sizes == [len(line) for line in path.read_bytes().splitlines(keepends=True)]
 
 
-def test_a_short_write_is_gone_on_with(path, monkeypatch):
+def test_short_write_is_continued(path, monkeypatch):
     write = os.write
     monkeypatch.setattr(jsonl.os, "write", lambda handle, data: write(handle, data[:3]))
     fill(path, 1, 2)
@@ -75,7 +75,7 @@ def test_a_short_write_is_gone_on_with(path, monkeypatch):
 
 
 @pytest.mark.parametrize("failures, written", [(1, [1, 2]), (2, [1])])
-def test_a_write_that_fails_is_tried_once_more(path, monkeypatch, failures, written):
+def test_failed_write_is_retried_once(path, monkeypatch, failures, written):
     write, calls = os.write, []
 
     def fails(handle, data):
@@ -91,13 +91,13 @@ def test_a_write_that_fails_is_tried_once_more(path, monkeypatch, failures, writ
     assert updates(path) == written
 
 
-def test_writing_goes_on_where_it_ended(path):
+def test_writing_continues_at_the_end_of_the_file(path):
     fill(path, 1, 2)
     fill(path, 3)
     assert updates(path) == [1, 2, 3]
 
 
-def test_a_closed_writer_says_so(path):
+def test_closed_writer_raises_an_error(path):
     writer = MetricsWriter(path)
     writer.close()
     writer.close()
@@ -106,7 +106,7 @@ def test_a_closed_writer_says_so(path):
         writer.write({"update": 1})
 
 
-def test_every_way_to_tear_the_last_line(path):
+def test_torn_last_line_is_repaired_at_every_byte(path):
     fill(path, 1, 2)
     whole = path.read_bytes()
     first = whole.index(b"\n") + 1
@@ -119,7 +119,7 @@ def test_every_way_to_tear_the_last_line(path):
 
 
 @pytest.mark.parametrize("junk", [b"\0\0\0\0", b"\0\0\n", b"[1]\n", b"\xff\n", b"12", b"{}{}\n"])
-def test_a_last_line_of_junk_is_dropped(path, junk):
+def test_last_line_of_junk_is_dropped(path, junk):
     fill(path, 1)
     with path.open("ab") as file:
         file.write(junk)
@@ -132,7 +132,7 @@ def test_a_last_line_of_junk_is_dropped(path, junk):
     assert repair(path) == 0
 
 
-def test_repair_of_long_short_and_missing_files(path, monkeypatch):
+def test_long_short_and_missing_files_are_repaired(path, monkeypatch):
     assert repair(path) == 0
     assert not path.exists()
     path.write_bytes(b"")
@@ -156,7 +156,7 @@ def test_damage_in_the_middle_is_an_error_with_its_line(path):
     assert caught.value.exit_code is ExitCode.ARTEFACT
 
 
-def test_no_file(path):
+def test_missing_or_unreadable_metrics_file_is_an_error(path):
     with pytest.raises(HmxError, match="there is no metrics file") as caught:
         list(read(path))
     assert caught.value.exit_code is ExitCode.ARTEFACT
@@ -172,7 +172,7 @@ def test_no_file(path):
 @pytest.mark.parametrize(
     ("update", "left"), [(0, []), (2, [1, 1, 2, 2]), (3, [1, 1, 2, 2, 3, 3]), (9, [1, 1, 2, 2, 3, 3])]
 )
-def test_truncation_for_a_resume(path, update, left):
+def test_resume_truncates_late_records(path, update, left):
     fill(path, 1, 1, 2, 2, 3, 3)
     before = path.read_bytes()
     with path.open("ab") as file:
@@ -198,7 +198,7 @@ def test_truncation_keeps_the_last_line_without_its_end(path):
     assert path.read_bytes().endswith(b"\n")
 
 
-def test_a_failed_truncation_leaves_the_file(path, monkeypatch):
+def test_failed_truncation_keeps_the_file(path, monkeypatch):
     fill(path, 1, 2)
     before = path.read_bytes()
 
@@ -212,7 +212,7 @@ def test_a_failed_truncation_leaves_the_file(path, monkeypatch):
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_what_is_damaged_is_left_out_and_named(path):
+def test_damaged_lines_are_skipped_and_reported(path):
     fill(path, 1, 2, 3, 4)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], b'{"update": "2"}\n', b"\xff\n", b"[]\n", *lines[2:], b'{"upd']))
@@ -220,7 +220,7 @@ def test_what_is_damaged_is_left_out_and_named(path):
     assert updates(path) == [1, 3]
 
 
-def test_a_mark_is_of_the_file_so_far_and_costs_only_what_is_new(path, monkeypatch):
+def test_mark_covers_the_file_and_hashes_only_new_bytes(path, monkeypatch):
     marker = Marker(path)
     # SHA-256 of nothing
     assert marker.mark() == Mark(0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
@@ -243,7 +243,7 @@ def test_a_mark_is_of_the_file_so_far_and_costs_only_what_is_new(path, monkeypat
         cut(path, marks[2].size)
 
 
-def test_the_tail_is_what_fits(path):
+def test_tail_contains_the_lines_that_fit(path):
     fill(path, *range(1, 101))
     assert [record["update"] for record in tail(path)] == list(range(1, 101))
     few = [record["update"] for record in tail(path, 300)]
@@ -267,7 +267,7 @@ def test_the_tail_is_what_fits(path):
         ([(1, 0), (2, 0), (2, 0), (3, 0), (1, 0), (1, 0)], 3, (), (2, 1)),
     ],
 )
-def test_gaps_and_repetitions_are_found(path, records, last, missing, repeated):
+def test_gaps_and_repeated_records_are_reported(path, records, last, missing, repeated):
     with MetricsWriter(path) as writer:
         for update, seed in records:
             writer.write({"update": update, "seed": seed})
@@ -285,14 +285,14 @@ def test_a_torn_line_is_not_damage_but_a_broken_one_is(path):
     assert survey(path)[2:4] == ((1, 4), False)
 
 
-def test_a_line_without_end_is_not_read_as_a_whole(path, monkeypatch):
+def test_endless_line_is_not_read_completely(path, monkeypatch):
     monkeypatch.setattr(jsonl, "MAX_LINE", 100)
     path.write_bytes(b'{"update":1}\n{"x":"' + b"y" * 1000 + b'"}\n')
     with pytest.raises(HmxError, match="jsonl:2: not a JSON object"):
         updates(path)
 
 
-def test_lines_carry_a_schema_that_readers_do_not_see(path):
+def test_lines_have_a_schema_that_readers_drop(path):
     fill(path, 1)
     assert path.read_text().startswith('{"schema":2,"update":1,')
     assert set(next(read(path))) == {"update", "train/entropy"}
@@ -325,7 +325,7 @@ def test_lines_of_a_newer_schema_are_refused(path):
     assert path.read_bytes() == before
 
 
-def test_only_a_plain_file_is_read(path):
+def test_only_regular_files_are_read(path):
     fill(path, 1)
     link = path.with_name("link.jsonl")
     link.symlink_to(path)

@@ -25,7 +25,7 @@ def made(root, name):
     return paths
 
 
-def test_where_everything_lies():
+def test_paths_of_a_run_are_fixed():
     paths = RunPaths(Path("runs"), "a-1")
     assert [str(p) for p in (paths.folder, paths.config, paths.meta, paths.metrics)] == [
         "runs/a-1",
@@ -38,7 +38,7 @@ def test_where_everything_lies():
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "/etc", "-rf", ".hidden", "a\0b", "a\n"])
-def test_no_name_leads_out_of_the_root(home, name):
+def test_names_cannot_leave_the_root(home, name):
     with pytest.raises(HmxError, match="cannot be the name of a run") as caught:
         RunPaths(home, name)
     assert caught.value.exit_code is ExitCode.USAGE
@@ -84,7 +84,7 @@ def test_a_new_run_has_its_folders(home):
     assert not paths.exists()
 
 
-def test_a_number_taken_by_a_faster_process_is_passed_over(home, monkeypatch):
+def test_number_taken_by_a_faster_process_is_skipped(home, monkeypatch):
     monkeypatch.setattr(layout, "_next_number", lambda root, stem: 1)
     assert [new_run("runs", "", STEM).name for _ in range(3)] == [f"{STEM}-00{i}" for i in (1, 2, 3)]
     monkeypatch.setattr(layout, "_TRIES", 2)
@@ -92,7 +92,7 @@ def test_a_number_taken_by_a_faster_process_is_passed_over(home, monkeypatch):
         new_run("runs", "", STEM)
 
 
-def test_two_runs_at_once_get_two_folders(home):
+def test_concurrent_runs_get_separate_folders(home):
     names = []
     threads = [threading.Thread(target=lambda: names.append(new_run("runs", "", STEM).name)) for _ in range(8)]
     for thread in threads:
@@ -114,7 +114,7 @@ def test_a_run_is_never_overwritten(home):
     assert paths.metrics.read_text() == "precious"
 
 
-def test_the_resume_line_can_be_pasted_wherever_the_run_lies(home):
+def test_resume_command_can_be_pasted_for_any_folder(home):
     paths = made("my runs", "mine")
     with pytest.raises(HmxError) as caught:
         new_run("my runs", "mine", STEM)
@@ -123,7 +123,7 @@ def test_the_resume_line_can_be_pasted_wherever_the_run_lies(home):
     assert find_run(printed.stdout) == paths
 
 
-def test_force_starts_over_and_takes_only_what_a_run_wrote(home):
+def test_force_deletes_only_files_that_a_run_wrote(home):
     paths = made("runs", "mine")
     for file in (paths.metrics, paths.meta, paths.checkpoint(3) / "x", paths.reports / "y", paths.folder / "notes.txt"):
         file.parent.mkdir(exist_ok=True)
@@ -133,7 +133,7 @@ def test_force_starts_over_and_takes_only_what_a_run_wrote(home):
     assert left == ["checkpoints", "notes.txt", "reports"]
 
 
-def test_force_does_not_take_a_folder_that_is_no_run(home):
+def test_force_refuses_a_folder_that_is_not_a_run(home):
     (home / "runs" / "thesis").mkdir(parents=True)
     (home / "runs" / "thesis" / "chapter1").write_text("precious")
     for force in (False, True):
@@ -149,7 +149,7 @@ def test_an_empty_folder_may_be_used(home):
 
 
 @pytest.mark.parametrize("name", ["", "mine"])
-def test_a_root_that_cannot_be_written(home, name, monkeypatch):
+def test_unwritable_root_is_refused(home, name, monkeypatch):
     Path("file").write_text("")
     with pytest.raises(HmxError, match=r"cannot write the run folder file.*: (not a directory|file exists)") as caught:
         new_run("file", name, STEM)
@@ -164,7 +164,7 @@ def test_a_root_that_cannot_be_written(home, name, monkeypatch):
     assert "run.root" in caught.value.hint
 
 
-def test_finding_a_run_by_name_path_or_file(home):
+def test_run_is_found_by_name_path_or_file(home):
     paths = made("runs", "mine")
     for text in (
         "mine",
@@ -183,7 +183,7 @@ def test_finding_a_run_by_name_path_or_file(home):
     assert find_run("..").folder.resolve() == (home / "runs" / "mine")
 
 
-def test_a_name_means_the_run_in_the_root_before_a_folder_here(home):
+def test_name_prefers_the_run_in_the_root_to_a_local_folder(home):
     made("runs", "mine")
     made(".", "mine")
     assert find_run("mine") == RunPaths(Path("runs"), "mine")
@@ -191,7 +191,7 @@ def test_a_name_means_the_run_in_the_root_before_a_folder_here(home):
     assert find_run("mine", root="elsewhere").folder.resolve() == home / "mine"
 
 
-def test_a_missing_run_is_told_the_nearest(home):
+def test_missing_run_suggests_the_nearest_name(home):
     made("runs", "hackmatrix-ppo-s0-001")
     made("runs", "corridor")
     with pytest.raises(HmxError, match="there is no run coridor in runs") as caught:
@@ -206,7 +206,7 @@ def test_a_missing_run_is_told_the_nearest(home):
 
 
 @pytest.mark.parametrize("text", ["x", "", "a" * 300, "x/" + "a" * 300, "..", "/", "~", "/proc/1/root/x"])
-def test_whatever_is_asked_for_the_answer_is_words(home, text):
+def test_any_name_is_found_or_refused_with_a_message(home, text):
     with pytest.raises(HmxError) as caught:
         find_run(text)
     assert caught.value.exit_code is ExitCode.ARTEFACT
@@ -223,7 +223,7 @@ def test_a_folder_without_a_configuration_is_not_a_run(home):
     assert caught.value.hint == "start a run with `hmx train`"
 
 
-def test_a_folder_one_may_not_look_into(home, monkeypatch):
+def test_unreadable_folder_is_refused(home, monkeypatch):
     def refuse(self):
         raise PermissionError(13, "Permission denied", str(self))
 
@@ -233,7 +233,7 @@ def test_a_folder_one_may_not_look_into(home, monkeypatch):
     assert caught.value.exit_code is ExitCode.ARTEFACT
 
 
-def test_listing_passes_over_what_is_no_run(home):
+def test_listing_skips_folders_that_are_not_runs(home):
     made("runs", "b")
     made("runs", "a")
     (home / "runs" / ".cache").mkdir()
@@ -243,6 +243,6 @@ def test_listing_passes_over_what_is_no_run(home):
     assert list_runs("runs/file") == []
 
 
-def test_names_of_files_are_a_contract():
+def test_file_names_are_fixed():
     assert (CONFIG, META, METRICS) == ("run.toml", "meta.json", "metrics.jsonl")
     assert (CHECKPOINTS, REPORTS) == ("checkpoints", "reports")

@@ -79,7 +79,7 @@ def write(paths: RunPaths, **fields: object) -> None:
     paths.lock.write_text(sealed(data))
 
 
-def test_a_second_process_is_refused_with_the_owner_named(paths: RunPaths) -> None:
+def test_second_process_is_refused_and_the_owner_is_named(paths: RunPaths) -> None:
     with hold(paths) as process:
         assert holding(paths).state == "held"
         with pytest.raises(HmxError, match=rf"is in use by process {process.pid} since .* ago\)") as caught:
@@ -112,7 +112,7 @@ def test_one_process_cannot_lock_twice(paths: RunPaths) -> None:
         pass
 
 
-def test_a_reused_process_id_does_not_hold_the_lock(paths: RunPaths) -> None:
+def test_reused_process_id_does_not_hold_the_lock(paths: RunPaths) -> None:
     """This process has the number of the one that left the lock, but began at another time."""
     write(paths, pid=os.getpid(), started="12")
     assert holding(paths).state == "stale"
@@ -120,7 +120,7 @@ def test_a_reused_process_id_does_not_hold_the_lock(paths: RunPaths) -> None:
         assert f"of process {os.getpid()} on" in held.note
 
 
-def test_a_lock_without_flock_is_judged_by_its_owner(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_without_flock_depends_on_its_owner(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_flock", lambda handle, shared: None)
     parent = os.getppid()
     write(paths, pid=parent, started=lock._started(parent))
@@ -132,7 +132,7 @@ def test_a_lock_without_flock_is_judged_by_its_owner(paths: RunPaths, monkeypatc
         assert held.note
 
 
-def test_a_lock_deleted_under_its_owner_does_not_let_another_in(paths: RunPaths) -> None:
+def test_deleted_lock_still_excludes_other_processes(paths: RunPaths) -> None:
     with hold(paths) as process:
         data = paths.lock.read_text()
         paths.lock.unlink()
@@ -143,7 +143,7 @@ def test_a_lock_deleted_under_its_owner_does_not_let_another_in(paths: RunPaths)
     assert paths.lock.exists(), "it removes only its own file"
 
 
-def test_a_lock_of_another_machine_is_held_while_it_has_heartbeats(paths: RunPaths) -> None:
+def test_lock_of_another_machine_is_held_while_it_has_heartbeats(paths: RunPaths) -> None:
     write(paths, host="elsewhere", boot="another", pid=77)
     assert holding(paths).state == "held"
     with pytest.raises(HmxError, match=r"in use by process 77 on elsewhere since .*; last heartbeat \d") as caught:
@@ -158,13 +158,13 @@ def test_a_lock_of_another_machine_is_held_while_it_has_heartbeats(paths: RunPat
         assert "of process 77 on elsewhere" in held.note
 
 
-def test_a_machine_started_anew_has_forgotten_its_locks(paths: RunPaths) -> None:
+def test_reboot_releases_the_locks_of_a_machine(paths: RunPaths) -> None:
     write(paths, boot="the one before", pid=os.getpid(), started=this_process().started)
     with RunLock(paths) as held:
         assert held.note
 
 
-def test_signs_of_life(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_update_the_lock(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "HEARTBEAT", 0.01)
     with RunLock(paths):
         os.utime(paths.lock, (1, 1))
@@ -173,7 +173,7 @@ def test_signs_of_life(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"schema": 1}', "\0" * 50, "[" * 9000])
-def test_a_damaged_lock_that_nobody_holds_is_taken_over(paths: RunPaths, text: str) -> None:
+def test_damaged_lock_without_owner_is_taken_over(paths: RunPaths, text: str) -> None:
     paths.lock.write_text(text)
     assert holding(paths) == lock.Holding("stale")
     with RunLock(paths) as held:
@@ -181,7 +181,7 @@ def test_a_damaged_lock_that_nobody_holds_is_taken_over(paths: RunPaths, text: s
 
 
 @pytest.mark.parametrize("field", [{"pid": "1"}, {"pid": -1}, {"host": 3}, {"extra": 1}])
-def test_an_owner_is_of_the_right_types(paths: RunPaths, field: dict[str, object]) -> None:
+def test_owner_of_wrong_types_makes_the_lock_stale(paths: RunPaths, field: dict[str, object]) -> None:
     write(paths, **field)
     assert holding(paths) == lock.Holding("stale")
 
@@ -207,7 +207,7 @@ def test_a_lock_that_is_not_a_file_is_refused(paths: RunPaths, tmp_path: Path) -
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_folder_that_cannot_be_written(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_folder_is_refused(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -217,7 +217,7 @@ def test_a_folder_that_cannot_be_written(paths: RunPaths, monkeypatch: pytest.Mo
     assert caught.value.exit_code == ExitCode.ARTEFACT
 
 
-def test_many_processes_never_hold_it_together(paths: RunPaths, tmp_path: Path) -> None:
+def test_lock_is_held_by_one_of_many_processes(paths: RunPaths, tmp_path: Path) -> None:
     """Each takes and releases it again and again; releasing removes the file that others are waiting at."""
     work = [start(TAKE_TURNS, paths, str(tmp_path / "inside")) for _ in range(3)]
     ended = [process.communicate()[0] for process in work]
@@ -225,9 +225,7 @@ def test_many_processes_never_hold_it_together(paths: RunPaths, tmp_path: Path) 
     assert all(int(text) > 0 for text in ended)
 
 
-def test_a_file_that_was_replaced_while_it_was_being_locked_is_not_the_lock(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_replaced_while_locking_is_not_the_lock(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     flock, calls = lock._flock, []
 
     def late(handle: int, shared: bool) -> bool | None:
@@ -243,7 +241,7 @@ def test_a_file_that_was_replaced_while_it_was_being_locked_is_not_the_lock(
         assert json.loads(paths.lock.read_text())["pid"] == os.getpid()
 
 
-def test_a_run_in_use_is_not_started_over(paths: RunPaths) -> None:
+def test_run_in_use_is_not_replaced(paths: RunPaths) -> None:
     paths.config.write_text("schema = 1\n")
     with hold(paths) as process:
         with pytest.raises(HmxError, match=f"is in use by process {process.pid}"):

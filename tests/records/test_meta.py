@@ -13,7 +13,7 @@ from hmx.records import atomic, meta
 PLAIN = meta.Meta(created="2026-01-01T00:00:00+00:00", updated="2026-01-01T00:00:00+00:00")
 
 
-def test_round_trip(tmp_path):
+def test_round_trip_keeps_all_values(tmp_path):
     path = tmp_path / "meta.json"
     full = meta.collect("2 CPU cores", ["hmx", "train", "--seed", "1"], "c" * 64, "s" * 64)
     full = meta.resumed(full, 12, ["hmx", "resume", "x"])
@@ -24,7 +24,7 @@ def test_round_trip(tmp_path):
     assert json.loads(path.read_text())["schema"] == meta.SCHEMA
 
 
-def test_what_is_collected(monkeypatch):
+def test_meta_data_contains_versions_and_device(monkeypatch):
     monkeypatch.setattr("sys.argv", ["hmx", "train"])
     found = meta.collect("a device")
     assert found.command == ("hmx", "train")
@@ -34,7 +34,7 @@ def test_what_is_collected(monkeypatch):
     assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
 
 
-def test_resuming_keeps_what_was(monkeypatch):
+def test_resume_keeps_earlier_meta_data(monkeypatch):
     again = meta.resumed(dataclasses.replace(PLAIN, state="failed", message="no space"), 7, ["hmx", "resume"])
     assert (again.state, again.message, again.update, again.created) == ("running", "", 7, PLAIN.created)
     assert [(r.update, r.command) for r in again.resumes] == [(7, ("hmx", "resume"))]
@@ -42,7 +42,7 @@ def test_resuming_keeps_what_was(monkeypatch):
     assert again.updated > PLAIN.updated
 
 
-def test_what_a_resumption_met_is_kept(tmp_path):
+def test_resume_records_its_repairs(tmp_path):
     found = meta.resumed(
         PLAIN, 4, ["hmx"], {"net.hidden": [(8, 8), (4,)]}, {"6": "arrays/d: gone"}, ["a lock was left behind"]
     )
@@ -52,14 +52,14 @@ def test_what_a_resumption_met_is_kept(tmp_path):
     assert (entry.damaged, entry.notes) == ({"6": "arrays/d: gone"}, ("a lock was left behind",))
 
 
-def test_the_text_of_the_configuration_is_known_by_its_digest():
+def test_digest_identifies_the_text_of_the_configuration():
     # SHA-256 of "{}"
     expected = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
     assert meta.collect("", (), config="{}").config_sha256 == meta.sha256("{}") == expected
     assert meta.collect("", ()).config_sha256 == ""
 
 
-def test_every_changed_byte_is_noticed(tmp_path):
+def test_every_changed_byte_is_detected(tmp_path):
     path = tmp_path / "meta.json"
     meta.write(path, dataclasses.replace(PLAIN, message="x"))
     data = path.read_bytes()
@@ -70,7 +70,7 @@ def test_every_changed_byte_is_noticed(tmp_path):
                 meta.read(path)
 
 
-def test_a_file_of_the_first_schema_has_no_seal(tmp_path):
+def test_file_of_schema_1_has_no_seal(tmp_path):
     path = tmp_path / "meta.json"
     meta.write(path, PLAIN)
     data = json.loads(path.read_text())
@@ -84,7 +84,7 @@ def git(folder, *arguments):
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
 
 
-def test_the_git_revision_of_a_checkout(tmp_path):
+def test_git_revision_of_a_checkout_is_recorded(tmp_path):
     package = tmp_path / "pkg"
     package.mkdir()
     (package / "a.py").write_text("")
@@ -100,7 +100,7 @@ def test_the_git_revision_of_a_checkout(tmp_path):
     assert meta.git_state(package) == (head.stdout.strip(), True)
 
 
-def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
+def test_revision_is_empty_without_git(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert meta.git_state(tmp_path) == ("", False)
@@ -134,14 +134,14 @@ def test_a_damaged_file_is_an_error(tmp_path, text, words):
     assert caught.value.hint
 
 
-def test_a_missing_file(tmp_path):
+def test_missing_file_is_an_error(tmp_path):
     with pytest.raises(HmxError, match=r"meta.json is missing") as caught:
         meta.read(tmp_path / "meta.json")
     assert caught.value.exit_code is ExitCode.ARTEFACT
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, step):
+def test_failed_write_keeps_only_the_old_file(tmp_path, monkeypatch, step):
     path = tmp_path / "meta.json"
     meta.write(path, PLAIN)
 
@@ -155,7 +155,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, 
     assert os.listdir(tmp_path) == ["meta.json"]
 
 
-def test_the_data_is_on_disk_before_the_name_changes(tmp_path, monkeypatch):
+def test_data_is_synced_before_the_rename(tmp_path, monkeypatch):
     order = []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(atomic.os, "fsync", lambda handle: order.append("fsync") or fsync(handle))
@@ -164,7 +164,7 @@ def test_the_data_is_on_disk_before_the_name_changes(tmp_path, monkeypatch):
     assert order == ["fsync", "replace", "fsync"]
 
 
-def test_errors_of_writing_become_words(tmp_path):
+def test_write_errors_have_a_message(tmp_path):
     path = tmp_path / "no" / "x"
     with (
         pytest.raises(HmxError, match=r"cannot write the report .*/x: no such file or directory") as caught,
@@ -174,7 +174,7 @@ def test_errors_of_writing_become_words(tmp_path):
     assert caught.value.exit_code is ExitCode.ARTEFACT
 
 
-def test_a_file_that_is_too_long_is_not_read(tmp_path):
+def test_too_long_file_is_not_read(tmp_path):
     """Numbers of millions of digits take longer to be read than anybody waits."""
     with (tmp_path / "meta.json").open("wb") as file:
         file.truncate((8 << 20) + 1)

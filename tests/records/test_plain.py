@@ -40,7 +40,7 @@ def test_records_within_mappings_and_lists_are_converted():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan"), np.array(math.inf)])
-def test_numbers_that_are_not_finite_become_null(value):
+def test_non_finite_numbers_become_null(value):
     assert plain(value) is None
     assert plain([value, 1]) == [None, 1]
 
@@ -63,7 +63,7 @@ def test_values_without_a_json_form_are_refused(value):
 
 
 @pytest.mark.parametrize("value", [1, "text", [Interval(1.0, None)], None])
-def test_plain_object_refuses_what_is_not_a_record(value):
+def test_plain_object_refuses_values_other_than_records(value):
     with pytest.raises(TypeError, match="is not a record"):
         plain_object(value)
 
@@ -96,6 +96,6 @@ def test_typed_refuses_values_of_other_types(change):
         typed(Stored, {"name": "A", "count": 0, "score": None, **change})
 
 
-def test_typed_refuses_a_record_that_lacks_a_field():
+def test_typed_refuses_a_record_with_a_missing_field():
     with pytest.raises(TypeError):
         typed(Stored, {"name": "A", "count": 0})

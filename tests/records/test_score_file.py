@@ -51,7 +51,7 @@ def test_header_and_columns_are_read_as_written(tmp_path):
     ],
     ids=str,
 )  # fmt: skip
-def test_headers_that_no_scoring_writes_are_refused(tmp_path, changes: dict[str, Any]):
+def test_headers_that_scoring_never_writes_are_refused(tmp_path, changes: dict[str, Any]):
     score_file.write(tmp_path / "s.npz", dataclasses.replace(HEADER, **changes), columns())
     refusal(tmp_path / "s.npz")
 

@@ -21,7 +21,7 @@ def additive(make):
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 8, 11])
-def test_the_ring_holds_the_newest(additive, rounds):
+def test_ring_keeps_the_newest_items(additive, rounds):
     state = additive.filled(rounds)
     added = ENVS * rounds
     slots = np.arange(max(0, added - CAPACITY), added)
@@ -35,7 +35,7 @@ def test_the_ring_holds_the_newest(additive, rounds):
 
 
 @pytest.mark.parametrize("axis", [0, -1])
-def test_environment_states_on_either_axis(axis):
+def test_environment_states_can_use_either_axis(axis):
     replay = Replay(6, 2, ReplayConfig(), axis)
     boards = jnp.arange(6.0).reshape(2, 3) if axis == 0 else jnp.arange(6.0).reshape(3, 2)
     states = {"board": boards}
@@ -57,7 +57,7 @@ def test_sampled_items_belong_to_their_slots(make, mixing):
 
 
 @pytest.mark.parametrize("mixing", ["td", "additive", "multiplicative"])
-def test_an_overwritten_slot_forgets_score_and_error(make, mixing):
+def test_overwritten_slot_resets_score_and_error(make, mixing):
     """And counts like any new transition: the largest error seen, and the mean of the scores."""
     replay = make(mixing=mixing)
     state = replay.filled(8)
@@ -76,7 +76,7 @@ def test_an_overwritten_slot_forgets_score_and_error(make, mixing):
         np.testing.assert_allclose(replay.probs(state)[:ENVS], expected, rtol=1e-5)
 
 
-def test_the_trees_never_differ_from_what_the_slots_say(make):
+def test_trees_always_match_the_slots(make):
     """After adding, writing and scoring in turn, the leaves are what building anew would make them."""
     for mixing in ("td", "additive", "multiplicative"):
         replay = make(mixing=mixing)
@@ -93,7 +93,7 @@ def test_the_trees_never_differ_from_what_the_slots_say(make):
             np.testing.assert_allclose(replay.probs(state).sum(), 1.0, rtol=1e-6)
 
 
-def test_what_is_learned_of_a_transition_that_is_gone_is_dropped(additive):
+def test_errors_of_overwritten_transitions_are_dropped(additive):
     state = additive.filled(8)
     chosen = additive.replay.choose(state, jax.random.key(0), 6, "uniform")
     stale = np.array([0, 1, 2, 9, 10, 11], np.int32)
@@ -119,7 +119,7 @@ def test_a_transition_drawn_twice_is_written_once(additive):
     np.testing.assert_allclose(differing.forest[0].sum((1, 2))[0], leaf.sum(), rtol=1e-5)
 
 
-def test_numbers_that_are_none_count_as_nothing_and_are_counted(additive):
+def test_nan_values_count_as_zero_and_are_counted(additive):
     state = additive.filled(8)
     values = jnp.array([jnp.nan, jnp.inf, -jnp.inf, 2.0])
     state = additive.set_priority(state, ALL[:4], state.birth[:4], values)
@@ -139,7 +139,7 @@ def test_new_transitions_start_from_the_largest_error(make):
     np.testing.assert_array_equal(replay.filled(1, state).td_errors[:ENVS], 8.0)
 
 
-def test_windows_follow_one_environment_as_far_as_there_is_one(additive):
+def test_windows_follow_one_environment_up_to_its_newest_step(additive):
     window = jax.jit(additive.replay.window, static_argnums=2)
     state = additive.filled(2)
     slots, there = window(state, jnp.array([1, 4]), 3)
@@ -151,7 +151,7 @@ def test_windows_follow_one_environment_as_far_as_there_is_one(additive):
     np.testing.assert_array_equal(there, [[True, True, True], [True, False, True], [False, False, True]])
 
 
-def test_the_stale_are_scored_first(additive):
+def test_stale_scores_are_renewed_first(additive):
     choose = jax.jit(additive.replay.choose, static_argnums=(2, 3))
     state = additive.filled(6)
     state = additive.set_scores(state, ALL[:5], state.birth[:5], jnp.ones(5))
@@ -180,7 +180,7 @@ def test_selections_for_scoring(additive):
         additive.replay.choose(state, jax.random.key(0), 25, "stale")
 
 
-def test_in_a_scan_and_over_seeds_it_is_the_same(additive):
+def test_scan_and_several_seeds_give_equal_results(additive):
     """A training loop in miniature: types stay, and each of the buffers of several seeds does what it does alone."""
 
     def step(key, state, turn):
@@ -203,7 +203,7 @@ def test_in_a_scan_and_over_seeds_it_is_the_same(additive):
         jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=2e-6), together, alone)
 
 
-def test_a_capacity_that_would_split_batches_is_refused_with_one_that_fits():
+def test_capacity_that_splits_batches_is_refused_with_a_fix():
     with pytest.raises(HmxError, match="multiple of 3") as caught:
         Replay(25, 3, ReplayConfig())
     assert "24" in caught.value.hint

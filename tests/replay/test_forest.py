@@ -23,7 +23,7 @@ def drawer(num):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_totals_and_leaves(size):
+def test_totals_are_sums_of_leaves(size):
     leaves = np.arange(2 * size, dtype=np.float32).reshape(2, size)
     trees = build(leaves)
     np.testing.assert_allclose(forest.totals(trees), leaves.sum(1), rtol=1e-6)
@@ -33,7 +33,7 @@ def test_totals_and_leaves(size):
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 599), st.floats(0.0, 1e3, width=32)), min_size=16, max_size=16))
-def test_writing_is_building_anew(writes):
+def test_update_equals_rebuilding(writes):
     """To the bit, for every sum, however often a slot is written; the other tree stays."""
     last = dict(writes)
     index = jnp.array([slot for slot, _ in writes], jnp.int32)
@@ -46,7 +46,7 @@ def test_writing_is_building_anew(writes):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
-def test_what_weighs_nothing_is_never_drawn(size, scale):
+def test_zero_weights_are_never_sampled(size, scale):
     leaves = np.zeros((1, size), np.float32)
     leaves[0, ::3] = scale
     leaves[0, -1] = 0.0 if size > 1 else scale
@@ -54,7 +54,7 @@ def test_what_weighs_nothing_is_never_drawn(size, scale):
     assert (leaves[0, drawn] > 0.0).all()
 
 
-def test_the_very_end_of_the_last_stratum_is_still_a_slot_that_weighs():
+def test_end_of_the_last_stratum_has_a_positive_weight():
     """Four million strata leave so few bits that many of these numbers round up to the total itself."""
     last = jnp.full(4096, 2**22 - 1)
     drawn = forest.draw(build(jnp.zeros((1, 600)).at[0, :5].set(0.3)), jax.random.key(0), last * 0, last, last + 1)
@@ -62,19 +62,19 @@ def test_the_very_end_of_the_last_stratum_is_still_a_slot_that_weighs():
 
 
 @pytest.mark.parametrize("hot", [0, 8, 599])
-def test_one_hot(hot):
+def test_single_positive_leaf_is_always_sampled(hot):
     leaves = jnp.zeros((1, 600)).at[0, hot].set(1e-6)
     assert (drawer(4096)(build(leaves), jax.random.key(1)) == hot).all()
 
 
-def test_strata_leave_no_slot_out_and_take_none_twice():
+def test_strata_cover_every_slot_once():
     """As many strata as slots of equal weight, a power of two, so that their borders agree."""
     entry = jnp.arange(512, dtype=jnp.int32)
     drawn = forest.draw(build(jnp.ones((1, 512))), jax.random.key(0), entry * 0, entry, jnp.full_like(entry, 512))
     np.testing.assert_array_equal(drawn, entry)
 
 
-def test_trees_are_drawn_from_apart():
+def test_trees_are_sampled_independently():
     leaves = jnp.zeros((2, 600)).at[0, 3].set(1.0).at[1, 500].set(1e9)
     tree = jnp.arange(64, dtype=jnp.int32) % 2
     drawn = forest.draw(build(leaves), jax.random.key(0), tree, tree * 0, tree * 0 + 1)

@@ -61,7 +61,7 @@ def test_probabilities_follow_the_definition(make, options, scored):
 
 
 @pytest.mark.parametrize("options", MIXINGS, ids=lambda o: o["mixing"])
-def test_what_is_drawn_follows_the_probabilities(make, options):
+def test_samples_follow_the_probabilities(make, options):
     """Batches are stratified and partly drawn by score: still every slot comes as often as it should."""
     replay = make(**options)
     state = prepared(replay)
@@ -128,7 +128,7 @@ def test_equal_scores_and_errors_are_uniform(make):
 
 @settings(max_examples=25)
 @given(st.sets(st.integers(0, CAPACITY - 1), min_size=1))
-def test_being_scored_changes_nothing_by_itself(make, scored):
+def test_scoring_alone_does_not_change_priorities(make, scored):
     """On average over the scored: they keep the share of draws by score that uniform replay would give them."""
     replay = make(mixing="additive", mu=1.0)
     scored = np.array(sorted(scored), np.int32)
@@ -147,7 +147,7 @@ def test_the_unit_of_a_metric_does_not_matter(make, options):
     np.testing.assert_allclose(one, thousand, rtol=1e-5)
 
 
-def test_a_slot_without_consequence_gets_the_floor(make):
+def test_slot_without_consequence_gets_the_minimum(make):
     replay = make(mixing="additive", mu=1.0)
     state = replay.filled(8)
     scores = jnp.where(ALL < 6, 0.0, 2.0)
@@ -156,14 +156,14 @@ def test_a_slot_without_consequence_gets_the_floor(make):
     np.testing.assert_allclose(replay.probs(state)[:6], floor / (6 * floor + 18 * high), rtol=1e-5)
 
 
-def test_without_any_consequence_all_are_alike(make):
+def test_slots_are_equal_without_any_consequence(make):
     replay = make(mixing="additive", mu=1.0)
     state = replay.filled(8)
     state = replay.set_scores(state, ALL, state.birth, jnp.zeros(CAPACITY))
     np.testing.assert_allclose(replay.probs(state), 1 / CAPACITY, rtol=1e-6)
 
 
-def test_weights_as_they_are_and_by_the_bound(make):
+def test_weights_are_raw_or_scaled_by_the_bound(make):
     """By the bound no weight is above 1, and a slot has the same weight in every batch."""
     for options in MIXINGS:
         raw, bound = make(**options, is_norm="raw"), make(**options, is_norm="bound")
@@ -179,7 +179,7 @@ def test_weights_as_they_are_and_by_the_bound(make):
 
 
 @pytest.mark.parametrize("options", MIXINGS, ids=lambda o: o["mixing"])
-def test_the_effective_sample_size_is_what_was_asked_for(make, options):
+def test_effective_sample_size_matches_its_target(make, options):
     target = 0.6
     replay = make(**options, target_ess=target)
     probs = np.asarray(replay.probs(prepared(replay)), np.float64)
@@ -190,7 +190,7 @@ def test_the_effective_sample_size_is_what_was_asked_for(make, options):
     np.testing.assert_allclose(state.alphas[0], state.alphas[1], rtol=1e-6)
 
 
-def test_an_effective_sample_size_out_of_reach_does_no_harm(make):
+def test_unreachable_effective_sample_size_is_harmless(make):
     replay = make(mixing="td", target_ess=0.5)
     state = replay.retune(replay.filled(8))
     np.testing.assert_allclose(replay.probs(state), 1 / CAPACITY, rtol=1e-6)

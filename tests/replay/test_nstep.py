@@ -28,7 +28,7 @@ def by_hand(reward, terminated, truncated, there, gamma):
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.5, 0.99, 1.0]))
-def test_against_the_loop(seed, gamma):
+def test_n_step_targets_match_a_plain_loop(seed, gamma):
     rng = np.random.default_rng(seed)
     reward = rng.normal(size=(STEPS, ROWS)).astype(np.float32)
     end = rng.integers(0, 5, (STEPS, ROWS))
@@ -40,7 +40,7 @@ def test_against_the_loop(seed, gamma):
         np.testing.assert_allclose([x[row] for x in got], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_one_step_is_the_ordinary_target():
+def test_one_step_target_is_the_standard_target():
     end = jnp.array([[0, 1, 2]])
     got = n_step(jnp.array([[1.0, 2.0, 3.0]]), end == 1, end == 2, jnp.ones((1, 3), bool), 0.9)
     np.testing.assert_array_equal(got.ret, [1.0, 2.0, 3.0])
@@ -48,7 +48,7 @@ def test_one_step_is_the_ordinary_target():
     np.testing.assert_array_equal(got.last, 0)
 
 
-def test_several_agents_end_apart():
+def test_agents_can_end_at_different_steps():
     reward = jnp.ones((3, 1, 2))
     terminated = jnp.array([[[True, False]], [[False, False]], [[False, False]]])
     got = n_step(reward, terminated, jnp.zeros_like(terminated), jnp.ones_like(terminated), 0.5)

@@ -21,7 +21,7 @@ from hmx.replay.offline import probabilities
         ReplayConfig(mixing="additive", target_ess=0.6),
     ],
 )
-def test_as_in_a_buffer(options):
+def test_offline_replay_matches_the_buffer(options):
     rng, size = np.random.default_rng(0), 24
     errors = jnp.asarray(rng.exponential(size=size), jnp.float32)
     scores = jnp.asarray(rng.exponential(size=size), jnp.float32)

@@ -32,7 +32,7 @@ def test_rank_correlation_with_ties(seed):
         np.testing.assert_allclose(got, np.corrcoef(ranks(a[where]), ranks(b[where]))[0, 1], atol=1e-5)
 
 
-def test_quantiles_count_only_what_is_there():
+def test_quantiles_ignore_empty_slots():
     values, where = jnp.array([5.0, 1.0, 9.0, 3.0, 7.0]), jnp.array([True, True, False, True, False])
     assert [float(quantile(values, where, share)) for share in (0.3, 0.5, 0.9)] == [1.0, 3.0, 5.0]
 

@@ -75,7 +75,7 @@ def test_plus_minus_shows_two_digits_of_the_spread():
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(-1, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3725, "1:02:05")])
-def test_clock(seconds, text):
+def test_clock_shows_hours_minutes_and_seconds(seconds, text):
     assert q.clock(seconds) == text
 
 

@@ -33,7 +33,7 @@ def run_gae(case):
 
 
 @pytest.mark.parametrize("case", CASES["gae"], ids=lambda case: case["id"])
-def test_reference_numbers(case):
+def test_results_match_reference_numbers(case):
     got = run_gae(case)
     np.testing.assert_allclose(got.advantage_t, case["advantages"], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(got.target_t, np.add(case["advantages"], case["values"]), rtol=1e-5, atol=1e-5)
@@ -66,7 +66,7 @@ def by_hand(terminated, truncated):
         ([False, False, True], [False] * 3, [1 + 2.5 / 4, 2 + 2 / 4, 2.0]),
     ],
 )
-def test_worked_by_hand(terminated, truncated, advantage):
+def test_results_match_a_hand_calculation(terminated, truncated, advantage):
     got = by_hand(terminated, truncated)
     np.testing.assert_array_equal(got.advantage_t, np.float32(advantage))
     np.testing.assert_array_equal(got.target_t, np.float32(advantage) + np.float32([0.5, 1.0, 2.0]))
@@ -74,7 +74,7 @@ def test_worked_by_hand(terminated, truncated, advantage):
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 2**31))
-def test_environments_do_not_touch_each_other(seed):
+def test_environments_are_independent(seed):
     draw = np.random.default_rng(seed)
     reward, value, final = (jnp.asarray(draw.normal(size=(7, 4, 2)), jnp.float32) for _ in range(3))
     ended = draw.integers(0, 3, (7, 4))

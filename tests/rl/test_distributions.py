@@ -13,7 +13,7 @@ LOGITS = jnp.log(jnp.array([[1.0, 2.0, 5.0, 4.0]]))
 LEGAL = jnp.array([[True, True, False, True]])
 
 
-def test_by_hand():
+def test_probabilities_match_a_hand_calculation():
     np.testing.assert_allclose(distributions.probs(LOGITS, LEGAL), [[1 / 7, 2 / 7, 0.0, 4 / 7]], rtol=1e-6)
     np.testing.assert_allclose(distributions.log_prob(LOGITS, LEGAL, jnp.array([3])), np.log([4 / 7]), rtol=1e-6)
     p = np.array([1, 2, 4]) / 7
@@ -22,7 +22,7 @@ def test_by_hand():
     assert distributions.mode(LOGITS, jnp.array([[True, True, True, False]])) == 2
 
 
-def test_illegal_is_exactly_zero_and_gives_no_gradient():
+def test_illegal_actions_have_probability_0_and_no_gradient():
     assert distributions.probs(LOGITS, LEGAL)[0, 2] == 0.0
     gradient = jax.grad(
         lambda x: distributions.entropy(x, LEGAL).sum() + distributions.log_prob(x, LEGAL, jnp.array([0])).sum()
@@ -53,7 +53,7 @@ _sample = jax.jit(distributions.sample)
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**31))
-def test_illegal_is_never_sampled(seed):
+def test_illegal_actions_are_never_sampled(seed):
     draw = np.random.default_rng(seed)
     legal = draw.random((64, 28)) < 0.2
     legal[:, draw.integers(28)] = True

@@ -26,7 +26,7 @@ CASES = json.loads((Path(__file__).parent / "reference_cases.json").read_text())
         (1.5, -2.0, 3.0, 2.0),  # bad but likelier: free to fall
     ],
 )
-def test_surrogate_by_hand(ratio, advantage, loss, slope):
+def test_surrogate_matches_a_hand_calculation(ratio, advantage, loss, slope):
     log_prob, advantage = jnp.log(ratio), jnp.float32(advantage)
     value, gradient = jax.value_and_grad(clipped_surrogate)(log_prob, jnp.float32(0.0), advantage, 0.2)
     np.testing.assert_allclose(value, loss, rtol=1e-6)
@@ -105,7 +105,7 @@ def test_whole_loss_reference_numbers():
     np.testing.assert_allclose(value, case["value_loss"], rtol=1e-5)
 
 
-def test_divergences_by_hand():
+def test_divergences_match_a_hand_calculation():
     log_prob_old = jnp.zeros(4)
     log_prob = jnp.log(jnp.array([1.0, 2.0, 0.5, 1.1]))
     expected = np.mean([0.0, 1 - np.log(2), -0.5 - np.log(0.5), 0.1 - np.log(1.1)])

@@ -26,7 +26,7 @@ def test_every_case_is_used():
 
 
 @pytest.mark.parametrize("case", FULL, ids=lambda case: case["id"])
-def test_probabilities_and_weights(case):
+def test_probabilities_and_weights_match_their_definitions(case):
     expected = case["expected"]
     magnitude = sequence_magnitude(jnp.asarray(case["advantages"]))
     np.testing.assert_allclose(magnitude, expected["magnitude"], rtol=1e-5)
@@ -43,7 +43,7 @@ def test_probabilities_and_weights(case):
 
 
 @pytest.mark.parametrize("case", FULL, ids=lambda case: case["id"])
-def test_with_eps_once_in_the_denominator_they_would_not_sum_to_one(case):
+def test_literal_eps_formula_does_not_sum_to_1(case):
     """The literal form of the Metta training equations, `(w + eps) / (sum(w) + eps)`, is wrong by what follows."""
     weights, expected = np.asarray(case["expected"]["weights"]), case["expected"]
     literal = (weights + EPS) / (weights.sum() + EPS)
@@ -55,7 +55,7 @@ def test_with_eps_once_in_the_denominator_they_would_not_sum_to_one(case):
 
 
 @pytest.mark.parametrize("case", SUMS, ids=lambda case: case["id"])
-def test_eight_thousand_rows(case):
+def test_eight_thousand_rows_have_exact_probabilities(case):
     magnitude = jnp.float32(case["scale"]) * (1 + jnp.arange(8192) % 7).astype(jnp.float32)
     probs, _ = sequence_probs(magnitude, case["prio_alpha"])
     np.testing.assert_allclose(probs[0], case["expected"]["prob_row0"], rtol=1e-5)
@@ -64,7 +64,7 @@ def test_eight_thousand_rows(case):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-8, 1e38])
-def test_no_scale_of_advantages_breaks_the_sum(scale, alpha):
+def test_probabilities_sum_to_1_at_any_scale(scale, alpha):
     magnitude = jnp.full(8192, scale).at[0].set(3.0 * scale)
     probs, _ = sequence_probs(magnitude, alpha)
     np.testing.assert_allclose(np.asarray(probs, np.float64).sum(), 1.0, rtol=1e-5)
@@ -74,7 +74,7 @@ def test_no_scale_of_advantages_breaks_the_sum(scale, alpha):
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: case["id"])
-def test_reference_rows_that_are_not_finite(case):
+def test_non_finite_reference_rows_match(case):
     magnitude = jnp.asarray([float(x) for x in case["magnitude"]], jnp.float32)
     probs, num_nonfinite = sequence_probs(magnitude, case["prio_alpha"])
     np.testing.assert_allclose(probs, case["expected"]["probs"], rtol=1e-5)
@@ -82,7 +82,7 @@ def test_reference_rows_that_are_not_finite(case):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_rows_that_are_not_finite_weigh_nothing_and_are_counted(alpha):
+def test_non_finite_rows_have_weight_0_and_are_counted(alpha):
     """Also at alpha 0, where anything to the power of 0, NaN included, would be 1."""
     advantage = jnp.ones((4, 3)).at[1, 2].set(jnp.nan).at[3, 0].set(-jnp.inf)
     probs, num_nonfinite = sequence_probs(sequence_magnitude(advantage), alpha)
@@ -91,13 +91,13 @@ def test_rows_that_are_not_finite_weigh_nothing_and_are_counted(alpha):
     assert (probs[jnp.array([1, 3])] < 1e-6).all()
 
 
-def test_all_rows_broken_are_all_alike():
+def test_all_rows_are_equal_if_all_are_non_finite():
     probs, num_nonfinite = sequence_probs(jnp.full(4, jnp.nan), 1.0)
     assert num_nonfinite == 4
     np.testing.assert_allclose(probs, 0.25)
 
 
-def test_masked_steps_have_no_magnitude():
+def test_masked_steps_are_ignored():
     advantage = jnp.array([[1.0, -2.0, jnp.nan], [0.5, jnp.inf, 4.0]])
     mask = jnp.array([[1, 1, 0], [1, 0, 1]])
     np.testing.assert_array_equal(sequence_magnitude(advantage, mask), [3.0, 4.5])
@@ -105,7 +105,7 @@ def test_masked_steps_have_no_magnitude():
 
 
 @given(st.integers(0, 2**31), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-def test_a_row_of_larger_advantage_is_likelier_and_counts_less(seed, alpha, beta):
+def test_rows_with_larger_advantage_are_likelier_and_weigh_less(seed, alpha, beta):
     magnitude = np.sort(np.random.default_rng(seed).exponential(size=6)).astype(np.float32)
     probs, _ = sequence_probs(jnp.asarray(magnitude), np.float32(alpha))
     weights = importance_weights(probs, 6, np.float32(beta))
@@ -114,14 +114,14 @@ def test_a_row_of_larger_advantage_is_likelier_and_counts_less(seed, alpha, beta
     assert weights[0] == pytest.approx(1.0, abs=1e-6)
 
 
-def test_beta_one_undoes_the_bias_of_the_drawing():
+def test_beta_1_removes_the_sampling_bias():
     probs, _ = sequence_probs(jnp.array([4.0, 1.0, 3.0, 2.0]), 1.0)
     weights = importance_weights(probs, 4, 1.0, "raw")
     np.testing.assert_allclose(probs * weights, 0.25, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["max", "mean", "clip", "raw"])
-def test_a_row_that_could_not_be_drawn_has_a_finite_weight(kind):
+def test_impossible_row_has_a_finite_weight(kind):
     assert np.isfinite(importance_weights(jnp.array([0.0, 0.5]), 4, 1.0, kind)).all()
 
 
@@ -152,7 +152,7 @@ def chance(order, probs):
     ],
     ids=["two of four", "order of four", "shuffle"],
 )
-def test_draws_follow_the_exact_distribution(probs, num_drawn, limit):
+def test_samples_follow_the_exact_distribution(probs, num_drawn, limit):
     drawn = draw_many(probs, num_drawn)
     orders = list(itertools.permutations(range(len(probs)), num_drawn))
     seen = {order: 0 for order in orders}
@@ -169,7 +169,7 @@ def test_impossible_rows_come_last():
     assert set(map(frozenset, drawn[:, 2:].tolist())) == {frozenset({0, 2})}
 
 
-def test_eight_thousand_rows_are_drawn_once_each_and_in_proportion():
+def test_eight_thousand_rows_are_sampled_once_and_in_proportion():
     rows, drawn_rows, repeats = 8192, 256, 400
     magnitude = (1 + jnp.arange(rows) % 2 * 9).astype(jnp.float32)  # 1, 10, 1, 10, ...
     probs, _ = sequence_probs(magnitude, 1.0)

@@ -47,7 +47,7 @@ def scale(values, visits):
     ("seed", "num_simulations", "max_considered", "greedy"),
     [(0, 1, 16, False), (1, 8, 16, False), (2, 16, 2, True), (3, 50, 4, False), (4, 50, 16, True), (5, 64, 16, False)],
 )
-def test_equals_the_implementation_of_its_authors(seed, num_simulations, max_considered, greedy):
+def test_search_equals_the_reference_implementation(seed, num_simulations, max_considered, greedy):
     by_mctx = runpy.run_path(str(SEARCH_COST))["by_mctx"]
     tables = world(seed)
     root = judge(tables, jnp.arange(LANES))
@@ -68,7 +68,7 @@ def test_equals_the_implementation_of_its_authors(seed, num_simulations, max_con
     np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-5, atol=1e-5)
 
 
-def test_visits_of_sequential_halving():
+def test_visits_follow_sequential_halving():
     """Eight actions twice each, then four of them four times, then two until the end."""
     tried = considered_visits(8, 48)
     assert tried[:16] == [0] * 8 + [1] * 8
@@ -77,7 +77,7 @@ def test_visits_of_sequential_halving():
     assert considered_visits(1, 4) == [0, 1, 2, 3]
 
 
-def test_counts_the_mean_return_of_the_simulations():
+def test_value_is_the_mean_return_of_the_simulations():
     """One action, reward 1 and discount 0.5 each step, all positions judged 8: the returns are known."""
     judged = partial(Judged, jnp.zeros((2, 1)), jnp.full(2, 8.0))
 

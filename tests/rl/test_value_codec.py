@@ -15,7 +15,7 @@ def seen_stats(codec, targets):
     return codec.update_stats(codec.init_stats(), targets, jnp.ones_like(targets))
 
 
-def test_symlog_and_back():
+def test_symlog_round_trip():
     x = jnp.array([-8000.0, -1.0, 0.0, 0.5, 8000.0])
     np.testing.assert_allclose(symexp(symlog(x)), x, rtol=1e-5)
     np.testing.assert_allclose(symlog(jnp.array([np.e - 1, 1 - np.e])), [1.0, -1.0], rtol=1e-6)
@@ -31,7 +31,7 @@ def test_symlog_and_back():
         (-4.0, [1, 0, 0, 0, 0]),
     ],
 )
-def test_two_hot_by_hand(value, weights):
+def test_two_hot_matches_a_hand_calculation(value, weights):
     np.testing.assert_allclose(two_hot(jnp.array([value]), BINS), [weights], atol=1e-6)
 
 
@@ -53,7 +53,7 @@ def test_descent_on_the_loss_finds_a_constant_target(name):
 
 
 @pytest.mark.parametrize("name", ["identity", "return_norm", "two_hot"])
-def test_the_mean_of_random_targets_is_learned_without_bias(name):
+def test_mean_of_random_targets_is_learned_without_bias(name):
     """Symlog is not among them: it learns the mean of the logarithms."""
     codec = make_codec(name)
     target = jnp.array([0.0, 0.0, 0.0, 400.0])
@@ -101,7 +101,7 @@ def test_clipping_is_in_value_units(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("clip_eps", [0.0, 2.0])
-def test_a_clip_range_that_follows_a_schedule_is_as_good_as_a_fixed_one(name, clip_eps):
+def test_scheduled_clip_range_equals_a_fixed_one(name, clip_eps):
     codec = make_codec(name)
     target = jnp.array([0.0, 20.0, 80.0, -3.0])
     stats = seen_stats(codec, target)
@@ -117,7 +117,7 @@ def test_a_clip_range_that_follows_a_schedule_is_as_good_as_a_fixed_one(name, cl
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_return_norm_statistics_are_those_of_the_targets_from_the_first_batch_on():
+def test_return_norm_statistics_match_the_targets_from_the_first_batch():
     codec = make_codec("return_norm")
     assert [float(x) for x in codec.init_stats().mean_and_scale()] == [0.0, 1.0]
     stats = seen_stats(codec, jnp.array([1.0, 3.0, 5.0]))
@@ -128,7 +128,7 @@ def test_return_norm_statistics_are_those_of_the_targets_from_the_first_batch_on
     np.testing.assert_allclose([float(x) for x in stats.mean_and_scale()], [101.0, 1.0], rtol=1e-2)
 
 
-def test_return_norm_rescales_the_head_so_that_no_value_moves():
+def test_return_norm_rescales_the_head_without_changing_values():
     codec = make_codec("return_norm")
     old = seen_stats(codec, jnp.array([1.0, 3.0, 5.0]))
     new = codec.update_stats(old, jnp.array([1000.0, -200.0]), jnp.ones(2))

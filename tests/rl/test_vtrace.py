@@ -55,7 +55,7 @@ def test_segments(case):
 
 
 @reference("one_more_slot")
-def test_with_the_value_after_the_segment_every_slot_has_an_advantage(case):
+def test_bootstrap_value_gives_every_slot_an_advantage(case):
     values, rewards, dones, ratio = arrays(case, "values", "rewards", "dones", "ratio")
     bootstrap = jnp.where(dones[1:], 0.0, values[1:])
     hyper = numbers(case, "gamma", "gae_lambda", "rho_clip", "c_clip")
@@ -135,7 +135,7 @@ seeds = given(st.integers(0, 2**31))
 
 
 @seeds
-def test_ratios_beyond_both_clips_of_one_are_on_policy(seed):
+def test_ratios_clipped_to_1_are_on_policy(seed):
     ratio, reward, value, last, final, terminated, truncated = rollout(seed)
     bootstrap = with_bootstraps(value, last, final, terminated, truncated)
     at_one = jax.jit(vtrace_gae)(
@@ -156,7 +156,7 @@ def test_lambda_zero_is_the_weighted_error_of_one_step(seed):
 
 
 @seeds
-def test_ratio_zero_cuts_the_trace_and_a_done_isolates_what_is_before_it(seed):
+def test_ratio_0_cuts_the_trace_and_done_isolates_earlier_steps(seed):
     ratio, reward, value, last, final, terminated, truncated = rollout(seed)
     cut = ratio.at[2, 0].set(0.0)
     done = (terminated | truncated).at[2, 1].set(True)
@@ -172,7 +172,7 @@ def test_ratio_zero_cuts_the_trace_and_a_done_isolates_what_is_before_it(seed):
 
 
 @seeds
-def test_the_advantage_after_the_last_step_makes_two_halves_a_whole(seed):
+def test_next_advantage_joins_two_halves(seed):
     ratio, reward, value, last, final, terminated, truncated = rollout(seed)
     rest = (ratio, reward, value, with_bootstraps(value, last, final, terminated, truncated), terminated | truncated)
     late = estimate(*(x[3:] for x in rest), 0.5, gae_lambda=LAMBDA)
@@ -182,7 +182,7 @@ def test_the_advantage_after_the_last_step_makes_two_halves_a_whole(seed):
 
 
 @seeds
-def test_a_perfect_critic_leaves_nothing_to_be_surprised_by(seed):
+def test_perfect_critic_has_zero_advantages(seed):
     ratio, reward, value, last, final, terminated, truncated = rollout(seed)
     value = np.array(value)
     following = np.asarray(last)
@@ -199,7 +199,7 @@ def test_a_perfect_critic_leaves_nothing_to_be_surprised_by(seed):
 
 
 @seeds
-def test_targets_less_values_are_the_clipped_advantage(seed):
+def test_targets_minus_values_are_the_clipped_advantage(seed):
     ratio, reward, value, last, final, terminated, truncated = rollout(seed)
     bootstrap = with_bootstraps(value, last, final, terminated, truncated)
     kernel = estimate(ratio, reward, value, bootstrap, terminated | truncated, 0.0, gae_lambda=LAMBDA)
@@ -216,7 +216,7 @@ def test_a_segment_never_reads_its_first_reward_and_done_nor_its_last_ratio(seed
     np.testing.assert_array_equal(got.advantage_t[-1], 0.0)
 
 
-def test_a_segment_is_a_rollout_of_one_step_less_with_a_bootstrap():
+def test_segment_equals_a_bootstrapped_rollout_of_one_step_less():
     ratio, reward, value, _, _, terminated, _ = rollout(1)
     got = segments(value, reward, terminated, ratio)
     uncut, on_policy = jnp.zeros_like(terminated[1:]), jnp.ones_like(ratio)
@@ -230,7 +230,7 @@ def test_a_segment_is_a_rollout_of_one_step_less_with_a_bootstrap():
     np.testing.assert_allclose(rows.target_t.T, got.target_t, **CLOSE)
 
 
-def test_advantages_are_constants_for_gradients():
+def test_advantages_have_no_gradient():
     ratio, reward, value, last, final, terminated, truncated = rollout(0)
 
     def everything(ratio, value):
@@ -261,7 +261,7 @@ def test_flags_have_the_leading_axes_of_the_rewards(axes):
 
 
 @seeds
-def test_what_does_not_count_has_no_say_in_normalising(seed):
+def test_normalising_ignores_steps_of_weight_0(seed):
     draw = np.random.default_rng(seed)
     advantage = draw.normal(3.0, 5.0, (4, 3)).astype(np.float32)
     counts = np.ones((4, 3), bool)
@@ -272,5 +272,5 @@ def test_what_does_not_count_has_no_say_in_normalising(seed):
     np.testing.assert_allclose(everything, normalise(jnp.asarray(advantage)), rtol=1e-4, atol=1e-5)
 
 
-def test_normalising_nothing_is_finite():
+def test_normalising_an_empty_batch_is_finite():
     assert np.isfinite(normalise(jnp.ones((2, 3)), jnp.zeros((2, 3)))).all()

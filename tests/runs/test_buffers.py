@@ -52,7 +52,7 @@ def filled(request: pytest.FixtureRequest) -> Any:
     return collected(request.param, 2 if request.param == "corridor" else 5)
 
 
-def test_a_buffer_comes_back_with_the_states_it_was_filled_in(filled: Any, tmp_path: Path) -> None:
+def test_loaded_buffer_keeps_its_environment_states(filled: Any, tmp_path: Path) -> None:
     cfg, env, state, states = filled
     made = buffers.from_replay(state, cfg, env.spec, run="r", update=3)
     buffers.save(tmp_path / "b.npz", made)
@@ -69,7 +69,7 @@ def test_a_buffer_comes_back_with_the_states_it_was_filled_in(filled: Any, tmp_p
     jax.tree.map(np.testing.assert_array_equal, buffers.env_states(found, env, np.array(newest)), states[-1])
 
 
-def test_what_does_not_fit_is_refused_with_each_difference(filled: Any) -> None:
+def test_incompatible_buffer_is_refused_with_each_difference(filled: Any) -> None:
     cfg, env, state, _ = filled
     good = buffers.from_replay(state, cfg, env.spec)
 
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused_with_each_difference(filled: Any) -> None:
         assert "the action of slot 0 is not legal" in refused(dataclasses.replace(good, items=items))
 
 
-def test_numbers_that_no_file_holds(filled: Any, tmp_path: Path) -> None:
+def test_unsupported_arrays_are_refused(filled: Any, tmp_path: Path) -> None:
     cfg, env, state, _ = filled
     good = buffers.from_replay(state, cfg, env.spec)
     odd = dataclasses.replace(good, items={**good.items, "note": np.array([None] * len(good.birth))})

@@ -28,7 +28,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_every_kind_of_leaf_comes_back_bit_for_bit(seeds: int, learner: Algorithm, tmp_path: Path) -> None:
+def test_every_kind_of_leaf_round_trips_bit_for_bit(seeds: int, learner: Algorithm, tmp_path: Path) -> None:
     state = init_state(learner, 3, seeds)
     path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 4, keep=3)
     back = checkpoint.restore(path, abstract_state(learner, 99, seeds))
@@ -52,7 +52,7 @@ def test_keys_keep_their_implementation(impl: str, tmp_path: Path) -> None:
     assert same(back, state)
 
 
-def test_special_numbers_survive(tmp_path: Path) -> None:
+def test_special_numbers_round_trip(tmp_path: Path) -> None:
     values = np.array([np.nan, -np.nan, np.inf, -0.0, 1e-45], np.float32)
     back = checkpoint.restore(
         checkpoint.write(tmp_path, checkpoint.snapshot({"x": jnp.array(values)}), 1, keep=1), {"x": jnp.zeros(5)}
@@ -60,7 +60,7 @@ def test_special_numbers_survive(tmp_path: Path) -> None:
     assert np.asarray(back["x"]).tobytes() == values.tobytes()
 
 
-def test_leaves_that_differ_are_named(tmp_path: Path) -> None:
+def test_differing_leaves_are_named(tmp_path: Path) -> None:
     path = checkpoint.write(
         tmp_path,
         checkpoint.snapshot({"params": {"w": jnp.zeros((2, 3)), "old": jnp.zeros(1)}, "n": jnp.int32(0)}),
@@ -80,7 +80,7 @@ def test_leaves_that_differ_are_named(tmp_path: Path) -> None:
         assert line in caught.value.message
 
 
-def test_the_newest_are_kept(state: Any, tmp_path: Path) -> None:
+def test_newest_checkpoints_are_kept(state: Any, tmp_path: Path) -> None:
     for update in (2, 4, 10):
         checkpoint.write(tmp_path, checkpoint.snapshot(state), update, keep=2)
     assert [p.name for p in records.complete(tmp_path)] == ["4", "10"]
@@ -95,7 +95,7 @@ def test_a_checkpoint_is_replaced_by_one_of_the_same_update(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("step", ["_write_arrays", "records.write_manifest", "os.rename"])
-def test_a_save_that_dies_leaves_the_older_ones(
+def test_killed_save_keeps_older_checkpoints(
     step: str, state: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=1)
@@ -113,9 +113,7 @@ def test_a_save_that_dies_leaves_the_older_ones(
     assert os.listdir(tmp_path) == ["2"], "what was left of the failed one is gone"
 
 
-def test_a_checkpoint_is_whole_before_it_gets_its_name(
-    state: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_is_complete_before_its_rename(state: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = os.rename
     seen: list[str] = []
 
@@ -138,7 +136,7 @@ def test_a_checkpoint_is_whole_before_it_gets_its_name(
     assert seen == ["5"]
 
 
-def test_one_that_is_damaged_is_an_error_and_can_be_set_aside(state: Any, tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_an_error_and_can_be_set_aside(state: Any, tmp_path: Path) -> None:
     path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=1)
     for file in (path / checkpoint.ARRAYS).rglob("*"):
         if file.is_file():
@@ -150,7 +148,7 @@ def test_one_that_is_damaged_is_an_error_and_can_be_set_aside(state: Any, tmp_pa
     assert records.listing(tmp_path) == []
 
 
-def test_no_file_is_a_pickle(state: Any, tmp_path: Path) -> None:
+def test_checkpoint_files_are_not_pickles(state: Any, tmp_path: Path) -> None:
     path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=1)
     files = [p for p in path.rglob("*") if p.is_file()]
     assert len(files) > 3

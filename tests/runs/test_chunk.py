@@ -32,7 +32,7 @@ def test_reduction_of_each_kind() -> None:
         ({5: np.nan, 2: np.nan}, ["train/mean_reward", "params/a"]),
     ],
 )
-def test_what_is_not_finite_is_named_causes_first(places: dict[int, float], names: list[str]) -> None:
+def test_non_finite_values_are_named_causes_first(places: dict[int, float], names: list[str]) -> None:
     rows = (
         MetricSlice("train/entropy", Mean, 0, 2),
         MetricSlice("train/mean_reward", Mean, 2, 2),
@@ -45,7 +45,7 @@ def test_what_is_not_finite_is_named_causes_first(places: dict[int, float], name
     assert chunks.not_finite(chunk, values) == names
 
 
-def test_a_maximum_without_data_is_no_failure() -> None:
+def test_maximum_without_data_counts_as_finite() -> None:
     rows = (MetricSlice("stats/highest", Max, 0, 2),)
     chunk = Chunk(call=_never, rows=rows, parameters=(), length=1, num_seeds=1, traces=0)
     assert chunks.not_finite(chunk, np.array([-np.inf, 0], np.float32)) == []

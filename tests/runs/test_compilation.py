@@ -42,11 +42,11 @@ def no_cache() -> Iterator[None]:
         ({}, Path.home() / ".cache/hmx/jax"),
     ],
 )
-def test_where_the_cache_lies(environ: dict[str, str], folder: Path) -> None:
+def test_cache_has_its_documented_folder(environ: dict[str, str], folder: Path) -> None:
     assert cache_folder(environ) == folder
 
 
-def test_the_cache_is_switched_on_in_that_folder(no_cache: None, tmp_path: Path) -> None:
+def test_cache_is_enabled_in_its_folder(no_cache: None, tmp_path: Path) -> None:
     assert enable_cache({"HMX_CACHE_DIR": str(tmp_path / "new")}) is None
     folder = Path(str(jax.config.jax_compilation_cache_dir))
     assert folder.parent == tmp_path / "new"
@@ -76,14 +76,14 @@ def test_enabling_the_cache_trims_it(no_cache: None, tmp_path: Path, monkeypatch
     assert trimmed == [tmp_path]
 
 
-def test_a_choice_already_made_stays(no_cache: None, tmp_path: Path) -> None:
+def test_existing_cache_setting_is_kept(no_cache: None, tmp_path: Path) -> None:
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "chosen"))
     assert enable_cache({"HMX_CACHE_DIR": str(tmp_path / "other")}) is None
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "chosen")
     assert not (tmp_path / "other").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_a_warning(no_cache: None, tmp_path: Path) -> None:
+def test_unwritable_cache_folder_causes_a_warning(no_cache: None, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     warning = enable_cache({"HMX_CACHE_DIR": str(tmp_path / "file" / "cache")})
     assert warning is not None
@@ -121,7 +121,7 @@ def cached(no_cache: None, tmp_path: Path) -> Path:
     return tmp_path / TIMES
 
 
-def test_times_of_compiling_and_of_loading_are_told_apart(cached: Path) -> None:
+def test_compile_and_load_times_are_separate(cached: Path) -> None:
     assert timed(9) == "", "nothing is known"
     assert timed(9) == "from the cache", "the time of compiling it does not count"
     assert timed(9) == "44 s last time", "that of loading it does"
@@ -139,14 +139,14 @@ def test_a_damaged_file_of_times_is_replaced(cached: Path, text: str) -> None:
     assert timed(9) == "from the cache"
 
 
-def test_times_below_a_second_are_not_worth_a_word(cached: Path) -> None:
+def test_times_below_a_second_are_not_shown(cached: Path) -> None:
     timed(9)
     times = json.loads(cached.read_text())
     cached.write_text(json.dumps(dict.fromkeys(times, 0.4)))
     assert timed(9) == timed(10) == ""
 
 
-def test_times_that_cannot_be_written_are_forgotten(cached: Path) -> None:
+def test_unwritable_times_are_dropped(cached: Path) -> None:
     cached.mkdir()
     assert timed(9) == timed(9) == ""
 
@@ -158,7 +158,7 @@ def test_the_file_of_times_stays_small(cached: Path) -> None:
     assert len(kept) == 200 and "old 499" in kept and "old 0" not in kept
 
 
-def test_only_a_compilation_that_ends_is_remembered(cached: Path) -> None:
+def test_only_finished_compilations_are_recorded(cached: Path) -> None:
     sink = CompileTimes(CompileTimer("test", Config(), 1))
     for phase in ("stopping", "training"):
         sink.phase(phase)
@@ -167,12 +167,12 @@ def test_only_a_compilation_that_ends_is_remembered(cached: Path) -> None:
     assert cached.exists()
 
 
-def test_without_a_cache_nothing_is_remembered(no_cache: None) -> None:
+def test_compile_times_need_a_cache(no_cache: None) -> None:
     assert timed(9) == timed(9) == ""
 
 
 @pytest.mark.parametrize("known", [2, 1, 0])
-def test_a_program_for_one_call_is_compiled_with_fewer_optimisations_where_xla_can(known: int) -> None:
+def test_single_use_program_is_compiled_with_fewer_optimisations(known: int) -> None:
     lowered, asked = jax.jit(lambda x: x + 1).lower(1), []
 
     class Spy:

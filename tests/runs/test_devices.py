@@ -57,14 +57,14 @@ def test_one_device_needs_no_mesh() -> None:
     assert make_mesh(0, 512) is None  # all of them, which is one
 
 
-def test_more_devices_than_there_are_are_refused() -> None:
+def test_more_devices_than_available_are_refused() -> None:
     with pytest.raises(HmxError, match=r"run\.devices = 3: only 1 available") as caught:
         make_mesh(3, 512)
     assert "--devices 1; to try 3 devices" in caught.value.hint
     assert "xla_force_host_platform_device_count=3" in caught.value.hint
 
 
-def test_environments_that_the_devices_do_not_divide_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environments_not_divisible_by_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax.device_count", lambda: 4)
     with pytest.raises(HmxError, match=r"4 devices do not divide env\.num_envs = 510") as caught:
         make_mesh(0, 510)
@@ -74,7 +74,7 @@ def test_environments_that_the_devices_do_not_divide_are_refused(monkeypatch: py
     assert caught.value.hint == "--num-envs 4"
 
 
-def test_several_processes_take_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_use_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax.process_count", lambda: 2)
     with pytest.raises(HmxError, match=r"run\.devices = 1: a run of several processes uses all") as caught:
         make_mesh(1, 512)

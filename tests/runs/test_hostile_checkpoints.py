@@ -65,9 +65,7 @@ def memory() -> int:
         ({"zarr_format": 9}, ""),
     ],
 )
-def test_a_header_that_says_something_else_is_refused_before_anything_is_allocated(
-    change: dict[str, Any], words: str, saved: Path
-) -> None:
+def test_contradicting_header_is_refused_before_allocation(change: dict[str, Any], words: str, saved: Path) -> None:
     change_header(saved, **change)
     before = memory()
     with pytest.raises(HmxError, match="cannot read checkpoint") as caught:
@@ -77,7 +75,7 @@ def test_a_header_that_says_something_else_is_refused_before_anything_is_allocat
     assert memory() - before < 200_000
 
 
-def test_an_array_that_is_missing(saved: Path) -> None:
+def test_missing_array_is_refused(saved: Path) -> None:
     store = kvstore(saved)
     for name in ("w/.zarray", "w/0.0"):
         store.write(name, None).result()
@@ -88,7 +86,7 @@ def test_an_array_that_is_missing(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, np.zeros(10**6, np.uint8).tobytes()])
-def test_a_chunk_that_is_not_what_its_header_says(data: bytes, saved: Path) -> None:
+def test_chunk_that_contradicts_its_header_is_refused(data: bytes, saved: Path) -> None:
     kvstore(saved).write("w/0.0", data).result()
     seal(saved, checkpoint.describe(STATE))
     with pytest.raises(HmxError, match="cannot read checkpoint") as caught:
@@ -97,7 +95,7 @@ def test_a_chunk_that_is_not_what_its_header_says(data: bytes, saved: Path) -> N
 
 
 @pytest.mark.parametrize("shape", [(2**35,), (2**18, 2**18), (2, 3, 4)])
-def test_a_manifest_that_claims_other_shapes_allocates_nothing(shape: tuple[int, ...], saved: Path) -> None:
+def test_manifest_with_other_shapes_allocates_nothing(shape: tuple[int, ...], saved: Path) -> None:
     """Also where the arrays would agree: what counts is what the configuration needs."""
     seal(saved, (Leaf("n", (), "int32"), Leaf("w", shape, "float32")))
     before = memory()
@@ -107,7 +105,7 @@ def test_a_manifest_that_claims_other_shapes_allocates_nothing(shape: tuple[int,
     assert memory() - before < 200_000
 
 
-def test_metadata_of_orbax_that_is_something_else(saved: Path) -> None:
+def test_invalid_orbax_metadata_is_refused(saved: Path) -> None:
     file = saved / checkpoint.ARRAYS / "_METADATA"
     changes: tuple[Callable[[str], str], ...] = (
         lambda text: "",

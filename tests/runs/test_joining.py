@@ -47,12 +47,12 @@ def slot(index: int, count: int, port: int) -> Slot:
     return Slot(host="127.0.0.1", port=port, count=count, index=index, local_devices=None)
 
 
-def test_locate_takes_the_options() -> None:
+def test_locate_uses_the_options() -> None:
     found = locate(Hosts(coordinator="[fe80::1]:29400", num_processes=2, process_id=1))
     assert found == Slot(host="fe80::1", port=29400, count=2, index=1, local_devices=None)
 
 
-def test_one_process_starts_nothing() -> None:
+def test_single_process_starts_no_service() -> None:
     assert locate(Hosts(num_processes=1)) is None
     assert locate(Hosts(coordinator="node1:29400", num_processes=1, process_id=0)) is None
     with join(Hosts(num_processes=1)) as group:

@@ -19,7 +19,7 @@ from hmx.runs.sinks import Sink, SinkGroup
 from hmx.types import Mean
 
 
-def test_one_trace_serves_full_chunks_and_the_rest(chunk: Chunk, learner: Algorithm) -> None:
+def test_full_and_partial_chunks_share_one_trace(chunk: Chunk, learner: Algorithm) -> None:
     result, disk = drive(chunk, learner, total=8)
     assert chunk.traces == 1
     assert result.updates == 8
@@ -36,7 +36,7 @@ def test_the_state_is_donated(chunk: Chunk, learner: Algorithm) -> None:
     assert kernel.is_deleted()
 
 
-def test_updates_give_the_same_bits_in_any_chunks(chunk: Chunk, learner: Algorithm) -> None:
+def test_updates_do_not_depend_on_chunks(chunk: Chunk, learner: Algorithm) -> None:
     whole, parts = Memory(), Memory()
     a, _ = drive(chunk, learner, whole, total=7)
     b, _ = drive(chunk, learner, parts, total=2)
@@ -59,7 +59,7 @@ def test_the_chunk_equals_plain_updates_each_with_its_own_hyperparameters(chunk:
     assert [record["train/rate"] for record in memory.records] == [0.1, 0.05, 0.1 / 3], "as the host has them"
 
 
-def test_one_record_per_update_with_what_has_data(chunk: Chunk, learner: Algorithm) -> None:
+def test_every_update_has_one_record_of_its_available_metrics(chunk: Chunk, learner: Algorithm) -> None:
     memory = Memory()
     drive(chunk, learner, memory, total=4)
     assert [r["update"] for r in memory.records] == [1, 2, 3, 4]
@@ -73,7 +73,7 @@ def test_one_record_per_update_with_what_has_data(chunk: Chunk, learner: Algorit
         assert record["seed"] == 7
 
 
-def test_the_first_update_is_handed_over_before_the_rest_of_its_chunk(chunk: Chunk, learner: Algorithm) -> None:
+def test_first_update_is_reported_before_the_rest_of_its_chunk(chunk: Chunk, learner: Algorithm) -> None:
     class Flushes(Memory):
         def flush(self) -> None:
             seen.append(len(self.records))
@@ -84,7 +84,9 @@ def test_the_first_update_is_handed_over_before_the_rest_of_its_chunk(chunk: Chu
     assert disk.saved == [6, 8], "chunks end where they would"
 
 
-def test_seeds_run_side_by_side_as_they_would_alone(chunk: Chunk, chunk_of_two: Chunk, learner: Algorithm) -> None:
+def test_seeds_trained_together_equal_seeds_trained_alone(
+    chunk: Chunk, chunk_of_two: Chunk, learner: Algorithm
+) -> None:
     both, alone = Memory(), Memory()
     result, _ = drive(chunk_of_two, learner, both, total=4)
     drive(chunk, learner, alone, total=4)
@@ -104,7 +106,7 @@ def test_a_signal_ends_the_loop_after_its_chunk(chunk: Chunk, learner: Algorithm
     assert memory.phases == ["training", "saving"]
 
 
-def test_what_a_resumed_run_begins_with_is_not_written_again(chunk: Chunk, learner: Algorithm) -> None:
+def test_resumed_run_does_not_rewrite_its_first_checkpoint(chunk: Chunk, learner: Algorithm) -> None:
     with SignalGuard() as guard:
         signal.raise_signal(signal.SIGTERM)
         disk = Disk()
@@ -134,14 +136,14 @@ def test_a_failing_required_sink_ends_the_run_after_a_checkpoint(
     assert len(good.records) == 6
 
 
-def test_checkpoints_know_the_mean_return_since_the_one_before(chunk: Chunk, learner: Algorithm) -> None:
+def test_checkpoints_have_the_mean_return_since_the_previous_one(chunk: Chunk, learner: Algorithm) -> None:
     # episodes end in even updates, and their return is the number of the update
     _, disk = drive(chunk, learner, total=13, every=1)
     assert disk.saved == [3, 6, 9, 12, 13]
     assert disk.scores == [2.0, 5.0, 8.0, 11.0, None]
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(chunk: Chunk, learner: Algorithm) -> None:
+def test_training_continues_while_a_checkpoint_is_written(chunk: Chunk, learner: Algorithm) -> None:
     memory, seen = Memory(), []
     three_more = threading.Event()
 
@@ -159,7 +161,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(chunk: Chunk, learner: A
     assert disk.saved == [6, 12]
 
 
-def test_a_write_that_fails_once_is_tried_again(chunk: Chunk, learner: Algorithm) -> None:
+def test_write_that_fails_once_is_retried(chunk: Chunk, learner: Algorithm) -> None:
     memory = Memory()
     result, disk = drive(chunk, learner, memory, total=12, every=1, disk=Disk(full_at=(6,)))
     assert result.updates == 12
@@ -174,7 +176,7 @@ def test_a_write_that_fails_twice_ends_the_run(chunk: Chunk, learner: Algorithm)
     assert disk.saved == [3]
 
 
-def test_the_last_write_is_waited_for_and_its_failure_told(chunk: Chunk, learner: Algorithm) -> None:
+def test_last_write_is_awaited_and_its_failure_reported(chunk: Chunk, learner: Algorithm) -> None:
     with pytest.raises(HmxError, match="checkpoint 3 cannot be written"):
         drive(chunk, learner, total=3, disk=Disk(full_at=(3,)))
 
@@ -188,7 +190,7 @@ def test_the_last_write_is_waited_for_and_its_failure_told(chunk: Chunk, learner
         ("parameter", "params/half"),
     ],
 )
-def test_an_update_that_is_not_finite_is_not_applied(fault: str, name: str, chunk: Chunk, learner: Algorithm) -> None:
+def test_non_finite_update_is_not_applied(fault: str, name: str, chunk: Chunk, learner: Algorithm) -> None:
     good, memory, disk = Memory(), Memory(), Disk()
     before, _ = drive(chunk, learner, good, total=4)
     with pytest.raises(Refusal) as caught:
@@ -203,7 +205,7 @@ def test_an_update_that_is_not_finite_is_not_applied(fault: str, name: str, chun
     assert refused.hypers["fault"] == FAULTS.index(fault)
 
 
-def test_one_seed_that_is_not_finite_stops_all(chunk_of_two: Chunk, learner: Algorithm) -> None:
+def test_one_non_finite_seed_stops_all(chunk_of_two: Chunk, learner: Algorithm) -> None:
     before, _ = drive(chunk_of_two, learner, total=1, state=two_agents(learner))
     memory = Memory()
     with pytest.raises(Refusal) as caught:
@@ -217,7 +219,7 @@ def test_one_seed_that_is_not_finite_stops_all(chunk_of_two: Chunk, learner: Alg
     assert [record["update"] for record in memory.records] == [1, 1]
 
 
-def test_what_a_seed_learned_can_be_skipped(skipping: Chunk, learner: Algorithm) -> None:
+def test_update_of_one_seed_can_be_skipped(skipping: Chunk, learner: Algorithm) -> None:
     clean, memory = Memory(), Memory()
     without, _ = drive(skipping, learner, clean, total=6, state=two_agents(learner), skips=True)
     hypers = faulty(learner, (2, 5), "gradient", agent=1)
@@ -235,7 +237,7 @@ def test_what_a_seed_learned_can_be_skipped(skipping: Chunk, learner: Algorithm)
     assert disk.saved == [6]
 
 
-def test_the_checkpoint_before_a_refused_update_may_fail(chunk: Chunk, learner: Algorithm) -> None:
+def test_failed_checkpoint_before_a_refused_update_is_survived(chunk: Chunk, learner: Algorithm) -> None:
     memory = Memory()
     with pytest.raises(Refusal):
         drive(chunk, learner, memory, total=9, disk=Disk(full_at=(1,)), hypers=faulty(learner, (2,), "loss"))

@@ -69,7 +69,7 @@ def test_a_signal_during_a_report_ends_the_run_before_its_update(chunk: Chunk, l
     assert rest.records[0]["grad_norm/all/task"] == 5.0
 
 
-def test_a_report_that_fails_is_left_out(chunk: Chunk, learner: Algorithm) -> None:
+def test_failed_report_is_skipped(chunk: Chunk, learner: Algorithm) -> None:
     def meet(update: int) -> None:
         raise MemoryError if update < 7 else ValueError("no such thing")
 

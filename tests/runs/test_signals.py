@@ -22,7 +22,7 @@ def test_the_first_signal_is_a_request(signum: signal.Signals) -> None:
     assert heard == [signum]
 
 
-def test_the_second_signal_stops_at_once_and_the_third_meets_the_default() -> None:
+def test_second_signal_stops_at_once_and_third_has_the_default_action() -> None:
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     with SignalGuard() as guard:
         signal.raise_signal(signal.SIGTERM)
@@ -76,7 +76,7 @@ def test_a_signal_the_parent_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_outside_the_main_thread_nothing_is_installed() -> None:
+def test_no_handler_is_installed_outside_the_main_thread() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen: list[object] = []
 
@@ -105,7 +105,7 @@ def test_a_signal_is_handled_while_work_blocks() -> None:
     assert guard.requested == signal.SIGINT
 
 
-def test_a_second_signal_leaves_work_that_never_ends() -> None:
+def test_second_signal_abandons_endless_work() -> None:
     release = threading.Event()
 
     def work() -> None:
@@ -128,6 +128,6 @@ def test_a_wait_ends_in_time() -> None:
     assert wait_for(thread)
 
 
-def test_errors_come_through() -> None:
+def test_errors_are_passed_on() -> None:
     with pytest.raises(ZeroDivisionError):
         interruptible(lambda: 1 // 0)

@@ -74,7 +74,7 @@ def test_a_warning_is_kept_once(tmp_path: Path) -> None:
     assert sink_group.warnings == ["the same"]
 
 
-def test_the_words_of_a_known_error_are_kept(tmp_path: Path) -> None:
+def test_message_of_a_known_error_is_kept(tmp_path: Path) -> None:
     class Broken(Sink):
         name = "broken"
 
@@ -104,7 +104,7 @@ def test_jsonl_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
         sink_group.start(run_info(tmp_path))
 
 
-def test_a_phase_from_a_signal_waits_until_the_sinks_are_done(tmp_path: Path) -> None:
+def test_signal_phase_waits_for_the_sinks(tmp_path: Path) -> None:
     heard: list[str] = []
 
     class Busy(Sink):
@@ -121,7 +121,7 @@ def test_a_phase_from_a_signal_waits_until_the_sinks_are_done(tmp_path: Path) ->
     assert heard == ["training", "record", "record", "stopping", "stopping"]
 
 
-def test_a_sink_that_failed_is_no_longer_there(tmp_path: Path) -> None:
+def test_failed_sink_is_removed(tmp_path: Path) -> None:
     sink_group = SinkGroup([JsonlSink(tmp_path / "metrics.jsonl")])
     assert sink_group.has(JsonlSink)
     (tmp_path / "metrics.jsonl").mkdir()

@@ -100,7 +100,7 @@ def test_login_and_network_never_stop_a_run(place: str, tmp_path: Path, monkeypa
     assert fake.torn_down == 1, "or the exit of the process would wait for what cannot be reached"
 
 
-def test_a_call_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_call_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr("hmx.runs.wandb_sink._FINISH_SECONDS", 0.01)
     monkeypatch.setattr("hmx.runs.wandb_sink._WAITING", 3)
@@ -117,14 +117,14 @@ def test_a_call_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.
     assert "3 records are waiting" in warning
 
 
-def test_the_wandb_of_the_calling_program_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_of_the_calling_program_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
     fake.run = object()
     drive(fake, tmp_path, monkeypatch)
     assert fake.torn_down == 0
 
 
-def test_a_network_that_hangs_at_the_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_network_at_the_end_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr("hmx.runs.wandb_sink._FINISH_SECONDS", 0.01)
     fake = Fake(wait_for=release.wait)
@@ -136,7 +136,7 @@ def test_a_network_that_hangs_at_the_end_is_left(tmp_path: Path, monkeypatch: py
     assert "wandb sync" in warning
 
 
-def test_names_pass_through_at_the_step_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_keep_their_names_and_use_the_environment_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
     assert drive(fake, tmp_path, monkeypatch).warnings == []
     assert [(step, metrics) for _, step, metrics in fake.logged] == [
@@ -213,7 +213,7 @@ KILLED = """
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to find wandb's process")
-def test_wandbs_own_process_may_die(tmp_path: Path) -> None:
+def test_death_of_the_wandb_process_is_survived(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "WANDB_MODE"}
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=env)

@@ -44,13 +44,13 @@ def policy(run, tmp_path):
     return folder
 
 
-def test_plays_as_the_run_does(run, policy):
+def test_exported_policy_plays_like_the_run(run, policy):
     of_run, of_policy = (evaluate(folder, episodes=8) for folder in (run, policy))
     assert of_policy.policies == of_run.policies
     assert (of_policy.checkpoint, of_policy.env_steps) == (of_run.checkpoint, of_run.env_steps)
 
 
-def test_the_file_holds_the_configuration_without_the_folder_of_the_runs(run, tmp_path, monkeypatch):
+def test_file_contains_the_configuration_without_the_runs_folder(run, tmp_path, monkeypatch):
     source = find(run, run.parent)
     elsewhere = source._replace(cfg=replace(source.cfg, {"run.root": "/home/ada/runs"}))
     monkeypatch.setattr(export_job, "find", lambda *_: elsewhere)
@@ -61,12 +61,12 @@ def test_the_file_holds_the_configuration_without_the_folder_of_the_runs(run, tm
     assert b"/home/ada" not in (tmp_path / WEIGHTS).read_bytes()
 
 
-def test_cannot_be_resumed(policy):
+def test_exported_policy_cannot_be_resumed(policy):
     with pytest.raises(HmxError, match="no checkpoint"):
         resume(policy)
 
 
-def test_a_checkpoint_by_number_is_never_the_policy(policy):
+def test_numbered_checkpoint_is_never_the_exported_policy(policy):
     with pytest.raises(HmxError, match="checkpoint"):
         evaluate(policy, episodes=8, checkpoint=4)
 

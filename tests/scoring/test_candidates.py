@@ -31,7 +31,7 @@ def every_legal(position):
     return {tuple(int(x) for x in joint) for joint in itertools.product(*sets)}
 
 
-def test_all_joint_actions():
+def test_all_joint_actions_are_listed():
     rows, got = tried(TWO, actions="all")
     assert got.action.shape == (2, 9, 2)
     for position, row in enumerate(rows):
@@ -41,7 +41,7 @@ def test_all_joint_actions():
     assert {tuple(x) for x in repeats} <= {tuple(x) for x in np.asarray(TAKEN)}
 
 
-def test_deviations_of_one_agent():
+def test_deviations_change_one_agent():
     rows, got = tried(TWO, actions="single")
     assert got.action.shape == (2, 5, 2)
     for position, row in enumerate(rows):
@@ -73,7 +73,7 @@ def test_sampled_actions_of_one_agent_are_different():
     assert got.action.shape == (200, 3, 1) and all(set(row) == {(0,), (1,), (2,)} for row in rows)
 
 
-def test_sampled_joint_actions_are_legal_and_never_twice():
+def test_sampled_joint_actions_are_legal_and_distinct():
     seen = [set(), set()]
     for seed in range(12):
         rows, _ = tried(TWO, actions="sampled", num_actions=4, seed=seed)
@@ -99,7 +99,7 @@ def test_the_cost_is_actions_times_rollouts_times_horizon(options, expected):
 
 @pytest.mark.optimised
 @pytest.mark.parametrize("actions", ["all", "single", "sampled", "topk"])
-def test_of_two_actions_the_other_one_is_tried_whichever_was_taken(actions):
+def test_other_one_of_two_actions_is_always_tried(actions):
     """Compiled, and for many positions: XLA 0.10.2 made nothing of the alternative to action 0 on a CPU."""
     size, rng = 64, np.random.default_rng(0)
     taken = rng.integers(0, 2, (size, 1)).astype(np.int32)

@@ -41,7 +41,7 @@ def found(horizon, taken, **options):
     return compare(outcomes, options_of(rollouts=1, **options))
 
 
-def test_the_start_is_worth_thirteen_steps_and_one():
+def test_start_value_is_known():
     assert len(CELLS) == 53
     np.testing.assert_allclose(optimal_values()[0].max(), 0.99**13, rtol=1e-6)
 
@@ -127,7 +127,7 @@ def test_uncorrected_scores_rank_better_and_are_therefore_the_default():
     assert spearman(found.score, exact) > spearman(found.score - found.bias, exact) + 0.05
 
 
-def test_rankings_called_trusted_agree_with_exact_scores_and_noisy_ones_are_not_called_so():
+def test_only_trusted_rankings_agree_with_exact_scores():
     for rollouts, trusted in ((16, False), (256, True)):
         found, exact = slippery(rollouts, times=4 if rollouts == 16 else 1)
         assert (noise_of(found, rollouts).reliability >= findings.LEAST_RELIABILITY) is trusted

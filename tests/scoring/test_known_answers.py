@@ -40,7 +40,7 @@ def test_one_step(metric, expected):
 
 
 @pytest.mark.parametrize("metric", ["dmean", "js", "js_bins"])
-def test_actions_that_lead_to_the_same_score_nothing(metric):
+def test_actions_with_equal_outcomes_score_0(metric):
     """Exactly, since they meet the same random numbers; and a position without alternatives neither."""
     names = ["coins", "same, slow", "only one"]
     found = scores_of(names, of(metric, rollouts=16, null=True))
@@ -50,7 +50,7 @@ def test_actions_that_lead_to_the_same_score_nothing(metric):
     assert found.null[0] > 0.0 or metric == "dmean"
 
 
-def test_without_common_random_numbers_equal_actions_differ_by_chance():
+def test_equal_actions_differ_without_common_random_numbers():
     """By `E |p - q|` of two binomial shares; so does an action from itself."""
     found = scores_of(["coins"] * 1000, of("tv", rollouts=16, crn=False, null=True))
     for values in (np.asarray(found.score, np.float64), np.asarray(found.null, np.float64)):
@@ -60,7 +60,7 @@ def test_without_common_random_numbers_equal_actions_differ_by_chance():
 
 
 @pytest.mark.parametrize(("metric", "plug_in"), [("w1", 0.14), ("dmean", 0.14), ("tv", 0.14), ("js", 0.016)])
-def test_correction_removes_the_noise_of_equal_actions_and_nothing_of_sure_ones(metric, plug_in):
+def test_correction_removes_noise_of_equal_actions_and_keeps_certain_differences(metric, plug_in):
     """Two coins without common random numbers: their distance is 0, and 16 throws of each show more."""
     names = ["coins"] * 998 + ["fork"] * 2
     plain, corrected = (
@@ -74,7 +74,7 @@ def test_correction_removes_the_noise_of_equal_actions_and_nothing_of_sure_ones(
     np.testing.assert_array_equal(corrected.bias, plain.bias)
 
 
-def test_bins_are_corrected_by_what_an_action_shows_against_itself():
+def test_bins_are_corrected_by_the_noise_within_an_action():
     """Uncorrected, two equal actions under other random numbers would show their chance difference."""
     found = scores_of(["coins"] * 998 + ["fork"] * 2, of("tv_bins", rollouts=16, crn=False))
     assert 0.12 < float(found.null[:998].mean()) < 0.16
@@ -84,7 +84,7 @@ def test_bins_are_corrected_by_what_an_action_shows_against_itself():
 
 
 @pytest.mark.parametrize(("aggregate", "expected"), [("mean", 2.0), ("max", 3.0), ("policy", 2.5)])
-def test_aggregates(aggregate, expected):
+def test_aggregates_match_their_definitions(aggregate, expected):
     """Alternatives pay 1 and 3, and the policy is three times as likely to choose the latter."""
     found = scores_of(["aggregation", "fork", "slow"], of(rollouts=4, aggregate=aggregate))
     np.testing.assert_allclose(found.score[0], expected, rtol=1e-6)
@@ -93,7 +93,7 @@ def test_aggregates(aggregate, expected):
     np.testing.assert_allclose(found.mean[0], [0.0, 1.0, 3.0])
 
 
-def test_units():
+def test_units_of_scores_are_as_documented():
     """Rewards times k: Wasserstein-1 times k, the others as they were."""
     names = ["eight to three", "nine to six", "equal means", "fork"] * 16
     outcomes = outcomes_of(names, of(), key=1)
@@ -104,7 +104,7 @@ def test_units():
 
 
 @pytest.mark.parametrize(("horizon", "expected"), [(5, GAMMA**4), (9, GAMMA**4), (4, 0.0)])
-def test_a_horizon_that_is_too_short_sees_nothing(horizon, expected):
+def test_too_short_horizon_has_score_0(horizon, expected):
     for metric, full in (("w1", expected), ("tv", float(expected > 0))):
         found = scores_of(["fork", "slow", "slow"], of(metric, rollouts=4, horizon=horizon))
         np.testing.assert_allclose(found.score[1:], full, rtol=1e-6)
@@ -113,7 +113,7 @@ def test_a_horizon_that_is_too_short_sees_nothing(horizon, expected):
 
 
 @pytest.mark.parametrize("max_steps", [0, 2])
-def test_bootstrapping_restores_what_was_cut(max_steps):
+def test_bootstrapping_restores_truncated_returns(max_steps):
     """After 2 steps, by the horizon or by the environment's limit, the exact value stands for what comes later.
 
     Where the limit cuts, the horizon is longer, and nothing of the next episode enters, nor what is legal in it.
@@ -123,7 +123,7 @@ def test_bootstrapping_restores_what_was_cut(max_steps):
     np.testing.assert_allclose(found.score, [GAMMA**4, 1.0, GAMMA**4], rtol=1e-6)
 
 
-def test_what_the_next_episode_pays_does_not_count():
+def test_rewards_of_the_next_episode_are_ignored():
     """The environment resets itself to a machine that pays 1; a long horizon must not collect that."""
     names = ["coins", "fork", "same, slow"]
     short, long = (outcomes_of(names, of(rollouts=4, horizon=h)) for h in (5, 30))
@@ -162,7 +162,7 @@ class Chain:
         return batched(cls.spec, Game(start, cls.move, observe, lambda cell: jnp.ones(2, bool)))
 
 
-def test_a_chain_worked_out_by_hand():
+def test_scores_of_a_chain_match_a_hand_calculation():
     """Always go, after going or after staying once; the steps to the goal are negative binomial."""
     env, num = Chain.env(), 4
     state, shown = env.reset(jax.random.split(jax.random.key(0), num))

@@ -19,7 +19,7 @@ def part(spec, positions, index):
     return rest._replace(env_state=take(spec, positions.env_state, index))
 
 
-def test_neither_order_nor_chunks_change_a_score():
+def test_scores_do_not_depend_on_order_or_chunks():
     """All at once, and shuffled in threes: the same bits."""
     env = make_machine()
     score = make_scorer(env, POLICY, OPTIONS)
@@ -72,7 +72,7 @@ def test_agents_are_rewarded_as_a_team(team_reward, axis):
     np.testing.assert_allclose(found.spread, agents, rtol=1e-6)
 
 
-def test_continuations_choose_as_they_say():
+def test_continuation_policies_choose_as_documented():
     values = jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4]))
     obs, legal = jnp.zeros((8000, 1, 1)), jnp.broadcast_to(jnp.array([True, True, True, False]), (8000, 1, 4))
     keys = jax.random.split(jax.random.key(0), 8000)
@@ -93,7 +93,7 @@ def test_continuations_choose_as_they_say():
             np.testing.assert_allclose(policy.probs(values, obs, legal)[0, 0], expected, rtol=1e-5)
 
 
-def test_options_that_need_probabilities_or_values_are_refused_without_them():
+def test_options_without_their_probabilities_or_values_are_refused():
     greedy = make_continuation(lambda params, obs: params, "greedy", 0.0)
     for options in (options_of(aggregate="policy"), options_of(actions="topk")):
         with pytest.raises(HmxError, match="probabilities"):

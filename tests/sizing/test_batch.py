@@ -34,17 +34,17 @@ def codes(found):
     return [problem.code for problem in found]
 
 
-def test_there_are_cases_of_both_kinds():
+def test_cases_include_valid_and_invalid_inputs():
     assert len(CASES) > 100 and len(COMPUTED) < len(CASES)
 
 
-def test_the_defaults_are_those_of_the_equations():
+def test_defaults_match_the_equations():
     assert asdict(BatchInputs()) == FILE["meta"]["defaults"] == DEFAULTS
     assert all(f.metadata["doc"] and f.metadata["unit"] for f in INPUT_FIELDS.values())
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_reference_case(name):
+def test_reference_case_has_its_sizes(name):
     case = CASES[name]
     inputs = read_inputs(case["input"])
     if case["derived"] is None:
@@ -145,7 +145,7 @@ def test_a_horizon_of_one_step_is_refused_except_for_the_trainer():
     ],
     ids=range(13),
 )
-def test_values_that_are_not_whole_numbers_are_refused_with_a_fix(value, code, fix):
+def test_non_integer_values_are_refused_with_a_fix(value, code, fix):
     found = read_inputs({"num_agents": value})
     assert codes(found) == [code]
     assert found[0].fixes[0] == ("num_agents", fix) and "num_agents" in found[0].message
@@ -178,7 +178,7 @@ def test_every_number_up_to_the_limit_is_accepted():
         (100, 1.5564, (409_600, 16_384, 25), (819_200, 16_384, 50)),
     ],
 )
-def test_overshoot_and_the_batches_that_fit(agents, ratio, down, up):
+def test_overshoot_reports_batches_that_fit(agents, ratio, down, up):
     inputs = BatchInputs(num_agents=agents)
     assert derive_batch(inputs)["rollout_overshoot_ratio"] == pytest.approx(ratio, abs=5e-5)
     assert [tuple(fit)[:3] for fit in exact_fit(inputs).values()] == [down, up]
@@ -191,14 +191,14 @@ def test_mixed_sequences_are_not_counted_in_a_large_buffer():
     assert derive_batch(BatchInputs(num_agents=24, batch_size=2_097_152))["rollout_mixed_rows"] is None
 
 
-def test_no_sequence_at_all_is_one_error_and_warns_of_the_dropped_steps():
+def test_missing_sequences_are_one_error_with_a_warning_about_dropped_steps():
     inputs = BatchInputs(bptt_horizon=1_000_000)
     assert codes(batch_problems(inputs)) == ["E_BATCH_LT_HORIZON", "E_MINIBATCH_LT_HORIZON"]
     dropped = [w.values for w in batch_warnings(inputs) if w.code == "W_BATCH_NOT_MULTIPLE_OF_HORIZON"]
     assert dropped == [{"dropped_steps": 524_288}]
 
 
-def test_a_rollout_that_collects_what_it_stores_is_no_overshoot():
+def test_rollout_that_stores_all_its_steps_has_no_overshoot():
     """Three of four groups fill a buffer of one-step sequences exactly, although not every agent has one."""
     inputs = TrainerInputs(
         num_agents=1, num_workers=2, async_factor=2, forward_pass_minibatch_target_size=4, batch_size=12,
@@ -255,7 +255,7 @@ def test_a_forward_pass_far_below_its_target_is_noted():
     assert low_use(BatchInputs(num_agents=24, num_workers=64)) == ""  # 3,072, three quarters
 
 
-def test_formulas_read_as_python():
+def test_formulas_are_valid_python():
     """A second evaluation of the texts, by Python itself."""
     for name in COMPUTED:
         case = CASES[name]
@@ -265,7 +265,7 @@ def test_formulas_read_as_python():
             assert not FORMULAS[key].condition or eval(FORMULAS[key].condition, {"__builtins__": {}}, known)
 
 
-def test_one_size_is_what_the_whole_table_says():
+def test_single_size_equals_the_value_of_the_table():
     inputs = BatchInputs(num_agents=24)
     whole = {name: value for name, value in derive_batch(inputs).items() if type(value) is int}
     assert {name: size(inputs, name) for name in whole} == whole
@@ -289,7 +289,7 @@ def test_formulas_have_labels_and_units():
         ({"num_agents": 24, "batch_size": 64}, {"batch_size": 491_520}),
     ],
 )
-def test_the_nearest_valid_configuration(changes, fixed):
+def test_nearest_valid_configuration_is_shown(changes, fixed):
     assert nearest_valid(BatchInputs(**changes)) == BatchInputs(**{**changes, **fixed})
 
 
@@ -310,7 +310,7 @@ def test_more_agents_than_any_batch_holds_are_refused():
         {"env.num_envs": 1, "algo.num_steps": 8, "ppo.num_minibatches": 2},
     ],
 )
-def test_a_trainer_configuration_has_the_sizes_that_the_equations_say(values):
+def test_trainer_configuration_has_the_sizes_of_the_equations(values):
     cfg = configure(Config(), values)
     assert known_problems(cfg) == []
     inputs, sizes = inputs_of(cfg), derive(cfg)

@@ -62,7 +62,7 @@ PLAUSIBLE = st.fixed_dictionaries({}, optional={name: SIZE for name in INPUT_FIE
 
 
 @given(st.one_of(small(), valid(), ANY))
-def test_no_problem_means_that_all_sizes_agree(inputs):
+def test_configurations_without_problems_have_consistent_sizes(inputs):
     found = batch_problems(inputs)
     assert (not found) == holds(inputs)
     derived = derive_batch(inputs)
@@ -90,7 +90,7 @@ def trainers(inputs):
 
 
 @given(st.one_of(small(), ANY, PLAUSIBLE), st.booleans())
-def test_every_fix_alone_is_valid(inputs, for_trainer):
+def test_every_single_fix_is_valid(inputs, for_trainer):
     inputs = trainers(inputs) if for_trainer else inputs
     for problem in batch_problems(inputs):
         for field, value in (*problem.fixes, *suggestions(inputs)):
@@ -109,7 +109,7 @@ REACH |= {"batch_size": 4500, "forward_pass_minibatch_target_size": 100}
 
 @settings(max_examples=60)
 @given(small())
-def test_fixes_are_the_nearest_there_are(inputs):
+def test_fixes_are_the_nearest_valid_values(inputs):
     if holds(inputs):
         return
     found = {repair.field: repair for repair in repairs(inputs)}
@@ -129,7 +129,7 @@ def test_fixes_are_the_nearest_there_are(inputs):
 
 @settings(max_examples=300)
 @given(st.integers(1, 60), st.integers(1, 4), st.integers(0, 120), st.integers(0, 130))
-def test_workers_with_room_for_their_environments(workers, groups, raw, room):
+def test_workers_have_room_for_their_environments(workers, groups, raw, room):
     fit = [w for w in range(groups, 200, groups) if (raw // w * w if raw >= max(2, w) else w) <= room]
     assert fewer_workers(workers, groups, raw, room) == next((w for w in reversed(fit) if w < workers), None)
     assert more_workers(workers, groups, raw, room) == next((w for w in fit if w > workers), None)
@@ -197,7 +197,7 @@ def play_rollout(inputs):
 @given(valid())
 @example(BatchInputs(num_agents=3, num_workers=4, batch_size=720, minibatch_size=12, bptt_horizon=3,
                      forward_pass_minibatch_target_size=24, async_factor=4))  # fmt: skip
-def test_the_closed_forms_are_what_a_rollout_does(inputs):
+def test_closed_forms_match_a_simulated_rollout(inputs):
     receives, mixed = play_rollout(inputs)
     assert size(inputs, "rollout_recvs") == receives
     assert size(inputs, "rollout_mixed_rows") == mixed
@@ -206,7 +206,7 @@ def test_the_closed_forms_are_what_a_rollout_does(inputs):
 
 
 @given(st.one_of(valid(), PLAUSIBLE))
-def test_a_trainer_configuration_and_back(inputs):
+def test_trainer_configuration_round_trip(inputs):
     if inputs.num_agents >= 2**52:
         return
     exact = nearest_valid(inputs)
@@ -223,7 +223,7 @@ def test_a_trainer_configuration_and_back(inputs):
 
 
 @given(SIZE, SIZE)
-def test_divisors(n, wanted):
+def test_divisors_are_complete(n, wanted):
     assert all(n % d == 0 for d in all_divisors(n))
     below, above = divisor_below(n, wanted), divisor_above(n, wanted)
     assert below is None or (n % below == 0 and below < wanted)

@@ -44,7 +44,7 @@ def key_shape(*batch):
 
 
 @pytest.mark.parametrize("cfg", ENVS, ids=lambda cfg: f"{cfg.id}-{cfg.obs}-{cfg.undo_depth}-{cfg.num_agents}")
-def test_facts_of_an_environment_are_its_own(cfg):
+def test_sizes_of_an_environment_match_the_built_one(cfg):
     facts, env = env_facts(cfg), make_env(cfg, RewardWeights())
     spec = env.spec
     obs = jax.ShapeDtypeStruct((1, *spec.obs_shape), spec.obs_dtype)
@@ -74,7 +74,7 @@ def test_parameters_are_counted_exactly(env, net, target):
 
 
 @pytest.mark.parametrize("target", ["identity", "symlog", "return_norm", "two_hot"])
-def test_the_value_head_is_as_wide_as_its_codec_says(target):
+def test_value_head_has_the_width_of_its_codec(target):
     assert value_width(target) == make_codec(target).width
 
 
@@ -102,7 +102,7 @@ SEARCH = [  # sizes at which the search trees take most of the memory
     [["run.total_steps=4096", "run.eval_episodes=20"], RECURRENT, CONTINUOUS, SEARCH],
     ids=["mlp", "lstm", "continuous", "search"],
 )
-def test_the_total_is_what_jax_allocates(sets):
+def test_total_matches_the_allocation_of_jax(sets):
     cfg = load(preset="tiny", sets=sets, environ={}).config
     session = open_session(cfg)
     chunk = compile_chunk(session.algorithm, session.abstract, session.sizes.updates_per_chunk)
@@ -117,7 +117,7 @@ def test_the_total_is_what_jax_allocates(sets):
     assert allocated / WITHIN < memory.total_bytes < allocated * WITHIN
 
 
-def test_of_later_starts_the_state_holds_one_flag_per_environment():
+def test_later_starts_store_one_flag_per_environment():
     """The start states themselves exist during a rollout only."""
     plain = load(preset="tiny", sets=["env.id=hackmatrix"], environ={}).config
     cfg = replace(plain, {"starts.share": 0.5})
@@ -146,7 +146,7 @@ def test_seeds_multiply_all_but_the_count_of_parameters():
     assert run_memory(three).parameters == run_memory(one).parameters
 
 
-def test_the_published_buffer():
+def test_published_buffer_has_its_size():
     """The Metta geometry with 24 agents: 335.5 MB of buffer, 15.7 MB of LSTM state, 655 MB of activations."""
     memory = buffer_memory(BatchInputs(num_agents=24), 1_000_000)
     parts = {part.key: part.bytes for part in memory.parts}
@@ -162,7 +162,7 @@ def test_the_published_buffer():
     assert memory.total_bytes == sum(parts[name] for name in counted)
 
 
-def test_the_interval_moves_estimates_only():
+def test_interval_changes_only_estimates():
     memory = buffer_memory(BatchInputs(), 5)
     (rough,) = (part.bytes for part in memory.parts if not part.exact)
     total = memory.total_bytes

@@ -39,7 +39,7 @@ def test_the_state_is_counted_exactly(case):
     assert state_bytes(replay.forest) + 17 * slots == priority_bytes(cfg) * cfg.run.num_seeds
 
 
-def test_the_total_is_what_jax_allocates():
+def test_total_matches_the_allocation_of_jax():
     cfg = load(environ={}, sets=[*SETS, *CASES["lake"], "run.updates_per_chunk=2"]).config
     session = open_session(cfg)
     chunk = compile_chunk(session.algorithm, session.abstract, 2)
@@ -58,7 +58,7 @@ def test_parameters_are_counted_exactly(net, dueling):
     assert count_q_parameters(net, env_facts(env), dueling) * 4 == state_bytes(made)
 
 
-def test_the_largest_buffer_that_fits():
+def test_largest_buffer_that_fits_is_found():
     cfg = load(environ={}, sets=[*SETS, *CASES["lake"]]).config
     free = q_memory(cfg).total_bytes
     assert largest_capacity(cfg, free) in (4096 - 8, 4096)

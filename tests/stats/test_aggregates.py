@@ -63,7 +63,7 @@ def test_gap_interval_is_never_negative():
     assert found.value == pytest.approx(0.025) and found.low == 0.0 and found.high > 0.025
 
 
-def test_bootstrap_comes_close_to_all_resamples():
+def test_bootstrap_approximates_all_resamples():
     scores = np.array([0.2, 0.5, 0.9, 0.7])
     means = [np.mean(chosen) for chosen in itertools.product(scores, repeat=4)]
     found = agg.bootstrap([scores], agg.interquartile_mean, 20_000)
@@ -78,7 +78,7 @@ def test_bootstrap_does_not_depend_on_the_size_of_blocks(monkeypatch):
     assert agg.bootstrap([*X, *Y], agg.improvement, 300) == whole
 
 
-def test_the_same_seed_gives_the_same_interval():
+def test_same_seed_gives_the_same_interval():
     strata = [*X, *Y]
     first = agg.bootstrap(strata, agg.improvement, 500, seed=7)
     assert agg.bootstrap(strata, agg.improvement, 500, seed=7) == first
@@ -127,7 +127,7 @@ def test_p_value_counts_all_permutations():
 
 
 @pytest.mark.parametrize(("n", "m", "share"), [(2, 2, 2 / 6), (3, 3, 2 / 20), (4, 4, 2 / 70), (5, 2, 2 / 21)])
-def test_p_value_of_separate_sides(n, m, share):
+def test_separate_sides_have_the_smallest_p_value(n, m, share):
     assert agg.p_value([np.arange(n) + 10.0], [np.arange(m) + 0.0]) == pytest.approx(share)
 
 
@@ -136,7 +136,7 @@ def test_p_value_permutes_within_tasks():
     assert agg.p_value(first, second, permutations=36) == pytest.approx(2 / 36)
 
 
-def test_sampled_p_value_comes_close_to_the_exact_one():
+def test_sampled_p_value_approximates_the_exact_one():
     first, second = X, [scores - 0.3 for scores in Y]
     exact = agg.p_value(first, second, permutations=126**2)
     assert agg.p_value(first, second, permutations=4000) == pytest.approx(exact, abs=0.02)
@@ -189,7 +189,7 @@ def test_bootstrap_interval_lies_between_the_extremes(lists):
 
 
 @given(_strata)
-def test_improvement_over_oneself_is_a_half_and_opposite_sides_add_up(lists):
+def test_improvement_over_itself_is_one_half_and_sides_sum_to_1(lists):
     strata = [np.array(scores) for scores in lists]
     assert agg.improvement([*strata, *strata]) == pytest.approx(0.5)
     other = [scores[:1] + 1 for scores in strata]

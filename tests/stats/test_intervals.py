@@ -27,7 +27,7 @@ def test_mean_sums_without_rounding():
     ("size", "ranks"),  # published tables of ranks, such as Hahn and Meeker 1991, table A.17
     [(1, None), (5, None), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (10, (2, 9)), (15, (4, 12)), (20, (6, 15))],
 )
-def test_median_interval_ends_at_the_published_ranks(size, ranks):
+def test_median_interval_has_the_published_ranks(size, ranks):
     values = [float(rank) for rank in range(1, size + 1)]
     random.Random(0).shuffle(values)
     assert stats.median_interval(values) == ranks

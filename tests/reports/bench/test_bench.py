@@ -109,7 +109,7 @@ def test_slow_saving_and_slow_logging_are_the_bottleneck(monkeypatch, tmp_path, 
     assert result.bottleneck == slow and option in result.advice
 
 
-def test_a_signal_leaves_nothing_behind(monkeypatch, tmp_path):
+def test_signal_leaves_no_files(monkeypatch, tmp_path):
     def stopped(*args, **kwargs):
         assert len(list(tmp_path.iterdir())) == 1
         os.kill(os.getpid(), signal.SIGTERM)
@@ -120,7 +120,7 @@ def test_a_signal_leaves_nothing_behind(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_numbers_of_environments_are_measured_while_there_is_time(monkeypatch, tmp_path):
+def test_other_environment_counts_are_measured_while_time_remains(monkeypatch, tmp_path):
     cfg = load(preset="tiny", sets=[*TINY, f"run.root={tmp_path}"], environ={}).config
     monkeypatch.setattr(job, "_FACTORS", (32.0,))
     speed = job.measure_speed(cfg, 600)
@@ -142,7 +142,7 @@ def test_other_numbers_of_environments_are_measured_while_there_is_time(monkeypa
         ([], ""),
     ],
 )
-def test_a_number_of_environments_is_suggested_only_if_it_is_clearly_faster(ratios, start):
+def test_only_clearly_faster_environment_counts_are_suggested(ratios, start):
     sizes = [SizeSpeed(i, Estimate(1.0), Estimate(*ratio), None) for i, ratio in enumerate(ratios)]
     text = suggestion(sizes)
     assert text.startswith(start) and bool(text) == bool(start)
@@ -189,7 +189,7 @@ def scaled(found: BenchFindings, factor: float, width: float) -> BenchFindings:
         (0.85, 0.2, "too noisy to tell"),
     ],
 )
-def test_a_known_ratio_is_found_where_the_noise_allows(found, tmp_path, factor, width, verdict):
+def test_known_ratio_is_found_if_noise_permits(found, tmp_path, factor, width, verdict):
     before, now = scaled(found, 1.0, width), scaled(found, factor, width)
     rows = compare(tmp_path, read_result(saved(before, tmp_path)), now).phases
     assert [row.name for row in rows] == PHASES
@@ -199,7 +199,7 @@ def test_a_known_ratio_is_found_where_the_noise_allows(found, tmp_path, factor, 
         assert row.ratio.low is not None and row.ratio.low < row.ratio.value < (row.ratio.high or 0)
 
 
-def test_there_is_no_verdict_beside_other_programs_or_without_an_interval(found, tmp_path):
+def test_verdict_is_withheld_under_load_or_without_an_interval(found, tmp_path):
     before, now = scaled(found, 1.0, 0.01), scaled(found, 2.0, 0.01)
     for one, other in ((0.5, 0.0), (0.0, 0.5)):
         busy = dataclasses.replace(before, other_programs=one), dataclasses.replace(now, other_programs=other)
@@ -240,7 +240,7 @@ def test_another_schema_or_file_is_refused(found, tmp_path, changes, text):
 # Measuring
 
 
-def test_works_take_turns_and_rounds_follow_the_time():
+def test_programs_take_turns_and_rounds_follow_the_time_limit():
     order: list[str] = []
     works = {name: lambda name=name: order.append(name) for name in "ab"}
     found = measure.time_in_turn(works, 2)

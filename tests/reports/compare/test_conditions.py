@@ -54,7 +54,7 @@ def holds(text: str) -> bool | None:
         ("-2 < -1", True),
     ],
 )
-def test_conditions_are_evaluated(text, answer):
+def test_conditions_are_evaluated_correctly(text, answer):
     assert holds(text) is answer
 
 
@@ -91,7 +91,7 @@ def test_invalid_conditions_are_refused(text):
         ("-" * 60 + "1 > 0", "nested too deeply"),
     ],
 )
-def test_refusals_say_what_was_expected(text, why):
+def test_refusals_state_the_expected_form(text, why):
     with pytest.raises(HmxError) as caught:
         expr.parse(text)
     assert why in caught.value.message

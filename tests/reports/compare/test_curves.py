@@ -55,7 +55,7 @@ def test_a_threshold_weights_values_by_episodes():
     assert reached(series([0.0, 0.0, 3.0], weights=[1, 1, 4]), 2.0, 30) == Reached(30.0, 6.0)
 
 
-def test_a_threshold_from_above():
+def test_threshold_can_be_reached_from_above():
     assert reached(series([3.0, 2.0, 1.0, 1.0]), 1.5, 40, up=False) == Reached(40.0, 8.0)
 
 
@@ -112,7 +112,7 @@ def test_curve_lies_within_the_values(values):
 
 
 @given(st.floats(-100, 100), st.integers(1, 30))
-def test_a_constant_curve_has_that_final_value_and_area(value, count):
+def test_constant_curve_has_its_value_as_final_and_area(value, count):
     found = series([value] * count, weights=range(1, count + 1))
     assert final(found, 10 * count, Window())[0] == value
     assert area(found, 10 * count) == pytest.approx(value, rel=1e-12, abs=1e-12)

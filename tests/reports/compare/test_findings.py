@@ -168,7 +168,7 @@ def test_one_seed_gives_no_verdict_however_narrow_the_interval(tmp_path, good):
     assert judge(first, first, sure, 0.0, (), CompareRequest()) == Verdict("better", "A is better", "A")
 
 
-def test_a_metric_without_a_direction_is_called_higher(tmp_path):
+def test_metric_without_a_direction_is_reported_as_higher(tmp_path):
     name = "train/learning_rate"
     high = make_run(tmp_path / "high", flat(*[0.5] * 4), **{name: 2.0})
     low = make_run(tmp_path / "low", flat(*[0.5] * 4), **{name: 1.0})

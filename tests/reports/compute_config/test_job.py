@@ -100,7 +100,7 @@ def test_a_run_is_a_source(tmp_path, monkeypatch):
         ("[envs]\nnum_envs = 4\n", "unknown section"),
     ],
 )
-def test_files_that_cannot_be_a_source_are_refused(tmp_path, text, words):
+def test_invalid_source_files_are_refused(tmp_path, text, words):
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(HmxError, match=words):
         read_source(config=tmp_path / "bad.toml")
@@ -243,7 +243,7 @@ def test_wall_clock_at_several_speeds():
 
 
 @pytest.mark.parametrize(("preset", "limit"), [(None, 900_000_000), ("tiny", 40_000), ("quick", 12_000_000)])
-def test_a_run_that_exceeds_gpu_mem_is_warned_of_with_fixes_that_fit(preset, limit):
+def test_exceeding_gpu_mem_causes_a_warning_with_valid_fixes(preset, limit):
     source = read_source(preset=preset)
     found = compute(source, gpu_mem=f"{limit}B")
     (over,) = (p for p in found.warnings if p.code == "W_BUFFER_OVER_MEMORY")
@@ -297,7 +297,7 @@ def test_a_configuration_of_train_gets_only_its_own_warnings():
 @pytest.mark.parametrize(
     ("weights", "alpha", "warned"), [("max", 0.5, True), ("clip", 0.5, False), ("raw", 1.0, False), ("max", 0.0, False)]
 )
-def test_weights_scaled_by_their_maximum_are_warned_of(weights, alpha, warned):
+def test_scaling_weights_by_their_maximum_causes_a_warning(weights, alpha, warned):
     """They scale the gradient with the number of minibatches."""
     found = compute(of(replace(Config(), {"ppo.prio_alpha": alpha, "ppo.prio_weights": weights})))
     warnings = [problem for problem in found.warnings if problem.code == "W_PRIO_WEIGHTS"]
@@ -306,7 +306,7 @@ def test_weights_scaled_by_their_maximum_are_warned_of(weights, alpha, warned):
         assert "gradient" in warning.message and {"ppo.prio_weights": "clip"} in warning.fixes
 
 
-def test_the_published_schedules():
+def test_published_schedules_are_shown():
     table = job.schedules(load(preset="metta", environ={}).config)
     expected = {
         "learning_rate": ("cosine", 4.57e-4, 2.435e-4, 3e-5),
@@ -320,13 +320,13 @@ def test_the_published_schedules():
         assert [table[name].start, table[name].middle, table[name].end] == pytest.approx(values, rel=1e-6, abs=1e-12)
 
 
-def test_a_schedule_that_is_off_is_not_shown():
+def test_inactive_schedule_is_not_shown():
     assert "clip_vf_eps" not in job.schedules(Config()) and "prio_beta" not in job.schedules(Config())
     beta = job.schedules(Config(ppo=PpoConfig(prio_alpha=0.5, prio_beta0=0.6)))["prio_beta"]
     assert beta.end == pytest.approx(0.8) and beta.start == 0.6
 
 
-def test_horizons():
+def test_horizons_match_their_equations():
     metta = load(preset="metta", environ={}).config
     ahead = job.horizons(metta, 64)
     assert round(ahead.reward_steps, 1) == 43.5 and round(ahead.advantage_steps, 2) == 9.52

@@ -89,7 +89,7 @@ PLANTED: dict[str, tuple[dict[str, Any], Callable[[int], Record]]] = {
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_finds_its_planted_curve_and_little_else(rule: Any) -> None:
+def test_rule_finds_its_planted_curve_and_few_others(rule: Any) -> None:
     values, change = PLANTED[rule.name]
     found = names(check(change, values))
     assert rule.name in found and len(found) <= 2
@@ -113,7 +113,7 @@ def test_a_finding_says_since_when_until_when_and_for_which_seeds() -> None:
     assert finding.seeds == (1,) and "0.1" in finding.evidence
 
 
-def test_evidence_that_does_not_last_is_no_finding() -> None:
+def test_short_evidence_is_not_a_finding() -> None:
     assert names(check(lambda u: {"train/first_ratio_error": 0.1 * (u % 2)})) == []
 
 
@@ -130,7 +130,7 @@ def test_a_return_that_only_fluctuates_has_not_fallen() -> None:
     assert names(check(lambda u: {"train/mean_episode_return": float(30 <= u < 60)})) == ["return-fell"]
 
 
-def test_missing_and_damaged_values_are_left_out() -> None:
+def test_missing_and_damaged_values_are_skipped() -> None:
     monitor = check(
         lambda u: {
             "train/grad_norm": None if u % 3 else math.nan,

@@ -81,7 +81,7 @@ def plots(found: GradFindings) -> list[Plot]:
     return [block for block in blocks if isinstance(block, Plot)]
 
 
-def test_hollow_dots_are_explained_only_where_they_are_drawn() -> None:
+def test_hollow_dots_are_explained_only_if_drawn() -> None:
     for crossfit in (False, True):
         plot = slopes(episode_report(crossfit=crossfit))
         hollow = [series for series in plot.series if series.kind == "dots" and series.dashed]

@@ -91,7 +91,7 @@ def test_the_report_is_kept_for_the_page_of_the_run(whole: GradFindings, trained
     assert "the page of the run will not show this report" in found.warnings[-1]
 
 
-def test_coefficients_are_those_of_the_coming_update(whole: GradFindings) -> None:
+def test_coefficients_belong_to_the_next_update(whole: GradFindings) -> None:
     """The entropy bonus falls over the 6 updates of the run, of which 2, 4 and 6 are done."""
     ent = [report.coefs["entropy"] for report in whole.reports]
     end = PpoConfig().ent_end
@@ -127,7 +127,7 @@ def test_reference_gives_kl_a_gradient_and_a_saved_report_ratios(
         assert row["value"] == pytest.approx(1.0) and row["kl"] is None
 
 
-def test_damaged_checkpoint_is_left_out_of_several_and_refused_alone(trained: Path, tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_skipped_among_several_and_refused_alone(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "copy")
     arrays = [path for path in (tmp_path / "copy" / "checkpoints" / "4").rglob("*") if path.is_file()]
     large = max(arrays, key=lambda path: path.stat().st_size)
@@ -157,7 +157,7 @@ def test_request_that_does_not_fit_the_run_is_refused(
     assert caught.value.exit_code == code and caught.value.hint
 
 
-def test_compare_is_looked_for_before_anything_is_measured(
+def test_missing_compare_file_is_refused_before_measuring(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measure(*_: object) -> object:

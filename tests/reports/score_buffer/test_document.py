@@ -76,7 +76,7 @@ def test_page_shows_all_plots_and_positions() -> None:
     assert " ".join(str(x) for x in (0.5, 1, 0)) in text  # the observation of a game without a drawing
 
 
-def test_values_that_are_not_known_are_called_so() -> None:
+def test_unknown_values_are_shown_as_unknown() -> None:
     text = terminal(made(**UNKNOWN))
     assert "The reliability of the ranking is unknown." in text and "all values are equal, or all scores" in text
     assert "Most consequential" not in text and "TD error now" in text
@@ -108,7 +108,7 @@ def test_shapes_of_pictures_lie_inside_them() -> None:
             assert 0 <= shape.x <= right <= drawn.width and 0 <= shape.y <= low <= drawn.height + 8
 
 
-def test_battle_is_drawn_to_scale_with_all_its_units() -> None:
+def test_battle_is_drawn_to_scale_with_all_units() -> None:
     drawn = battle(STATES[2]["battle"])
     ours, theirs = (shape for shape in drawn.shapes if shape.kind == "circle")
     assert 0 < ours.x < theirs.x < drawn.width and 0 < theirs.y < ours.y < drawn.height
@@ -116,7 +116,7 @@ def test_battle_is_drawn_to_scale_with_all_its_units() -> None:
     assert ours.fill != theirs.fill and theirs.text == "enemy 2, stalker, health 12.5"
 
 
-def test_board_shows_everything_on_it() -> None:
+def test_board_shows_all_its_items() -> None:
     position = {
         "player": {"row": 1, "col": 2, "hp": 2, "credits": 3},
         "enemies": [

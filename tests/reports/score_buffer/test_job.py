@@ -140,7 +140,7 @@ def refused(words: str, code: ExitCode, *args: Any, **kwargs: Any) -> None:
     assert caught.value.exit_code == code and caught.value.hint
 
 
-def test_requests_that_cannot_work_are_refused_before_anything_is_played(home: Path, tmp_path: Path) -> None:
+def test_impossible_requests_are_refused_before_playing(home: Path, tmp_path: Path) -> None:
     run, buffer, out = home / "runs" / "lake", home / "all.npz", tmp_path / "o"
     refused("was filled in frozenlake, but the policy plays frozenlake-slippery", ExitCode.ARTEFACT,
             buffer, checkpoint=home / "slippery" / "lake", request=EXACT, out=out)  # fmt: skip
@@ -188,7 +188,7 @@ def test_results_of_another_request_are_kept_without_force(home: Path, noisy: Pa
     np.testing.assert_equal(table(tmp_path / "o"), table(noisy))
 
 
-def test_scores_are_written_back_only_to_transitions_that_are_still_there(home: Path, tmp_path: Path) -> None:
+def test_scores_are_written_back_only_to_existing_transitions(home: Path, tmp_path: Path) -> None:
     """While it is scored the buffer goes on being filled: the first ten slots have new transitions."""
     path = Path(shutil.copy(home / "slippery.npz", tmp_path / "b.npz"))
     old = buffers.load(path)
@@ -252,7 +252,7 @@ def test_score_files_without_their_columns_are_refused(home: Path, noisy: Path, 
     assert caught.value.exit_code == ExitCode.ARTEFACT
 
 
-def test_corrected_scores_are_the_others_without_their_bias(home: Path, noisy: Path, tmp_path: Path) -> None:
+def test_corrected_scores_equal_the_others_minus_their_bias(home: Path, noisy: Path, tmp_path: Path) -> None:
     plain, found = table(noisy), score_noisy(home, tmp_path / "o", correct=True)
     corrected = table(tmp_path / "o")
     # two programs; sqrt(distance^2 - noise^2) magnifies what they round differently where both are alike
