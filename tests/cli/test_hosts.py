@@ -140,7 +140,7 @@ def test_loss_of_process_0_is_reported_and_ends_the_others(tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_with_different_options_are_told_the_differences(tmp_path):
+def test_processes_with_different_options_report_the_differences(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "JAX_PLATFORMS": "cpu"}

@@ -83,16 +83,21 @@ ALLOWED = {
 
 
 def python_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield line and text of every string, comment and test name of a module."""
+    """Yield line and text of every string and comment of a module."""
     source = path.read_text()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            yield node.lineno, node.name.replace("_", " ")
     for number, line in enumerate(source.splitlines(), 1):
         if comment := re.search(r"(?:^|\s)#\s(.*)", line):
             yield number, comment[1]
+
+
+def names_of_tests(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and name of every test of a module, with spaces."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if name := re.match(r"\s*def (test_\w+)", line):
+            yield number, name[1].replace("_", " ")
 
 
 def markdown_texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -132,6 +137,8 @@ def test_texts_avoid_listed_words() -> None:
     for path in files():
         texts = python_texts(path) if path.suffix == ".py" else markdown_texts(path)
         found += findings(str(path.relative_to(ROOT)), texts)
+    for path in sorted(ROOT.glob("tests/**/test_*.py")):
+        found += findings(str(path.relative_to(ROOT)), names_of_tests(path))
     assert not found, f"{len(found)} words that STYLE.md lists:\n" + "\n".join(found)
 
 
@@ -142,10 +149,9 @@ def test_every_rule_matches_its_example() -> None:
 
 def test_listed_words_are_found(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
-    module.write_text(
-        '"""It goes\non anew."""\n# whoever reads this\nx = f"{1} is told"\ndef test_disk_is_no_crash(): ...\n'
-    )
-    assert len(findings("module.py", python_texts(module))) == 5
+    module.write_text('"""It goes\non anew."""\n# whoever reads this\nx = f"{1} is told"\ndef test_read_anew(): ...\n')
+    assert len(findings("module.py", python_texts(module))) == 4
+    assert findings("module.py", names_of_tests(module)) == ["module.py:5: 'anew', write: again"]
     page = tmp_path / "page.md"
     page.write_text("A run\ngoes on.\n```\nanew\n```\n\nTwo runs go\non.\n")
     texts = markdown_texts(page)
