@@ -116,11 +116,12 @@ def markdown_texts(path: Path) -> Iterator[tuple[int, str]]:
 
 def findings(name: str, texts: Iterator[tuple[int, str]]) -> list[str]:
     """Return every text of a file that matches a rule, with its line."""
+    joined = [(line, " ".join(text.split())) for line, text in texts]
     return [
         f"{name}:{line}: {match[0]!r}, write: {rule.better}"
-        for line, text in texts
+        for line, text in joined
         for rule in RULES
-        if (match := re.search(rule.pattern, re.sub(r"\s+", " ", text), re.IGNORECASE))
+        if (match := re.search(rule.pattern, text, re.IGNORECASE))
         and not any(name.startswith(prefix) and rule.pattern == pattern for prefix, pattern in ALLOWED)
     ]
 
