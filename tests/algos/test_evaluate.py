@@ -36,7 +36,7 @@ def test_short_episodes_are_not_favoured():
 
 
 @pytest.mark.parametrize(("num_envs", "num_episodes"), [(4, 4), (4, 11), (8, 3)])
-def test_exactly_as_many_episodes_as_asked_for(num_envs, num_episodes):
+def test_evaluation_plays_the_requested_number_of_episodes(num_envs, num_episodes):
     env = make_counting(6, length=4)
     episodes = make_evaluator(env, random_policy(), num_envs, num_episodes)(None, jax.random.key(0))
     assert episodes.length.tolist() == [4] * num_episodes
@@ -44,7 +44,7 @@ def test_exactly_as_many_episodes_as_asked_for(num_envs, num_episodes):
 
 
 @pytest.mark.parametrize("sizes", [[1], [3, 1, 8], [1000]])
-def test_chunks_give_the_bits_of_one_loop_and_count_what_has_ended(sizes):
+def test_chunks_equal_one_loop_and_count_finished_episodes(sizes):
     env, policy = lottery(1, 9), random_policy()
     whole = make_evaluation(env, policy, 6, 16)
 
@@ -88,7 +88,7 @@ def test_info_is_gathered_per_episode():
     assert episodes.info["steps"].tolist() == [1 + 2 + 3 + 4 + 5] * 7
 
 
-def test_a_policy_that_never_ends_is_stopped_and_said_so(monkeypatch):
+def test_endless_policy_is_stopped_and_reported(monkeypatch):
     monkeypatch.setattr("hmx.algos.evaluate._STEP_LIMIT", 20)
     episodes = make_evaluator(make_counting(0), random_policy(), 2, 2)(None, jax.random.key(0))
     assert not bool(episodes.finished.any())

@@ -72,7 +72,7 @@ def refused(text, **settings):
     return found.value.message
 
 
-def test_functions_of_a_file_become_an_environment_that_keeps_the_contract():
+def test_functions_of_a_file_become_an_environment_that_passes_the_contract():
     write(GAME)
     env = load_env("./game.py", my={"size": "5"})
     walk = check_env(env)
@@ -83,7 +83,7 @@ def test_functions_of_a_file_become_an_environment_that_keeps_the_contract():
     assert load_env("./game.py", max_steps=3).spec.max_steps == 3
 
 
-def test_only_an_environment_without_a_limit_of_its_own_is_warned_of_as_unlimited():
+def test_only_environments_without_any_limit_get_a_warning():
     unlimited = EnvConfig(id="./game.py", max_steps=0)
     write(GAME)
     assert known_sizes(unlimited) is None and known_sizes(EnvConfig(id="gymnax/Never-built-v0", max_steps=0)) is None
@@ -94,7 +94,7 @@ def test_only_an_environment_without_a_limit_of_its_own_is_warned_of_as_unlimite
     assert sizes_of(env).max_steps == 0 and "no_limit" in {p.code for p in warnings(cfg, sizes_of(env))}
 
 
-def test_a_file_may_return_an_env_or_an_object_like_those_of_gymnax(monkeypatch):
+def test_file_can_return_an_env_or_a_gymnax_like_object(monkeypatch):
     write("from hmx.envs.small.corridor import make_corridor\ndef make():\n    return make_corridor(7, 0.5)\n")
     assert load_env("game.py").spec.id == "game.py" and load_env("game.py").spec.max_steps == 7
     write(GYMNAX, "package.py")
