@@ -1,4 +1,4 @@
-"""Errors of the user: a message, a hint, and an exit code; and what messages are written with."""
+"""Errors of the user (a message, a hint, and an exit code), and functions that write messages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class ExitCode(enum.IntEnum):
 
 
 class HmxError(Exception):
-    """A failure the user can do something about.
+    """A failure that the user can fix.
 
     Args:
         message: what is wrong, one sentence or one line per problem.
         hint: the value or command that fixes it.
-        exit_code: what the process ends with.
+        exit_code: of the process.
     """
 
     def __init__(self, message: str, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:

@@ -34,11 +34,11 @@ class Timestep(NamedTuple):
     truncated: Array  # [E] bool: ended by the step limit, never together with terminated
     agent_done: Array  # [E, A] bool: the agent's part ended by the rules; all true exactly where terminated
     terms: dict[str, Array]  # reward term -> [E] float32; they sum to the reward summed over agents
-    info: dict[str, Array]  # what else the environment reports, [E, ...]
+    info: dict[str, Array]  # other values that the environment reports, [E, ...]
 
 
 class Transition(NamedTuple):
-    """One step as the learner stores it: everything is of time t, but for what the action brought about."""
+    """One step as the learner stores it: everything is of time t, except for the results of the action."""
 
     obs_t: Array
     legal_t: Array
@@ -52,11 +52,11 @@ class Transition(NamedTuple):
     truncated_tp1: Array  # [..., A] bool: the step limit truncated it
     value_final_tp1: Array  # [..., A] float32: value of `final_obs` where truncated (or requested), else 0
     final_obs_tp1: Array | None = None  # [..., A, *obs_shape]: `final_obs`, where the learner asked for it
-    probs_t: Array | None = None  # [..., A, num_actions]: of the policy that chose the action, where that was a search
+    probs_t: Array | None = None  # [..., A, num_actions]: of the policy that chose the action, if that was a search
 
 
 class Mean(NamedTuple):
-    """A mean that can be added up: no data stays no data instead of becoming 0."""
+    """A mean that can be added up; a mean without data never becomes 0."""
 
     total: Array
     count: Array  # type: ignore[assignment]

@@ -24,7 +24,7 @@ Head = dict[str, Array]
 
 @runtime_checkable
 class ObsSpec(Protocol):
-    """What a network needs to know of an environment (`hmx.envs.protocol.EnvSpec` has it)."""
+    """The properties of an environment that a network needs (`hmx.envs.protocol.EnvSpec` has them)."""
 
     @property
     def id(self) -> str:
@@ -44,11 +44,11 @@ class ObsSpec(Protocol):
 
     @property
     def action_dim(self) -> int:
-        """Numbers of a continuous action; 0 where actions are discrete."""
+        """Numbers of a continuous action; 0 if actions are discrete."""
 
     @property
     def value_only(self) -> int:
-        """The last numbers of an observation, which only the value reads."""
+        """Number of features at the end of an observation that only the value reads."""
 
     @property
     def decode(self) -> Callable[[Array], Array] | None:
@@ -60,7 +60,7 @@ class ObsSpec(Protocol):
 
 
 class NetOutput(NamedTuple):
-    """What `hmx.rl.policies` makes actions of, and `value_raw [..., value_width]` before decoding.
+    """Logits for `hmx.rl.policies`, and `value_raw [..., value_width]` before decoding.
 
     `logits` are `[..., num_actions]` before masking, or for continuous actions `[..., 2 action_dim]`: means and raw
     deviations.

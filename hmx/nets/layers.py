@@ -1,4 +1,4 @@
-"""The flax modules that networks are made of."""
+"""The flax modules of the networks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hmx.config.schema import Activation, Dtype, Init, NetConfig
 from hmx.types import Array, Key
 
 Norm = Literal["none", "pre", "post"]
-"""Where a layer norm stands: nowhere, or before or after the activation function."""
+"""Position of a layer norm: none, before or after the activation function."""
 
 HIDDEN = "intermediates"
 """The collection in which layers leave the activations of their hidden units, if it is mutable."""
 
 _COMPUTE: dict[Dtype, Any] = {"float32": None, "bfloat16": jnp.bfloat16}
-"""None computes in the type of inputs and parameters: float32, unless parameters are of higher precision."""
+"""None computes in the type of inputs and parameters: float32, unless parameters have higher precision."""
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
@@ -57,8 +57,8 @@ def orthogonal_gates(gates: int) -> Callable[[Key, Sequence[int]], Array]:
 def _one_by_one(draw: Callable[[Key], Array]) -> Callable[[Key], Array]:
     """Return `draw`, computed for one key at a time even under `vmap`.
 
-    A batched QR factorisation splits its batch over XLA's CPU threads and waits for them from one of them: with
-    two threads a run of several seeds could wait for ever (jaxlib 0.10.2).
+    A batched QR factorisation splits its batch over XLA's CPU threads and waits for them from one of them: with two
+    threads, a run of several seeds could wait forever (jaxlib 0.10.2).
     """
     drawn: Callable[[Key], Array] = jax.custom_batching.sequential_vmap(draw)
     return drawn
@@ -84,7 +84,7 @@ def dense(
 
 
 class Torso(nn.Module):
-    """Hidden layers `[N, F] -> [N, hidden[-1]]`; `norm` is `none`, `pre` or `post` the non-linearity.
+    """Hidden layers `[N, F] -> [N, hidden[-1]]`; `norm` is `none`, or `pre` or `post` non-linearity.
 
     The layers compute in `dtype`, which is also that of the result.
     """

@@ -24,7 +24,7 @@ class QNet(NamedTuple):
     """`init(key) -> params` and `values(params, obs [*B, *obs_shape]) -> [*B, num_actions]`, before masking.
 
     `hidden(params, obs)` returns the activations of each hidden layer, `[..., units]`; None if the network does not
-    tell.
+    return them.
     """
 
     init: Callable[[Key], Params]

@@ -123,7 +123,7 @@ class Replay:
         )
 
     def sample(self, state: ReplayState, key: Key, batch_size: int, is_beta: float | Array) -> ReplayBatch:
-        """Sample with replacement, with importance weights `(N p)^-is_beta`; at least one transition must be there."""
+        """Sample with replacement, with importance weights `(N p)^-is_beta`; the buffer must not be empty."""
         index = self._draw(state, key, batch_size)
         totals = forest.totals(state.forest)
         weights = forest.leaves_at(state.forest, index)
@@ -161,7 +161,8 @@ class Replay:
             td_max=jnp.maximum(state.td_max, errors.max()),
             num_nonfinite=state.num_nonfinite + num_nonfinite,
         )
-        # From what the slots now hold: a transition sampled twice gets one leaf, a replaced one keeps that of its heir.
+        # Read the slots again: a transition sampled twice gets one leaf, and a replaced one keeps the leaf of its
+        # successor.
         leaves = leaves_of(state, self.options, td_errors[index], state.consequence_scores[index], state.scored[index])
         return state._replace(forest=forest.update(state.forest, 0, index, leaves[0]))
 
@@ -209,10 +210,10 @@ class Replay:
         return Chosen(index, state.birth[index], rank > -jnp.inf)
 
     def window(self, state: ReplayState, index: Array, num_steps: int) -> tuple[Array, Array]:
-        """Return slots `[num_steps, B]` of transitions and successors of one environment, and which still hold them."""
+        """Return slots `[num_steps, B]` of transitions and their successors, and the slots that still hold them."""
         later = self.num_envs * jnp.arange(num_steps, dtype=jnp.int32)[:, None]
         slots = (index[None] + later) % state.birth.shape[0]
-        # An empty slot has the birth of the very first transition, which follows none.
+        # An empty slot has the birth of the first transition, which has no predecessor.
         return slots, state.birth[slots] == state.birth[index][None] + later.astype(jnp.uint32)
 
     def probs(self, state: ReplayState) -> Array:

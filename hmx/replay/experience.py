@@ -40,7 +40,7 @@ def experience(
     action: Int[Array, "B A"],
     timestep: Timestep,
 ) -> Experience:
-    """Make the transition of a step: what was before the action, the action, and its result."""
+    """Make the transition of a step: the observation before the action, the action, and its result."""
     return Experience(
         obs_t=obs,
         legal_t=legal,
@@ -87,8 +87,8 @@ def n_step(
 ) -> NStep:
     """Sum discounted rewards of up to n steps, for a target that bootstraps from the state after the last of them.
 
-    The return stops with the episode. A truncated episode bootstraps from the state it was truncated in, which is to
-    be looked up at `last`. Steps that are not `there` are not known, and do not count; the first is.
+    The return stops with the episode. A truncated episode bootstraps from its last state, to be looked up at `last`.
+    Steps without `there` are unknown and do not count; the first step is always known.
     """
     ended = terminated | truncated
     before = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])

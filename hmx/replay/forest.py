@@ -5,8 +5,8 @@ it once, and rounding errors do not accumulate. Eight children were the fastest 
 2 to 64 (`benchmarks/replay_sampler.py`).
 
 Descending with one float32 number alone would distort the probabilities of a large buffer: each of 10^6 slots would
-span some ten of the 2^24 possible numbers. So after each level, the rest of the number gets further random bits below
-those it already has.
+span only about ten of the 2^24 possible numbers. So after each level, the rest of the number gets further random bits
+below those it already has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Forest = tuple[Float[Array, "trees _ fanout"], ...]
 
 
 def build(leaves: Float[Array, "trees capacity"]) -> Forest:
-    """Build trees over leaves, which are not negative; O(capacity)."""
+    """Build trees over non-negative leaves; O(capacity)."""
     trees = leaves.shape[0]
     levels, nodes = [], leaves
     while True:
@@ -97,7 +97,7 @@ def _put(level: Array, tree: int, row: Array, child: Array, value: Array) -> Arr
 
 
 def _choose(children: Array, left: Array) -> tuple[Array, Array]:
-    """Return the child that `left [B]` falls into, and the sum of those before it; `children [B, FANOUT]`."""
+    """Return the child that contains `left [B]`, and the sum of the children before it; `children [B, FANOUT]`."""
     # Multiplying by a triangle of ones: XLA has no cumulative sum that is fast on rows of eight.
     up_to = jnp.dot(children, jnp.triu(jnp.ones((FANOUT, FANOUT), jnp.float32)), precision="highest")
     passed = jnp.minimum(left, up_to[:, -1] * _JUST_BELOW)[:, None] >= up_to

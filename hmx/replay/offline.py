@@ -23,7 +23,7 @@ class Probabilities(NamedTuple):
 def probabilities(
     td_errors: Float[Array, " N"], scores: Float[Array, " N"], scored: Bool[Array, " N"], options: ReplayConfig
 ) -> Probabilities:
-    """Compute the probabilities with which a full buffer of N transitions would sample them; nothing is negative."""
+    """Compute the sampling probabilities of a full buffer of N transitions; all inputs are at least 0."""
     size = td_errors.shape[0]
     state = _partial(
         td_errors=td_errors,
@@ -40,7 +40,7 @@ def probabilities(
 
 
 def history(items: Any, birth: UInt32[Array, " N"]) -> ReplayState:
-    """Make a state that only knows the order of its transitions (`[N, ...]`), by birth, for `Replay.window`."""
+    """Make a state with only the order of its transitions (`[N, ...]`), by birth, for `Replay.window`."""
     return _partial(items=items, birth=birth)
 
 

@@ -1,4 +1,4 @@
-"""From TD errors and consequence scores to the weights that slots are sampled by."""
+"""Sampling weights of slots from TD errors and consequence scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shaped(magnitude: Float[Array, "*B"], alpha: Float[Array, ""], eps: float) -
 
 
 def magnitude(values: Float[Array, " B"]) -> tuple[Float[Array, " B"], Int[Array, ""]]:
-    """Return absolute values, with 0 for those that are not finite, and how many are not."""
+    """Return absolute values, with 0 in place of non-finite ones, and the number of these."""
     finite = jnp.isfinite(values)
     return jnp.where(finite, jnp.abs(values), 0.0), (~finite).sum(dtype=jnp.int32)
 
@@ -58,10 +58,10 @@ def densities(
     size: Int[Array, ""],
     num_scored: Int[Array, ""],
 ) -> Float[Array, "*B"]:
-    """Compute `N p`: how much more likely slots are sampled than by uniform replay; exactly 1 if alpha is 0.
+    """Compute `N p`, the probability of slots relative to uniform replay; exactly 1 if alpha is 0.
 
-    In additive mixing a slot without a score has `p_C = 1/N`, which is also the average of those with one. Being
-    scored or not changes nothing by itself. `totals` are the sums of the trees over all slots.
+    In additive mixing a slot without a score has `p_C = 1/N`, which is also the average of those with one. Scoring
+    alone does not change probabilities. `totals` are the sums of the trees over all slots.
     """
     by_first: Array = weights[0] / (totals[0] / size)
     if options.mixing != "additive":

@@ -1,4 +1,4 @@
-"""The state of a replay buffer, what is sampled from it, and exponents that fit an effective sample size."""
+"""The state of a replay buffer, samples from it, and exponents that fit an effective sample size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReplayState(NamedTuple):
 
 
 class ReplayBatch(NamedTuple):
-    """Transitions sampled for a gradient step; `birth` tells whether a slot still holds the same one later."""
+    """Transitions sampled for a gradient step; `birth` shows later whether a slot still holds the same one."""
 
     index: Int[Array, " B"]  # type: ignore[assignment]
     birth: UInt32[Array, " B"]
@@ -47,7 +47,7 @@ class ReplayBatch(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Transitions to score; entries that are not `valid` exceed the buffer and are to be ignored."""
+    """Transitions to score; ignore entries that are not `valid`: they exceed the buffer."""
 
     index: Int[Array, " n"]  # type: ignore[assignment]
     birth: UInt32[Array, " n"]
@@ -60,13 +60,13 @@ def score_weight(state: ReplayState, options: ReplayConfig, scores: Array) -> Ar
 
 
 def leaves_of(state: ReplayState, options: ReplayConfig, td_error: Array, scores: Array, scored: Array) -> Array:
-    """Compute what the trees hold for filled slots, `[trees, ...]`."""
+    """Compute the leaves of the trees for filled slots, `[trees, ...]`."""
     td_weight = priority.shaped(td_error, state.alphas[0], priority.EPS_TD)
     return priority.leaves(options, td_weight, score_weight(state, options, scores), scored, state.neutral)
 
 
 def with_scale(state: ReplayState, options: ReplayConfig) -> ReplayState:
-    """Recompute the unit of scores, and the weight of a slot without one, from all scored slots."""
+    """Recompute the unit of scores, and the weight of unscored slots, from all scored slots."""
     scored = scored_slots(state)
     count = jnp.maximum(state.num_scored, 1)
     mean = jnp.where(scored, state.consequence_scores, 0.0).sum() / count
@@ -76,7 +76,7 @@ def with_scale(state: ReplayState, options: ReplayConfig) -> ReplayState:
 
 
 def all_leaves(state: ReplayState, options: ReplayConfig) -> Float[Array, "trees N"]:
-    """Compute what the trees should hold."""
+    """Compute the leaves of the trees."""
     leaves = leaves_of(state, options, state.td_errors, state.consequence_scores, state.scored)
     return jnp.where(filled(state)[None], leaves, 0.0)
 
@@ -103,7 +103,7 @@ def scored_slots(state: ReplayState) -> Bool[Array, " N"]:
     return state.scored & filled(state)
 
 
-_HIGHEST = 8.0  # with this exponent hardly anything but the largest value counts
+_HIGHEST = 8.0  # with this exponent, almost only the largest value counts
 _ROUNDS = 20  # halve the interval to 8 / 2^20
 
 

@@ -45,7 +45,7 @@ def replay_metrics(state: ReplayState, options: ReplayConfig) -> dict[str, Mean]
 
 
 def quantile(values: Float[Array, " N"], where: Bool[Array, " N"], share: float) -> Float[Array, ""]:
-    """Return the smallest of the values under `where` that is not exceeded by that share of them."""
+    """Return the quantile `share` of the values under `where`, without interpolation."""
     ordered = jnp.sort(jnp.where(where, values, jnp.inf))
     place = jnp.ceil(share * where.sum()).astype(jnp.int32) - 1
     return ordered[jnp.clip(place, 0, values.shape[0] - 1)]
@@ -56,7 +56,7 @@ def spearman(
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     """Compute Spearman's rank correlation of `a` and `b` under `where`, and whether it is defined.
 
-    Equal values have the mean of their ranks. The correlation is not defined if either has no two different values.
+    Equal values have the mean of their ranks. The correlation is undefined if either side is constant.
     """
     rank_a, rank_b = _centred_ranks(a, where), _centred_ranks(b, where)
     spread = jnp.sqrt(jnp.square(rank_a).sum()) * jnp.sqrt(jnp.square(rank_b).sum())

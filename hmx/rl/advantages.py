@@ -128,8 +128,8 @@ def normalise(
 
     Args:
         advantage: any shape.
-        weight: which elements count, 1 or 0 (or a bool), with the leading axes of `advantage`. The others are
-            shifted and scaled in the same way, but are left out of mean and standard deviation; mask them in the loss.
+        weight: which elements count, 1 or 0 (or a bool), with the leading axes of `advantage`. The others are shifted
+            and scaled in the same way, but do not enter mean and standard deviation; mask them in the loss.
         eps: added to the standard deviation.
     """
     if weight is not None:
@@ -185,7 +185,7 @@ def variant_gae(
     - `mask`: the step is left out: advantage 0, target its own value (Brax, `compute_gae`).
     - `terminal`: as if terminated: `r - V` (PureJaxRL, rejax).
     - `timeout_reward`: as `terminal`, after adding `gamma V(s_t)` to the reward (RSL-RL, Brax `bootstrap_on_timeout`).
-    - `leak`: the error of `bootstrap`, but the sum runs on into the next episode. A bug.
+    - `leak`: the error of `bootstrap`, but the sum continues into the next episode. A bug.
 
     Args:
         reward_tp1: `[T, N]` reward that followed the action of step t.

@@ -1,7 +1,7 @@
 """The categorical distribution over legal actions.
 
 All functions take `logits [..., num_actions]` and `legal [..., num_actions]` (bool, at least one true per
-row). Illegal actions have probability exactly 0 and give no gradient; logits there may be anything finite.
+row). Illegal actions have probability exactly 0 and give no gradient; their logits may have any finite value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ILLEGAL = -1e30  # finite, so that a gradient never computes inf - inf; exp of 
 
 
 def log_probs(logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Float[Array, "*b n"]:
-    """Return the log-probability of every action `[..., num_actions]`; hugely negative, but finite, where illegal."""
+    """Return the log-probability of every action `[..., num_actions]`; large, negative and finite where illegal."""
     return jax.nn.log_softmax(jnp.where(legal, logits, _ILLEGAL))
 
 
@@ -63,5 +63,5 @@ def epsilon_probs(values: Float[Array, "*b n"], legal: Bool[Array, "*b n"], epsi
 
 
 def mode(logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Int[Array, "*b"]:
-    """Return the most probable legal action, the lowest index of equal ones; int32 `[...]`."""
+    """Return the most probable legal action, with the lowest index in a tie; int32 `[...]`."""
     return jnp.argmax(jnp.where(legal, logits, -jnp.inf), axis=-1).astype(jnp.int32)

@@ -38,9 +38,9 @@ def clip_frac(
 def explained_variance(
     value: Float[Array, "*b"], target: Float[Array, "*b"], weight: Shaped[Array, "*b"] | None = None
 ) -> Mean:
-    """Return `1 - Var[target - value] / Var[target]`: 1 is perfect, 0 no better than a constant.
+    """Return `1 - Var[target - value] / Var[target]`: 1 is perfect, 0 is no better than a constant.
 
-    Without data where all targets are equal.
+    Has no data if all targets are equal.
     """
     spread = weighted.variance(target, weight)
     known = spread > 0.0
@@ -52,7 +52,7 @@ def categorical_kl(
 ) -> Float[Array, "*b"]:
     """Compute KL(policy || reference) of two categorical distributions over the same legal actions, `[...]`.
 
-    Summed over the actions, so free of sampling noise. Its gradient with respect to `logits` is exactly 0 where both
+    The sum over the actions has no sampling noise. Its gradient with respect to `logits` is exactly 0 where both
     agree: since `sum p grad log p = 0`, it is that of `sum stop(p (log p - log q)) log p`, in which no terms need to
     cancel. `reference_logits` are a constant.
     """
@@ -70,8 +70,8 @@ def kl_estimate(
 ) -> Float[Array, "*b"]:
     """Estimate KL(policy || reference) per sample of the policy (Schulman 2020), by `d = log_prob - reference`.
 
-    `k1` is d, `k2` d^2 / 2, `k3` exp(-d) - 1 + d, `abs` |d|. The expected gradient of k1 is 0 whatever the reference,
-    since it is the mean score; that of k2 is right; that of k3 belongs to KL(reference || policy).
+    `k1` is d, `k2` d^2 / 2, `k3` exp(-d) - 1 + d, `abs` |d|. The expected gradient of k1 is 0 for every reference,
+    since it is the mean score. The gradient of k2 is correct, and that of k3 belongs to KL(reference || policy).
 
     Raises:
         KeyError: any other kind.

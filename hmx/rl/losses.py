@@ -44,7 +44,7 @@ def clipped_squared_error(
 ) -> Float[Array, "*b"]:
     """Return the worse of the plain and the clipped prediction's squared error (with the half).
 
-    The value clipping of OpenAI's PPO code (Engstrom et al. 2020, arXiv:2005.12729, section 3): there is no
-    gradient where the prediction has left the clip range and the clipped one is the worse.
+    The value clipping of OpenAI's PPO code (Engstrom et al. 2020, arXiv:2005.12729, section 3): the gradient is 0 where
+    the prediction has left the clip range and the clipped prediction is worse.
     """
     return jnp.maximum(squared_error(prediction, target), squared_error(clipped_prediction, target))

@@ -24,15 +24,15 @@ class RunningStats(NamedTuple):
 
 
 def init_stats(shape: tuple[int, ...]) -> RunningStats:
-    """Return the statistics of no data: mean 0, variance 1."""
+    """Return the statistics before any data: mean 0, variance 1."""
     return RunningStats(jnp.zeros(2, jnp.uint32), jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
 
 
 def merge(stats: RunningStats, batch: Shaped[Array, ...], weight: Shaped[Array, ...]) -> RunningStats:
     """Return the statistics updated with a batch.
 
-    Chan, Golub & LeVeque 1979 (STAN-CS-79-773), eq. 2.1, for a mean of squares instead of their sum: nothing grows
-    with the number of samples, and the order of batches does not matter but for rounding.
+    Chan, Golub & LeVeque 1979 (STAN-CS-79-773), eq. 2.1, for a mean of squares instead of their sum: no number grows
+    with the number of samples, and the order of batches matters only for rounding.
 
     Args:
         stats: before the batch.

@@ -1,8 +1,8 @@
 """Policy heads: one interface for discrete and continuous actions.
 
 `output [..., width]` is the output of the policy head; `legal [..., num_actions]` are the legal actions, with
-`num_actions` 0 for continuous ones. A *raw* action is what is stored, and what importance ratios are computed from:
-the action itself if discrete, the number before squashing if continuous.
+`num_actions` 0 for continuous ones. A *raw* action is stored and determines the importance ratios: the action itself if
+discrete, the number before squashing if continuous.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PolicyHead(NamedTuple):
     """A family of distributions over actions.
 
     - `sample(key, output, legal) -> raw action` and `mode(output, legal) -> raw action`.
-    - `to_action(raw) -> action` is what the environment takes: `[...]` int32, or `[..., D]` float32 in [-1, 1].
+    - `to_action(raw) -> action`, as the environment takes it: `[...]` int32, or `[..., D]` float32 in [-1, 1].
     - `log_prob(output, legal, raw) -> [...]`.
     - `entropy(output, legal, key) -> [...]` in nats, as in the loss; `key` is used only by estimates from samples, for
       which None takes the expectation.

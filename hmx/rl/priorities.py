@@ -1,4 +1,4 @@
-"""Prioritised drawing of the sequences of a rollout, and their importance weights.
+"""Prioritised sampling of the sequences of a rollout, and their importance weights.
 
 Prioritised replay (Schaul et al. 2016, arXiv:1511.05952, section 3.3 and 3.4) over the sequences of one rollout. The
 priority is the sum of absolute advantages, as in the Metta training equations.
@@ -40,7 +40,7 @@ def sequence_probs(magnitude: Float[Array, " S"], alpha: Scalar, eps: Scalar = 1
     """Return the probability of drawing each sequence: `(w + eps) / sum(w + eps)` with `w = magnitude^alpha`.
 
     A sequence whose magnitude is NaN or infinite gets `w = 0`, even if alpha is 0, and is counted. Because of eps it
-    can still be drawn, so a caller that must never train on it has to check the count.
+    can still be sampled, so a caller that must never train on it has to check the count.
 
     Args:
         magnitude: not negative.
@@ -83,11 +83,11 @@ def importance_weights(
 
 
 def draw_sequences(key: Key, probs: Float[Array, " S"], num_drawn: int) -> Int[Array, " m"]:
-    """Draw different sequences one after the other from those that are left: int32 `[num_drawn]` in the order drawn.
+    """Draw sequences without replacement: int32 `[num_drawn]`, in the order drawn.
 
-    The largest of `log p + Gumbel noise`, which is drawing without replacement (Vieira 2014, "Gumbel-max trick and
-    weighted reservoir sampling"; Kool et al. 2019, arXiv:1903.06059). Sequences of probability 0 come last, once all
-    others are drawn. All sequences are drawn, in a random order, if `num_drawn` is their number.
+    Take the largest values of `log p + Gumbel noise` (Vieira 2014, "Gumbel-max trick and
+    weighted reservoir sampling"; Kool et al. 2019, arXiv:1903.06059). Sequences of probability 0 come last. If
+    `num_drawn` is the number of sequences, all are drawn in a random order.
 
     Args:
         key: spent here.
@@ -116,6 +116,6 @@ def inclusion_probs(key: Key, probs: Float[Array, " S"], num_drawn: int) -> Floa
 
 
 def _perturbed(key: Key, probs: Array) -> Array:
-    # "high": with ordinary resolution the noise ends at 16, and probabilities of 1e-7 would hardly ever be drawn
+    # "high": with the default resolution the noise is at most 16, and probabilities of 1e-7 would almost never be drawn
     noise = jax.random.gumbel(key, probs.shape, probs.dtype, mode="high")
     return jnp.log(probs) + noise

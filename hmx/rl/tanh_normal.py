@@ -25,8 +25,8 @@ def split(output: Float[Array, "*b D2"], std: Std, std_min: float) -> tuple[Floa
 
     Args:
         output: of the network, `[..., 2D]`.
-        std: `softplus`: `softplus(raw) + std_min`, as in Brax; `exp` and `param`: `exp(raw) + std_min`, where for
-            `param` the numbers do not depend on the observation.
+        std: `softplus`: `softplus(raw) + std_min`, as in Brax; `exp` and `param`: `exp(raw) + std_min`, where the
+            numbers of `param` do not depend on the observation.
         std_min: added to every standard deviation; with 0, `exp` has no lower bound.
     """
     mean, raw = jnp.split(output, 2, axis=-1)
@@ -34,9 +34,9 @@ def split(output: Float[Array, "*b D2"], std: Std, std_min: float) -> tuple[Floa
 
 
 def log_jacobian(raw_action: Float[Array, "*b"]) -> Float[Array, "*b"]:
-    """Return `log(1 - tanh(u)^2)` per dimension: never above 0, and 0 at 0 only.
+    """Return `log(1 - tanh(u)^2)` per dimension: at most 0, and 0 only at 0.
 
-    Written as `2 (log 2 - u - softplus(-2u))`, which neither overflows nor cancels.
+    Computed as `2 (log 2 - u - softplus(-2u))`, which neither overflows nor cancels.
     """
     return 2.0 * (math.log(2.0) - raw_action - jax.nn.softplus(-2.0 * raw_action))
 

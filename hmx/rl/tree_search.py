@@ -1,8 +1,9 @@
 """Gumbel search of a tree of positions (Danihelka et al. 2022, ICLR), for many roots side by side.
 
-The root tries its most promising actions by sequential halving (Karnin et al. 2013, ICML); below it, actions are taken
-so that their visits approach the improved policy. All arrays have the node as the first axis, so that a new node of all
-searches is one block of memory, and no step of the search copies the tree: its cost per simulation hardly grows.
+The root tries its most promising actions by sequential halving (Karnin et al. 2013, ICML); below it, the search chooses
+actions so that their visits approach the improved policy. All arrays have the node as the first axis, so that a new
+node of all searches is one block of memory, and the search never copies the tree: its cost per simulation is almost
+constant.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Judged(NamedTuple):
 
 
 class Simulated(NamedTuple):
-    """What one action in each position led to."""
+    """The result of one action in each position."""
 
     reward: Array  # [E]
     discount: Array  # [E]: 0 where the episode ended
@@ -38,7 +39,7 @@ class Simulated(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search found."""
+    """The result of a search."""
 
     action: Array  # [E] int32: the best one
     probs: Array  # [E, A]: the improved policy
@@ -96,7 +97,7 @@ def search(
     table = jnp.asarray([considered_visits(count, num_simulations) for count in range(max_considered + 1)])
 
     def tried(tree: _Tree) -> tuple[Array, Array]:
-        """Return the visits of the root's actions, and what their values add to the logits."""
+        """Return the visits of the root's actions, and the contribution of their values to the logits."""
         visits, values = _children(tree, tree.child[0], root.log_probs, root.value)
         return visits, scale(values, visits.max(-1, keepdims=True))
 
@@ -123,7 +124,7 @@ def search(
 
 
 def considered_visits(considered: int, num_simulations: int) -> list[int]:
-    """Return for each simulation how often the action that it tries has been tried before: sequential halving.
+    """Return, for each simulation, the earlier visits of the action that it tries, by sequential halving.
 
     As in fig. 1 of Danihelka et al.: `considered` actions are tried equally often, then the better half of them, and so
     on down to 2.
@@ -179,8 +180,8 @@ def _children(tree: _Tree, child: Array, log_probs: Array, judged: Array) -> tup
 def _descend(tree: _Tree, action: Array, scale: Scale) -> tuple[Array, Array]:
     """Follow each tree to an action that was not tried; return its node `[E]` and the action `[E]`.
 
-    `action` is that of the root. Below it, the action taken is the one whose share of the visits is furthest below its
-    probability under the improved policy (section 5 of Danihelka et al.).
+    `action` is the action of the root. Below it, the search takes the action whose share of the visits is furthest
+    below its probability under the improved policy (section 5 of Danihelka et al.).
     """
     lanes = jnp.arange(action.shape[0])
 

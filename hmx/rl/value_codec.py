@@ -1,4 +1,4 @@
-"""Representations of values by the value head: rewards keep their unit, only the network output is transformed."""
+"""Representations of values by the value head: only the network output is transformed, rewards keep their unit."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ValueCodec(NamedTuple):
     `raw [..., width]` is the network output; values `[...]` are in reward units. `loss` is per sample and takes
     `value_old` and `clip_eps` (value units; 0 never clips). `update_stats` sees the value targets of a rollout and
     their weights, 1 or 0.
-    `rescale` adjusts the last layer `{"kernel" [H, width], "bias" [width]}` so that new statistics leave every
-    value where it was. `head_gain` is the gain of that layer's initialisation.
+    `rescale` adjusts the last layer `{"kernel" [H, width], "bias" [width]}` so that new statistics do not change any
+    value. `head_gain` is the gain of that layer's initialisation.
     """
 
     width: int
@@ -95,7 +95,7 @@ def _scalar_codec(
             return plain
         near = jnp.clip(decode(code, stats), value_old - clip_eps, value_old + clip_eps)
         clipped = clipped_squared_error(code, code_target, encode(near, stats))
-        # a schedule may reach 0 during a run, when the value is not known to the compiler
+        # a schedule may reach 0 during a run, and the compiler does not know its value
         return jnp.where(jnp.asarray(clip_eps) > 0.0, clipped, plain)
 
     return ValueCodec(1, 1.0, init_stats, update_stats, decode_raw, loss, rescale)
@@ -145,7 +145,7 @@ def _two_hot() -> ValueCodec:
     """Predict a distribution over bins spaced evenly in symlog; the value is its mean in reward units.
 
     Hafner et al. 2023 (arXiv:2301.04104), eq. 10 and 11: bins `symexp(linspace)`, cross-entropy against the
-    two-hot target. The head starts at 0, otherwise the outermost bins would produce huge first values.
+    two-hot target. The head starts at 0, because the outermost bins would otherwise produce huge first values.
     """
     half = symexp(jnp.linspace(0.0, _BIN_LIMIT, _BINS // 2 + 1))
     bins = jnp.concatenate([-half[:0:-1], half])

@@ -1,4 +1,4 @@
-"""What is compared when a position is scored, and how; the actions to try: the one taken, and its alternatives."""
+"""How positions are scored, and the actions to try: the one taken, and its alternatives."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MOST_JOINT_ACTIONS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(ScoreConfig):
-    """How the consequence of an action is measured: the options of `[score]`, and what comes from elsewhere."""
+    """How the consequence of an action is measured: the options of `[score]`, and settings of the run."""
 
     gamma: float  # discount per step of the learner
     team_reward: TeamReward  # how the learner combines the rewards of several agents
-    null: bool = False  # also try the action taken with other random numbers: its distance from itself
+    null: bool = False  # also try the action taken with other random numbers, to measure the noise floor
     corrected: bool = False  # subtract the noise floor from scores
 
     @property
@@ -62,7 +62,7 @@ def check_options(options: ScoreOptions, spec: EnvSpec, has_probs: bool, has_val
 
 
 def num_candidates(options: ScoreOptions, spec: EnvSpec) -> int:
-    """Return how many actions are tried per position, including the one taken."""
+    """Return the number of actions tried per position, including the one taken."""
     if options.actions == "all":
         return int(spec.num_actions**spec.num_agents)
     if options.actions == "single":
@@ -73,7 +73,7 @@ def num_candidates(options: ScoreOptions, spec: EnvSpec) -> int:
 
 
 def live_environments(options: ScoreOptions, spec: EnvSpec) -> int:
-    """Return how many environments one position takes."""
+    """Return the number of environments for one position."""
     return (num_candidates(options, spec) + options.needs_null) * options.rollouts
 
 

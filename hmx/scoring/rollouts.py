@@ -1,4 +1,4 @@
-"""The policy that plays on after the compared action, and rollouts of actions from stored positions."""
+"""The policy that continues after the compared action, and rollouts of actions from stored positions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hmx.types import Timestep
 
 
 class Continuation(NamedTuple):
-    """A policy as scoring uses it. Rows are independent of each other, so each has a key of its own.
+    """A policy as scoring uses it. Rows are independent of each other, so each has its own key.
 
     - `act(params, obs [B, A, ...], legal [B, A, num_actions], keys [B]) -> action [B, A]`.
     - `probs(params, obs, legal) -> [B, A, num_actions]`, 0 where illegal; None if the policy has none.
@@ -55,7 +55,7 @@ def make_continuation(
             return distributions.mode(values, legal)
         return jax.vmap(distributions.epsilon_greedy, in_axes=(0, 0, 0, None))(keys, values, legal, parameter)
 
-    # A greedy policy gives alternatives probability 0: weighting by it would score nothing.
+    # A greedy policy gives alternatives probability 0: with its weights every score would be 0.
     return Continuation(act, None if kind == "greedy" else probs, value)
 
 
@@ -140,7 +140,7 @@ def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array
 
 
 def repeated(env: Env, env_state: EnvState, times: int) -> EnvState:
-    """Repeat each state so many times in a row."""
+    """Repeat each state `times` times in a row."""
     leaf = jax.tree.leaves(env_state)[0]
     return take(env.spec, env_state, jnp.repeat(jnp.arange(leaf.shape[env.spec.state_axis]), times))
 

@@ -26,7 +26,7 @@ class Positions(NamedTuple):
     obs: Array  # [S, A, *obs_shape]
     legal: Bool[Array, "S A num_actions"]
     taken: Int[Array, "S A"]  # legal
-    id: UInt[Array, " S"]  # names the position; determines all randomness, whatever the order of the positions
+    id: UInt[Array, " S"]  # names the position and determines its random numbers, in any order of the positions
 
 
 class Outcomes(NamedTuple):
@@ -45,11 +45,11 @@ class Scores(NamedTuple):
 
     score: Float[Array, " S"]  # distance of the action taken from its alternatives; 0 without alternatives
     halves: Float[Array, "2 S"]  # the same from the first and from the second half of the rollouts
-    bias: Float[Array, " S"]  # what an uncorrected score contains of the noise of the rollouts (estimate)
+    bias: Float[Array, " S"]  # estimated part of an uncorrected score that comes from the noise of the rollouts
     spread: Float[Array, " S"]  # highest minus lowest mean return of all actions, including the one taken
-    null: Float[Array, " S"] | None  # distance of the action taken from itself, if the options ask for it
+    null: Float[Array, " S"] | None  # noise floor: distance of the action taken from itself, if the options ask for it
     action: Int[Array, "S K A"]
-    valid: Bool[Array, "S K"]  # other entries are to be ignored
+    valid: Bool[Array, "S K"]  # ignore other entries
     divergence: Float[Array, "S K"]  # from the action taken
     mean: Float[Array, "S K"]  # mean return
     sd: Float[Array, "S K"]  # standard deviation of the returns
@@ -125,7 +125,8 @@ def compare(outcomes: Outcomes, options: ScoreOptions) -> Scores:
     The same rollouts can be compared in several ways.
     """
     tried, returns = outcomes.tried, outcomes.returns
-    # Entries that are not valid repeat the action taken, perhaps with other random numbers: they must not set the bins.
+    # Entries that are not valid repeat the action taken, perhaps with other random numbers, so they must not determine
+    # the bins.
     returns = jnp.where(tried.valid[..., None], returns, returns[:, :1])
     weights = tried.valid.at[:, 0].set(False).astype(jnp.float32)
     if options.aggregate == "policy":
@@ -183,8 +184,8 @@ class _Compared(NamedTuple):
 def _compare(returns: Array, null: Array | None, weights: Array, options: ScoreOptions) -> _Compared:
     """Measure the distances of `[S, K, N]` returns from those of the action taken, with and without correction.
 
-    The noise of samples adds to their distance about as independent errors add: in squares. The Jensen-Shannon
-    divergence is itself a square of a distance (Endres and Schindelin 2003).
+    Sampling noise adds to the distance approximately like independent errors: in squares. The Jensen-Shannon divergence
+    is already a squared distance (Endres and Schindelin 2003).
     """
     actions = returns.shape[1]
     others = returns if null is None else jnp.concatenate([returns, null[:, None]], 1)
@@ -215,7 +216,7 @@ def q_gap(
     options: ScoreOptions,
     probs: Float[Array, "S A num_actions"] | None = None,
 ) -> Float[Array, " S"]:
-    """Compute how far the value of the action taken is from the values of its alternatives.
+    """Compute the distance of the action taken from its alternatives by their values.
 
     Alternatives and aggregate are those of `score` with the same key. The value of a joint action is the sum over
     agents, as in value decomposition (Sunehag et al. 2018, arXiv:1706.05296).
@@ -254,10 +255,10 @@ def divergence(metric: Metric, taken: Float[Array, " N"], other: Float[Array, "K
 
 
 def noise_floor(metric: Metric, taken: Float[Array, " N"], other: Float[Array, "K N"]) -> Float[Array, " K"]:
-    """Compute the distance that the randomness of N rollouts alone would show; 0 for a single rollout.
+    """Compute the distance caused by the randomness of N rollouts alone; 0 for a single rollout.
 
-    Half of the rollouts swap their actions. The two mixtures then have the same distribution, whatever the actions
-    lead to, and rollouts with common random numbers stay paired.
+    Half of the rollouts swap their actions. The two mixtures then have the same distribution, for any outcome of the
+    actions, and rollouts with common random numbers stay paired.
     """
     size = taken.shape[0]
     if size == 1:
@@ -268,7 +269,7 @@ def noise_floor(metric: Metric, taken: Float[Array, " N"], other: Float[Array, "
 
 
 def _of_ties(is_tv: bool, x: Array, y: Array, tolerance: Array) -> Array:
-    """Sum over the values that occur in x and y `[N]`; each sample stands for its share of its value."""
+    """Sum over the values that occur in x and y `[N]`; each sample contributes its share of its value."""
     pooled = jnp.concatenate([x, y])
 
     def count(sample: Array) -> Array:

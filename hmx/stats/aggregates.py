@@ -22,7 +22,7 @@ Statistic = Callable[[Strata], Floats]
 Indices = NDArray[np.int64]
 
 _BLOCK = 1 << 22  # numbers that are held at once while resampling
-_UNTRIMMED = 4  # of fewer scores the interquartile mean is the mean
+_UNTRIMMED = 4  # with fewer scores the interquartile mean is the mean
 
 
 def interquartile_mean(strata: Strata) -> Floats:
@@ -47,7 +47,7 @@ def profile(strata: Strata, taus: Sequence[float]) -> Floats:
 def improvement(strata: Strata) -> Floats:
     """Compute the probability that a run of one side beats one of another on a random task; a tie counts as half.
 
-    The tasks of the first side come first, then as many of the second in the same order.
+    The tasks of the first side come first, then those of the second in the same order.
     """
     half = len(strata) // 2
     pairs = ((x[..., :, None], y[..., None, :]) for x, y in zip(strata[:half], strata[half:], strict=True))
@@ -66,7 +66,7 @@ def mean_estimate(strata: Strata) -> Estimate:
 
 
 def gap_estimate(strata: Strata) -> Estimate:
-    """Estimate the optimality gap: how far scores stay below 1 on average; higher ones count as 1."""
+    """Estimate the optimality gap: the mean distance of scores below 1; higher scores count as 1."""
     gap = mean_estimate([np.minimum(scores, 1.0) for scores in strata]).mirrored(1.0)
     return gap if gap.low is None else gap._replace(low=max(gap.low, 0.0))  # a gap is never negative
 
@@ -81,8 +81,8 @@ def iqm_estimate(strata: Strata, resamples: int, seed: int = 0) -> Estimate:
 def iqm_difference(first: Strata, second: Strata, resamples: int, seed: int = 0) -> Estimate:
     """Estimate the interquartile mean of one side less that of the other.
 
-    The interval is a percentile bootstrap; where a side has fewer than 4 scores it is that of Yuen (1974), which for
-    means is Welch's t interval.
+    The interval is a percentile bootstrap. If a side has fewer than 4 scores, it is the interval of Yuen (1974), which
+    for means is Welch's t interval.
     """
     half = len(first)
     if half == 1 and 1 < min(len(first[0]), len(second[0])) < _UNTRIMMED:
@@ -178,7 +178,7 @@ def _iqm_error(scores: Floats) -> tuple[float, int]:
 
 
 def _tails(sizes: Sequence[int], level: float, expand: bool) -> tuple[float, float]:
-    """Return the quantiles of a bootstrap distribution that are the ends of its interval."""
+    """Return the quantiles of a bootstrap distribution at the ends of its interval."""
     tail = (1 - level) / 2
     if expand:
         count, dof = sum(sizes), sum(sizes) - len(sizes)

@@ -36,10 +36,10 @@ def median(values: Sequence[float]) -> float:
 
 
 def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
-    """Return the interval of the median between two order statistics, which holds for any distribution.
+    """Return the interval of the median between two order statistics, valid for any distribution.
 
     Its coverage is at least `level` (Thompson 1936, Annals of Mathematical Statistics 7). None if no two values reach
-    it: for fewer than 6 values at 95 %.
+    it, as with fewer than 6 values at 95 %.
     """
     size, rank, tail = len(values), 0, 0
     # `tail` of 2^size sequences of signs have fewer than `rank` values below the median.
@@ -73,7 +73,7 @@ def bootstrap(values: Sequence[float], level: float = LEVEL, resamples: int = 20
 
 def wilson(successes: int, trials: int, level: float = LEVEL) -> Interval | None:
     """Return the score interval of a rate (Wilson 1927); None without trials."""
-    from statistics import NormalDist  # not needed by `hmx compare`, which starts sooner without it
+    from statistics import NormalDist  # `hmx compare` does not need it and starts sooner without it
 
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes in {trials} trials")

@@ -26,7 +26,7 @@ class Bin(NamedTuple):
 
 
 class Correlation(NamedTuple):
-    """Spearman's rank correlation with a 95 % interval; None where either side has no two different values."""
+    """Spearman's rank correlation with a 95 % interval; None if either side is constant."""
 
     value: float | None
     low: float | None = None
@@ -46,9 +46,9 @@ def tied_share(values: Host) -> float:
 
 
 def gini(values: Host) -> float | None:
-    """Return the Gini coefficient of values that are not negative: 0 if all are equal, near 1 if one has everything.
+    """Return the Gini coefficient of values that are not negative: 0 if all are equal, near 1 if one has the sum.
 
-    None where all are 0.
+    None if all are 0.
     """
     ordered = np.sort(values.astype(np.float64))
     total = ordered.sum()
@@ -84,7 +84,7 @@ def ranks(values: Sequence[float] | Host) -> Host:
 
 
 def spearman(a: Host, b: Host) -> float | None:
-    """Return Spearman's rank correlation; None where either has no two different values."""
+    """Return Spearman's rank correlation; None if either side is constant."""
     x, y = ranks(a) - (len(a) + 1) / 2, ranks(b) - (len(b) + 1) / 2
     spread = np.sqrt(x @ x) * np.sqrt(y @ y)
     return float(np.clip(x @ y / spread, -1.0, 1.0)) if spread > 0.0 else None
