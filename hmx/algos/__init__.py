@@ -1,1 +1,1 @@
-"""Algorithms: PPO, Gumbel MuZero, Q-learning, and what they share."""
+"""Algorithms: PPO, Gumbel MuZero, Q-learning, and their common parts."""

@@ -25,7 +25,7 @@ class Policy(NamedTuple):
     """A network with its parameters, as the collector uses it.
 
     `act(carry, obs, legal, reset, key) -> (Decision, carry)` and `value(carry, obs, reset) -> [E, A]` in reward units.
-    `plan`, if there is one, acts instead: it takes the state of the environment before the arguments of `act`.
+    If `plan` is given, it acts instead; it takes the state of the environment before the arguments of `act`.
     """
 
     act: Act
@@ -44,15 +44,15 @@ class Rollout(NamedTuple):
 
 
 class RolloutOptions(NamedTuple):
-    """What a rollout does beyond the default; static.
+    """Optional features of a rollout; static.
 
     `normalize_fn(stats, obs)` normalises observations in the environment's step: each with the statistics before that
     step, which are then updated. The first observation of an episode is neither normalised nor counted.
     """
 
     normalize_fn: NormalizeFn | None = None
-    final_obs: bool = False  # store the observation that every step led to
-    final_value: bool = False  # store its value at every step, instead of only where an episode was truncated
+    final_obs: bool = False  # store the observation after every step
+    final_value: bool = False  # store its value at every step, instead of only after truncations
 
 
 DEFAULT = RolloutOptions()
@@ -155,7 +155,7 @@ def _restart(spec: EnvSpec, starts: Starts, env_state: EnvState, timestep: Times
     """Restart the environments whose episode ended from their states in `starts`.
 
     Brax's auto-reset returns to the same first state every time (brax/envs/wrappers/training.py). The reward of the
-    step, how the episode ended and its final observation stay.
+    step, the kind of end and the final observation stay.
     """
     where = timestep.terminated | timestep.truncated
     if starts.later is not None:
@@ -166,7 +166,7 @@ def _restart(spec: EnvSpec, starts: Starts, env_state: EnvState, timestep: Times
 
 
 def _next_episode(episode: Episode, done: Bool[Array, " E"], starts: Starts | None) -> Episode:
-    """Return the totals before the next step; they begin again where the episode ended."""
+    """Return the totals before the next step; they restart at 0 where the episode ended."""
     later = episode.later
     if later is not None and starts is not None and starts.later is not None:
         later = jnp.where(done, starts.later, later)

@@ -31,7 +31,7 @@ class EvalPolicy(NamedTuple):
 
 
 TO_THE_END = 2**30  # steps: more than any evaluation takes
-_STEP_LIMIT = 10_000  # steps of an episode where the environment has no limit
+_STEP_LIMIT = 10_000  # steps of an episode if the environment has no limit
 
 
 class Episodes(NamedTuple):
@@ -42,7 +42,7 @@ class Episodes(NamedTuple):
 
     total: Array  # reward, summed over steps and agents
     length: Array  # int32
-    finished: Array  # bool: False only where an episode was given up at a limit of steps
+    finished: Array  # bool: False only if an episode was abandoned at a limit of steps
     info: dict[str, Array]
 
 
@@ -55,7 +55,7 @@ class Play(NamedTuple):
     carry: Any
     reset: Array  # [E] bool
     step: Array  # int32
-    entry: Array  # [E] int32: the episode that each environment plays; N or more where none is left
+    entry: Array  # [E] int32: the episode that each environment plays; N or more if no episode is left
     episodes: Episodes  # [N]
 
 
@@ -66,7 +66,7 @@ def random_policy(
 
     Args:
         initial_carry: returns an empty RNN carry, which the policy leaves unchanged.
-        action_dim: numbers of a continuous action; 0 where actions are discrete.
+        action_dim: numbers of a continuous action; 0 if actions are discrete.
     """
 
     def act(
@@ -105,9 +105,9 @@ def _policy(algorithm: Algorithm, decide: SearchAct) -> EvalPolicy:
 
 
 class Evaluation(NamedTuple):
-    """An evaluation step by step: an environment that finishes an episode begins the next one that has not begun.
+    """An evaluation step by step: an environment that finishes an episode starts the next one in the queue.
 
-    Every episode that begins is counted: taking the first N to end would favour short ones.
+    Every started episode counts, because the first N to end would favour short ones.
     """
 
     start: Callable[[Key], Play]
@@ -120,7 +120,7 @@ def make_evaluation(
 ) -> Evaluation:
     """Return an evaluation of `num_episodes` in up to `num_envs` environments.
 
-    `longest` is the number of steps that is allowed for an episode; None takes the limit of the environment.
+    `longest` is the maximum number of steps of an episode; None takes the limit of the environment.
     """
     num_envs = min(num_envs, num_episodes)
     rounds = 1 if num_envs == num_episodes else -(-num_episodes // num_envs) + 1
@@ -146,7 +146,7 @@ def make_evaluation(
 
 
 class Played(NamedTuple):
-    """How far an evaluation is."""
+    """The progress of an evaluation."""
 
     unfinished: Array  # bool
     episodes: Array  # int32: finished
@@ -154,11 +154,11 @@ class Played(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """An evaluation as jitted functions that take some steps at a time; where it is split changes no result.
+    """An evaluation as jitted functions that take some steps at a time; the split does not change results.
 
     - `start(key)` returns the first `Play`, and the key of all steps.
-    - `advance(train state, key, play, num_steps)` takes up to so many steps, fewer if all episodes end, and returns the
-      play and how far it is. It consumes `play`: its buffers are donated.
+    - `advance(train state, key, play, num_steps)` takes up to `num_steps` steps, fewer if all episodes end, and returns
+      the play and its progress. It consumes `play`: its buffers are donated.
     """
 
     start: Callable[[Key], tuple[Play, Key]]

@@ -28,7 +28,7 @@ def info_name(key: str) -> tuple[str, str]:
 def step_metrics(spec: EnvSpec, action_t: Array, timestep: Timestep, episode: Episode) -> Metrics:
     """Compute the metrics of one step of `E` environments; `episode` includes that step.
 
-    Episodes that began in a later stage count in the group `starts` alone.
+    Episodes that began in a later stage count only in the group `starts`.
     """
     done = timestep.terminated | timestep.truncated
     counted = None if episode.later is None else ~episode.later
@@ -78,7 +78,7 @@ def dormant_units(hidden: Sequence[Array]) -> Metrics:
 
 
 def value_loss_fall(value_loss: Metric, epochs: int) -> Metrics:
-    """Compute by how much the value loss fell from the first epoch to the last, as a share of the first.
+    """Compute the fall of the value loss from the first epoch to the last, as a share of the first.
 
     Args:
         value_loss: of each gradient step, `[epochs x minibatches]`; every epoch uses the same samples.

@@ -1,4 +1,4 @@
-"""Algorithms of the user and of installed packages: loaded, and checked where they are traced."""
+"""Algorithms of the user and of installed packages: loaded, and checked when they are traced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def own_algorithm(cfg: Config, env: Env) -> Algorithm:
     Its metrics may be plain arrays, which become means.
 
     Raises:
-        HmxError: it cannot be loaded, or it does not keep to `Algorithm`: when it is built, or first traced.
+        HmxError: it cannot be loaded, or it does not follow `Algorithm` when it is built or first traced.
     """
     name = cfg.algo.name
     user_code.check_unchanged(name, "algo.name", cfg.algo.sha256)

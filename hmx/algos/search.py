@@ -1,8 +1,8 @@
 """Search: Gumbel MuZero planning (Danihelka et al. 2022, ICLR) with the environment itself as the model.
 
-The policy proposes actions, the environment plays them, and the value function judges the positions where the search
-stops. The search draws random numbers of its own, so it does not know how a move will turn out; it draws the outcome
-of each move once, so it may take luck for skill. It does know the whole state, also what an observation hides.
+The policy proposes actions, the environment plays them, and the value function evaluates the positions where the search
+stops. The search draws its own random numbers, so it does not know the outcome of a move; it samples each outcome once,
+so it may mistake luck for skill. It does know the whole state, including parts hidden in an observation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check_search(spec: EnvSpec, num_simulations: int) -> None:
 
 
 def act_alone(algorithm: Algorithm, greedy: bool) -> SearchAct:
-    """Return how the policy of an algorithm acts by itself, in the form of a search."""
+    """Return the policy of an algorithm without search, in the form of a search."""
 
     def act(
         state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
@@ -79,7 +79,7 @@ def make_search(
 ) -> SearchAct:
     """Return `(train state, env state, carry, obs, legal, reset, key) -> (Decision, carry)` that searches.
 
-    The action is drawn from about the improved policy, which `probs` holds; `value` is that of the search. An action's
+    The action is sampled approximately from the improved policy, `probs`; `value` comes from the search. An action's
     logit rises by `(gumbel.value_scale + visits) symlog(value)`, with the values of unvisited actions as in appendix D
     of Danihelka et al. They scale the values of a position to [0, 1] instead of taking symlog, which would scale noise
     between equal actions as much as a decision over life and death.

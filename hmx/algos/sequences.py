@@ -40,11 +40,11 @@ class Batch(NamedTuple):
     carry: Carry  # [N, ...]: the RNN carry before the sequence
     advantage_next: Array  # [N]: advantage of the step after the sequence
     sequence_weight: Array  # [N]: importance weight
-    probs: Array | None = None  # [H, N, num_actions]: of the search that chose the actions, if one did
+    probs: Array | None = None  # [H, N, num_actions]: of the search that chose the actions, if any
     # only where advantages are recomputed in every minibatch:
     terminated: Array | None = None
     truncated: Array | None = None
-    obs_next: Array | None = None  # the observation that each step led to
+    obs_next: Array | None = None  # the observation after each step
     obs_last: Array | None = None  # [N, ...]: the observation after the sequence
     reset_last: Array | None = None  # [N]: that one is the first of an episode
 
@@ -151,5 +151,5 @@ def take_sequences(batch: Batch, index: Int[Array, " m"], sequence_weight: Float
 
 
 def shard_sequences(batch: Batch) -> Batch:
-    """Split sequences over the devices, whichever environments they come from."""
+    """Split sequences over the devices, regardless of their environments."""
     return Batch(**{name: shard(leaves, int(name not in PER_SEQUENCE)) for name, leaves in batch._asdict().items()})

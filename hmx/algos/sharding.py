@@ -1,7 +1,7 @@
 """Splitting one program over several devices along the environment axis.
 
 An algorithm is written for one device. `jax.jit` splits it over the devices of the mesh it is compiled for; every mean,
-norm and statistic is still taken over all environments, whatever the number of devices.
+norm and statistic still covers all environments, for any number of devices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def replicate(tree: Any) -> Any:
 
 
 def partitions(spec: EnvSpec, state: TrainState) -> TrainState:
-    """Return for every leaf of a training state how it is split: per-environment leaves by environment, others not."""
+    """Return the partition of every leaf of a training state: per-environment leaves are split by environment."""
 
     def split(part: Any) -> Any:
         along_env = split_along(0, part._replace(env_state=None))
@@ -66,7 +66,7 @@ def shard(tree: Tree, axis: int) -> Tree:
 
 
 def step_sharded(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
-    """Call `env.step` on every device for its own environments, so that devices do not wait for each other."""
+    """Call `env.step` on every device for its environments, so that devices do not wait for each other."""
     if jax.sharding.get_abstract_mesh().empty:
         return env.step(state, action, keys)
     states, split = split_along(env.spec.state_axis, state), PartitionSpec(ENV_AXIS)

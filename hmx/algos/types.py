@@ -24,7 +24,7 @@ class Episode(NamedTuple):
 
     total: Array
     length: Array
-    later: Array | None = None  # bool: began in a later stage; None where none does (`starts.share` is 0)
+    later: Array | None = None  # bool: began in a later stage; None if no episode does (`starts.share` is 0)
 
     @classmethod
     def start(cls, num_envs: int) -> Episode:
@@ -51,7 +51,7 @@ class RolloutState(NamedTuple):
     carry: Carry  # [E, A, ...]: before the network reads `obs`
     reset: Array  # [E] bool: `obs` is the first of an episode, so the carry is reset before it is used
     agent_done: Array  # [E, A] bool: the episode has ended for this agent, but not for all
-    obs_stats: RunningStats | None = None  # None where observations are not normalised
+    obs_stats: RunningStats | None = None  # None if observations are not normalised
     starts: Starts | None = None  # start states that episodes restart from; None draws new ones
 
 
@@ -60,18 +60,18 @@ StateT = TypeVar("StateT", default=Any)
 
 
 class TrainState(NamedTuple, Generic[LearnerT]):
-    """Everything that is needed to resume training: a pytree of arrays and one typed key."""
+    """The complete state of training, for resuming: a pytree of arrays and one typed key."""
 
     params: Params
     opt_state: optax.OptState
     actors: RolloutState
-    learner: LearnerT  # what only this algorithm has
+    learner: LearnerT  # the part that only this algorithm has
     key: Key  # constant: every update folds its number in
     update: Array  # int32: finished updates
 
 
 def keep_learned(before: Any, after: Any) -> Any:
-    """Return the `TrainState` `after` with everything that was learned until `before`."""
+    """Return the `TrainState` `after` with the learned parts of `before`."""
     return after._replace(params=before.params, opt_state=before.opt_state, learner=before.learner)
 
 
@@ -83,11 +83,11 @@ def split_actors(state: Any) -> Any:
 class Decision(NamedTuple):
     """Actions for one batch of observations, with their probabilities and values."""
 
-    action: Array  # [E, A] int32, or [E, A, D] float32 in [-1, 1]: what the environment takes
+    action: Array  # [E, A] int32, or [E, A, D] float32 in [-1, 1], for the environment
     log_prob: Array  # [E, A]
     probs: Array  # [E, A, num_actions], 0 where illegal; [E, A, 0] for continuous actions
     value: Array  # [E, A], in reward units as the learner scales them
-    raw: Array | None = None  # the action before squashing, which is stored; None where that is the action itself
+    raw: Array | None = None  # the action before squashing, which is stored; None if that is the action itself
 
 
 class Algorithm(NamedTuple, Generic[StateT]):

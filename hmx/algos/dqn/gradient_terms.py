@@ -21,7 +21,7 @@ from hmx.replay import Experience, Replay, ReplayBatch, ReplayState
 from hmx.types import Array
 
 TD = "td"
-COEFS = {TD: 1.0}  # Q-learning's loss has one component: no entropy bonus, no KL term, no value head of its own
+COEFS = {TD: 1.0}  # Q-learning's loss has one component: no entropy bonus, no KL term, no separate value head
 
 _BLOCK = 1024  # transitions whose targets are computed at once
 

@@ -1,4 +1,4 @@
-"""The gradient report of one train state of Q-learning: episodes played for it, and the TD loss they would make."""
+"""The gradient report of one train state of Q-learning: the TD loss of episodes played for the report."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored
 class QReporter:
     """Report as `make_reporter` says on train states of Q-learning, with episodes of the run's current policy.
 
-    It explores as in the coming update: what it plays is what would enter the buffer.
+    It explores as in the next update, so its episodes are those that would enter the buffer.
     """
 
     def __init__(self, cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> None:

@@ -1,4 +1,4 @@
-"""The gradient steps of Q-learning on what a replay buffer draws."""
+"""The gradient steps of Q-learning on samples of a replay buffer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOSSES = {"huber": huber, "squared": squared_error}
 
 
 class DqnComponents(NamedTuple):
-    """What the functions of Q-learning share; static."""
+    """The common data of Q-learning's functions; static."""
 
     cfg: Config
     env: Env
@@ -38,12 +38,12 @@ class DqnComponents(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What a gradient step changes."""
+    """The data that a gradient step changes."""
 
     params: Params
     target_params: Params
     opt_state: optax.OptState
-    replay: ReplayState  # without the stored transitions, which no gradient step changes
+    replay: ReplayState  # without the stored transitions, which gradient steps never change
     gradient_steps: Array  # int32: since the run began
 
 
@@ -74,7 +74,7 @@ def taken_value(parts: DqnComponents, params: Params, items: Experience) -> Floa
 def next_value(parts: DqnComponents, params: Params, target_params: Params, items: Experience) -> Float[Array, " B"]:
     """Return the value of the next state by the target network, `[B]`, over legal actions only.
 
-    The action is the target network's own choice or, for double Q-learning (van Hasselt et al. 2016,
+    The action is the choice of the target network or, for double Q-learning (van Hasselt et al. 2016,
     arXiv:1509.06461), that of the network in training.
     """
     values = parts.net.values(target_params, items.obs_tp1)

@@ -1,4 +1,4 @@
-"""The gradient report of stored transitions: which of them drive the update of Q-learning."""
+"""The gradient report of stored transitions, which shows the ones that drive the update of Q-learning."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class ReplayReporter:
 
 
 def _component(grads: GroupGradients, component: int, steps: Floats) -> Sums:
-    """Return the sums of one component alone; each transition counts as one sample and one step."""
+    """Return the sums of one component; each transition counts as one sample and one step."""
     chosen = slice(component, component + 1)
     return Sums(grads.losses[:, chosen], grads.grads[:, chosen], steps, steps)
 

@@ -44,14 +44,14 @@ def check_scoring(parts: DqnComponents) -> None:
     """Check the options of scoring.
 
     Raises:
-        HmxError: an option needs what the policy does not give, or there are too many joint actions.
+        HmxError: an option needs outputs that the policy lacks, or there are too many joint actions.
     """
     if parts.cfg.score.every:
         check_options(parts.score_options, parts.env.spec, parts.continuation.probs is not None, True)
 
 
 def score_pass(parts: DqnComponents, params: Params, replay: ReplayState, key: Key) -> tuple[ReplayState, Metrics]:
-    """Choose transitions, score them with the present network, and write the scores where the transitions still are."""
+    """Choose transitions, score them with the current network, and write the scores of those still stored."""
     cfg = parts.cfg
     k_choose, k_score = jax.random.split(key)
     number = scored_per_pass(cfg)
@@ -71,7 +71,7 @@ def _gaps(parts: DqnComponents, params: Params, items: Experience, ids: Array, k
     values = parts.net.values(params, items.obs_t)
     options, policy = parts.score_options, parts.continuation
     probs = policy.probs(params, items.obs_t, items.legal_t) if policy.probs and options.needs_probs else None
-    # an agent whose part is over has one legal action, and so never an alternative
+    # an agent that is done has one legal action, and so never an alternative
     return q_gap(parts.env.spec, values, items.action_t, items.legal_t, ids, key, options, probs)
 
 

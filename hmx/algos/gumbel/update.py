@@ -1,6 +1,6 @@
 """Learning from search: Gumbel MuZero (Danihelka et al. 2022, ICLR) with the environment itself as the model.
 
-Every action of a rollout is searched for (`hmx.algos.search`). The policy learns to imitate the improved policy of the
+A search chooses every action of a rollout (`hmx.algos.search`). The policy learns to imitate the improved policy of the
 search, and the value function learns the returns of the actions that the search chose. Everything else is PPO's:
 rollouts, value targets, epochs and minibatches.
 """

@@ -56,7 +56,7 @@ class GroupBatch(NamedTuple):
 
 
 class GroupRows(NamedTuple):
-    """The rows of the probe that a part of a group consists of."""
+    """The rows of the probe in one part of a group."""
 
     rows: Array | Ints  # [R]
     real: Array | Bools  # [R]: False for padding
@@ -115,7 +115,7 @@ def ppo_sums(parts: PpoComponents, kl: KlKind) -> Callable[[Params, GroupBatch, 
 def at_rows(sums: GroupLosses) -> GroupLosses:
     """Return the losses as a function `(params, GroupRows, the whole probe as a GroupBatch, *rest)`.
 
-    The rows are picked inside of the compiled program, since their number differs from report to report.
+    The rows are selected inside the compiled program, since their number differs between reports.
     """
 
     def losses(params: Params, group: GroupRows, whole: GroupBatch, *rest: Tree) -> tuple[Array, Tree]:

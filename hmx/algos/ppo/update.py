@@ -53,7 +53,7 @@ _FIRST_RATIO_ERROR = "train/first_ratio_error"
 
 
 class PpoComponents(NamedTuple):
-    """What the functions of PPO share; static."""
+    """The common data of PPO's functions; static."""
 
     cfg: Config
     horizon: int  # steps of a training sequence
@@ -215,7 +215,7 @@ def _update(parts: PpoComponents, state: PpoState, hypers: Hypers) -> tuple[PpoS
     batch = make_batch(rollout, cfg, parts.horizon)
     plan, plan_metrics = plan_minibatches(batch, cfg, hypers.get("prio_beta"), k_shuffle)
     after = variants.update_obs_stats(cfg.ppo, actors, rollout)
-    # the network reads observations by the statistics of the rollout until the gradient steps are done
+    # the network normalises by the statistics of the rollout until the gradient steps are done
     state = state._replace(actors=after if cfg.ppo.obs_norm_update == "before_sgd" else actors)
     state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
     state = state._replace(actors=after, update=state.update + 1)

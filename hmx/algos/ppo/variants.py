@@ -1,4 +1,4 @@
-"""Switches that reproduce what other implementations of PPO do; `hmx.algos.ppo.update` calls them where they deviate.
+"""Switches that reproduce other implementations of PPO; `hmx.algos.ppo.update` calls them where they deviate.
 
 Functions that take a batch, a state or observations return them unchanged for the default configuration. docs/ppo.md
 lists the switches.
@@ -39,7 +39,7 @@ def rollout_options(ppo: PpoConfig) -> RolloutOptions:
 
 
 def with_starts(cfg: Config, actors: RolloutState) -> RolloutState:
-    """Add what `starts.share` and `env.reset_on_done = first` keep of how episodes start."""
+    """Add the start states that `starts.share` and `env.reset_on_done = first` keep."""
     if cfg.starts.share:
         return actors._replace(episode=actors.episode._replace(later=jnp.zeros_like(actors.reset)))
     if cfg.env.reset_on_done != "first":
@@ -59,7 +59,7 @@ def before_rollout(
     """Apply `env.full_reset_every`, `env.reset_on_done = rollout_cache` and `starts.share`.
 
     Returns:
-        The actors, and the key that is left for the rollout.
+        The actors, and the key for the rollout.
     """
     draws, full_every = cfg.env.reset_on_done == "rollout_cache" or start_share is not None, cfg.env.full_reset_every
     if not full_every and not draws:
@@ -75,7 +75,7 @@ def before_rollout(
 
 
 def _draw_starts(env: Env, key: Key, num_envs: int, share: Float[Array, ""] | None) -> Starts:
-    """Draw a start state for every environment; with a `share`, a later one, which that share of them uses."""
+    """Draw a start state for every environment; with a `share`, a later start that this share of environments uses."""
     if share is None:
         env_state, timestep = env.reset(jax.random.split(key, num_envs))
         return Starts(env_state, timestep.obs, timestep.legal)
@@ -163,7 +163,7 @@ def vtrace_advantages(batch: Batch, ratio: Float[Array, "H N"], cfg: Config) -> 
     """Compute V-trace-clipped advantages of sequences `[H, N]` under importance ratios `[H, N]`.
 
     Where `row_end` is not `bootstrap` the last step of each sequence has advantage 0, as in a buffer whose rewards
-    arrive with the next observation and which therefore does not hold the result of the last action.
+    arrive with the next observation, so that the result of the last action is missing.
     """
     if cfg.ppo.row_end != "bootstrap":
         ratio = ratio.at[-1].set(0.0)
@@ -182,7 +182,7 @@ def vtrace_advantages(batch: Batch, ratio: Float[Array, "H N"], cfg: Config) -> 
 
 
 def adapt_batch(batch: Batch, rollout: Rollout, cfg: Config) -> Batch:
-    """Apply `ppo.row_end`, or add what `ppo.advantage_when = minibatch` needs to recompute advantages."""
+    """Apply `ppo.row_end`, or add the fields that `ppo.advantage_when = minibatch` needs to recompute advantages."""
     ppo, (horizon, count) = cfg.ppo, batch.reward.shape
     if ppo.row_end != "bootstrap":
         batch = batch._replace(advantage_next=jnp.zeros_like(batch.advantage_next))
@@ -212,7 +212,7 @@ def recompute_advantages(
     value_raw: Float[Array, "H N width"],
     carry: Carry,
 ) -> Batch:
-    """Return a minibatch with advantages and targets from the present values, if `ppo.advantage_when = minibatch`.
+    """Return a minibatch with advantages and targets from the current values, if `ppo.advantage_when = minibatch`.
 
     `value_raw` `[H, N, width]` is the value output for the observations of the minibatch, and `carry` the RNN carry
     after its sequences. The new advantages and targets are constants for gradients.
