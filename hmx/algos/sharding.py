@@ -46,7 +46,7 @@ def partitions(spec: EnvSpec, state: TrainState) -> TrainState:
 
 
 def shard(tree: Tree, axis: int) -> Tree:
-    """Split the leaves of `tree` along `axis` over the devices the program is compiled for; one device changes nothing.
+    """Split the leaves of `tree` along `axis` over the devices the program is compiled for; one device needs no split.
 
     A leaf whose axis cannot be divided by the number of devices is left to the compiler.
     """

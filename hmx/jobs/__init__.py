@@ -1,1 +1,1 @@
-"""Every command as a function: typed result out, nothing printed."""
+"""Every command as a function that returns a typed result and prints nothing."""

@@ -1,4 +1,4 @@
-"""`hmx evaluate`: how a policy plays, counted over whole episodes."""
+"""`hmx evaluate`: statistics of a policy over whole episodes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from hmx.types import Array, Key
 SCHEMA = 1
 MAX_EPISODES = 10_000_000  # of one policy; each is kept until all have ended
 POLICIES = ("random", "sampled", "greedy", "search")  # in the order of the branches of `make_player`
-_CHUNK = 0.5  # seconds of playing between two reports of progress, about
+_CHUNK = 0.5  # approximate seconds of playing between two reports of progress
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
 _COSTLY_SIDE_BY_SIDE = 16  # where the batch resets whenever an episode ends: with more, that is in every step
 _SEARCHES = 64  # at least, with a search
@@ -53,7 +53,7 @@ _SEARCHES = 64  # at least, with a search
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateResult:
-    """What `hmx evaluate` found."""
+    """The result of `hmx evaluate`."""
 
     run: Path
     env: str
@@ -89,11 +89,11 @@ def evaluate(
 
     Args:
         run: name or path of the run.
-        episodes: per policy and seed; None takes `run.eval_episodes`, or 1,000 where that is 0.
+        episodes: per policy and seed; None takes `run.eval_episodes`, or 1,000 if that is 0.
         policies: of `random`, `sampled`, `greedy` and `search`; None takes `sampled` and `greedy`, or `greedy` and
             `search` if `search` is given.
         search: simulations per decision of the policy `search`; None takes those of a run that learned from search.
-        seed: of the evaluation; None takes that of the run. All policies meet the same first positions.
+        seed: of the evaluation; None takes that of the run. All policies start from the same positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
         changes: dotted key -> new value, such as `env.loopholes`, for this evaluation only.
         root: folder of the runs, for a name.
@@ -140,7 +140,7 @@ def evaluate(
 def side_by_side(session: Session, episodes: int, search: int | None) -> int:
     """Return the number of environments that an evaluation uses, if there are as many episodes.
 
-    A search costs as much for an environment that has finished, so fewer play several episodes each.
+    A search costs the same in a finished environment, so a few environments play several episodes each.
     """
     if session.env.spec.costly_reset:
         return _COSTLY_SIDE_BY_SIDE

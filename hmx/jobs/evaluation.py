@@ -1,4 +1,4 @@
-"""What an evaluation says of each policy, and the file that holds the evaluation at the end of a run; needs no JAX."""
+"""The results of an evaluation for each policy, and the file of the evaluation at the end of a run; needs no JAX."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hmx.stats.intervals import Interval
 
 
 class Progress(Protocol):
-    """A function that is called from time to time."""
+    """A callback that reports progress."""
 
     def __call__(self, phase: str, done: int, total: int, /, rate: float = 0.0) -> None:
-        """Take what is being done, how much of it is done, and the steps per second; 0 for a rate not known."""
+        """Take the current task, its progress, and the steps per second; 0 for an unknown rate."""
 
 
 def no_progress(phase: str, done: int, total: int, rate: float = 0.0) -> None:
@@ -30,12 +30,12 @@ RANDOM = "random"
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyStats:
-    """One policy over `episodes` whole episodes. Intervals hold 95 %; what is not known is None."""
+    """One policy over `episodes` whole episodes. Intervals are 95 % intervals; unknown values are None."""
 
     policy: str
     seed: int | None = None  # of the trained agent; None for the random policy
     episodes: int = 0
-    unfinished: int = 0  # episodes without a step limit that were given up
+    unfinished: int = 0  # episodes without a step limit that were abandoned
     return_mean: float
     return_interval: Interval | None = None  # bootstrap of the mean: one win can be worth hundreds
     return_median: float | None = None
@@ -48,8 +48,8 @@ class PolicyStats:
     wins: int | None = None  # episodes won
     win_rate_interval: Interval | None = None
     stages_completed: float | None = None  # per episode
-    undo_stages: float | None = None  # per episode, of these by way of UNDO
-    info: dict[str, float] = field(default_factory=dict)  # all the environment reports, mean per episode
+    undo_stages: float | None = None  # per episode, and the part completed after UNDO
+    info: dict[str, float] = field(default_factory=dict)  # all values that the environment reports, mean per episode
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return a JSON object; intervals are `[low, high]`."""
@@ -67,7 +67,7 @@ def write_evaluation(paths: RunPaths, run_id: str, rows: list[PolicyStats]) -> N
 
 
 def read_evaluation(paths: RunPaths) -> tuple[tuple[PolicyStats, ...], tuple[str, ...]]:
-    """Return the evaluation at the end of a run, and what is wrong with it; a run without one has no rows."""
+    """Return the evaluation at the end of a run, and its problem; a run without one has no rows."""
     path = paths.reports / EVALUATION
     try:
         rows = read_json(path, REPORT_SCHEMA, "", "")["policies"] if path.exists() else []

@@ -35,7 +35,7 @@ Row = dict[str, Value]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricsExport(JsonResult):
-    """What was written where."""
+    """The files that were written."""
 
     run: Path
     output: Path
@@ -75,7 +75,7 @@ def export_metrics(run: str | Path, request: ExportRequest, output: Path | None 
 
 
 def _place(paths: RunPaths, request: ExportRequest, output: Path | None) -> Path:
-    """Return where to write; refuse a place that is taken."""
+    """Return the output path; refuse one that exists."""
     default = paths.events if request.to == "tensorboard" else paths.reports / f"metrics.{request.to}"
     place = default if output is None else output
     if place == STDOUT and request.to != "csv":
@@ -148,7 +148,7 @@ def _column(rows: Sequence[Row], name: str) -> list[Value]:
 def _to_events(paths: RunPaths, folder: Path, several: bool, force: bool) -> None:
     check_installed()
     with writing("TensorBoard files", folder):
-        # Only event files are replaced: the folder may hold other things.
+        # Only event files are replaced: the folder may contain other files.
         for old in [*folder.glob(PATTERN), *folder.glob(f"seed-*/{PATTERN}")] if force else []:
             old.unlink()
         files = EventFiles(folder, several)

@@ -1,4 +1,4 @@
-"""`hmx export`: the policy of a run alone, as weights, as a StableHLO program or as an ONNX model."""
+"""`hmx export`: only the policy of a run, as weights, as a StableHLO program or as an ONNX model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _INPUTS, _OUTPUTS = ("obs", "mask"), ("probs", "value")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyExport(JsonResult):
-    """What was written where; shapes are those of a batch of one."""
+    """The files that were written; shapes are those of a batch of one."""
 
     run: Path
     output: Path
@@ -55,7 +55,7 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
     """Write the policy of a run, or of a path of checkpoints, by default to `policy.FORMAT` among its reports.
 
     Raises:
-        HmxError: the file exists or cannot be written, the policy has no form as a function of observation and mask,
+        HmxError: the file exists or cannot be written, the policy is not a function of observation and mask,
             or a package is not installed (exit code 2); no such run or no intact checkpoint (3).
     """
     source = find(run)
@@ -76,7 +76,7 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
     state = seed_state(state, request.agent, cfg.run.num_seeds)
     obs, mask = _inputs(session, 1)
     config = codec.to_dict(cfg)
-    del config["run"]["root"]  # a folder of the user's machine
+    del config["run"]["root"]  # a folder on the user's machine
     about = {
         "run": source.folder.name, "update": str(update), "config": json.dumps(config),
         "obs_shape": json.dumps(obs.shape[1:]), "mask_shape": json.dumps(mask.shape[1:]),
@@ -101,14 +101,14 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
 
 
 def make_policy(session: Session, state: TrainState) -> Policy:
-    """Return the policy of a state as a function of observations and masks alone.
+    """Return the policy of a state as a function of only observations and masks.
 
     The probabilities are those that PPO samples from; Q-learning takes the best action.
     """
     solo = session.env.spec.num_agents == 1
 
     def single(obs: Array, mask: Array) -> tuple[Array, Array]:
-        # A batch of one: the code of the networks sees sizes that are known, even where the size of the batch is not.
+        # A batch of one: the networks see known sizes even if the batch size is unknown.
         obs, mask = (obs[None, None], mask[None, None]) if solo else (obs[None], mask[None])
         key = jax.random.key(0)  # of the action, which is not returned
         decision, _ = session.algorithm.act(state, None, obs, mask, jnp.zeros(1, bool), key, True)
@@ -145,7 +145,7 @@ def _onnx(session: Session, state: TrainState) -> bytes:
     traced = jax.make_jaxpr(make_policy(session, state))(*inputs)
     needed_part, _ = dce_jaxpr(traced.jaxpr, [True, True], True)
     program = jaxpr_as_fun(ClosedJaxpr(needed_part, traced.consts))
-    logging.disable(logging.WARNING)  # it warns of shapes that it finds out later
+    logging.disable(logging.WARNING)  # it warns of shapes that it infers later
     try:
         model = to_onnx(program, list(inputs), input_names=_INPUTS, output_names=_OUTPUTS)
     except NotImplementedError as problem:

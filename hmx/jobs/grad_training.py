@@ -35,7 +35,7 @@ def make_reports(session: Session) -> Reports | None:
     """Build the gradient reports of a run; None if its configuration has none.
 
     All reports of a run, and all its agents, use the start states that `hmx grad-report` with the run's seed uses. The
-    keys are of a stream of their own, so nothing else in the run changes.
+    keys come from a separate stream, so nothing else in the run changes.
     """
     cfg = session.cfg
     if not cfg.run.grad_report_every:

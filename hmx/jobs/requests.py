@@ -1,4 +1,4 @@
-"""What `hmx runs` and `hmx export` are asked for; imports nothing heavy, since the command line is built from it."""
+"""The requests of `hmx runs` and `hmx export`; imports nothing heavy, since the command line is built from them."""
 
 from __future__ import annotations
 

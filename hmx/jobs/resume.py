@@ -42,7 +42,7 @@ from hmx.runs.sinks import Sink
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResumePlan(JsonResult):
-    """What a resumption would be: nothing has been computed or written."""
+    """The plan of a resumption: nothing has been computed or written."""
 
     run: Path
     update: int  # of the checkpoint
@@ -110,7 +110,7 @@ def resume(
 
 
 def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> tuple[Meta, list[str]]:
-    """Put the run folder into the state of its checkpoint, and record what was changed, found and repaired."""
+    """Restore the run folder to its checkpoint, and record all changes, findings and repairs."""
     paths, cfg, restored = opened.paths, opened.session.cfg, opened.restored
     fits = _metrics_fit(paths, restored)  # before anything is changed, since it may refuse
     old, found = _meta(paths)
@@ -188,7 +188,7 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
         raise problem
     restored = restore(session, paths)
     meta = metas.find(paths.meta)  # damaged meta data will be replaced
-    # A run killed between its last checkpoint and its evaluation still has the latter to do.
+    # A run killed between its last checkpoint and its evaluation still needs the evaluation.
     complete = meta is not None and meta.state == "finished"
     if restored.update >= session.sizes.num_updates + (not complete):
         steps = restored.update * session.sizes.batch_size
@@ -200,7 +200,7 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
 
 
 def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:
-    """Return whether metrics.jsonl begins with what the checkpoint saw of it; refuse one of a later hmx."""
+    """Return whether metrics.jsonl begins with the bytes marked by the checkpoint; refuse a file of a later hmx."""
     mark = restored.manifest.metrics
     if mark is not None and jsonl.begins_with(paths.metrics, mark):
         return True
@@ -210,7 +210,7 @@ def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:
 
 
 def _rewind(paths: RunPaths, restored: Restored, fits: bool, run_id: str) -> list[str]:
-    """Cut metrics.jsonl back to the checkpoint; return what is missing or damaged before that."""
+    """Truncate metrics.jsonl at the checkpoint; return the missing or damaged parts before that."""
     path, update, mark = paths.metrics, restored.update, restored.manifest.metrics
     if not os.path.lexists(path):
         return [f"{path} is missing; it starts again after update {update}"] if update else []

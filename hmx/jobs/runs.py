@@ -46,8 +46,8 @@ class RunRow:
     last_return: float | None  # mean episode return of the newest update that has one, over its seeds
     steps_per_sec: float | None  # of all seeds together, in the newest record
     size: int  # bytes on disk, of all files
-    created: str  # ISO 8601 in UTC; "" where it is not known
-    age: float | None  # seconds since anything was last written about it
+    created: str  # ISO 8601 in UTC; "" if unknown
+    age: float | None  # seconds since a file of the run was last written
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,12 +60,12 @@ class ListResult(JsonResult):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifyResult(JsonResult):
-    """Whether a run folder is whole."""
+    """Whether a run folder is intact."""
 
     run: Path
     intact: tuple[int, ...]  # updates of the intact checkpoints, oldest first
     damage: tuple[Damage, ...]
-    notes: tuple[Damage, ...]  # what a run may have, as a lock that was left behind
+    notes: tuple[Damage, ...]  # harmless findings, such as a lock that was left behind
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return a JSON object with stable keys."""
@@ -75,9 +75,9 @@ class VerifyResult(JsonResult):
 
 
 def list_runs(root: str | Path = DEFAULT_ROOT, request: ListRequest = EVERY) -> ListResult:
-    """List the runs below a folder; one whose files are damaged is listed with what can be known of it.
+    """List the runs below a folder; a damaged run is listed with its readable values.
 
-    A thousand runs take about a second: of each, the meta data and the end of the metrics are read.
+    A thousand runs take about a second: only meta data and the end of the metrics are read.
     """
     root, pattern = Path(root), request.match or "*"
     names = [name for name in layout.list_runs(root) if fnmatch.fnmatchcase(name, pattern)]
@@ -86,7 +86,7 @@ def list_runs(root: str | Path = DEFAULT_ROOT, request: ListRequest = EVERY) -> 
 
 
 def _sorted(rows: Sequence[RunRow], request: ListRequest) -> list[RunRow]:
-    """Return the rows in order; those without a value come last either way."""
+    """Return the rows in order; those without a value come last in either order."""
     if request.sort in ("name", "state"):
         return sorted(rows, key=lambda row: (str(getattr(row, request.sort)), row.name), reverse=request.reverse)
     name = {"steps": "env_steps", "return": "last_return"}.get(request.sort, request.sort)
@@ -118,7 +118,7 @@ def removable(runs: Sequence[str | Path]) -> tuple[RunRow, ...]:
 
 
 def remove(rows: Sequence[RunRow]) -> None:
-    """Delete the folders of runs, as `removable` returned them; refuse one that a process trains since."""
+    """Delete the folders of runs, as `removable` returned them; refuse one that a process has started to train."""
     for row in rows:
         layout.remove_run(RunPaths(row.path.parent, row.path.name))
 
@@ -141,7 +141,7 @@ def tail(run: str | Path, count: int, follow: bool = False) -> Iterator[dict[str
 
 
 def verify(run: str | Path) -> VerifyResult:
-    """Check everything in a run folder whose content is known; damage is not an error here but the result."""
+    """Check every known file of a run folder; damage is the result, not an error."""
     paths = find_run(run)
     found = records.verify(paths)
     return VerifyResult(run=paths.folder, intact=found.intact, damage=found.damage, notes=found.notes)
@@ -186,7 +186,7 @@ def _last_return(tail: Sequence[Mapping[str, object]]) -> float | None:
 
 
 def state_of(paths: RunPaths, known: Meta | None) -> State:
-    """Return the state of a run; `known` is what its meta.json says, None where that cannot be read."""
+    """Return the state of a run; `known` is the state in its meta.json, None if that cannot be read."""
     if known is None:
         return "unknown"
     if known.state != "running":
@@ -198,7 +198,7 @@ def state_of(paths: RunPaths, known: Meta | None) -> State:
 
 
 def _measure(folder: Path) -> tuple[int, float]:
-    """Return the bytes of all files, and when the newest of the run's own was written."""
+    """Return the bytes of all files, and the time at which the newest file of the run was written."""
     size, newest = 0, 0.0
     for place, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""`hmx train --save-buffer`: the replay buffer that a run ends with, in files of its own."""
+"""`hmx train --save-buffer`: the final replay buffer of a run, in separate files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hmx.runs.sinks import SinkGroup
 
 
 def places(cfg: Config, paths: RunPaths) -> tuple[Path, ...]:
-    """Return the files, one for each agent trained side by side; none where nothing is to be saved."""
+    """Return the files, one for each agent trained side by side; none if nothing is to be saved."""
     if not cfg.replay.save:
         return ()
     if cfg.run.num_seeds == 1:
@@ -26,7 +26,7 @@ def places(cfg: Config, paths: RunPaths) -> tuple[Path, ...]:
 
 
 def save_buffers(session: Session, paths: RunPaths, state: TrainState, update: int, sink_group: SinkGroup) -> None:
-    """Write what `places` names. A failure is a warning only: the checkpoint holds the same."""
+    """Write the files of `places`. A failure is only a warning: the checkpoint contains the same data."""
     cfg = session.cfg
     for index, place in enumerate(places(cfg, paths)):
         sink_group.phase("saving")

@@ -39,8 +39,8 @@ class Frame:
     step: int  # taken in this episode, 0 for its first position
     episode: int  # counts from 0
     position: Position  # the fields of a scenario, as `hmx.envs.hackmatrix.rules.scenario.to_dict` gives them
-    legal: tuple[int, ...]  # the actions that may be taken now; none where there are several agents
-    action: int | None = None  # what led here; None at the start of an episode
+    legal: tuple[int, ...]  # the actions that may be taken now; none with several agents
+    action: int | None = None  # the action that led here; None at the start of an episode
     probs: tuple[float, ...] | None = None  # of every action now, by index; None without a policy
     value: float | None = None  # expected return from here, in reward units; None without a policy
     reward: float | None = None  # of the step that led here
@@ -105,7 +105,7 @@ class Simulator:
 
     Args:
         env: the rules' options, the kind of observation and the step limit.
-        weights: what each reward term is worth.
+        weights: of the reward terms.
         seed: of the games; the same seed and actions give the same frames.
         position: the first position of every game, as a scenario; None generates one.
         policy: computes probabilities, a value and a choice at every position; None for no policy.
@@ -131,7 +131,7 @@ class Simulator:
         self._policy = policy
         self._carry = policy.carry if policy else ()
         self._key = jax.random.key(seed)
-        self.choice: int | None = None  # what the policy would do now
+        self.choice: int | None = None  # the current choice of the policy
         self.frame = self._open(0)
         # Compile the step now, so that the first move does not wait for it.
         spare = jax.random.fold_in(self._key, 2**32 - 1)
@@ -236,10 +236,10 @@ def _compiled(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Function
 
 
 class Spectator:
-    """Play one environment: `act` takes a step, and `frame` shows the state with what the policy would do.
+    """Play one environment: `act` takes a step, and `frame` shows the state with the choice of the policy.
 
     Args:
-        env: any environment; what it does not `render` is shown as its observation.
+        env: any environment; without `render`, its observation is shown.
         seed: of the episodes; the same seed and actions give the same frames.
         policy: chooses actions, for `env.spec.num_agents` agents.
     """
@@ -248,7 +248,7 @@ class Spectator:
         self._spec, self._policy, self._carry = env.spec, policy, policy.carry
         self._reset, self._step = jax.jit(env.reset), jax.jit(_step_both(env))
         self._key, self._state = jax.random.key(seed), cast(EnvState, None)
-        self.choice: Array | None = None  # [1, A] or [1, A, D]: what the policy does next; None where an episode ended
+        self.choice: Array | None = None  # [1, A] or [1, A, D]: next action of the policy; None if an episode ended
         self.frame = self._open(0)
 
     def new(self) -> Frame:
@@ -313,7 +313,7 @@ class Spectator:
 
 
 def _step_both(env: Env) -> Callable[[EnvState, Array, Key], tuple[EnvState, EnvState, Timestep]]:
-    """Return a step that also gives the last state of an episode, which the reset replaces, where that is known."""
+    """Return a step that also gives the last state of an episode, which the reset replaces, if known."""
 
     def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, EnvState, Timestep]:
         after, timestep = env.step(state, action, jax.random.clone(keys))  # the same keys twice, on purpose

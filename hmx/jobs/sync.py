@@ -30,21 +30,21 @@ class WandbRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyncResult(JsonResult):
-    """What was sent where."""
+    """The records that were sent."""
 
     run: Path
     project: str
     sent: int  # records, over all seeds
-    there: int  # records that wandb had already
+    there: int  # records that wandb already had
     wandb_runs: tuple[WandbRun, ...]
 
 
 def sync(run: str | Path, *, project: str | None = None, mode: Mode = "online") -> SyncResult:
     """Send metrics.jsonl of a run to wandb, under the ids that training with wandb gives it.
 
-    The id follows from the moment that meta.json, or its copy in a checkpoint, says the run was made. Without either
-    it is a new one. Records already in wandb are skipped, so a second call sends nothing and an interrupted one
-    continues where it stopped. `offline` writes what `wandb sync` can send, below the run folder.
+    The id is derived from the creation time of the run in meta.json, or in its copy in a checkpoint. Without either,
+    the id is new. Records already in wandb are skipped, so a second call sends nothing and an interrupted one continues
+    where it stopped. `offline` writes files for `wandb sync` below the run folder.
 
     Raises:
         HmxError: the run is still training, or there is no package or no login (exit code 2); no such run, or
@@ -54,7 +54,7 @@ def sync(run: str | Path, *, project: str | None = None, mode: Mode = "online") 
     check_free(paths)
     cfg, meta = read_config(paths), known_meta(paths)
     project, sizes = project or cfg.run.wandb_project, derive(cfg)
-    # Without meta.json, the time of the first record tells runs of one name apart.
+    # Without meta.json, the time of the first record distinguishes runs of the same name.
     first = meta.created if meta else str(next(jsonl.read(paths.metrics), {}).get("wall_time", ""))
     info = RunInfo(
         name=paths.name,
@@ -67,7 +67,7 @@ def sync(run: str | Path, *, project: str | None = None, mode: Mode = "online") 
         num_seeds=cfg.run.num_seeds,
     )
     code = 1 if meta and meta.state == "failed" else 0
-    # In another thread, so that Ctrl-C is heard while the network is waited for.
+    # In another thread, so that Ctrl-C works while waiting for the network.
     return interruptible(lambda: _send(paths, info, jsonl.read(paths.metrics), project, mode, code))
 
 
@@ -77,7 +77,7 @@ def _send(
     sent = there = 0
     try:
         runs = open_runs(info, mode, project)
-        # wandb takes steps in rising order only; what comes before this one it has.
+        # wandb takes steps in rising order only, so it already has all earlier ones.
         first = {seed: int(getattr(opened, "starting_step", 0)) for seed, opened in runs.items()}
         for record in records:
             seed, step = int(record["seed"]), int(record["env_steps"])

@@ -71,8 +71,8 @@ class TrainResult:
     run: Path
     env: str
     state: Literal["finished", "interrupted"]
-    signum: int | None  # the first signal received, if any; also one that cut the evaluation short
-    first_update: int  # where this process began
+    signum: int | None  # the first signal received, if any; also one that stopped the evaluation
+    first_update: int  # update at which this process began
     updates: int
     total_updates: int
     env_steps: int  # per seed
@@ -93,7 +93,7 @@ class TrainResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run would be: nothing has been computed or written."""
+    """The plan of a run: nothing has been computed or written."""
 
     config: Config
     origins: dict[str, str]
@@ -106,8 +106,8 @@ class Plan:
     checkpoint_bytes: int  # on disk, of those kept
     device: str
     auto_scale: tuple[str, ...]
-    memory: Memory | None  # what an update holds; None where network or algorithm are the user's own
-    replay_ratio: float | None  # how often a transition is trained on; None where nothing is replayed
+    memory: Memory | None  # memory of an update; None if network or algorithm are the user's own
+    replay_ratio: float | None  # how often a transition is trained on; None without replay
     warnings: tuple[str, ...]
     meaning: tuple[Aspect, ...]  # what the configuration comes to where implementations of its algorithm differ
 
@@ -126,7 +126,7 @@ def train(
     command_line: Sequence[str] = (),
     group: Group = ALONE,
 ) -> TrainResult:
-    """Train a new run in a folder of its own.
+    """Train a new run in its own folder.
 
     Args:
         cfg: the configuration; `ppo.auto_scale` is applied here.
@@ -230,7 +230,7 @@ def resolve_config(
     The configuration has the SHA-256 of all code of the user, and every option of their code.
 
     Raises:
-        HmxError: it has problems, all of them named; or code of the user may not run or does not work.
+        HmxError: it has problems, all of them named; or code of the user may not run or fails.
     """
     scaled = find_algorithm(cfg).scale(cfg, origins)
     cfg = replace(scaled.config, hashes_of(scaled.config))
@@ -291,13 +291,13 @@ def run_session(
         except StopNow as stop:
             saved = any(paths.checkpoints.glob("[0-9]*"))
             stop.hint = f"hmx resume {paths.argument}" if saved else start_over(paths)
-            # What came after the last update can be had again; the run itself is complete without it.
+            # The steps after the last update can be repeated; the run itself is complete without them.
             meta_writer.update(state="finished" if finished else "interrupted")
             sink_group.close("aborted")
             raise
         except BaseException as error:
             meta_writer.update(state="failed", message=" ".join(str(error).split())[:500])
-            # What failed first is what to tell.
+            # The first failure is the one to report.
             with contextlib.suppress(HmxError):
                 sink_group.close("failed")
             raise
@@ -305,7 +305,7 @@ def run_session(
 
 
 def worker_result(group: Group) -> TrainResult:
-    """Run a worker, and return what it knows of the run at its end.
+    """Run a worker, and return its view of the run at its end.
 
     Raises:
         HmxError: the run failed, or a process is gone.
@@ -347,7 +347,7 @@ def _result(
 def _evaluate(
     session: Session, paths: RunPaths, run_id: str, done: LoopResult, sink_group: SinkGroup, guard: SignalGuard
 ) -> tuple[PolicyStats, ...]:
-    """Random against trained; a signal skips what has not been played, since the run itself is complete."""
+    """Evaluate random and trained play; a signal skips the rest, since the run itself is complete."""
     episodes = session.cfg.run.eval_episodes
     rows: list[PolicyStats] = []
     if not episodes:

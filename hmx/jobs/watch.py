@@ -26,7 +26,7 @@ from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 
-_SCHEMA = 1  # of a scenario without a schema number
+_SCHEMA = 1  # schema of a scenario without a schema number
 
 _NEEDED = 'a scenario is a JSON object with at least a player, as {"player": {"row": 0, "col": 0}}'
 
@@ -76,7 +76,7 @@ def watch(
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
         return Spectator(made, seed=seed, policy=policy)
 
-    # In another thread, so that Ctrl-C is heard while it compiles.
+    # In another thread, so that Ctrl-C works while it compiles.
     return _frames(interruptible(open_game), episodes)
 
 
@@ -105,7 +105,7 @@ def open_game(
     search: int | None = None,
     checkpoint: int | None = None,
 ) -> Simulator:
-    """Open a game without a step limit, by the rules of the run whose agent advises, if one does.
+    """Open a game without a step limit, by the rules of the run whose agent advises, if any.
 
     Raises:
         HmxError: a run of another environment, or a search that is not possible (exit code 2); no such run or no intact

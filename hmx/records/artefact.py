@@ -1,6 +1,6 @@
 """Read and write the sealed JSON files of a run; tell missing, damaged, unreadable and newer files apart.
 
-A sealed file has a field `sha256` over the rest of it, so that a changed byte is noticed even if the result is valid
+A sealed file has a field `sha256` over the rest of it, so that a changed byte is detected even if the result is valid
 JSON. Only regular files are read and no link is followed, since a run folder may come from a stranger.
 """
 
@@ -26,18 +26,18 @@ MAX_BYTES = 8 << 20  # the largest file that is read as a whole
 
 _TRIES = 3
 _RETRY_SECONDS = 0.2
-# What makes a file a missing or a wrong one. Any other error, such as EIO or EMFILE, does not depend on its content.
+# Errors of a missing or wrong file. Any other error, such as EIO or EMFILE, does not depend on its content.
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.ENAMETOOLONG, 0)
 
 T = TypeVar("T")
 
 
 class NewerSchema(HmxError):
-    """The file was written by a later hmx; nothing is wrong with it."""
+    """The file was written by a later hmx; it is not damaged."""
 
 
 class Unreadable(HmxError):
-    """The file cannot be read at the moment; nothing is known about its content."""
+    """The file cannot be read at the moment; its content is unknown."""
 
 
 def retrying(path: Path, read: Callable[[], T]) -> T:
@@ -45,7 +45,7 @@ def retrying(path: Path, read: Callable[[], T]) -> T:
 
     Raises:
         Unreadable: the system still fails after several tries (exit code 3).
-        OSError: the file is missing or no regular file.
+        OSError: the file is missing or not a regular file.
     """
     for left in range(_TRIES - 1, -1, -1):
         try:
@@ -114,7 +114,7 @@ def sha256_of(path: Path) -> str:
 def read_json(path: Path, schema: int, missing: str, hint: str, sealed_from: int | None = None) -> Any:
     """Return the content of a file with a `schema` number, without its seal.
 
-    A seal that is present must be right, and from schema `sealed_from` on there must be one. `missing` is the message
+    An existing seal must be correct, and from schema `sealed_from` on it is required. `missing` is the message
     for a missing file, `hint` that for a missing or damaged one.
 
     Raises:

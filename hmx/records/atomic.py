@@ -53,7 +53,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_new(place: Path, force: bool, name: str) -> None:
-    """Refuse (exit code 2) a file that exists, unless `force`, or cannot be made; `name` is that of one that can."""
+    """Refuse (exit code 2) a file that exists, unless `force`, or cannot be made; `name` is an alternative."""
     if place.is_dir():
         raise HmxError(f"cannot write {place}: it is a folder", f"--output {place / name}")
     if not place.parent.is_dir():

@@ -52,7 +52,7 @@ class BufferHeader:
     size: int  # slots filled; transitions in the file
     position: int  # slot of the next transition
     num_added: int  # transitions ever added
-    num_envs: int  # transitions added at a time: the successor of a transition was added so much later
+    num_envs: int  # transitions added at a time: the distance between a transition and its successor
     td_max: float = 0.0  # largest TD error so far, the initial one of new transitions
     gamma: float | None = None  # discount per step of the learner; None if unknown
     run: str = ""  # name of the run it is from, if any
@@ -61,7 +61,7 @@ class BufferHeader:
 
 
 def write(path: Path, header: BufferHeader, arrays: Mapping[str, StoredArray]) -> None:
-    """Write a buffer as a whole or not at all; the same content gives the same bytes."""
+    """Write a buffer atomically; the same content gives the same bytes."""
     facts = plain_object(header)
     env = {"id": header.env, "digest": codec.sha256(facts["settings"])} | {key: facts[key] for key in _ENV}
     body = {key: facts[key] for key in _OWN} | {"env": env, "ring": {key: facts[key] for key in _RING}}
@@ -86,7 +86,7 @@ def read_header(path: Path) -> BufferHeader:
 def settings_of(cfg: Config) -> dict[str, Any]:
     """Return the options that decide what a step of the environment does and how it is rewarded, by dotted key.
 
-    The number of environments decides nothing.
+    The number of environments has no effect.
     """
     flat = codec.flatten(codec.to_dict(cfg))
     read = (field for field in FIELDS.values() if field.of_env(cfg.env.id))
@@ -111,7 +111,7 @@ def differences(header: BufferHeader, cfg: Config) -> list[str]:
 
 
 def _parse(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> BufferHeader:
-    """Return the header, unless it is none or contradicts itself."""
+    """Return the header, unless it is missing or contradicts itself."""
     env = {"env" if name == "id" else name: value for name, value in body["env"].items() if name != "digest"}
     header = typed(BufferHeader, {**env, **body["ring"], **{key: body[key] for key in _OWN}})
     if not header.size <= header.capacity or header.position >= max(header.capacity, 1) or header.num_envs < 1:

@@ -57,7 +57,7 @@ class CheckpointInfo:
     env_steps: int = 0  # per seed
     shape_digest: str = ""  # of the configuration, see `hmx.config.codec`
     config_digest: str = ""
-    score: float | None = None  # mean episode return since the previous checkpoint; None where no episode ended
+    score: float | None = None  # mean episode return since the previous checkpoint; None if no episode ended
     metrics: Mark | None = None  # the part of metrics.jsonl that belongs to the state
 
 
@@ -254,7 +254,7 @@ def leaf_differences(saved: Sequence[Leaf], wanted: Sequence[Leaf]) -> list[str]
 
 
 def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
-    """Return the checkpoints to delete so that the newest `keep` >= 1 and the best `keep_best` intact ones are left.
+    """Return the checkpoints to delete so that the newest `keep` >= 1 and the best `keep_best` intact ones remain.
 
     The best ones have the highest scores, the newer of two equal ones first; a checkpoint may be among the newest and
     the best. Only intact checkpoints count, and nothing is surplus unless one is intact. Damaged ones older than the
@@ -285,7 +285,7 @@ class _Judgement(NamedTuple):
 
 
 def _judgement_of(checkpoint: Path) -> _Judgement:
-    """Judge a checkpoint by the content of its files, which is read again only after one of them was touched."""
+    """Check a checkpoint by the content of its files, which is read again only after one of them has changed."""
     stamps = []
     for path in sorted(checkpoint.rglob("*")):
         status = path.lstat()

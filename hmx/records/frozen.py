@@ -1,4 +1,4 @@
-"""Check that run.toml and meta.json are those that the run's checkpoints were made with."""
+"""Check that run.toml and meta.json belong to the run's checkpoints."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def read_config(paths: RunPaths) -> Config:
     """Read the configuration of a run.
 
     Raises:
-        HmxError: run.toml is missing, damaged or changed (exit code 3), with each changed key where they are known; or
-            a later hmx wrote it (2).
+        HmxError: run.toml is missing, damaged or changed (exit code 3), with each changed key if known; or a later hmx
+            wrote it (2).
     """
     problem = config_fault(paths)
     if problem is not None:
@@ -48,7 +48,7 @@ def read_config(paths: RunPaths) -> Config:
 
 
 def describe(paths: RunPaths) -> tuple[Config | None, Meta | None, list[str]]:
-    """Return the configuration and the meta data of a run as far as they can be read, and warnings."""
+    """Return the readable parts of the configuration and the meta data of a run, and warnings."""
     found, config, warnings = meta.find(paths.meta), None, []
     try:
         config = read_config(paths)
@@ -125,7 +125,7 @@ def copy_of(paths: RunPaths, name: str) -> Copy | None:
 
 
 def known_meta(paths: RunPaths) -> Meta | None:
-    """Return the meta data of a run, or the copy in its newest checkpoint; None where neither can be used."""
+    """Return the meta data of a run, or the copy in its newest checkpoint; None if neither can be used."""
     known = current_meta(paths)
     if known is not None:
         return known
@@ -134,7 +134,7 @@ def known_meta(paths: RunPaths) -> Meta | None:
 
 
 def current_meta(paths: RunPaths) -> Meta | None:
-    """Return the meta data of a run; None where meta.json cannot be used, see `meta_fault`."""
+    """Return the meta data of a run; None if meta.json cannot be used, see `meta_fault`."""
     return None if meta_fault(paths) else meta.find(paths.meta)
 
 

@@ -4,8 +4,8 @@ A number that is not finite is written as null and counted under the key `nonfin
 except old lines of schema 1. Schema 2 has the id of the run under `run`, the seconds of training under `elapsed`, and
 new names of some metrics: the old ones are renamed on reading.
 
-Unless they say otherwise, functions raise an OSError where the file is missing or the system fails to read or write it,
-and a NewerSchema (exit code 3) where a later hmx wrote a line.
+Unless they say otherwise, functions raise an OSError if the file is missing or the system fails to read or write it,
+and a NewerSchema (exit code 3) if a later hmx wrote a line.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class MetricsWriter:
         while data:
             try:
                 written = os.write(self._handle, data)
-            except OSError:  # once more: the checkpoint that follows a failure would lack this record for ever
+            except OSError:  # once more: otherwise the next checkpoint would lack this record forever
                 time.sleep(_RETRY_SECONDS)
                 written = os.write(self._handle, data)
             data = data[written:]
@@ -123,7 +123,7 @@ class Marker:
 
 
 def begins_with(path: Path, mark: Mark) -> bool:
-    """Return whether the file still begins with the marked bytes; False if it is missing or no regular file.
+    """Return whether the file still begins with the marked bytes; False if it is missing or not a regular file.
 
     Raises:
         Unreadable: the system fails to read it (exit code 3).
@@ -180,9 +180,10 @@ def tail(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
 
 
 def after(path: Path, start: int) -> tuple[int, list[dict[str, Any]]]:
-    """Return the records of the complete lines from byte `start` on, and where the next line begins.
+    """Return the records of the complete lines from byte `start` on, and the start of the next line.
 
-    A file that has become shorter was cut by a resumption, and is continued from its new end. A missing file is empty.
+    A file that has become shorter was truncated by a resumption; reading continues from its new end. A missing file is
+    empty.
     """
     try:
         handle = open_plain(path)
@@ -280,7 +281,8 @@ def survey(path: Path) -> Survey:
 def scan(path: Path, share: float = 1.0) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
     """Yield each line with its number and its record; the record of a damaged line is None.
 
-    With a `share` below 1, a random sample of about so many lines is decoded, always the same; the others are skipped.
+    With a `share` below 1, only a fixed random sample of about this share of the lines is decoded; the others are
+    skipped.
     """
     number, draw = 0, random.Random(0)
     with os.fdopen(open_plain(path), "rb") as file:
@@ -295,7 +297,7 @@ def scan(path: Path, share: float = 1.0) -> Iterator[tuple[int, bytes, dict[str,
 
 
 def number(value: object) -> float | None:
-    """Return a number of a record; None for anything else, and for what is not finite or above `LARGEST`."""
+    """Return a number of a record; None for other types, and for numbers that are not finite or above `LARGEST`."""
     return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None  # type: ignore[arg-type]
 
 
@@ -334,7 +336,7 @@ def repair(path: Path) -> int:
 
 
 def _last_line(file: BinaryIO, size: int) -> int:
-    """Return where the last line begins."""
+    """Return the position of the last line."""
     step = _TAIL
     while True:
         start = max(0, size - step)

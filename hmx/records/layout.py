@@ -43,7 +43,7 @@ def new_run(root: str | Path, name: str, stem: str, force: bool = False) -> RunP
 
 
 def planned_name(root: str | Path, name: str, stem: str) -> str:
-    """Return the name that `new_run` would choose now; make nothing."""
+    """Return the name that `new_run` would choose now, without making it."""
     return name or f"{stem}-{_next_number(Path(root), stem):03d}"
 
 
@@ -167,7 +167,7 @@ def rename_run(paths: RunPaths, name: str) -> RunPaths:
     if os.path.lexists(new.folder):
         raise HmxError(f"cannot rename {paths.folder}: {new.folder} already exists", "choose another name")
     with RunLock(paths), writing("the run folder", paths.folder):
-        paths.lock.unlink()  # it would move along
+        paths.lock.unlink()  # it would be moved too
         paths.folder.rename(new.folder)
     return new
 

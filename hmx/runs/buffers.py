@@ -123,8 +123,8 @@ def named(buffer: Buffer) -> dict[str, Host]:
 def check(buffer: Buffer, cfg: Config, env: Env, what: str, learned: bool = False) -> None:
     """Check that a buffer fits a policy and its environment.
 
-    `what` names the file. To be `learned` from by Q-learning it needs all of `Experience`, to be scored environment
-    states.
+    `what` names the file. A buffer that is `learned` from by Q-learning needs all of `Experience`; one that is scored
+    needs environment states.
 
     Raises:
         HmxError: it does not fit (each difference is named), or lacks something (exit code 3).
@@ -172,7 +172,7 @@ def _abstract_state(env: Env) -> Any:
 
 
 def _states_of(env: Env) -> dict[str, Form]:
-    """Return the form of each leaf of one state, by path; typed keys as their data."""
+    """Return the shape and dtype of each leaf of one state, by path; typed keys as their data."""
     abstract = _abstract_state(env)
     found = {}
     for (name, (shape, dtype)), leaf in zip(host_forms(abstract).items(), jax.tree.leaves(abstract), strict=True):
@@ -196,7 +196,7 @@ def _mismatch(name: str, form: Form, found: Host | None, size: int) -> str:
 
 
 def _illegal_actions(buffer: Buffer) -> str:
-    """Return which action is not legal, if any: it would silently be played as another one."""
+    """Return the first illegal action, if any: it would silently be played as another one."""
     action, legal = buffer.items[ACTION], buffer.items[LEGAL]
     inside = (action >= 0) & (action < legal.shape[-1])
     taken = np.take_along_axis(legal, np.where(inside, action, 0)[..., None].astype(np.int64), -1)[..., 0]

@@ -112,9 +112,9 @@ def write(
     """Write a checkpoint to `folder/<update>`, then delete older ones.
 
     The checkpoint is written under a temporary name, its manifest last, flushed to disk and renamed, so that a folder
-    named by a number is complete whenever the process may die. Older checkpoints are deleted after that, and renamed
-    first. The newest `keep` (None: all) and the `keep_best` with the highest scores remain. `add_files` writes further
-    files into the folder.
+    named by a number is complete even if the process dies at any moment. Older checkpoints are then renamed and
+    deleted. The newest `keep` (None: all) and the `keep_best` with the highest scores remain. `add_files` writes
+    further files into the folder.
 
     Raises:
         HmxError: the folder cannot be written; all older checkpoints are unchanged.
@@ -136,7 +136,7 @@ def write(
         os.rename(temporary, final)
         sync_folder(folder)
     except Exception as error:  # orbax and tensorstore raise many kinds of errors on a full disk
-        # The incomplete files may be what fills the disk.
+        # The incomplete files may be the ones that fill the disk.
         shutil.rmtree(temporary, ignore_errors=True)
         hint = "check the free space and the permissions of the folder; older checkpoints are unchanged"
         raise HmxError(f"cannot write checkpoint {final}: {_reason(error)}", hint, ExitCode.ARTEFACT) from error
@@ -149,7 +149,7 @@ def _retire(folder: Path, keep: int, keep_best: int) -> None:
     """Delete surplus checkpoints; those that cannot be deleted now are tried again after the next checkpoint."""
     with contextlib.suppress(OSError):
         for old in records.surplus(folder, keep, keep_best):
-            # An interrupted deletion leaves nothing that looks like a checkpoint.
+            # An interrupted deletion must not leave a folder that looks like a checkpoint.
             os.rename(old, folder / f".tmp-old-{old.name}")
         for old in folder.glob(".tmp-*"):
             shutil.rmtree(old, ignore_errors=True)
@@ -159,8 +159,8 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
     """Restore the state saved at `path`, bit for bit, in the structure of `abstract` (arrays, or their shapes).
 
     Raises:
-        HmxError: the saved leaves are not those of `abstract` (each difference is named), or the checkpoint cannot be
-            read (exit code 3).
+        HmxError: the saved leaves differ from those of `abstract` (each difference is named), or the checkpoint cannot
+            be read (exit code 3).
     """
     manifest, wanted = records.read_manifest(path), describe(abstract)
     migrated = migrate(manifest, wanted)
@@ -306,7 +306,7 @@ class Migrated(NamedTuple):
 
 
 def migrate(manifest: Manifest, wanted: Sequence[Leaf]) -> Migrated:
-    """Return how to make the leaves of a present state from those of a checkpoint."""
+    """Return how to make the leaves of a current state from those of a checkpoint."""
     saved = {leaf.path: leaf for leaf in manifest.leaves}
     if manifest.schema > 2:
         return Migrated(saved, ())

@@ -20,7 +20,7 @@ from hmx.types import Array, Mean, Metrics, Sum
 
 Values = np.ndarray[Any, Any]
 
-# Metrics that show values that are not finite, causes before effects: one bad reward spoils all that follow.
+# Metrics that show non-finite values, causes before effects: one bad reward spoils all later ones.
 _CAUSES = ("train/mean_reward", "train/policy_loss", "train/value_loss", "train/total_loss", "train/grad_norm")
 
 
@@ -38,7 +38,7 @@ class ChunkResult(NamedTuple):
 
     state: TrainState
     packed: Array  # [length, (seeds,) values]: one row per update
-    done: Array  # int32: updates done; the next row is that of an update that was not finite, if there was one
+    done: Array  # int32: updates done; the next row belongs to the update that was not finite, if any
 
 
 @dataclasses.dataclass
@@ -47,7 +47,7 @@ class Chunk:
 
     `call(state, hypers, n)` consumes `state` (its buffers are donated) and does `n <= length` updates with the
     hyperparameters `hypers[name][i]`. After each update all metrics and parameters must be finite. Otherwise the chunk
-    ends with the state before that update, or continues without what was learned in it.
+    ends with the state before that update, or continues without the parameters learned in it.
     """
 
     call: Callable[[TrainState, Mapping[str, Values], np.int32], ChunkResult]
@@ -81,9 +81,9 @@ def compile_chunk(
     """Compile a chunk for states shaped like `state` (arrays or their shapes).
 
     The number of updates is an argument of the compiled loop, so one program runs full chunks and the shorter last one.
-    This keeps a run bit for bit the same however its updates are divided into chunks; programs compiled for different
+    This keeps a run bit for bit the same for any division of its updates into chunks; programs compiled for different
     lengths would not guarantee that. `on_nonfinite` stops before an update that is not finite in any seed, or skips
-    what a seed learned in it. With a `mesh`, states are placed by `devices.put`.
+    what that seed learned in it. With a `mesh`, states are placed by `devices.put`.
     """
     chunk = Chunk.empty(num_seeds, length)
     chunk.parameters = tuple(_parameter_names(state))

@@ -26,7 +26,7 @@ MAX_BYTES = 2 << 30
 """Largest size of the cache, over all processors; a program of HackMatrix has a few MB."""
 
 TIMES = "hmx-times.json"
-"""File beside the programs of a processor: how long compiling took."""
+"""File next to the programs of a processor: how long compiling took."""
 
 _KEPT = 200  # times in that file
 _CACHE = "/jax/compilation_cache/cache_"
@@ -70,7 +70,7 @@ def enable_cache(environ: Mapping[str, str] | None = None) -> str | None:
 def trim(folder: Path, limit: int = MAX_BYTES) -> None:
     """Delete the programs that were not used for the longest time, until the rest has at most `limit` bytes.
 
-    JAX's own limit needs the package filelock, and so works only where that happens to be installed.
+    JAX's own limit works only if the package filelock is installed.
     """
     with contextlib.suppress(OSError):  # another process deletes too; the cache works without being trimmed
         found = [(path.stat(), path) for path in folder.rglob("*-cache")]
@@ -79,7 +79,7 @@ def trim(folder: Path, limit: int = MAX_BYTES) -> None:
             if size <= limit:
                 break
             path.unlink(missing_ok=True)
-            path.with_name(TIMES).unlink(missing_ok=True)  # it says which programs are cached
+            path.with_name(TIMES).unlink(missing_ok=True)  # it records which programs are cached
             size -= stat.st_size
 
 
@@ -98,10 +98,10 @@ def compile_for_one_call(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
 
 
 class CompileTimer:
-    """Time a compilation from now on; `last` says how long it took before, as far as that is known.
+    """Time a compilation from now on; `last` is its previous duration, if known.
 
-    A program compiled before is only loaded from the cache, so its time is not that of compiling a similar one: with
-    the same environment, algorithm, version of JAX and options of XLA. Both are remembered, apart.
+    A program compiled before is only loaded from the cache, so its time does not predict that of compiling a similar
+    one, with the same environment, algorithm, version of JAX and options of XLA. Both times are stored separately.
 
     Args:
         what: the name of the program.
@@ -126,7 +126,7 @@ class CompileTimer:
             self.last = f"{seconds:.0f} s last time{program}"
 
     def done(self) -> None:
-        """Remember how long it took; what cannot be written is forgotten."""
+        """Store the duration; do nothing if it cannot be written."""
         if self._file is None:
             return
         seconds, new = time.monotonic() - self._begun, _events - self._before
@@ -146,7 +146,7 @@ class CompileTimer:
 
 
 class CompileTimes(Sink):
-    """Remember how long a run compiled, unless training is not the next phase; it joins while the run compiles."""
+    """Store how long a run compiled, unless training is not the next phase; it joins while the run compiles."""
 
     name = "the times of compiling"
 

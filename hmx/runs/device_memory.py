@@ -72,15 +72,15 @@ def _lines(path: Path) -> list[str]:
 
 
 def known_memory(cfg: Config) -> int | None:
-    """Return the bytes that an update takes, over all devices; None where code of the user does not tell."""
+    """Return the bytes that an update takes, over all devices; None if code of the user does not define them."""
     return None if has_own_code(cfg) or not facts_known(cfg.env) else run_memory(cfg).total_bytes
 
 
 def memory_problem(cfg: Config) -> HmxError | None:
-    """Return an error if a run needs more memory than is free; None if it fits or if nothing is known.
+    """Return an error if a run needs more memory than is free; None if it fits or if its size is unknown.
 
     The replay buffer of Q-learning is by far its largest allocation, and its size is known beforehand (with the
-    environment of an extra, once that has been built). Of PPO, the lowest estimate must fit.
+    environment of an extra, once that has been built). For PPO, the lowest estimate must fit.
     """
     free = free_memory()
     if free is None or has_own_code(cfg) or not facts_known(cfg.env):

@@ -1,4 +1,4 @@
-"""Save what is needed to diagnose an update that is not finite: the state before it, its batch and its metrics."""
+"""Save the data to diagnose an update that is not finite: the state before it, its batch and its metrics."""
 
 from __future__ import annotations
 

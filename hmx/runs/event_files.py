@@ -29,7 +29,7 @@ class EventFiles:
     becomes NaN.
 
     Args:
-        folder: where; it is made with the first record.
+        folder: of the files; it is made with the first record.
         several: whether there are several seeds.
         after: steps of the records that stay valid; TensorBoard drops those of earlier files that are later.
 
@@ -56,12 +56,12 @@ class EventFiles:
         self._writer(int(record.get("seed") or 0)).add_event(event)
 
     def flush(self) -> None:
-        """Wait until everything is in the files."""
+        """Wait until all records are in the files."""
         for writer in self._writers.values():
             writer.flush()
 
     def close(self) -> None:
-        """Write what is left, and close the files."""
+        """Write the remaining records, and close the files."""
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()

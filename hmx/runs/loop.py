@@ -200,9 +200,9 @@ class Loop:
         """Run until `total` updates are done or a signal requests a stop, and save the state at the end.
 
         Raises:
-            HmxError: the metrics or a checkpoint cannot be written, there is not enough memory, or what `refuse`
-                raises; the last good state was saved first if possible.
-            StopNow: a second signal; nothing more was saved.
+            HmxError: the metrics or a checkpoint cannot be written, there is not enough memory, or the error of
+                `refuse`; the last good state was saved first if possible. StopNow: a second signal; the state was not
+                saved.
         """
         try:
             return self._run(state, first, total)
@@ -251,7 +251,7 @@ class Loop:
         return self._stop != 0
 
     def _until_report(self, done: int, end: int) -> int:
-        """Return the update, at most `end`, before the next but one that is reported on."""
+        """Return the update, at most `end`, before the second next report."""
         if self.reports is None:
             return end
         every = self.reports.every
@@ -310,7 +310,7 @@ class Loop:
         self.refuse(state, NonFiniteUpdate(done + 1, tuple(dict.fromkeys(names)), tuple(records), self.hypers(done)))
 
     def _failed(self, wait: bool) -> bool:
-        """Return whether the previous write failed; it is then tried again with the present state."""
+        """Return whether the previous write failed; it is then retried with the current state."""
         failed = False
         try:
             self.saver.wait() if wait else self.saver.collect()

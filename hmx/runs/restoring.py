@@ -27,7 +27,7 @@ class Restored(NamedTuple):
     update: int
     damaged: tuple[tuple[int, str], ...]  # newer checkpoints that could not be used, and why
     manifest: Manifest
-    missing: int | None = None  # the newest checkpoint that meta.json names, where it is gone
+    missing: int | None = None  # the newest checkpoint that meta.json names, if it is gone
 
     @property
     def warnings(self) -> list[str]:
@@ -66,9 +66,10 @@ def restore(session: Session, paths: RunPaths, update: int | None = None) -> Res
 
 
 def restore_policy(session: Session, paths: RunPaths, update: int | None = None) -> Restored:
-    """Restore a state to play with: as `restore` does, or of an exported policy in a folder without checkpoints.
+    """Restore a state to play with: as `restore` does, or from an exported policy in a folder without checkpoints.
 
-    Of an exported policy, only what it needs is real: everything else in the state is 0. Errors are those of `restore`.
+    An exported policy fills only the parts that acting needs: all other parts of the state are 0. Errors are those of
+    `restore`.
     """
     if update is not None or paths.checkpoints.exists() or not paths.weights.is_file():
         return restore(session, paths, update)
@@ -110,7 +111,7 @@ def _check_configuration(session: Session, paths: RunPaths, manifest: Manifest) 
         what = "env.num_envs or algo.num_steps"
     else:
         return
-    # Where leaves differ, they say more.
+    # Differing leaves give a better message.
     wanted = checkpoint.describe(session.abstract)
     problems = records.leaf_differences(tuple(migrate(manifest, wanted).leaves.values()), wanted)
     message = "\n".join([f"{paths.config} has changed {what} since checkpoint {manifest.update}", *problems[:8]])

@@ -67,7 +67,7 @@ class Saver:
         self._thread.start()
 
     def collect(self) -> None:
-        """Take note of a write that has ended, without waiting."""
+        """Register a write that has ended, without waiting."""
         if self._thread is not None and not self._thread.is_alive():
             self.wait()
 

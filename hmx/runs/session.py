@@ -54,8 +54,8 @@ class Session(NamedTuple):
     sizes: Derived
     env: Env
     algorithm: Algorithm
-    abstract: TrainState  # shapes and dtypes of the state, with an axis of seeds where there are several
-    mesh: Mesh | None = None  # the devices that train it; None for one device, and where it is only played
+    abstract: TrainState  # shapes and dtypes of the state, with an axis of seeds if there are several
+    mesh: Mesh | None = None  # the devices that train it; None for one device, or if it is only played
 
 
 def open_session(
@@ -140,7 +140,7 @@ def keep_environment(meta: Meta, paths: RunPaths) -> None:
 
 
 def _with_lines(problem: CodeChanged, paths: RunPaths | None) -> CodeChanged:
-    """Return the error with the lines that have changed, where the run has kept the file."""
+    """Return the error with the lines that have changed, if the run has kept the file."""
     with contextlib.suppress(OSError, UnicodeDecodeError, AttributeError):
         before, now = (file.read_text("utf-8").splitlines() for file in (paths.environment, problem.path))  # type: ignore[union-attr]
         lines = [line for line in difflib.unified_diff(before, now, n=0, lineterm="") if line[:3] not in ("---", "+++")]
@@ -258,7 +258,7 @@ def run_updates(
 
 
 def _compile(session: Session, guard: SignalGuard, alone: bool) -> Chunk:
-    """Compile the chunk; if a signal ends the wait, return one of no updates, with which the loop saves and ends.
+    """Compile the chunk; if a signal ends the wait, return a chunk of 0 updates, so that the loop saves and ends.
 
     Several processes always wait, since they stop together.
     """

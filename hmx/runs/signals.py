@@ -20,7 +20,7 @@ T = TypeVar("T")
 _LOOK_UP = 0.2  # seconds
 _REPEAT = 0.5  # seconds, enough for the main thread to leave the callback
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last when a terminal or its connection closes
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP arrives when a terminal or its connection closes
 
 
 class StopNow(KeyboardInterrupt):
@@ -105,7 +105,7 @@ class SignalGuard:
 
 
 class StopWaiting(Exception):
-    """Raised by a check of `watching`: leave the work of `interruptible` to its thread."""
+    """Raised by a check of `watching` to abandon the work of `interruptible` in its thread."""
 
 
 _checks: list[Callable[[], None]] = []
@@ -150,7 +150,7 @@ def interruptible(work: Callable[[], T]) -> T:
 
 
 def is_working() -> bool:
-    """Return whether work that was left to its thread is still running."""
+    """Return whether work that was abandoned in its thread is still running."""
     return any(thread.is_alive() for thread in _left)
 
 

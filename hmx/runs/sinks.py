@@ -27,9 +27,9 @@ class RunInfo:
     total_updates: int
     steps_per_update: int  # environment steps per update and seed
     num_seeds: int
-    device: str = ""  # empty where nothing is computed, as in `hmx runs sync`
+    device: str = ""  # empty if nothing is computed, as in `hmx runs sync`
     run_id: str = ""
-    compile_time: str = ""  # what is known of earlier ones, such as "44 s last time"
+    compile_time: str = ""  # note about earlier ones, such as "44 s last time"
 
     @property
     def total_steps(self) -> int:
@@ -69,7 +69,7 @@ class Sink:
     def close(self, state: EndState) -> None:
         """Handle the end of the run: it was `aborted` by a second signal.
 
-        After `aborted`, nothing may wait.
+        After `aborted`, hooks must not wait.
         """
 
 
@@ -136,7 +136,7 @@ class SinkGroup:
             self.phase(phase)
 
     def records(self, records: Iterable[Record]) -> None:
-        """Pass on the records of one chunk, flush, and show what the sinks warn about."""
+        """Pass on the records of one chunk, flush, and show the warnings of the sinks."""
         records = list(records)
         notices: list[str] = []
 

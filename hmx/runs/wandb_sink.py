@@ -25,7 +25,7 @@ _WAITING = 100_000  # maximum records in the queue
 class WandbSink(Sink):
     """Log every metric with a `/` in its name to wandb, at the step `env_steps`.
 
-    Each seed is a wandb run of its own, in one group. A resumed run continues the same wandb run. Any failure (no
+    Each seed is a separate wandb run, in one group. A resumed run continues the same wandb run. Any failure (no
     package, no login, no network, wandb's own process gone) raises here, and `SinkGroup` drops this sink.
 
     A separate thread makes all calls to wandb, so that a call that hangs does not block training.
@@ -143,7 +143,7 @@ def tear_down() -> None:
     with contextlib.suppress(Exception):
         import wandb
 
-        if wandb.run is None:  # else the calling program uses wandb itself
+        if wandb.run is None:  # otherwise the calling program uses wandb itself
             wandb.teardown()
 
 

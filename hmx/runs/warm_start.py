@@ -14,7 +14,7 @@ from hmx.runs.restoring import find
 from hmx.runs.session import Session, open_session
 
 Learned = dict[str, Any]
-"""Parameters and statistics of observations and values by their path, with an axis of seeds where there are several."""
+"""Parameters and statistics of observations and values by their path, with an axis of seeds if there are several."""
 
 
 def read_learned(session: Session) -> tuple[Session, Learned, list[str]]:
@@ -22,7 +22,7 @@ def read_learned(session: Session) -> tuple[Session, Learned, list[str]]:
 
     Returns:
         The session, whose `run.init_from` now names the exact checkpoint; the arrays, one for each seed: those of the
-        seed of the same position, or of the only seed; and warnings about newer checkpoints that cannot be used.
+        seed in the same position, or of the only seed; and warnings about newer checkpoints that cannot be used.
 
     Raises:
         HmxError: the network does not fit this configuration (exit code 2), or there is no such run or no intact

@@ -1,4 +1,4 @@
-"""What a run has learned, in one safetensors file: to play from, and for another run to start from."""
+"""The learned parameters of a run in one safetensors file, to play with or to start another run from."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def to_bytes(session: Session, state: TrainState, about: dict[str, str]) -> byte
 
 
 def read(session: Session, path: Path) -> tuple[TrainState, int]:
-    """Read a policy; return a state that holds it, otherwise 0 everywhere, and the update that it is of.
+    """Read a policy; return a state with its arrays and 0 elsewhere, and its update.
 
     Raises:
-        HmxError: the file is damaged, or is not of this configuration or these rules (exit code 3).
+        HmxError: the file is damaged, or belongs to another configuration or other rules (exit code 3).
     """
     from safetensors import SafetensorError, safe_open
 
@@ -62,7 +62,7 @@ def replace(state: TrainState, arrays: Mapping[str, Any]) -> TrainState:
 
 
 def differences(state: TrainState, arrays: Mapping[str, Any]) -> list[str]:
-    """Return how learned arrays differ from those of a state in name, shape or dtype, one line each."""
+    """Return the differences of learned arrays from those of a state in name, shape or dtype, one line each."""
     wanted, given = (
         {name: f"{np.dtype(leaf.dtype)} {list(leaf.shape)}" for name, leaf in tree.items()}
         for tree in (named(state), arrays)

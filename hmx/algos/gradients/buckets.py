@@ -35,10 +35,10 @@ def reward_std(returns: Float[Floats, "G K"]) -> Float[Floats, " G"]:
 
 
 def sample_std(returns: Float[Floats, "G K"]) -> tuple[Float[Floats, " G"], Float[Floats, " G"]]:
-    """Return the sample standard deviation of each group's returns, and how far it is known.
+    """Return the sample standard deviation of each group's returns, and its rounding error.
 
-    Rewards are float32, so returns are only known up to their rounding. The standard deviation is exactly 0 where all
-    returns of a group are equal up to that, and NaN for fewer than two returns. A return of NaN does not count.
+    Rewards are float32, so returns are only known up to their rounding. The standard deviation is exactly 0 if all
+    returns of a group are equal up to rounding, and NaN for fewer than two returns. A return of NaN does not count.
     """
     known = np.isfinite(returns)
     count = known.sum(1)
@@ -51,7 +51,7 @@ def sample_std(returns: Float[Floats, "G K"]) -> tuple[Float[Floats, " G"], Floa
 
 
 def merge_equal(values: Float[Floats, " n"], rounding: Float[Floats, " n"]) -> Float[Floats, " n"]:
-    """Return the values with those that rounding alone tells apart replaced by the lowest; NaN and 0 stay."""
+    """Return the values, with values that differ only by rounding replaced by the lowest; NaN and 0 stay."""
     ids = np.flatnonzero(values > 0)
     ids = ids[np.argsort(values[ids], kind="stable")]
     ordered, error = values[ids], rounding[ids]

@@ -19,7 +19,7 @@ from hmx.algos.gradients.per_group import Layer
 from hmx.stats.intervals import Interval, t_quantile
 
 TOTAL = "total"
-MIN_GROUPS = 8  # for a noise scale: with fewer groups its estimate is negative too often to be of use
+MIN_GROUPS = 8  # for a noise scale: with fewer groups its estimate is negative too often to be useful
 
 Cosines = Mapping[str, Mapping[str, float | None]]
 
@@ -51,7 +51,7 @@ class GradientNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """One component (or the total) of one bucket; norms are of weighted gradients, but for `raw`."""
+    """One component (or the total) of one bucket; norms are of weighted gradients, except `raw`."""
 
     norm: float  # of the mean over steps
     error: float | None  # jackknife standard error of `norm` over groups; None for a single group
@@ -146,7 +146,7 @@ def crossfit(
 ) -> dict[str, dict[str, float]]:
     """Return norms per bucket and component where one half of each group ranks it and the other half is measured.
 
-    Ranking by the same rewards that make the gradient lets buckets differ even where groups do not. Each half ranks
+    Ranking by the rewards of the gradient makes buckets differ even if groups do not. Each half ranks
     once, and both norms are averaged. They are norms over half of the episodes, so they contain more noise. `scores`
     `[2, G]` are those of each half.
     """

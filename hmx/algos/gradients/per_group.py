@@ -53,8 +53,8 @@ def flat(tree: Params) -> Float[Array, " P"]:
 def make_group_gradients(sums: GroupLosses, live: Sequence[bool] | None = None) -> GroupGrads:
     """Build the jitted function that returns losses and gradients of several groups.
 
-    Nothing is donated, and the parameters are only read. `live` says which components can have a gradient; the backward
-    pass of the others is left out.
+    Nothing is donated, and the parameters are only read. `live` says which components can have a gradient; the others
+    have no backward pass.
     """
 
     def one(params: Params, group: Tree, *rest: Tree) -> tuple[Array, Array, Tree]:

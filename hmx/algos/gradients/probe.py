@@ -68,7 +68,7 @@ class Prober(NamedTuple):
 def grouped(env: Env, per_group: int, common: bool) -> Env:
     """Return the environment in groups of `per_group` neighbouring copies that start from one state.
 
-    `common` copies also share the keys of their steps, so that they differ by their actions alone.
+    `common` copies also share the keys of their steps, so that they differ only by their actions.
     """
 
     def shared(keys: Key) -> Key:
@@ -87,7 +87,7 @@ def make_prober(
 ) -> Prober:
     """Build the parts of a probe, which are compiled when they are first used.
 
-    With `common` keys of steps, copies differ by their actions alone; `stored` states replace those of resets.
+    With `common` keys of steps, copies differ only by their actions; `stored` states replace those of resets.
     """
     env, net = parts.env, parts.net
     together = grouped(env, request.per_group, common)
@@ -153,7 +153,7 @@ def play(prober: Prober, parts: PpoComponents, state: TrainState, key: Key, refe
 
 
 def play_rollouts(prober: Prober, state: Tree, key: Key) -> tuple[list[Tree], Bools]:
-    """Play rollouts until each environment has ended an episode; return them, and which environments have, `[E]`.
+    """Play rollouts until each environment has ended an episode; return them, and the environments that have, `[E]`.
 
     The last rollout is repeated, with steps that do not count, so that few lengths are ever compiled. `prober.play`
     returns something with `transitions`, which have `reset_t [T, E]`.
@@ -166,7 +166,7 @@ def play_rollouts(prober: Prober, state: Tree, key: Key) -> tuple[list[Tree], Bo
         actors, rollout = prober.play(state, actors, jax.random.fold_in(k_play, len(found)))
         found.append(rollout)
         resets = np.array(rollout.transitions.reset_t)
-        resets[0] &= len(found) > 1  # the very first observation ends nothing
+        resets[0] &= len(found) > 1  # the first observation does not end an episode
         ended |= resets.any(0) | np.asarray(actors.reset)
     most = -(-prober.limit // prober.num_steps)
     missing = min(_round_up(len(found), 0), most) - len(found)
@@ -184,7 +184,7 @@ def episodes_of(
 ) -> ProbeEpisodes:
     """Return the results of the first episode of each environment; `obs` is its first observation.
 
-    `reset` says where a step begins an episode, `ended` where the episode ended before the probe did.
+    `reset` marks steps that begin an episode, `ended` the episodes that ended before the probe did.
     """
     shape = (prober.num_groups, prober.per_group)
     first = np.cumsum(np.asarray(reset), axis=0) <= 1
@@ -217,7 +217,7 @@ _rows = partial(jax.jit, static_argnums=(1, 2))(make_batch)
 
 
 def group_index(batch: Batch, group: Int[Ints, " N"], num_groups: int) -> tuple[Int[Ints, "G R"], Bool[Bools, "G R"]]:
-    """Return which rows each group trains on, `index [G, R]`, and which of these are not padding, `real [G, R]`.
+    """Return the rows of each group, `index [G, R]`, and a mask of those that are not padding, `real [G, R]`.
 
     `R` is rounded up, by a quarter at most, so that few lengths are ever compiled.
     """
@@ -238,7 +238,7 @@ def part_width(batch: Batch, num_groups: int) -> int:
 
 
 def third(rows: int, num_groups: int) -> int:
-    """Return a third of the mean size of `num_groups` groups with so many rows, rounded up to a power of two."""
+    """Return a third of the mean size of `num_groups` groups, rounded up to a power of two."""
     return _round_up(max(-(-rows // (3 * num_groups)), 1), 0)
 
 

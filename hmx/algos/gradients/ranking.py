@@ -1,4 +1,4 @@
-"""What groups are ranked by: a value of every episode, averaged over the group."""
+"""The values that rank groups: a value of every episode, averaged over the group."""
 
 from __future__ import annotations
 

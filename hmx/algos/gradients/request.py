@@ -1,4 +1,4 @@
-"""Options of a gradient report: what is measured, and on which episodes or transitions."""
+"""Options of a gradient report: the measured values, and the episodes or transitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EPISODES_ONLY = "drop it, or drop --replay to play episodes"
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeRequest:
-    """What a gradient report measures."""
+    """The measurements of a gradient report."""
 
     groups: int = opt(64, "number of start states", ge=1, panel=PROBE)
     per_group: int = opt(8, "episodes from each start state; with --replay, transitions per group", ge=2, panel=PROBE)
@@ -65,13 +65,13 @@ class ProbeRequest:
 
     @property
     def own_zero(self) -> bool:
-        """Whether what scores 0 has a bucket of its own: only for values whose 0 has a meaning."""
+        """Whether scores of 0 have a separate bucket: only for values whose 0 has a meaning."""
         meaningful = ("td", "consequence", "reward_std") if self.replay else ("reward_std",)
         return self.rank in meaningful and not self.rank_zeros
 
 
 def check(request: ProbeRequest) -> None:
-    """Refuse options that no run can be measured with (exit code 2)."""
+    """Refuse options that are invalid for every run (exit code 2)."""
     for flag, declared in fields_of(type(request)).items():
         value = getattr(request, declared.name)
         try:

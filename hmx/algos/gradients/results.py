@@ -1,4 +1,4 @@
-"""What a gradient report finds, and the steps that reports of all algorithms share."""
+"""The results of a gradient report, and the steps that reports of all algorithms share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_BYTES = 8 << 30  # of the gradients of all groups, which are held in host me
 
 
 class Consistency(NamedTuple):
-    """Recomputed values against those stored while playing; None where an algorithm does not have them."""
+    """Recomputed values against those stored while playing; None if an algorithm does not have them."""
 
     ratio_error: float | None = None  # largest |ratio - 1| of probabilities
     approx_kl: float | None = None
@@ -35,7 +35,7 @@ class Consistency(NamedTuple):
 
 
 class ReplaySample(NamedTuple):
-    """Stored transitions, and how replay draws and weighs them.
+    """Stored transitions, and how replay samples and weights them.
 
     A transition that is drawn with probability p and weighted by `(N p)^-beta` contributes `(N p)^(1 - beta)` of its
     gradient to the mean of a batch. Dividing the weights of a batch by the largest scales all of this equally.
@@ -59,7 +59,7 @@ UNKNOWN = Summary()
 
 @dataclass(frozen=True, kw_only=True)
 class BucketReport(BucketGradients):
-    """A bucket with its episodes or its stored transitions; what does not apply is None."""
+    """A bucket with its episodes or its stored transitions; fields that do not apply are None."""
 
     score: Summary  # what its groups are ranked by
     reward_std: Summary = UNKNOWN
@@ -68,7 +68,7 @@ class BucketReport(BucketGradients):
     acted_std: float | None = None
     crossfit: Mapping[str, float] | None = None  # component -> norm over half of the episodes
     td_error: float | None = None  # mean |TD error| of stored transitions by the current networks
-    draws: float | None = None  # share of what replay draws, among the transitions of this report
+    draws: float | None = None  # share of the samples of replay, among the transitions of this report
     replayed_share: float | None = None  # share of the update as replay draws and weights transitions
     replayed_norm: float | None = None
 
@@ -98,8 +98,8 @@ class GradReport:
 class Reporter(Protocol):
     """Report on a train state of one agent, which is only read.
 
-    `hypers` are the scheduled values of the coming update. `reference` are the parameters that the KL component is
-    measured from, by default those of the state; only PPO has it.
+    `hypers` are the scheduled values of the next update. `reference` are the parameters of the reference policy of the
+    KL component, by default those of the state; only PPO has it.
     """
 
     def __call__(
@@ -173,7 +173,7 @@ def summary(values: Floats) -> Summary:
 
 
 def check_gradient_memory(request: ProbeRequest, params: Params, components: int) -> None:
-    """Refuse more groups than memory can hold the gradients of (exit code 2)."""
+    """Refuse more groups than fit into memory with their gradients (exit code 2)."""
     each = components * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
     if each * request.groups > MAX_BYTES:
         fits = MAX_BYTES // each

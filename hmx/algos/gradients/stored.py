@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 def drawn(stored: Stored, number: int, seed: list[int]) -> Ints:
-    """Draw slots uniformly, without replacement; refuse more than there are (exit code 2)."""
+    """Draw slots uniformly, without replacement; refuse more than exist (exit code 2)."""
     if number > stored.size:
         what = f"cannot draw {number:,} transitions: {stored.name} holds {stored.size:,}"
         raise HmxError(what, "fewer --groups (times --per-group with --replay), or a fuller buffer")
@@ -55,7 +55,7 @@ def seed_of(key: Key) -> list[int]:
 
 
 class StoredEpisodes(NamedTuple):
-    """The episode of every transition; NaN where the buffer does not hold all of it."""
+    """The episode of every transition; NaN if the buffer does not hold all of it."""
 
     ret: Floats  # [N] undiscounted return
     length: Floats  # [N]

@@ -71,7 +71,7 @@ class Checks(NamedTuple):
 
 
 def coefficients(vf_coef: float, hypers: Mapping[str, float], kl_coef: float) -> dict[str, float]:
-    """Return the weight of every component in the loss; PPO has no KL term here, so its weight is an argument."""
+    """Return the weight of every component in the loss; PPO trains without a KL term, so its weight is an argument."""
     return {"task": 1.0, "entropy": float(hypers["ent_coef"]), "kl": kl_coef, "value": vf_coef}
 
 

@@ -1,7 +1,7 @@
 """Exchange small messages between the processes of a run, and notice when one of them is gone.
 
 Process 0 is the coordinator: it alone reads and writes the run folder. The others are workers: they compute their part
-of the run and do what the coordinator tells them. All processes must call the same methods in the same order.
+of the run and follow the coordinator's decisions. All processes must call the same methods in the same order.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Group:
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """Replace JAX errors inside the block by the loss of a process where that caused them."""
+        """Replace JAX errors inside the block by the loss of a process if that caused them."""
         try:
             yield
         except jax.errors.JaxRuntimeError:
@@ -109,7 +109,7 @@ class Group:
             raise
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Send the other processes how this one ended, and wait until they have read it."""
+        """Send the other processes the outcome of this one, and wait until they have read it."""
         if error is None:
             self._over.set()
         exit_message = ExitMessage() if error is None else self._exit_message(error)

@@ -11,7 +11,7 @@ PANEL = "Several hosts"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """How a process finds the others of its run; what is None is detected from the cluster."""
+    """How a process finds the others of its run; values of None are detected from the cluster."""
 
     distributed: bool = opt(False, "run as one of several processes, using all devices of each", panel=PANEL)
     coordinator: str | None = opt(

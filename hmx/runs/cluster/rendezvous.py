@@ -1,7 +1,7 @@
 """Connect the processes of a run, check that they fit together, and start JAX's distributed service.
 
-JAX aborts a process that waits too long for the others. So the processes first meet at the coordinator's address, where
-problems can be reported; then process 0 starts JAX's own service on a free port, and all join it.
+JAX aborts a process that waits too long for the others. So the processes first connect to the coordinator's address,
+where problems can be reported; then process 0 starts JAX's own service on a free port, and all join it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Slot:
 
 @contextlib.contextmanager
 def join(options: Hosts, on_lost: Lost | None = None) -> Iterator[Group]:
-    """Join the processes of a run; at the end of the block, tell them how this process ended.
+    """Join the processes of a run; at the end of the block, send them the outcome of this process.
 
     JAX must not have been asked for its devices before. After an error the process should end by `os._exit`: compiled
     programs may still wait for a process that is gone.
@@ -166,7 +166,7 @@ def _connect(slot: Slot, group: Group, timeout: float) -> str:
 
 
 def _listen(slot: Slot) -> socket.socket:
-    """Open a port that the others can reach: on all addresses of the machine, or on the loopback that was named."""
+    """Open a port that the others can reach: on all addresses of the machine, or on the given loopback address."""
     named = _is_loopback(slot.host)
     dual = not named and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual or (named and ":" in slot.host) else socket.AF_INET
@@ -197,7 +197,7 @@ def _reach(slot: Slot, timeout: float) -> socket.socket:
     while True:
         try:
             return socket.create_connection((slot.host, slot.port), timeout=5.0)
-        except OSError as error:  # also while the names of a cluster are not known yet
+        except OSError as error:  # also while the host names of a cluster are not known yet
             if time.monotonic() > end:
                 raise _unreachable(slot, timeout, error) from error
         time.sleep(_LOOK_UP)
@@ -218,7 +218,7 @@ def _missing(slot: Slot, left: set[int], timeout: float) -> HmxError:
 
 
 def _misfit(slot: Slot, hello: dict[str, object], versions: dict[str, str], left: set[int]) -> HmxError | None:
-    """Return why a process that has connected cannot be part of this run; None if it can."""
+    """Return the reason why a connected process cannot be part of this run; None if it can."""
     index, count, theirs = hello.get("index"), hello.get("count"), hello.get("versions")
     host = quoted(str(hello.get("host")), 100)
     who = f"process {quoted(str(index))} on {host}"
