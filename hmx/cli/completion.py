@@ -54,7 +54,7 @@ def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
     """Offer the checkpoints of the run that the command line names, the latest first."""
     from hmx.records.layout import find_run
 
-    # The run is no parameter yet if the option to complete is the last word.
+    # The run is not a parameter yet if the option to complete is the last word.
     run = ctx.params.get("run") or ctx.params.get("path") or next(iter(ctx.args), "")
     try:
         folders = find_run(run).checkpoints.glob("[0-9]*")

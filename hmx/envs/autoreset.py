@@ -27,11 +27,11 @@ class Game(NamedTuple):
 
 
 class TeamGame(NamedTuple):
-    """One game of several agents, unbatched: everything but `core` leads with the agents, `[A, ...]`.
+    """One game of several agents, unbatched: all arrays except `core` lead with the agents, `[A, ...]`.
 
-    `move(core, action, key) -> (core, terms, agent_done)`. The episode terminates when all agents are done; one that
-    is done stays so, is paid nothing more, and its actions have no effect. `info(core)` is what else there is to report
-    of the state that a step led to, without the axis of agents; see `hmx.algos.metrics` for its keys.
+    `move(core, action, key) -> (core, terms, agent_done)`. The episode terminates when all agents are done; an agent
+    that is done stays done, gets no reward, and its actions have no effect. `info(core)` contains further values to
+    report about the state after a step, without the axis of agents; see `hmx.algos.metrics` for its keys.
     """
 
     start: Callable[[Key], Core]
@@ -42,7 +42,7 @@ class TeamGame(NamedTuple):
 
 
 class BatchState(NamedTuple):
-    """States of `E` games and the steps of each one's present episode; the batch axis leads."""
+    """States of `E` games and the steps of their current episodes; the batch axis leads."""
 
     core: Core
     steps: Array  # [E] int32
@@ -53,8 +53,8 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
 
     An episode is truncated after `spec.max_steps` steps (0: never) unless it terminates with that very step. With
     `spec.costly_reset` new games start only in steps in which an episode of the batch ends, by a branch. Without it
-    they start in every step, which is faster where a start is cheap. Without `spec.action_groups` each named action is
-    a group.
+    they start in every step, which is faster if a reset is cheap. Without `spec.action_groups` each named action is a
+    group.
     """
     groups = spec.action_groups or tuple((name, i, i + 1) for i, name in enumerate(spec.action_names))
     spec = spec._replace(action_groups=groups)
@@ -125,8 +125,8 @@ def _paid(terms: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
 def repeated(env: Env, times: int) -> Env:
     """Build the environment in which an action lasts `times` steps, or until its episode ends.
 
-    Rewards, terms and infos of the kind `_sum` are added up, infos of the kind `_max` are maxima, and everything else
-    is that of the last step. Limits of the environment count its own steps, those of the result its actions.
+    Rewards, terms and infos of the kind `_sum` are added up, infos of the kind `_max` are maxima, and all other values
+    are those of the last step. Limits of the environment count its steps, limits of the result count actions.
     """
     if times == 1:
         return env

@@ -21,7 +21,7 @@ MOVES = jnp.array([[-1, 0], [1, 0], [0, -1], [0, 1]])
 
 @dataclass(frozen=True)
 class Options:
-    """What `--set env.my.NAME=VALUE` sets; functions below that have a parameter `options` get them."""
+    """Options of `--set env.my.NAME=VALUE`; functions below with a parameter `options` get them."""
 
     size: int = 5
     step_cost: float = 0.01
@@ -64,7 +64,7 @@ def observe(state, options):
 
 
 def legal(state, options):
-    """Return which actions are possible (optional). At least one must be, in every state."""
+    """Return which actions are legal (optional). Every state needs at least one."""
     target = state.player[None] + MOVES
     return ((target >= 0) & (target < options.size)).all(-1)
 

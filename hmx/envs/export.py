@@ -1,4 +1,4 @@
-"""What the ways out to other libraries have in common; see `hmx.envs.to_gymnax` and `hmx.envs.to_gymnasium`."""
+"""Common parts of the interfaces for other libraries, `hmx.envs.to_gymnax` and `hmx.envs.to_gymnasium`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ILLEGAL = ("as_is", "next_legal")
 def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings: dict[str, Any]) -> Env:
     """Build a single-agent environment with float32 observations.
 
-    HackMatrix shows its 1,545 floats. `settings` are fields of `EnvConfig`; for `illegal` see `chosen`.
+    HackMatrix returns its 1,545 floats. `settings` are fields of `EnvConfig`; for `illegal` see `chosen`.
 
     Raises:
         HmxError: there is no such environment or setting, or it has several agents.
@@ -40,7 +40,7 @@ def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings:
 def chosen(env: Env, illegal: str, action: Array, legal: Array) -> Array:
     """Return legal actions `[E, ...]`, given `legal [E, num_actions]`.
 
-    "as_is" leaves illegal actions to the environment. "next_legal" takes for one the next legal action, counting up and
+    "as_is" leaves illegal actions to the environment. "next_legal" replaces them by the next higher legal action,
     wrapping around after the last.
     """
     if illegal == "as_is" or env.spec.action_dim:

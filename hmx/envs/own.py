@@ -112,7 +112,7 @@ def _guarded(path: Path, render: Callable[[EnvState], str] | None) -> Callable[[
 
 
 def _single(cfg: EnvConfig, made: Theirs, options: Theirs | None) -> Single:
-    """Return `reset` and `step` of a single environment, and what else the user provides."""
+    """Return `reset` and `step` of a single environment, and the optional parts that the user provides."""
     legal, render, describe = (
         None if (function := getattr(made, name, None)) is None else with_options(function, options)
         for name in ("legal", "render", "describe")

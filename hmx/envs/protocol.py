@@ -22,7 +22,7 @@ class EnvSpec(NamedTuple):
     id: str
     obs_shape: tuple[int, ...]
     obs_dtype: Any = jnp.float32
-    num_actions: int = 0  # 0 where actions are continuous
+    num_actions: int = 0  # 0 if actions are continuous
     num_agents: int = 1
     max_steps: int = 0  # 0: no limit
     reward_terms: tuple[str, ...] = ("reward",)
@@ -31,21 +31,21 @@ class EnvSpec(NamedTuple):
     state_axis: int = 0  # the axis of E in every leaf of the state: 0 or -1
     decode: Callable[[Array], Array] | None = None  # packed observation -> float32 features [..., F]
     cells: Callable[[Array], tuple[Array, Array]] | None = None  # -> scalars [..., S] and board cells [..., C, F]
-    action_dim: int = 0  # numbers of a continuous action; 0 where actions are discrete
-    level: Callable[[Array], Array] | None = None  # observation -> how far the episode has come, int32 [...]
-    value_only: int = 0  # the last numbers of an observation, which no policy reads: for a value in training alone
+    action_dim: int = 0  # numbers of a continuous action; 0 if actions are discrete
+    level: Callable[[Array], Array] | None = None  # observation -> progress of the episode, int32 [...]
+    value_only: int = 0  # features at the end of an observation, only for the value in training
     describe: Callable[[EnvState], dict[str, Any]] | None = None  # a batch of one state, on the host -> plain data
     render: Callable[[EnvState], str] | None = None  # a batch of one state, on the host -> lines for a terminal
     moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end
     later_reset: Callable[[Key], tuple[EnvState, Timestep]] | None = None  # a `reset` into later stages, for training
-    costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only where an episode ends
+    costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only when an episode ends
 
 
 class Env(NamedTuple):
     """An environment, natively batched.
 
-    `reset(keys)` and `step(state, action, keys)` take one typed key per environment, `[E]`, so that a batch
-    of N gives bit for bit what N single environments give. `step` resets finished environments itself.
+    `reset(keys)` and `step(state, action, keys)` take one typed key per environment, `[E]`, so that a batch of N equals
+    N single environments bit for bit. `step` resets finished environments itself.
 
     Actions are `[E, A]` int32, or `[E, A, action_dim]` float32 in [-1, 1], which the environment scales to its own
     limits; numbers beyond count as the nearest limit. Legal actions are then `[E, A, 0]`.

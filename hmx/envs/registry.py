@@ -28,7 +28,7 @@ def load_env(
     my: Mapping[str, bool | int | float | str] | None = None,
     **settings: Any,
 ) -> Env:
-    """Make an environment from what a user typed after `--env`; the code of a file or module is allowed to run.
+    """Make an environment from the text after `--env`; the code of a file or module is allowed to run.
 
     Args:
         env_id: built in (`corridor`), of an extra (`gymnax/CartPole-v1`), registered by a package, `./game.py`,

@@ -1,4 +1,4 @@
-"""From one environment of a user or another library, as plain functions, to the contract of `hmx.envs`."""
+"""Adapt one environment of a user or another library, given as plain functions, to the contract of `hmx.envs`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Single(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """One environment: the state it keeps, and what it showed last."""
+    """One environment: its state, and its last results."""
 
     state: Theirs
     obs: Array  # float32 [F]
@@ -48,7 +48,7 @@ class Kept(NamedTuple):
 def from_single(env_id: str, single: Single, max_steps: int) -> Env:
     """Build the environment that plays `single` in a batch, see `hmx.envs.autoreset`.
 
-    Its own step limit holds where that is shorter than `max_steps`.
+    Its own step limit applies if it is shorter than `max_steps`.
 
     Raises:
         ValueError: its functions return values that differ from `Single`, or change shapes or types.
@@ -87,7 +87,7 @@ def named(env_id: str, known: Sequence[str], library: str = "") -> str:
     """Return the part of an id `extra/NAME` that names an environment of a library, called as the extra by default.
 
     Raises:
-        HmxError: the library has none of this name; the hint is the nearest id, or all names.
+        HmxError: the library has no such name; the hint is the nearest id, or all names.
     """
     name = env_id.partition("/")[2]
     if name not in known:

@@ -27,7 +27,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
 
     An episode that ends is followed by the first observation of the next in the same step; its last observation is
     then `infos["final_obs"][i]`, as Gymnasium's own SAME_STEP environments give it. `infos["action_masks"]`, bool
-    `[num_envs, num_actions]`, says what is legal in the state now reached, as does `action_masks()`;
+    `[num_envs, num_actions]`, and `action_masks()` give the legal actions of the current state;
     `infos["final_info"]["action_masks"]` the legal actions in truncated states. In HackMatrix an illegal action
     ends the episode, unless `illegal` says otherwise.
 

@@ -33,7 +33,7 @@ class GymnaxState(environment.EnvState):
 
 @struct.dataclass
 class GymnaxParams(environment.EnvParams):
-    """The step limit (0: none), fixed when the environment is made: it is no number that a compiled step takes."""
+    """The step limit (0: none), fixed when the environment is made: a compiled step does not take it as an argument."""
 
     max_steps_in_episode: int = struct.field(pytree_node=False, default=0)  # type: ignore[no-untyped-call]
 
@@ -41,10 +41,10 @@ class GymnaxParams(environment.EnvParams):
 class GymnaxEnv(environment.Environment):
     """An environment of `hmx` with gymnax's interface.
 
-    `step` begins a new episode by itself, as in gymnax, so there is no `step_env`. What gymnax has no place for:
-    `action_mask(state)`, and in `info` beside `terminated`, `truncated` and `final_observation` also `action_mask`
-    (of the state returned), `final_action_mask` (of the final state of a truncated episode) and `reward_terms`.
-    In HackMatrix an illegal action ends the episode, unless `illegal` says otherwise.
+    `step` begins a new episode by itself, as in gymnax, so there is no `step_env`. In addition to gymnax it has
+    `action_mask(state)`, and in `info` `terminated`, `truncated`, `final_observation`, `action_mask` (of the state
+    returned), `final_action_mask` (of the final state of a truncated episode) and `reward_terms`. In HackMatrix an
+    illegal action ends the episode, unless `illegal` says otherwise.
 
     `jax.vmap` of `reset` and `step` becomes one call of the batched environment, which is what makes it quick.
 

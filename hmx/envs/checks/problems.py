@@ -1,4 +1,4 @@
-"""Find what an environment shows that the protocol does not allow: each function yields the problems of one check."""
+"""Find violations of the protocol in the results of an environment: each function yields the problems of one check."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def play(
     num_steps: int,
     illegal: bool = False,
 ) -> Walk:
-    """Play random actions; with `illegal`, half of them are illegal ones where there are any.
+    """Play random actions; with `illegal`, half of them are illegal if any are.
 
     Keys and random draws are the same for every environment with these sizes and this seed.
     """
@@ -121,7 +121,7 @@ def abstract_action(env: Env, num_envs: int) -> jax.ShapeDtypeStruct:
 
 
 def shapes(env: Env, state: EnvState | None, timestep: Timestep, num_envs: int) -> Iterator[str]:
-    """Yield what differs from the spec; `state` is that of a reset, or None after a step."""
+    """Yield differences from the spec; `state` comes from a reset, or is None after a step."""
     spec = env.spec
     agents = (num_envs, spec.num_agents)
     shown, mask, flag = (agents + spec.obs_shape, spec.obs_dtype), ((*agents, spec.num_actions), jnp.bool_), jnp.bool_
@@ -153,7 +153,7 @@ def shapes(env: Env, state: EnvState | None, timestep: Timestep, num_envs: int) 
 
 
 def contradictions(spec: EnvSpec) -> Iterator[str]:
-    """Yield what the spec says of actions that cannot be."""
+    """Yield contradictions in the spec's actions."""
     if bool(spec.action_dim) == bool(spec.num_actions):
         yield "the spec must have either num_actions or action_dim"
     if len(spec.action_names) != spec.num_actions:
@@ -207,7 +207,7 @@ def finite(walk: Walk) -> Iterator[str]:
 
 
 def reward_terms(walk: Walk) -> Iterator[str]:
-    """Yield where reward terms do not sum to the reward, summed over agents."""
+    """Yield places where reward terms do not sum to the reward, summed over agents."""
     seen = with_start(walk)
     total = sum((np.asarray(term, np.float64) for term in seen.terms.values()), np.zeros(seen.terminated.shape))
     reward = np.asarray(seen.reward, np.float64).sum(-1)
@@ -217,7 +217,7 @@ def reward_terms(walk: Walk) -> Iterator[str]:
 
 
 def ends(env: Env, walk: Walk, alone: bool = False) -> Iterator[str]:
-    """Yield ends that contradict each other or the spec; `alone` without an environment that has a higher limit."""
+    """Yield ends that contradict each other or the spec; `alone`: no environment has a higher limit."""
     steps, limit = walk.timestep_tp1, env.spec.max_steps
     if (walk.first.terminated | walk.first.truncated).any():
         yield "an episode is over at its reset"
@@ -257,7 +257,7 @@ def last_observations(walk: Walk) -> Iterator[str]:
 
 
 def done_agents(walk: Walk) -> Iterator[str]:
-    """Yield agents that are done and still take part."""
+    """Yield agents that are done but still take part."""
     steps = walk.timestep_tp1
     if walk.first.agent_done.any():
         yield "an agent is done at its reset"

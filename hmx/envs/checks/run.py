@@ -1,4 +1,4 @@
-"""Check an environment against everything that the protocol promises, and name each broken promise."""
+"""Check an environment against every rule of the protocol, and name each broken rule."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CHECKS: dict[CheckName, tuple[str, str]] = {
         "keep agent_done until the episode ends; set it for all agents exactly where the episode terminates",
     ),
 }  # fmt: skip
-"""What each check promises, and how to keep it, in the order of the report."""
+"""The rule of each check, and how to fulfil it, in the order of the report."""
 
 
 _KEPT = "a step uses a key that an earlier step used and left in the state"
@@ -71,7 +71,7 @@ Jitted = Any  # a compiled function of JAX
 
 
 class CheckResult(NamedTuple):
-    """The result of one check: `detail` says what is wrong, or why the check was skipped."""
+    """The result of one check: `detail` is the problem, or the reason why the check was skipped."""
 
     check: CheckName
     status: CheckStatus
@@ -80,7 +80,7 @@ class CheckResult(NamedTuple):
 
 
 class EnvChecks(NamedTuple):
-    """The result of every check, and what was played; no walk if the environment could not be played."""
+    """The result of every check, and the random play; no walk if the environment could not be played."""
 
     results: tuple[CheckResult, ...]
     walk: Walk | None
@@ -103,11 +103,11 @@ def run_checks(
 
     Args:
         env: the environment.
-        longer: the same environment with a higher step limit, or none. What it shows where `env` is truncated is the
-            exact final observation; without it only plain errors of final observations are found.
+        longer: the same environment with a higher step limit, or none. Its observation where `env` is truncated is the
+            exact final observation; without it only obvious errors of final observations are found.
         seed: of the play.
         num_envs: environments side by side.
-        num_steps: steps played; more than `max_steps` lets the step limit be seen.
+        num_steps: steps played; more than `max_steps` steps reach the step limit.
         tolerance: how far numbers of a batch may be from those of its members, relative and absolute; 0 asks for the
             same bits, which an engine whose linear algebra depends on the size of the batch cannot give.
 
@@ -119,7 +119,7 @@ def run_checks(
         checker.run(longer)
     except HmxError:
         raise
-    except Exception as error:  # whatever the code of the environment raises
+    except Exception as error:  # any error of the environment's code
         checker.fail("tracing", _summary(error))
     return EnvChecks(checker.results(), checker.walk)
 
@@ -144,7 +144,7 @@ class _Checker:
             self._found[name] = CheckResult(name, "failed", problem, CHECKS[name][1])
 
     def check(self, name: CheckName, problem: str | None, skipped: str = "") -> None:
-        """Record a check: its problem if there is one, else why it is skipped, else that it passed."""
+        """Record a check: its problem, or the reason to skip it, or that it passed."""
         self.fail(name, problem)
         self._found.setdefault(name, CheckResult(name, "skipped" if skipped else "passed", skipped))
 
@@ -152,7 +152,7 @@ class _Checker:
         return any(name in self._found and self._found[name].status == "failed" for name in names)
 
     def run(self, longer: Env | None) -> None:
-        """Run under JAX's check of key reuse, and if that finds a problem, the other checks without it."""
+        """Run under JAX's check of key reuse; if it finds a problem, run the other checks without it."""
         try:
             with jax.debug_key_reuse(True):
                 self._run(longer)
@@ -199,7 +199,7 @@ class _Checker:
         self.fail("last-observation", next(problems.last_observations(walk), None))
         self.check("agents", next(problems.done_agents(walk), None))
         alone = None if self.failed("determinism") else self._member_problem(walk)
-        if alone:  # members were traced again: was it that, or the size of the batch?
+        if alone:  # members were traced again: is the cause that, or the size of the batch?
             traced_again = play(env, *_jitted(env)[:2], *self.plan)
             self.fail("determinism", _unequal("the environment differs when it is traced again", traced_again, walk))
         self.check("determinism", None)
@@ -242,7 +242,7 @@ class _Checker:
         problem = None
         if not skipped:
             wild = play(self.env, reset, step, *self.plan, illegal=True)
-            # only what goes wrong because of illegal actions: legal play is checked elsewhere
+            # only problems caused by illegal actions: legal play is checked elsewhere
             kinds: dict[CheckName, Iterator[str]] = {
                 "masks": problems.masks(wild), "finite": problems.finite(wild),
                 "reward-terms": problems.reward_terms(wild), "ends": problems.ends(self.env, wild),
@@ -261,7 +261,7 @@ class _Checker:
         return _unequal("an action beyond [-1, 1] is not the same as its nearest limit", beyond, nearest)
 
     def _against_longer(self, walk: Walk, longer: Walk) -> None:
-        """Compare the first episode of each environment with one whose step limit comes later."""
+        """Compare the first episode of each environment with an episode that has a later step limit."""
         now, later = walk.timestep_tp1, longer.timestep_tp1
         loose = max(self.tolerance, 1e-4)  # the two are different programs, which may round differently
         for i in range(self.num_envs):
@@ -291,7 +291,7 @@ def _jitted(env: Env) -> tuple[Jitted, Jitted, list[None]]:
         traces.append(None)
         return env.step(state, action, keys)
 
-    # a function of its own each time: JAX would not trace `env.reset` a second time
+    # a new function each time: JAX would not trace `env.reset` a second time
     return jax.jit(lambda keys: env.reset(keys)), jax.jit(step), traces
 
 

@@ -46,14 +46,14 @@ class _Stage(NamedTuple):
 
 
 class _View(NamedTuple):
-    """What is seen of games."""
+    """The visible part of games."""
 
     obs: Array  # [E, 1, ...]
     legal: Array  # uint32 [E]
 
 
 def _describe(state: HackMatrixState) -> dict[str, Any]:
-    """Return the position of the only game in the batch, as a scenario file has it."""
+    """Return the position of the only game in the batch, in the form of a scenario file."""
     return {"position": to_dict(jax.tree.map(lambda leaf: np.asarray(leaf)[..., 0], state.game))}
 
 
@@ -122,7 +122,7 @@ def _step(
     done = played.done | truncated
     terms = reward_terms(played.events, played.state, weights)
 
-    history = played.state.history  # none of it counts in a new game, which has no snapshot
+    history = played.state.history  # a new game does not need these, since it has no snapshot
     ended = played.state._replace(history=history[:0])
     new, nothing = fresh(fresh_words, rules)
     new = new._replace(history=history[:0])
@@ -138,7 +138,7 @@ def _step(
         seen = jax.tree.map(lambda a, b: jnp.where(last != 0, a, b), now, final)
         return _View(observe(seen.game), legal_word(seen.game, seen.occupied)), views[0]
 
-    # Loops of one or two rounds rather than two calls, so that the largest parts of the program are compiled once:
+    # Loops of one or two rounds instead of two calls, so that the largest parts of the program are compiled once:
     # first for the games as episodes ended, then as all continue. An episode truncated at the step that completed a
     # stage ends on the new stage, whose board is generated here.
     cut = truncated & played.entered

@@ -1,7 +1,7 @@
 """The observation of HackMatrix (rules, section 6): packed words and their float view.
 
 A packed observation is 67 uint32 words: two for each of 29 bit planes of the board, then nine numbers of the player.
-It is 23 times smaller than the 1,545 floats it stands for, which is what a rollout stores and a network decodes.
+Rollouts store it and networks decode it. It is 23 times smaller than the 1,545 floats that it represents.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WORDS = 2 * int(V.PLANES) + len(PLAYER_WORDS)
 
 
 def _scatter(rosters: list[Array], wanted: list[list[Array]]) -> list[list[Board]]:
-    """Return boards of slot properties, for each roster: a cell has those of the first slot on it.
+    """Return boards of slot properties, for each roster: a cell has the properties of the first slot on it.
 
     Args:
         rosters: planes, uint32 [P, B].
@@ -75,7 +75,7 @@ def _scatter(rosters: list[Array], wanted: list[list[Array]]) -> list[list[Board
 
 
 def visible_enemies(state: State) -> Array:
-    """Return slots of visible enemies: all but cryptogs outside the player's row and column, unless SHOW is on."""
+    """Return slots of visible enemies: all except cryptogs outside the player's row and column, unless SHOW is on."""
     row, col = bits.row_of(state.pos), bits.col_of(state.pos)
     lined_up = roster.matches(state.enemies, E.ROW, 3, row) | roster.matches(state.enemies, E.COL, 3, col)
     hidden = roster.is_type(state.enemies, CRYPTOG) & ~lined_up & ~roster.mask(state.show)
@@ -92,7 +92,7 @@ def _timers(planes: Array) -> list[Array]:
 def packed(state: State) -> Array:
     """Return the observation as words, uint32 [WORDS, E]."""
     e, cells = state.enemies, state.cells
-    visible = visible_enemies(state)  # an invisible one still hides those behind it
+    visible = visible_enemies(state)  # an invisible enemy still hides other items in its cell
     seen = [e[i] & visible for i in (E.ALIVE, E.TYPE, E.TYPE + 1, E.HP, E.HP + 1, E.STUNNED, E.SIPHON)]
     enemy, timer = _scatter([e, state.transmissions], [seen, _timers(state.transmissions)])
     hidden = layer(cells, C.HIDDEN)
@@ -155,9 +155,10 @@ def _programs(words: Array) -> Array:
 
 
 class F(enum.IntEnum):
-    """What a network reads per cell: the planes, with those of numbers split by what they count.
+    """The features of a cell for a network: the planes, with numbers split by what they count.
 
-    No one-hot of 23 programs and no division: a layer learns as well from bits, and they cost a tenth as much to make.
+    No one-hot of 23 programs and no division: a layer learns equally well from bits, and they cost a tenth as much to
+    compute.
     """
 
     VIRUS = 0  # then daemon, glitch, cryptog
@@ -243,7 +244,7 @@ def _around_player(words: Array) -> Array:
 def cells_view(words: Array) -> tuple[Array, Array]:
     """Return the input of the cells network: scalars [..., 33] and cells [..., 73, CELL_FEATURES].
 
-    First the board as it lies, then the cells that matter for the next moves as they lie around the player. The
+    First the board, then the cells that matter for the next moves, relative to the player. The
     position relative to the player is then an input, which need not be learned for each of 36 cells.
     """
     scalars, board = board_view(words)

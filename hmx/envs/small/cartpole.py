@@ -1,4 +1,4 @@
-"""Balancing a pole on a cart that is pushed: with 10 N to the left or to the right, or with any force in between."""
+"""Balancing a pole on a cart by pushing it with 10 N to the left or right, or with any force in between."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Cart(NamedTuple):
 def make_cartpole(max_steps: int, discrete: bool) -> Env:
     """Build the cart-pole of Barto, Sutton & Anderson (1983, IEEE Trans. SMC 13).
 
-    Constants, starts, Euler step and limits are those of Gym's CartPole-v1. There the force is 10 N to the left
-    (action 0) or to the right (1), and so it is here with `discrete`; otherwise it is the action, in [-1, 1], times
-    10 N. Every step pays 1. The episode terminates where the cart leaves 2.4 m or the pole 12 degrees; the published
-    task cuts it after 500 steps.
+    Constants, starts, Euler step and limits are those of Gym's CartPole-v1. With `discrete`, as there, the force is 10
+    N to the left (action 0) or to the right (1); otherwise it is the action, in [-1, 1], times 10 N. Every step pays 1.
+    The episode terminates where the cart leaves 2.4 m or the pole 12 degrees; the published task cuts it after 500
+    steps.
     """
     names = ACTIONS if discrete else ()
     spec = EnvSpec(
@@ -55,7 +55,7 @@ def make_cartpole(max_steps: int, discrete: bool) -> Env:
 
 
 def _render(state: BatchState) -> str:
-    """Draw the only cart of a batch on its track, its pole, and where they are."""
+    """Draw the only cart of a batch on its track with its pole, and print their positions."""
     position, angle = float(state.core.position[0]), float(state.core.angle[0])
     width, height = 41, 5
     at = round((position / MAX_POSITION + 1) / 2 * (width - 1))

@@ -1,4 +1,4 @@
-"""An environment that only counts: what it shows, allows and pays all follow from the step number."""
+"""An environment that only counts: observation, mask and reward follow from the step number."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NUM_ACTIONS = 4
 def make_counting(max_steps: int, length: int = 0) -> Env:
     """Build an environment whose observation is the number of steps so far, which is also the next reward.
 
-    In step n the actions n mod 4 and (n + 1) mod 4 are legal. So a stored transition proves by itself that
-    observation, mask, action and reward are of the same step. It terminates after `length` steps; at 0 never.
+    In step n the actions n mod 4 and (n + 1) mod 4 are legal. So a stored transition shows whether observation, mask,
+    action and reward belong to the same step. It terminates after `length` steps; at 0 never.
     """
     spec = EnvSpec(
         id="counting",

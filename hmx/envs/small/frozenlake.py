@@ -27,7 +27,7 @@ ACTIONS = ("left", "down", "right", "up")
 
 
 def _describe(state: BatchState) -> dict[str, Any]:
-    """Return the map with the place of the only agent in the batch."""
+    """Return the map with the position of the only agent in the batch."""
     row, col = divmod(int(state.core[0]), SIDE)
     return {"map": [line[:col] + "@" + line[col + 1 :] if i == row else line for i, line in enumerate(LAKE)]}
 
@@ -35,8 +35,8 @@ def _describe(state: BatchState) -> dict[str, Any]:
 def make_frozenlake(max_steps: int, slippery: bool) -> Env:
     """Build the standard 8x8 map (Farama Gymnasium, FrozenLake-v1); the observation is the cell, one-hot of 64.
 
-    Reaching the goal pays 1; the goal and the holes end the episode. On slippery ice the move goes as intended
-    or to either side of that, each with probability 1/3. Steps into the border stay where they are.
+    Reaching the goal pays 1; the goal and the holes end the episode. On slippery ice the move goes in the intended
+    direction or to either side of it, each with probability 1/3. Moves into the border have no effect.
     """
     spec = EnvSpec(
         id="frozenlake-slippery" if slippery else "frozenlake",

@@ -51,7 +51,7 @@ def make_pendulum(max_steps: int) -> Env:
 
 
 def _render(state: BatchState) -> str:
-    """Draw the only pendulum of a batch, upright where the rod points up."""
+    """Draw the only pendulum of a batch; upright means that the rod points up."""
     angle, reach = float(state.core.angle[0]), 5
     rows = [[" "] * (4 * reach + 1) for _ in range(2 * reach + 1)]
     for part in range(reach + 1):  # characters are about twice as high as they are wide; Gym turns to the left

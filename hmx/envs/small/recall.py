@@ -1,4 +1,4 @@
-"""Recall: a cue is shown once, and asked for later; only who remembers can answer."""
+"""Recall: a cue is shown once, and asked for later; only an agent with memory can answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hmx.envs.protocol import Env, EnvSpec
 from hmx.types import Array, Key
 
 NUM_CUES = 3
-CHANCE = 2.0 / NUM_CUES - 1.0  # mean return of every policy that does not remember, where the delay is at least 1
+CHANCE = 2.0 / NUM_CUES - 1.0  # mean return of every policy without memory, for delays of at least 1
 
 
 class Recall(NamedTuple):

@@ -1,4 +1,4 @@
-"""Rendezvous: agents in a corridor meet on one cell, and then each goes home."""
+"""Rendezvous: agents in a corridor meet in one cell, and then each goes home."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Corridor(NamedTuple):
 def make_rendezvous(max_steps: int, num_agents: int) -> Env:
     """Build a row of five cells, on which agents start at random and move simultaneously.
 
-    The first time that all stand on one cell after a move each is paid 1. From then on an agent that stands on its
-    home, the left end for even agents and the right end for odd ones, is paid 1 and is done. The episode ends when
-    all are. Each step costs every agent that is not done 0.05. Who goes home at once is never paid: the first
-    meeting takes all. An agent sees its own cell, the share of the other agents on each cell, its number, and
-    whether they have met. Walls bar actions; an agent that is done can only stay.
+    When all first meet in one cell after a move, each is paid 1. From then on, an agent in its home, the left end for
+    even agents and the right end for odd ones, is paid 1 and is done. The episode ends when all are done. Each step
+    costs every agent that is not done 0.05. An agent that goes home at once is never paid: the first meeting takes all.
+    An agent sees its own cell, the share of the other agents on each cell, its number, and whether they have met. Walls
+    bar actions; an agent that is done can only stay.
 
     Two agents `d` cells apart need `max(1, ceil(d / 2))` steps to meet and together 4 to go home: at best they get
     4 - 0.05 (2 max(1, ceil(d / 2)) + 4), in the mean over all starts 3.676.

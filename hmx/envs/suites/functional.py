@@ -1,7 +1,7 @@
 """Suites of other libraries whose environments are functions: Craftax, navix, XLand-MiniGrid and Jumanji.
 
 Each function builds `extra/NAME` as a `Single` of `hmx.envs.single`, whose episodes are truncated after `max_steps`
-steps, or at the environment's own limit where that is shorter. It raises an HmxError if the package is missing, has no
+steps, or at the environment's own limit if that is shorter. It raises an HmxError if the package is missing, has no
 such environment, or the environment cannot be built.
 """
 
@@ -22,7 +22,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
 NEVER = 1 << 30
-"""For the step limit of a suite that ends an episode there as if it had terminated: `hmx.envs.autoreset` truncates."""
+"""Replaces the step limit of a suite that reports it as a termination: `hmx.envs.autoreset` truncates."""
 
 _NAVIX_CELL = (11, 6, 4)
 """Kinds of entities, colours, and states of a door or directions of the player."""
@@ -100,9 +100,9 @@ def make_xminigrid(env_id: str, max_steps: int) -> Env:
 def make_jumanji(env_id: str, max_steps: int) -> Env:
     """Build `jumanji/NAME` of Jumanji (Bonnet et al. 2024, arXiv:2306.09884) with its default arguments.
 
-    All arrays of an observation are joined, but for the mask. Where an action is several choices at once and the mask
-    has an entry for each combination, an action here is a combination. Several agents, and actions that are not a
-    choice, are refused.
+    All arrays of an observation are joined, except the mask. If an action consists of several choices and the mask has
+    an entry for each combination, an action here is a combination. Several agents, and actions that are not a choice,
+    are refused.
     """
     with importing("jumanji"):
         import jumanji

@@ -22,12 +22,12 @@ GymnaxLike = Any
 def make_gymnax(env_id: str, max_steps: int) -> Env:
     """Build `gymnax/NAME` with gymnax's default parameters.
 
-    Observations are flattened to float32 `[F]`. Discrete actions are those of gymnax; of a box, [-1, 1] is scaled to
-    its limits. `hmx.envs.autoreset` truncates and resets episodes, and keeps the final observation of each.
+    Observations are flattened to float32 `[F]`. Discrete actions are those of gymnax; actions of a box are scaled from
+    [-1, 1] to its limits. `hmx.envs.autoreset` truncates and resets episodes, and keeps the final observation of each.
 
     Raises:
-        HmxError: gymnax is missing or too old, there is no such environment, or its actions are of a kind that no
-            network here takes.
+        HmxError: gymnax is missing or too old, there is no such environment, or no network here supports its kind of
+            actions.
     """
     with needed("gymnax"):
         import gymnax

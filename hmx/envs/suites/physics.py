@@ -19,7 +19,7 @@ from hmx.errors import HmxError
 from hmx.types import Array, Key
 
 STATE = "state"
-"""Of an observation in several parts, the one for the policy; the others are images, or for value networks only."""
+"""The part of an observation for the policy; the other parts are images, or for value networks only."""
 
 
 def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
@@ -66,7 +66,7 @@ def importing(extra: str) -> Iterator[None]:
     """Raise an error with the command to install an extra if an import inside fails.
 
     Raises:
-        HmxError: it is not installed, or does not work with the JAX that is; the hint installs it.
+        HmxError: it is not installed, or does not work with the installed JAX; the hint installs it.
     """
     try:
         with needed(extra), quiet():
@@ -80,13 +80,13 @@ def importing(extra: str) -> Iterator[None]:
 def quiet() -> Iterator[None]:
     """Suppress warnings of importing, building and tracing: deprecations within Brax, JAXopt, MJX and models.
 
-    None of it is anything a user can act on, and MuJoCo would write it into MUJOCO_LOG.TXT of the current folder.
+    Users cannot act on them, and MuJoCo would write them into MUJOCO_LOG.TXT of the current folder.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", UserWarning)
         mujoco = sys.modules.get("mujoco")
-        if mujoco is None:  # nothing is imported yet, and so no model built
+        if mujoco is None:  # no package is imported yet, so no model was built
             yield
             return
         before = mujoco.get_mju_user_warning()
@@ -121,9 +121,9 @@ class OldNumpy:
 def make_brax(env_id: str, max_steps: int) -> Env:
     """Build `brax/NAME` on the default physics of Brax (Freeman et al. 2021, arXiv:2106.13281), or `brax/NAME@BACKEND`.
 
-    Two things in the wheel of Brax 0.14.2 are older than JAX 0.10. The drag of fluids, in swimmer alone, names the
-    bounds of `clip` as it no longer does; see `OldNumpy`. The trainers call `jax.device_put_replicated`, which is
-    gone; the environments do not, and nothing else of Brax is imported.
+    Two parts of the wheel of Brax 0.14.2 are older than JAX 0.10. The drag of fluids, only in swimmer, uses old names
+    for the bounds of `clip`; see `OldNumpy`. The trainers call `jax.device_put_replicated`, which no longer exists; hmx
+    imports only the environments, which do not call it.
 
     Raises:
         HmxError: Brax is missing, or it has no such environment or backend.
@@ -134,7 +134,7 @@ def make_brax(env_id: str, max_steps: int) -> Env:
     with importing("brax"):
         from brax import envs, fluid
     fluid.jp = OldNumpy()
-    name = named(wanted, list(envs._envs), "Brax")  # the only list of them there is
+    name = named(wanted, list(envs._envs), "Brax")  # the only list of them
     try:
         with quiet():
             theirs = envs.get_environment(name, **({"backend": backend} if at else {}))
@@ -144,7 +144,7 @@ def make_brax(env_id: str, max_steps: int) -> Env:
 
 
 OVERRIDES = {"impl": "jax"}
-"""MJX in JAX, on any device. Playground's own default is Warp, which compiles kernels of its own at first use."""
+"""MJX in JAX, on any device. Playground's default is Warp, which compiles its own kernels at first use."""
 
 
 def make_playground(env_id: str, max_steps: int) -> Env:

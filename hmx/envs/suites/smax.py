@@ -23,7 +23,7 @@ from hmx.types import Array, Key
 _BRAX = "jaxmarl.environments.mabrax"
 
 MOVES = ("north", "east", "south", "west", "stop")
-"""What every unit can do; a dead one can only stop. The rest is an attack on one enemy each, while it is in reach."""
+"""Actions of every unit; a dead unit can only stop. The other actions attack one enemy each, within reach."""
 
 
 KINDS = ("marine", "marauder", "stalker", "zealot", "zergling", "hydralisk")
@@ -33,10 +33,10 @@ KINDS = ("marine", "marauder", "stalker", "zealot", "zergling", "hydralisk")
 def make_smax(env_id: str, max_steps: int, world_state: bool = False) -> Env:
     """Build the battle `smax/SCENARIO` against JaxMARL's heuristic enemy, with its default rules.
 
-    Every ally is paid the reward of the team, also when it is dead: the share of the enemy's health that a step took,
+    Every ally gets the reward of the team, also after its death: the share of the enemy's health that a step took,
     and 1 for a victory. So the return of an episode, summed over agents, is at most two per ally. The battle terminates
-    when one side is dead; what its step limit ends is truncated. `info` says which episodes were won: all enemies are
-    dead and an ally is not.
+    when one side is dead; its step limit truncates it. `info` says which episodes were won: all enemies are dead and an
+    ally is not.
 
     Args:
         env_id: such as `smax/3m`.
@@ -72,7 +72,7 @@ def units(battles: Any, num_allies: int) -> list[dict[str, Any]]:
 
     Args:
         battles: JaxMARL's state of the units of a batch; the first battle is described.
-        num_allies: units of the first side; the number of an enemy is that of the attack on it.
+        num_allies: units of the first side; an enemy has the number of the attack on it.
     """
     battle = jax.tree.map(lambda leaf: np.asarray(leaf)[0], battles)
     return [
@@ -90,7 +90,7 @@ def units(battles: Any, num_allies: int) -> list[dict[str, Any]]:
 
 
 def _render(battle: list[dict[str, Any]]) -> str:
-    """Draw the map with allies as capitals, enemies as small letters, and list who lives."""
+    """Draw the map with allies as capitals and enemies as small letters, and list the living units."""
     rows = [["."] * 32 for _ in range(16)]
     for unit in battle:
         row, column = 15 - min(max(int(unit["y"] / 2), 0), 15), min(max(int(unit["x"]), 0), 31)
@@ -140,7 +140,7 @@ def _made(name: str) -> Any:
     with needed("smax"), _quietly():
         import jaxmarl
         from jaxmarl.environments.smax import HeuristicEnemySMAX, map_name_to_scenario
-    # before 0.2 the dead moved on and observations were scaled otherwise
+    # before 0.2 dead units kept moving and observations had other scales
     if not jaxmarl.__version__.startswith("0.2."):
         raise HmxError(f"the jaxmarl that is installed is {jaxmarl.__version__}, not 0.2", install("smax"))
     return HeuristicEnemySMAX(scenario=map_name_to_scenario(name), max_steps=SMAX_LIMIT)
@@ -148,10 +148,10 @@ def _made(name: str) -> Any:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Suppress what JaxMARL prints to standard output while it is imported.
+    """Suppress the output of JaxMARL to stdout while it is imported.
 
-    It prints which of its environments it finds, and its adapter of Brax replaces `sys.stdout` and `sys.stderr` for
-    good. So that one is not imported: nothing here needs it.
+    It lists the environments that it finds, and its Brax adapter permanently replaces `sys.stdout` and `sys.stderr`.
+    That adapter is therefore not imported: hmx does not need it.
     """
     first = _BRAX not in sys.modules
     if first:
@@ -169,7 +169,7 @@ def _by_agent(smax: Any, of: dict[str, Array]) -> Array:
 
 
 def _world_scale(smax: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return the divisor of each number of the world state: the size of the map for positions, else 1."""
+    """Return the divisor of each number of the world state: the size of the map for positions, otherwise 1."""
     unit = np.ones(len(smax.own_features), np.float32)
     unit[1:3] = smax.map_width, smax.map_height
     num_units = smax.num_allies + smax.num_enemies

@@ -1,4 +1,4 @@
-"""The player's action, up to but without the enemy turn (rules, section 3)."""
+"""The player's action, without the enemy turn (rules, section 3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, PROGRAMS, SIPHON, P
 
 
 class Outcome(NamedTuple):
-    """What an action did, all [B]."""
+    """The effects of an action, all [B]."""
 
     kills: Array
     data_siphon: Array  # bool
@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 
 
 def _step_towards(direction: Array, cells: Board) -> Board:
-    """Move each game's cells one step in its own direction; empty where there is no direction."""
+    """Move each game's cells one step in its own direction; empty without a direction."""
     result = bits.empty_like(direction)
     for i, move in enumerate(MOVES):
         result = result | bits.only(move(cells), direction == i)
@@ -80,7 +80,10 @@ def _strike(state: State, t_hit: Array, e_hit: Array, stun: bool) -> tuple[State
 
 
 def _walk(state: State, direction: Array, walks: Array) -> tuple[State, Array, Array]:
-    """Move one cell; pick up a data siphon. Returns also whether one was, and whether the exit was entered."""
+    """Move one cell; pick up a data siphon.
+
+    Returns also whether a siphon was picked up and whether the exit was entered.
+    """
     here = _step_towards(jnp.where(walks, direction, -1), bits.cell(state.pos))
     items = layer(state.cells, C.ITEM)
     found = bits.some(here & items)
@@ -122,7 +125,7 @@ def _own_effects(state: State, program: Array) -> State:
 
 
 def perform(state: State, action: Array, words: Array, rules: Rules) -> tuple[State, Outcome]:
-    """Carry out a valid action [B]; -1 does nothing. Rosters may have holes afterwards."""
+    """Carry out a valid action [B]; -1 does nothing. Rosters may have gaps afterwards."""
     direction = jnp.where((action >= 0) & (action < SIPHON), action, -1)
     siphons = action == SIPHON
     program = jnp.where(action >= FIRST_PROGRAM, action - FIRST_PROGRAM, -1)

@@ -65,7 +65,7 @@ def constant(cells: list[int]) -> Board:
 
 
 def cell(index: Array) -> Board:
-    """Return the set of one cell; shifts past the word give 0, which is what picks the half."""
+    """Return the set of one cell; shifts past the word give 0, which selects the half."""
     index = u32(index)
     return Board((u32(1) << index) & HALF_MASK, u32(1) << (index - HALF))
 
@@ -217,7 +217,7 @@ def draw(words: Array, stream: int, index: int | Array = 0) -> Array:
 
     Args:
         words: uint32 [2, B], fresh from the key of each game.
-        stream: a number that no other use shares.
+        stream: a number that is unique to this use.
         index: which draw of the stream; python int or an array that broadcasts against [B].
     """
     counter = u32(index) * u32(0x9E3779B9) + u32((stream * 0x85EBCA6B) & 0xFFFFFFFF)

@@ -39,10 +39,9 @@ def adjacent(planes: Array, player: Array) -> Array:
 
 
 def mature(state: State, running: Array) -> tuple[State, Array, Array]:
-    """Age the transmissions; those that are due join the end of the enemy list.
+    """Age the transmissions; those that are due are appended to the enemy list.
 
-    Returns:
-        The state, the slots of the new enemies (they cannot act yet), and how many found no slot.
+    Returns: The state, the slots of the new enemies (they cannot act yet), and the number that found no slot.
     """
     planes = state.transmissions
     late = u32(0)
@@ -75,8 +74,8 @@ class _Acting(NamedTuple):
 
     places: Array  # uint32 [roster.PLACE, B]: the alive, row and column planes of the enemies
     enemies: Board
-    waiting: Array  # slots that have yet to move
-    draws: Array  # int32, how many have moved
+    waiting: Array  # slots that still have to move
+    draws: Array  # int32, number that have moved
     glitches: Array  # slots that walk through blocks
     walls: Board
     transmissions: Board
@@ -84,9 +83,9 @@ class _Acting(NamedTuple):
     words: tuple[Array, Array]
 
 
-_GOES = 6  # a decision is a word: slot, then whether it goes, then where from and where to
+_GOES = 6  # a decision is a word: slot, whether it moves, origin and destination
 _FROM, _TO = 8, 16
-_NARROW = 8  # once no more than one game in so many has movers left, these are gathered and stepped on their own
+_NARROW = 8  # once at most one game in this many has movers left, these games are gathered and stepped separately
 
 
 def _choose(c: _Acting, stream: int | Array) -> Array:
@@ -118,7 +117,7 @@ def _relocate(c: _Acting, decision: Array) -> _Acting:
 
 
 def _move_all(games: _Acting, stream: int | Array, leave: int) -> _Acting:
-    """Let one waiting enemy after the other move until no more than `leave` games have any left."""
+    """Move one waiting enemy after the other until at most `leave` games have any left."""
 
     def more(c: _Acting) -> Array:
         return (c.waiting != 0).sum() > leave
@@ -148,7 +147,7 @@ def _act_round(state: State, occ: Occupied, movers: Array, words: Array, stream:
     games = _move_all(games, stream, lanes)
     places, enemies = games.places, games.enemies
     if lanes:
-        # The lanes past the last waiting game hold copies of it, whose result is not used.
+        # Lanes after the last waiting game hold copies of it, whose results are not used.
         def finish(few: _Acting) -> tuple[Array, Board]:
             done = _move_all(few, stream, 0)
             return done.places, done.enemies
@@ -159,7 +158,7 @@ def _act_round(state: State, occ: Occupied, movers: Array, words: Array, stream:
 
 
 def act(state: State, occ: Occupied, fresh: Array, running: Array, words: Array) -> tuple[State, Occupied]:
-    """Play both steps of the enemies: each that may act attacks if adjacent, else moves.
+    """Play both steps of the enemies: each enemy that may act attacks if adjacent, and moves otherwise.
 
     Attacks need no order: an enemy's adjacency changes only by its own moves.
     """
@@ -183,7 +182,7 @@ def spawn(
 ) -> tuple[State, Occupied, Array]:
     """Add transmissions by the spawn rule (rules, section 2.5): scheduled, then siphoned, then plain ones.
 
-    Uniform over the free cells outside the line of fire if there are any, else over the free cells, else lost.
+    Uniform over the free cells outside the line of fire, or over all free cells; lost if there is no free cell.
 
     Returns:
         The state, the occupied cells, and how many found a cell but no slot.
@@ -244,6 +243,7 @@ def enemy_turn(state: State, due: Array, words: Array, rules: Rules) -> tuple[St
         pending=state.pending - siphoned,
         enemies=state.enemies.at[E.STUNNED].set(stunned),
     )
-    # With the loopholes closed a skipped turn leaves a snapshot too: UNDO takes back free programs, never a move.
+    # With the loopholes closed a skipped turn leaves a snapshot too: UNDO takes back programs that cost no turn, never
+    # a move.
     state = push(state, running if rules.loopholes else due)
     return state, occ, overflow + lost

@@ -61,12 +61,12 @@ def new_game(words: Array, rules: Rules) -> State:
 
 
 def later_game(state: State, words: Array) -> State:
-    """Return new games as they may be at the beginning of stage 2 to 8, before that stage is generated.
+    """Return new games in possible positions at the beginning of stage 2 to 8, before that stage is generated.
 
-    Up to stage s a player gets 2 (s - 1) data siphons from the boards and perhaps one as the start bonus. Whatever else
-    a player has came from siphons that were used, each on a cross of 5 cells: here at most 2 programs, a data block of
-    9 points, and two cells with 3 credits or energy. The player has at least 2 hit points, since an exit heals one, and
-    has never met an enemy turn that UNDO could revert. No enemies are left from earlier stages.
+    Up to stage s a player gets 2 (s - 1) data siphons from the boards and perhaps one as the start bonus. All other
+    possessions come from used siphons, each on a cross of 5 cells: here at most 2 programs, a data block of 9 points,
+    and two cells with 3 credits or energy. The player has at least 2 hit points, since an exit heals one, and has never
+    met an enemy turn that UNDO could revert. No enemies are left from earlier stages.
     """
 
     def uniform(word: Array) -> Array:
@@ -187,7 +187,7 @@ def _fill(placed: Board, exit_cell: Board, pos: Array, words: Array) -> Board:
 
 
 def populate(state: State, needed: Array, occ: Occupied, words: Array, rules: Rules) -> tuple[State, Occupied, Array]:
-    """Generate the stage in the games where `needed` [B] holds; enemies and transmissions present stay.
+    """Generate the stage in the games where `needed` [B] holds; existing enemies and transmissions stay.
 
     Returns:
         The state, the occupied cells, and how many transmissions found no slot.

@@ -1,4 +1,4 @@
-"""The turn-end snapshots that UNDO goes back to (rules, section 3.9), as a ring of words."""
+"""The turn-end snapshots that UNDO restores (rules, section 3.9), as a ring of words."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _flagless(planes: Array, total: int) -> Array:
 
 
 def restored(state: State, words: Array) -> State:
-    """Return the state with everything a snapshot holds put back."""
+    """Return the state with all fields of a snapshot restored."""
     a = _ENEMY_PLANES
     b = a + _TRANSMISSION_PLANES
     c = b + C.PLANES
@@ -67,7 +67,7 @@ def restored(state: State, words: Array) -> State:
 
 
 def push(state: State, condition: Array) -> State:
-    """Store a snapshot in the games where `condition` [B] holds; the oldest gives way."""
+    """Store a snapshot in the games where `condition` [B] holds, in place of the oldest."""
     depth = state.history.shape[0]
     slots = jnp.arange(depth, dtype=jnp.int32)[:, None, None]
     here = condition[None, None] & (slots == state.history_head[None, None])
@@ -79,7 +79,7 @@ def push(state: State, condition: Array) -> State:
 
 
 def undo(state: State, condition: Array, rules: Rules) -> State:
-    """Go back to the newest snapshot in the games where `condition` holds, and forget it.
+    """Restore the newest snapshot in the games where `condition` holds, and delete it.
 
     With the loopholes closed it is kept, so that UNDO never reaches past the start of the player's turn.
     """

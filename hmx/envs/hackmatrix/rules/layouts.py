@@ -1,4 +1,4 @@
-"""Where the blocks of a stage lie: random layouts, redrawn until connected and siphonable (rules, section 2.3).
+"""Positions of the blocks of a stage: random layouts, redrawn until connected and siphonable (rules, section 2.3).
 
 Layouts are rejected often (91 % of those with 11 blocks), and only the games that enter a stage need one. So the
 games of a batch that wait for a layout share a fixed number of lanes, several attempts each, until all are served.
@@ -24,7 +24,7 @@ MIN_LANES = 16
 
 
 class LayoutRequest(NamedTuple):
-    """What a layout must respect, per game."""
+    """The constraints of a layout, per game."""
 
     eligible: Board  # cells that may hold a block
     exit_first: Array  # bool: the exit is on cell 0
@@ -34,7 +34,7 @@ class LayoutRequest(NamedTuple):
 
 
 def attempt(request: LayoutRequest, number: Array) -> tuple[Board, Array]:
-    """Return one layout, and whether it is accepted; `number` [B] tells attempts apart."""
+    """Return one layout, and whether it is accepted; `number` [B] is that of the attempt."""
 
     def place(i: Array, carry: tuple[Board, Board]) -> tuple[Board, Board]:
         free, placed = carry
@@ -50,7 +50,7 @@ def attempt(request: LayoutRequest, number: Array) -> tuple[Board, Array]:
 def connected(placed: Board, exit_cell: Board, exit_first: Array) -> Array:
     """Return whether a walk from cell 0 over open cells reaches every open cell, the exit being a dead end.
 
-    Unless the exit is cell 0 itself: then the walk starts there and does leave it.
+    If the exit is cell 0 itself, the walk starts there and does leave it.
     """
     start = bits.empty_like(placed.lo) | bits.constant([0])
     open_ = ~placed

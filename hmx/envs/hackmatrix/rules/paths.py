@@ -15,14 +15,14 @@ _THROUGH = 3  # the bit that marks a direction of a path through others
 
 
 class Flood(NamedTuple):
-    """The cells nearer than the target, whether it was reached, and how far it is (0 if not reached)."""
+    """The cells nearer than the target, whether it was reached, and its distance (0 if not reached)."""
 
     seen: Board
     reached: Array
     distance: Array
 
 
-# A half board leaves 14 bits of its word free: the low half carries the state of the search there, since every
+# A half board leaves 14 bits of its word unused: the low half stores the state of the search there, since every
 # array that a loop carries costs a kernel of its own.
 _OPEN, _REACHED, _DISTANCE = 18, 19, 20
 
@@ -30,7 +30,7 @@ _OPEN, _REACHED, _DISTANCE = 18, 19, 20
 def flood(start: Board, region: Board, target: Board, active: Array) -> Flood:
     """Grow `start` through `region` until it touches `target`, in the games where `active` [B] holds.
 
-    `seen` is left as it was one round before the target was reached, so it holds every cell nearer than the target.
+    `seen` stays as it was one round before the target was reached, so it holds every cell nearer than the target.
     """
 
     def body(words: Board) -> Board:
@@ -59,7 +59,7 @@ def _grow(words: Board, region: Board, target: Board) -> Board:
 
 
 def exit_distance(pos: Array, exit_index: Array, obstacles: Board, active: Array) -> Array:
-    """Return the length of the shortest path from `pos` to the exit around blocks; 0 if there or if there is none.
+    """Return the length of the shortest path from `pos` to the exit around blocks; 0 if there or without a path.
 
     Neither end is an obstacle (rules, section 7.3). int32 [B].
     """
@@ -76,7 +76,7 @@ def _first(options: list[Array]) -> Array:
 
 
 def enemy_move(enemy: Array, player: Array, passable: Board, occupied: Board, active: Array) -> tuple[Array, Board]:
-    """Return where an enemy that does not attack goes (rules, section 4.2: P1, P2, P3).
+    """Return the move of an enemy that does not attack (rules, section 4.2: P1, P2, P3).
 
     Args:
         enemy: uint32 [B], its cell. Its own cell never matters as an obstacle: no shortest path returns to it.
@@ -126,7 +126,7 @@ def _closest(enemy: Array, player: Array, open_steps: list[Array]) -> Array:
 
 
 def line_of_fire(player: Array, stops: Board) -> Board:
-    """Return cells in the player's row and column with no stop strictly before them (rules, section 2.5)."""
+    """Return cells in the player's row and column without an obstacle before them (rules, section 2.5)."""
     line = bits.empty_like(player)
     for move in MOVES:
         front = bits.cell(player)

@@ -42,7 +42,7 @@ def legal_word_of(state: State) -> Array:
 
 
 def advance(state: State, action: Array, words: Array, rules: Rules, legal_bits: Array) -> TurnResult:
-    """Play an action and the enemy turn after it; all arguments are batched, `legal_bits` is the present mask."""
+    """Play an action and the enemy turn after it; all arguments are batched, `legal_bits` is the current mask."""
     valid = (action >= 0) & ((legal_bits >> action.astype(jnp.uint32)) & 1 != 0)
     before = state
     done_action = jnp.where(valid, action, -1)
@@ -145,8 +145,7 @@ def step(state: State, action: Array, key: Array, rules: Rules = DEFAULT) -> tup
         key: a typed key, or keys [B], one for each game.
         rules: the static choices of the rules, the same as in `reset`.
 
-    Returns:
-        The next state and what happened. Finished games are not reset.
+    Returns: The next state and the events. Finished games are not reset.
     """
     if state.hp.ndim == 0:
         new, events = step(_batched(state), jnp.asarray(action)[None], key[None], rules)

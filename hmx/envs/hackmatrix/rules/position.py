@@ -78,7 +78,7 @@ class Position(TypedDict):
 
 
 def visible(enemy: EnemyPosition, position: Position) -> bool:
-    """Return whether the player sees an enemy: cryptogs hide outside its row and column, unless SHOW is on."""
+    """Return whether the player sees an enemy: cryptogs are hidden outside its row and column, unless SHOW is on."""
     player = position["player"]
     in_line = enemy["row"] == player["row"] or enemy["col"] == player["col"]
     return enemy["type"] != "cryptog" or in_line or bool(position.get("showActivated"))

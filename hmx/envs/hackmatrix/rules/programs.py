@@ -1,4 +1,4 @@
-"""The programs that reach other entities, on the per-slot form of the rosters (rules, sections 3.7 and 3.8)."""
+"""The programs that affect other entities, on the per-slot form of the rosters (rules, sections 3.7 and 3.8)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _distance(row: Array, col: Array, scene: _Scene) -> Array:
 
 
 def _shove(s: _Scene) -> Items:
-    """PUSH and PULL: everyone's wanted cell first, then moves in list order (rules, section 3.8)."""
+    """PUSH and PULL: first the target cells of all enemies, then moves in list order (rules, section 3.8)."""
     e = s.enemies
     sign = jnp.where(s.uses(P.PUSH), 1, -1)
     sr, sc = jnp.sign(e.row - s.row) * sign, jnp.sign(e.col - s.col) * sign
@@ -71,7 +71,7 @@ def _shove(s: _Scene) -> Items:
 
 
 def _bomb(s: _Scene) -> tuple[Array, Array]:
-    """D_BOM: the slot of the daemon that goes off, and the slots in the eight cells around it."""
+    """D_BOM: the slot of the daemon that explodes, and the slots in the eight cells around it."""
     e = s.enemies
     daemon = (e.alive != 0) & (e.type == DAEMON) & s.uses(P.D_BOM)
     distance = jnp.where(daemon, _distance(e.row, e.col, s), _FAR)
@@ -102,7 +102,7 @@ def _warp_target(s: _Scene, words: Array) -> tuple[Array, Array]:
 
 
 def _remove(items: Items, gone: Array, one_per_cell: Array) -> tuple[Items, Array]:
-    """Take the slots in `gone` away; returns the kills counted, at most one per cell where asked, none scheduled."""
+    """Remove the slots in `gone`; return the kills, at most one per cell if requested, without scheduled enemies."""
     first = roster.first_on_cell(gone, items.place)
     counted = jnp.where(one_per_cell, first, gone) & (items.scheduled == 0)
     alive = jnp.where(gone, 0, items.alive)
@@ -110,7 +110,7 @@ def _remove(items: Items, gone: Array, one_per_cell: Array) -> tuple[Items, Arra
 
 
 def _polymorph(s: _Scene, words: Array) -> Items:
-    """POLY: another type for each enemy; damage carries over, who has none left dies."""
+    """POLY: another type for each enemy; damage stays, and enemies without hit points die."""
     e = s.enemies
     slots = jnp.arange(bits.SLOTS, dtype=jnp.uint32)[:, None]
     turn = bits.below(bits.draw(words[:, None], POLY_STREAM, slots), jnp.uint32(3)).astype(jnp.int32)
@@ -126,7 +126,7 @@ def _max_hp(kind: Array) -> Array:
 
 
 def _hits(s: _Scene, cells: Board, attack: Array, splash: Array) -> tuple[Array, Array]:
-    """Return which enemies are hit, and for how much."""
+    """Return the enemies that are hit, and the damage."""
     e = s.enemies
     hit = (
         (s.uses(P.ROW) & (e.row == s.row))

@@ -38,7 +38,7 @@ def matches(planes: Array, start: int, width: int, value: Array) -> Array:
 
 
 def at(planes: Array, row: Array, col: Array) -> Array:
-    """Return slots of the items that stand on (row, col); off the board there are none."""
+    """Return slots of the items on (row, col); empty off the board."""
     return matches(planes, E.ROW, 3, row) & matches(planes, E.COL, 3, col)
 
 
@@ -93,7 +93,7 @@ def is_type(planes: Array, kind: int) -> Array:
 
 
 def hatch(matured: Array) -> Array:
-    """Return enemy planes of matured transmissions: full hit points, flags inherited."""
+    """Return enemy planes of matured transmissions, with full hit points and the same flags."""
     alive = matured[T.ALIVE]
     hp_0, hp_1 = full_hp(alive, is_type(matured, DAEMON))
     tail = [hp_0, hp_1, jnp.zeros_like(alive), matured[T.SCHEDULED], matured[T.SIPHON]]
@@ -180,7 +180,7 @@ def unpack_enemies(planes: Array) -> Items:
 
 
 def pack_enemies(items: Items) -> Array:
-    """Return planes of the enemies; the dead leave holes with all planes zero."""
+    """Return planes of the enemies; dead ones leave gaps with all planes zero."""
     return _pack(items, _ENEMY_FIELDS)
 
 
@@ -213,9 +213,9 @@ def first_on_cell(alive: Array, index: Array) -> Array:
 def once(condition: Array, function: Callable[[], Tree]) -> Tree:
     """Return `function()` if the scalar `condition` holds, else zeros; computed once, before anything that uses it.
 
-    XLA on CPUs repeats element-wise work in every kernel that needs it. A loop of at most one round ends that: put
-    it around a value that is costly and used often. A loop rather than `lax.cond`: under `vmap` it still ends early
-    when no lane needs it.
+    XLA on CPUs repeats element-wise work in every kernel that needs it. A loop of at most one round prevents this: put
+    it around a value that is expensive and used often. Unlike `lax.cond`, a loop also ends early under `vmap` if no
+    lane needs it.
     """
 
     def body(carry: tuple[Array, Tree]) -> tuple[Array, Tree]:
@@ -229,7 +229,7 @@ def once(condition: Array, function: Callable[[], Tree]) -> Tree:
 def for_few(needed: Array, lanes: int, function: Callable[[Tree], Result], operand: Tree, result: Result) -> Result:
     """Return `result` with `function(operand)` in the games where `needed` [B] holds, computed `lanes` games at a time.
 
-    What only a few games of a batch need costs next to nothing this way, at the price of a gather there and back.
+    Work that only a few games of a batch need becomes cheap, at the price of a gather and a scatter.
 
     Args:
         needed: bool [B].

@@ -1,4 +1,4 @@
-"""Positions as plain dictionaries: set one up to watch or to test, and read one back.
+"""Positions as plain dictionaries: set up a position to watch or to test, and read it back.
 
 The format is the field names of `set_state` in the reference's test interface: `player`, `enemies`, `transmissions`,
 `blocks`, `resources`, `stage`, `turn`, `showActivated`, `scheduledTasksDisabled`, `ownedPrograms` (action numbers).
@@ -69,7 +69,7 @@ _LISTS = ("enemies", "transmissions", "blocks", "resources", "ownedPrograms")
 
 
 class _Reader:
-    """Reads fields and gathers every problem instead of stopping at the first."""
+    """Reads fields and collects every problem instead of stopping at the first."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -118,7 +118,7 @@ class _Reader:
         return []
 
     def near(self, value: object, options: list[str]) -> str | None:
-        """Return the most similar option; not looked for once there are more problems than are shown."""
+        """Return the most similar option; skipped once there are more problems than are shown."""
         if not isinstance(value, str) or len(self.problems) >= _MAX_TOLD:
             return None
         return nearest(value, options)
@@ -147,7 +147,7 @@ _ENEMY_LAYOUT = (
 _TRANSMISSION_LAYOUT = (
     ("alive", T.ALIVE, 1), ("row", T.ROW, 3), ("col", T.COL, 3), ("type", T.TYPE, 2), ("turnsRemaining", T.TIMER, 6),
 )  # fmt: skip
-"""What the slots hold: name, first plane and number of bits."""
+"""The fields of a slot: name, first plane and number of bits."""
 
 
 def _slots(
@@ -225,7 +225,7 @@ def _board(cells: NDArray[np.uint32]) -> Board:
 
 
 def from_dict(position: Mapping[str, object], rules: Rules | None = None) -> State:
-    """Return one game set up as described.
+    """Return one game in the described position.
 
     Raises:
         HmxError: for every field that is unknown, missing or out of range, all at once.
@@ -338,7 +338,7 @@ def _contents(state: State) -> tuple[list[BlockPosition], list[ResourcePosition]
 
 
 def to_dict(state: State) -> Position:
-    """Return one game as a dictionary that `from_dict` takes; counters the format does not name are left out."""
+    """Return one game as a dictionary that `from_dict` takes; counters that the format does not name are omitted."""
     enemies, transmissions = _entities(state)
     found, resources = _contents(state)
     pos, exit_cell = int(state.pos), int(state.exit)

@@ -1,4 +1,4 @@
-"""Siphoning: what a cross yields, and what a better position would have yielded (rules, sections 3.5 and 7.5)."""
+"""Siphoning: the yield of a cross, and of better positions (rules, sections 3.5 and 7.5)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _carrying(cells: Board, where: Board, programs: Array) -> Board:
 
 
 def missed(state: State) -> tuple[Array, Array]:
-    """Return credits and energy that a better siphon position would have given beyond the player's, int32 [B].
+    """Return the additional credits and energy that a better siphon position would have given, int32 [B].
 
     Better: the same data values and unowned programs, no less of either resource and more of one, at a non-block
     cell; if the player's cross holds data or unowned programs, the other cross must hold all of its open blocks.

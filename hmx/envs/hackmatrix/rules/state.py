@@ -1,7 +1,7 @@
-"""The position of a game of HackMatrix, as words, and what a step reports.
+"""The position of a game of HackMatrix, as words, and the report of a step.
 
 Everything countable per cell or per roster slot is a bit plane: bit c of a cell plane belongs to cell c, bit k
-of a roster plane to slot k, which is also the k-th item of the reference's ordered list. Rosters have no holes.
+of a roster plane to slot k, which is also the k-th item of the reference's ordered list. Rosters have no gaps.
 Feature axes lead and batch axes trail, so one code serves one game (no batch axis) and many.
 """
 
@@ -20,7 +20,7 @@ class Rules(NamedTuple):
     """The static choices of the rules.
 
     Attributes:
-        undo_depth: turn-end snapshots kept; the oldest is forgotten beyond it.
+        undo_depth: turn-end snapshots kept; a further one replaces the oldest.
         loopholes: keep the reference's exploitable behaviour (docs/adr/0003).
     """
 
@@ -86,14 +86,14 @@ class State(NamedTuple):
     transmissions: Array  # uint32 [T.PLANES, *B]
     cells: Board  # lo and hi uint32 [C.PLANES, *B]
     pos: Array  # uint32 [*B], cell index of the player
-    hp: Array  # int32, as are all that follow unless said otherwise
+    hp: Array  # int32, like all following fields unless stated otherwise
     credits: Array
     energy: Array
     siphons: Array
     score: Array
     attack: Array
     stage: Array  # 1 to 8
-    board_stage: Array  # the stage whose board lies here; UNDO may bring back an older one
+    board_stage: Array  # the stage of this board; UNDO may restore an older one
     turn: Array
     owned: Array  # uint32, bit k for program k
     show: Array  # bool
@@ -104,31 +104,31 @@ class State(NamedTuple):
     next_scheduled: Array
     pending: Array
     exit: Array  # uint32, the stored exit position
-    exit_distance: Array  # a function of cells, pos and exit, kept because every step needs the one before
+    exit_distance: Array  # a function of cells, pos and exit, kept because every step needs the previous one
     history: Array  # uint32 [undo_depth, words, *B], a ring of snapshots
     history_head: Array  # where the next snapshot goes
-    history_count: Array  # how many can be undone
+    history_count: Array  # number of turns that can be undone
 
 
 class Events(NamedTuple):
-    """What happened in one step, as integer counts; no event has a worth here. All int32 [*B]."""
+    """The events of one step, as integer counts without rewards. All int32 [*B]."""
 
     valid: Array  # 1 unless the action was outside the mask
     stage_completed: Array  # number of the stage completed, 0 if none
     victory: Array
     died: Array
-    siphon_death: Array  # died beside an enemy that a siphon brought
+    siphon_death: Array  # died next to an enemy that came from a siphon
     score: Array  # change
     kills: Array
     data_siphon: Array  # picked up by walking
-    distance: Array  # cells won towards the exit, never negative
+    distance: Array  # cells gained towards the exit, never negative
     credits: Array  # net change
     energy: Array
     hp: Array  # net change
-    missed_credits: Array  # what a better siphon position would have given beyond this one
+    missed_credits: Array  # additional yield of a better siphon position
     missed_energy: Array
     reset_wasted: Array
-    undo_stage: Array  # the stage was completed on a board that UNDO brought back
+    undo_stage: Array  # the stage was completed on a board that UNDO restored
     overflow: Array  # entities that found no slot
     program: Array  # number of the program used, -1 if none
 

@@ -35,7 +35,7 @@ class P(enum.IntEnum):
 
 
 class Program(NamedTuple):
-    """What a program costs and does, and how many transmissions siphoning its block calls."""
+    """Cost and effect of a program, and the number of transmissions that siphoning its block calls."""
 
     name: str
     credits: int
