@@ -1,1 +1,1 @@
-"""Typed reports: what a command finds out, and the document that shows it."""
+"""Typed reports: the findings of a command, and the document that shows them."""

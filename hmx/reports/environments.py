@@ -1,4 +1,4 @@
-"""`hmx envs`: every environment, where it comes from, its sizes, and what is missing to use it."""
+"""`hmx envs`: every environment with its origin, its sizes, and the missing packages."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ SCHEMA = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvironmentRow:
-    """One environment, or all of an extra (`gymnax/NAME`); sizes are None where only building it would tell."""
+    """One environment, or all of an extra (`gymnax/NAME`); sizes are None if they are known only after building it."""
 
     id: str
     origin: str
     observation: int | None = None  # numbers in the observation of one agent
-    actions: int | None = None  # 0 where actions are continuous
+    actions: int | None = None  # 0 if actions are continuous
     action_dim: int | None = None  # numbers of a continuous action
     agents: int | None = None
     state_bytes: int | None = None
-    missing: str = ""  # what to install, or what else keeps it from working
+    missing: str = ""  # the package to install, or another reason why it does not work
     action_names: tuple[str, ...] = ()
     reward_terms: tuple[str, ...] = ()
     max_steps: int | None = None
@@ -91,7 +91,7 @@ def to_json(rows: list[EnvironmentRow]) -> dict[str, JsonValue]:
 
 
 def document(rows: list[EnvironmentRow]) -> Document:
-    """Show a row per environment; of a single one that was built, everything about it."""
+    """Show a row per environment, or all facts about a single one that was built."""
     columns = (
         Column("id", "left"), Column("origin", "left"), Column("observation"), Column("actions"),
         Column("agents", rank=2), Column("state", rank=1), Column("missing", "left"),

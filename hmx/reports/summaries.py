@@ -1,4 +1,4 @@
-"""What `train`, `resume`, `evaluate` and `runs` show of their results, as documents."""
+"""The results of `train`, `resume`, `evaluate` and `runs` as documents."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRAINED = {"sampled": "trained", "greedy": "trained", "search": "trained"}
 
 
 def training(result: TrainResult, command: Callable[[str], str] = str, page: Path | None = None) -> Document:
-    """Show the end of a run: random play beside the trained agent, speed, files, its page, next commands."""
+    """Show the end of a run: random play and the trained agent, speed, files, its page, next commands."""
     name = result.resume_command.removeprefix("hmx resume ")
     steps = result.env_steps * result.num_seeds
     further: tuple[str, ...] = (f"hmx watch {name}", f"hmx evaluate {name}")
@@ -51,7 +51,7 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
 
 
 def evaluation(found: EvaluateResult) -> Document:
-    """Show a row per policy, and how many stages were completed with UNDO."""
+    """Show a row per policy, and the number of stages completed with UNDO."""
     blocks: list[Block] = [policies(found.policies, {})]
     if found.search is not None:
         blocks.append(Paragraph(f"search: looks ahead by {found.search} simulated steps before each action", "faint"))
@@ -100,7 +100,7 @@ def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
 
 
 def plan(planned: Plan, full: bool = False) -> Document:
-    """Show what `train` would do: what differs from the defaults (all values if `full`), sizes, memory and files."""
+    """Show the plan of `train`: settings that differ from the defaults (all if `full`), sizes, memory and files."""
     blocks: list[Block] = []
     columns = (Column("", "left"), Column("", "left"), Column("", "left"))
     if values := tuple(_values(planned, full)):
@@ -199,7 +199,7 @@ def _widths(names: Sequence[str]) -> list[int]:
 
 
 def verification(found: VerifyResult) -> Document:
-    """Show what is damaged or missing, or that nothing is."""
+    """Show the damaged or missing files, or that there are none."""
     columns = (Column("", "left"), Column("", "left"))
     shown: list[tuple[Tone, tuple[Damage, ...]]] = [("bad", found.damage), ("faint", found.notes)]
     rows = [
@@ -214,7 +214,7 @@ def verification(found: VerifyResult) -> Document:
 
 
 def resumption(planned: ResumePlan) -> Document:
-    """Show from where and up to where a run would be resumed, and what would change."""
+    """Show the range in which a run would be resumed, and the changes."""
     rows = [
         ("run", quoted(str(planned.run), _LONGEST)),
         ("from", f"update {planned.update:,}, {planned.env_steps:,} steps per seed"),
@@ -226,7 +226,7 @@ def resumption(planned: ResumePlan) -> Document:
 
 
 def synchronisation(done: SyncResult) -> Document:
-    """Show how many records were sent, and where."""
+    """Show the number of records sent, and their destination."""
     sent = f"{counted(done.sent, 'record')} to the project {quoted(done.project)}; {done.there:,} already there"
     runs = ((f"seed {run.seed}", quoted(run.url or run.id, _LONGEST)) for run in done.wandb_runs)
     return Document("", (facts((("run", quoted(str(done.run), _LONGEST)), ("sent", sent), *runs)),))

@@ -31,7 +31,7 @@ def values(findings: BenchFindings) -> Table:
 
 
 def speed_blocks(speed: UpdateSpeed) -> Iterator[Block]:
-    """Yield the numbers of environments beside each other, and what follows; also for `hmx compute-config`."""
+    """Yield a table of the numbers of environments, and the conclusions; also for `hmx compute-config`."""
     columns = (Column("environments"), Column("steps/s"), Column("95 %"), Column("ratio"), Column("memory", rank=1))
     rows = [Row((f"{speed.num_envs:,}", *_rate(speed.steps_per_sec), "1", ""))]
     for size in speed.sizes:
@@ -136,12 +136,12 @@ WHAT: dict[PartName, str] = {
     "logging": "writing metrics",
 }
 
-_LONG = 0.25  # of the time of a run, from which compiling is worth a sentence
-_WORTH = 1.1  # times as fast, from which another size is suggested
+_LONG = 0.25  # minimum share of the time of a run for a sentence on compiling
+_WORTH = 1.1  # minimum ratio of speeds to suggest another size
 
 
 def verdict(parts: Sequence[Part], compile_seconds: float, run_seconds: float) -> str:
-    """Name the part that takes most of the time, and compiling if that is long beside the whole run."""
+    """Name the part that takes most of the time, and compiling if it takes a large share of the whole run."""
     first = parts[0]
     text = f"Training spends {percent(first.share)} of its time in {WHAT[first.name]}"
     text += f": {duration(first.seconds)} per update."
@@ -167,7 +167,7 @@ def advice(cfg: Config, bottleneck: PartName) -> str:
 
 
 def suggestion(sizes: Sequence[SizeSpeed]) -> str:
-    """Suggest the fastest number of environments, if its interval says that it is faster."""
+    """Suggest the fastest number of environments, if its interval lies above 1."""
     faster = [size for size in sizes if size.ratio.value >= _WORTH and (size.ratio.low or 0.0) > 1]
     if not sizes:
         return ""
@@ -181,7 +181,7 @@ def suggestion(sizes: Sequence[SizeSpeed]) -> str:
 
 
 def not_measured(late: Sequence[tuple[int, float]], large: Sequence[int]) -> str:
-    """Say which other numbers of environments were not measured, and why."""
+    """List the other numbers of environments that were not measured, with the reason."""
     texts = []
     if late:
         numbers = ", ".join(f"{number:,}" for number, _ in late)

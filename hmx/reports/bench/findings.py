@@ -1,4 +1,4 @@
-"""What `hmx bench` finds, its JSON for `--compare`, and the comparison of a result with an earlier one."""
+"""The findings of `hmx bench`, their JSON for `--compare`, and the comparison of a result with an earlier one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Compilation:
 
     seconds: float  # with tracing, and without the persistent cache
     waited: float  # seconds that it took this time
-    cached: bool  # whether it came from the cache; `seconds` then were measured when it was compiled
+    cached: bool  # whether it came from the cache; `seconds` then is its original compile time
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Phase:
     """A phase of training that was measured."""
 
     name: PhaseName
-    unit: str  # what was done once in `seconds`
+    unit: str  # the work that took `seconds`
     rounds: int  # how often it was measured
     seconds: Estimate
-    steps_per_sec: Estimate | None = None  # of environments, over all seeds; None where it makes none
+    steps_per_sec: Estimate | None = None  # of environments, over all seeds; None without steps
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class UpdateSpeed:
     steps_per_sec: Estimate  # of environments, over all seeds
     sizes: tuple[SizeSpeed, ...]  # other numbers of environments
     not_measured: str  # why others were left out
-    suggestion: str  # what follows from them, in a sentence
+    suggestion: str  # the conclusion, in a sentence
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What figures depend on, apart from the configuration."""
+    """The conditions that figures depend on, apart from the configuration."""
 
     device: str
     processor: str
@@ -99,7 +99,7 @@ class PhaseComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An earlier result, and what differs; `differences` are of machine, versions and configuration."""
+    """An earlier result; `differences` are of machine, versions and configuration."""
 
     file: Path
     differences: tuple[str, ...]
@@ -117,7 +117,7 @@ class BenchFindings:
     config: Mapping[str, JsonValue]  # dotted key -> value
     machine: Machine
     seconds: float  # that the benchmark took
-    other_programs: float | None  # share of the processors that they used meanwhile
+    other_programs: float | None  # share of the processors that they used during the benchmark
     phases: tuple[Phase, ...]
     parts: tuple[Part, ...]
     run_seconds: float  # of the run as configured, without compiling and evaluating
@@ -126,7 +126,7 @@ class BenchFindings:
     advice: str
     speed: UpdateSpeed
     checkpoint_bytes: int  # on disk
-    memory_bytes: int | None  # computed, of an update; None where network or algorithm are the user's own
+    memory_bytes: int | None  # computed, of an update; None if network or algorithm are the user's own
     free_bytes: int | None
     comparison: Comparison | None = None
     warnings: tuple[str, ...] = ()
@@ -138,9 +138,9 @@ class BenchFindings:
 
 
 SMALLEST = 1.05
-"""Ratio from which a difference counts: the same program is up to 5 % faster or slower in another process."""
+"""Smallest ratio that counts: the same program is up to 5 % faster or slower in another process."""
 
-UNSEEN = 1.1  # largest ratio that an interval may still include where no difference was seen
+UNSEEN = 1.1  # largest ratio that an interval may include if no difference was seen
 BUSY = 0.1  # share of the processors that other programs may use in either result
 _TINY = 1e-12
 _HINT = "write one with: hmx bench --json > before.json"

@@ -1,4 +1,4 @@
-"""Measure every phase of training, and say what takes the time."""
+"""Measure every phase of training, and find the bottleneck."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from hmx.stats.estimate import Estimate
 
 LEAST_ROUNDS = 6  # with fewer there is no interval
 MOST_ROUNDS = 40
-_PATIENCE = 2.0  # times the time of the phases, after which fewer rounds do
+_PATIENCE = 2.0  # times the time of the phases, after which fewer rounds suffice
 _MOST_STEPS = 100_000  # of a call of the environment
 _FACTORS = (2.0, 0.5, 4.0)  # other numbers of environments, in the order in which they are tried
 SHARE = 0.4  # of the time, for the phases; the rest is for compiling and for other sizes
@@ -201,8 +201,8 @@ def _steps(name: PhaseName, unit: str, found: Sequence[float], calls: int, steps
 def _parts(sizes: Derived, phases: Sequence[Phase]) -> tuple[Part, ...]:
     """Divide the time of an update among its parts, the largest first.
 
-    A rollout consists of environment steps and of what acting with the policy adds to them; learning is the rest of the
-    update. Checkpoints count as if training waited for them, although they are written in the background.
+    A rollout consists of environment steps and the additional time of the policy; learning is the rest of the update.
+    Checkpoints count as if training waited for them, although they are written in the background.
     """
     median = {phase.name: phase.seconds.value for phase in phases}
     acting = min(median["acting"], median["update"])
@@ -220,7 +220,7 @@ def _parts(sizes: Derived, phases: Sequence[Phase]) -> tuple[Part, ...]:
 
 
 def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate | None = None) -> UpdateSpeed:
-    """Measure other numbers of environments while `seconds` last; `base` is the speed of `updates` where known."""
+    """Measure other numbers of environments for `seconds`; `base` is the speed of `updates` if known."""
     cfg, mesh, end = updates.session.cfg, updates.session.mesh, time.perf_counter() + seconds
     number = calls_for(updates.update, updates.length)
     if base is None:

@@ -53,9 +53,9 @@ def time_in_turn(
 ) -> dict[str, list[float]]:
     """Return the seconds of each work in each round, after a first call of each that does not count.
 
-    Each work returns arrays that are waited for, or returns when its work is done; it is `warm` if it has been called
-    before. There are `rounds` rounds, and up to `most` until `seconds` have passed. After `limit` seconds fewer rounds
-    do, but at least `FEWEST`.
+    Each work returns arrays to wait for, or returns when it is done; it is `warm` if it has been called before. There
+    are `rounds` rounds, and up to `most` until `seconds` have passed. After `limit` seconds fewer rounds suffice, but
+    at least `FEWEST`.
     """
     for work in () if warm else works.values():
         jax.block_until_ready(work())
@@ -73,7 +73,7 @@ def time_in_turn(
 
 
 def device_clock() -> Callable[[], float]:
-    """Return the clock that compares programs best: processor time on a CPU, where other programs may run as well."""
+    """Return the best clock to compare programs: processor time on a CPU, where other programs may run as well."""
     return time.process_time if jax.default_backend() == "cpu" else time.perf_counter
 
 
@@ -116,8 +116,9 @@ class _Played(NamedTuple):
 class EnvPlayer:
     """Environments that step with random legal actions or with a policy, in one program.
 
-    One program, because most of its compilation is that of the environment. Without `decide` play is random alone.
-    `state` is what it decides with, and that of `play` is like; of `num_seeds` agents in it the first one acts.
+    One program, because most of its compilation is that of the environment. Without `decide` only random play is
+    possible. `state` is the argument of `decide`, and `play` takes a state like it; the first of its `num_seeds` agents
+    acts.
     """
 
     def __init__(
@@ -144,11 +145,11 @@ class EnvPlayer:
 
     @property
     def actors(self) -> RolloutState:
-        """Return the present state of the environments."""
+        """Return the current state of the environments."""
         return self._played.actors
 
     def play(self, steps: int, state: TrainState | None = None, acting: bool = False) -> None:
-        """Take so many steps in every environment, at random or `acting` with a policy."""
+        """Take steps in every environment, at random or `acting` with a policy."""
         key = jax.random.fold_in(self._key, self._calls)
         self._calls += 1
         self._played = jax.block_until_ready(self._program(state, self._played, np.bool_(acting), np.int32(steps), key))
@@ -190,7 +191,7 @@ class Updates:
         self._chunk, self.compilation = compiled(
             lambda: compile_chunk(algorithm, session.abstract, self.length, seeds, cfg.run.on_nonfinite, self._mesh)
         )
-        # Those of the middle of the run, when Q-learning learns.
+        # From the middle of the run, when Q-learning learns.
         hypers = algorithm.hypers(session.sizes.num_updates // 2)
         self._hypers = {name: np.full(self.length, value, np.float32) for name, value in hypers.items()}
         self.state = devices.put(self._mesh, algorithm, init_state(algorithm, cfg.run.seed, seeds), seeds)
@@ -210,7 +211,7 @@ class Updates:
         return self.session.sizes.batch_size * self.session.cfg.run.num_seeds
 
     def update(self, number: int) -> None:
-        """Do so many updates, at most `length`, and copy their metrics to the host."""
+        """Do updates, at most `length`, and copy their metrics to the host."""
         result = self._chunk.call(self.state, self._hypers, np.int32(number))
         self.state = result.state
         packed, _ = jax.device_get((result.packed, result.done))
@@ -218,7 +219,7 @@ class Updates:
         self._record = reduce_row(self._chunk.rows, rows[0, 0])
 
     def save(self, folder: Path) -> Path:
-        """Write a checkpoint in place of the one before, and return its folder."""
+        """Write a checkpoint in place of the previous one, and return its folder."""
         self._saved += 1
         snapshot = checkpoint.snapshot(devices.replicate_locally(self._mesh, self.state))
         return checkpoint.write(folder, snapshot, self._saved, keep=1)
@@ -238,7 +239,7 @@ class OtherPrograms:
         self._begun, self._busy, self._own = time.perf_counter(), _busy_seconds(), time.process_time()
 
     def share(self) -> float | None:
-        """Return the share of the time of the processors that this process may use; None where it is not known."""
+        """Return the share of the processors' time that this process may use; None if unknown."""
         busy = _busy_seconds()
         if busy is None or self._busy is None:
             return None

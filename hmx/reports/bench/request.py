@@ -11,7 +11,7 @@ _PANEL = "Benchmark"
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRequest:
-    """How long to measure, and what to compare with."""
+    """The time to measure, and the result to compare with."""
 
     seconds: float = opt(60.0, "time to spend, compiling included; three rounds are measured in any case", "seconds",
         ge=1, le=86_400, panel=_PANEL)  # fmt: skip

@@ -14,7 +14,7 @@ _TONES: dict[str, Tone] = {"passed": "good", "failed": "bad", "skipped": "faint"
 
 
 def document(findings: CheckEnvFindings) -> Document:
-    """Build the report: the verdict, the checks, what failed and how to fix it, sizes and costs."""
+    """Build the report: the verdict, the checks, the failures with their fixes, sizes and costs."""
     return Document(f"Environment check: {findings.env}", tuple(_blocks(findings)))
 
 

@@ -1,4 +1,4 @@
-"""Check an environment and measure what it costs."""
+"""Check an environment and measure its cost."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class EnvCost:
-    """What an environment costs to compile, to step and to store, measured with random legal play."""
+    """The cost of compiling, stepping and storing an environment, measured with random legal play."""
 
     env: str
     num_envs: int  # side by side
@@ -96,7 +96,7 @@ class EnvCost:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckEnvFindings:
-    """The certificate of an environment: every check, what was played, and its cost beside that of HackMatrix."""
+    """The certificate of an environment: every check, the play, and its cost next to that of HackMatrix."""
 
     schema: int = SCHEMA
     env: str

@@ -11,7 +11,7 @@ _PANEL = "Checks"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckEnvRequest:
-    """How long to play, and how exact to be."""
+    """The length of the play, and the tolerance."""
 
     steps: int = opt(128, "random steps to play", ge=8, le=100_000, panel=_PANEL)
     num_envs: int = opt(8, "environments side by side", ge=2, le=4096, panel=_PANEL)

@@ -92,7 +92,7 @@ def decide(
 
 
 def check(condition: Condition, figures: Figures, letters: Mapping[str, str]) -> str:
-    """Return why the check fails, "" if it passes; a decisive figure that is unknown fails it."""
+    """Return the reason why the check fails, "" if it passes; an unknown decisive figure fails it."""
     truth, used = decide(condition, figures, letters)
     if truth is False:
         return ""
@@ -122,7 +122,7 @@ def _wrong(text: str, why: str) -> HmxError:
 
 
 class _Interpreter:
-    """Evaluates a condition; every other kind of expression is refused, whatever the figures."""
+    """Evaluates a condition; every other kind of expression is refused, for any figures."""
 
     def __init__(self, condition: Condition, values: Figures) -> None:
         self._text = condition.text

@@ -1,4 +1,4 @@
-"""Where the configurations of the sides differ, facts about the sides, and what speaks against comparing them."""
+"""Differences between the configurations of the sides, facts about the sides, and objections to comparing them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hmx.reports.compare.findings import Difference, DifferenceGroup, MemberFact
 from hmx.reports.compare.read import Member, Seed, Side
 from hmx.reports.compare.tasks import Groups
 
-# What tells runs apart without a part in what they compute; seeds are listed with the sides.
+# Keys that identify runs and do not affect their results; seeds are listed with the sides.
 NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project", "run.tensorboard")
 
 # In the order of the report.
@@ -44,7 +44,7 @@ _Values = Mapping[str, Mapping[str, None]]  # environment -> values, in order
 
 
 def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
-    """Return the differences: the documented ones first, then by section, then the sizes that follow."""
+    """Return the differences: the documented ones first, then by section, then the derived sizes."""
     known = [side for side in sides if side.configs]
     if len(known) < 2 and not any(len(side.configs) > 1 for side in known):
         return []
@@ -93,7 +93,7 @@ def _doc(key: str) -> str:
 
 
 def _shown(config: Config, key: str) -> str | None:
-    """Return a value as one would type it; None where the algorithm or the environment does not read it."""
+    """Return a value as the user would type it; None if the algorithm or the environment does not read it."""
     field = FIELDS.get(key)
     if field is None:
         return None if get(config, key) is None else quoted(show(get(config, key)))
@@ -140,7 +140,7 @@ def _text(side: _Values) -> str:
     return ", ".join(f"{' or '.join(values)} ({task})" for task, values in side.items())
 
 
-# Options of the environment that are part of how one trains on the task, not of the task.
+# Options of the environment that belong to the training, not to the task.
 _NOT_THE_TASK = ("env.id", "env.num_envs", "env.obs", "env.reset_on_done", "env.full_reset_every")
 _STATES = {
     "running": "is still running",
@@ -159,7 +159,7 @@ _MACHINE: Mapping[_Part, tuple[str, Severity]] = {
 
 
 def with_tasks(sides: Sequence[Side]) -> tuple[tuple[Side, ...], list[Notice]]:
-    """Fill in the environment of agents without one, where only one is possible."""
+    """Fill in the environment of agents without one, if only one is possible."""
     nameless = [side.letter for side in sides if any(not seed.task for seed in side.seeds)]
     if not nameless:
         return tuple(sides), []
@@ -180,7 +180,7 @@ def with_tasks(sides: Sequence[Side]) -> tuple[tuple[Side, ...], list[Notice]]:
 
 
 def notices(sides: Sequence[Side], groups: Mapping[str, Groups]) -> list[Notice]:
-    """Return everything to know before trusting the figures, the gravest first."""
+    """Return all notices about the reliability of the figures, the gravest first."""
     found = [*_reading(sides), *_coverage(sides, groups), *_evaluations(sides), *_machines(sides)]
     for task, by_letter in groups.items():
         found += [*_definition(task, sides), *_lengths(task, by_letter), *_seeds(task, by_letter)]
@@ -215,7 +215,7 @@ def _coverage(sides: Sequence[Side], groups: Mapping[str, Groups]) -> Iterator[N
 
 
 def _definition(task: str, sides: Sequence[Side]) -> Iterator[Notice]:
-    """Block verdicts where the task itself differs: returns are on different scales then."""
+    """Block verdicts if the task itself differs, since returns then have different scales."""
     for key in keys_of(config for side in sides for config in side.configs):
         field = FIELDS.get(key)  # None for an option that the user's code declares
         is_task = key.partition(".")[0] in ("env", "reward") and key not in _NOT_THE_TASK
@@ -237,7 +237,7 @@ def _by_letter(values: Mapping[str, Sequence[str]]) -> str:
 
 
 def _apart(level: Severity, what: str, values: Mapping[str, Sequence[str]], more: str = "") -> Iterator[Notice]:
-    """Yield a notice where sides have different values."""
+    """Yield a notice if sides have different values."""
     if len(set(map(tuple, values.values()))) > 1:
         yield Notice(level, "", f"{what} differ: {_by_letter(values)}{more}")
 

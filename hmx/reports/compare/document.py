@@ -42,7 +42,7 @@ from hmx.reports.compare.findings import (
 from hmx.reports.compare.request import EVALUATION, RETURN
 from hmx.stats.estimate import Estimate
 
-ALL_PAIRS = 12  # sides whose every pair is shown; with more sides, each is compared with the first
+ALL_PAIRS = 12  # maximum sides for which every pair is shown; with more sides, each is compared with the first
 _DETAILED = 3  # pairs whose verdict comes with its numbers
 _TONES: Mapping[Outcome, Tone] = {"better": "good", "weak evidence": "warning", "no verdict": "bad"}
 _COLOURS = 8
@@ -77,7 +77,7 @@ def _by_side(
     findings: CompareFindings, rows: Sequence[_Row], columns: Mapping[str, Callable[[_Row], str]], note: str = "",
     optional: Sequence[str] = (), align: Literal["left", "right"] = "right",
 ) -> Table:  # fmt: skip
-    """Build a table with a row per side; where there is no room, `optional` columns are left out from the last on."""
+    """Build a table with a row per side; without enough room, `optional` columns are dropped from the last on."""
     heads = (Column(name, align, optional.index(name) + 1 if name in optional else 0) for name in columns)
     cells = (
         Row((_label(findings, side.letter), *(show(side) or UNKNOWN for show in columns.values()))) for side in rows
@@ -212,7 +212,7 @@ def _config(findings: CompareFindings) -> Iterator[Block]:
 def _config_rows(group: DifferenceGroup) -> Iterator[Row]:
     yield Row((f"{group.row} {group.title}".strip() + (", with a known bug" if group.bug else ""),))
     for row in group.differences:
-        # The effect of a documented row says more than the purpose of its keys.
+        # The effect of a documented row explains more than the purpose of its keys.
         doc = "" if group.row else row.doc
         yield Row((f"  {row.key}", *(value or UNKNOWN for value in row.values), doc))
     if group.row:
@@ -284,7 +284,7 @@ def _pairs(pairs: Sequence[Pair], findings: CompareFindings) -> Iterator[Block]:
 
 
 def _series(findings: CompareFindings, letter: str, x: tuple[float, ...], y: tuple[float, ...]) -> Series:
-    """Return a line of a side, which looks the same in all plots."""
+    """Return a line of a side, with the same style in all plots."""
     place = [side.letter for side in findings.sides].index(letter)
     return Series(_label(findings, letter), x, y, colour=place, dashed=place >= _COLOURS)
 

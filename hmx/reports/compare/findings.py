@@ -1,4 +1,4 @@
-"""What `hmx compare` finds out, as records; its JSON has the same keys. All values as rows for CSV, and by name."""
+"""The findings of `hmx compare` as records; its JSON has the same keys. All values as rows for CSV, and by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MemberFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class SideFacts:
-    """One side: what it is made of and what it ran on."""
+    """One side: its members, machines and versions."""
 
     letter: str
     name: str
@@ -73,7 +73,7 @@ class Difference:
     """A key that differs, or a size that follows from several keys."""
 
     key: str
-    values: tuple[str, ...]  # by side, "" without a configuration; joined by " or " where runs of a side disagree
+    values: tuple[str, ...]  # by side, "" without a configuration; joined by " or " if runs of a side disagree
     doc: str
 
 
@@ -84,7 +84,7 @@ class DifferenceGroup:
     title: str
     row: str  # number of the documented difference between implementations of PPO; "" for all others
     differences: tuple[Difference, ...]
-    effects: tuple[str, ...] = ()  # what the row comes to, by side; "" where that is not known
+    effects: tuple[str, ...] = ()  # effect of the row, by side; "" if unknown
     bug: bool = False  # whether a side reproduces a known bug
 
 
@@ -100,12 +100,12 @@ class SeedScore:
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdTimes:
-    """When the seeds of a side reached a value."""
+    """The times at which the seeds of a side reached a value."""
 
     value: float
     reached: int
     of: int
-    steps: float | None  # medians; None where half of the seeds or more never reached it
+    steps: float | None  # medians; None if half of the seeds or more never reached it
     seconds: float | None
 
 
@@ -136,7 +136,7 @@ class SideScores:
 
     @property
     def values(self) -> list[float]:
-        """The final values that are known."""
+        """The known final values."""
         return [seed.value for seed in self.seeds if seed.value is not None]
 
 
@@ -165,11 +165,11 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFindings:
-    """All about one task."""
+    """All findings on one task."""
 
     name: str
     end: int  # steps up to which the sides are compared; with `own_end` those of the longest run
-    limited_by: str  # the run that ends first, where runs end at different steps
+    limited_by: str  # the run that ends first, if runs end at different steps
     window: float  # steps whose mean is the final value
     blocks: tuple[str, ...]  # why no verdict is given
     sides: tuple[SideScores, ...]
@@ -178,7 +178,7 @@ class TaskFindings:
 
 @dataclass(frozen=True)
 class ScoreRange:
-    """The values of a task that count as 0 and as 1, and where they come from."""
+    """The values of a task that count as 0 and as 1, and their origin."""
 
     low: float
     high: float
@@ -206,12 +206,12 @@ class Overall:
     taus: tuple[float, ...] = TAUS
     sides: tuple[Aggregates, ...] = ()
     pairs: tuple[Pair, ...] = ()
-    why: str = ""  # why there is nothing
+    why: str = ""  # reason why it is empty
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """One side on one task: medians over its runs, None where a value is not known."""
+    """One side on one task: medians over its runs, None if a value is unknown."""
 
     letter: str
     task: str
@@ -252,7 +252,7 @@ class Losses:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareFindings:
-    """Everything that was found."""
+    """All findings."""
 
     schema: int = SCHEMA
     metric: str
@@ -267,7 +267,7 @@ class CompareFindings:
     overall: Overall
     speed: tuple[Speed, ...]
     diagnostics: tuple[Diagnostic, ...]
-    warnings: tuple[str, ...]  # what the diagnostics say
+    warnings: tuple[str, ...]  # findings of the diagnostics
     losses: Losses | None
     figures: Mapping[str, float | None]  # by the names that `--fail-if` knows
     failed: tuple[str, ...]  # conditions that hold or cannot be decided
@@ -297,7 +297,7 @@ class Value(NamedTuple):
 def values_of(
     tasks: Sequence[TaskFindings], overall: Overall, speeds: Sequence[Speed], diagnostics: Sequence[Diagnostic]
 ) -> Iterator[Value]:
-    """Yield every value but those of single seeds."""
+    """Yield every value except those of single seeds."""
     for task in tasks:
         for side in task.sides:
             yield from _of_side(task.name, side)
@@ -318,7 +318,7 @@ def values_of(
 
 
 def figures_of(values: Iterator[Value], tasks: int) -> dict[str, float | None]:
-    """Return all values by name; with a single task its name may be left out."""
+    """Return all values by name; with a single task its name may be omitted."""
     found: dict[str, float | None] = {}
     for value in values:
         found |= value.named

@@ -1,4 +1,4 @@
-"""Read metrics that other programs wrote: event files, CSV exports of Weights & Biases, SB3 monitors.
+"""Read metrics of other programs: event files, CSV exports of Weights & Biases, SB3 monitors.
 
 Formats: event files are read by TensorBoard itself. The CSV of a W&B panel has a column `RUN - METRIC` per run, that of
 a run's history a column per metric. A monitor file of Stable-Baselines3 has a JSON comment, then `r,l,t` per episode.
@@ -32,7 +32,7 @@ _HINT = "expected a TensorBoard event file, a CSV export of Weights & Biases, or
 
 
 class Imported(NamedTuple):
-    """Curves by the name of the run ("" where the file has only one), and the numbers of skipped lines."""
+    """Curves by the name of the run ("" if the file has only one), and the numbers of skipped lines."""
 
     curves: dict[str, Curve]
     damaged: tuple[int, ...]
@@ -49,7 +49,7 @@ def read_imported(path: Path) -> Imported:
     """Read the curves of a file, or of the event or monitor files of a folder, which are one run.
 
     The return and the length of episodes also get the names that hmx gives them. Refuses CSV files of another kind, and
-    event files where TensorBoard is not installed.
+    event files if TensorBoard is not installed.
     """
     try:
         found = _read(path)

@@ -38,7 +38,7 @@ _RATIO = "train/first_ratio_error"
 
 
 def compare(request: CompareRequest) -> CompareFindings:
-    """Compare two or more sides; only reads. Refuses what `choose` and `conditions.parse` refuse."""
+    """Compare two or more sides; only reads. Refuses the same input as `choose` and `conditions.parse`."""
     parsed = [conditions.parse(text) for text in request.fail_if]
     names = {request.curve, *DIAGNOSTICS}
     sides, found = with_tasks([read_side(side, names) for side in choose(request.sides, request.root)])
@@ -159,7 +159,7 @@ def _memory(config: Config | None) -> int | None:
 
 
 def _diagnostics(task: TaskFindings, groups: Groups) -> Iterator[Diagnostic]:
-    """Yield each metric that some side reports, averaged over the tenth of the steps before each of `MOMENTS`."""
+    """Yield each metric that any side reports, averaged over the tenth of the steps before each of `MOMENTS`."""
     for name in DIAGNOSTICS:
         values = {
             letter: tuple(_mean(group, name, share * task.end, task.end) for share in MOMENTS)

@@ -1,7 +1,7 @@
 """Compute the losses of several configurations on one batch, term by term.
 
-The batch is played once, with the environment and network of the first configuration. The losses then differ in what
-they compute from the same observations, actions, rewards and episode ends: advantages, targets, standard deviations of
+The batch is played once, with the environment and network of the first configuration. The losses then differ in their
+results from the same observations, actions, rewards and episode ends: advantages, targets, standard deviations of
 actions, entropies, weights and clipping.
 """
 
@@ -41,7 +41,7 @@ LATER = 10  # gradient steps with the first configuration's loss, after which th
 
 COMPONENTS = ("policy", "value", "entropy", "total")
 
-_OF_THE_LOSS = ("net.std", "net.std_min")  # options of the network that say what its output means
+_OF_THE_LOSS = ("net.std", "net.std_min")  # options of the network that define the meaning of its output
 
 
 class Loss(NamedTuple):

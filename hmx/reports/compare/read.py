@@ -1,6 +1,6 @@
 """Read each member of a side: its configuration, meta data, evaluation, and curves by seed.
 
-Damage never stops the reading: what cannot be read is left out and reported.
+Damage never stops the reading: unreadable parts are skipped and reported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hmx.stats.intervals import Floats
 RATE = "train/steps_per_sec"
 EPISODES = "train/num_episodes"
 
-_SLOWEST = 1e-9  # steps per second; a lower speed is not known
+_SLOWEST = 1e-9  # steps per second; lower speeds count as unknown
 
 Record = Mapping[str, object]
 _Records = dict[int, dict[str, object]]  # by environment steps
@@ -45,7 +45,7 @@ class MetricSeries:
     steps: NDArray[np.int64]
     time: Floats
     values: Floats
-    weights: Floats  # number of episodes that a value is the mean of; 1 for other metrics
+    weights: Floats  # number of episodes in the mean; 1 for other metrics
 
     def until(self, end: float) -> MetricSeries:
         """Return the part up to `end` steps."""
@@ -59,9 +59,9 @@ class Seed:
 
     run: str  # label of the run
     number: int | None
-    task: str  # id of the environment; "" where it is not known
+    task: str  # id of the environment; "" if unknown
     steps: NDArray[np.int64]  # after each update
-    time: Floats  # seconds of training until then, without compilation and saving; NaN where that is not known
+    time: Floats  # seconds of training until then, without compilation and saving; NaN if unknown
     series: Mapping[str, MetricSeries]
 
     @property
@@ -109,7 +109,7 @@ class Side:
 
     @property
     def configs(self) -> tuple[Config, ...]:
-        """All configurations that are known."""
+        """All known configurations."""
         return tuple(member.config for member in self.members if member.config is not None)
 
 

@@ -1,4 +1,4 @@
-"""What `hmx compare` is asked for."""
+"""The request of `hmx compare`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class CompareRequest(CompareOptions):
 
     @property
     def direction(self) -> Direction:
-        """Which way is better."""
+        """Whether higher or lower values are better."""
         info = METRICS.get(self.curve)
         return "none" if info is None else info.direction
 
@@ -71,5 +71,5 @@ class CompareRequest(CompareOptions):
 
     @property
     def is_return(self) -> bool:
-        """Whether values are on the scale of episode returns, so that random play has a value there."""
+        """Whether values are on the scale of episode returns, so that random play has a value."""
         return self.curve == RETURN

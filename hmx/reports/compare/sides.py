@@ -1,4 +1,4 @@
-"""From the sides on the command line to runs, metrics files and configurations."""
+"""Resolve the sides on the command line to runs, metrics files and configurations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SidePaths:
 
 
 def choose(texts: Sequence[str], root: Path) -> tuple[SidePaths, ...]:
-    """Find what texts of the form `[NAME=]PATH[,PATH...]` stand for.
+    """Resolve texts of the form `[NAME=]PATH[,PATH...]`.
 
     A path that exists as a whole is never split. A path is a run (its name below `root`, its folder or its
     metrics.jsonl), a folder whose subfolders are runs or whose files are `*.jsonl` or `*.csv`, a metrics file, a TOML
@@ -72,7 +72,7 @@ def choose(texts: Sequence[str], root: Path) -> tuple[SidePaths, ...]:
 
 
 def _split(text: str, root: Path) -> tuple[str, list[str]]:
-    """Return the name of a side, "" where none was given, and its paths."""
+    """Return the name of a side, "" if none was given, and its paths."""
     if _exists(text, root):
         return "", [text]
     name, equals, rest = text.partition("=")

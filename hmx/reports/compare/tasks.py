@@ -35,7 +35,7 @@ Groups = Mapping[str, Sequence[Seed]]  # letter -> the agents of a side on one t
 Evaluated = Mapping[tuple[str, int | None], float]  # mean return of the evaluation by run and seed
 POINTS = 100  # of a drawn curve
 SMOOTHING = 0.05  # share of the compared steps over which values are averaged before they count as reached
-MIN_REPORTS = 3  # updates to average at least: the first episodes to end are short ones, a biased sample
+MIN_REPORTS = 3  # minimum updates to average: the first episodes to end are short, a biased sample
 _CURVE_SAMPLES = 1000
 _SIGNIFICANT = 0.05
 
@@ -218,7 +218,7 @@ def overall(
 
 
 def _range(task: TaskFindings, random: Mapping[str, float], request: CompareRequest) -> ScoreRange | None:
-    """Return the range given; of returns, that from random play or the worst seed to the best seed; else None."""
+    """Return the given range; for returns, from random play or the worst seed to the best seed; otherwise None."""
     for name, low, high in request.ranges:
         if name == task.name:
             return ScoreRange(low, high, "given by --range")
@@ -254,12 +254,12 @@ def _overall_pair(
     tasks: Sequence[TaskFindings], i: int, j: int, strata: Sequence[agg.Strata], request: CompareRequest
 ) -> Pair:
     first, second = strata[i], strata[j]
-    # More is better on the scale, whatever the metric.
+    # On this scale, more is better for every metric.
     difference = agg.iqm_difference(first, second, request.samples, request.seed)
     p_value = agg.p_value(first, second, request.samples, request.seed)
     blocks = [f"{task.name}: {block}" for task in tasks for block in task.blocks]
     scaled = difference if request.up else difference.mirrored()
-    # The verdict is as careful as the task with the fewest seeds requires.
+    # The verdict uses the rule for the task with the fewest seeds.
     verdicts = [judge(task.sides[i], task.sides[j], scaled, p_value, blocks, request) for task in tasks]
     fewest = [min(len(task.sides[i].seeds), len(task.sides[j].seeds)) for task in tasks]
     least = min(range(len(tasks)), key=lambda t: (bool(verdicts[t].better), fewest[t]))
@@ -271,7 +271,7 @@ def _overall_pair(
 
 
 class Reached(NamedTuple):
-    """When a threshold was first reached, in environment steps and seconds of training."""
+    """The first time at a threshold, in environment steps and seconds of training."""
 
     steps: float
     seconds: float
@@ -280,7 +280,7 @@ class Reached(NamedTuple):
 def final(series: MetricSeries | None, end: float, window: Window) -> tuple[float | None, str]:
     """Return the mean over the last part before `end`, weighted by episodes, or None and the reason.
 
-    Where that part reported nothing, for example because no episode ended, the latest value before it counts.
+    Without a value in that part, for example because no episode ended, the latest value before it counts.
     """
     series = None if series is None else series.until(end)
     if series is None or not len(series.steps):
@@ -309,7 +309,7 @@ def area(series: MetricSeries | None, end: float) -> float | None:
 
 
 def reached(series: MetricSeries | None, threshold: float, end: float, up: bool = True) -> Reached | None:
-    """Return when the moving average first was at least (`up`) or at most the threshold; None if never.
+    """Return the first time at which the moving average was at least (`up`) or at most the threshold; None if never.
 
     The average is over the last `SMOOTHING` of the compared steps, and over at least `MIN_REPORTS` updates.
     """
@@ -341,7 +341,7 @@ def around(series: MetricSeries | None, at: float, end: float) -> float | None:
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """Return the median where None counts as later than any value; None where the middle was not reached."""
+    """Return the median, where None counts as later than any value; None if the middle was not reached."""
     found = float(np.median([math.inf if value is None else value for value in values])) if values else math.inf
     return found if math.isfinite(found) else None
 

@@ -38,7 +38,7 @@ _NOT_FOR_TRAINERS = {
     "rollout_collected_agent_steps", "rollout_overshoot_ratio", "epochs_if_collected", "rollout_mixed_rows",
     "num_workers", "async_factor", "world_size", "forward_pass_minibatch_target_size", "obs_width", "obs_height",
 }  # fmt: skip
-"""What `hmx train` does not have: workers that take turns, a circular buffer, sequences drawn independently."""
+"""Values that `hmx train` does not have: workers that take turns, a circular buffer, sequences drawn independently."""
 
 _ACCOUNTS = (
     ("steps per environment | per agent", "steps_per_env_seed", "agent_steps_per_agent"),
@@ -60,17 +60,17 @@ _LEFT = Column("", "left")
 
 
 def as_option(name: str, value: object) -> str:
-    """Return a setting as one types it: an option for an input, `key=value` for a key of the configuration."""
+    """Return a setting as the user types it: an option for an input, `key=value` for a key of the configuration."""
     return f"--{name.replace('_', '-')} {value}" if name in INPUT_FIELDS else f"{name}={value}"
 
 
 def as_options(fixes: Sequence[Mapping[str, object]]) -> str:
-    """Return alternatives as one types them."""
+    """Return alternatives as the user types them."""
     return " or ".join(as_option(*pair) for fix in fixes for pair in fix.items())
 
 
 def problem_text(problem: SizesProblem) -> str:
-    """Return a problem on one line, with what repairs it."""
+    """Return a problem on one line, with its repairs."""
     ways = as_options(problem.fixes)
     return f"{problem.code}: {problem.message}{f'; try {ways}' if ways else ''}"
 
@@ -124,7 +124,7 @@ def _all_values(found: SizesFindings, explain: bool) -> Iterator[Block]:
     for group in dict.fromkeys(row.group for row in FORMULAS.values() if row.group != "memory"):
         if group == "agent steps":
             yield _accounts(found)
-        # the memory has a table of its own, and sizes with a minimum of 2 differ from the others only where it applies
+        # the memory has its own table, and sizes with a minimum of 2 differ from the others only if it applies
         names = [row.name for row in FORMULAS.values() if row.group == group and row.name[-6:] != "_fixed"]
         if (table := _values(found, group.capitalize(), names, explain)).rows:
             yield table
@@ -150,7 +150,7 @@ def _key_values(found: SizesFindings) -> Table:
 
 
 def _values(found: SizesFindings, title: str, names: Sequence[str], explain: bool = False) -> Table:
-    """Return a table of those values that exist; inputs that were given are emphasised."""
+    """Return a table of the existing values; given inputs are emphasised."""
     values, rows = _all(found), []
     for name in names:
         if name in values:
@@ -179,7 +179,7 @@ def _explained(name: str, values: Mapping[str, Scalar]) -> Cell:
 
 
 def fill(text: str, values: Mapping[str, Scalar]) -> str:
-    """Return a formula with numbers in place of the names that have one."""
+    """Return a formula with numbers in place of known names."""
     return re.sub(r"[a-z_][a-z_0-9]*", lambda m: count(values[m[0]]) if m[0] in values else m[0], text)
 
 
@@ -261,7 +261,7 @@ def values_table(found: SizesFindings) -> Table:
 
 
 def sweep_document(found: SweepFindings) -> Document:
-    """Build the report of a sweep: a row per value, then what is wrong with the values that are refused."""
+    """Build the report of a sweep: a row per value, then the problems of the refused values."""
     heads = ((found.sweep, 0), ("valid", 0), *((head, rank) for _, head, rank in _SWEPT), ("memory", 0))
     columns = tuple(Column(head, rank=rank) for head, rank in heads)
     rows, problems = [], []

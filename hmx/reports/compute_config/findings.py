@@ -46,7 +46,7 @@ class ScheduleEnds:
 
 @dataclass(frozen=True)
 class Horizons:
-    """How many steps ahead the learner looks.
+    """The number of steps that the learner looks ahead.
 
     1 / (1 - gamma) is the mean lifetime of the discount, 1 / (1 - gamma lambda) that of the advantage trace; None if
     nothing decays.
@@ -105,7 +105,7 @@ class SizesFindings:
 
     @property
     def only_sizes(self) -> bool:
-        """Whether every error is about sizes, and none about another key of the configuration."""
+        """Whether all errors are about sizes, not about other keys of the configuration."""
         return all(not any("." in key for key in p.values) or SIZE_KEYS.intersection(p.values) for p in self.errors)
 
 

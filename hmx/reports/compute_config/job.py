@@ -1,4 +1,4 @@
-"""Compute everything that follows from the sizes of a run, what is wrong with them, and what would be right."""
+"""Compute all values that follow from the sizes of a run, their problems, and the repairs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _NOT_FOR_TRAINERS = {"W_STEP_COUNTER_NEEDS_INT64", "W_ONE_ENV_PER_FORWARD", "W_T
 def compute_sizes(source: SizesSource, given: Mapping[str, object], request: SizesRequest) -> findings.SizesFindings:
     """Compute the sizes of one configuration.
 
-    `given` overrides inputs of the source; values that are not whole numbers become problems. Questions that cannot be
-    read or answered are refused.
+    `given` overrides inputs of the source; values that are not whole numbers become problems. Unreadable or impossible
+    questions are refused.
     """
     trainer, limit = source.trainer, request.gpu_bytes
     if trainer is not None and request.parameters != SizesRequest.parameters:
@@ -117,7 +117,7 @@ def _measure(source: SizesSource, cfg: Config | None) -> UpdateSpeed:
 
 @dataclass(frozen=True)
 class FixedSizes:
-    """The nearest configuration that `hmx train` accepts, and what changed, a line each."""
+    """The nearest configuration that `hmx train` accepts, and the changes, a line each."""
 
     config: Config
     changes: tuple[str, ...]
@@ -160,7 +160,7 @@ def schedules(cfg: Config) -> dict[str, findings.ScheduleEnds]:
 
 
 def horizons(cfg: Config, sequence: int | None) -> findings.Horizons:
-    """Return how far rewards and advantages look ahead, beside the length of a training sequence."""
+    """Return how far rewards and advantages look ahead, and the length of a training sequence."""
     gamma, decay = cfg.algo.gamma, cfg.algo.gamma * cfg.ppo.gae_lambda
     return findings.Horizons(
         gamma=gamma,
@@ -246,12 +246,12 @@ def _wall_clock(inputs: BatchInputs, derived: Mapping[str, object], speeds: Sequ
 
 
 def check_trainer(trainer: Config, inputs: BatchInputs | None, changed: bool) -> tuple[Config | None, list[Problem]]:
-    """Return the configuration of `hmx train` with these inputs, and everything that keeps it from running.
+    """Return the configuration of `hmx train` with these inputs, and all its problems.
 
     `inputs` are None if some cannot be read; `changed` says whether options override those of `trainer`.
 
     Returns:
-        The configuration, None if the inputs do not make one; and every problem, those of sizes first.
+        The configuration, None if the inputs do not give one; and every problem, those of sizes first.
     """
     if not changed:
         return trainer, _problems(trainer)
@@ -282,7 +282,7 @@ def config_warnings(cfg: Config) -> list[Problem]:
 
 
 def trainable(inputs: BatchInputs, base: Config) -> tuple[Config, tuple[str, ...]]:
-    """Return a configuration of `hmx train` with sizes that fit exactly, and what else had to change, a line each."""
+    """Return a configuration of `hmx train` with sizes that fit exactly, and the other changes, a line each."""
     cfg = config_of(inputs, base)
     entry = find_environment(cfg.env.id)
     if inputs.num_agents == 1 or entry is None or entry.num_agents != 1:
@@ -297,7 +297,7 @@ def _problems(cfg: Config) -> list[Problem]:
 
 
 def _fixes(found: list[Problem], inputs: BatchInputs, trainer: Config) -> tuple[tuple[str, object], ...]:
-    """Return those repairs, and the nearest fit if it takes one change, that `hmx train` accepts too."""
+    """Return the repairs that `hmx train` also accepts, and the nearest fit if it takes one change."""
     near = vars(nearest_valid(inputs))
     changes = [(name, value) for name, value in near.items() if value != getattr(inputs, name)]
     tried = [pair for problem in found for pair in problem.fixes] + (changes if len(changes) == 1 else [])

@@ -1,4 +1,4 @@
-"""What `hmx compute-config` is asked for; imports little, since the command line is built from it."""
+"""The request of `hmx compute-config`; imports little, since the command line is built from it."""
 
 from __future__ import annotations
 

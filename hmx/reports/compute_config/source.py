@@ -1,4 +1,4 @@
-"""What `hmx compute-config` computes, and where its inputs come from: published defaults, a preset, a file or a run."""
+"""The inputs of `hmx compute-config` and their source: published defaults, a preset, a file or a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIZE_KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SizesSource:
-    """The inputs that options override, and everything else that the sizes depend on."""
+    """The inputs that options override, and all other values that the sizes depend on."""
 
     name: str
     inputs: Mapping[str, object]  # missing ones take their defaults

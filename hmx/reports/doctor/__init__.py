@@ -1,1 +1,1 @@
-"""`hmx doctor`: what looks wrong in the metrics of a run, since when, and what to try."""
+"""`hmx doctor`: problems in the metrics of a run, the step at which they began, and advice."""

@@ -10,7 +10,7 @@ from hmx.reports.doctor.job import Finding, HealthFindings
 
 
 def document(findings: HealthFindings) -> Document:
-    """Build the report: the verdict, then each finding with its evidence and what to try."""
+    """Build the report: the verdict, then each finding with its evidence and advice."""
     return Document(f"Health of {findings.run.name}", tuple(blocks(findings)))
 
 

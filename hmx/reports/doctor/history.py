@@ -63,7 +63,7 @@ class Track:
 
     @property
     def full(self) -> bool:
-        """Whether there are enough values for an average."""
+        """Whether the values suffice for an average."""
         return self.count >= WINDOW
 
 
@@ -85,7 +85,7 @@ class History:
     groups: dict[str, dict[str, Track]] = field(default_factory=lambda: {name: {} for name in _GROUPS})
 
     def add(self, update: int, steps: int, record: Mapping[str, object]) -> None:
-        """Take the record of an update; values that are not finite are left out."""
+        """Take the record of an update; values that are not finite are skipped."""
         self.update, self.steps = update, steps
         for name, value in record.items():
             if isinstance(value, float | int) and -_LARGEST < value < _LARGEST:

@@ -36,7 +36,7 @@ class Finding:
     rule: str
     severity: Severity
     title: str
-    evidence: str  # the numbers, when the rule was found to be broken
+    evidence: str  # the numbers at the time when the rule was found to be broken
     remedy: str
     since: int  # environment steps at which the evidence began
     found: int  # environment steps at which it had lasted long enough
@@ -82,7 +82,7 @@ class HealthFindings:
 
 @dataclass
 class _Streak:
-    """How long a rule has had evidence, and what came of it."""
+    """The duration of a rule's evidence, and its outcome."""
 
     since: int = 0  # environment steps
     length: int = 0  # updates; 0 without evidence
@@ -166,7 +166,7 @@ class Monitor:
         return tuple(sorted(in_order, key=lambda finding: finding.severity == "note"))
 
     def statuses(self) -> Iterable[RuleStatus]:
-        """Yield what became of every rule."""
+        """Yield the outcome of every rule."""
         broken = {finding.rule for finding in self.findings()}
         for rule in RULES:
             checked: Literal["ok", "not measured"] = "ok" if rule.name in self._measured else "not measured"
@@ -185,7 +185,7 @@ class HealthSink(Sink):
         self._new: list[Finding] = []
 
     def start(self, info: RunInfo) -> None:
-        """Read the records of the run so far; what they show is not reported again."""
+        """Read the records of the run so far; their findings are not reported again."""
         self._name, self._monitor = info.name, Monitor(info.config)
         if info.first_update:
             for _, _, record in jsonl.scan(info.path / METRICS):

@@ -21,16 +21,16 @@ Severity = Literal["warning", "note"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A way in which a run can look wrong."""
+    """A kind of problem that metrics can show."""
 
     name: str  # for `--fail-on`
     needs: tuple[str, ...]  # metrics without which it is not checked
     check: Callable[[History], str]  # returns the evidence; "" for none
-    title: str  # what looks wrong, as a sentence without its full stop
-    remedy: str  # what to try, as sentences
+    title: str  # the problem, as a sentence without its full stop
+    remedy: str  # advice, as sentences
     patience: float = 0.05  # share of the run for which the evidence must last
     updates: int = 6  # least number of updates for which it must last
-    severity: Severity = "warning"  # notes may be as intended; they are never shown during training
+    severity: Severity = "warning"  # notes may be intended; they are never shown during training
 
     def lasting(self, total: int) -> int:
         """Return the number of updates for which the evidence must last in a run of `total` updates."""
@@ -38,7 +38,7 @@ class Rule:
 
 
 _RARE = 400
-"""Episodes without a reward after which rewards are not just rare: fewer than 0.75 % have one, with 95 % confidence."""
+"""Episodes without a reward after which fewer than 0.75 % have one, with 95 % confidence: more than rare rewards."""
 
 
 def _constant_rewards(run: History) -> str:
@@ -67,7 +67,7 @@ def ratio_evidence(error: float) -> str:
 
 
 def _improved(run: History) -> bool:
-    """Return whether the mean return has kept at least half of what it has gained since the start."""
+    """Return whether the mean return has kept at least half of its gain since the start."""
     returns = run["train/mean_episode_return"]
     gain = returns.best - returns.first
     return returns.full and gain > 1e-6 * abs(returns.best) and returns.mean > returns.first + gain / 2

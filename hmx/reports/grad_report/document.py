@@ -128,7 +128,7 @@ def _raw_kl(row: BucketReport) -> float | None:
 
 
 def _replayed(report: GradReport) -> Table:
-    """Build a row per bucket of stored transitions: how often they are drawn, and their share of the update."""
+    """Build a row per bucket of stored transitions, with their share of draws and of the update."""
     ranked = RANKS.get(report.rank, report.rank)
     values = [
         Values(Column("transitions", rank=5), lambda row: f"{row.steps:,}"),
@@ -217,7 +217,7 @@ def _trend(reports: Sequence[CheckpointReport]) -> Table:
 
 
 def _matrices(report: GradReport) -> Iterator[Table]:
-    """Yield cosines between components and between buckets, and where in the network the gradient is."""
+    """Yield cosines between components and between buckets, and the distribution of the gradient over the network."""
     main, names = main_component(report), [n for n in components(report) if report.whole.components[n].norm]
     if len(report.coefs) > 1:
         yield _cosines("Cosines between components", names, report.whole.cos)

@@ -12,7 +12,7 @@ from hmx.reports.grad_report.findings import CheckpointReport
 COLOURS = {"task": 0, "td": 0, "value": 1, "entropy": 2, "kl": 3, TOTAL: 7}
 """Component -> index into the palette, in the order in which components are shown."""
 
-RANKS = {"td": "TD error", "reward_std": "return std"}  # readable names of what groups are ranked by
+RANKS = {"td": "TD error", "reward_std": "return std"}  # readable names of the values that rank groups
 
 SHARES = "projection on the whole update; shares add up to 100%, and one below 0% works against the update."
 

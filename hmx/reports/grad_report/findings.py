@@ -1,4 +1,4 @@
-"""What `hmx grad-report` finds: a report per checkpoint, norms relative to another, and the verdict and warnings."""
+"""The findings of `hmx grad-report`: a report per checkpoint, norms relative to another, verdict and warnings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NormRatios:
 
 @dataclass(frozen=True, kw_only=True)
 class GradFindings:
-    """All that `hmx grad-report` prints."""
+    """The complete output of `hmx grad-report`."""
 
     schema: int = SCHEMA
     path: Path
@@ -223,7 +223,7 @@ def _notes(report: GradReport) -> Iterator[str]:
 
 
 def _special_buckets(report: GradReport) -> Iterator[str]:
-    """Yield how much could not be ranked, or was not ranked on purpose."""
+    """Yield the share that could not be ranked, or was deliberately not ranked."""
     special = {bucket.name: bucket for bucket in report.buckets if bucket.name in (ZERO, UNDEFINED)}
     groups = {ZERO: "have returns without variance", UNDEFINED: "have no variance that could be computed"}
     stored = {

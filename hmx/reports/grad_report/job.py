@@ -1,4 +1,4 @@
-"""`hmx grad-report`: which episodes and which losses drive the gradient of a checkpoint."""
+"""`hmx grad-report`: the episodes and losses that drive the gradient of a checkpoint."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def grad_report(
 
 
 def _kept(findings: GradFindings, paths: RunPaths) -> GradFindings:
-    """Write the findings beside the run, for its page; a failure is a warning."""
+    """Write the findings into the run folder, for its page; a failure is a warning."""
     try:
         paths.reports.mkdir(exist_ok=True)
         write_sealed(paths.reports / GRADIENTS, plain_object(findings))
@@ -179,7 +179,7 @@ def _all(source: Source) -> list[int | None]:
 
 
 def open_buffer(path: Path, cfg: Config, env: Env, request: ProbeRequest) -> Stored:
-    """Read a saved buffer that fits a run: with `request.replay` transitions to measure, else start states."""
+    """Read a saved buffer that fits a run: with `request.replay` transitions to measure, otherwise start states."""
     buffer = buffers.load(path)
     buffers.check(buffer, cfg, env, str(path), learned=request.replay)
     return _transitions(path, buffer, cfg, env) if request.replay else _positions(path, buffer, env)

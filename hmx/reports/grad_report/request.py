@@ -12,7 +12,7 @@ CHECKPOINTS = "Checkpoints"
 
 @dataclass(frozen=True, kw_only=True)
 class GradReportRequest(ProbeRequest):
-    """What to measure, and on which checkpoints."""
+    """The measurements, and the checkpoints."""
 
     checkpoint: int | None = opt(None, "checkpoint (the latest by default)", metavar="UPDATE", panel=CHECKPOINTS)
     all_checkpoints: bool = opt(False, "measure every checkpoint, and show the trend", panel=CHECKPOINTS)

@@ -1,4 +1,4 @@
-"""The page of one run or several: the verdict, the curves, the episodes, then what the run was."""
+"""The page of one run or several: the verdict, the curves, the episodes, then the facts of the run."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _blocks(findings: RunFindings) -> Iterator[Block]:
 
 
 def verdict(run: RunFacts) -> str:
-    """Return in one sentence how a run went."""
+    """Return the outcome of a run in one sentence."""
     seeds = len(run.curves)
     steps = f"{run.env_steps:,} steps" + (f" for each of {seeds} seeds" if seeds > 1 else "")
     state = {"unknown": "state unknown"}.get(run.state, run.state)
@@ -235,7 +235,7 @@ def _animation(episode: PlayedEpisode) -> Animation:
 
 
 def _embedded(report: Document) -> Iterator[Block]:
-    """Yield another report: its verdict, and on the page all of it."""
+    """Yield another report: its verdict, and on the page the whole report."""
     yield Heading(report.title)
     verdict, *rest = report.blocks
     yield verdict

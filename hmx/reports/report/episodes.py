@@ -39,7 +39,7 @@ class _Recorded(NamedTuple):
 
     env_state: Any  # before the action
     playing: Any  # whether the episode to show is being played
-    obs: Any  # before the action; None where the environment describes or renders its states
+    obs: Any  # before the action; None if the environment describes or renders its states
     decision: Decision
     reward: Any
     terms: Mapping[str, Floats]
@@ -49,7 +49,7 @@ class _Recorded(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Which episodes to play: those of an evaluation are played again with its random numbers."""
+    """The episodes to play: those of an evaluation are played again with its random numbers."""
 
     evaluated: PolicyStats | None
     greedy: bool
@@ -146,7 +146,7 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
 
 
 def _episode(spec: EnvSpec, place: str, steps: Sequence[_Recorded], i: int) -> PlayedEpisode:
-    """Describe the episode of the environment at index i; of a very long one the page shows the start."""
+    """Describe the episode of the environment at index i; the page shows only the start of a very long one."""
     last = steps[-1]
     won = any(name.startswith("wins") and value[i] > 0 for name, value in last.info.items())
     ending = "won" if won else "ended" if last.terminated[i] else "step limit" if last.truncated[i] else "not finished"
@@ -174,7 +174,7 @@ def _step(spec: EnvSpec, step: _Recorded, e: int) -> PlayedStep:
 
 
 def _state(spec: EnvSpec, step: _Recorded, e: int) -> Mapping[str, JsonValue]:
-    """Describe a position as the environment does, or else by its text or by the start of its observation."""
+    """Describe a position as the environment does, or by its text, or by the start of its observation."""
     if step.obs is None:
         state = take(spec, step.env_state, np.array([e]))
         if spec.describe is not None:

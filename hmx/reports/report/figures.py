@@ -1,4 +1,4 @@
-"""The plots of a run page: which metrics belong together, and the curves of every group."""
+"""The plots of a run page: metrics that belong together, and the curves of every group."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ STACKS = {
 
 
 def plots(findings: RunFindings, plans: Iterable[PlotPlan]) -> Iterator[Plot]:
-    """Yield the plots of those plans whose metrics are reported; one that never changes is only shown of learning."""
+    """Yield the plots whose metrics are reported; metrics that never change are shown only for learning."""
     for plan in plans:
         reported = [name for name in plan.metrics if any(name in group.curves for group in findings.groups)]
         fixed = [constant(findings, name) for name in reported]
@@ -155,7 +155,7 @@ def _times(minutes: Sequence[float | None]) -> tuple[float, ...]:
 
 
 def _thin(runs: Sequence[RunFacts], group: ConfigGroup, metric: str, name: str, colour: int) -> Iterator[Series]:
-    """Yield a thin line per agent, where there are several but not too many."""
+    """Yield a thin line per agent, if there are several but not too many."""
     agents: list[SeedCurves] = [seed for run in runs if run.name in group.runs for seed in run.curves]
     if 1 < len(agents) <= THIN:
         for seed in agents:
@@ -191,7 +191,7 @@ def _explained(caption: str, names: Iterable[str]) -> str:
 
 
 def _marks(findings: RunFindings) -> tuple[Reference, ...]:
-    """Return where runs were resumed."""
+    """Return the steps at which runs were resumed."""
     several = len(findings.runs) > 1
     found = {mark.env_steps: run.name for run in findings.runs for mark in run.resumes if mark.env_steps}
     return tuple(Reference("x", float(at), f"{name} resumed" if several else "resumed") for at, name in found.items())

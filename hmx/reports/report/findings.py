@@ -1,4 +1,4 @@
-"""What `hmx report` finds out: the facts of each run, and the curves of each configuration."""
+"""The findings of `hmx report`: the facts of each run, and the curves of each configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class ResumeMark:
-    """A resumption: the environment steps per seed at which it began, and what it changed."""
+    """A resumption: the environment steps per seed at which it began, and its changes."""
 
     at: str
     update: int
@@ -46,10 +46,10 @@ class Setting:
 class SeedCurves:
     """The metrics of one agent, averaged over equal parts of its updates."""
 
-    seed: int | None  # None where the file does not say
+    seed: int | None  # None if the file does not contain it
     env_steps: tuple[float, ...]  # at the end of each part
-    minutes: tuple[float | None, ...]  # of training until then; None where they are not known
-    values: Mapping[str, tuple[float | None, ...]]  # by metric; None where a part reported nothing
+    minutes: tuple[float | None, ...]  # of training until then; None if unknown
+    values: Mapping[str, tuple[float | None, ...]]  # by metric; None if a part has no value
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class PlayedEpisode:
 
 @dataclass(frozen=True)
 class PlayedEpisodes:
-    """The episodes that a page shows, and of how many they are."""
+    """The episodes that a page shows, and the number of all episodes."""
 
     checkpoint: int
     seed: int
@@ -111,7 +111,7 @@ class PlayedEpisodes:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """Everything about one run that does not need other runs."""
+    """All facts about one run that do not need other runs."""
 
     name: str
     path: Path
@@ -148,7 +148,7 @@ class ConfigGroup:
 
 @dataclass(frozen=True)
 class RunFindings:
-    """The result of `hmx report`; `differences` holds key -> value per group, where groups differ."""
+    """The result of `hmx report`; `differences` maps each key that differs to its values per group."""
 
     runs: tuple[RunFacts, ...]
     groups: tuple[ConfigGroup, ...]

@@ -52,7 +52,7 @@ def run_report(request: ReportRequest, progress: Progress = no_progress) -> RunF
 def _with_episodes(
     paths: RunPaths, run: RunFacts, request: ReportRequest, wanted: bool, progress: Progress
 ) -> RunFacts:
-    """Play episodes; where that is not possible, a warning says why."""
+    """Play episodes; if that is impossible, a warning gives the reason."""
     if not wanted:
         return run
     from hmx.reports.report.episodes import play_episodes  # needs JAX
@@ -134,7 +134,7 @@ def _files(paths: RunPaths) -> tuple[str, ...]:
 
 
 def _groups(runs: Sequence[RunFacts]) -> tuple[tuple[ConfigGroup, ...], dict[str, tuple[str, ...]]]:
-    """Group runs by what their configurations compute, in the order in which they were named."""
+    """Group runs by the effective values of their configurations, in the order in which they were named."""
     by_config: dict[str, list[RunFacts]] = {}
     for run in runs:
         values = {setting.key: setting.value for setting in run.settings if setting.key not in NO_PART}
@@ -159,7 +159,7 @@ def _differences(members: Sequence[Sequence[RunFacts]]) -> dict[str, tuple[str, 
 
 
 def _name(place: int, runs: Sequence[str], differences: Mapping[str, Sequence[str]]) -> str:
-    """Return the name of a group: what sets it apart if that is short, else the runs in it."""
+    """Return the name of a group: its differing settings if they are short, otherwise its runs."""
     if 1 <= len(differences) <= 2:
         return ", ".join(f"{key.partition('.')[2]} {row[place]}" for key, row in differences.items())
     return runs[0] + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")

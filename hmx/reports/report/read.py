@@ -20,16 +20,16 @@ from hmx.reports.report.findings import Curve, SeedCurves
 from hmx.stats.intervals import LEVEL, Floats, t_quantile
 
 POINTS = 240  # of a curve, at most
-AGENTS = 16  # with so many points each; more agents have fewer, so that memory stays bounded
-DECODED = 120_000  # records, at most about; of a longer file a random sample is read
-FEWEST = 3  # agents of an interval: with 2, Student's t is too wide to tell anything
+AGENTS = 16  # agents with all points; with more agents, each has fewer, so that memory stays bounded
+DECODED = 120_000  # approximate maximum of records; a longer file is sampled at random
+FEWEST = 3  # minimum agents for an interval: with 2, Student's t is too wide to be useful
 
 _PLAIN = ("schema", "run", "update", "env_steps", "seed", "elapsed", "wall_time", jsonl.NONFINITE)
 _EPISODE = ("train/mean_episode_return", "train/mean_episode_length")
 
 
 class ReadCurves(NamedTuple):
-    """The curves of a metrics file, with what was wrong with it."""
+    """The curves of a metrics file, with its problems."""
 
     seeds: tuple[SeedCurves, ...]
     records: int
@@ -56,7 +56,7 @@ class _Bin:
             self.weight[name] += weight
 
     def join(self, other: _Bin) -> None:
-        """Take in the part that follows."""
+        """Add the part that follows."""
         self.steps, self.minutes = max(self.steps, other.steps), other.minutes or self.minutes
         for name, weight in other.weight.items():
             self.add(name, other.total[name], weight)
@@ -80,7 +80,7 @@ class _Bins:
 
 
 def read_curves(path: Path) -> ReadCurves:
-    """Read a metrics file; damaged lines and values that are not finite are left out and reported."""
+    """Read a metrics file; damaged lines and values that are not finite are skipped and reported."""
     agents: defaultdict[int | None, _Bins] = defaultdict(_Bins)
     damaged = nonfinite = records = last = 0
     first_time: float | None = None

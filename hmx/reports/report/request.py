@@ -1,4 +1,4 @@
-"""What `hmx report` is asked for."""
+"""The request of `hmx report`."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def _gap(row: TopPosition) -> str:
 
 
 def _position(place: int, row: TopPosition) -> Iterator[Paragraph | Heading | Table]:
-    """Yield the text beside the picture of a position."""
+    """Yield the text next to the picture of a position."""
     often = f", {row.times} times" if row.times > 1 else ""
     yield Heading(f"{place}. Score {number(row.score)}, slot {row.slot}{often}", 2)
     alternative = f"Best alternative: {row.best}, {_gap(row)} in mean return."

@@ -1,4 +1,4 @@
-"""What `hmx score-buffer` finds out: every figure of the report, the gates of `--strict`, and the verdict."""
+"""The findings of `hmx score-buffer`: every figure of the report, the gates of `--strict`, and the verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AGREE, _DIFFER = 0.7, 0.3  # rank correlations above and below which two rankin
 
 
 class ContinuationPolicy(NamedTuple):
-    """The policy that plays on."""
+    """The policy that continues."""
 
     run: str
     update: int
@@ -37,7 +37,7 @@ class ContinuationPolicy(NamedTuple):
 
 
 class BufferFacts(NamedTuple):
-    """The buffer that positions come from."""
+    """The buffer of the positions."""
 
     size: int
     capacity: int
@@ -48,7 +48,7 @@ class BufferFacts(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """How scores are distributed."""
+    """The distribution of the scores."""
 
     mean: float
     quantiles: Mapping[str, float]
@@ -71,16 +71,16 @@ class MetricSummary(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """How far scores can be trusted."""
+    """The reliability of the scores."""
 
     reliability: float | None  # rank correlation of the two halves of the rollouts
     standard_error: float | None  # root mean square over the positions, including the bias
-    bias: float  # mean of what noise adds to uncorrected scores
-    null: float  # mean distance of the action taken from itself with other random numbers
+    bias: float  # mean part of uncorrected scores that comes from noise
+    null: float  # noise floor: mean distance of the action taken from itself with other random numbers
 
 
 class RolloutFacts(NamedTuple):
-    """How long rollouts were."""
+    """The length of the rollouts."""
 
     horizon: int
     auto: bool
@@ -106,7 +106,7 @@ class Stakes(NamedTuple):
 
 
 class ReplayFacts(NamedTuple):
-    """How replay would sample a buffer."""
+    """The sampling of a buffer by replay."""
 
     ess: float
     prob_ratio: float
@@ -117,7 +117,7 @@ class ReplayFacts(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Share of the buffer with a score, and how many transitions were added since the scores."""
+    """Share of the buffer with a score, and number of transitions added since the scores."""
 
     before: float
     after: float
@@ -227,7 +227,7 @@ class ScoreFindings:
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePlan:
-    """What scoring takes at most: the answer of `--dry-run`."""
+    """The maximum cost of scoring: the answer of `--dry-run`."""
 
     schema: int = SCHEMA
     path: str

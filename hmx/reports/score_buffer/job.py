@@ -1,4 +1,4 @@
-"""`hmx score-buffer`: measure how much decisions mattered, by rollouts from stored positions."""
+"""`hmx score-buffer`: measure the consequence of decisions by rollouts from stored positions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def score_buffer(
 
     Args:
         path: a saved buffer; or a run, its folder of checkpoints, or a checkpoint, whose policy collects positions.
-        checkpoint: the run or checkpoint whose policy plays on, for a saved buffer.
+        checkpoint: the run or checkpoint whose policy continues, for a saved buffer.
         request: what to score and how.
         out: folder of the results; None takes one in the run, or beside the buffer.
         root: folder of the runs, for names.
@@ -83,7 +83,7 @@ def dry_run(
     out: str | Path | None = None,
     root: str | Path = DEFAULT_ROOT,
 ) -> ScorePlan:
-    """Compute what scoring takes at most, without playing; arguments and errors as of `score_buffer`."""
+    """Compute the maximum cost of scoring, without playing; arguments and errors as of `score_buffer`."""
     path, request = Path(path), request or ScoreRequest()
     size = None
     if source.is_file(path):
@@ -135,7 +135,7 @@ def _still_there(buffer: Buffer, found: ScoreTable) -> Host:
 
 
 def _write_buffer(scene: source.Scene, updated: Buffer, found: ScoreTable, folder: Path, write_back: bool) -> str:
-    """Write the buffer beside the scores, if it was collected or this was asked for; return a warning, or nothing."""
+    """Write the buffer next to the scores, if it was collected or requested; return a warning, or an empty text."""
     if scene.collected or (write_back and scene.file is None):
         buffers.save(folder / BUFFER, updated if write_back else scene.buffer)
     elif write_back and scene.file is not None:

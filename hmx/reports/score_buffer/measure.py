@@ -91,7 +91,7 @@ def errors(columns: Columns, options: ScoreOptions) -> Host | None:
 
 
 def noise(columns: Columns, options: ScoreOptions) -> Noise:
-    """Measure how far scores can be trusted."""
+    """Measure the reliability of the scores."""
     error, (first, second) = errors(columns, options), columns["halves"].T
     return Noise(
         reliability=None if error is None else stats.spearman(first, second),
@@ -102,7 +102,7 @@ def noise(columns: Columns, options: ScoreOptions) -> Noise:
 
 
 def replay_facts(buffer: Buffer, request: ScoreRequest) -> findings.ReplayFacts:
-    """Compute how replay would sample a buffer."""
+    """Compute the sampling of a buffer by replay."""
     scored, scores = buffer.scored, np.where(buffer.scored, buffer.consequence_scores, np.float32(0.0))
     if request.unscored == "zero":
         scored = np.ones_like(scored)
@@ -191,7 +191,7 @@ def _points(score: Host, td: Host, proxy: Host) -> tuple[findings.Point, ...]:
 
 
 def _top_positions(scene: Scene, columns: Columns, error: Host | None, number: int) -> tuple[TopPosition, ...]:
-    """Return the positions with the highest scores, the older first of equal ones.
+    """Return the positions with the highest scores; among equal ones, older positions come first.
 
     Of positions that look the same and have the same action taken, only the first is reported, with their number.
     """

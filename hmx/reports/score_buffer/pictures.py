@@ -24,7 +24,7 @@ _ENEMIES = {"virus": "#ff6b6b", "daemon": "#e38bff", "glitch": "#ffd75f", "crypt
 
 
 class Unit(TypedDict):
-    """A unit of a battle; `x` and `y` are its place on the map."""
+    """A unit of a battle; `x` and `y` are its position on the map."""
 
     side: Literal["ally", "enemy"]
     number: int
@@ -112,7 +112,7 @@ def board(position: Position) -> Picture:
 
 
 def _contents(position: Position) -> Iterator[tuple[int, int, str, str]]:
-    """Yield row, column, text and colour of everything on the board; what stands on a cell comes first."""
+    """Yield row, column, text and colour of all items on the board; items on a cell come before the cell."""
     player = position["player"]
     yield player["row"], player["col"], "@", "#8fe388"
     for enemy in position.get("enemies", ()):

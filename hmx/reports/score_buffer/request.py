@@ -1,4 +1,4 @@
-"""What `hmx score-buffer` can be asked for: every option with its default, which the command line is generated from."""
+"""The request of `hmx score-buffer`: every option with its default; the command line is generated from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POSITIONS, _SCORES, _REPLAY = "Positions", "Scores", "Replay"
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRequest:
-    """What to score and how, and what to report."""
+    """The positions to score, the method, and the report."""
 
     agent: int = opt(0, "index of the agent (seed) to use", ge=0, panel=POSITIONS)
     collect: int = opt(
@@ -61,7 +61,7 @@ class ScoreRequest:
     alpha_c: float = same(schema.ReplayConfig, "alpha_c", _REPLAY)
     target_ess: float = same(schema.ReplayConfig, "target_ess", _REPLAY)
     unscored: Literal["mean", "zero"] = opt(
-        "mean", "score that a transition without one counts as: the mean score, or zero", panel=_REPLAY
+        "mean", "score assumed for unscored transitions: the mean score, or zero", panel=_REPLAY
     )
     target_coverage: float = opt(
         0.0, "share of transitions that must have a score, for --strict", ge=0, le=1, panel=_REPLAY

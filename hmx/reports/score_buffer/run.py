@@ -1,4 +1,4 @@
-"""Compute scores in parts of one size, save them on the way, and resume where an earlier call stopped."""
+"""Compute scores in parts of equal size, save intermediate results, and resume where an earlier call stopped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ScoreTable(NamedTuple):
 def part_size(options: ScoreOptions, spec: EnvSpec) -> int:
     """Return the number of positions computed together, a power of two.
 
-    It depends on the options alone, so that the arithmetic of a position is the same whatever else is scored.
+    It depends on the options alone, so that the arithmetic of a position does not depend on the other positions.
     """
     fitting = _LIVE.get(jax.default_backend(), _LIVE_ELSEWHERE) // live_environments(options, spec)
     return 1 << max(fitting.bit_length() - 1, 0)

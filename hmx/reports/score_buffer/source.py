@@ -1,4 +1,4 @@
-"""What `hmx score-buffer` scores: the positions, the agent that plays on from them, and how consequence is measured."""
+"""The input of `hmx score-buffer`: positions, the agent that continues from them, and the measure of consequence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SUFFIX = ".npz"
 
 
 class Agent(NamedTuple):
-    """A trained agent, whose policy plays on."""
+    """A trained agent, whose policy continues."""
 
     cfg: Config
     env: Env
@@ -54,7 +54,7 @@ class Agent(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Positions, and the agent that plays on from them."""
+    """Positions, and the agent that continues from them."""
 
     agent: Agent
     buffer: Buffer
@@ -79,7 +79,7 @@ def is_file(path: Path) -> bool:
 
 
 def default_out(path: Path, root: str | Path) -> Path:
-    """Return the default folder of results: in the run, or beside the saved buffer."""
+    """Return the default folder of results: in the run, or next to the saved buffer."""
     if is_file(path):
         return path.with_suffix(f".{SCORES}")
     source = find(path, root)
@@ -87,7 +87,7 @@ def default_out(path: Path, root: str | Path) -> Path:
 
 
 def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
-    """Load the agent of a run or checkpoint; refuse one that cannot play on from a stored position."""
+    """Load the agent of a run or checkpoint; refuse one that cannot continue from a stored position."""
     source: Source = find(path, root)
     cfg = source.cfg
     check_agent(cfg, index)
@@ -116,7 +116,7 @@ def open_scene(
         )
     saved = buffers.load(path) if is_file(path) else None
     agent = open_agent(checkpoint or path, root, request.agent)
-    settle(agent, request)  # refuses what cannot work before any rollout
+    settle(agent, request)  # refuses impossible requests before any rollout
     progress("collecting positions" if saved is None else "reading positions", 0, 0)
     if saved is not None:
         buffer, what = saved, str(path)
@@ -232,7 +232,7 @@ def make_task(scene: Scene, request: ScoreRequest) -> tuple[ScoreTask, list[str]
 
 
 def settle(agent: Agent, request: ScoreRequest) -> tuple[ScoreOptions, PolicyKind]:
-    """Return how consequence is measured and the policy that plays on, after checking that they fit."""
+    """Return how consequence is measured and the policy that continues, after checking that they fit."""
     policy = policy_of(request, (agent.network.kind, agent.network.parameter))
     options = options_of(request, agent.cfg, agent.env.spec.num_agents, agent.network.team_reward)
     check_options(options, agent.env.spec, policy[0] != "greedy", True)
@@ -280,7 +280,7 @@ def options_of(request: ScoreRequest, cfg: Config, num_agents: int, team_reward:
 
 
 def policy_of(request: ScoreRequest, own: PolicyKind) -> PolicyKind:
-    """Return the policy that plays on; `own` is that of the agent."""
+    """Return the policy that continues; `own` is that of the agent."""
     if request.policy is None:
         return own
     return request.policy, {"greedy": 1.0, "softmax": request.temperature, "epsilon": request.epsilon}[request.policy]
