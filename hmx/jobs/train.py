@@ -175,7 +175,7 @@ def train(
 
 
 def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes | None = None) -> Plan:
-    """Return what `train` would do with `cfg`; write nothing.
+    """Plan a run with `cfg`; write nothing.
 
     Raises:
         HmxError: the configuration cannot run.

@@ -39,7 +39,7 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
         "jumanji": "jumanji",
     }
 )
-"""Optional extras that bring environments, and the package that each needs; an id of theirs is `EXTRA/NAME`."""
+"""Optional extras that bring environments, and the package that each needs; their ids are `EXTRA/NAME`."""
 
 PLACES = ("hmx.envs.hackmatrix.entry:ENTRIES", "hmx.envs.small.entries:ENTRIES", "hmx.envs.suites.entries:ENTRIES")
 """Where the entries of hmx's environments are."""

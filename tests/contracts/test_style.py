@@ -49,7 +49,8 @@ RULES = (
     Rule(r"^return what\b", "the noun: Return the warnings", "Return what to warn about"),
     Rule(r"\bwhat \w+ (has|have) already\b", "... that X already has", "What wandb has already is not sent"),
     Rule(
-        r"(?<!there )\b(is|are|was|were) no (?!more|less|other|different|(?!number|parameter|folder|answer|order)\w+er\b)",
+        r"(?<!there )\b(is|are|was|were) no (?!more|less|other|different)"
+        r"(?!(?!number|parameter|folder|answer|order)\w+er\b)",
         "is not a, never",
         "is no crash",
     ),

@@ -41,7 +41,7 @@ def first_learning_update(cfg: Config) -> int:
 def q_values(cfg: Config, update: int) -> dict[str, float | bool]:
     """Compute the hyperparameters of Q-learning in an update (from 0).
 
-    `gradient_steps` is 0 until the buffer holds `dqn.learn_starts`. Two switches, which are no hyperparameters and so
+    `gradient_steps` is 0 until the buffer holds `dqn.learn_starts`. Two switches, which are not hyperparameters and so
     in no record, are bools: `score` where a scoring pass is due and `survey` where a pass over the whole buffer is.
     The exponent of the importance weights is absent if replay is uniform, `score` if nothing is scored.
     """

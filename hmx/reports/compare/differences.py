@@ -67,7 +67,7 @@ def derived(config: Config | None) -> Derived | None:
 
 
 def aspects(config: Config) -> tuple[Aspect, ...]:
-    """Return what a configuration means where implementations of its algorithm differ; nothing if it cannot run."""
+    """Describe a configuration where implementations of its algorithm differ; nothing if it cannot run."""
     return find_algorithm(config).aspects(config, known_sizes(config.env)) if runs(config) else ()
 
 

@@ -269,7 +269,7 @@ def check_trainer(trainer: Config, inputs: BatchInputs | None, changed: bool) ->
 
 
 def config_warnings(cfg: Config) -> list[Problem]:
-    """Return what will run but may not be intended; the configuration must have no problems."""
+    """List settings that will run but may not be intended; the configuration must have no problems."""
     found = [_translated("W", cfg, problem) for problem in known_warnings(cfg)]
     if cfg.ppo.prio_alpha and cfg.ppo.prio_weights == "max":
         words = (
