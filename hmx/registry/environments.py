@@ -125,6 +125,12 @@ def find_source(env_id: str) -> EnvSource | None:
     return None if point is None else EnvSource(env_id, "package", point.module, point.attr)
 
 
+def exists(env_id: str) -> bool:
+    """Return whether there may be such an environment; files and modules need not exist."""
+    source = find_source(env_id)
+    return source is not None and (source.own or find_environment(env_id) is not None)
+
+
 def clashes(name: str) -> list[str]:
     """Return the owners of the name of a registered environment, if there are several: hmx itself, or packages."""
     points = [point for point in registered("env.id") if point.name == name]

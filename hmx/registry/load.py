@@ -21,7 +21,7 @@ from hmx.errors import HmxError, nearest
 from hmx.registry import user_code
 from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import error_of, problems
-from hmx.registry.environments import find_environment, find_source, known_sizes
+from hmx.registry.environments import exists, find_environment, known_sizes
 from hmx.registry.sizes import Sizes
 
 DEFAULT = "default"
@@ -111,7 +111,7 @@ def load(
         cfg = replace(cfg, {"env.num_agents": entry.num_agents})
     sizes = known_sizes(cfg.env) if check else None
     unfit = layers.problems
-    if check and (sizes or unfit or find_source(cfg.env.id) is None):
+    if check and (sizes or unfit or not exists(cfg.env.id)):
         scaled = find_algorithm(cfg).scale(cfg, layers.origins).config
         bad = {key for problem in unfit for key in problem.keys}
         broken = [problem for problem in problems(scaled, sizes) if not bad.intersection(problem.keys)]

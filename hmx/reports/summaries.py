@@ -107,7 +107,8 @@ def plan(planned: Plan, full: bool = False) -> Document:
         blocks += [Heading("Configuration" if full else "Different from the defaults"), Table(columns, values)]
     if full:
         rows = [Row((row.id, row.title, row.meaning), "bad" if row.bug else "plain") for row in planned.meaning]
-        blocks += [Heading("Meaning"), Table(columns, tuple(rows))]
+        if rows:
+            blocks += [Heading("Meaning"), Table(columns, tuple(rows))]
     blocks += [Heading("Sizes"), facts(tuple(_sizes(planned)))]
     if not full:
         blocks.append(Paragraph("--full also shows every value and what the settings mean.", "faint"))

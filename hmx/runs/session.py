@@ -29,7 +29,7 @@ from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, RunPaths
 from hmx.registry.check import check
 from hmx.registry.derive import Derived, derive
-from hmx.registry.environments import find_source, known_sizes
+from hmx.registry.environments import exists, find_source, known_sizes
 from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import CodeChanged, code_file, complete_options
 from hmx.runs import checkpoint, devices
@@ -104,7 +104,7 @@ def build_and_check(
         HmxError: see `open_session`.
     """
     known = known_sizes(cfg.env)
-    if sizes is None and (known or find_source(cfg.env.id) is None):
+    if sizes is None and (known or not exists(cfg.env.id)):
         check(cfg, known, origins)
     cfg = complete_options(cfg)
     env, complete = build_env(cfg.env, cfg.reward)
