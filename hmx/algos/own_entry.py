@@ -29,9 +29,9 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
 
 ENTRY = AlgorithmEntry(
     name="",
-    make="hmx.algos.own:own_algorithm",
+    make="hmx.own.algorithm:own_algorithm",
     gradient_steps=gradient_steps,
-    policy_outputs="hmx.algos.policy_outputs:of_own",
+    policy_outputs="hmx.own.algorithm:policy_outputs",
     schedules=tuple(SCHEDULED),
     advice=advice,
     check=check,

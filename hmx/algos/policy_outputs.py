@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from hmx.algos.dqn.scoring import greedy_value
-from hmx.algos.own import own_algorithm
 from hmx.algos.ppo.update import make_components
-from hmx.algos.types import Decision, Params, TrainState
+from hmx.algos.types import Params, TrainState
 from hmx.config.schema import Config, ContinuationKind
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
@@ -54,29 +52,6 @@ def make_policy_outputs(cfg: Config, env: Env) -> PolicyOutputs:
         )
     outputs: PolicyOutputs = imported(find_algorithm(cfg).policy_outputs)(cfg, env)
     return outputs
-
-
-def of_own(cfg: Config, env: Env) -> PolicyOutputs:
-    """Take the logarithms of the probabilities of an own algorithm as logits."""
-    algorithm = own_algorithm(cfg, env)
-    num_actions = env.spec.num_actions
-
-    def decide(state: TrainState, obs: Array, legal: Array | None = None) -> Decision:
-        batch = obs.shape[0], obs.shape[1]
-        allowed = jnp.ones((*batch, num_actions), bool) if legal is None else legal
-        decision: Decision = algorithm.act(
-            state, algorithm.initial_carry(batch), obs, allowed, jnp.zeros(batch[:1], bool), jax.random.key(0), False
-        )[0]
-        return decision
-
-    return PolicyOutputs(
-        params=lambda state: state,
-        outputs=lambda state, obs: jnp.log(jnp.maximum(decide(state, obs).probs, 1e-30)),
-        value=lambda state, obs, legal: decide(state, obs, legal).value.mean(-1),
-        are_values=False,
-        team_reward="mean",
-        kind="softmax",
-    )
 
 
 def of_dqn(cfg: Config, env: Env) -> PolicyOutputs:

@@ -1,17 +1,15 @@
-"""The one factory of environments: built in, of extras, and of users; `load_env` makes one from its `--env` text."""
+"""The one factory of environments: built in, of extras, and of users."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
 import jax
 
 from hmx.config.schema import ENV_IDS, EnvConfig, RewardWeights
 from hmx.envs.autoreset import repeated
-from hmx.envs.own import Built, make_own
 from hmx.envs.protocol import Env
 from hmx.envs.single import unknown
 from hmx.errors import HmxError, nearest
@@ -19,30 +17,13 @@ from hmx.registry.env_facts import EnvFacts, facts_known, learn
 from hmx.registry.environments import find_environment, find_source, names_in
 from hmx.registry.importing import imported
 from hmx.registry.sizes import Sizes
-from hmx.registry.user_code import allow
 
 
-def load_env(
-    env_id: str,
-    weights: RewardWeights | None = None,
-    my: Mapping[str, bool | int | float | str] | None = None,
-    **settings: Any,
-) -> Env:
-    """Make an environment from the text after `--env`; the code of a file or module is allowed to run.
+class Built(NamedTuple):
+    """An environment, and its configuration with every own option, the file's SHA-256 and the number of agents."""
 
-    Args:
-        env_id: built in (`corridor`), of an extra (`gymnax/CartPole-v1`), registered by a package, `./game.py`,
-            `./game.py:make` or `package.module:make`.
-        weights: of HackMatrix's reward terms.
-        my: own options of the environment by name.
-        settings: fields of `EnvConfig`, such as `max_steps`.
-
-    Raises:
-        HmxError: there is no such environment, it needs a package that is missing, or its code does not work.
-    """
-    allow(env_id, "env.id")
-    cfg = EnvConfig(id=env_id, my=tuple(sorted((my or {}).items())), **settings)
-    return build_env(cfg, weights or RewardWeights()).env
+    env: Env
+    cfg: EnvConfig
 
 
 def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:
@@ -67,7 +48,7 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
         hint = f"did you mean {near}? " if near else ""
         raise HmxError(f"unknown environment: {cfg.id}", f"{hint}known: {', '.join(ENV_IDS)}")
     if source.own:
-        built = make_own(source, cfg)
+        built = Built(*imported("hmx.own.environment:make_own")(source, cfg))
     elif entry is None:
         raise unknown(cfg.id, names_in(source.target))
     else:

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from hmx.config.references import is_reference
 from hmx.config.schema import Activation, Dtype, Init, NetConfig
-from hmx.nets.build import ObsSpec, Params, features, net_kind, own_net
+from hmx.nets.build import OWN_NET, Net, ObsSpec, Params, features, net_kind
 from hmx.nets.layers import HIDDEN, Cells, Norm, Torso, dense
-from hmx.registry.user_code import is_reference
+from hmx.registry.importing import imported
 from hmx.types import Array, Key
 
 _HEAD_GAIN = 0.01  # values start near 0, so that the first targets are rewards
@@ -74,7 +75,7 @@ def make_q_net(cfg: NetConfig, spec: ObsSpec, dueling: bool) -> QNet:
         HmxError: `cells` on an observation that has none.
     """
     if is_reference(cfg.kind):
-        net = own_net(cfg, spec, 0)
+        net: Net = imported(OWN_NET)(cfg, spec, 0)
         return QNet(net.init, lambda params, obs: net.apply(params, None, obs, jnp.zeros(()))[0].logits)
     kind = net_kind(cfg, spec)
     module = QNetwork(

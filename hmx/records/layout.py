@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 from hmx.config.names import clean_run_name, is_run_name
+from hmx.config.references import name_of
 from hmx.errors import ExitCode, HmxError, nearest
 from hmx.records.atomic import sync_folder, writing
 from hmx.records.lock import RunLock, check_free
 from hmx.records.paths import CHAMPION, CONFIG, DEFAULT_ROOT, RunPaths, is_folder_name, name_error
-from hmx.registry.user_code import name_of
 
 _TRIES = 1000
 

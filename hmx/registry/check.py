@@ -12,6 +12,7 @@ from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, replace, values_of
 from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.problem import Problem, error, fix
+from hmx.config.references import is_reference
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
 from hmx.errors import HmxError, counted, nearest
@@ -163,7 +164,7 @@ def _environment(cfg: Config, source: EnvSource | None) -> Iterator[Problem]:
 def _own_code(cfg: Config, values: Mapping[str, Any], source: EnvSource | None) -> Iterator[Problem]:
     """Find a network or algorithm that does not exist, and what the chosen ones do not allow."""
     for key, name, known in (("net.kind", cfg.net.kind, NET_KINDS), ("algo.name", cfg.algo.name, ALGORITHMS)):
-        if name in known or user_code.is_reference(name):
+        if name in known or is_reference(name):
             continue
         installed = tuple(point.name for point in user_code.registered(key)) if key == "algo.name" else ()
         if name not in installed:
@@ -173,7 +174,7 @@ def _own_code(cfg: Config, values: Mapping[str, Any], source: EnvSource | None) 
     if not entry.reporter and cfg.run.grad_report_every:
         words = f"gradient reports are of {reported()}"
         yield Problem("own_reports", ("run.grad_report_every", "algo.name"), words, fix("run.grad_report_every", 0))
-    own = {"env": source is None or source.own, "net": user_code.is_reference(cfg.net.kind), "algo": entry.own}
+    own = {"env": source is None or source.own, "net": is_reference(cfg.net.kind), "algo": entry.own}
     for section, key in OWN_SECTIONS.items():
         if (my := getattr(cfg, section).my) and not own[section]:
             keys = tuple(own_key(section, name) for name, _ in my)

@@ -15,10 +15,11 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from hmx.config.problem import Problem
+from hmx.config.references import is_reference, parse
 from hmx.config.schema import ENV_IDS, Config, EnvConfig, RewardWeights
 from hmx.registry.importing import imported
 from hmx.registry.sizes import Sizes
-from hmx.registry.user_code import is_reference, owners, parse, registered
+from hmx.registry.user_code import owners, registered
 
 Origin = Literal["built in", "extra", "package", "module", "file"]
 Feature = Literal["cells", "later starts", "world state"]

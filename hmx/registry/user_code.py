@@ -22,9 +22,10 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hmx.config.fields import OWN_SECTIONS, own_key, replace, values_of
+from hmx.config.references import FUNCTION, is_reference, parse
 from hmx.config.schema import ALGORITHMS, Config, OwnOptions
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
@@ -33,7 +34,7 @@ from hmx.registry.own_options import Options, declared, pairs, read_options, wit
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-FUNCTION, NOTEBOOK = "make", "notebook"
+NOTEBOOK = "notebook"
 TRUST_FLAG, ACCEPT_FLAG = "--trust-env", "--accept-env-change"
 HASHES: Mapping[str, str] = {"env.id": "env.sha256", "net.kind": "net.sha256", "algo.name": "algo.sha256"}
 """Key that may hold a reference -> key with the SHA-256 of its file."""
@@ -59,33 +60,6 @@ class CodeChanged(HmxError):
         words = f"{path} has changed since the run began: SHA-256 {before[:12]} became {now[:12]}{lines}"
         super().__init__(words, f"restore the file, or use it as it is now: {ACCEPT_FLAG}")
         self.path, self.before, self.now = path, before, now
-
-
-class CodeReference(NamedTuple):
-    """A reference in its two parts."""
-
-    target: str  # path of a file, or dotted name of a module
-    function: str
-
-
-def is_reference(text: str) -> bool:
-    """Return whether a value names code of the user, and not something that hmx or a package provides."""
-    return ":" in text or text.endswith(".py")
-
-
-def parse(text: str) -> CodeReference:
-    """Split a reference into target and function."""
-    target, _, function = text.rpartition(":") if ":" in text else (text, "", "")
-    return CodeReference(target, function or FUNCTION)
-
-
-def name_of(text: str) -> str:
-    """Return a short name for a reference, such as `net` for `./net.py:make`; anything else as it is."""
-    if not is_reference(text):
-        return text
-    target, function = parse(text)
-    stem = Path(target).stem if target.endswith(".py") else target.rpartition(".")[2]
-    return stem if function == FUNCTION else f"{stem}-{function}"
 
 
 def code_file(text: str, key: str) -> Path:

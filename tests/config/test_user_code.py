@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hmx.config import references
 from hmx.errors import HmxError
 from hmx.registry import user_code
 from hmx.registry.load import load
@@ -79,7 +80,7 @@ def test_every_mistake_has_one_clear_error(place: Path, reference: str, source: 
 
 
 def test_references_have_short_names() -> None:
-    names = [user_code.name_of(text) for text in ("ppo", "./a/net.py", "./net.py:wide", "pack.nets:make", "a.b:c")]
+    names = [references.name_of(text) for text in ("ppo", "./a/net.py", "./net.py:wide", "pack.nets:make", "a.b:c")]
     assert names == ["ppo", "net", "net-wide", "nets", "b-c"]
 
 

@@ -9,9 +9,10 @@ import jax
 import pytest
 from env_checks import check_env
 
+import hmx
 from hmx.config import codec
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.envs.registry import load_env, make_env, sizes_of
+from hmx.envs.registry import make_env, sizes_of
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import resolve_config
 from hmx.registry import user_code
@@ -61,6 +62,11 @@ def empty_folder(tmp_path, monkeypatch):
 def write(text, name="game.py"):
     with open(name, "w") as file:
         file.write(text)
+
+
+def load_env(env_id, my=None, **settings):
+    options = {f"env.my.{name}": value for name, value in (my or {}).items()}
+    return hmx.make_env(env_id, options | {f"env.{name}": value for name, value in settings.items()})
 
 
 def refused(text, **settings):

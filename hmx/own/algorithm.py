@@ -6,14 +6,16 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from hmx.algos.policy_outputs import PolicyOutputs
 from hmx.algos.sharding import partitions
-from hmx.algos.types import Algorithm, Hypers, TrainState, split_actors
+from hmx.algos.types import Algorithm, Decision, Hypers, TrainState, split_actors
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.registry import user_code
-from hmx.types import Key, Max, Mean, Metrics, Sum
+from hmx.types import Array, Key, Max, Mean, Metrics, Sum
 
 
 def own_algorithm(cfg: Config, env: Env) -> Algorithm:
@@ -56,6 +58,29 @@ def own_algorithm(cfg: Config, env: Env) -> Algorithm:
 
     split = partial(partitions, env.spec) if made.partitions is split_actors else made.partitions
     return made._replace(init=init, update=update, partitions=split)
+
+
+def policy_outputs(cfg: Config, env: Env) -> PolicyOutputs:
+    """Return the network outputs that scoring needs: as logits, the logarithms of the probabilities."""
+    algorithm = own_algorithm(cfg, env)
+    num_actions = env.spec.num_actions
+
+    def decide(state: TrainState, obs: Array, legal: Array | None = None) -> Decision:
+        batch = obs.shape[0], obs.shape[1]
+        allowed = jnp.ones((*batch, num_actions), bool) if legal is None else legal
+        decision: Decision = algorithm.act(
+            state, algorithm.initial_carry(batch), obs, allowed, jnp.zeros(batch[:1], bool), jax.random.key(0), False
+        )[0]
+        return decision
+
+    return PolicyOutputs(
+        params=lambda state: state,
+        outputs=lambda state, obs: jnp.log(jnp.maximum(decide(state, obs).probs, 1e-30)),
+        value=lambda state, obs, legal: decide(state, obs, legal).value.mean(-1),
+        are_values=False,
+        team_reward="mean",
+        kind="softmax",
+    )
 
 
 def _shapes(state: TrainState) -> dict[str, str]:

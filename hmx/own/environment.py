@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,15 +37,8 @@ Theirs = Any  # a module, function or object of the user's
 _GUIDE = "docs/environments.md shows what an environment provides; hmx new-env NAME writes one that works"
 
 
-class Built(NamedTuple):
-    """An environment, and its configuration with every own option, the file's SHA-256 and the number of agents."""
-
-    env: Env
-    cfg: EnvConfig
-
-
-def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
-    """Load the code of an environment and build it.
+def make_own(source: EnvSource, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
+    """Load the code of an environment and build it; return it with its completed configuration.
 
     Raises:
         HmxError: the code may not run, has changed since the run began, fails, or does not provide an environment
@@ -72,7 +65,7 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> Built:
     if cfg.num_agents not in (1, env.spec.num_agents):
         words = f"{cfg.id} has {counted(env.spec.num_agents, 'agent')}, not env.num_agents = {cfg.num_agents}"
         raise HmxError(words, f"--set env.num_agents={env.spec.num_agents}")
-    return Built(env, dataclasses.replace(cfg, num_agents=env.spec.num_agents))
+    return env, dataclasses.replace(cfg, num_agents=env.spec.num_agents)
 
 
 def _made(source: EnvSource, path: Path, module: Theirs, cfg: EnvConfig) -> tuple[Theirs, Theirs | None]:

@@ -1,0 +1,36 @@
+"""References to code of the user: `./file.py`, `./file.py:function` or `package.module:function`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+FUNCTION = "make"
+"""The function that a reference names by default."""
+
+
+class CodeReference(NamedTuple):
+    """A reference in its two parts."""
+
+    target: str  # path of a file, or dotted name of a module
+    function: str
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a value names code of the user, and not something that hmx or a package provides."""
+    return ":" in text or text.endswith(".py")
+
+
+def parse(text: str) -> CodeReference:
+    """Split a reference into target and function."""
+    target, _, function = text.rpartition(":") if ":" in text else (text, "", "")
+    return CodeReference(target, function or FUNCTION)
+
+
+def name_of(text: str) -> str:
+    """Return a short name for a reference, such as `net` for `./net.py:make`; anything else as it is."""
+    if not is_reference(text):
+        return text
+    target, function = parse(text)
+    stem = Path(target).stem if target.endswith(".py") else target.rpartition(".")[2]
+    return stem if function == FUNCTION else f"{stem}-{function}"
