@@ -59,8 +59,8 @@ class TrainedAgent:
 
         Args:
             obs: `[*B, *obs_shape]`, one observation or any batch of them.
-            legal: `[*B, num_actions]` bool; None where every action is legal.
-            key: draws actions; None takes the most probable ones.
+            legal: `[*B, num_actions]` bool; None if every action is legal.
+            key: to sample actions; None takes the most probable ones.
 
         Returns:
             `[*B]` int32, or `[*B, action_dim]` in [-1, 1] for continuous actions.
@@ -83,7 +83,8 @@ class TrainedAgent:
     ) -> tuple[Decision, Carry]:
         """Return the decision for `act`, with probabilities and values `[*B, ...]`, and the carry for the next call.
 
-        `carry` is that of the last call, None at the first one; `reset [*B]` is where `obs` begins an episode.
+        `carry` is that of the last call, None at the first one; `reset [*B]` marks the observations that begin an
+        episode.
         """
         spec = self.env.spec
         seen = jnp.asarray(obs, spec.obs_dtype)
@@ -122,12 +123,12 @@ def load_agent(
     root: str | Path = DEFAULT_ROOT,
     trust: bool = False,
 ) -> TrainedAgent:
-    """Load the policy of a run; it acts alone, without a search.
+    """Load the policy of a run; it acts without a search.
 
     Args:
         run: name or path of the run.
         checkpoint: its update; None takes the newest intact one.
-        index: of the agent (seed), where a run trained several.
+        index: of the agent (seed), if a run trained several.
         root: folder of the runs, for a name.
         trust: whether to run code that the run names.
 
@@ -162,7 +163,7 @@ def make_env(env: EnvName = "hackmatrix", values: Mapping[str, object] | None = 
 def check_env(
     env: EnvName, values: Mapping[str, object] | None = None, steps: int = CheckEnvRequest.steps
 ) -> CheckEnvFindings:
-    """Check that an environment keeps the rules that training relies on, as `hmx check-env` does.
+    """Check that an environment obeys the rules that training needs, as `hmx check-env` does.
 
     It is named as for `make_env`. The result has `passed`, and `hmx.show` prints it.
 

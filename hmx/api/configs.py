@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "load_config", "load_metrics", "resolve"]
 
 Settings = Config | Mapping[str, object]
-"""A configuration, or what differs from the defaults by dotted key."""
+"""A configuration, or the values that differ from the defaults, by dotted key."""
 
 _COUNTERS = ("update", "env_steps", "seed")
 
@@ -65,7 +65,7 @@ def load_metrics(run: str | Path, root: str | Path = DEFAULT_ROOT) -> dict[str, 
         root: folder of the runs, for a name.
 
     Returns:
-        Arrays by name: `update`, `env_steps` and `seed` are int64, all others float64 with nan where an update has no
+        Arrays by name: `update`, `env_steps` and `seed` are int64, all others float64 with nan if an update has no
         data. docs/metrics.md lists the names.
 
     Raises:

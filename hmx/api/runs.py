@@ -41,12 +41,12 @@ def train(
     sinks: Sequence[Sink] = (),
     trust: bool = False,
 ) -> TrainResult:
-    """Train a new run in a folder of its own.
+    """Train a new run in its own folder.
 
     Ctrl-C, or "interrupt" in a notebook, stops after a checkpoint; the result then has the state `interrupted`.
 
     Args:
-        settings: a configuration, or what differs from the defaults (or from the preset) by dotted key; see
+        settings: a configuration, or the values that differ from the defaults (or from the preset), by dotted key; see
             `hmx.load_config`.
         preset: see `hmx.load_config`.
         force: whether a run of the same name is deleted first.
@@ -95,7 +95,7 @@ def compare(*sides: str | Path, metric: str = RETURN, root: str | Path = DEFAULT
 
     Args:
         sides: `[NAME=]PATH[,PATH...]` each.
-        metric: what to compare, or `evaluation`.
+        metric: the one to compare, or `evaluation`.
         root: folder of the runs, for names.
 
     Raises:

@@ -1,1 +1,1 @@
-"""The command line: options in, job called, result drawn. A program calls the jobs themselves instead."""
+"""The command line: it reads options, calls a job and draws the result. Programs call the jobs directly."""

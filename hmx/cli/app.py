@@ -17,7 +17,7 @@ from hmx.cli.boundary import Boundary, Command, version
 from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG
 
 if "_HMX_COMPLETE" in os.environ:
-    os.environ["COLUMNS"] = "10000"  # fish takes each line of a wrapped description for a candidate
+    os.environ["COLUMNS"] = "10000"  # fish treats each line of a wrapped description as a candidate
 
 # Help panels need room: a narrow terminal gets plain help.
 _COLUMNS = shutil.get_terminal_size().columns

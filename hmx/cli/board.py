@@ -1,4 +1,4 @@
-"""Draw a position of HackMatrix in a terminal: the board, and next to it (or below it) everything else."""
+"""Draw a position of HackMatrix in a terminal: the board, and the side panel next to it or below it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BoardView:
     title: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the board and the side panel: next to each other from 76 columns on, else below each other."""
+        """Yield the board and the side panel: next to each other from 76 columns on, otherwise below each other."""
         if self.frame.picture:
             yield from self._picture(options)
             return
@@ -72,7 +72,7 @@ class BoardView:
             yield from self._side(options, options.max_width, tall=False)
 
     def _picture(self, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Yield what an environment other than HackMatrix shows, and the panel beside or below it."""
+        """Yield the picture of an environment other than HackMatrix, and the panel next to it or below it."""
         yield Text(self.title, "bold", no_wrap=True, overflow="ellipsis")
         lines = [printable(line) for line in self.frame.picture.split("\n")]
         drawn, widest = Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), max(map(len, lines))
@@ -116,7 +116,7 @@ def draw_board(position: Position, width: int, *, lines: bool, footer: bool, rev
 
 @dataclasses.dataclass
 class _Cell:
-    """A cell: who stands on it (first line) and what lies in it (second line)."""
+    """A cell: its entity (first line) and its contents (second line)."""
 
     player: bool = False
     enemies: list[Text] = dataclasses.field(default_factory=list)

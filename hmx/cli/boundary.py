@@ -37,7 +37,7 @@ _DISK = {
 }
 _OTHER_DISK = "check the disk and the open-file limit, then try again"
 
-# Libraries with threads that cannot be stopped; where these still run, an ordinary exit waits or crashes.
+# Libraries with threads that cannot be stopped; while these run, an ordinary exit waits or crashes.
 _THREADED = ("jax", "wandb")
 
 
@@ -63,7 +63,7 @@ class Command(PlainHelp, TyperCommand):
         self.examples = [part.removeprefix("Example: ") for part in paragraphs if part.startswith("Example: ")]
         self.description = [part for part in paragraphs if not part.startswith("Example: ")]
         block = "\n  ".join(["Example:" if len(self.examples) == 1 else "Examples:", *self.examples])
-        # Rich would take the indent from a second paragraph, and plain help wraps a paragraph without this mark.
+        # Rich would remove the indent of a second paragraph, and plain help wraps a paragraph without this mark.
         between = ("\n\n" if len(self.description) > 1 else "\n\n\n\n") + ("" if more["rich_markup_mode"] else "\b\n")
         text = "\n\n".join(self.description) + (between + block if self.examples else "")
         super().__init__(*args, help=text, **more)
@@ -89,7 +89,7 @@ class Boundary(CommandGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Parse and run, then exit (or return the result where `standalone_mode` is off)."""
+        """Parse and run, then exit (or return the result if `standalone_mode` is off)."""
         given = list(sys.argv[1:] if args is None else args)
         end = given.index("--") if "--" in given else len(given)
         switches = ("--debug", user_code.TRUST_FLAG, user_code.ACCEPT_FLAG)
@@ -321,13 +321,13 @@ def _flush() -> None:
 
 
 def _silence() -> None:
-    """Discard what is still buffered for stdout, so that the interpreter does not fail to flush it at exit."""
+    """Discard the buffer of stdout, so that the interpreter does not fail to flush it at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def version() -> str:
-    """Return the version of the installed package, or that of the source tree it runs from."""
+    """Return the version of the installed package, or of the source tree."""
     from importlib import metadata
 
     try:

@@ -1,4 +1,4 @@
-"""What the shell completes on Tab; nothing here may import JAX, which takes two seconds."""
+"""Completion on Tab; nothing here may import JAX, which takes two seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def offer(values: Iterable[str]) -> Callable[[str], list[str]]:
 
 
 def preset_names(incomplete: str) -> list[Choice]:
-    """Offer presets and what they are for."""
+    """Offer presets with their purposes."""
     return _described(((name, presets.summary(name)) for name in presets.names()), incomplete)
 
 
@@ -70,14 +70,14 @@ def sides(incomplete: str) -> list[str]:
 
 
 def health_rules(incomplete: str) -> list[Choice]:
-    """Offer the rules of `hmx doctor` and what each finds."""
+    """Offer the rules of `hmx doctor` with their findings."""
     from hmx.reports.doctor.rules import RULES
 
     return _described([*((rule.name, rule.title) for rule in RULES), ("any", "every rule that warns")], incomplete)
 
 
 def metrics(incomplete: str) -> list[Choice]:
-    """Offer metrics and what they are."""
+    """Offer metrics with their descriptions."""
     from hmx.records.metrics_table import METRICS
 
     rows = ((row.name, row.help) for row in METRICS.values())

@@ -23,7 +23,7 @@ from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 SCHEMA = 1
 
-# What the panel shows below the bar: label, metric, format.
+# The values below the bar: label, metric, format.
 _FIGURES = (
     ("stage", "stats/highest_stage", "{:.0f}"),
     ("entropy", "train/entropy", "{:.2f}"),
@@ -33,7 +33,7 @@ _FIGURES = (
     ("Q", "train/q_value", "{:.2f}"),
 )
 _RETURN = "train/mean_episode_return"
-_TRAINING = ("training", "saving")  # phases that the time of a run is made of
+_TRAINING = ("training", "saving")  # phases that count as time of the run
 NOTES = {
     "compiling": "compiling; the next run with these sizes starts faster",
     "stopping": "saves a checkpoint first; Ctrl-C again stops at once, without saving",
@@ -176,7 +176,7 @@ class JsonSink(Sink):
         self.broken = False
 
     def start(self, info: RunInfo) -> None:
-        """Write what the run is."""
+        """Write the facts of the run."""
         sizes = ("first_update", "total_updates", "steps_per_update", "num_seeds")
         counts = {name: getattr(info, name) for name in sizes}
         self.emit("start", {"run": info.name, "path": str(info.path), **counts})

@@ -14,7 +14,7 @@ from hmx.registry.changes import parse
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """How much to play, and from where."""
+    """The amount of play, and the checkpoint."""
 
     episodes: int | None = opt(
         None, "episodes per policy (default: run.eval_episodes, or 1,000 if that is 0)", ge=1, short="-n", panel=""

@@ -18,7 +18,7 @@ _ESCAPE_WAIT = 0.05
 _RESIZE_CHECK = 0.2  # seconds between two looks at the size of the terminal
 
 RESIZED = "resized"
-"""What `Keyboard.read` returns when the terminal has another size."""
+"""The result of `Keyboard.read` when the size of the terminal has changed."""
 
 
 class Echo:
@@ -28,7 +28,7 @@ class Echo:
         self._saved: list[Any] | None = None
 
     def off(self) -> None:
-        """Stop the echo where stdin is a terminal; Ctrl-C stays a signal."""
+        """Stop the echo if stdin is a terminal; Ctrl-C stays a signal."""
         import atexit
         import termios
 
@@ -67,7 +67,7 @@ class Keyboard:
         import tty
 
         self._saved = termios.tcgetattr(self._fd)
-        # cbreak rather than raw: output keeps its line ends, and Ctrl-C stays a signal.
+        # cbreak instead of raw: output keeps its line ends, and Ctrl-C stays a signal.
         tty.setcbreak(self._fd)
         return self
 

@@ -22,7 +22,7 @@ _HERE = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True)
 class BoardOptions:
-    """Where to show the runs."""
+    """The address of the board."""
 
     port: int = opt(8420, "port to listen on; 0 takes a free one", ge=0, le=65535, metavar="PORT", panel="Options")
 

@@ -26,7 +26,7 @@ from hmx.reports.report.request import ReportRequest
 
 MOST = 8  # runs on one page
 
-# Other sites reach this server through a name of their own that resolves to 127.0.0.1, but not with these.
+# Other sites can reach this server through their own name that resolves to 127.0.0.1, but not under these names.
 _HOSTS = ["127.0.0.1", "localhost"]
 _HEADERS = {
     "Content-Security-Policy": f"{NO_REQUESTS}; connect-src 'self'; "
@@ -61,7 +61,7 @@ def application(root: Path) -> Starlette:
 
 
 def _response(text: str, request: Request) -> Response:
-    """Return a page, or its content alone for one that is open and updates itself."""
+    """Return a page, or only its content for an open page that updates itself."""
     if request.query_params.get("part") == "main":
         text = text[text.index("<main") : text.index("</main>") + len("</main>")]
     return HTMLResponse(text, headers=_HEADERS)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hmx.registry.load import Loaded
 
 Typed = Mapping[str, Any]
-"""What was typed, by key: see `with_options`."""
+"""The typed values by key: see `with_options`."""
 
 Command = Callable[..., None]
 _OFFERED: dict[str, Callable[..., object]] = {
@@ -37,7 +37,7 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
     """Give a command an option for each field of its parameters that are dataclasses.
 
     The fields of a request are declared with `hmx.config.option.opt`, and types, ranges and choices are checked before
-    the command runs; those of others, such as `hmx.cli.output.Outputs`, are annotated as parameters are:
+    the command runs; fields of other dataclasses, such as `hmx.cli.output.Outputs`, are annotated like parameters:
 
         @with_options()
         def score_buffer(path: PathArgument, request: ScoreRequest, *, outputs: Outputs) -> None:
@@ -113,7 +113,7 @@ _MORE = {"env.id": f", EXTRA/NAME, {_OWN}", "net.kind": f", {_OWN}", "algo.name"
 
 
 def help_of(field: Field, default: str = "") -> str:
-    """Write the help of an option: what it is, its values if they can be listed, and its default."""
+    """Write the help of an option: its meaning, its values if they can be listed, and its default."""
     notes = []
     if field.kind != "bool" and field.values:
         notes.append(", ".join(field.values) + _MORE.get(field.key, ""))

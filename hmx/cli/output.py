@@ -30,7 +30,7 @@ Csv = Annotated[Path | None, ask("--csv", "FILE", "Write the values as CSV; - pr
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a report goes: a parameter of this type gives a command `--html`, `--md`, `--csv` and `--json`.
+    """The outputs of a report: a parameter of this type gives a command `--html`, `--md`, `--csv` and `--json`.
 
     `Path("-")` is standard output. `check` before long work; `write_outputs` after it.
     """
@@ -103,7 +103,7 @@ def _texts(document: Document, table: Table | None, formats: Outputs) -> Iterato
 
 
 def csv_text(table: Table) -> str:
-    """Return the header and the rows of a table with exact values; headings within the table are left out.
+    """Return the header and the rows of a table with exact values; headings within the table are omitted.
 
     Numbers that are not finite are empty.
     """

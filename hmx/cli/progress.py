@@ -1,4 +1,4 @@
-"""Progress on stderr: bars in a terminal, one line now and then elsewhere (pipes, notebooks, CI and cluster logs)."""
+"""Progress on stderr: bars in a terminal, occasional lines elsewhere (pipes, notebooks, CI and cluster logs)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Pace:
         self._share = 0.0
 
     def due(self, share: float) -> bool:
-        """Return whether to write a line at this finished share, and if so count it as written."""
+        """Return whether to write a line at this finished share, and count it as written in that case."""
         now = self._now()
         waited, early = now - self._last, now - self._begun < _FIRST_MINUTE
         if waited < _EARLY or not (early or waited >= _LATER or share - self._share >= _STEP):
@@ -108,7 +108,7 @@ class ProgressLog(Sink):
         self._line(f"warning: {message}")
 
     def close(self, state: EndState) -> None:
-        """Write how the run ended."""
+        """Write the outcome of the run."""
         self._line(f"{state} after {short(self._steps)} steps")
 
     def _parts(self, info: RunInfo) -> Iterator[str]:
@@ -132,16 +132,16 @@ class ProgressLog(Sink):
 
 
 def status(text: str) -> contextlib.AbstractContextManager[object]:
-    """Show on stderr what takes time, in a terminal."""
+    """Show the current work on stderr, in a terminal."""
     console = Console(stderr=True)
     return console.status(text) if console.is_terminal else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def progress(quiet: bool = False) -> Iterator[Progress]:
-    """Yield a function that shows progress on stderr: a bar in a terminal, else lines; `quiet` shows nothing.
+    """Yield a function that shows progress on stderr: a bar in a terminal, otherwise lines; `quiet` shows nothing.
 
-    Import what needs JAX inside the block: the user sees something before these seconds.
+    Import modules that need JAX inside the block, so that the user sees output before these seconds.
     """
     console = Console(stderr=True)
     if quiet:
@@ -176,14 +176,14 @@ def progress_lines(stream: TextIO, now: Clock = time.monotonic) -> Progress:
 
 
 class _Done(MofNCompleteColumn):
-    """Show how much is done where the total is known."""
+    """Show the finished share if the total is known."""
 
     def render(self, task: Task) -> Text:
         return super().render(task) if task.total else Text()
 
 
 class _Remaining(TimeRemainingColumn):
-    """Show the time remaining where the total is known."""
+    """Show the time remaining if the total is known."""
 
     def render(self, task: Task) -> Text:
         return super().render(task).append(" remaining") if task.total else Text()
@@ -206,7 +206,7 @@ def _bar(console: Console) -> Iterator[Progress]:
         def report(phase: str, done: int, total: int, rate: float = 0.0) -> None:
             nonlocal last
             if phase != last:
-                # The time remaining follows from the speed of this phase alone.
+                # The time remaining follows only from the speed of this phase.
                 bars.reset(task, description=phase, total=total or None, completed=done)
                 last = phase
             bars.update(task, completed=done, total=total or None, speed=f"{short(rate)} steps/s" if rate else "")

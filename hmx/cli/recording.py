@@ -51,7 +51,7 @@ def check_target(path: Path, force: bool) -> None:
 
 
 def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay: float, json: bool) -> None:
-    """Write all frames of what `begin` returns in the format of the file's name, and sum up every episode."""
+    """Write all frames that `begin` returns, in the format of the file's name, and summarise every episode."""
     with status(COMPILING):
         frames = list(begin())
     seconds = [max(delay, _LAST if frame.outcome else 0.02) for frame in frames]
@@ -70,7 +70,7 @@ def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay:
 
 
 def scene(frame: Frame, title: str) -> Iterator[Shape]:
-    """Draw a frame: the board, and beside it the step that led to it and what the policy thinks."""
+    """Draw a frame: the board, and next to it the last step and the output of the policy."""
     yield Shape("rect", 0, 0, _WIDTH, _HEIGHT, _BACK)
     yield from _drawing(frame).shapes
     for number, (text, size, colour) in enumerate(_texts(frame, title)):

@@ -87,7 +87,7 @@ def default_page(findings: RunFindings) -> Path:
 
 
 def write_page(run: Path) -> Path | None:
-    """Write the page of a run that has ended; a failure is a warning and returns None."""
+    """Write the page of a finished run; on failure, warn and return None."""
     from hmx.cli.boundary import say, write_report
     from hmx.render.html import page
     from hmx.reports.report.document import document

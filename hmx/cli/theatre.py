@@ -1,4 +1,4 @@
-"""Frames of HackMatrix in the terminal: of an agent that is watched, or of a game that a person plays."""
+"""Frames of HackMatrix in the terminal, for watching an agent or playing a game."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ Stages     The exit heals 1 hp and leads to the next stage. You keep everything;
 
 
 def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step: bool, json: bool) -> None:
-    """Draw frame after frame of what `begin` returns, which may take its time to start, and sum up every episode.
+    """Draw all frames that `begin` returns, which may start slowly, and summarise every episode.
 
-    In a terminal each frame replaces the one before; elsewhere they follow one another. With `json` each is a line.
+    In a terminal each frame replaces the previous one; elsewhere they are printed in order. With `json` each frame is a
+    line.
     """
     if json:
         for frame in begin():
@@ -75,7 +76,7 @@ def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step
             with Keyboard() as keyboard:
                 seen = _watch(frames, keyboard, console, title, delay, step)
             ends = [one for one, after in itertools.zip_longest(seen, seen[1:]) if after is None or not after.step]
-            if len(ends) > 1 or not ends[0].outcome:  # else it is still on the screen
+            if len(ends) > 1 or not ends[0].outcome:  # otherwise it is still on the screen
                 console.print("\n".join(map(summary, ends)))
             return
         for number, frame in enumerate(frames):
@@ -91,7 +92,7 @@ def show(begin: Callable[[], Iterable[Frame]], *, title: str, delay: float, step
 def _watch(
     frames: Iterable[Frame], keyboard: Keyboard, console: Console, title: str, delay: float, paused: bool
 ) -> list[Frame]:
-    """Play frames as the keys ask, and return all that were reached."""
+    """Play frames under control of the keys, and return all frames reached."""
     source = iter(frames)
     seen: list[Frame] = []
     at, drawn, end = 0, -1, 0.0
@@ -144,7 +145,7 @@ def summary(frame: Frame) -> str:
 
 @contextlib.contextmanager
 def leaving_by_ctrl_c() -> Iterator[None]:
-    """Exit quietly on Ctrl-C, which is a way to leave like `q`, with the exit code of the signal."""
+    """Exit quietly on Ctrl-C, which quits like `q`, with the exit code of the signal."""
     try:
         yield
     except KeyboardInterrupt:
@@ -199,7 +200,7 @@ def _act(game: Simulator, action: int | None) -> str:
 
 
 def _draw(console: Console, view: BoardView | Text, *footer: str) -> None:
-    """Draw on a clear screen; where it is too small, leave out the lowest lines and say so."""
+    """Draw on a clear screen; if it is too small, omit the lowest lines and print a note."""
     lines = console.render_lines(view, pad=False)
     room = console.height - len(footer) - 1
     console.clear()

@@ -1,4 +1,4 @@
-"""What `train` and `resume` share: sinks, progress, several processes, and the report at the end."""
+"""Common parts of `train` and `resume`: sinks, progress, several processes, and the final report."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Start = Callable[[Sequence["Sink"], "Group"], "TrainResult"]
 
 
 def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = False) -> None:
-    """Train a new run, and exit with the code of the signal that stopped it, if one did."""
+    """Train a new run, and exit with the code of the signal that stopped it, if any."""
     cfg = loaded.config
     size = f"{counted(cfg.env.num_envs, 'environment')}, {short(cfg.run.total_steps)} steps"
     if not quiet and not hosts.process_id:
@@ -69,7 +69,7 @@ def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = 
 def resume_run(
     run_name: Path, hosts: Hosts, *, changes: Typed, sets: Iterable[str], json: bool, quiet: bool = False
 ) -> None:
-    """Resume a run, and exit with the code of the signal that stopped it, if one did."""
+    """Resume a run, and exit with the code of the signal that stopped it, if any."""
     if not quiet and not hosts.process_id:
         say("starting", f"resuming {quoted(str(run_name), 100)}")
     from hmx.jobs.resume import resume  # imports JAX, which takes seconds
@@ -83,7 +83,7 @@ def resume_run(
 
 
 def dry_resume(run_name: Path, *, changes: Typed, sets: Iterable[str], json: bool) -> None:
-    """Show what `resume` would do."""
+    """Show the plan of `resume`."""
     from hmx.jobs.resume import plan
 
     planned = plan(run_name, changes={**parse(sets), **changes})
@@ -93,7 +93,7 @@ def dry_resume(run_name: Path, *, changes: Typed, sets: Iterable[str], json: boo
 
 
 def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
-    """Show what `train` would do: what differs from the defaults, or every value if `full`."""
+    """Show the plan of `train`: settings that differ from the defaults, or every value if `full`."""
     from hmx.jobs.train import plan
 
     planned = plan(loaded.config, origins=loaded.origins, sizes=loaded.sizes)
@@ -163,7 +163,7 @@ def _joined(hosts: Hosts) -> Iterator[Group]:
 
 @contextlib.contextmanager
 def _clean_stdout() -> Iterator[None]:
-    """Send to stderr what the library that connects processes writes on stdout, which is for data."""
+    """Redirect output of the library that connects processes to stderr, since stdout is for data."""
     sys.stdout.flush()
     try:
         kept = os.dup(1)
@@ -183,7 +183,7 @@ def _clean_stdout() -> Iterator[None]:
 
 
 def _end(problem: HmxError) -> None:
-    """Process 0 is gone: what there is to say must be said before JAX ends this process, so it is said plainly."""
+    """Process 0 is gone: the message must be printed before JAX ends this process, so it is printed directly."""
     text = f"error: {printable(problem.message)}\n\nhint: {printable(problem.hint)}\n"
     with contextlib.suppress(OSError):
         os.write(2, text.encode(errors="replace"))

@@ -39,7 +39,7 @@ class WatchOptions(GameOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PlayOptions(GameOptions):
-    """What to play with."""
+    """The partner of the game."""
 
     advise: str | None = opt(None, "show what the agent of a run would do", metavar="RUN", panel=GAME_PANEL)
 

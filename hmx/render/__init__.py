@@ -1,1 +1,1 @@
-"""Documents and how to draw them: blocks in, terminal text, Markdown, HTML, SVG or CSV out."""
+"""Documents, and renderers that draw their blocks as terminal text, Markdown, HTML, SVG or CSV."""

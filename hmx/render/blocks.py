@@ -1,6 +1,6 @@
 """The document model of reports: a job builds blocks, and each renderer draws every kind of block.
 
-Blocks hold text and plain numbers. They know nothing of terminals, Markdown or HTML.
+Blocks hold text and plain numbers. They do not depend on terminals, Markdown or HTML.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Column:
 
     name: str
     align: Literal["left", "right"] = "right"  # figures are right, text is left
-    rank: int = 0  # 0 is always shown; in a narrow terminal, columns of the highest rank are left out first
+    rank: int = 0  # 0 is always shown; a narrow terminal drops columns of the highest rank first
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Series:
     colour: int = 0  # index into the palette, which a side keeps over a page; -1 is grey, for guide lines
     dashed: bool = False  # a dashed line; hollow dots
     labels: tuple[str, ...] = ()  # hover text per value; empty shows the numbers
-    tags: tuple[str, ...] = ()  # short text drawn beside each value
+    tags: tuple[str, ...] = ()  # short text drawn next to each value
     x2: tuple[float, ...] = ()  # positions on the second horizontal axis of the plot; empty if there is none
     thin: bool = False  # a thin line that belongs to the series of the same name, such as one seed of a mean
 
@@ -116,7 +116,7 @@ class Plot:
     title: str
     x: Axis
     y: Axis
-    series: tuple[Series, ...]  # none leaves `caption` alone, which then says why
+    series: tuple[Series, ...]  # if empty, only `caption` is shown, with the reason
     caption: str = ""  # what the figure shows and how to read it
     references: tuple[Reference, ...] = ()
     categories: tuple[str, ...] = ()  # names along the x axis instead of numbers
@@ -126,7 +126,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Shape:
-    """A shape in pixels; `x` and `y` are the upper left corner of a rectangle, else the centre."""
+    """A shape in pixels; `x` and `y` are the upper left corner of a rectangle, otherwise the centre."""
 
     kind: Literal["rect", "circle", "text"]
     x: float
@@ -139,7 +139,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing of a state: shapes where they can be drawn, else `text`, which may have several lines."""
+    """A drawing of a state: shapes if they can be drawn, otherwise `text`, which may have several lines."""
 
     alt: str
     text: str
@@ -150,7 +150,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class AnimationFrame:
-    """A picture of an animation with what belongs to it."""
+    """A picture of an animation with its values."""
 
     picture: Picture
     facts: tuple[tuple[str, str], ...] = ()  # names and values below it
@@ -159,7 +159,7 @@ class AnimationFrame:
 
 @dataclass(frozen=True)
 class Animation:
-    """Pictures that play one after another in the HTML page; other formats leave them out."""
+    """Pictures that play one after another in the HTML page; other formats omit them."""
 
     title: str
     frames: tuple[AnimationFrame, ...]
@@ -168,7 +168,7 @@ class Animation:
 
 @dataclass(frozen=True)
 class Aside:
-    """Blocks that only the HTML page shows: what a terminal has no room for."""
+    """Blocks that only the HTML page shows, since a terminal has no room for them."""
 
     blocks: tuple[Heading | Paragraph | Table | Plot | Picture | Animation, ...]
     summary: str = ""  # text of a disclosure that hides the blocks until it is opened; empty for none

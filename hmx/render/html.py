@@ -27,8 +27,8 @@ def page(document: blocks.Document, live: bool = False) -> str:
     """Return a document as the text of an HTML file.
 
     Args:
-        document: what it shows.
-        live: the page fetches its newer content from the server that it came from, see `live.js`; else it makes no
+        document: its content.
+        live: the page fetches newer content from its server, see `live.js`; otherwise it makes no
             requests.
     """
     title, body = safe(document.title), _body(document.blocks)
@@ -52,7 +52,7 @@ def _asset(name: str) -> str:
 
 
 def _data(value: JsonValue) -> str:
-    """Return data for the script of the page; nothing in it can end the element."""
+    """Return data for the script of the page, escaped so that they cannot end the element."""
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json">{text}</script>'
 
@@ -175,7 +175,7 @@ def _chart(plot: blocks.Plot) -> JsonValue:
 
 
 def _rounded(values: Sequence[float | None]) -> list[JsonValue]:
-    """Return values with five digits; null for what cannot be drawn."""
+    """Return values with five digits; null for values that cannot be drawn."""
     return [float(f"{v:.5g}") if v is not None and math.isfinite(v) else None for v in values]
 
 
@@ -216,7 +216,7 @@ def _size(picture: blocks.Picture) -> tuple[float, float]:
 
 
 def _parts(picture: blocks.Picture) -> Iterator[str]:
-    """Yield the elements of a drawing, or the lines of its text where it has no shapes."""
+    """Yield the elements of a drawing, or the lines of its text if it has no shapes."""
     yield from shapes_svg(picture.shapes)
     for i, line in enumerate(() if picture.shapes else picture.text.splitlines()):
         text = svg.words(0, 12 + 16 * i, printable(line, ""), size=13, colour="var(--ink)")
@@ -237,7 +237,7 @@ def shapes_svg(shapes: Iterable[blocks.Shape]) -> Iterator[str]:
 
 
 def _aside(aside: blocks.Aside) -> str:
-    """Return pictures beside the text that belongs to them, or blocks below each other, perhaps behind a disclosure."""
+    """Return pictures next to their text, or blocks below each other, perhaps behind a disclosure."""
     if not aside.beside:
         body = _body(aside.blocks)
     else:

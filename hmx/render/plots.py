@@ -22,7 +22,7 @@ _LETTER = 6.6  # pixels per letter, at most
 _TOP, _RIGHT, _BOTTOM = 14.0, 16.0, 44.0
 _INK, _GRID, _FAINT, _PAGE = "var(--ink)", "var(--grid)", "var(--faint)", "var(--page)"
 _WIDEST_BAR = 56.0
-_OUTSIDE = 5.0  # pixels around the axes in which marks may still be seen
+_OUTSIDE = 5.0  # pixels around the axes in which marks remain visible
 _LONGEST_CATEGORY = 18
 _SLANTED = 20.0  # pixels between slanted names
 _ROOM = 0.04  # share of the range of the data left free at each end of an axis
@@ -47,7 +47,7 @@ class _Area:
         return _WIDTH - _RIGHT
 
     def base(self) -> float:
-        """Return where bars start."""
+        """Return the base of bars."""
         return self.bottom if self.plot.y.scale == "log" else self.y.place(0.0)
 
 
@@ -57,7 +57,7 @@ def colour(series: Series) -> str:
 
 
 def has_values(plot: Plot) -> bool:
-    """Return whether a plot has something to draw."""
+    """Return whether a plot has values to draw."""
     return any(True for series in plot.series for _ in _shown(plot, series))
 
 
@@ -83,7 +83,7 @@ def names(plot: Plot) -> list[str]:
 
 
 def swatch(series: Series) -> str:
-    """Return a small drawing of how a series looks, for a legend."""
+    """Return a small drawing of the style of a series, for a legend."""
     if series.kind == "bars":
         mark = svg.rect(4, 1, 10, 10, colour(series))
     elif series.kind == "dots":
@@ -134,7 +134,7 @@ def _vertical(plot: Plot) -> Point:
 
 
 def _ends(axis: Axis, values: Sequence[float], room: float, from_zero: bool = False) -> Point:
-    """Return both ends of an axis, with some room around the data where the axis does not say."""
+    """Return both ends of an axis, with some room around the data if the axis has no ends."""
     low, high = min(values, default=1.0), max(values, default=1.0)
     if axis.scale == "log":
         margin = (high / low) ** room if high > low else 1.5
@@ -153,7 +153,7 @@ def _scale(axis: Axis, ends: Point, start: float, end: float) -> svg.Scale:
 
 
 def _tick_texts(ticks: Sequence[float], axis: Axis) -> list[str]:
-    """Return the labels of ticks, with the decimals that tell them apart."""
+    """Return the labels of ticks, with enough decimals to distinguish them."""
     if axis.format == "duration":
         return [duration(tick).replace(".0 ", " ") for tick in ticks]
     if axis.scale == "log":
@@ -249,7 +249,7 @@ def _tags(area: _Area) -> Iterator[str]:
 
 
 def _marks(area: _Area) -> Iterator[str]:
-    """Yield bars, then bands, then lines and dots, so that nothing hides what is thinner."""
+    """Yield bars, then bands, then lines and dots, so that thinner marks stay visible."""
     plot = area.plot
     yield from _bar_marks(area)
     for series in plot.series:

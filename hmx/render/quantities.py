@@ -12,17 +12,17 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.render.blocks import NumberFormat, Plot
 
-UNKNOWN = "-"  # text of a value that is not known
+UNKNOWN = "-"  # text of an unknown value
 _SIZE = re.compile(r"([0-9][0-9_.]*)\s*([KMGT]?)(i?)B", re.IGNORECASE)
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_LARGEST_PLAIN = 1e9  # from here on numbers have an exponent
+_LARGEST_PLAIN = 1e9  # numbers from this one on have an exponent
 _MOST_DECIMALS = 7  # beyond, numbers are written with an exponent
 _SHORTEST_SECONDS = 0.1  # below are milliseconds
 _LARGEST_SPEED = 1e30
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits, and with commas: 0.123, 12,346, 1.5e-7."""
+    """Return a number with `digits` significant digits and commas: 0.123, 12,346, 1.5e-7."""
     if value is None or math.isnan(value):
         return UNKNOWN
     if 10**digits - 0.5 <= abs(value) < _LARGEST_PLAIN:
@@ -100,7 +100,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration in the unit that reads best: 1.25 ms, 12.5 s, 3.0 min, 5.2 h, 240.0 h (10.0 days)."""
+    """Return a duration in a readable unit: 1.25 ms, 12.5 s, 3.0 min, 5.2 h, 240.0 h (10.0 days)."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if 0 < seconds < _SHORTEST_SECONDS:
@@ -114,7 +114,7 @@ def duration(seconds: float | None) -> str:
 
 
 def data_size(size: float, step: int = 1024) -> str:
-    """Return bytes in the largest unit that leaves at least one of it; `step` is 1024 (MiB) or 1000 (MB)."""
+    """Return bytes in the largest unit with a value of at least 1; `step` is 1024 (MiB) or 1000 (MB)."""
     units = ("B", "kB", "MB", "GB", "TB", "PB") if step == 1000 else ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
     value, power = float(size), 0
     while value >= step and power < len(units) - 1:
@@ -181,7 +181,7 @@ _ASCII = "_.-=+*#"
 def sparkline(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
     """At most `width` characters, the lowest value at the bottom and the highest at the top.
 
-    More values than characters are averaged in equal parts; values that are not finite are left out.
+    More values than characters are averaged in equal parts; values that are not finite are skipped.
     """
     values = [value for value in values if math.isfinite(value)]
     if not values or width < 1:

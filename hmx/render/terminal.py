@@ -25,7 +25,7 @@ STYLES: dict[Tone, str] = {
 }
 _BAR = 16  # characters of a full bar
 _GAP, _NARROW_GAP = 2, 1  # spaces between columns
-_PROSE = 24  # letters per line that text keeps while other columns can be left out instead
+_PROSE = 24  # minimum letters per line of text while other columns can be dropped instead
 _LEAST = 12  # letters per line of text in the narrowest table
 _ASCII = {
     "±": "+/-", "→": "->", "·": ".", "×": "x", "…": "...", "−": "-", "–": "-", "—": "-", "≤": "<=", "≥": ">=",
@@ -34,7 +34,7 @@ _ASCII = {
 
 
 def print_document(document: Document, console: Console | None = None) -> None:
-    """Print a document in the width of a console (stdout), with ASCII alone where the console has nothing else.
+    """Print a document in the width of a console (stdout), in ASCII if the console supports only that.
 
     Text that is not for a terminal has no spaces at the end of its lines.
     """
@@ -51,7 +51,7 @@ def print_document(document: Document, console: Console | None = None) -> None:
 
 
 def safe(text: str, ascii_only: bool) -> str:
-    """Return text that does not steer a terminal, in ASCII where only that can be shown."""
+    """Return text that cannot control a terminal, in ASCII if only that can be shown."""
     text = printable(text)
     if ascii_only and not text.isascii():
         for sign, plain in _ASCII.items():
@@ -116,7 +116,7 @@ class _Width:
 def table_lines(table: Table, console: Console, plain: Callable[[str], str]) -> Iterator[Text]:
     """Yield the lines of a table, without its title and note.
 
-    Columns of the highest rank are left out until the rest fits. A table whose other columns do not fit either becomes
+    Columns of the highest rank are dropped until the rest fits. A table whose other columns do not fit either becomes
     a list: the first cell of each row, and below it a line per column.
     """
     columns = [replace(c, name=plain(c.name)) for c in table.columns]
@@ -167,7 +167,7 @@ def _fit(columns: Sequence[Column], widths: Sequence[_Width], room: int) -> tupl
 
 
 def _share(sizes: list[int], wanted: list[int], space: int) -> list[int]:
-    """Widen columns towards what they want, those that need least first, within a total space."""
+    """Widen columns towards their full widths within a total space, those that need least first."""
     sizes, left = list(sizes), space - sum(sizes)
     order = sorted(range(len(sizes)), key=lambda i: wanted[i] - sizes[i])
     for place, i in enumerate(order):
@@ -262,7 +262,7 @@ def plot_table(plot: Plot, ascii_only: bool = False) -> Table:
     """Return a plot as a table with the title of the plot, and its caption as the note.
 
     Bars become a row each. Lines, steps and dots become a row per series with a sparkline in the order of `x`, the
-    last value and the range; guide lines (grey and dashed) are left out.
+    last value and the range; guide lines (grey and dashed) are omitted.
     """
     bars = [series for series in plot.series if series.kind == "bars"]
     curves = [s for s in plot.series if s.kind != "bars" and not s.thin and not (s.colour < 0 and s.dashed)]

@@ -201,8 +201,8 @@ class Loop:
 
         Raises:
             HmxError: the metrics or a checkpoint cannot be written, there is not enough memory, or the error of
-                `refuse`; the last good state was saved first if possible. StopNow: a second signal; the state was not
-                saved.
+                `refuse`; the last good state was saved first if possible.
+            StopNow: a second signal; the state was not saved.
         """
         try:
             return self._run(state, first, total)

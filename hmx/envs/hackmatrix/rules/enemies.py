@@ -41,7 +41,8 @@ def adjacent(planes: Array, player: Array) -> Array:
 def mature(state: State, running: Array) -> tuple[State, Array, Array]:
     """Age the transmissions; those that are due are appended to the enemy list.
 
-    Returns: The state, the slots of the new enemies (they cannot act yet), and the number that found no slot.
+    Returns:
+        The state, the slots of the new enemies (they cannot act yet), and the number that found no slot.
     """
     planes = state.transmissions
     late = u32(0)

@@ -145,7 +145,8 @@ def step(state: State, action: Array, key: Array, rules: Rules = DEFAULT) -> tup
         key: a typed key, or keys [B], one for each game.
         rules: the static choices of the rules, the same as in `reset`.
 
-    Returns: The next state and the events. Finished games are not reset.
+    Returns:
+        The next state and the events. Finished games are not reset.
     """
     if state.hp.ndim == 0:
         new, events = step(_batched(state), jnp.asarray(action)[None], key[None], rules)
