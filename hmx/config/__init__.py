@@ -1,1 +1,1 @@
-"""The configuration of a run: schema, layers, files, presets, and what follows from it. Plain Python."""
+"""The configuration of a run: schema, layers, files, presets, and derived values. Plain Python."""

@@ -20,7 +20,7 @@ SCHEMA = 2
 
 
 class Parsed(NamedTuple):
-    """A configuration file: values and, where known, their lines by current dotted key, and its schema."""
+    """A configuration file: values and, if known, their lines by current dotted key, and its schema."""
 
     values: dict[str, Any]
     lines: dict[str, int]
@@ -100,7 +100,7 @@ def resolve(
                 problems.append(Problem("value", (key,), words, (), show(value), origin))
             continue
         if field is None:
-            few = len(problems) < MAX_LINES  # skip the search for a better name where no line is shown
+            few = len(problems) < MAX_LINES  # skip the search for a better name if no line is shown
             problems.append(unknown_key(key, show(value), origin) if few else Problem(UNKNOWN, (key,), ""))
             continue
         try:
@@ -152,7 +152,7 @@ def shape_keys(cfg: Config, schema: int = 2) -> tuple[str, ...]:
 
 
 def shape_digest(cfg: Config, schema: int = 2) -> str:
-    """Compute the SHA-256 of the shape keys and their values: equal where checkpoints fit each other."""
+    """Compute the SHA-256 of the shape keys and their values: equal if checkpoints fit each other."""
     data = to_dict(cfg)
     keys = shape_keys(cfg, schema)
     own = {key: value for key, value in own_values(cfg).items() if own_parts(key)}

@@ -19,7 +19,7 @@ _LONGEST = 4000  # digits that Python converts to a number without an error
 
 
 class BadValue(ValueError):
-    """A value that does not fit its option, and one that does (None where there is no such value)."""
+    """A value that does not fit its option, and one that does (None if no value does)."""
 
     def __init__(self, message: str, works: Any) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ def _clamped(field: Field, value: Any) -> Any:
 
 
 def show(value: Any) -> str:
-    """Write a value as one would type it after `--set key=`; lists nested in lists are abbreviated."""
+    """Write a value as the user would type it after `--set key=`; lists nested in lists are abbreviated."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (tuple, list)):
@@ -98,7 +98,7 @@ def show(value: Any) -> str:
 
 
 def _read(field: Field, text: str) -> Any:
-    """Convert text to the nearest Python value; what cannot be read stays text, which `_fit` then refuses."""
+    """Convert text to the nearest Python value; unreadable text stays text, which `_fit` then refuses."""
     stripped = text.strip()
     if field.kind == "bool":
         low = stripped.lower()
@@ -163,7 +163,7 @@ def typed_number(text: str) -> int | float | str:
     """Return the number that a text stands for, or the text itself if it is not a finite number.
 
     `_` separates digits, and the suffixes k, M and G stand for thousands, millions and billions: 20k is 20000.
-    The result is an `int` where the text is a whole number without an exponent.
+    The result is an `int` if the text is a whole number without an exponent.
     """
     digits = text.strip()
     if len(digits) > _LONGEST and digits.isdecimal():

@@ -1,4 +1,4 @@
-"""Optional packages: how to install them, and the error where one is missing."""
+"""Optional packages: how to install them, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CLONE = Path(__file__).parents[2]
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra: hmx is on no package index, so it is installed from a clone."""
+    """Return the command that installs an extra: hmx is not on a package index, so it is installed from a clone."""
     if (_CLONE / "pyproject.toml").is_file():
         return shlex.join([sys.executable, "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])
     return f"in a clone of hmx: pip install '.[{extra}]'"

@@ -38,7 +38,7 @@ class Field(Option):
 
     @property
     def described(self) -> str:
-        """What it is, with its unit."""
+        """Its meaning, with its unit."""
         return f"{self.doc} [{self.unit}]" if self.unit else self.doc
 
     @property
@@ -48,7 +48,7 @@ class Field(Option):
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What completion offers and help lists."""
+        """The values that completion offers and help lists."""
         return ("true", "false") if self.kind == "bool" else tuple(str(choice) for choice in self.choices or self.known)
 
 
@@ -110,7 +110,7 @@ SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(Config))
 
 
 OWN_SECTIONS: Mapping[str, str] = MappingProxyType({"env": "env.id", "net": "net.kind", "algo": "algo.name"})
-"""Section whose code may be the user's -> key that names it; what that code declares is `SECTION.my.NAME`."""
+"""Section whose code may be the user's -> key that names it; that code declares `SECTION.my.NAME`."""
 
 
 def own_key(section: str, name: str) -> str:
@@ -136,7 +136,7 @@ def is_own(key: str) -> bool:
 
 
 def keys_of(configs: Iterable[Config]) -> list[str]:
-    """Return the keys of the schema, and the own ones that any of the configurations sets."""
+    """Return the keys of the schema, and the own keys that any of the configurations sets."""
     return list(dict.fromkeys([*FIELDS, *(key for cfg in configs for key in own_values(cfg))]))
 
 

@@ -1,4 +1,4 @@
-"""Declare an option: what help texts, documentation, completion, range checks and digests derive from."""
+"""Declare an option, from which help texts, documentation, completion, range checks and digests derive."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ MAX_SEED = 2**31 - 1
 
 @dataclasses.dataclass
 class Option:
-    """Everything there is to know about an option; `opt` takes the same arguments."""
+    """All facts about an option; `opt` takes the same arguments."""
 
-    default: Any  # value where nothing else is given
-    doc: str  # what it is, as a phrase without a full stop
+    default: Any  # value if no other is given
+    doc: str  # its meaning, as a phrase without a full stop
     unit: str = ""  # of a number
     _: dataclasses.KW_ONLY
     ge: float | None = None  # lowest value; of a tuple, the lowest of its elements
     gt: float | None = None  # value that it must exceed
     le: float | None = None  # highest value
-    flag: str = ""  # option of the command line that sets it, such as `--lr`
+    flag: str = ""  # command-line option that sets it, such as `--lr`
     short: str = ""  # short form of that option, such as `-n`
     metavar: str = ""  # how help writes the value of that option
     panel: str = CONFIG_PANEL  # group of options in the help
-    known: tuple[str, ...] = ()  # values to offer where others are possible too; closed choices are a `Literal`
+    known: tuple[str, ...] = ()  # values to offer if others are possible too; closed choices are a `Literal`
     words: Mapping[str, int | None] = dataclasses.field(default_factory=dict)  # for a number, such as `all` for 0
     applies: tuple[AlgorithmName, ...] = ()  # algorithms that read it; empty for all
     envs: tuple[str, ...] = ()  # environments that read it; empty for all

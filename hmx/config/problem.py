@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, as data and as the error message that a user reads."""
+"""Problems of a configuration, as data and as the error message that a user reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST = 400  # characters of a fix
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, or in a list of warnings, worth knowing.
+    """A problem of a configuration or, in a list of warnings, a remark.
 
     Each (key, value) pair of `fixes`, set alone, solves the problem. `value` and `origin` are as the user gave them;
     if empty, they are looked up by key. `values` are the numbers of a violated relation, for JSON.
@@ -56,7 +56,7 @@ def split_set(text: str) -> dict[str, str] | Problem:
 
 
 def line(problem: Problem, values: Mapping[str, str] | None = None, origins: Mapping[str, str] | None = None) -> str:
-    """Write a problem on one line: each key with its value and origin, what is wrong, and what works."""
+    """Write a problem on one line: each key with its value and origin, the problem, and what works."""
     values, origins = values or {}, origins or {}
     named = []
     for key in problem.keys:
@@ -98,7 +98,7 @@ def _is_option(origin: str) -> bool:
 
 
 def _pair(key: str, value: Any, typed: bool) -> str:
-    """Write a fix as `key=value`, or where options were typed as the option of its key."""
+    """Write a fix as `key=value`, or as the option of its key if options were typed."""
     if key.startswith("--"):
         return f"{key} {show(value)}"
     flag = FIELDS[key].flag if key in FIELDS else ""
@@ -110,7 +110,7 @@ def _pair(key: str, value: Any, typed: bool) -> str:
 
 
 def _hint(problem: Problem, origins: Mapping[str, str]) -> str:
-    """Write the first fix the way the bad value was given, since an option would not correct a wrong file."""
+    """Write the first fix in the form of the bad value, since an option would not correct a wrong file."""
     if not problem.fixes:
         of_command = problem.keys[:1] and problem.keys[0].startswith("--")
         return "" if of_command else "docs/config.md lists all options"  # for "" the command line names its help

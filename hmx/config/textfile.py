@@ -35,7 +35,7 @@ def quoted(text: str, longest: int = _MAX_SHOWN) -> str:
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
-    """Escape what is not printable as in Python, except for `kept`, so that text cannot control a terminal.
+    """Escape unprintable characters as in Python, except for `kept`, so that text cannot control a terminal.
 
     Colour codes, bells, right-to-left marks and lone surrogates are all escaped.
     """

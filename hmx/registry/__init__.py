@@ -1,1 +1,1 @@
-"""What algorithms and environments there are, and what each says of itself; the code of users, and its trust."""
+"""The known algorithms and environments with their facts; the code of users, and its trust."""

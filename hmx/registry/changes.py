@@ -12,7 +12,7 @@ from hmx.errors import HmxError
 from hmx.registry.load import Loaded
 
 FIXED = ("algo.num_steps", "run.seed", "run.name", "run.root")
-"""Keys that cannot change, in addition to shape keys: they give counters their meaning and the run its place."""
+"""Keys that cannot change, in addition to shape keys: they define the meaning of counters and the folder of the run."""
 
 
 def parse(sets: Iterable[str]) -> dict[str, str]:

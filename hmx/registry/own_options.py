@@ -1,6 +1,6 @@
 """Options that the user's code declares as a dataclass: `env.my.NAME`, `net.my.NAME` and `algo.my.NAME`.
 
-The configuration holds them as they were given until the code may run; `read_options` then checks them.
+The configuration stores them unchecked until the code may run; `read_options` then checks them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_options(kind: type[Any] | None, section: str, owner: str, what: str, gi
         kind: the dataclass; None if the code declares no options.
         section: of the configuration.
         owner: the value that names the code, such as `./game.py`.
-        what: is loaded, for error messages, such as `environment ./game.py`.
+        what: the loaded object, for error messages, such as `environment ./game.py`.
         given: the values.
 
     Raises:

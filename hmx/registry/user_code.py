@@ -1,4 +1,4 @@
-"""Code of the user that a configuration names: which file it is, whether it may run, and importing it.
+"""Code of the user that a configuration names: its file, permission to run it, and its import.
 
 A reference is `./file.py`, `./file.py:function` or `package.module:function`; `make` is the default function.
 
@@ -47,14 +47,14 @@ _LONGEST = 400  # characters of a line of the user's traceback
 
 
 class Permissions:
-    """What this process may do with code that a run names."""
+    """Permissions of this process for code that a run names."""
 
     trust = False  # run all of it (`--trust-env`)
     accept_change = False  # use a file that has changed since the run began (`--accept-env-change`)
 
 
 class CodeChanged(HmxError):
-    """A file is not the one that the run began with."""
+    """A file has changed since the run began."""
 
     def __init__(self, path: Path, before: str, now: str, lines: str = "") -> None:
         words = f"{path} has changed since the run began: SHA-256 {before[:12]} became {now[:12]}{lines}"
@@ -96,14 +96,14 @@ def file_of(thing: object) -> Path:
 
 
 def sha256(text: str, key: str) -> str:
-    """Compute the SHA-256 of the file of a reference, as 64 hex digits; "" for anything that has no readable file."""
+    """Compute the SHA-256 of the file of a reference, as 64 hex digits; "" without a readable file."""
     with contextlib.suppress(HmxError, OSError, ValueError):
         return hashlib.sha256(code_file(text, key).read_bytes()).hexdigest() if is_reference(text) else ""
     return ""
 
 
 def check_unchanged(text: str, key: str, before: str) -> None:
-    """Raise a CodeChanged if the file of a reference has another digest than `before`, where that is known."""
+    """Raise a CodeChanged if the file of a reference has another digest than `before`, if that is known."""
     now = sha256(text, key)
     if before and now not in ("", before) and not Permissions.accept_change:
         raise CodeChanged(code_file(text, key), before, now)
@@ -116,7 +116,7 @@ def hashes_of(cfg: Config) -> dict[str, str]:
 
 
 def has_own_code(cfg: Config) -> bool:
-    """Return whether network or algorithm are not hmx's: what follows from theirs alone is not known then."""
+    """Return whether network or algorithm are not hmx's, so that values derived from them are unknown."""
     return cfg.algo.name not in ALGORITHMS or is_reference(cfg.net.kind)
 
 
@@ -133,7 +133,7 @@ def allow(text: str, key: str) -> None:
 
 @contextlib.contextmanager
 def trusting(everything: bool, changed: bool = False) -> Iterator[None]:
-    """Inside of the block, trust all code if `everything`, and use files that have changed if `changed`."""
+    """Inside the block, trust all code if `everything`, and use files that have changed if `changed`."""
     before = Permissions.trust, Permissions.accept_change
     Permissions.trust, Permissions.accept_change = before[0] or everything, before[1] or changed
     try:
@@ -143,7 +143,7 @@ def trusting(everything: bool, changed: bool = False) -> Iterator[None]:
 
 
 def check_allowed(path: Path, digest: str) -> None:
-    """Refuse a file that the user has neither named nor trusted as it is now (exit code 2)."""
+    """Refuse a file that the user has neither named nor trusted in its current form (exit code 2)."""
     pair = [str(path), digest]
     if Permissions.trust:
         _remember(pair)
@@ -221,7 +221,7 @@ def load(text: str, key: str) -> Callable[..., Any]:
 
 
 def open_module(text: str, key: str, before: str) -> tuple[ModuleType | SimpleNamespace, Path]:
-    """Import the module of a reference, whose file must have the digest `before` where that is known.
+    """Import the module of a reference, whose file must have the digest `before` if that is known.
 
     Returns:
         The module, or the global names around a function that was passed from Python; and the file.

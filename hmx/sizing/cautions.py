@@ -1,4 +1,4 @@
-"""What the batch equations allow but may not be intended: the warnings, and values that avoid them."""
+"""Warnings about inputs that the batch equations allow but may not be intended, and values that avoid them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hmx.sizing.repairs import holds
 INT32_MAX = 2**31 - 1
 
 FLOAT32_WHOLE = 2**24
-"""32-bit floats hold every whole number up to here, so a running sum over that many sequences tells them apart."""
+"""32-bit floats hold every whole number up to here, so a running sum over that many sequences distinguishes them."""
 
 _LOW_USE = 0.75
 """Share of the forward target below which a forward pass is worth a note."""
