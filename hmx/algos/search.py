@@ -37,7 +37,7 @@ class _Position(NamedTuple):
 
 
 def simulations_of(cfg: Config, asked: int | None = None) -> int | None:
-    """Return the simulations per decision to play a run with: as asked for, else as it learned; None: no search."""
+    """Return the simulations per decision of a run: as requested, or else as in training; None means no search."""
     return find_algorithm(cfg).simulations(cfg) if asked is None else asked
 
 

@@ -9,13 +9,13 @@ from functools import lru_cache
 _LARGEST = 1_000_000
 """Largest number that is tried as a prime factor, so that every search ends within a tenth of a second.
 
-What is left then counts as prime, which is certain below 10^12. Above, a product of two larger primes is not split.
+The remainder then counts as prime, which is certain below 10^12. Above, a product of two larger primes is not split.
 """
 
 
 @lru_cache(maxsize=64)
 def all_divisors(n: int) -> tuple[int, ...]:
-    """Return the divisors of `n` >= 1 in ascending order, but those that need two prime factors above 10^6."""
+    """Return the divisors of `n` >= 1 in ascending order, except those that need two prime factors above 10^6."""
     found, rest, d = [1], n, 2
     while rest > 1:
         if d * d > rest or d > _LARGEST:

@@ -108,7 +108,7 @@ def evaluate(
     old = read_config(paths)
     with trusting(trust):
         cfg, origins, _ = apply(old, changes or {})
-        if policies is None or "search" in policies:  # else it would be compiled for nothing
+        if policies is None or "search" in policies:  # otherwise it would be compiled without need
             search = simulations_of(cfg, search)
         if policies is None:
             policies = ("sampled", "greedy") if search is None else ("greedy", "search")

@@ -31,8 +31,10 @@ from hmx.runs.session import Session, open_session
 from hmx.types import Array
 
 Policy = Callable[[Array, Array], tuple[Array, Array]]
-"""`(obs [B, *obs_shape], mask [B, num_actions]) -> (probs [B, num_actions], value [B])`, with an axis of agents after
-`B` where there are several."""
+"""`(obs [B, *obs_shape], mask [B, num_actions]) -> (probs [B, num_actions], value [B])`.
+
+Several agents add an axis of agents after `B`.
+"""
 
 _PLATFORMS = ("cpu", "cuda", "tpu")
 _INPUTS, _OUTPUTS = ("obs", "mask"), ("probs", "value")

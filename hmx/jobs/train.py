@@ -130,7 +130,7 @@ def train(
 
     Args:
         cfg: the configuration; `ppo.auto_scale` is applied here.
-        origins: where each value came from, for error messages and for what auto-scaling may change.
+        origins: of each value, for error messages and to decide what auto-scaling may change.
         sizes: of the environment, if the configuration was checked with them.
         sinks: receivers of records in addition to the local file, such as the console.
         force: whether a run of that name is deleted first.
@@ -169,7 +169,7 @@ def train(
         for message in filter(None, (warning, *warnings)):
             sink_group.warn(message)
         for problem in warnings_of(cfg, sizes_of(env)):
-            if problem.code != "rounded_up":  # the numbers shown are the real ones anyway
+            if problem.code != "rounded_up":  # the numbers shown are the actual ones in any case
                 sink_group.warn(line(problem))
         return run_session(session, paths, meta, sink_group, start, first=0, scaled=tuple(scaled), group=group)
 

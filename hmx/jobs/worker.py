@@ -53,7 +53,7 @@ def start_workers(group: Group, cfg: Config, paths: RunPaths, first: int) -> Non
 
 
 def run_worker(group: Group) -> tuple[Session, RunPaths, LoopResult, int]:
-    """Compute the part of a worker until the coordinator ends the run; return what it knows, and its first update.
+    """Compute the part of a worker until the coordinator ends the run; return its view and first update.
 
     Raises:
         HmxError: the run failed, or a process is gone.

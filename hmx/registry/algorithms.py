@@ -24,7 +24,7 @@ class GradientSteps(NamedTuple):
     """The gradient steps of an update."""
 
     minibatch_size: int  # agent steps per gradient step
-    per_update: int  # 0 where the algorithm is the user's own
+    per_update: int  # 0 if the algorithm is the user's own
     first_update: int = 0  # the first update that makes any
 
 

@@ -29,7 +29,7 @@ _SIZE_KEYS = (
 
 
 def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
-    """Find everything that keeps the configuration from running, each with values that work.
+    """Find all problems that prevent the configuration from running, each with values that work.
 
     Rules that need several values are applied only where each of those is valid on its own.
 
@@ -49,12 +49,12 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
 
 
 def warnings(cfg: Config, sizes: Sizes | None) -> list[Problem]:
-    """Find what will run, but perhaps not as intended; the configuration must have no `problems`."""
+    """Find settings that run but may be unintended; the configuration must have no `problems`."""
     return list(_warnings(cfg, sizes))
 
 
 def check(cfg: Config, sizes: Sizes | None, origins: Mapping[str, str] | None = None) -> None:
-    """Raise one `HmxError` that lists every problem, with the origin of each value where `origins` knows it."""
+    """Raise one `HmxError` that lists every problem, with the origin of each value if it is in `origins`."""
     if unfit := problems(cfg, sizes):
         raise error_of(unfit, cfg, origins)
 
@@ -99,7 +99,7 @@ def _value_problems(field: Field, value: Any) -> Iterator[Problem]:
 def _not_read(cfg: Config, entry: AlgorithmEntry, values: Mapping[str, Any]) -> Iterator[Problem]:
     """Find the keys that the algorithm does not read and that are not at their defaults.
 
-    Going by the value and not by its origin, a run.toml, which holds every key, has no such problems either.
+    The value decides, not its origin, so a run.toml, which contains every key, has no such problems either.
     """
     if entry.own:
         return

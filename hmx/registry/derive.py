@@ -20,7 +20,7 @@ class Derived(NamedTuple):
     segments: int  # training sequences per update
     minibatch_segments: int  # sequences per gradient step
     minibatch_size: int  # agent steps per gradient step
-    gradient_steps_per_update: int  # 0 where the algorithm is the user's own
+    gradient_steps_per_update: int  # 0 if the algorithm is the user's own
     num_updates: int  # whole updates that reach run.total_steps, see `num_updates`
     gradient_steps: int  # over the whole run
     total_env_steps: int  # that will run: num_updates x batch_size, at least run.total_steps

@@ -1,4 +1,4 @@
-"""What is known of an environment without building it (and so without JAX): where it comes from, and its sizes.
+"""Facts of an environment that are known without building it (and so without JAX): its origin and its sizes.
 
 An environment is built in, of an optional extra (`gymnax/CartPole-v1`), registered by an installed package (entry-point
 group `hmx.environments`), a function of a module (`package.module:make`), or a file (`./game.py`, `./game.py:make`).
@@ -14,7 +14,7 @@ from hmx.registry.importing import imported
 
 
 class BoardSizes(NamedTuple):
-    """Sizes of what the cells network reads from one observation."""
+    """Sizes of the input of the cells network from one observation."""
 
     scalars: int
     cells: int
@@ -26,11 +26,11 @@ class EnvFacts(NamedTuple):
 
     obs_size: int  # numbers in the observation of one agent
     obs_bytes: int  # that these take as stored in a rollout
-    features: int  # numbers a network without cells reads of it
+    features: int  # numbers of it that a network without cells reads
     num_actions: int
     state_bytes: int  # of one environment, all agents together
     board: BoardSizes | None = None  # if an observation can be read cell by cell
-    action_dim: int = 0  # numbers of a continuous action, where num_actions is 0
+    action_dim: int = 0  # numbers of a continuous action, if num_actions is 0
     value_only: int = 0  # of the features, the last ones, which the policy does not read
     decode: int = 0  # numbers computed on the way from a packed observation to its features
 
@@ -56,10 +56,10 @@ _OTHER_UNIT, _OWN_UNIT = 13, 10  # numbers that a unit sees of another, and of i
 _UNIT_ACTIONS = 5  # four directions and standing still; one more for each enemy that may be attacked
 # State: of a unit its position, life, team, health, type, cooldown, movement and attack; steps (twice) and the end.
 _UNIT_BYTES, _BATTLE_BYTES = 34, 9
-_ENEMY_BYTES = 12  # where an enemy is headed, and whom it attacked last
+_ENEMY_BYTES = 12  # target position of an enemy, and its last victim
 
 _learned: dict[tuple[object, ...], tuple[EnvFacts, int]] = {}
-"""Facts and step limits of environments of extras and users, which are known only once they are built."""
+"""Facts and step limits of environments of extras and users, known only after they are built."""
 
 
 def scenario(env_id: str) -> tuple[int, int] | None:
@@ -69,7 +69,7 @@ def scenario(env_id: str) -> tuple[int, int] | None:
 
 
 def learn(cfg: EnvConfig, facts: EnvFacts, limit: int) -> None:
-    """Keep facts and step limit of an environment that was built, where `facts_known` says no."""
+    """Store facts and step limit of a built environment, unless `facts_known`."""
     _learned[_identity(cfg)] = facts, limit
 
 

@@ -77,12 +77,12 @@ class EnvEntry(NamedTuple):
 
 
 class EnvSource(NamedTuple):
-    """Where an environment comes from."""
+    """The origin of an environment."""
 
     id: str
     origin: Origin
     target: str = ""  # the extra, the file or the dotted module
-    attribute: str = ""  # what to take from it; empty for the file itself
+    attribute: str = ""  # name within it; empty for the file itself
 
     @property
     def own(self) -> bool:
@@ -109,7 +109,7 @@ def with_several_agents() -> list[str]:
 
 
 def find_source(env_id: str) -> EnvSource | None:
-    """Return where an environment of this id comes from; None if there is no such environment.
+    """Return the origin of an environment; None if there is no such environment.
 
     Files and modules need not exist: a run can be listed and compared without its environment.
     """

@@ -1,4 +1,4 @@
-"""Load a configuration from its layers, remembering where each value came from.
+"""Load a configuration from its layers, and record the origin of each value.
 
 Later layers win: defaults, preset, file, `HMX_*` environment variables, `--set`, options.
 """
@@ -117,7 +117,7 @@ def load(
         broken = [problem for problem in problems(scaled, sizes) if not bad.intersection(problem.keys)]
         if check is not True:
             own = [p for p in broken if all(key.partition(".")[0] in check for key in p.keys)]
-            broken = [p for p in own if p.keys != ("env.id",)]  # building the environment names what is missing
+            broken = [p for p in own if p.keys != ("env.id",)]  # building the environment reports the missing package
         unfit = unfit + broken
     if unfit:
         raise error_of(unfit, cfg, layers.origins)
@@ -171,7 +171,7 @@ def _add_environ(layers: _Layers, environ: Mapping[str, str]) -> None:
         from difflib import SequenceMatcher  # slow to import
 
         near = nearest(name, by_variable)
-        # Other variables may start with HMX_: only what looks like a misspelt option is a problem.
+        # Other variables may start with HMX_: only names that resemble an option are a problem.
         if name.split("_")[1].lower() in SECTIONS or SequenceMatcher(None, name, near or "").ratio() > 0.85:
             works = fix(near, text) if near else ()
             layers.problems.append(Problem(UNKNOWN, (name,), "no option has this name", works, text, "environment"))
@@ -181,7 +181,7 @@ Request = TypeVar("Request")
 
 
 def read_request(kind: type[Request], flags: Mapping[str, Any]) -> Request:
-    """Build the request of a command from what was typed, missing options at their defaults.
+    """Build the request of a command from the typed options; missing ones take their defaults.
 
     Args:
         kind: a dataclass whose fields are made by `hmx.config.option.opt`.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 class Sizes(NamedTuple):
     """What checks and reports ask of an environment under its configuration."""
 
-    num_actions: int  # 0 where actions are continuous
-    action_dim: int  # numbers of a continuous action; 0 where actions are discrete
+    num_actions: int  # 0 if actions are continuous
+    action_dim: int  # numbers of a continuous action; 0 if actions are discrete
     num_agents: int
     max_steps: int  # steps after which an episode is truncated; 0 for never
     features: int  # numbers that a network without cells reads of one agent's observation

@@ -65,7 +65,7 @@ class WandbSink(Sink):
             raise TimeoutError(f"{_WAITING:,} records are waiting to be sent") from None
 
     def close(self, state: EndState) -> None:
-        """Finish the wandb runs; what has not been sent within a minute is a TimeoutError, and stays in the folder."""
+        """Finish the wandb runs; after a minute raise a TimeoutError, and keep the rest in the folder."""
         if state == "aborted" or self._thread is None:
             return
         self._exit_code = 1 if state == "failed" else 0

@@ -21,7 +21,7 @@ _Q_SIZE_KEYS = (
 
 
 def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
-    """Find what keeps Q-learning from running; size rules only where no key in `bad` takes part."""
+    """Find problems that prevent Q-learning; size rules apply only if they involve no key in `bad`."""
     yield from needs_discrete(sizes, "Q-learning")
     if cfg.algo.grad_clip == "per_network":
         words = "Q-learning has only one network"
@@ -84,7 +84,7 @@ def score_problems(cfg: Config) -> Iterator[Problem]:
 
 
 def warn(cfg: Config) -> Iterator[Problem]:
-    """Find what will run, but perhaps not as intended."""
+    """Find settings that run but may be unintended."""
     updates = -(-cfg.run.total_steps // (cfg.env.num_envs * cfg.algo.num_steps))
     if first_learning_update(cfg) >= updates:
         words = "the run ends before the buffer holds that many transitions, so nothing is learned"

@@ -114,7 +114,7 @@ def _between(buckets: Sequence[Bucket], coefs: Mapping[str, float], totals: Mapp
 
 
 def clip_scale(measures: Measures, max_grad_norm: float) -> float:
-    """Return the factor by which training would clip the gradient of the whole batch; norms here are before that."""
+    """Return the factor by which training would clip the whole batch's gradient; the norms here are not clipped."""
     norm = measures.whole.components[TOTAL].norm
     return min(1.0, max_grad_norm / norm) if max_grad_norm and norm else 1.0
 

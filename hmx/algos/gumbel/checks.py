@@ -12,7 +12,7 @@ from hmx.registry.sizes import Sizes
 
 
 def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
-    """Find what keeps a search from running."""
+    """Find problems that prevent a search."""
     yield from ppo_checks.check(cfg, sizes, bad)
     yield from needs_discrete(sizes, "a search")
     if cfg.env.num_agents > 1:

@@ -21,7 +21,7 @@ BUGS = {
     "ppo.gae_axis": ("batch", "advantages are summed over unrelated sequences"),
     "ppo.episode_end": ("leak", "the advantage of a truncated episode leaks into the next one"),
 }
-"""Key -> the value that reproduces a known bug of another implementation, and what the bug does."""
+"""Key -> the value that reproduces a known bug of another implementation, and the effect of the bug."""
 
 _PLAIN = {"ppo.advantage_when": "rollout", "ppo.gae_axis": "time", "ppo.episode_end": "bootstrap"}
 
@@ -97,7 +97,7 @@ def sequences(cfg: Config) -> Iterator[Problem]:
 
 
 def warn(cfg: Config) -> Iterator[Problem]:
-    """Find what will run, but perhaps not as intended."""
+    """Find settings that run but may be unintended."""
     sizes = derive(cfg)
     if cfg.ppo.norm_adv and sizes.minibatch_size == 1:
         words = "a minibatch of one step has standard deviation 0, so every advantage becomes 0"

@@ -62,7 +62,7 @@ def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
 
 
 def derived(config: Config | None) -> Derived | None:
-    """Return the sizes that follow from a configuration; None without one or for one that cannot run."""
+    """Return the sizes derived from a configuration; None without one or if it cannot run."""
     return None if config is None or not runs(config) else derive(config)
 
 

@@ -81,7 +81,7 @@ def _known(scores: Sequence[SeedScore]) -> Floats:
 def _thresholds(
     task: str, groups: Groups, scores: Mapping[str, Sequence[SeedScore]], request: CompareRequest
 ) -> list[float]:
-    """Return the thresholds given; else half-way and nine tenths of the way from the start to the best side's end."""
+    """Return the given thresholds, or half-way and nine tenths of the way from the start to the best side's end."""
     given = [value for name, value in request.thresholds if name in ("", task)]
     if given:
         return list(dict.fromkeys(given))

@@ -1,4 +1,4 @@
-"""What `hmx compute-config` finds out; `hmx.records.plain` makes JSON of it, docs/batch-math.md explains every key."""
+"""The findings of `hmx compute-config`; `hmx.records.plain` makes JSON, docs/batch-math.md explains every key."""
 
 from __future__ import annotations
 

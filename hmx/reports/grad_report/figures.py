@@ -122,7 +122,7 @@ def _bars(
 
 
 def slopes(report: GradReport) -> Plot:
-    """Return the norm of the main component against the return std, or what ranks transitions; both logarithmic."""
+    """Plot the norm of the main component against the return std, or the value that ranks transitions (log scales)."""
     main, stored = main_component(report), report.replay is not None
     by = RANKS.get(report.rank, report.rank) if stored else RANKS["reward_std"]
     rows = [
