@@ -1,11 +1,11 @@
-"""What checkpoints cost: bytes on disk, and the share of training time at the default cadence.
+"""Cost of checkpoints: bytes on disk, and the share of training time at the default cadence.
 
     python benchmarks/checkpoint_cost.py [--num-envs 512] [--num-steps 64] [--rounds 6] [--updates 4] [--set KEY=VALUE]
 
 Chunks of `--updates` updates with a checkpoint begun before them and chunks without one take turns, so that other load
-on the machine affects both equally. A checkpoint costs training the copy to the host, for which it stands still, and
-what the write in the background takes from the chunk it runs beside; the period is that of the configuration,
-`updates_per_chunk` x `checkpoint_every` updates.
+on the machine affects both equally. A checkpoint stops training for the copy to the host, and its write in the
+background slows the chunk that runs meanwhile. The period is that of the configuration, `updates_per_chunk` x
+`checkpoint_every` updates.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Times:
     """Seconds, one entry per round."""
 
     copy: list[float] = dataclasses.field(default_factory=list)  # training stands still
-    write: list[float] = dataclasses.field(default_factory=list)  # in the background, beside a chunk
-    beside: list[float] = dataclasses.field(default_factory=list)  # a chunk with a write beside it
+    write: list[float] = dataclasses.field(default_factory=list)  # in the background, during a chunk
+    beside: list[float] = dataclasses.field(default_factory=list)  # a chunk during a write
     alone: list[float] = dataclasses.field(default_factory=list)  # a chunk without
 
 

@@ -1,10 +1,10 @@
-"""What spreading a run over devices costs: throughput, and the bytes that devices send each other per update.
+"""Cost of splitting a run over devices: throughput, and the bytes that devices send each other per update.
 
     python benchmarks/device_scaling.py [--devices 1,2,4,8] [--rounds 5] [--set KEY=VALUE]
 
-Each count is measured in a process of its own, in which one processor looks like that many devices; on a machine with
-accelerators, which has its own devices, the flag that does this changes nothing.With fewer cores than devices the
-throughput says what the splitting itself costs, no more. The bytes are counted in the compiled program, loops
+Each count is measured in a separate process, in which one processor looks like that many devices; on a machine with
+accelerators, this flag has no effect.With fewer cores than devices the throughput shows only the cost of splitting. The
+bytes are counted in the compiled program, loops
 included, and hold wherever it runs: what one device has to receive, for an all-gather its result without its own part,
 for an all-reduce twice that share of the operand (a ring sends it around twice). Beside them stands the arithmetic of
 the layers, so that a network of known speed and devices of known speed give a forecast: seconds per update >= max(FLOP

@@ -5,7 +5,7 @@
 31 bugs are planted one at a time: wrong options, or code that is replaced while the run trains. Each such run is
 stopped after a tenth of its updates. A bug counts as found if any rule warned by then, and as named if one of the
 expected rules did. 30 healthy runs (tasks x seeds) train to their end; a warning about any of them is a false alarm.
-Bugs that no rule was made for are planted too, with the expected rules "". The rule `slower` does not count, since it
+Bugs without a rule are planted too, with the expected rules "". The rule `slower` does not count, since it
 measures the machine. Takes about ten minutes on two cores.
 """
 
@@ -102,7 +102,7 @@ def envs(change: Callable[[Env], Env]) -> Patch:
 
 
 def timesteps(change: Callable[[Any], Any]) -> Patch:
-    """Change what the environment returns."""
+    """Change the results of the environment."""
 
     def changed(env: Env) -> Env:
         def after(pair: Any) -> Any:
@@ -345,7 +345,7 @@ def configure(task: str, seeds: int = 1, **options: Any) -> Config:
 
 
 def run(cfg: Config, watch: Watch, keep: str, name: str) -> None:
-    """Train in a temporary folder, or in one to keep; a run that fails has been noticed anyway."""
+    """Train in a temporary folder, or in one to keep; a failed run needs no finding."""
     with contextlib.nullcontext(keep) if keep else tempfile.TemporaryDirectory() as folder:
         values = {"run.root": str(Path(folder).resolve() / "runs"), "run.name": clean_run_name(name)}
         try:

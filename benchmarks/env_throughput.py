@@ -1,10 +1,10 @@
-"""How fast HackMatrix steps: random legal play with mask, observation, reward terms and auto-reset.
+"""Speed of HackMatrix: random legal play with mask, observation, reward terms and auto-reset.
 
     python benchmarks/env_throughput.py [--num-envs 1024] [--chunks 7] [--steps 100]
 
 Prints steps per second (median, lowest and highest of the chunks), compile time and bytes of state per environment,
-for the packed observation and for the 1,545 floats it stands for, and the same loop without the environment: what
-choosing random legal actions costs by itself.
+for the packed observation and for the 1,545 floats it stands for, and the same loop without the environment, which
+shows the cost of choosing random legal actions.
 """
 
 from __future__ import annotations

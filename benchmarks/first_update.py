@@ -1,4 +1,4 @@
-"""How long `hmx train` takes until its first update is on disk, cold and from the cache of compiled programs.
+"""Time of `hmx train` until its first update is on disk, cold and from the cache of compiled programs.
 
     python benchmarks/first_update.py [--rounds 3] [--python OTHER/.venv/bin/python ...] [-- --env cartpole]
 

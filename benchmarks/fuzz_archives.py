@@ -1,7 +1,7 @@
 """Sealed archives of arrays for `fuzz_readers.py`: good ones, and their trees put together again with right checksums.
 
-The tree of an archive is `{"header": ..., "members": {name: bytes as Latin-1 text}, "compress": 0}`. One who writes a
-hostile file can also seal it, so what a reader meets here has the right seal, CRCs and SHA-256 wherever it can.
+The tree of an archive is `{"header": ..., "members": {name: bytes as Latin-1 text}, "compress": 0}`. An attacker can
+also seal a hostile file, so these files have correct seals, CRCs and SHA-256 where possible.
 """
 
 from __future__ import annotations

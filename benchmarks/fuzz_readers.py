@@ -2,9 +2,9 @@
 
     python benchmarks/fuzz_readers.py [--inputs 40000] [--seed 0] [--reader config] [--keep FOLDER]
 
-`--inputs` is per reader. Anything else than a value or an HmxError of exit code 2 or 3 is a finding: another exception,
-a message that would steer a terminal or fill it, more than `--seconds` for one input, or memory beyond `--mebibytes`.
-Findings are kept in FOLDER as they were read. The exit code is 4 where there are any.
+`--inputs` is per reader. Every result other than a value or an HmxError of exit code 2 or 3 is a finding: another
+exception, a message that would control or flood a terminal, more than `--seconds` for one input, or memory beyond
+`--mebibytes`. The inputs of findings are kept in FOLDER. The exit code is 4 if there are any.
 
 Four ways to make an input, in equal shares: bytes of a good file changed, words of a good file changed for hostile
 ones, the tree of a good file changed and written (and sealed) again, and made up.

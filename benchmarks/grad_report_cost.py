@@ -1,4 +1,4 @@
-"""What a gradient report costs: operations and time against training updates, and memory by groups in flight.
+"""Cost of a gradient report: operations and time against training updates, and memory by groups in flight.
 
     python benchmarks/grad_report_cost.py [--run RUN] [--groups 32] [--per-group 4] [--max-length 256] [--rounds 3]
 
@@ -6,8 +6,8 @@ Prints the median times of an update and of a report as training makes it, taken
 that reports every 50 updates spends on reporting; then the floating-point operations of one update's gradient steps
 and of one report, the times of its parts, the scratch memory of the compiled gradients by chunk size, and the same
 gradients as one program and backward pass per component, which computes the forward pass again for each. Operations are
-XLA's own count. What a report costs grows with the length of the episodes: with --run the policy is that of a run's
-newest checkpoint, else one that has learned nothing.
+XLA's own count. The cost of a report grows with the length of the episodes: with --run the policy is that of a run's
+newest checkpoint, otherwise an untrained one.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def details(costs: Costs, args: argparse.Namespace) -> None:
-    """Where the time goes, and what else there would be."""
+    """Print the parts of the time, and the alternatives."""
     times = costs.times(args.rounds)
     update_flops, report_flops, apart_flops = costs.operations()
     print("  of the report      " + "  ".join(f"{name} {times[name]:.3f}" for name in times if name != "apart"))

@@ -1,13 +1,13 @@
-"""What holds an agent back in HackMatrix: what each thing it could own is worth, and how its games are won and lost.
+"""Limits of an agent in HackMatrix: the value of each possession, and how its games are won and lost.
 
     python benchmarks/hackmatrix_study.py RUN [--positions 1000] [--search N] [--games 1000] [--only grants|games]
 
 Grants: positions from the agent's own games, from true starts, are edited (more attack, credits, each program, ...) and
-played on (to the end of the game, or `--longest` steps) with the same random numbers as without the edit. Printed is
-the return gained, with a 95 % interval over the positions, and how many more games are won. A program is granted with
-8 credits and 8 energy, and compared with these alone. `n` leaves out positions that the edit does not change.
+continued (to the end of the game, or `--longest` steps) with the same random numbers as without the edit. The script
+prints the return gained, with a 95 % interval over the positions, and the additional games won. A program is granted
+with 8 credits and 8 energy, and compared with these alone. `n` leaves out positions that the edit does not change.
 
-Games: deaths by stage, by the origin of the enemies beside the player (a siphon, the board or the schedule), by their
+Games: deaths by stage, by the origin of the enemies next to the player (a siphon, the board or the schedule), by their
 type, and by the last action. For each program: the share of games in which the player saw a block with it before owning
 it, the share of these in which it then owned it, and the share of games won with and without it.
 
@@ -46,7 +46,7 @@ RESOURCES = "8 credits and 8 energy"
 
 
 def edits() -> Iterator[tuple[str, str, Edit]]:
-    """Yield what is granted, what it is compared with, and how a game is edited."""
+    """Yield the name of each grant, its baseline, and the function that edits a game."""
 
     def rich(game: State) -> State:
         return game._replace(credits=game.credits + 8, energy=game.energy + 8)
@@ -89,7 +89,7 @@ def positions(session: Session, policy: EvalPolicy, agent: Any, count: int) -> H
 
 
 def grants(session: Session, policy: EvalPolicy, agent: Any, count: int, longest: int) -> None:
-    """Print what each edit is worth."""
+    """Print the gain of each edit."""
     begun = positions(session, policy, agent, count)
     whole = make_evaluation(session.env, policy, count, count, longest)
     blank = jax.jit(whole.start)(jax.random.key(4))

@@ -36,12 +36,12 @@ _LIFE = 600.0  # seconds a process may take before the harness calls it hung
 
 
 class Lost(Exception):
-    """Something that must not happen has happened."""
+    """A violation of the guarantees."""
 
 
 @dataclasses.dataclass
 class Tally:
-    """What was done and seen."""
+    """Counts of kills and observations."""
 
     kills: int = 0
     while_saving: int = 0  # a checkpoint was half-written
@@ -86,7 +86,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def start(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    """A process of its own, with what it says in a file."""
+    """A separate process, with its output in a file."""
     with (folder / "output.txt").open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "hmx", *arguments],
@@ -98,7 +98,7 @@ def start(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
 
 
 def finish(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Waits for an end that must be a good one."""
+    """Waits for a successful end."""
     if process.wait(_LIFE) != 0:
         said = (folder / "output.txt").read_text(errors="replace")[-2000:]
         raise Lost(f"a process ended with exit code {process.returncode}:\n{said}")
@@ -107,8 +107,8 @@ def finish(process: subprocess.Popen[bytes], folder: Path) -> None:
 def kill(process: subprocess.Popen[bytes], paths: RunPaths, rng: random.Random, life: float) -> bool:
     """Kills a process at a random moment; False if it ended before.
 
-    Three times out of four the moment is a little after a folder of an unfinished checkpoint has been seen, once so
-    many have been written; else it is any moment of a life of `life` seconds.
+    Three times out of four the moment is a little after a folder of an unfinished checkpoint has been seen, once enough
+    have been written; otherwise it is any moment of a life of `life` seconds.
     """
     if rng.random() < 0.25:
         moment = rng.uniform(0, life)
@@ -130,7 +130,7 @@ def kill(process: subprocess.Popen[bytes], paths: RunPaths, rng: random.Random, 
 
 
 def half_written(paths: RunPaths, pid: int) -> list[Path]:
-    """The unfinished checkpoints of a process; those of one that was killed before are none of its own."""
+    """The unfinished checkpoints of a process, without those of earlier killed processes."""
     return list(paths.checkpoints.glob(f".tmp-*-{pid}"))
 
 
@@ -145,7 +145,7 @@ def wait_for(process: subprocess.Popen[bytes], condition: Any) -> None:
 
 
 def examine(paths: RunPaths, pid: int, newest_before: int, tally: Tally) -> int:
-    """What a killed process has left: returns the newest update with a whole checkpoint, -1 for none."""
+    """Checks the files of a killed process; returns the newest update with a complete checkpoint, -1 for none."""
     tally.while_saving += bool(half_written(paths, pid))
     folders = records.listing(paths.checkpoints)
     broken = {path.name: found for path in folders if (found := records.faults(path))}
@@ -223,10 +223,10 @@ def torment(name: str, folder: Path, updates: int, kills: int, rng: random.Rando
 
 
 def harness(folder: Path, kills: int, updates: int, seed: int = 0) -> Tally:
-    """Runs the whole thing below `folder`.
+    """Runs all kills below `folder`.
 
     Raises:
-        Lost: something was.
+        Lost: data was lost.
     """
     rng, tally, begun = random.Random(seed), Tally(), time.monotonic()
     reference = RunPaths(folder / "runs", "reference")

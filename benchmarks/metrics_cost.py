@@ -1,4 +1,4 @@
-"""What metrics cost: whole training updates with them and without them, side by side.
+"""Cost of metrics: whole training updates with and without them, in turn.
 
     python benchmarks/metrics_cost.py [--of breakdown|dormant] [--num-envs 512] [--num-steps 64] [--rounds 15]
 
@@ -44,7 +44,7 @@ def silent(env: Env) -> Env:
 
 
 def unmeasured(*args: Any) -> Net:
-    """A network that does not tell its hidden activations, so that no dormant units are counted."""
+    """A network that does not return its hidden activations, so that no dormant units are counted."""
     return make_net(*args)._replace(hidden=None)
 
 

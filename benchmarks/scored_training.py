@@ -1,4 +1,4 @@
-"""What scoring costs a whole training run of Q-learning, beside the same training without.
+"""Cost of scoring in a whole training run of Q-learning, against the same training without it.
 
     python benchmarks/scored_training.py [--env lake hackmatrix] [--updates 64] [--rounds 9] [--json]
 

@@ -1,12 +1,12 @@
-"""How many environment steps a second scoring takes, beside stepping alone, on HackMatrix.
+"""Environment steps per second of scoring, against stepping alone, on HackMatrix.
 
     python benchmarks/scoring_throughput.py [--positions 32] [--actions 4] [--rollouts 8] [--steps 50] [--rounds 7]
 
 Both play at random, with one random word per environment and step for the choice of the action, in as many
 environments: positions x actions x rollouts. `stepping` is a compiled loop over steps from freshly reset games.
-`scoring` tries the actions in those games and plays on for as many steps, with keys of its own for each rollout,
+`scoring` tries the actions in those games and continues for as many steps, with separate keys for each rollout,
 returns, and distances. Printed are steps a second (median, lowest and highest of the rounds, which take turns), and the
-ratio of the medians. Steps of rollouts whose episode is over count like any other: so long as one continues, all do.
+ratio of the medians. Steps of rollouts whose episode is over count like any other: while one continues, all do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a search costs, beside mctx, in one run.
+"""Cost of a search, against mctx, in one run.
 
     python benchmarks/search_cost.py [--env hackmatrix] [--num-envs 512] [--simulations 8 16 32 64] [--rounds 3]
 
@@ -38,7 +38,7 @@ def by_mctx(
     axes: Any = 0,
     greedy: bool = False,
 ) -> Found:
-    """Do what `hmx.rl.tree_search.search` does, by mctx."""
+    """Search as `hmx.rl.tree_search.search` does, with mctx."""
 
     def lead(position: Any) -> Any:  # mctx wants the batch first
         return jax.tree.map(lambda axis, part: jax.tree.map(partial(_move, axis, 0), part), axes, position)

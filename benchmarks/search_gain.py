@@ -1,4 +1,4 @@
-"""What search at play time is worth in a run, and what it costs.
+"""Gain and cost of search at play time in a run.
 
     python benchmarks/search_gain.py RUN [--simulations 0 4 16 64] [--episodes 64] [--set env.loopholes=false]
 

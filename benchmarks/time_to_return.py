@@ -1,4 +1,4 @@
-"""How long training takes until the mean return passes a threshold: hmx, changes of it, and peers.
+"""Time of training until the mean return passes a threshold: hmx, changes of it, and peers.
 
     python benchmarks/time_to_return.py hackmatrix [--change "ppo.update_epochs=2"] [--seeds 5] [--limit 8M]
     python benchmarks/time_to_return.py cartpole-discrete --base "--preset sound" --peer rejax --peer "rejax num_envs=9"
@@ -8,7 +8,7 @@ when the mean return of the last episodes, at least `--episodes`, passes the thr
 last few updates. One that does not arrive before its training ends, or within `--limit` steps or `--seconds`, is
 reported as such, and medians count it as infinite.
 
-Every variant has a process of its own, and all take turns with every seed, from seed 0. hmx trains as long as its
+Every variant has its own process, and all take turns with every seed, from seed 0. hmx trains as long as its
 configuration says. A peer has the hyperparameters published with it for this environment, unless settings in its own
 names follow its name. rejax runs without its evaluations; PureJaxRL trains to the end, and is charged for the share of
 its updates until it arrived. `--peer-python` is the Python that has the packages of the peers. `--peer purejaxrl` needs
@@ -45,7 +45,7 @@ PEERS, PEER_ENVS = ("rejax", "purejaxrl"), ("cartpole-discrete", "pendulum")
 
 
 class End(NamedTuple):
-    """When a seed arrived, or was given up."""
+    """The time at which a seed reached the threshold, or was abandoned."""
 
     arrived: bool
     cpu: float

@@ -29,7 +29,7 @@ Series = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 class Task(NamedTuple):
-    """What a worker trains, and until when."""
+    """The training of a worker, and its limits."""
 
     program: str  # hmx, rejax or purejaxrl
     env: str
@@ -293,7 +293,7 @@ PROGRAMS: dict[str, Callable[[Task], Program]] = {"hmx": hmx, "rejax": rejax, "p
 
 @contextlib.contextmanager
 def replies() -> Iterator[Callable[[object], None]]:
-    """Keep standard output for replies: what a library prints there goes to standard error."""
+    """Keep standard output for replies: output of libraries goes to standard error."""
     with os.fdopen(os.dup(1), "w") as file:
         os.dup2(2, 1)
         yield lambda value: print(json.dumps(value), file=file, flush=True)

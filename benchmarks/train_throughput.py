@@ -1,4 +1,4 @@
-"""How fast PPO trains on HackMatrix, and what share of the machine's matrix speed it reaches.
+"""Speed of PPO on HackMatrix, and its share of the machine's matrix speed.
 
     python benchmarks/train_throughput.py [--num-envs 512] [--num-steps 64] [--rounds 7]
 

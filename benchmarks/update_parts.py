@@ -1,12 +1,12 @@
-"""Where the time of a PPO update on HackMatrix goes, and what share of the matrix speed its layers reach.
+"""Parts of the time of a PPO update on HackMatrix, and its layers' share of the matrix speed.
 
     python benchmarks/update_parts.py [--rounds 7] [--set algo.num_steps=128]
 
 Times whole updates, the rollout, one gradient step, and the parts of a gradient step, each compiled alone, in turn. A
 layer is timed forwards and backwards, and its speed compared with that of matrix products of the same shapes and of
-2048 x 2048. Everything but the rollout and the update repeats inside a compiled loop, as in an update: a program of its
-own would also be charged for getting new pages of memory. What is compiled alone passes its results through
-memory, so that the parts can add up to more than the whole. Seconds are of the processor on a CPU.
+2048 x 2048. Everything but the rollout and the update repeats inside a compiled loop, as in an update: a separate
+program would also pay for new pages of memory. Parts that are compiled alone pass their results through memory, so
+their times can add up to more than the whole. Seconds are of the processor on a CPU.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def description(command: Any) -> list[str]:
 
 
 def examples(command: Any) -> list[str]:
-    """Return the examples of a command; of a group, those of its commands."""
+    """Return the examples of a command, or of the commands of a group."""
     if isinstance(command, Command):
         return command.examples
     return [example for sub in command.commands.values() for example in examples(sub)]

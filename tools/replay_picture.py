@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hmx.render import svg
 from hmx.stats.intervals import bootstrap, mean
 
-Row = dict[str, Any]  # what benchmarks/replay_arms.py --json prints of an arm
+Row = dict[str, Any]  # the output of benchmarks/replay_arms.py --json for an arm
 
 COLOURS = {
     "uniform": "#777777", "td": "#1f77b4", "qgap": "#e6ab02", "consequence": "#1b9e77", "additive": "#7570b3",

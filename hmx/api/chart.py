@@ -34,7 +34,7 @@ class Chart:
         Path(path).write_text(self.html(), encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        """Show the page in a notebook, in a frame of its own: its style does not change the notebook's."""
+        """Show the page in a notebook, in a separate frame: its style does not change the notebook's."""
         return f'<iframe srcdoc="{escape(self.html())}" width="100%" height="{_HEIGHT}" style="border: 0"></iframe>'
 
 

@@ -102,7 +102,7 @@ def _parameter(name: str, field: Field, default: str) -> inspect.Parameter:
 
 
 def flagged(*keys: str) -> list[Field]:
-    """Return the fields of the configuration with an option of their own: those of `keys`, or all, panel by panel."""
+    """Return the fields of the configuration that have their own option: those of `keys`, or all, panel by panel."""
     fields = [FIELDS[key] for key in keys] or [field for field in FIELDS.values() if field.flag]
     return sorted(fields, key=lambda field: (RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL).index(field.panel))
 

@@ -172,7 +172,7 @@ class EnvConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StartsConfig:
-    """Training episodes that begin in a later stage, and are reported apart from the others."""
+    """Training episodes that begin in a later stage, with separate metrics."""
 
     share: float = opt(
         0.0, "probability that a training episode begins in stage 2 to 8, with random programs, strength and resources",

@@ -142,7 +142,7 @@ def _onnx(session: Session, state: TrainState) -> bytes:
         from jax2onnx import to_onnx
     (batch,) = export.symbolic_shape("batch")
     inputs = _inputs(session, batch)
-    # Traced beforehand: the converter replaces the layers of Flax by operations of its own, which vmap does not know.
+    # Traced beforehand: the converter replaces the layers of Flax by its own operations, which vmap does not know.
     # The draw of the action, on which no output depends, is left out: the converter knows no random numbers.
     traced = jax.make_jaxpr(make_policy(session, state))(*inputs)
     needed_part, _ = dce_jaxpr(traced.jaxpr, [True, True], True)

@@ -1,4 +1,4 @@
-"""Read and write the sealed JSON files of a run; tell missing, damaged, unreadable and newer files apart.
+"""Read and write the sealed JSON files of a run; distinguish missing, damaged, unreadable and newer files.
 
 A sealed file has a field `sha256` over the rest of it, so that a changed byte is detected even if the result is valid
 JSON. Only regular files are read and no link is followed, since a run folder may come from a stranger.

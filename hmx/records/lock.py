@@ -172,7 +172,7 @@ def _boot() -> str:
 def _alive(owner: Owner, quiet: float, locked: bool | None) -> bool:
     """Return whether a lock that `flock` grants belongs to a live process nevertheless.
 
-    `quiet` is the time since its last heartbeat; `locked` is None where `flock` does not work.
+    `quiet` is the time since its last heartbeat; `locked` is None if `flock` does not work.
     """
     me = this_process()
     if owner.boot == me.boot and (me.boot or owner.host == me.host):

@@ -197,7 +197,7 @@ def read(path: Path) -> Meta:
 
 
 def find(path: Path) -> Meta | None:
-    """Return the meta data of a run, or None where they cannot be read."""
+    """Return the meta data of a run, or None if they cannot be read."""
     try:
         return read(path)
     except HmxError:

@@ -35,7 +35,7 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
 
     Args:
         cfg: the configuration.
-        sizes: of its environment; None where they are not known yet, which leaves out the rules that need them.
+        sizes: of its environment; None if they are not known yet; rules that need them are then skipped.
     """
     values = values_of(cfg)
     single = [problem for key, field in FIELDS.items() for problem in _value_problems(field, values[key])]

@@ -70,7 +70,7 @@ def num_updates(cfg: Config) -> int:
 
 
 def horizon(cfg: Config) -> int:
-    """Return the steps per training sequence: as configured, else a whole rollout if recurrent and 1 if not."""
+    """Return the steps per training sequence: as configured, or a whole rollout if recurrent and 1 otherwise."""
     return cfg.ppo.bptt_horizon or (1 if cfg.net.rnn == "none" else cfg.algo.num_steps)
 
 

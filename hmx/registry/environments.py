@@ -63,7 +63,7 @@ class EnvEntry(NamedTuple):
     make: str  # `module:function` that builds it, and imports JAX
     arguments: Arguments  # of that function; `max_steps` is at most `limit`
     limit: int = 0  # step limit of the published task, which the configuration can only lower; 0 for none
-    num_agents: int = 1  # 0 where the configuration chooses
+    num_agents: int = 1  # 0 if the configuration chooses
     endless: bool = False  # whether episodes end only by truncation
     masked: bool = False  # whether some actions are illegal in some states
     features: Callable[[EnvConfig], frozenset[Feature]] = no_features

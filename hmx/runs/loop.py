@@ -128,7 +128,7 @@ def init_state(algorithm: Algorithm, seed: int, num_seeds: int) -> TrainState:
     """Return the initial state of a run, with a leading axis of seeds if there are several."""
     init = algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init)
     keys = train_keys(seed, num_seeds)
-    # Under jit every leaf has a buffer of its own, as donation requires: eager code may alias constants.
+    # Under jit every leaf has its own buffer, as donation requires: eager code may alias constants.
     state: TrainState = compile_for_one_call(jax.jit(init).lower(keys))(keys)
     return state
 

@@ -60,7 +60,7 @@ class Component:
     sum_norm: float
     per_sample: float  # norm of the sum over steps, divided by the number of episodes
     loss: float  # weighted, mean over steps
-    share: float | None  # of the bucket's total gradient; None where that is 0
+    share: float | None  # of the bucket's total gradient; None if that is 0
     cos_all: float | None  # with the same component of the whole batch
     noise: GradientNoise
     layers: Mapping[str, float]  # norms; their squares add up to norm^2

@@ -23,7 +23,7 @@ class Flood(NamedTuple):
 
 
 # A half board leaves 14 bits of its word unused: the low half stores the state of the search there, since every
-# array that a loop carries costs a kernel of its own.
+# array that a loop carries costs its own kernel.
 _OPEN, _REACHED, _DISTANCE = 18, 19, 20
 
 
