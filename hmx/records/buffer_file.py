@@ -40,7 +40,7 @@ _NAME = re.compile(r"(items|env_states)(/(?!\.\.?(/|$))[A-Za-z0-9_.\[\]'-]{1,100
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BufferHeader:
-    """What a saved buffer states about itself."""
+    """The header of a saved buffer."""
 
     env: str  # id of the environment
     settings: dict[str, bool | int | float | str]  # by dotted key, all that decide what a step does; see `settings_of`

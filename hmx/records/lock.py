@@ -30,7 +30,7 @@ SCHEMA = 1
 HEARTBEAT = 20.0  # seconds between two heartbeats
 STALE = 120.0  # seconds without a heartbeat after which the lock of another machine is stale
 
-_PATIENCE = 0.3  # seconds; `hmx runs list` holds a lock for a moment to test it
+_PATIENCE = 0.3  # seconds; `hmx runs list` briefly holds a lock to test it
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
 
 
@@ -170,13 +170,13 @@ def _boot() -> str:
 
 
 def _alive(owner: Owner, quiet: float, locked: bool | None) -> bool:
-    """Return whether a lock that `flock` grants belongs to a live process nevertheless.
+    """Return whether a lock that `flock` grants still belongs to a live process.
 
     `quiet` is the time since its last heartbeat; `locked` is None if `flock` does not work.
     """
     me = this_process()
     if owner.boot == me.boot and (me.boot or owner.host == me.host):
-        # Where `flock` grants the lock it is right, unless the lock file was deleted while its owner ran.
+        # A grant by `flock` is correct, unless the lock file was deleted while its owner ran.
         return _runs(owner.pid) and owner.started == _started(owner.pid) and not (locked and owner.pid == me.pid)
     if owner.host == me.host and owner.boot and me.boot:
         return False  # the machine was restarted since
@@ -214,7 +214,7 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _flock(handle: int, shared: bool) -> bool | None:
-    """Try to lock: True if locked now, False if another process has it, None if there are no such locks here."""
+    """Try to lock: True if locked now, False if another process has it, None if the file system has no such locks."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as problem:
@@ -241,7 +241,7 @@ def _quiet(handle: int, now: float) -> float:
 
 
 def _now_in(folder: Path) -> float:
-    """Return the present time by the clock that stamps the files of a folder, such as that of a file server."""
+    """Return the current time of the clock that stamps the files of a folder, such as that of a file server."""
     probe = folder / f".lock-{os.getpid()}"
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

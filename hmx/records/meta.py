@@ -46,7 +46,7 @@ class Meta:
 
     schema: int = SCHEMA
     run_id: str = ""  # random; "" before schema 3
-    writes: int = 0  # how often the run has written this file; tells an older copy from a newer one
+    writes: int = 0  # how often the run has written this file; distinguishes an older copy from a newer one
     state: str = "running"
     created: str
     updated: str
@@ -68,7 +68,7 @@ class Meta:
 
 
 def now() -> str:
-    """Return the present moment in UTC, to the second."""
+    """Return the current time in UTC, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

@@ -36,7 +36,7 @@ GROUPS: dict[str, str] = {
     "train": "The learner and its rollouts. A metric without data in an update is absent: the return, for example, "
     "where no episode ended.",
     "reward": "The reward terms of HackMatrix, each the mean over all steps and environments of the rollout; they sum "
-    "to `train/mean_reward`. Other environments report terms of their own.",
+    "to `train/mean_reward`. Other environments report their own terms.",
     "actions": "The kinds of actions taken, as shares of all; they sum to 1.",
     "stats": "Events in the game.",
     "starts": "With `starts.share`: the training episodes that began in a later stage. They do not count in the groups "
@@ -89,7 +89,7 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/max_sequence_weight", "", "none", "max", "largest importance weight of a sampled sequence"),
     ("train/learning_rate", "", "none", "last", "learning rate of the optimiser"),
     ("train/clip_eps", "", "none", "last", "clip range of the importance ratio"),
-    ("train/clip_vf_eps", "reward", "none", "last", "clip range of the value, where it is clipped"),
+    ("train/clip_vf_eps", "reward", "none", "last", "clip range of the value, if it is clipped"),
     ("train/ent_coef", "", "none", "last", "weight of the entropy bonus"),
     ("train/start_share", "probability", "none", "last", "probability that an episode begins in a later stage"),
     ("train/prio_beta", "", "none", "last", "exponent of the importance weights of prioritised sequences"),

@@ -18,7 +18,7 @@ DIAGNOSIS = "diagnosis"
 EVENTS = "tensorboard"
 EVALUATION = "evaluation.json"  # in REPORTS
 GRADIENTS = "gradients.json"  # in REPORTS: the newest gradient report
-SCORES = "scores"  # in REPORTS: the folder of consequence scores; also the suffix of one beside a saved buffer
+SCORES = "scores"  # in REPORTS: the folder of consequence scores; also the suffix of one next to a saved buffer
 SCORE_REPORT = "report.json"  # in SCORES
 LOCK = "lock"
 WEIGHTS = "policy.safetensors"  # of an exported policy; in the folder of a run without checkpoints
@@ -44,7 +44,7 @@ def name_error(name: str) -> HmxError:
 
 @dataclasses.dataclass(frozen=True)
 class RunPaths:
-    """The paths of a run; none of them need exist.
+    """The paths of a run, which need not exist.
 
     The folder of an existing run may have any name, such as one with spaces; `new_run` is stricter.
 
@@ -72,7 +72,7 @@ class RunPaths:
 
     @property
     def weights(self) -> Path:
-        """Return the file of the policy, in a folder that holds nothing else of a run but its configuration."""
+        """Return the file of the policy, in a folder that otherwise contains only the configuration of a run."""
         return self.folder / WEIGHTS
 
     @property

@@ -1,4 +1,4 @@
-"""Typed records as JSON values and back: one rule for what commands print and for what files hold."""
+"""Typed records as JSON values and back: one rule for the output of commands and for files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def plain(value: object) -> JsonValue:
     """Return a JSON value of a record of any depth.
 
     Dataclasses and named tuples become objects whose keys are the field names, in order; a field with the metadata
-    `{"json": False}` is left out. Sequences and sets become arrays, paths and other mappings' keys become strings,
-    NumPy scalars and arrays become numbers and nested arrays. Numbers that are not finite become null.
+    `{"json": False}` is omitted. Sequences and sets become arrays, paths and other mappings' keys become strings, NumPy
+    scalars and arrays become numbers and nested arrays. Numbers that are not finite become null.
 
     Raises:
         TypeError: the value, or a part of it, has no JSON form.
@@ -68,7 +68,7 @@ class JsonResult:
 
 
 def typed(kind: type[T], value: object, made: Makers = MappingProxyType({})) -> T:
-    """Return the value of a type that a JSON value stands for: the inverse of `plain`, for files of any origin.
+    """Return the value of a type from its JSON value: the inverse of `plain`, for files of any origin.
 
     Types are those of plain fields, and dataclasses and named tuples of them. Whole numbers are 0 or more, numbers are
     finite. Fields that are missing take their defaults. `made` has functions for more types.

@@ -26,7 +26,7 @@ _MAX_STEPS = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoreHeader:
-    """What a score file states about itself."""
+    """The header of a score file."""
 
     request: str  # digest of everything that the scores depend on
     size: int  # rows in the file
@@ -38,12 +38,12 @@ class ScoreHeader:
 
 
 def write(path: Path, header: ScoreHeader, columns: Mapping[str, StoredArray]) -> None:
-    """Write scores as a whole or not at all; `columns` has the names of `COLUMNS`."""
+    """Write scores atomically; `columns` has the names of `COLUMNS`."""
     sealed_arrays.write(path, KIND, plain_object(header), columns)
 
 
 def read(path: Path, whole: bool = True) -> tuple[ScoreHeader, dict[str, StoredArray]]:
-    """Read scores, or with `whole` off only check that the columns are there; errors as of `sealed_arrays.read`."""
+    """Read scores, or without `whole` only check that the columns exist; errors as of `sealed_arrays.read`."""
     return sealed_arrays.read(path, KIND, _parse, whole)
 
 

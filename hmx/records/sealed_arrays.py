@@ -72,9 +72,9 @@ class StoredArray(NamedTuple):
 
 
 def write(path: Path, kind: FileKind, body: Mapping[str, Any], arrays: Mapping[str, StoredArray]) -> None:
-    """Write a file as a whole or not at all, in place of an existing one; the same content gives the same bytes.
+    """Write a file atomically, replacing an existing one; the same content gives the same bytes.
 
-    An HmxError (exit code 2) says why it cannot be written.
+    An HmxError (exit code 2) gives the reason if it cannot be written.
     """
     for name, array in arrays.items():
         if len(array.data) != array.form.nbytes:
@@ -107,8 +107,8 @@ def read(
     """Read a file and compare its content with the checksums.
 
     `parse` makes the first result from the header and the forms of the arrays, before any array is read, and raises
-    ValueError, TypeError, KeyError or AttributeError for what it does not accept. Without `whole` the arrays are only
-    checked to be there, and their data are empty.
+    ValueError, TypeError, KeyError or AttributeError to refuse them. Without `whole`, only the existence of the arrays
+    is checked, and their data are empty.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
@@ -188,7 +188,7 @@ def _data(archive: zipfile.ZipFile, name: str, form: ArrayForm, sha256: str | No
         if sha256 is None:
             return found
         view = memoryview(found)
-        # The last read, of nothing, makes the archive compare its own checksum.
+        # The last, empty read makes the archive compare its own checksum.
         while part := member.read(min(form.nbytes - at, 1 << 22) or 1):
             view[at : at + len(part)] = part
             at += len(part)

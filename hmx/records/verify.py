@@ -17,7 +17,7 @@ from hmx.records.paths import CHECKPOINTS, CONFIG, ENVIRONMENT, EVALUATION, LOCK
 
 
 class Damage(NamedTuple):
-    """One damaged or missing file: its path inside the run folder, and what is wrong."""
+    """One damaged or missing file: its path inside the run folder, and its problem."""
 
     path: str
     what: str
@@ -27,7 +27,7 @@ class Findings(NamedTuple):
     """The result of `verify`."""
 
     damage: tuple[Damage, ...]
-    notes: tuple[Damage, ...]  # what a run may have, such as a stale lock
+    notes: tuple[Damage, ...]  # harmless findings, such as a stale lock
     intact: tuple[int, ...]  # updates of the intact checkpoints, oldest first
 
 
@@ -35,7 +35,7 @@ def verify(paths: RunPaths) -> Findings:
     """Read every file of a run and compare it with its checksum.
 
     Files may change while a process trains there: a checkpoint is deleted while it is read, for example. So damage
-    counts only if a second look finds it too.
+    counts only if a second check also finds it.
     """
     found = _verify(paths)
     if not found.damage:
@@ -84,7 +84,7 @@ def _inside(paths: RunPaths, path: Path) -> str:
 
 
 def _short(problem: HmxError, path: Path) -> str:
-    """Return the message without the path, which is shown beside it."""
+    """Return the message without the path, which is shown next to it."""
     return problem.message.removeprefix(f"{path} ").removeprefix(f"cannot read {path}: ")
 
 
@@ -110,7 +110,7 @@ def _environment(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
 
 
 def _behind(known: Meta | None, intact: Mapping[int, Manifest], locks: Collection[Damage]) -> Iterator[Damage]:
-    """Note a meta.json that does not know the newest checkpoint: of a killed run, or of an earlier moment."""
+    """Note a meta.json without the newest checkpoint: from a killed run, or from an earlier moment."""
     newest = max(intact, default=0)
     if known is not None and known.run_id and known.update < newest and not any("held" in x.what for x in locks):
         yield Damage(META, f"written before checkpoint {newest}: the run was killed in between, or the file is older")
@@ -174,7 +174,7 @@ def _report(paths: RunPaths, path: Path, run_id: str) -> Iterator[Damage]:
 
 
 def _no_report(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
-    """Note the missing evaluation of a finished run, which may have been stopped while it played."""
+    """Note the missing evaluation of a finished run, which may have been stopped during it."""
     path = paths.reports / EVALUATION
     if known is None or known.state != "finished" or os.path.lexists(path):
         return
