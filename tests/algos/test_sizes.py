@@ -40,7 +40,7 @@ def configurations(draw):
 
 @settings(max_examples=15, deadline=None)
 @given(configurations())
-def test_a_configuration_without_problems_builds_a_trainer_of_the_sizes_it_says(cfg):
+def test_valid_configuration_builds_a_trainer_of_its_sizes(cfg):
     if known_problems(cfg):
         return
     sizes, inputs = derive.derive(cfg), inputs_of(cfg)

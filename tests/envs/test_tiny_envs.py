@@ -90,7 +90,7 @@ def test_slippery_ice_moves_in_three_directions_equally_and_never_back():
     assert ((cells[[0, 1, 8]] - envs / 3) ** 2 / (envs / 3)).sum() < 13.8
 
 
-def test_registry_makes_what_is_asked_for():
+def test_registry_builds_the_requested_environment():
     for env_id in set(ENV_IDS) - {"hackmatrix"}:
         env = make_env(EnvConfig(id=env_id, max_steps=17), RewardWeights())
         assert (env.spec.id, env.spec.max_steps) == (env_id, 17)

@@ -95,7 +95,7 @@ def test_state_resumes_from_a_checkpoint_with_the_same_bits(pole, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "obs", "actions"), [("WalkerWalk", 24, 6), ("HopperHop", 15, 4)])
-def test_the_others_are_built_and_their_sizes_known(name, obs, actions):
+def test_other_environments_are_built_with_known_sizes(name, obs, actions):
     env = made(f"playground/{name}", max_steps=1000)
     spec = env.spec
     assert (spec.obs_shape, spec.action_dim, spec.max_steps) == ((obs,), actions, 1000)

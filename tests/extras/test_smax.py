@@ -209,7 +209,7 @@ def test_every_scenario_has_the_sizes_stated_without_jaxmarl():
 
 
 @pytest.mark.parametrize("scenario", ["3m", "3s_vs_5z", "27m_vs_30m"])
-def test_so_has_its_state(scenario):
+def test_every_scenario_state_has_the_stated_size(scenario):
     assert known_sizes(EnvConfig(id=f"smax/{scenario}")) == sizes_of(made(scenario))
 
 
