@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 import jaxtyping
@@ -11,6 +13,8 @@ from beartype import BeartypeConf, beartype
 
 PACKAGES = ["hmx.algos", "hmx.envs", "hmx.nets", "hmx.replay", "hmx.rl", "hmx.scoring"]
 """Packages whose functions are checked. Add one here when its array functions are annotated."""
+RULES = "hmx.envs.hackmatrix.rules"
+"""The package within them whose functions are not checked: they take NumPy arrays and tuples as well."""
 
 _GENERIC_NAMED_TUPLES = re.compile(r"\b(TrainState|PpoState|DqnState|Algorithm)\b")  # beartype refuses them
 
@@ -27,6 +31,15 @@ def typechecker(function: Callable[..., Any]) -> Callable[..., Any]:
     return beartype(conf=_CONF)(function)
 
 
+class _Unchecked:
+    """Find the modules of `RULES` before jaxtyping does."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, path, target) if f"{name}.".startswith(f"{RULES}.") else None
+
+
 def install() -> None:
     """Check all functions of `PACKAGES` that are imported from now on."""
     jaxtyping.install_import_hook(PACKAGES, "shape_checks.typechecker")
+    sys.meta_path.insert(0, _Unchecked)
