@@ -33,7 +33,7 @@ from hmx.config.codec import to_toml
 from hmx.config.schema import Config
 from hmx.envs.hackmatrix.rules import scenario
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.watch import read_scenario
+from hmx.play.scenario import read_scenario
 from hmx.records import artefact, buffer_file, checkpoints, jsonl, lock, meta, score_file
 from hmx.records.paths import RunPaths
 from hmx.registry.load import load

@@ -24,7 +24,7 @@ _COLUMNS = shutil.get_terminal_size().columns
 _NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUMNS < 60 else {}
 
 _MODULES = {
-    "train": "train", "resume": "train", "evaluate": "evaluate", "watch": "watch", "play": "watch", "report": "report",
+    "train": "train", "resume": "train", "evaluate": "evaluate", "watch": "watch", "play": "play", "report": "report",
     "doctor": "doctor", "compare": "compare", "compute-config": "compute_config", "bench": "bench",
     "check-env": "check_env", "grad-report": "grad_report", "score-buffer": "score_buffer", "export": "export",
     "board": "live", "presets": "envs", "envs": "envs", "new-env": "new_env", "runs": "runs",

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hmx.cli.keys import Echo
+from hmx.play.keys import Echo
 from hmx.records.jsonl import encode
 from hmx.render.quantities import clock, short, sparkline
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink

@@ -1,16 +1,31 @@
-"""`hmx watch` and `hmx play`."""
+"""`hmx watch`."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from hmx.cli import completion
+from hmx.cli.boundary import check_reports, print_json
 from hmx.cli.options import Json, Sets, argument, ask, configure, with_options
+from hmx.cli.progress import status
 from hmx.config.option import MAX_SEED, OUTPUT_PANEL, checkpoint_option, opt, search_option
 from hmx.config.schema import ENV_IDS
+from hmx.config.textfile import printable, quoted
+from hmx.errors import ExitCode, HmxError
+from hmx.render.quantities import data_size
+
+if TYPE_CHECKING:
+    from hmx.play.frames import Frame
+
+COMPILING = "compiling the game; the next start is faster"
 
 GAME_PANEL = "Game"
 
@@ -91,13 +106,9 @@ def watch(
 
     Example: hmx watch --random --env ./game.py --seed 3
     """
-    from hmx.cli.progress import status
-
     with status("starting"):  # importing JAX takes seconds
-        from hmx.cli.recording import check_target
-        from hmx.cli.recording import save as record
-        from hmx.cli.theatre import show
-        from hmx.jobs.watch import watch as frames_of
+        from hmx.play.watch import show
+        from hmx.play.watch import watch as frames_of
 
     if save is not None:
         check_target(save, shown.force)
@@ -108,30 +119,57 @@ def watch(
 
     begin = partial(frames_of, run, **vars(options), env=chosen, scenario=scenario)
     if save is not None:
-        record(begin, save, title=title, delay=shown.delay, json=json)
+        with status(COMPILING):
+            frames = list(begin())
+        _save(frames, save, title, shown.delay, json)
+    elif json:
+        for frame in begin():
+            print_json(frame.to_json())
+            sys.stdout.flush()
     else:
-        show(begin, title=title, delay=shown.delay, step=shown.step, json=json)
+        with status(COMPILING):
+            started = begin()
+        with leaving_by_ctrl_c():
+            show(started, title=title, delay=shown.delay, step=shown.step)
 
 
-@with_options()
-def play(options: PlayOptions, scenario: ScenarioFile = None) -> None:
-    """Play HackMatrix yourself.
+def check_target(path: Path, force: bool) -> None:
+    """Refuse, before anything is compiled, a file that cannot be saved."""
+    from hmx.play.recording import FORMATS
 
-    Keys: arrows or w a s d move and attack, space siphons, the key next to a program runs it, ? shows the
-    rules, q quits.
+    shown = quoted(str(path))
+    if path.suffix not in FORMATS:
+        raise HmxError(f"cannot save {shown}: expected a name that ends in {', '.join(FORMATS)}", "--save episode.gif")
+    check_reports(path)
+    if path.exists() and not force:
+        raise HmxError(f"cannot save {shown}: the file exists", "replace it with --force, or choose another name")
+    if path.suffix == ".gif":
+        try:
+            import PIL.ImageFont  # noqa: F401
+        except ImportError:
+            hint = "pip install pillow, or save as .svg or .cast"
+            raise HmxError(f"cannot save {shown}: a GIF needs Pillow", hint) from None
 
-    Example: hmx play --seed 3
 
-    Example: hmx play --scenario docs/scenarios/first-siphon.json
+def _save(frames: Sequence[Frame], path: Path, title: str, delay: float, json: bool) -> None:
+    """Save frames as an animation, and sum up every episode."""
+    from hmx.play.recording import save
+    from hmx.play.screen import summary
 
-    Example: hmx play --advise hackmatrix-ppo-s0-001 --search 32
-    """
-    from hmx.cli.keys import Keyboard
-    from hmx.cli.progress import status
+    size = save(frames, path, title=title, delay=delay)
+    if json:
+        print_json({"saved": str(path), "frames": len(frames), "bytes": size})
+        return
+    for frame in frames:
+        if frame.outcome:
+            sys.stdout.write(f"{summary(frame)}\n")
+    sys.stdout.write(f"saved {printable(str(path))} ({len(frames):,} frames, {data_size(size)})\n")
 
-    with status("starting"):  # importing JAX takes seconds
-        from hmx.cli.theatre import perform
-        from hmx.jobs.watch import open_game
 
-    keyboard = Keyboard()
-    perform(partial(open_game, **vars(options), scenario=scenario), keyboard)
+@contextlib.contextmanager
+def leaving_by_ctrl_c() -> Iterator[None]:
+    """Exit quietly on Ctrl-C, which is a way to leave like `q`, with the exit code of the signal."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(int(ExitCode.SIGINT)) from None

@@ -13,7 +13,7 @@ from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume
 from hmx.jobs.runs import list_runs, verify
 from hmx.jobs.train import plan, train
-from hmx.jobs.watch import watch
+from hmx.play.watch import watch
 from hmx.records import meta as metas
 from hmx.registry import user_code
 from hmx.registry.load import load

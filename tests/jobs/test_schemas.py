@@ -15,7 +15,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs import runs
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import plan, resume
-from hmx.jobs.watch import read_scenario
+from hmx.play.scenario import read_scenario
 from hmx.records import checkpoints, jsonl
 from hmx.records import meta as metas
 from hmx.records.artefact import sealed

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hmx.errors import HmxError
-from hmx.jobs.watch import open_game
+from hmx.play.play import open_game
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from hmx.algos.types import Decision
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, PROGRAMS, SIPHON
 from hmx.errors import HmxError
-from hmx.jobs import simulator
-from hmx.jobs.simulator import Frame, FramePolicy, Simulator, decide_at_random
-from hmx.jobs.watch import read_scenario
+from hmx.play import simulator
+from hmx.play.frames import Frame, FramePolicy, decide_at_random
+from hmx.play.scenario import read_scenario
+from hmx.play.simulator import Simulator
 
 MAX_STEPS = 4
 

@@ -1,22 +1,28 @@
-"""`hmx watch` and `hmx play`: the frames of episodes in any environment, and a game that a person plays."""
+"""Watch episodes in any environment: their frames, and a terminal that shows them as the keys ask."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Iterator
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 import jax
+from rich.console import Console
 
 from hmx.algos.search import make_act, simulations_of
 from hmx.config.schema import Config, EnvConfig
-from hmx.config.textfile import quoted, read_text
 from hmx.envs.registry import make_env
-from hmx.errors import ExitCode, HmxError
-from hmx.jobs.simulator import Frame, FramePolicy, Simulator, Spectator, decide_at_random
-from hmx.records.artefact import check_schema, words
+from hmx.errors import HmxError
+from hmx.play import keys
+from hmx.play.frames import Frame, FramePolicy, decide_at_random
+from hmx.play.keys import Keyboard
+from hmx.play.scenario import read_scenario
+from hmx.play.screen import draw, explain, summary, view
+from hmx.play.simulator import Simulator
+from hmx.play.spectator import Spectator
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import RunPaths
@@ -26,9 +32,7 @@ from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 
-_SCHEMA = 1  # schema of a scenario without a schema number
-
-_NEEDED = 'a scenario is a JSON object with at least a player, as {"player": {"row": 0, "col": 0}}'
+HELP = "space pause  Enter step  left back  n next episode  + - speed  ? rules  q quit"
 
 
 def watch(
@@ -97,65 +101,66 @@ def agent_policy(
     return FramePolicy(jax.jit(decide), session.algorithm.initial_carry((1, session.env.spec.num_agents)))
 
 
-def open_game(
-    *,
-    seed: int = 0,
-    scenario: Path | None = None,
-    advise: str | Path | None = None,
-    search: int | None = None,
-    checkpoint: int | None = None,
-) -> Simulator:
-    """Open a game without a step limit, by the rules of the run whose agent advises, if any.
+def show(frames: Iterable[Frame], *, title: str, delay: float, step: bool) -> None:
+    """Draw frame after frame, and sum up every episode.
 
-    Raises:
-        HmxError: a run of another environment, or a search that is not possible (exit code 2); no such run or no intact
-            checkpoint (3).
+    In a terminal each frame replaces the one before; elsewhere they follow one another.
     """
-    if advise is None and (search is not None or checkpoint is not None):
-        searches = search is not None
-        what, option = ("search", "--search 32") if searches else ("use a checkpoint", f"--checkpoint {checkpoint}")
-        raise HmxError(f"cannot {what}: no agent given", f"hmx play --advise RUN {option}")
-    position = None if scenario is None else read_scenario(scenario)
-    paths = None if advise is None else find_policy(advise)
-    cfg = Config() if paths is None else read_config(paths)
-    if cfg.env.id != "hackmatrix":
-        raise HmxError(f"cannot take advice from {advise}: it plays {cfg.env.id}", "give a run of HackMatrix")
-    enable_cache()
-    env = dataclasses.replace(cfg.env, max_steps=0)
-
-    def begin() -> Simulator:
-        policy = None
-        if paths is not None:
-            policy = agent_policy(open_session(cfg, paths), paths, False, checkpoint, search)
-        return Simulator(env, cfg.reward, seed=seed, position=position, policy=policy)
-
-    # In another thread, so that Ctrl-C works while it compiles.
-    return interruptible(begin)
+    console = Console(highlight=False)
+    if step or (console.is_terminal and sys.stdin.isatty()):
+        with Keyboard() as keyboard:
+            seen = _watch(frames, keyboard, console, title, delay, step)
+        ends = [one for one, after in itertools.zip_longest(seen, seen[1:]) if after is None or not after.step]
+        if len(ends) > 1 or not ends[0].outcome:  # else it is still on the screen
+            console.print("\n".join(map(summary, ends)))
+        return
+    for number, frame in enumerate(frames):
+        if console.is_terminal:
+            draw(console, view(frame, title))
+            time.sleep(delay)
+        else:
+            console.print(*([] if number == 0 else ["\n"]), view(frame, title), sep="")
+        if frame.outcome:
+            console.print(summary(frame))
 
 
-def read_scenario(path: Path) -> dict[str, object]:
-    """Read the position in a file; `hmx.envs.hackmatrix.rules.scenario.from_dict` checks it.
+def _watch(
+    frames: Iterable[Frame], keyboard: Keyboard, console: Console, title: str, delay: float, paused: bool
+) -> list[Frame]:
+    """Play frames as the keys ask, and return all that were reached."""
+    source = iter(frames)
+    seen: list[Frame] = []
+    at, drawn, end = 0, -1, 0.0
 
-    Raises:
-        HmxError: no such file, not readable, or of a newer schema (exit code 3); too long, not JSON, or not an
-            object (2).
-    """
-    try:
-        data = json.loads(read_text(path))
-    except OSError as error:
-        hint = "check the path and its permissions; docs/scenarios/first-siphon.json is an example"
-        raise HmxError(f"cannot read {path}: {words(error)}", hint, ExitCode.ARTEFACT) from None
-    except UnicodeDecodeError:
-        raise HmxError(f"{path} is not a text file in UTF-8", _NEEDED) from None
-    except (ValueError, RecursionError) as error:  # JSONDecodeError is a ValueError
-        raise HmxError(f"{path} is not JSON: {error}", _NEEDED) from None
-    if isinstance(data, dict):
-        number = data.pop("schema", _SCHEMA)
-        if type(number) is not int or number < 1:
-            message = f"{path}: schema must be a whole number, not {quoted(repr(number))}"
-            raise HmxError(message, f'write "schema": {_SCHEMA}')
-        check_schema(number, _SCHEMA, str(path))
-    position = data.get("position", data) if isinstance(data, dict) else data
-    if not isinstance(position, dict):
-        raise HmxError(f"cannot read the scenario: {path} holds no position", _NEEDED)
-    return position
+    def reached(number: int) -> bool:
+        seen.extend(itertools.islice(source, max(number + 1 - len(seen), 0)))
+        return number < len(seen)
+
+    while reached(at):
+        if drawn != at:
+            drawn, end = at, time.monotonic() + delay
+            draw(console, view(seen[at], title), HELP, summary(seen[at]) if seen[at].outcome else "")
+        match keyboard.read(None if paused else max(end - time.monotonic(), 0.0)):
+            case "q" | "escape":
+                break
+            case None | "enter" | "right":
+                at += 1
+            case " ":
+                paused = not paused
+                at += not paused
+            case "left" | "b":
+                paused, at = True, max(at - 1, 0)
+            case "n":
+                at += 1
+                while reached(at) and seen[at].step:
+                    at += 1
+            case "+" | "=":
+                delay /= 1.5
+            case "-":
+                delay *= 1.5
+            case "?":
+                explain(console, keyboard)
+                drawn = -1
+            case keys.RESIZED:
+                drawn = -1
+    return seen

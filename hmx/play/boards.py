@@ -16,7 +16,7 @@ from hmx.envs.hackmatrix.rules.position import Position, ResourcePosition, block
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, FIRST_PROGRAM
 
 if TYPE_CHECKING:
-    from hmx.jobs.simulator import Frame
+    from hmx.play.frames import Frame
 
 SIZE = 6
 ENEMIES = {

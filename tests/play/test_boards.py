@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hmx.cli.board import BoardView
 from hmx.envs.hackmatrix.rules.position import visible
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES
-from hmx.jobs.simulator import Frame
+from hmx.play.boards import BoardView
+from hmx.play.frames import Frame
 
 POSITION: dict[str, Any] = {
     "player": {

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json as jsons
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from hmx.cli.boundary import check_reports, print_json
-from hmx.cli.progress import status
-from hmx.cli.theatre import COMPILING, summary, view
-from hmx.config.textfile import printable, quoted
+from hmx.config.textfile import quoted
 from hmx.errors import HmxError, counted
+from hmx.play.frames import Frame
+from hmx.play.screen import view
 from hmx.records.artefact import words
 from hmx.records.atomic import write_bytes
 from hmx.render import svg
 from hmx.render.blocks import Animation, AnimationFrame, Document, Picture, Shape
 from hmx.render.html import page, shapes_svg
-from hmx.render.quantities import data_size
 from hmx.reports.score_buffer.pictures import board
-
-if TYPE_CHECKING:
-    from hmx.jobs.simulator import Frame
 
 _WIDTH, _HEIGHT, _MIDDLE = 560.0, 342.0, 424.0  # pixels; the board is on the left, text around _MIDDLE on the right
 _BACK, _INK, _FAINT, _GREEN, _RED = "#1d1f21", "#e4e6e8", "#9aa0a6", "#56d364", "#ff6b6b"
@@ -55,18 +48,12 @@ def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay:
     with status(COMPILING):
         frames = list(begin())
     seconds = [max(delay, _LAST if frame.outcome else 0.02) for frame in frames]
-    data = _FORMATS[path.suffix](frames, seconds, title)
+    data = FORMATS[path.suffix](frames, seconds, title)
     try:
         write_bytes(path, data)
     except OSError as problem:
         raise HmxError(f"cannot save {quoted(str(path))}: {words(problem)}", "name a file that you may write") from None
-    if json:
-        print_json({"saved": str(path), "frames": len(frames), "bytes": len(data)})
-        return
-    for frame in frames:
-        if frame.outcome:
-            sys.stdout.write(f"{summary(frame)}\n")
-    sys.stdout.write(f"saved {printable(str(path))} ({len(frames):,} frames, {data_size(len(data))})\n")
+    return len(data)
 
 
 def scene(frame: Frame, title: str) -> Iterator[Shape]:
@@ -169,7 +156,7 @@ def _gif(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes
 def _cast(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
     """Return an asciicast of version 2 (docs.asciinema.org): a header, and an event per frame."""
     columns, lines = _TERMINAL
-    rows = [jsons.dumps({"version": 2, "width": columns, "height": lines, "title": title})]
+    rows = [json.dumps({"version": 2, "width": columns, "height": lines, "title": title})]
     now = 0.0
     for frame, duration in zip(frames, seconds, strict=True):
         screen = StringIO()
@@ -183,9 +170,9 @@ def _cast(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> byte
             no_color=False,
         )
         console.print(view(frame, title))
-        rows.append(jsons.dumps([round(now, 3), "o", "\x1b[2J\x1b[H" + screen.getvalue().replace("\n", "\r\n")]))
+        rows.append(json.dumps([round(now, 3), "o", "\x1b[2J\x1b[H" + screen.getvalue().replace("\n", "\r\n")]))
         now += duration
-    return ("\n".join([*rows, jsons.dumps([round(now, 3), "o", ""])]) + "\n").encode()
+    return ("\n".join([*rows, json.dumps([round(now, 3), "o", ""])]) + "\n").encode()
 
 
 def _html(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
@@ -205,6 +192,6 @@ def _html(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> byte
     return page(Document(title, (Animation("What it played", tuple(shown)),))).encode()
 
 
-_FORMATS: dict[str, Callable[[Sequence[Frame], Sequence[float], str], bytes]] = {
+FORMATS: dict[str, Callable[[Sequence[Frame], Sequence[float], str], bytes]] = {
     ".gif": _gif, ".svg": _svg, ".cast": _cast, ".html": _html,
 }  # fmt: skip

@@ -1,0 +1,42 @@
+"""`hmx play`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hmx.cli.options import with_options
+from hmx.cli.progress import status
+from hmx.cli.watch import COMPILING, GAME_PANEL, GameOptions, ScenarioFile, leaving_by_ctrl_c
+from hmx.config.option import opt
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions(GameOptions):
+    """What to play with."""
+
+    advise: str | None = opt(None, "show what the agent of a run would do", metavar="RUN", panel=GAME_PANEL)
+
+
+@with_options()
+def play(options: PlayOptions, scenario: ScenarioFile = None) -> None:
+    """Play HackMatrix yourself.
+
+    Keys: arrows or w a s d move and attack, space siphons, the key next to a program runs it, ? shows the
+    rules, q quits.
+
+    Example: hmx play --seed 3
+
+    Example: hmx play --scenario docs/scenarios/first-siphon.json
+
+    Example: hmx play --advise hackmatrix-ppo-s0-001 --search 32
+    """
+    from hmx.play.keys import Keyboard
+
+    with status("starting"):  # importing JAX takes seconds
+        from hmx.play.play import open_game, perform
+
+    keyboard = Keyboard()
+    with status(COMPILING):
+        game = open_game(**vars(options), scenario=scenario)
+    with leaving_by_ctrl_c():
+        perform(game, keyboard)

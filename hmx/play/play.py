@@ -1,0 +1,96 @@
+"""Let a person play HackMatrix in a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from rich.console import Console
+
+from hmx.config.schema import Config
+from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
+from hmx.errors import HmxError
+from hmx.play.boards import BoardView
+from hmx.play.keys import RESIZED, Keyboard
+from hmx.play.scenario import read_scenario
+from hmx.play.screen import PROGRAM_KEYS, draw, explain
+from hmx.play.simulator import Simulator
+from hmx.play.watch import agent_policy
+from hmx.records.frozen import read_config
+from hmx.records.layout import find_policy
+from hmx.runs.compilation import enable_cache
+from hmx.runs.session import open_session
+from hmx.runs.signals import interruptible
+
+MENU = {FIRST_PROGRAM + number: key for number, key in enumerate(PROGRAM_KEYS)}
+_MOVES = {"up": 0, "w": 0, "down": 1, "s": 1, "left": 2, "a": 2, "right": 3, "d": 3, " ": SIPHON}
+KEYS = {**_MOVES, **{key: action for action, key in MENU.items()}}
+HELP = "arrows/wasd move, shoot  space siphon  1-9 e-k programs  n new  ? rules  q quit"
+
+
+def open_game(
+    *,
+    seed: int = 0,
+    scenario: Path | None = None,
+    advise: str | Path | None = None,
+    search: int | None = None,
+    checkpoint: int | None = None,
+) -> Simulator:
+    """Open a game without a step limit, by the rules of the run whose agent advises, if any.
+
+    Raises:
+        HmxError: a run of another environment, or a search that is not possible (exit code 2); no such run or no intact
+            checkpoint (3).
+    """
+    if advise is None and (search is not None or checkpoint is not None):
+        searches = search is not None
+        what, option = ("search", "--search 32") if searches else ("use a checkpoint", f"--checkpoint {checkpoint}")
+        raise HmxError(f"cannot {what}: no agent given", f"hmx play --advise RUN {option}")
+    position = None if scenario is None else read_scenario(scenario)
+    paths = None if advise is None else find_policy(advise)
+    cfg = Config() if paths is None else read_config(paths)
+    if cfg.env.id != "hackmatrix":
+        raise HmxError(f"cannot take advice from {advise}: it plays {cfg.env.id}", "give a run of HackMatrix")
+    enable_cache()
+    env = dataclasses.replace(cfg.env, max_steps=0)
+
+    def begin() -> Simulator:
+        policy = None
+        if paths is not None:
+            policy = agent_policy(open_session(cfg, paths), paths, False, checkpoint, search)
+        return Simulator(env, cfg.reward, seed=seed, position=position, policy=policy)
+
+    # In another thread, so that Ctrl-C works while it compiles.
+    return interruptible(begin)
+
+
+def perform(game: Simulator, keyboard: Keyboard) -> None:
+    """Let a person play until q."""
+    console = Console(highlight=False)
+    note = ""
+    with keyboard:
+        while True:
+            frame = game.frame
+            view = BoardView(frame, reveal=False, keys=MENU, title=f"game {frame.episode + 1}   step {frame.step}")
+            draw(console, view, HELP, note or ("n new game   q quit" if frame.outcome else ""))
+            key = keyboard.read()
+            if key in ("q", "escape"):
+                return
+            if key == "?":
+                explain(console, keyboard)
+            elif key == "n":
+                game.new()
+                note = "new game"
+            elif key != RESIZED:
+                note = _act(game, KEYS.get(str(key)))
+
+
+def _act(game: Simulator, action: int | None) -> str:
+    if game.frame.outcome:
+        return "the game is over; press n for a new one"
+    if action is None:
+        return "no action has that key"
+    if action not in game.frame.legal:
+        return f"{game.frame.names[action]} is not possible now"
+    game.act(action)
+    return ""
