@@ -23,13 +23,11 @@ if "_HMX_COMPLETE" in os.environ:
 _COLUMNS = shutil.get_terminal_size().columns
 _NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUMNS < 60 else {}
 
-_MODULES = {
-    "train": "train", "resume": "train", "evaluate": "evaluate", "watch": "watch", "play": "play", "report": "report",
-    "doctor": "doctor", "compare": "compare", "compute-config": "compute_config", "bench": "bench",
-    "check-env": "check_env", "grad-report": "grad_report", "score-buffer": "score_buffer", "export": "export",
-    "board": "live", "presets": "envs", "envs": "envs", "new-env": "new_env", "runs": "runs",
-}  # fmt: skip
-"""Command -> the module of `hmx.cli` that declares it, in the order of the help."""
+COMMANDS = (
+    "train", "resume", "evaluate", "watch", "play", "report", "doctor", "compare", "compute-config", "bench",
+    "check-env", "grad-report", "score-buffer", "export", "board", "presets", "envs", "new-env", "runs",
+)  # fmt: skip
+"""The commands in the order of the help. `hmx.cli` declares each in a module of its name, with `_` for `-`."""
 
 
 class _Commands(Mapping[str, Any]):
@@ -39,22 +37,23 @@ class _Commands(Mapping[str, Any]):
         self._built: dict[str, Any] = {}
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter(COMMANDS)
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(COMMANDS)
 
     def __contains__(self, name: object) -> bool:
-        return name in _MODULES
+        return name in COMMANDS
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:
-            module = importlib.import_module(f"hmx.cli.{_MODULES[name]}")  # noqa: TID251 - only of the table above
+            function = name.replace("-", "_")
+            module = importlib.import_module(f"hmx.cli.{function}")  # noqa: TID251 - only of the commands above
             parent = typer.Typer(rich_markup_mode=app.rich_markup_mode)
             if name == "runs":
                 parent.add_typer(module.app, name=name)
             else:
-                parent.command(name, cls=Command)(getattr(module, name.replace("-", "_")))
+                parent.command(name, cls=Command)(getattr(module, function))
             self._built[name] = typer.main.get_group(parent).commands[name]
         return self._built[name]
 
@@ -68,16 +67,17 @@ class Root(Boundary):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, which needs only the docstrings of the commands."""
-        commands, self.commands = self.commands, {name: TyperCommand(name, help=_summary(name)) for name in _MODULES}
+        commands, self.commands = self.commands, {name: TyperCommand(name, help=_summary(name)) for name in COMMANDS}
         super().format_help(ctx, formatter)
         self.commands = commands
 
 
 def _summary(name: str) -> str:
     """Return the docstring of a command from its source: parsing all sources is faster than importing them."""
-    module = ast.parse((Path(__file__).parent / f"{_MODULES[name]}.py").read_bytes())
+    function = name.replace("-", "_")
+    module = ast.parse((Path(__file__).parent / f"{function}.py").read_bytes())
     functions = {part.name: part for part in module.body if isinstance(part, ast.FunctionDef)}
-    return ast.get_docstring(functions.get(name.replace("-", "_"), module)) or ""
+    return ast.get_docstring(functions.get(function, module)) or ""
 
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""`hmx envs` and `hmx presets`."""
+"""`hmx envs`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated
 from hmx.cli import completion
 from hmx.cli.options import Json, Sets, argument, configure
 from hmx.cli.output import write_result
-from hmx.config import presets as known
 from hmx.config.schema import ENV_IDS
 
 
@@ -37,21 +36,3 @@ def envs(
     else:
         rows = [build_environment(configure({"env.id": env}, sets, None, None).config.env)]
     write_result(to_json(rows), document(rows), json)
-
-
-SCHEMA = 1
-
-
-def presets(json: Json = False) -> None:
-    """List the presets, for `hmx train --preset NAME`.
-
-    Example: hmx presets
-    """
-    from hmx.records.plain import plain
-    from hmx.render.blocks import Cell, Column, Document, Row, Table
-
-    summaries = {name: known.summary(name) for name in known.names()}
-    rows = tuple(Row((Cell(name, tone="strong"), text)) for name, text in summaries.items())
-    table = Table((Column("", "left"), Column("", "left")), rows)
-    listed = plain([{"name": name, "summary": text} for name, text in summaries.items()])
-    write_result({"schema": SCHEMA, "presets": listed}, Document("", (table,)), json)

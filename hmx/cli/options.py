@@ -17,6 +17,8 @@ from hmx.config import presets
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, Field, fields_of
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, RUN_PANEL
+from hmx.errors import HmxError
+from hmx.runs.cluster.hosts import Hosts
 from hmx.sizing.inputs import INPUT_FIELDS
 
 if TYPE_CHECKING:
@@ -178,3 +180,17 @@ def configure(typed: Typed, sets: list[str] | None, config: Path | None, preset:
     from hmx.registry.load import load
 
     return load(preset=preset, file=config, sets=sets or (), flags=typed, new_run=True)
+
+
+def with_devices(typed: Typed, hosts: Hosts) -> Typed:
+    """Return the typed configuration, with all devices for several processes; refuse contradictions."""
+    if not hosts.distributed:
+        for flag, field in fields_of(Hosts).items():
+            if (value := getattr(hosts, field.name)) != field.default:
+                raise HmxError(f"{flag} requires --distributed", f"--distributed {flag} {show(value)}")
+        return typed
+    devices = typed.get("run.devices")
+    if devices not in (None, "all", "0"):
+        message = f"--devices {devices} cannot be combined with --distributed, which uses all devices"
+        raise HmxError(message, "leave --devices out")
+    return {**typed, "run.devices": "all"}

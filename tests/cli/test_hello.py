@@ -142,8 +142,9 @@ def _lines(text: str) -> list[str]:
 @pytest.mark.parametrize(("words", "imported"), [(["--help"], set()), (["runs", "list"], {"runs"})])
 def test_a_command_imports_no_other_command(tmp_path, words, imported):
     code = (
-        f"import sys; from hmx.cli.app import _MODULES, app; app({words}, standalone_mode=False);"
-        "print([name for name in set(_MODULES.values()) if f'hmx.cli.{name}' in sys.modules])"
+        f"import sys; from hmx.cli.app import COMMANDS, app; app({words}, standalone_mode=False);"
+        "modules = [name.replace('-', '_') for name in COMMANDS];"
+        "print([name for name in modules if f'hmx.cli.{name}' in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert set(ast.literal_eval(done.stdout.splitlines()[-1])) == imported

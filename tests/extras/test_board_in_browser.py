@@ -84,7 +84,7 @@ def served(root: Path, grow: Any) -> Iterator[str]:
     from starlette.responses import PlainTextResponse
     from starlette.routing import Route
 
-    from hmx.cli.live_pages import application
+    from hmx.cli.board_pages import application
 
     app = application(root)
     app.routes.append(Route("/grow", lambda request: PlainTextResponse(str(grow()))))
@@ -102,7 +102,7 @@ def served(root: Path, grow: Any) -> Iterator[str]:
 
 def browse(address: str, profile: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Open a page whose script also drives it, and return what that found."""
-    from hmx.cli import live_pages
+    from hmx.cli import board_pages as live_pages
 
     def driven(document: Document, live: bool = False) -> str:
         return html.page(document, live).replace("</body>", f"<script>{script}</script></body>")

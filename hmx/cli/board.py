@@ -41,7 +41,7 @@ def board(options: BoardOptions, root: Root = Path(DEFAULT_ROOT)) -> None:
     with needed("board", "hmx board"):
         import uvicorn
 
-        from hmx.cli.live_pages import application
+        from hmx.cli.board_pages import application
     if not root.is_dir():
         raise HmxError(f"there is no folder {root}", "hmx train makes runs/; --root names another folder")
     try:

@@ -39,7 +39,7 @@ def client(root: Path) -> Any:
     pytest.importorskip("httpx2")
     from starlette.testclient import TestClient
 
-    from hmx.cli.live_pages import application
+    from hmx.cli.board_pages import application
 
     return TestClient(application(root), base_url="http://127.0.0.1:8420")
 
