@@ -53,13 +53,6 @@ class WatchOptions(GameOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayOptions(GameOptions):
-    """The partner of the game."""
-
-    advise: str | None = opt(None, "show what the agent of a run would do", metavar="RUN", panel=GAME_PANEL)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ShowOptions:
     """How to show it."""
 

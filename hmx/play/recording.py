@@ -27,26 +27,8 @@ _SCALE = 2  # pixels of a GIF per pixel of the drawing
 _TERMINAL = (100, 32)  # columns and lines
 
 
-def check_target(path: Path, force: bool) -> None:
-    """Refuse, before anything is compiled, a file that `save` could not write."""
-    shown = quoted(str(path))
-    if path.suffix not in _FORMATS:
-        raise HmxError(f"cannot save {shown}: expected a name that ends in {', '.join(_FORMATS)}", "--save episode.gif")
-    check_reports(path)
-    if path.exists() and not force:
-        raise HmxError(f"cannot save {shown}: the file exists", "replace it with --force, or choose another name")
-    if path.suffix == ".gif":
-        try:
-            import PIL.ImageFont  # noqa: F401
-        except ImportError:
-            hint = "pip install pillow, or save as .svg or .cast"
-            raise HmxError(f"cannot save {shown}: a GIF needs Pillow", hint) from None
-
-
-def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay: float, json: bool) -> None:
-    """Write all frames that `begin` returns, in the format of the file's name, and summarise every episode."""
-    with status(COMPILING):
-        frames = list(begin())
+def save(frames: Sequence[Frame], path: Path, *, title: str, delay: float) -> int:
+    """Write frames in the format of the file's name, and return the number of bytes."""
     seconds = [max(delay, _LAST if frame.outcome else 0.02) for frame in frames]
     data = FORMATS[path.suffix](frames, seconds, title)
     try:
@@ -57,7 +39,7 @@ def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay:
 
 
 def scene(frame: Frame, title: str) -> Iterator[Shape]:
-    """Draw a frame: the board, and next to it the last step and the output of the policy."""
+    """Draw a frame: the board, and beside it the step that led to it and what the policy thinks."""
     yield Shape("rect", 0, 0, _WIDTH, _HEIGHT, _BACK)
     yield from _drawing(frame).shapes
     for number, (text, size, colour) in enumerate(_texts(frame, title)):
