@@ -82,7 +82,7 @@ def watch(
     scenario: ScenarioFile = None,
     save: Annotated[
         Path | None,
-        ask("--save", "FILE", "Save the episodes as an animation instead: .gif, .svg, .html or .cast.", OUTPUT_PANEL),
+        ask("--save", "FILE", "Save the episodes as an animation instead: .gif, .svg or .html.", OUTPUT_PANEL),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -91,7 +91,7 @@ def watch(
     Shows the environment, the probability of every action, the value and the reward terms. An environment without a
     drawing is shown as its observation. Keys: space pauses and continues, Enter takes one step, the left arrow goes
     back one step, n jumps to the next episode, + and - change the speed, ? shows the rules, q quits. A GIF needs Pillow
-    (extra `gif`); asciinema plays a .cast.
+    (extra `gif`).
 
     Example: hmx watch hackmatrix-ppo-s0-001 --greedy
 

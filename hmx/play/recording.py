@@ -1,15 +1,16 @@
-"""Save watched episodes as an animation: GIF, SVG, an HTML page, or a recording of the terminal (asciicast)."""
+"""Save watched episodes as an animation: GIF, SVG or an HTML page."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from io import BytesIO, StringIO
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 
-from rich.console import Console
-
-from hmx.config.textfile import quoted
+from hmx.cli.boundary import check_reports, print_json
+from hmx.cli.progress import status
+from hmx.cli.theatre import COMPILING, summary
+from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError, counted
 from hmx.play.frames import Frame
 from hmx.play.screen import view
@@ -24,11 +25,28 @@ _WIDTH, _HEIGHT, _MIDDLE = 560.0, 342.0, 424.0  # pixels; the board is on the le
 _BACK, _INK, _FAINT, _GREEN, _RED = "#1d1f21", "#e4e6e8", "#9aa0a6", "#56d364", "#ff6b6b"
 _LAST = 2.0  # seconds that the last frame of an episode stays
 _SCALE = 2  # pixels of a GIF per pixel of the drawing
-_TERMINAL = (100, 32)  # columns and lines
 
 
-def save(frames: Sequence[Frame], path: Path, *, title: str, delay: float) -> int:
-    """Write frames in the format of the file's name, and return the number of bytes."""
+def check_target(path: Path, force: bool) -> None:
+    """Refuse, before anything is compiled, a file that `save` could not write."""
+    shown = quoted(str(path))
+    if path.suffix not in _FORMATS:
+        raise HmxError(f"cannot save {shown}: expected a name that ends in {', '.join(_FORMATS)}", "--save episode.gif")
+    check_reports(path)
+    if path.exists() and not force:
+        raise HmxError(f"cannot save {shown}: the file exists", "replace it with --force, or choose another name")
+    if path.suffix == ".gif":
+        try:
+            import PIL.ImageFont  # noqa: F401
+        except ImportError:
+            hint = "pip install pillow, or save as .svg or .html"
+            raise HmxError(f"cannot save {shown}: a GIF needs Pillow", hint) from None
+
+
+def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay: float, json: bool) -> None:
+    """Write all frames of what `begin` returns in the format of the file's name, and sum up every episode."""
+    with status(COMPILING):
+        frames = list(begin())
     seconds = [max(delay, _LAST if frame.outcome else 0.02) for frame in frames]
     data = FORMATS[path.suffix](frames, seconds, title)
     try:
@@ -135,28 +153,6 @@ def _gif(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes
     return file.getvalue()
 
 
-def _cast(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
-    """Return an asciicast of version 2 (docs.asciinema.org): a header, and an event per frame."""
-    columns, lines = _TERMINAL
-    rows = [json.dumps({"version": 2, "width": columns, "height": lines, "title": title})]
-    now = 0.0
-    for frame, duration in zip(frames, seconds, strict=True):
-        screen = StringIO()
-        console = Console(
-            file=screen,
-            width=columns,
-            height=lines,
-            force_terminal=True,
-            color_system="256",
-            highlight=False,
-            no_color=False,
-        )
-        console.print(view(frame, title))
-        rows.append(json.dumps([round(now, 3), "o", "\x1b[2J\x1b[H" + screen.getvalue().replace("\n", "\r\n")]))
-        now += duration
-    return ("\n".join([*rows, json.dumps([round(now, 3), "o", ""])]) + "\n").encode()
-
-
 def _html(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
     """Return a page with a player; it has its own speeds, so `seconds` is not used."""
     del seconds
@@ -174,6 +170,8 @@ def _html(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> byte
     return page(Document(title, (Animation("What it played", tuple(shown)),))).encode()
 
 
-FORMATS: dict[str, Callable[[Sequence[Frame], Sequence[float], str], bytes]] = {
-    ".gif": _gif, ".svg": _svg, ".cast": _cast, ".html": _html,
-}  # fmt: skip
+_FORMATS: dict[str, Callable[[Sequence[Frame], Sequence[float], str], bytes]] = {
+    ".gif": _gif,
+    ".svg": _svg,
+    ".html": _html,
+}
