@@ -166,7 +166,7 @@ def export(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Export the metrics of a run as CSV, Parquet or TensorBoard event files.
+    """Export the metrics of a run as CSV or TensorBoard event files.
 
     Metrics keep their names. A row is one update of one seed; a metric without data is empty.
 

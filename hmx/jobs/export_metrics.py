@@ -1,18 +1,16 @@
-"""`hmx runs export`: the records of a run as CSV, Parquet or TensorBoard event files, under the same metric names."""
+"""`hmx runs export`: the records of a run as CSV or TensorBoard event files, under the same metric names."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import io
-import itertools
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
-from hmx.config.extras import needed
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ExportRequest
@@ -27,7 +25,6 @@ STDOUT = Path("-")
 
 _COUNTERS = ("update", "env_steps", "seed")
 _FIRST = ("run", *_COUNTERS, "wall_time", "elapsed")
-_BATCH = 10_000  # rows of a Parquet row group
 
 Value = float | int | str | None
 Row = dict[str, Value]
@@ -46,8 +43,8 @@ class MetricsExport(JsonResult):
 def export_metrics(run: str | Path, request: ExportRequest, output: Path | None = None) -> MetricsExport:
     """Write the records of a run to a file, or to a folder of event files.
 
-    CSV and Parquet have a row per update and seed, and a column for every metric of the run. A metric without data is
-    empty (null), and one that was not finite is NaN. An `output` of `-` prints CSV; without one, the file is in the
+    CSV has a row per update and seed, and a column for every metric of the run. A metric without data is empty, and one
+    that was not finite is NaN. An `output` of `-` prints CSV; without one, the file is in the
     run's reports folder, and event files are where training with `--tensorboard` writes them.
 
     Raises:
@@ -65,12 +62,9 @@ def export_metrics(run: str | Path, request: ExportRequest, output: Path | None 
         _to_csv(sys.stdout, columns, _rows(paths))
         return found
     with writing("the file", place), replacing(place) as file:
-        if request.to == "csv":
-            text = io.TextIOWrapper(file, "utf-8", newline="")
-            _to_csv(text, columns, _rows(paths))
-            text.detach()
-        else:
-            _to_parquet(file, columns, _rows(paths))
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        _to_csv(text, columns, _rows(paths))
+        text.detach()
     return found
 
 
@@ -127,22 +121,6 @@ def _to_csv(file: TextIO, columns: Sequence[str], rows: Iterator[Row]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([row.get(name, "") for name in columns] for row in rows)
-
-
-def _to_parquet(file: BinaryIO, columns: Sequence[str], rows: Iterator[Row]) -> None:
-    with needed("parquet", "--to parquet"):
-        import pyarrow
-        from pyarrow.parquet import ParquetWriter
-    kinds = {"run": pyarrow.string(), **dict.fromkeys(_COUNTERS, pyarrow.int64())}
-    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in columns])
-    with ParquetWriter(file, schema) as writer:
-        while batch := list(itertools.islice(rows, _BATCH)):
-            writer.write_table(pyarrow.table({name: _column(batch, name) for name in columns}, schema))
-
-
-def _column(rows: Sequence[Row], name: str) -> list[Value]:
-    exact = name == "run" or name in _COUNTERS
-    return [value if exact or value is None else float(value) for value in (row.get(name) for row in rows)]
 
 
 def _to_events(paths: RunPaths, folder: Path, several: bool, force: bool) -> None:

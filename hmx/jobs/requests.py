@@ -29,7 +29,7 @@ class ListRequest:
 class ExportRequest:
     """The format of the records, and whether an existing file is replaced."""
 
-    to: Literal["csv", "parquet", "tensorboard"] = opt("csv", "format", panel=OUTPUT_PANEL)
+    to: Literal["csv", "tensorboard"] = opt("csv", "format", panel=OUTPUT_PANEL)
     force: bool = opt(False, "replace an existing output", panel=OUTPUT_PANEL)
 
 

@@ -1,8 +1,7 @@
-"""Parquet and TensorBoard files, read back with the packages that users read them with."""
+"""TensorBoard files, read back with the package that users read them with."""
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -31,17 +30,6 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     return [(event.step, event.value) for event in EventAccumulator(str(folder)).Reload().Scalars(name)]
-
-
-def test_parquet_has_typed_columns_and_separates_absent_from_nan(run: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = parquet.read_table(export_metrics(run, ExportRequest(to="parquet")).output)
-    assert table.column("seed").to_pylist() == [0, 1] * 3
-    assert str(table.schema.field("env_steps").type) == "int64"
-    values = table.column(RETURN).to_pylist()
-    assert values[:3] == [1.0, -1.0, None] and math.isnan(values[3]) and values[4:] == [3.0, -3.0]
-    written = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert table.column("train/entropy").to_pylist() == [line["train/entropy"] for line in written]
 
 
 def test_event_files_have_one_folder_per_seed_and_the_same_names(run: Path) -> None:
