@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +49,6 @@ class AnswerOptions:
     trace: bool = opt(False, "build an environment of an extra, or your own, to measure its sizes")
     full: bool = opt(False, "show every value", panel=OUTPUT_PANEL)
     explain: bool = opt(False, "show every value and how it is computed", panel=OUTPUT_PANEL)
-    fix: bool = opt(False, "print the nearest valid configuration as TOML, for hmx train --config", panel=OUTPUT_PANEL)
 
 
 @with_options(_INPUTS.values())
@@ -75,7 +73,7 @@ def compute_config(
     """
     from hmx.cli.progress import status
     from hmx.reports.compute_config.document import sweep_document, sweep_table
-    from hmx.reports.compute_config.job import compute_sizes, fix_sizes, sweep_sizes
+    from hmx.reports.compute_config.job import compute_sizes, sweep_sizes
     from hmx.reports.compute_config.source import read_source
 
     outputs.check()
@@ -85,16 +83,12 @@ def compute_config(
             message = "--forward-target and --forward-pass-minibatch-target-size are the same input"
             raise HmxError(message, "leave one out")
         given["forward_pass_minibatch_target_size"] = typed_number(target_in_full)
-    chosen = {f"--{name}": bool(value) for name, value in vars(answer).items() if name != "trace"}
-    chosen |= {"--measure": request.measure, "a report": outputs != Outputs()}
-    pairs = [("--fix", other) for other in chosen if other != "--fix"]
-    for one, other in (*pairs, *(("--sweep", other) for other in ("--full", "--explain", "--measure"))):
-        if chosen[one] and chosen[other]:
-            raise HmxError(f"cannot combine {one} with {other}", "leave one of them out")
+    not_swept = {"--full": answer.full, "--explain": answer.explain, "--measure": request.measure}
+    for name, chosen in not_swept.items():
+        if chosen and answer.sweep is not None:
+            raise HmxError(f"cannot combine --sweep with {name}", "leave one of them out")
     source = read_source(preset, config, run, answer.trace)
-    if answer.fix:
-        sys.stdout.write(fix_sizes(source, given).to_toml())
-    elif answer.sweep is not None:
+    if answer.sweep is not None:
         found = sweep_sizes(source, given, answer.sweep, request)
         write_outputs(found, sweep_document(found), sweep_table(found), outputs)
     else:
@@ -128,8 +122,10 @@ def _refusal(found: SizesFindings) -> HmxError:
     text = "\n  ".join([f"{number} problems", *lines] if number > 1 else lines)
     if unreadable:
         hint = "sizes are whole numbers from 1 to 2^53 - 1, such as 524_288"
-    elif found.only_sizes:
-        hint = "add --fix to print the nearest configuration that works"
-    else:
+    elif not found.only_sizes:
         hint = "set these keys in the configuration, or with hmx train --set for one run"
+    elif found.suggestions:
+        hint = " ".join(as_option(*pair) for pair in found.suggestions[0].items())
+    else:
+        hint = "no single value repairs this: correct the sizes one at a time"
     return HmxError(text, hint, ExitCode.USAGE)

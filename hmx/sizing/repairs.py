@@ -88,7 +88,7 @@ def batch_problems(inputs: BatchInputs) -> list[Problem]:
     """Return every violated rule, in the order of a report, with the values that repair it.
 
     A single value that repairs the whole configuration repairs each problem, so all of them have the same `fixes`.
-    There are none if two problems have no field in common; `nearest_valid` then tells what to change.
+    There are none if two problems have no field in common.
     """
     found = list(violations(inputs))
     nearest = repairs(inputs) if found else []

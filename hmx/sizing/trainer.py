@@ -37,7 +37,7 @@ def inputs_of(cfg: Config) -> TrainerInputs:
 def config_of(inputs: BatchInputs, base: Config) -> Config:
     """Return a configuration of `hmx train` with the agents, sequences and minibatches of the inputs.
 
-    `inputs` fit exactly and violate no rule (`is_exact`, `nearest_valid`); `base` is everything that they do not
+    `inputs` fit exactly and violate no rule (`is_exact`); `base` is everything that they do not
     determine.
 
     Returns:

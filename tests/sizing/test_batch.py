@@ -11,12 +11,11 @@ import pytest
 
 from hmx.config.fields import replace as configure
 from hmx.config.schema import Config
-from hmx.errors import HmxError
 from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
 from hmx.sizing.cautions import batch_warnings, low_use
 from hmx.sizing.derived import FORMULAS, derive_batch, size
-from hmx.sizing.fit import exact_fit, is_exact, nearest_valid
+from hmx.sizing.fit import batch_fits, exact_fit, is_exact
 from hmx.sizing.inputs import DEFAULTS, INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs, read_inputs
 from hmx.sizing.repairs import batch_problems, holds, suggestions
 from hmx.sizing.trainer import config_of, inputs_of
@@ -123,7 +122,6 @@ def test_a_horizon_of_one_step_is_refused_except_for_the_trainer():
     broken = replace(inputs, minibatch_size=16_385)
     fixes = batch_problems(broken)[0].fixes
     assert fixes and all(holds(replace(broken, **{field: value})) for field, value in fixes)
-    assert nearest_valid(inputs).bptt_horizon == 1
 
 
 @pytest.mark.parametrize(
@@ -185,6 +183,13 @@ def test_overshoot_reports_batches_that_fit(agents, ratio, down, up):
     warning = batch_warnings(inputs)[-1]
     assert warning.code == "W_ROLLOUT_OVERSHOOT" and f"batch_size {down[0]:,}" in warning.message
     assert ("batch_size", down[0]) in warning.fixes or down[1] != 16_384
+
+
+@pytest.mark.parametrize(("agents", "batches"), [(24, [491_520, 983_040]), (6, [1_032_192]), (3, [4_177_920])])
+def test_batches_of_whole_minibatches_that_fit(agents, batches):
+    inputs = BatchInputs(num_agents=agents)
+    assert batch_fits(inputs) == tuple(("batch_size", batch) for batch in batches)
+    assert all(is_exact(replace(inputs, batch_size=batch)) for batch in batches)
 
 
 def test_mixed_sequences_are_not_counted_in_a_large_buffer():
@@ -277,31 +282,6 @@ def test_formulas_have_labels_and_units():
 
 
 @pytest.mark.parametrize(
-    ("changes", "fixed"),
-    [
-        ({"num_agents": 1}, {}),
-        ({"num_agents": 24}, {"batch_size": 491_520}),
-        ({"num_agents": 3}, {"batch_size": 522_240, "minibatch_size": 16_320}),
-        ({"num_agents": 24, "num_workers": 15}, {"num_workers": 16, "batch_size": 491_520}),
-        ({"num_agents": 24, "bptt_horizon": 63}, {"bptt_horizon": 64, "batch_size": 491_520}),
-        ({"num_agents": 24, "bptt_horizon": 16_384}, {"bptt_horizon": 64, "batch_size": 491_520}),
-        ({"num_agents": 257, "batch_size": 526_336}, {"minibatch_size": 16_448}),
-        ({"num_agents": 24, "batch_size": 64}, {"batch_size": 491_520}),
-    ],
-)
-def test_nearest_valid_configuration_is_shown(changes, fixed):
-    assert nearest_valid(BatchInputs(**changes)) == BatchInputs(**{**changes, **fixed})
-
-
-def test_more_agents_than_any_batch_holds_are_refused():
-    assert is_exact(nearest_valid(BatchInputs(num_agents=2**52 - 1)))
-    assert is_exact(nearest_valid(TrainerInputs(num_agents=LIMIT)))
-    with pytest.raises(HmxError, match="so many agents") as caught:
-        nearest_valid(BatchInputs(num_agents=2**52))
-    assert str(2**52 - 1) in caught.value.hint
-
-
-@pytest.mark.parametrize(
     "values",
     [
         {},
@@ -326,7 +306,7 @@ def test_trainer_configuration_has_the_sizes_of_the_equations(values):
 
 
 def test_a_run_is_never_shorter_than_one_update():
-    cfg = config_of(nearest_valid(BatchInputs(num_agents=1, total_timesteps=1)), Config())
+    cfg = config_of(BatchInputs(num_agents=1, total_timesteps=1), Config())
     assert cfg.run.total_steps == cfg.env.num_envs * cfg.algo.num_steps
     assert known_problems(cfg) == []
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from hmx.config import codec, fields
+from hmx.config import fields
 from hmx.config.coerce import show, typed_number
 from hmx.config.divisors import all_divisors
-from hmx.config.problem import Problem, fix, line
+from hmx.config.problem import Problem, fix
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.errors import HmxError, nearest
@@ -17,7 +17,6 @@ from hmx.registry.algorithms import hyperparameters
 from hmx.registry.check import known_problems, known_warnings
 from hmx.registry.derive import derive
 from hmx.registry.env_facts import facts_known
-from hmx.registry.environments import find_environment, with_several_agents
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.bench.request import BenchRequest
 from hmx.reports.compute_config import findings
@@ -25,7 +24,7 @@ from hmx.reports.compute_config.request import SizesRequest
 from hmx.reports.compute_config.source import SIZE_KEYS, SizesSource
 from hmx.sizing.cautions import batch_warnings, low_use
 from hmx.sizing.derived import derive_batch, size
-from hmx.sizing.fit import exact_fit, fit_fixes, fit_text, is_exact, nearest_valid
+from hmx.sizing.fit import batch_fits, exact_fit, fit_text, is_exact
 from hmx.sizing.inputs import DEFAULTS, BatchInputs, TrainerInputs, json_value, read_inputs, violation
 from hmx.sizing.memory import Memory, buffer_memory, trainer_memory
 from hmx.sizing.repairs import batch_problems, suggestions
@@ -113,40 +112,6 @@ def _measure(source: SizesSource, cfg: Config | None) -> UpdateSpeed:
     from hmx.reports.bench.job import measure_speed  # imports JAX
 
     return measure_speed(cfg, BenchRequest.seconds)
-
-
-@dataclass(frozen=True)
-class FixedSizes:
-    """The nearest configuration that `hmx train` accepts, and the changes, a line each."""
-
-    config: Config
-    changes: tuple[str, ...]
-
-    def to_toml(self) -> str:
-        """Return a configuration file with the changes in comments at its top."""
-        head = ["The nearest configuration that fits exactly, for `hmx train --config FILE`.", *self.changes]
-        return "".join(f"# {text}\n" for text in head) + codec.to_toml(self.config)
-
-
-def fix_sizes(source: SizesSource, given: Mapping[str, object]) -> FixedSizes:
-    """Return the nearest configuration that violates no rule and that a synchronous rollout fills exactly.
-
-    Refuses inputs that are not whole numbers, and configurations in which more than the sizes is wrong.
-    """
-    trainer = source.trainer
-    read = read_inputs({**source.inputs, **given}, BatchInputs if trainer is None else TrainerInputs)
-    if isinstance(read, list) or (trainer is not None and not source.inputs):
-        more = check_trainer(trainer, None, changed=False)[1] if trainer else []
-        problems = [*(read if isinstance(read, list) else []), *more]
-        words = "\n".join(f"{p.code}: {p.message}" for p in problems)
-        raise HmxError(words, "--fix changes only sizes that are whole numbers from 1; correct these values first")
-    near = nearest_valid(read)
-    cfg, extra = trainable(near, source.hypers)
-    if found := known_problems(cfg):
-        raise HmxError("\n".join(line(p) for p in found), "--fix changes only sizes; correct these values first")
-    old, new = vars(read), vars(near)
-    changes = [f"{name}: {old[name]} -> {new[name]}" for name in DEFAULTS if old[name] != new[name]]
-    return FixedSizes(cfg, (*(changes or ["No size had to change."]), *extra))
 
 
 def schedules(cfg: Config) -> dict[str, findings.ScheduleEnds]:
@@ -281,26 +246,13 @@ def config_warnings(cfg: Config) -> list[Problem]:
     return found
 
 
-def trainable(inputs: BatchInputs, base: Config) -> tuple[Config, tuple[str, ...]]:
-    """Return a configuration of `hmx train` with sizes that fit exactly, and the other changes, a line each."""
-    cfg = config_of(inputs, base)
-    entry = find_environment(cfg.env.id)
-    if inputs.num_agents == 1 or entry is None or entry.num_agents != 1:
-        return cfg, ()
-    name = with_several_agents()[0]
-    changes = {"env.id": name, "net.kind": "auto"} if cfg.net.kind == "cells" else {"env.id": name}
-    return fields.replace(cfg, changes), (f"env.id: {cfg.env.id} -> {name}, since {cfg.env.id} has one agent",)
-
-
 def _problems(cfg: Config) -> list[Problem]:
     return [_translated("E", cfg, problem) for problem in known_problems(cfg)]
 
 
 def _fixes(found: list[Problem], inputs: BatchInputs, trainer: Config) -> tuple[tuple[str, object], ...]:
-    """Return the repairs that `hmx train` also accepts, and the nearest fit if it takes one change."""
-    near = vars(nearest_valid(inputs))
-    changes = [(name, value) for name, value in near.items() if value != getattr(inputs, name)]
-    tried = [pair for problem in found for pair in problem.fixes] + (changes if len(changes) == 1 else [])
+    """Return those repairs that fit exactly and that `hmx train` accepts too."""
+    tried = [pair for problem in found for pair in problem.fixes]
 
     def runs(field: str, value: object) -> bool:
         changed = replace(inputs, **{field: value})  # type: ignore[arg-type]  # fixes of sizes are whole numbers
@@ -318,7 +270,7 @@ def _no_fit(inputs: BatchInputs) -> Problem:
         f"remainder {sequences % agents:,}; {fit_text(inputs)}"
     )
     values = {"segments": sequences, "remainder": sequences % agents}
-    return violation("E_NO_EXACT_FIT", words, values, fit_fixes(inputs))
+    return violation("E_NO_EXACT_FIT", words, values, batch_fits(inputs))
 
 
 def _translated(kind: str, cfg: Config, problem: Problem) -> Problem:

@@ -20,7 +20,6 @@ from hmx.registry.load import load
 from hmx.reports.compute_config import job
 from hmx.reports.compute_config.request import SizesRequest
 from hmx.reports.compute_config.source import SizesSource, read_source
-from hmx.sizing.fit import is_exact
 from hmx.sizing.inputs import INPUT_FIELDS
 from hmx.sizing.trainer import inputs_of
 
@@ -30,10 +29,6 @@ DEFAULTS = read_source()
 
 def compute(source, inputs=None, **questions):
     return job.compute_sizes(source, inputs or {}, SizesRequest(**questions))
-
-
-def fix(source, inputs=None):
-    return job.fix_sizes(source, inputs or {})
 
 
 def sweep(text, **inputs):
@@ -83,7 +78,6 @@ def test_a_run_is_a_source(tmp_path, monkeypatch):
     for name in ("mine", "runs/mine"):
         source = read_source(run=name)
         assert source.name == "run mine" and source.inputs["batch_size"] == 256
-    assert fix(source).config.run.name == ""  # the name is taken
     with pytest.raises(HmxError, match="cannot combine a run with --preset"):
         read_source(preset="tiny", run="mine")
     with pytest.raises(HmxError) as missing:
@@ -181,10 +175,8 @@ def test_options_over_a_configuration_are_valid_or_have_working_fixes(cfg, field
     for fix_ in found.suggestions:
         if fix_.keys() <= INPUT_FIELDS.keys():
             assert compute(source, {field: value, **fix_}).valid
-    fixed = fix(source, {field: value}).config
-    assert known_problems(fixed) == []
     if found.valid:
-        assert found.derived["exact_fit"] and derive.derive(fixed) == found.train
+        assert found.derived["exact_fit"]
 
 
 def test_problems_of_a_configuration_name_its_keys():
@@ -193,8 +185,6 @@ def test_problems_of_a_configuration_name_its_keys():
     assert [p.code for p in found.errors] == ["E_RANGE", "E_BATCH_SPLIT"]
     assert {"ppo.num_minibatches": 8} in found.suggestions and not found.only_sizes
     assert found.errors[0].values == {"algo.gamma": 2.0}
-    with pytest.raises(HmxError, match=r"algo\.gamma"):
-        fix(of(cfg))
 
 
 def test_sizes_out_of_range_are_reported_without_computing(monkeypatch):
@@ -202,34 +192,12 @@ def test_sizes_out_of_range_are_reported_without_computing(monkeypatch):
     source = read_source(preset="tiny")
     found = compute(source)
     assert [p.code for p in found.errors] == ["E_RANGE"] and found.derived is None
-    with pytest.raises(HmxError, match=r"env\.num_envs"):
-        fix(source)
 
 
-def test_fixed_configuration_is_accepted_by_train(tmp_path):
-    fixed = fix(DEFAULTS, {"num_agents": 257, "total_timesteps": 5})
-    (tmp_path / "fixed.toml").write_text(fixed.to_toml())
-    cfg = load(file=tmp_path / "fixed.toml", environ={}).config
-    assert cfg == fixed.config and known_problems(cfg) == []
-    assert cfg.env.num_agents == 257 and cfg.env.id == "rendezvous" and cfg.algo.gamma == 0.977
-    assert is_exact(inputs_of(cfg))
-    assert any(line.startswith("env.id: hackmatrix -> rendezvous") for line in fixed.changes)
-    alone = fix(DEFAULTS, {"num_agents": 1})
-    assert alone.config.env.id == "hackmatrix" and alone.changes == ("No size had to change.",)
-
-
-def test_smax_keeps_its_agents_and_is_sized_without_being_built():
+def test_smax_is_sized_without_being_built():
     source = read_source(preset="smax")
     found = compute(source)
     assert found.valid and found.memory is not None and found.derived["total_agents"] == 3 * 128
-    assert (fix(source).config.env.id, fix(source).config.env.num_agents) == ("smax/3m", 3)
-    with pytest.raises(HmxError, match="smax/3m has 3 agents"):
-        fix(source, {"num_agents": 4, "batch_size": 4 * 128 * 64})
-
-
-def test_fix_refuses_values_that_are_not_whole_numbers():
-    with pytest.raises(HmxError, match="E_NOT_INT: num_agents"):
-        fix(DEFAULTS, {"num_agents": "many"})
 
 
 def test_wall_clock_at_several_speeds():
