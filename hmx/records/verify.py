@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,7 +67,7 @@ def _verify(paths: RunPaths) -> Findings:
         for folder in (paths.folder, paths.checkpoints)
         for path in sorted(folder.glob("*.damaged"))
     ]
-    notes = (*_behind(known, intact, lock_notes), *_no_report(paths, known), *lock_notes, *aside)
+    notes = (*_no_report(paths, known), *lock_notes, *aside)
     return Findings((*damage, *lock_damage), notes, tuple(intact))
 
 
@@ -109,13 +109,6 @@ def _environment(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
         yield Damage(ENVIRONMENT, "missing" if isinstance(problem, FileNotFoundError) else artefact.words(problem))
 
 
-def _behind(known: Meta | None, intact: Mapping[int, Manifest], locks: Collection[Damage]) -> Iterator[Damage]:
-    """Note a meta.json without the newest checkpoint: from a killed run, or from an earlier moment."""
-    newest = max(intact, default=0)
-    if known is not None and known.run_id and known.update < newest and not any("held" in x.what for x in locks):
-        yield Damage(META, f"written before checkpoint {newest}: the run was killed in between, or the file is older")
-
-
 def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -> Iterator[Damage]:
     try:
         found = jsonl.survey(paths.metrics)
@@ -131,9 +124,7 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
         foreign = [run_id for run_id in found.runs if artefact.is_foreign(run_id, known.run_id)]
         yield from (Damage(METRICS, artefact.of_another_run(run_id, known.run_id)) for run_id in foreign[:20])
     yield from (Damage(METRICS, f"line {number} is not a record") for number in found.damaged[:20])
-    newest = max(intact, default=0)
-    gaps = [*found.missing, *([(found.last + 1, newest)] if found.last < newest else [])]
-    yield from (Damage(METRICS, f"lacks {_span(first, last)}") for first, last in gaps[:20])
+    yield from (Damage(METRICS, f"lacks {_span(first, last)}") for first, last in found.missing[:20])
     yield from (Damage(METRICS, f"has update {update} more than once") for update in found.repeated[:20])
     if found.torn and known is not None and known.state in ("finished", "interrupted"):
         yield Damage(METRICS, "the last line is incomplete")
@@ -144,16 +135,11 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
 
 
 def _changed(paths: RunPaths, intact: dict[int, Manifest]) -> Iterator[Damage]:
-    """Find the first records that have changed since a checkpoint was written."""
-    marks = [(update, manifest.metrics) for update, manifest in intact.items() if manifest.metrics is not None]
-    if not marks or jsonl.begins_with(paths.metrics, marks[-1][1]):
-        return
-    good = 0
-    for update, mark in marks:
-        if not jsonl.begins_with(paths.metrics, mark):
-            yield Damage(METRICS, f"{_span(good + 1, update)} changed since the checkpoint was written")
-            return
-        good = update
+    """Find out whether the records are those that the newest checkpoint was written with."""
+    newest = max(intact, default=0)
+    mark = intact[newest].metrics if newest else None
+    if mark is not None and not jsonl.begins_with(paths.metrics, mark):
+        yield Damage(METRICS, f"records up to update {newest} have changed since checkpoint {newest} was written")
 
 
 def _span(first: int, last: int) -> str:

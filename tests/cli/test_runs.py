@@ -79,9 +79,9 @@ def test_verify_passes_an_intact_run_and_fails_a_damaged_one(hmx: Any, run: Path
     assert result.exit_code == 3
     assert "checkpoints/4" in result.stdout
     assert "metrics.jsonl" in result.stdout
-    assert "lacks updates 1 to 2" in result.stdout
+    assert "records up to update 2 have changed" in result.stdout
     assert "runs/corridor: damaged; intact checkpoints: 2" in result.stdout
-    assert "error: runs/corridor: 3 files damaged or missing" in result.stderr
+    assert "error: runs/corridor: 2 files damaged or missing" in result.stderr
     assert "hmx resume corridor continues from checkpoint 2" in result.stderr
     result = hmx("runs", "verify", "corridor", "--json")
     assert result.exit_code == 3

@@ -175,13 +175,10 @@ def test_verify_reports_damaged_records(unpack: Callable[[int, Path], RunPaths],
 
     assert said(*lines) == []
     assert said(*lines, b'{"update":5') == ["the last line is incomplete"]
-    assert said(*lines[:3]) == ["lacks update 4", "updates 3 to 4 changed since the checkpoint was written"]
-    assert said(lines[0].replace(b"0.3", b"0.4"), *lines[1:]) == [
-        "updates 1 to 2 changed since the checkpoint was written"
-    ]
-    assert said(*lines[:3], lines[3].replace(b"0.3", b"0.4")) == [
-        "updates 3 to 4 changed since the checkpoint was written"
-    ]
+    changed = ["records up to update 4 have changed since checkpoint 4 was written"]
+    assert said(*lines[:3]) == changed
+    assert said(lines[0].replace(b"0.3", b"0.4"), *lines[1:]) == changed
+    assert said(*lines[:3], lines[3].replace(b"0.3", b"0.4")) == changed
     assert said(lines[0], b"[]\n", *lines[1:])[0] == "line 2 is not a record"
     assert said(lines[0], *lines)[0] == "has update 1 more than once"
     assert said(lines[0], *lines[3:])[0] == "lacks updates 2 to 3"
