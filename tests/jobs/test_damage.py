@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from damages import WAYS, delete, empty, flip_early, flip_late, folder, link_to_a_copy_outside, link_to_nothing
+from damages import DAMAGES, WAYS, delete, empty, flip_early, flip_late, folder, link_to_a_copy_outside, link_to_nothing
 
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import evaluate as evaluates
@@ -130,8 +130,14 @@ def test_intact_run_verifies_evaluates_and_resumes(run: RunPaths, commands: Simp
     assert len(files_of_checkpoint()) == len([p for p in run.checkpoint(4).rglob("*") if p.is_file()]) > 10
 
 
-@WAYS
-@pytest.mark.parametrize("file", files_of_checkpoint())
+# The manifest knows every file in the same way: each is damaged in one way, and two of them in every way.
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        *((file, flip_late) for file in files_of_checkpoint()),
+        *((f"checkpoints/4/{name}", way) for name in ("manifest.json", "run.toml") for way in DAMAGES),
+    ],
+)
 def test_a_damaged_checkpoint_is_reported_and_the_older_one_used(
     file: str, damage: Any, run: RunPaths, commands: SimpleNamespace, states: Any, tmp_path: Path
 ) -> None:

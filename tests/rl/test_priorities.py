@@ -18,7 +18,6 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 FULL = [case for case in CASES if "advantages" in case]
 SUMS = [case for case in CASES if "scale" in case]
 BROKEN = [case for case in CASES if "magnitude" in case]
-EPS = 1e-6
 
 
 def test_every_case_is_used():
@@ -40,18 +39,6 @@ def test_probabilities_and_weights_match_their_definitions(case):
     )
     clipped = np.minimum(expected["is_weights"], 3.0)
     np.testing.assert_allclose(importance_weights(probs, rows, beta, "clip", 3.0), clipped, rtol=1e-5)
-
-
-@pytest.mark.parametrize("case", FULL, ids=lambda case: case["id"])
-def test_literal_eps_formula_does_not_sum_to_1(case):
-    """The literal form of the Metta training equations, `(w + eps) / (sum(w) + eps)`, is wrong by what follows."""
-    weights, expected = np.asarray(case["expected"]["weights"]), case["expected"]
-    literal = (weights + EPS) / (weights.sum() + EPS)
-    np.testing.assert_allclose(literal, expected["literal_probs"], rtol=1e-12)
-    excess = (weights.sum() + len(weights) * EPS) / (weights.sum() + EPS)
-    np.testing.assert_allclose(literal.sum(), excess, rtol=1e-12)
-    np.testing.assert_allclose(literal / excess, expected["probs"], rtol=1e-12)
-    assert literal.sum() > 1.0
 
 
 @pytest.mark.parametrize("case", SUMS, ids=lambda case: case["id"])
