@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 
-from hmx.cli.boundary import check_reports, print_json
+from hmx.cli.boundary import check_reports
 from hmx.cli.progress import status
-from hmx.cli.theatre import COMPILING, summary
-from hmx.config.textfile import printable, quoted
+from hmx.cli.theatre import COMPILING
+from hmx.config.textfile import quoted
 from hmx.errors import HmxError, counted
 from hmx.play.frames import Frame
-from hmx.play.screen import view
 from hmx.records.artefact import words
 from hmx.records.atomic import write_bytes
 from hmx.render import svg
