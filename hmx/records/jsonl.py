@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 import os
-import random
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,6 +30,7 @@ LARGEST = 1e100  # larger numbers count as not finite: their squares may not be
 MAX_LINE = 1 << 22  # maximum bytes; a longer line counts as damaged
 _TAIL = 1 << 16
 _BLOCK = 1 << 20
+_PART = 1 << 16  # bytes of a part of a large file
 _RETRY_SECONDS = 0.2
 
 Record = Mapping[str, Any]
@@ -212,7 +212,7 @@ def sample(path: Path, count: int) -> list[dict[str, Any]]:
 
 def cut(path: Path, size: int) -> None:
     """Truncate the file to its first `size` bytes; it must have that many."""
-    with path.open("r+b") as file:
+    with os.fdopen(open_plain(path, os.O_RDWR), "r+b") as file:
         if file.seek(0, os.SEEK_END) < size:
             raise OSError(0, f"the file has fewer than {size:,} bytes")
         file.truncate(size)
@@ -278,22 +278,35 @@ def survey(path: Path) -> Survey:
     return Survey(records, last, tuple(damaged), torn, tuple(missing), tuple(dict.fromkeys(repeated)), tuple(runs))
 
 
-def scan(path: Path, share: float = 1.0) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
+def scan(path: Path, limit: int | None = None) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
     """Yield each line with its number and its record; the record of a damaged line is None.
 
-    With a `share` below 1, only a fixed random sample of about this share of the lines is decoded; the others are
-    skipped.
+    Of a file with more than `limit` bytes, evenly spaced parts of about that size in all are read, the last one at the
+    end of the file, and lines are numbered as they are read.
     """
-    number, draw = 0, random.Random(0)
+    number = 0
     with os.fdopen(open_plain(path), "rb") as file:
-        while line := file.readline(MAX_LINE):
-            number += 1
-            if share < 1 and draw.random() >= share:
-                continue
-            record = _decode(line)
-            if record is not None:
-                check_schema(record.get("schema"), SCHEMA, f"{path}:{number}")
-            yield number, line, record
+        for start, end in _parts(os.fstat(file.fileno()).st_size, limit):
+            file.seek(start)
+            if start and not file.readline(int(end - start)).endswith(b"\n"):
+                continue  # no line begins in this part
+            while file.tell() < end and (line := file.readline(MAX_LINE)):
+                number += 1
+                record = _decode(line)
+                if record is not None:
+                    check_schema(record.get("schema"), SCHEMA, f"{path}:{number}")
+                yield number, line, record
+
+
+def _parts(size: int, limit: int | None) -> Iterator[tuple[int, float]]:
+    """Yield where each part of a file that is read begins and ends."""
+    if limit is None or size <= limit:
+        yield 0, math.inf
+        return
+    last = max(limit // _PART, 2) - 1
+    for part in range(last + 1):
+        start = (size - _PART) * part // last
+        yield start, start + _PART
 
 
 def number(value: object) -> float | None:
@@ -316,7 +329,7 @@ def run_of(record: Record) -> str:
 def repair(path: Path) -> int:
     """Remove a torn last line, or add the line end that a complete one lacks; return the number of bytes removed."""
     try:
-        file = path.open("r+b")
+        file = os.fdopen(open_plain(path, os.O_RDWR), "r+b")
     except FileNotFoundError:
         return 0
     with file:

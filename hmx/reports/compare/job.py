@@ -133,7 +133,7 @@ def _speeds(sides: Sequence[Side]) -> list[Speed]:
 def _speed(letter: str, task: str, members: Sequence[Member]) -> Speed:
     steps = [sum(seed.end for seed in member.seeds) for member in members]
     seconds = [max(float(seed.time[-1]) for seed in member.seeds if len(seed.steps)) for member in members]
-    updates = [max(len(seed.steps) for seed in member.seeds) for member in members]
+    updates = [max(seed.updates for seed in member.seeds) for member in members]
     memory = [_memory(member.config) for member in members]
     return Speed(
         letter=letter,

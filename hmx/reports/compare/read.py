@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.errors import counted
 from hmx.jobs.evaluation import RANDOM, PolicyStats, read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen, jsonl
 from hmx.records.artefact import words
+from hmx.records.curves import ABSENT, NO_RECORDS, AgentCurves, damage, read_curves
 from hmx.records.meta import Meta
-from hmx.records.paths import METRICS, RunPaths
+from hmx.records.paths import RunPaths
 from hmx.registry.load import load
 from hmx.reports.compare.imported import is_imported, read_imported
 from hmx.reports.compare.sides import MemberPath, SidePaths
@@ -33,8 +33,6 @@ EPISODES = "train/num_episodes"
 
 _SLOWEST = 1e-9  # steps per second; lower speeds count as unknown
 
-Record = Mapping[str, object]
-_Records = dict[int, dict[str, object]]  # by environment steps
 _Read = tuple[tuple["Seed", ...], list[str], float | None]  # seeds of a file, warnings, and the moment training began
 
 
@@ -63,6 +61,7 @@ class Seed:
     steps: NDArray[np.int64]  # after each update
     time: Floats  # seconds of training until then, without compilation and saving; NaN if unknown
     series: Mapping[str, MetricSeries]
+    updates: int
 
     @property
     def end(self) -> int:
@@ -113,12 +112,12 @@ class Side:
         return tuple(member.config for member in self.members if member.config is not None)
 
 
-def read_side(paths: SidePaths, names: Collection[str]) -> Side:
+def read_side(paths: SidePaths, names: Set[str]) -> Side:
     """Read all members of a side; refuse configurations that cannot be read, and files of a newer hmx."""
     return Side(paths.letter, paths.name, tuple(_member(path, {*names, RATE, EPISODES}) for path in paths.members))
 
 
-def _member(path: MemberPath, names: Collection[str]) -> Member:
+def _member(path: MemberPath, names: Set[str]) -> Member:
     match path.kind:
         case "preset":
             return Member(path=path, config=load(preset=str(path.path), environ={}, check=False).config)
@@ -140,29 +139,13 @@ def _member(path: MemberPath, names: Collection[str]) -> Member:
     )  # fmt: skip
 
 
-def _curves(path: Path, label: str, task: str, names: Collection[str]) -> _Read:
-    by_seed: dict[int | None, _Records] = {}
-    damaged: list[int] = []
-    try:
-        for line_number, line, record in jsonl.scan(path):
-            steps = None if record is None else _steps(record)
-            if record is None or steps is None:
-                damaged += [line_number] if line.endswith(b"\n") else []
-                continue
-            seed = record.get("seed")
-            kept = {name: record[name] for name in names if name in record}
-            kept["wall_time"] = record.get("wall_time")
-            by_seed.setdefault(seed if type(seed) is int else None, {})[steps] = kept
-    except FileNotFoundError:
-        return (), [f"it has no {METRICS}"], None
-    except OSError as problem:
-        return (), [f"cannot read its metrics: {words(problem)}"], None
-    in_order = sorted(by_seed.items(), key=lambda item: -1 if item[0] is None else item[0])
-    seeds = tuple(_seed(label, seed, task, found, len(by_seed)) for seed, found in in_order)
-    return seeds, _problems(damaged, seeds), _began(by_seed)
+def _curves(path: Path, label: str, task: str, names: Set[str]) -> _Read:
+    found = read_curves(path, {*names, "update", "wall_time"})
+    seeds = tuple(_seed(label, task, agent, len(found.agents)) for agent in found.agents)
+    return seeds, list(found.warnings), _began(found.agents)
 
 
-def _imported(path: Path, label: str, task: str, names: Collection[str]) -> _Read:
+def _imported(path: Path, label: str, task: str, names: Set[str]) -> _Read:
     """Read metrics of another program: its seeds have no numbers, and times are unknown."""
     try:
         found = read_imported(path)
@@ -170,68 +153,54 @@ def _imported(path: Path, label: str, task: str, names: Collection[str]) -> _Rea
         return (), [f"cannot read its metrics: {words(problem)}"], None
     seeds = []
     for run, curve in found.curves.items():
-        kept = {step: {name: values[name] for name in names if name in values} for step, values in curve.items()}
-        seeds.append(_seed(f"{label} {quoted(run)}".strip(), None, task, kept, 1))
-    return tuple(seeds), _problems(found.damaged, seeds), None
+        agent = AgentCurves(None, names)
+        for steps, values in curve.items():
+            agent.add(steps, values)
+        seeds.append(_seed(f"{label} {quoted(run)}".strip(), task, agent, 1))
+    return tuple(seeds), [*damage(found.damaged), *([] if seeds else [NO_RECORDS])], None
 
 
-def _problems(damaged: Sequence[int], seeds: Sequence[Seed]) -> list[str]:
-    found = [] if seeds else ["it has no records yet"]
-    if damaged:
-        which = ", ".join(map(str, damaged[:5])) + (" and more" if len(damaged) > 5 else "")
-        found.insert(0, f"skipped {counted(len(damaged), 'damaged line')} of its metrics: {which}")
-    return found
+def _seed(label: str, task: str, agent: AgentCurves, seeds: int) -> Seed:
+    steps = np.array(agent.steps, np.int64)
+    order = np.argsort(steps)
+    columns = {name: np.array(column, np.float64)[order] for name, column in agent.columns.items()}
+    steps, missing = steps[order], np.full(len(steps), ABSENT)
+    time = _times(steps, columns.get(RATE, missing), seeds)
+    episodes = columns.get(EPISODES, missing)
+    series = {
+        name: _series(name, steps, time, columns[name], episodes)
+        for name in sorted(columns.keys() - {"update", "wall_time"})
+    }
+    return Seed(label, agent.seed, task, steps, time, series, agent.update)
 
 
-def _steps(record: Record) -> int | None:
-    for key in ("env_steps", "train/env_steps"):
-        value = jsonl.number(record.get(key))
-        if value is not None and 0 <= value < 2**53 and value == int(value):
-            return int(value)
-    return None
-
-
-def _seed(label: str, seed: int | None, task: str, by_steps: _Records, seeds: int) -> Seed:
-    steps = np.array(sorted(by_steps), np.int64)
-    records = [by_steps[step] for step in steps]
-    time = _times(steps, records, seeds)
-    names = {name for record in records for name in record} - {"wall_time"}
-    return Seed(label, seed, task, steps, time, {name: _series(name, steps, time, records) for name in sorted(names)})
-
-
-def _series(name: str, steps: NDArray[np.int64], time: Floats, records: Sequence[Record]) -> MetricSeries:
-    there = np.array([name in record for record in records], bool)
-    values = np.array([_value(record[name]) for record in records if name in record], np.float64)
+def _series(name: str, steps: NDArray[np.int64], time: Floats, values: Floats, episodes: Floats) -> MetricSeries:
+    there = values != ABSENT
     weights = np.ones(len(values))
     if name.endswith(("mean_episode_return", "mean_episode_length")):
-        found = [jsonl.number(record.get(EPISODES)) or 1.0 for record in records if name in record]
-        weights = np.maximum(np.array(found, np.float64), 1.0)
-    return MetricSeries(steps[there], time[there], values, weights)
+        weights = np.where(np.isfinite(episodes), np.maximum(episodes, 1.0), 1.0)
+    return MetricSeries(steps[there], time[there], values[there], weights[there])
 
 
-def _value(value: object) -> float:
-    found = jsonl.number(value)
-    return math.nan if found is None else found
-
-
-def _times(steps: NDArray[np.int64], records: Sequence[Record], seeds: int) -> Floats:
+def _times(steps: NDArray[np.int64], rates: Floats, seeds: int) -> Floats:
     """Return seconds of training; the rate in a record is that of its chunk over all seeds."""
     taken = np.diff(steps, prepend=0) * seeds
-    rates = np.array([_value(record.get(RATE)) for record in records], np.float64)
-    return np.cumsum(taken / np.where(rates > _SLOWEST, rates, np.nan))
+    known = np.isfinite(rates) & (rates > _SLOWEST)
+    return np.cumsum(taken / np.where(known, rates, np.nan))
 
 
-def _began(by_seed: Mapping[int | None, _Records]) -> float | None:
+def _began(agents: Sequence[AgentCurves]) -> float | None:
     """Return the moment the first chunk began; every record of a chunk has the time of its end."""
-    for found in by_seed.values():
-        steps = sorted(found)
-        moment = jsonl.number(found[steps[0]]["wall_time"])
-        if moment is None:
-            return None
-        chunk = [step for step in steps if found[step]["wall_time"] == moment]
-        rate = jsonl.number(found[steps[0]].get(RATE))
-        return moment - (chunk[-1] * len(by_seed) / rate if rate else 0.0)
-    return None
+    if not agents:
+        return None
+    first = agents[0]
+    moments, rates = first.column("wall_time"), first.column(RATE)
+    start = min(range(len(moments)), key=first.steps.__getitem__)
+    if not math.isfinite(moments[start]):
+        return None
+    taken = max(steps for steps, moment in zip(first.steps, moments, strict=True) if moment == moments[start])
+    known = math.isfinite(rates[start]) and rates[start]
+    return moments[start] - (taken * len(agents) / rates[start] if known else 0.0)
 
 
 def _startup(meta: Meta | None, first: float | None) -> float | None:

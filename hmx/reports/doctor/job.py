@@ -15,6 +15,7 @@ from hmx.jobs.runs import state_of
 from hmx.records import jsonl
 from hmx.records import meta as metas
 from hmx.records.artefact import words
+from hmx.records.curves import Records
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.records.paths import DEFAULT_ROOT, METRICS
@@ -188,8 +189,8 @@ class HealthSink(Sink):
         """Read the records of the run so far; their findings are not reported again."""
         self._name, self._monitor = info.name, Monitor(info.config)
         if info.first_update:
-            for _, _, record in jsonl.scan(info.path / METRICS):
-                self.record(record or {})
+            for _, record in Records(info.path / METRICS):
+                self.record(record)
             self._known |= {finding.rule for finding in self._new}
             self._new.clear()
 
@@ -218,19 +219,15 @@ def doctor(run: str | Path, fail_on: Sequence[str] = (), root: str | Path = DEFA
             raise HmxError(f"cannot fail on {quoted(name) or repr(name)}: no such rule", hint)
     paths = find_run(run, root)
     monitor = Monitor(read_config(paths))
-    damaged, warnings = 0, []
+    records = Records(paths.metrics)
     try:
-        for _, line, record in jsonl.scan(paths.metrics):
-            damaged += record is None and line.endswith(b"\n")
-            for _ in monitor.add(record or {}):
-                pass
+        for _, record in records:
+            list(monitor.add(record))
     except FileNotFoundError:
         pass
     except OSError as problem:
         hint = "check that it is a regular file, and its permissions"
         raise HmxError(f"cannot read {paths.metrics}: {words(problem)}", hint, ExitCode.ARTEFACT) from None
-    if damaged:
-        warnings.append(f"skipped {counted(damaged, 'damaged line')} of {paths.metrics}")
     findings = monitor.findings()
     broken = [finding.rule for finding in findings if finding.rule in fail_on]
     broken += [finding.rule for finding in findings if ANY in fail_on and finding.severity == "warning"]
@@ -244,7 +241,7 @@ def doctor(run: str | Path, fail_on: Sequence[str] = (), root: str | Path = DEFA
         num_seeds=monitor.num_seeds,
         findings=findings,
         rules=tuple(monitor.statuses()),
-        warnings=tuple(warnings),
+        warnings=tuple(records.warnings),
         failed=tuple(dict.fromkeys(broken)),
     )
 

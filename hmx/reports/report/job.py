@@ -21,6 +21,7 @@ from hmx.jobs.evaluation import Progress, no_progress, read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen
 from hmx.records.artefact import read_json
+from hmx.records.curves import read_curves
 from hmx.records.layout import find_run
 from hmx.records.meta import Resume
 from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
@@ -31,7 +32,7 @@ from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
 from hmx.reports.doctor.job import HealthFindings, doctor
 from hmx.reports.report.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting
-from hmx.reports.report.read import mean_curve, read_curves
+from hmx.reports.report.read import mean_curve, nonfinite, seed_curves
 from hmx.reports.report.request import ReportOptions, ReportRequest
 
 _MOST = 200  # characters of a text from a file
@@ -67,32 +68,34 @@ def _with_episodes(
 
 def _facts(paths: RunPaths) -> RunFacts:
     config, meta, warnings = frozen.describe(paths)
-    curves = read_curves(paths.metrics)
+    found = read_curves(paths.metrics)
+    curves = seed_curves(found)
     others = tuple(other_reports(paths, warnings))
     evaluation, faults = read_evaluation(paths)
     runnable = config is not None and runs(config)
     sizes = derive(config) if config is not None and runnable else None
-    steps = max((seed.env_steps[-1] for seed in curves.seeds if seed.env_steps), default=0.0)
-    minutes = [m for seed in curves.seeds for m in seed.minutes[-1:] if m is not None]
+    steps = max((seed.env_steps[-1] for seed in curves if seed.env_steps), default=0.0)
+    update = max((agent.update for agent in found.agents), default=0)
+    minutes = [m for seed in curves for m in seed.minutes[-1:] if m is not None]
     return RunFacts(
         name=paths.name,
         path=paths.folder,
         state=state_of(paths, meta),
         env=config.env.id if config else "",
         algorithm=config.algo.name if config else "",
-        update=max(curves.last_update, meta.update if meta else 0),
+        update=max(update, meta.update if meta else 0),
         env_steps=max(int(steps), meta.env_steps if meta else 0),
         total_steps=sizes.total_env_steps if sizes else None,
         minutes=max(minutes, default=None),
-        steps_per_sec=_speed(curves.seeds),
+        steps_per_sec=_speed(curves),
         settings=_settings(config) if config else (),
         evaluation=evaluation,
-        curves=curves.seeds,
-        records=curves.records,
+        curves=curves,
+        records=found.records,
         files=_files(paths),
         others=others,
-        warnings=(*warnings, *faults, *curves.warnings),
-        health=_health(paths, warnings) if curves.records and curves.whole and config is not None else None,
+        warnings=(*warnings, *faults, *found.warnings, *nonfinite(found)),
+        health=_health(paths, warnings) if found.records and found.whole and config is not None else None,
         meta=meta,
         resumes=tuple(_resume(entry, sizes.batch_size if sizes else 0) for entry in (meta.resumes if meta else ())),
     )

@@ -1,156 +1,88 @@
-"""Read the metrics of a run in bounded time and memory, as curves of a few hundred points per agent."""
+"""The curves of a run page: at most a few hundred points per agent, and means over agents."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hmx.errors import counted
-from hmx.records import jsonl
-from hmx.records.artefact import words
+from hmx.records.curves import ABSENT, AgentCurves, MetricCurves
+from hmx.records.jsonl import NONFINITE
 from hmx.records.metrics_table import METRICS
-from hmx.records.paths import METRICS as METRICS_FILE
 from hmx.reports.report.findings import Curve, SeedCurves
 from hmx.stats.intervals import LEVEL, Floats, t_quantile
 
 POINTS = 240  # of a curve, at most
-AGENTS = 16  # agents with all points; with more agents, each has fewer, so that memory stays bounded
-DECODED = 120_000  # approximate maximum of records; a longer file is sampled at random
+AGENTS = 16  # agents with all points; with more agents, each has fewer, so that a page stays small
 FEWEST = 3  # minimum agents for an interval: with 2, Student's t is too wide to be useful
 
-_PLAIN = ("schema", "run", "update", "env_steps", "seed", "elapsed", "wall_time", jsonl.NONFINITE)
+_COUNTERS = {"update", "env_steps", "elapsed", "wall_time", NONFINITE}
 _EPISODE = ("train/mean_episode_return", "train/mean_episode_length")
 
 
-class ReadCurves(NamedTuple):
-    """The curves of a metrics file, with its problems."""
-
-    seeds: tuple[SeedCurves, ...]
-    records: int
-    last_update: int
-    warnings: tuple[str, ...]
-    whole: bool = True  # whether all records were read, not a sample
-
-
-@dataclass
-class _Bin:
-    """Sums over equal parts of the updates of one agent."""
-
-    steps: float = 0.0
-    minutes: float | None = None
-    total: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    weight: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    def add(self, name: str, total: float, weight: float) -> None:
-        info = METRICS.get(name)
-        if info is not None and info.reduce == "max":
-            self.total[name], self.weight[name] = max(self.total.get(name, total), total), 1.0
-        else:
-            self.total[name] += total
-            self.weight[name] += weight
-
-    def join(self, other: _Bin) -> None:
-        """Add the part that follows."""
-        self.steps, self.minutes = max(self.steps, other.steps), other.minutes or self.minutes
-        for name, weight in other.weight.items():
-            self.add(name, other.total[name], weight)
+def seed_curves(found: MetricCurves) -> tuple[SeedCurves, ...]:
+    """Average the metrics of each agent over equal parts of its updates."""
+    most = max(POINTS * AGENTS // max(len(found.agents), AGENTS), 8)
+    # Schema 1 has no time of training: that since the first record stands for it.
+    times = [time for agent in found.agents for time in agent.column("wall_time") if math.isfinite(time)]
+    began = min(times, default=math.nan)
+    return tuple(_averaged(agent, most, began) for agent in found.agents)
 
 
-@dataclass
-class _Bins:
-    """Parts of `stride` updates each; the stride doubles whenever there are too many."""
-
-    stride: int = 1
-    bins: dict[int, _Bin] = field(default_factory=dict)
-
-    def at(self, update: int, most: int) -> _Bin:
-        while update // self.stride not in self.bins and len(self.bins) >= most:
-            self.stride *= 2
-            merged: dict[int, _Bin] = {}
-            for number in sorted(self.bins):
-                merged.setdefault(number // 2, _Bin()).join(self.bins[number])
-            self.bins = merged
-        return self.bins.setdefault(update // self.stride, _Bin())
+def nonfinite(found: MetricCurves) -> list[str]:
+    """Return a warning if values are not finite; curves leave these out."""
+    bad = sum(int(np.isnan(column).sum()) for agent in found.agents for column in agent.columns.values())
+    return [f"{counted(bad, 'value')} left out of the curves: not finite"] if bad else []
 
 
-def read_curves(path: Path) -> ReadCurves:
-    """Read a metrics file; damaged lines and values that are not finite are skipped and reported."""
-    agents: defaultdict[int | None, _Bins] = defaultdict(_Bins)
-    damaged = nonfinite = records = last = 0
-    first_time: float | None = None
-    try:
-        share = _share(path)
-        for _, line, record in jsonl.scan(path, share):
-            update = None if record is None else jsonl.update_of(record)
-            if record is None or update is None or update < 0:
-                damaged += line.endswith(b"\n")
-                continue
-            records, last = records + 1, max(last, update)
-            wall = jsonl.number(record.get("wall_time"))
-            first_time = wall if first_time is None else first_time
-            seed = record.get("seed")
-            bins = agents[seed if type(seed) is int else None]
-            part = bins.at(update, max(POINTS * AGENTS // max(len(agents), AGENTS), 8))
-            nonfinite += _add(part, record, wall, first_time)
-    except FileNotFoundError:
-        return ReadCurves((), 0, 0, (f"it has no {METRICS_FILE}, so there are no curves",))
-    except OSError as problem:
-        return ReadCurves((), 0, 0, (f"cannot read its metrics: {words(problem)}",))
-    warnings = []
-    if share < 1:
-        warnings.append(f"the metrics file is large: curves are from a random {share:.0%} of its records")
-    if damaged:
-        warnings.append(f"{counted(damaged, 'damaged line')} of the metrics file skipped")
-    if nonfinite:
-        warnings.append(f"{counted(nonfinite, 'value')} left out of the curves: not finite")
-    if not records:
-        warnings.append("it has no records yet, so there are no curves")
-    seeds = sorted(agents.items(), key=lambda item: -1 if item[0] is None else item[0])
-    return ReadCurves(tuple(_curves(seed, bins) for seed, bins in seeds), records, last, tuple(warnings), share == 1)
-
-
-def _share(path: Path) -> float:
-    """Return the share of lines to decode, so that their number stays bounded."""
-    with path.open("rb") as file:
-        start = file.read(1 << 18)
-    lines = max(start.count(b"\n"), 1)
-    found = path.stat().st_size / (len(start) / lines) if start else 0.0
-    return min(1.0, DECODED / found) if found else 1.0
-
-
-def _add(part: _Bin, record: Mapping[str, object], wall: float | None, start: float | None) -> int:
-    """Add a record to its part; return how many of its values are not finite."""
-    steps, elapsed = jsonl.number(record.get("env_steps")), jsonl.number(record.get("elapsed"))
-    if elapsed is None and wall is not None and start is not None:
-        elapsed = wall - start  # schema 1 has no time of training
-    part.steps = max(part.steps, steps or 0.0)
-    part.minutes = part.minutes if elapsed is None else elapsed / 60
-    episodes = jsonl.number(record.get("train/num_episodes")) or 1.0
-    bad = 0
-    for name, given in record.items():
-        value = jsonl.number(given)
-        if value is not None and name not in _PLAIN:
-            weight = max(episodes, 1.0) if name in _EPISODE else 1.0
-            part.add(name, value * weight, weight)
-        elif value is None and (given is None or type(given) is float):
-            bad += 1
-    return bad
-
-
-def _curves(seed: int | None, bins: _Bins) -> SeedCurves:
-    parts = [bins.bins[number] for number in sorted(bins.bins)]
-    names = sorted({name for part in parts for name in part.weight})
+def _averaged(agent: AgentCurves, most: int, began: float) -> SeedCurves:
+    columns = {name: np.array(column) for name, column in agent.columns.items()}
+    steps = np.array(agent.steps, np.int64)
+    missing = np.full(len(steps), ABSENT)
+    updates = columns.get("update", missing)
+    numbers = np.where(np.isfinite(updates), updates, np.arange(1, len(steps) + 1)).astype(np.int64)
+    stride = 1
+    while len(np.unique(numbers // stride)) > most:
+        stride *= 2
+    parts, place = np.unique(numbers // stride, return_inverse=True)
+    ends = np.zeros(len(parts))
+    np.maximum.at(ends, place, steps)
+    elapsed = columns.get("elapsed", missing)
+    elapsed = np.where(np.isfinite(elapsed), elapsed, columns.get("wall_time", missing) - began)
+    known = np.isfinite(elapsed)
+    minutes = np.full(len(parts), np.nan)
+    minutes[place[known]] = elapsed[known] / 60
+    episodes = columns.get("train/num_episodes", missing)
+    weights = np.where(np.isfinite(episodes), np.maximum(episodes, 1.0), 1.0)
     values = {
-        name: tuple(part.total[name] / part.weight[name] if name in part.weight else None for part in parts)
-        for name in names
+        name: _reduced(name, columns[name], place, weights if name in _EPISODE else np.ones(len(steps)), len(parts))
+        for name in sorted(columns.keys() - _COUNTERS)
     }
-    return SeedCurves(seed, tuple(part.steps for part in parts), tuple(part.minutes for part in parts), values)
+    reported = {name: found for name, found in values.items() if any(value is not None for value in found)}
+    return SeedCurves(agent.seed, tuple(ends.tolist()), _known(minutes), reported)
+
+
+def _reduced(
+    name: str, values: Floats, place: NDArray[np.intp], weights: Floats, parts: int
+) -> tuple[float | None, ...]:
+    """Reduce a metric over each part as its table says."""
+    there = np.isfinite(values)
+    values, place, weights = values[there], place[there], weights[there]
+    total = np.bincount(place, weights, parts)
+    info = METRICS.get(name)
+    if info is not None and info.reduce == "max":
+        reduced = np.full(parts, -np.inf)
+        np.maximum.at(reduced, place, values)
+    else:
+        reduced = np.bincount(place, values * weights, parts) / np.where(total > 0, total, 1.0)
+    return _known(np.where(total > 0, reduced, np.nan))
+
+
+def _known(values: Floats) -> tuple[float | None, ...]:
+    return tuple(None if math.isnan(value) else value for value in values.tolist())
 
 
 def mean_curve(seeds: Sequence[SeedCurves], metric: str) -> Curve | None:
@@ -173,9 +105,8 @@ def mean_curve(seeds: Sequence[SeedCurves], metric: str) -> Curve | None:
     if len(lines) >= FEWEST:
         half = t_quantile((1 + LEVEL) / 2, len(lines) - 1) * values.std(0, ddof=1) / math.sqrt(len(lines))
         low, high = mean - half, mean + half
-    minutes = tuple(None if math.isnan(t) else t for t in times.mean(0).tolist())
     ends_of = () if low is None else (tuple(low.tolist()), tuple(high.tolist()))
-    return Curve(tuple(grid.tolist()), minutes, tuple(mean.tolist()), *ends_of)
+    return Curve(tuple(grid.tolist()), _known(times.mean(0)), tuple(mean.tolist()), *ends_of)
 
 
 def _line(seed: SeedCurves, metric: str) -> tuple[Floats, Floats, Floats]:

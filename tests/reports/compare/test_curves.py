@@ -71,7 +71,7 @@ def test_median_is_none_if_half_never_reached_it():
 
 
 def seeds(*found):
-    return [Seed("run", i, "task", s.steps, s.time, {"m": s}) for i, s in enumerate(found)]
+    return [Seed("run", i, "task", s.steps, s.time, {"m": s}, len(s.steps)) for i, s in enumerate(found)]
 
 
 def test_curve_is_the_interquartile_mean_of_the_seeds():

@@ -1,0 +1,152 @@
+"""Read metrics.jsonl for every command: its records in order, its curves by agent, and what is wrong with it.
+
+Only a regular file is opened. Of a large file, evenly spaced parts are read, so that time and memory stay bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path
+from typing import NamedTuple
+
+from hmx.errors import counted
+from hmx.records import jsonl
+from hmx.records.artefact import words
+from hmx.records.jsonl import Record
+from hmx.records.paths import METRICS
+
+LIMIT = 64 << 20  # bytes that are read of a file: some 130,000 records
+ABSENT = math.inf  # stands for the value of a metric that an update did not report; NaN for any that is no number
+
+NO_RECORDS = "it has no records yet"
+
+_NO_COLUMNS = {"schema", "seed", "run"}
+_NAMED = 5  # damaged lines whose numbers are given
+
+
+class Records:
+    """The records of a file in the order of the file, each with its environment steps.
+
+    After they have been read, `warnings` says what was wrong. A line without environment steps counts as damaged, and a
+    torn last line is skipped. Reading raises an OSError for a file that is missing or cannot be read, and a NewerSchema
+    (exit code 3) for one that a later hmx wrote.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self._damaged: list[int] = []
+        self._size = 0
+
+    def __iter__(self) -> Iterator[tuple[int, Record]]:
+        self._size = self.path.lstat().st_size
+        for number, line, record in jsonl.scan(self.path, LIMIT):
+            steps = None if record is None else _steps(record)
+            if record is None or steps is None:
+                self._damaged += [number] if line.endswith(b"\n") else []
+                continue
+            self.count += 1
+            yield steps, record
+
+    @property
+    def whole(self) -> bool:
+        """Whether the file was read as a whole."""
+        return self._size <= LIMIT
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was wrong with the file, and how much of it was read."""
+        if self.whole:
+            return damage(self._damaged)
+        large = f"read {LIMIT >> 20} MiB of its {self._size >> 20:,} MiB of metrics, in evenly spaced parts"
+        return [large, *damage(self._damaged, numbered=False)]
+
+
+class AgentCurves:
+    """The records of one agent as columns; a record replaces an earlier one with the same environment steps."""
+
+    def __init__(self, seed: int | None, names: Set[str] | None) -> None:
+        self.seed = seed  # None where the records do not say
+        self.columns: dict[str, array[float]] = {}  # counters, such as `update` and `wall_time`, and metrics
+        self._names = names
+        self._rows: dict[int, int] = {}
+
+    def add(self, steps: int, record: Record) -> None:
+        """Add a record."""
+        row, before = self._rows.get(steps), len(self._rows)
+        if row is None:
+            row = self._rows[steps] = before
+            for column in self.columns.values():
+                column.append(ABSENT)
+        else:
+            for column in self.columns.values():
+                column[row] = ABSENT
+        for name in record.keys() - _NO_COLUMNS if self._names is None else self._names & record.keys():
+            if name not in self.columns:
+                self.columns[name] = array("d", [ABSENT]) * len(self._rows)
+            value = jsonl.number(record[name])
+            self.columns[name][row] = math.nan if value is None else value
+
+    @property
+    def steps(self) -> array[int]:
+        """Environment steps after each record, in the order of the file."""
+        return array("q", self._rows)
+
+    @property
+    def update(self) -> int:
+        """The last update; the number of records where they do not say."""
+        return int(max(filter(math.isfinite, self.column("update")), default=len(self._rows)))
+
+    def column(self, name: str) -> array[float]:
+        """Return the values of a counter or metric, one per record."""
+        return self.columns.get(name) or array("d", [ABSENT]) * len(self._rows)
+
+
+class MetricCurves(NamedTuple):
+    """The curves of a metrics file, agents by seed, and what was wrong with the file."""
+
+    agents: tuple[AgentCurves, ...]
+    records: int = 0
+    whole: bool = True  # whether all records were read
+    warnings: tuple[str, ...] = ()
+
+
+def read_curves(path: Path, names: Set[str] | None = None) -> MetricCurves:
+    """Read the curves of a file, of all counters and metrics or of `names`; a missing or unreadable file has a warning.
+
+    Raises:
+        NewerSchema: a later hmx wrote it (exit code 3).
+    """
+    agents: dict[int | None, AgentCurves] = {}
+    records = Records(path)
+    try:
+        for steps, record in records:
+            found = record.get("seed")
+            seed = found if type(found) is int else None
+            if seed not in agents:
+                agents[seed] = AgentCurves(seed, names)
+            agents[seed].add(steps, record)
+    except FileNotFoundError:
+        return MetricCurves((), warnings=(f"it has no {METRICS}",))
+    except OSError as problem:
+        return MetricCurves((), warnings=(f"cannot read its metrics: {words(problem)}",))
+    in_order = sorted(agents.values(), key=lambda agent: -1 if agent.seed is None else agent.seed)
+    empty = () if agents else (NO_RECORDS,)
+    return MetricCurves(tuple(in_order), records.count, records.whole, (*records.warnings, *empty))
+
+
+def damage(lines: Sequence[int], numbered: bool = True) -> list[str]:
+    """Return a warning about damaged lines, if there are any."""
+    numbers = ", ".join(map(str, lines[:_NAMED])) + (" and more" if len(lines) > _NAMED else "")
+    which = f": {numbers}" if numbered else ""
+    return [f"skipped {counted(len(lines), 'damaged line')} of its metrics{which}"] if lines else []
+
+
+def _steps(record: Record) -> int | None:
+    for key in ("env_steps", "train/env_steps"):
+        value = jsonl.number(record.get(key))
+        if value is not None and 0 <= value < 2**53 and value == int(value):
+            return int(value)
+    return None
