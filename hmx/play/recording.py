@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 
-from hmx.cli.boundary import check_reports
-from hmx.cli.progress import status
-from hmx.cli.theatre import COMPILING
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, counted
 from hmx.play.frames import Frame
@@ -25,26 +22,8 @@ _LAST = 2.0  # seconds that the last frame of an episode stays
 _SCALE = 2  # pixels of a GIF per pixel of the drawing
 
 
-def check_target(path: Path, force: bool) -> None:
-    """Refuse, before anything is compiled, a file that `save` could not write."""
-    shown = quoted(str(path))
-    if path.suffix not in _FORMATS:
-        raise HmxError(f"cannot save {shown}: expected a name that ends in {', '.join(_FORMATS)}", "--save episode.gif")
-    check_reports(path)
-    if path.exists() and not force:
-        raise HmxError(f"cannot save {shown}: the file exists", "replace it with --force, or choose another name")
-    if path.suffix == ".gif":
-        try:
-            import PIL.ImageFont  # noqa: F401
-        except ImportError:
-            hint = "pip install pillow, or save as .svg or .html"
-            raise HmxError(f"cannot save {shown}: a GIF needs Pillow", hint) from None
-
-
-def save(begin: Callable[[], Iterable[Frame]], path: Path, *, title: str, delay: float, json: bool) -> None:
-    """Write all frames of what `begin` returns in the format of the file's name, and sum up every episode."""
-    with status(COMPILING):
-        frames = list(begin())
+def save(frames: Sequence[Frame], path: Path, *, title: str, delay: float) -> int:
+    """Write frames in the format of the file's name, and return the number of bytes."""
     seconds = [max(delay, _LAST if frame.outcome else 0.02) for frame in frames]
     data = FORMATS[path.suffix](frames, seconds, title)
     try:
@@ -168,8 +147,6 @@ def _html(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> byte
     return page(Document(title, (Animation("What it played", tuple(shown)),))).encode()
 
 
-_FORMATS: dict[str, Callable[[Sequence[Frame], Sequence[float], str], bytes]] = {
-    ".gif": _gif,
-    ".svg": _svg,
-    ".html": _html,
-}
+FORMATS: dict[str, Callable[[Sequence[Frame], Sequence[float], str], bytes]] = {
+    ".gif": _gif, ".svg": _svg, ".html": _html,
+}  # fmt: skip
