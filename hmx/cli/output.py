@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 from hmx.cli.boundary import check_reports, print_json, say, write_report
 from hmx.cli.options import Json, ask
 from hmx.config.option import OUTPUT_PANEL
-from hmx.config.textfile import printable
 from hmx.errors import HmxError
 
 if TYPE_CHECKING:
     from hmx.records.plain import JsonValue
-    from hmx.render.blocks import Cell, Document, Table
+    from hmx.render.blocks import Document, Table
 
 STDOUT = Path("-")
 
@@ -99,29 +95,6 @@ def _texts(document: Document, table: Table | None, formats: Outputs) -> Iterato
 
         yield formats.md, markdown(document)
     if formats.csv is not None and table is not None:
+        from hmx.render.csv import csv_text
+
         yield formats.csv, csv_text(table)
-
-
-def csv_text(table: Table) -> str:
-    """Return the header and the rows of a table with exact values; headings within the table are omitted.
-
-    Numbers that are not finite are empty.
-    """
-    from hmx.render.blocks import as_cell
-
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([printable(column.name, "") for column in table.columns])
-    for row in table.rows:
-        if len(row.cells) == len(table.columns):
-            writer.writerow([_value(as_cell(cell)) for cell in row.cells])
-    return out.getvalue()
-
-
-def _value(cell: Cell) -> str | float:
-    value = cell.text if cell.value is None else cell.value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return printable(value, "")
-    return value if math.isfinite(value) else ""

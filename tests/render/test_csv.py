@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import math
 
-from hmx.cli.output import csv_text
 from hmx.render.blocks import Cell, Column, Row, Table
+from hmx.render.csv import csv_text
 
 COLUMNS = (Column("name", "left"), Column("value (s)"))
 

@@ -19,8 +19,8 @@ from made_findings import TD, checkpoint, episode_report, episodes_of, findings,
 from rich.console import Console
 
 from hmx.algos.gradients.measures import Sums
-from hmx.cli.output import csv_text
 from hmx.render.blocks import Aside, Paragraph, Plot, Table
+from hmx.render.csv import csv_text
 from hmx.render.html import page
 from hmx.render.markdown import markdown
 from hmx.render.terminal import print_document

@@ -16,9 +16,9 @@ import pytest
 from rich.console import Console
 from scored_findings import SIZE, STATES, UNKNOWN, made
 
-from hmx.cli.output import csv_text
 from hmx.records.plain import plain_object
 from hmx.render.blocks import Paragraph
+from hmx.render.csv import csv_text
 from hmx.render.html import page
 from hmx.render.markdown import markdown
 from hmx.render.terminal import print_document

@@ -1,20 +1,15 @@
 """The packed observation: its float view and what the cells network reads are the same board."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_play import play
 
 from hmx.envs.hackmatrix import observation
 from hmx.envs.hackmatrix.observation import CELL_FEATURES, F, V
 
 BOARD = observation.SIDE
-sys.path.append(str(Path(__file__).parents[1] / "game"))  # for the next line
-play = importlib.import_module("random_play").play
 
 
 @pytest.fixture(scope="module")

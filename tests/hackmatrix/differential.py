@@ -1,6 +1,6 @@
 """Random positions, every legal action: whatever the compiled game does must be among the model's outcomes.
 
-    python tests/game/differential.py --steps 100000 --seed 7
+    python tests/hackmatrix/differential.py --steps 100000 --seed 7
 
 Each position is also played on, so that histories, schedules, later stages and entities the game itself made are met.
 """
