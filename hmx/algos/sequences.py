@@ -7,7 +7,7 @@ samples are shuffled one by one.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,7 @@ class Batch(NamedTuple):
     advantage_next: Array  # [N]: advantage of the step after the sequence
     sequence_weight: Array  # [N]: importance weight
     probs: Array | None = None  # [H, N, num_actions]: of the search that chose the actions, if any
+    own: Any = None  # [H, N, ...]: arrays that a rollout hook adds for its loss (`hmx.algos.ppo.update`)
     # only where advantages are recomputed in every minibatch:
     terminated: Array | None = None
     truncated: Array | None = None

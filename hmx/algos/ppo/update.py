@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ class PpoLearner(NamedTuple):
     """The part of the training state that only PPO has."""
 
     value_stats: Stats  # of the value codec
+    own: Any = None  # what the hooks of `PpoComponents` keep from one update to the next
 
 
 PpoState = TrainState[PpoLearner]
@@ -53,7 +54,16 @@ _FIRST_RATIO_ERROR = "train/first_ratio_error"
 
 
 class PpoComponents(NamedTuple):
-    """The common data of PPO's functions; static."""
+    """The common data of PPO's functions; static.
+
+    An algorithm that extends PPO replaces some components and calls `make_from`. The last four are hooks, None in PPO:
+
+    - `plan` chooses the actions of rollouts, in place of the policy.
+    - `rollout(parts, state, rollout)` returns what is learned from a rollout, in place of `make_batch`: the batch, the
+      new `state.learner.own`, and metrics.
+    - `loss` stands in for `ppo_loss`, with its arguments and results.
+    - `own()` returns the first `state.learner.own`, a pytree of arrays.
+    """
 
     cfg: Config
     horizon: int  # steps of a training sequence
@@ -62,8 +72,10 @@ class PpoComponents(NamedTuple):
     codec: ValueCodec
     optimiser: Optimiser
     head: PolicyHead = policies.CATEGORICAL
-    plan: SearchAct | None = None  # chooses the actions of rollouts; None: the policy
-    loss: Callable[..., tuple[Array, Metrics]] | None = None  # in place of `ppo_loss`, with its arguments
+    plan: SearchAct | None = None
+    rollout: Callable[[PpoComponents, PpoState, Rollout], tuple[Batch, Any, Metrics]] | None = None
+    loss: Callable[..., tuple[Array, Metrics]] | None = None
+    own: Callable[[], Any] | None = None
 
 
 def make_components(cfg: Config, env: Env) -> PpoComponents:
@@ -128,7 +140,7 @@ def _init(parts: PpoComponents, key: Key) -> PpoState:
         params=params,
         opt_state=parts.optimiser.init(params),
         actors=actors,
-        learner=PpoLearner(parts.codec.init_stats()),
+        learner=PpoLearner(parts.codec.init_stats(), None if parts.own is None else parts.own()),
         key=k_run,
         update=jnp.int32(0),
     )
@@ -212,14 +224,15 @@ def _update(parts: PpoComponents, state: PpoState, hypers: Hypers) -> tuple[PpoS
     k_rollout, k_learn = _keys(state)
     k_shuffle, k_entropy = jax.random.split(k_learn) if parts.env.spec.action_dim else (k_learn, None)
     actors, rollout, metrics = _rollout(parts, state, k_rollout, hypers.get("start_share"))
-    batch = make_batch(rollout, cfg, parts.horizon)
+    batch, own, own_metrics = _learned_from(parts, state, rollout)
+    state = state._replace(learner=state.learner._replace(own=own))
     plan, plan_metrics = plan_minibatches(batch, cfg, hypers.get("prio_beta"), k_shuffle)
     after = variants.update_obs_stats(cfg.ppo, actors, rollout)
     # the network normalises by the statistics of the rollout until the gradient steps are done
     state = state._replace(actors=after if cfg.ppo.obs_norm_update == "before_sgd" else actors)
     state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
     state = state._replace(actors=after, update=state.update + 1)
-    metrics |= plan_metrics | gradient_metrics
+    metrics |= own_metrics | plan_metrics | gradient_metrics
     metrics["train/advantage_std"] = Mean.of(jnp.sqrt(variance(batch.advantage, batch.weight)))
     metrics["train/explained_variance"] = explained_variance(batch.value_old, batch.target, batch.weight)
     metrics["train/max_entropy"] = Mean.of(parts.head.max_entropy(batch.legal), batch.weight > 0)
@@ -241,6 +254,13 @@ def _rollout(
     options = variants.rollout_options(cfg.ppo)
     actors, rollout, metrics = collect(parts.env, policy, actors, key, cfg.algo.num_steps, num_sequences, options)
     return variants.after_rollout(cfg, actors), rollout, metrics
+
+
+def _learned_from(parts: PpoComponents, state: PpoState, rollout: Rollout) -> tuple[Batch, Any, Metrics]:
+    """Return the batch of a rollout, the new `state.learner.own`, and metrics."""
+    if parts.rollout is None:
+        return make_batch(rollout, parts.cfg, parts.horizon), state.learner.own, {}
+    return parts.rollout(parts, state, rollout)
 
 
 def make_batch(rollout: Rollout, cfg: Config, horizon: int) -> Batch:
@@ -310,7 +330,8 @@ def _learn(
         few = max(DORMANT_SAMPLE // parts.horizon, 1)
         sample = take_sequences(batch, plan.numbers[-1, :few], plan.sequence_weight[-1, :few])
         metrics |= dormant_units(parts.net.hidden(params, sample.carry, sample.obs, sample.reset))
-    return state._replace(params=params, opt_state=opt_state, learner=PpoLearner(stats)), metrics
+    learner = state.learner._replace(value_stats=stats)
+    return state._replace(params=params, opt_state=opt_state, learner=learner), metrics
 
 
 # The loss
@@ -400,6 +421,7 @@ def policy_advantage(cfg: Config, batch: Batch, ratio: Float[Array, "H N"]) -> F
 
 def _experience(parts: PpoComponents, state: PpoState, hypers: Hypers) -> dict[str, Array]:
     _, rollout, _ = _rollout(parts, state, _keys(state)[0], hypers.get("start_share"))
-    batch = make_batch(rollout, parts.cfg, parts.horizon)._asdict()
-    batch.update({f"carry_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(batch.pop("carry")))})
+    batch = _learned_from(parts, state, rollout)[0]._asdict()
+    for name in ("carry", "own"):
+        batch |= {f"{name}_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(batch.pop(name)))}
     return {name: leaf for name, leaf in batch.items() if leaf is not None}
