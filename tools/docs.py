@@ -1,4 +1,4 @@
-"""Generate everything that is derived from the code: man pages, completions and the reference pages in docs/.
+"""Generate what is derived from the code: man pages, completions, reference pages in docs/ and sizes.json.
 
 python tools/docs.py           write them
 python tools/docs.py --check   list those that are out of date, and fail if there are any
@@ -22,13 +22,14 @@ os.environ.update(COLUMNS="100", NO_COLOR="1", TERM="dumb")
 def generate() -> dict[str, str]:
     """Return the text of every generated file, by path below the root."""
     import completions
+    import env_sizes
     import manpages
     import reference
 
     pages = {f"man/{name}.1": text for name, text in manpages.pages(ROOT / "CHANGELOG.md").items()}
     scripts = {f"completions/{name}": text for name, text in completions.scripts().items()}
     docs = {f"docs/{name}.md": text for name, text in reference.pages().items()}
-    return {**pages, **scripts, **docs}
+    return {**pages, **scripts, **docs, "hmx/registry/sizes.json": env_sizes.text()}
 
 
 def stale(files: dict[str, str]) -> list[str]:

@@ -134,15 +134,15 @@ def shape_keys(cfg: Config, schema: int = 2) -> tuple[str, ...]:
     """Return the keys that the arrays of a checkpoint, and the meaning of its parameters, depend on.
 
     Args:
-        cfg: the configuration. Keys of Q-learning alone are left out of PPO's; those of PPO are always there, as in
-            checkpoints that are older than Q-learning.
+        cfg: the configuration. Keys that a single other algorithm reads are left out. Those of PPO are always there, as
+            in checkpoints that are older than Q-learning.
         schema: of the checkpoint.
     """
     values = values_of(cfg)
     return tuple(
         key
         for key, field in FIELDS.items()
-        if (field.applies != ("dqn",) or cfg.algo.name == "dqn")
+        if (len(field.applies) != 1 or field.read_by(cfg.algo.name))
         and (
             field.shape == "always"
             or (field.shape == "from_schema_2" and schema > 1)
