@@ -11,7 +11,8 @@ import pytest
 from env_checks import check_env
 
 from hmx.config.extras import install
-from hmx.envs.suites.physics import importing, make_physics, quiet
+from hmx.envs.suites.importing import importing, quiet
+from hmx.envs.suites.physics import make_physics
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array
 

@@ -13,7 +13,8 @@ from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import make_env
-from hmx.envs.suites.physics import importing, make_physics, quiet
+from hmx.envs.suites.importing import importing, quiet
+from hmx.envs.suites.physics import make_physics
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume

@@ -10,7 +10,8 @@ from env_checks import check_env
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import make_env, sizes_of
-from hmx.envs.suites.physics import OVERRIDES, importing, quiet
+from hmx.envs.suites.importing import importing, quiet
+from hmx.envs.suites.playground import OVERRIDES
 from hmx.errors import HmxError
 from hmx.runs import checkpoint
 

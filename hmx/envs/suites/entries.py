@@ -35,12 +35,12 @@ def _battle(name: str, num_agents: int = 1) -> EnvEntry:
 
 ENTRIES = (
     EnvEntry("gymnax/", "hmx.envs.suites.gymnax:make_gymnax", _named),
-    EnvEntry("brax/", "hmx.envs.suites.physics:make_brax", _named),
-    EnvEntry("playground/", "hmx.envs.suites.physics:make_playground", _named),
-    EnvEntry("craftax/", "hmx.envs.suites.functional:make_craftax", _named),
-    EnvEntry("navix/", "hmx.envs.suites.functional:make_navix", _named),
-    EnvEntry("xminigrid/", "hmx.envs.suites.functional:make_xminigrid", _named),
-    EnvEntry("jumanji/", "hmx.envs.suites.functional:make_jumanji", _named),
+    EnvEntry("brax/", "hmx.envs.suites.brax:make_brax", _named),
+    EnvEntry("playground/", "hmx.envs.suites.playground:make_playground", _named),
+    EnvEntry("craftax/", "hmx.envs.suites.craftax:make_craftax", _named),
+    EnvEntry("navix/", "hmx.envs.suites.navix:make_navix", _named),
+    EnvEntry("xminigrid/", "hmx.envs.suites.xminigrid:make_xminigrid", _named),
+    EnvEntry("jumanji/", "hmx.envs.suites.jumanji:make_jumanji", _named),
     *(_battle(name, allies) for name, (allies, _) in SCENARIOS.items()),
 )
 """An id that ends in a slash stands for all environments of that extra that have no entry of their own."""
