@@ -71,4 +71,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

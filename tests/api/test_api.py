@@ -27,6 +27,10 @@ def test_every_public_name_exists_and_has_a_docstring() -> None:
         _ = hmx.trian  # type: ignore[attr-defined]
 
 
+def test_dir_lists_only_public_names() -> None:
+    assert dir(hmx) == sorted(hmx.__all__)
+
+
 def test_values_override_the_preset_and_errors_name_them() -> None:
     config = hmx.load_config({"algo.gamma": 0.5, "net.hidden": [4, 4]}, preset="tiny")
     assert (config.algo.gamma, config.net.hidden) == (0.5, (4, 4))

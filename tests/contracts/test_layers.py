@@ -83,6 +83,11 @@ def test_a_forbidden_import_is_found(copy, contract, module, line):
     assert f"{CONTRACTS[contract]['name']} BROKEN" in done.stdout
 
 
+def test_contributing_shows_every_layer_in_order():
+    block = (ROOT / "CONTRIBUTING.md").read_text().split("## Layout")[1].split("```\n")[1]
+    assert [line.split("  ")[0] for line in block.splitlines()] == CONTRACTS["layers"]["layers"]
+
+
 def test_module_outside_all_layers_is_found(copy):
     (copy / "hmx" / "attic.py").write_text("")
     assert lint(copy).returncode != 0
