@@ -18,7 +18,7 @@ from hmx.records.jsonl import Record
 from hmx.records.paths import METRICS
 
 LIMIT = 64 << 20  # bytes that are read of a file: some 130,000 records
-ABSENT = math.inf  # stands for the value of a metric that an update did not report; NaN for any that is no number
+ABSENT = math.inf  # stands for the value of a metric that an update did not report; NaN for one that is not a number
 
 NO_RECORDS = "it has no records yet"
 
