@@ -102,6 +102,7 @@ def make_run(
             command=tuple(command),
             resumes=tuple(resumes),
             versions={"hmx": "0.1.0", "jax": "0.10.2"},
+            memory_bytes=1_000_000,
             config_digest=codec.digest(cfg),
             config_sha256=metas.sha256(text),
         ),

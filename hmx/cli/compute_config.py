@@ -46,7 +46,6 @@ class AnswerOptions:
     """What to answer."""
 
     sweep: str | None = opt(None, "compare several values of one input", metavar="INPUT=N,...", panel="Questions")
-    trace: bool = opt(False, "build an environment of an extra, or your own, to measure its sizes")
     full: bool = opt(False, "show every value", panel=OUTPUT_PANEL)
     explain: bool = opt(False, "show every value and how it is computed", panel=OUTPUT_PANEL)
 
@@ -87,7 +86,7 @@ def compute_config(
     for name, chosen in not_swept.items():
         if chosen and answer.sweep is not None:
             raise HmxError(f"cannot combine --sweep with {name}", "leave one of them out")
-    source = read_source(preset, config, run, answer.trace)
+    source = read_source(preset, config, run)
     if answer.sweep is not None:
         found = sweep_sizes(source, given, answer.sweep, request)
         write_outputs(found, sweep_document(found), sweep_table(found), outputs)

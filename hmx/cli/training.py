@@ -19,19 +19,14 @@ from hmx.cli.output import write_result
 from hmx.cli.progress import ProgressLog
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError, counted
-from hmx.registry.algorithms import find_algorithm
 from hmx.registry.changes import parse
-from hmx.registry.check import runs
-from hmx.registry.env_facts import facts_known
-from hmx.render.quantities import data_size, short
+from hmx.render.quantities import short
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
 from hmx.reports.doctor.job import HealthSink
 from hmx.runs.cluster.hosts import Hosts
-from hmx.sizing.memory import q_memory
 
 if TYPE_CHECKING:
-    from hmx.config.schema import Config
     from hmx.jobs.train import TrainResult
     from hmx.registry.load import Loaded
     from hmx.runs.cluster.group import Group
@@ -51,8 +46,6 @@ def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = 
     command_line = ["hmx", *sys.argv[1:]]
 
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
-        if group.is_coordinator:
-            _check_memory(cfg)
         return train(
             cfg,
             origins=loaded.origins,
@@ -103,19 +96,6 @@ def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
     if planned.exists and not force and not json:
         hint = f"resume it with hmx resume {planned.run.name}, or replace it with --force"
         say("warning", f"run {planned.run} already exists, so train would refuse", hint)
-
-
-def _check_memory(cfg: Config) -> None:
-    """Report the memory of a run with a replay buffer before it is allocated."""
-    if find_algorithm(cfg).replays and runs(cfg) and facts_known(cfg.env):
-        from hmx.runs.device_memory import memory_problem
-
-        if problem := memory_problem(cfg):
-            raise problem
-        memory = q_memory(cfg)
-        parts = {part.key: part for part in memory.parts}
-        stored = parts["replay_bytes"].bytes + parts["replay_states_bytes"].bytes
-        say("memory", f"{data_size(memory.total_bytes)}, including {data_size(stored)} for the replay buffer")
 
 
 def _execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:

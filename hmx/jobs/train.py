@@ -33,13 +33,15 @@ from hmx.registry.algorithms import Aspect, find_algorithm
 from hmx.registry.check import warnings as warnings_of
 from hmx.registry.derive import Derived
 from hmx.registry.sizes import Sizes
-from hmx.registry.user_code import has_own_code, hashes_of
+from hmx.registry.user_code import hashes_of
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
-from hmx.runs.device_memory import memory_problem, out_of_memory
+from hmx.runs.device_memory import out_of_memory
 from hmx.runs.devices import make_mesh
 from hmx.runs.event_files import check_installed
 from hmx.runs.loop import LoopResult, init_state
+from hmx.runs.memory import memory_problem, run_memory
+from hmx.runs.memory_parts import Memory
 from hmx.runs.restoring import start_over
 from hmx.runs.session import (
     MetaWriter,
@@ -59,7 +61,6 @@ from hmx.runs.session import (
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Sink, SinkGroup
 from hmx.runs.warm_start import read_learned, start_from
-from hmx.sizing.memory import Memory, rollout_bytes, run_memory, stored_bytes
 
 SCHEMA = 1
 
@@ -102,11 +103,10 @@ class Plan:
     exists: bool
     files: dict[str, str]  # what -> where
     state_bytes: int  # on the device, over all seeds; a checkpoint is about as large on disk
-    rollout_bytes: int  # on the device, over all seeds
     checkpoint_bytes: int  # on disk, of those kept
     device: str
     auto_scale: tuple[str, ...]
-    memory: Memory | None  # memory of an update; None if network or algorithm are the user's own
+    memory: Memory | None  # during an update; None if the run is too large to be traced
     replay_ratio: float | None  # how often a transition is trained on; None without replay
     warnings: tuple[str, ...]
     meaning: tuple[Aspect, ...]  # what the configuration comes to where implementations of its algorithm differ
@@ -152,7 +152,7 @@ def train(
     mesh = make_mesh(cfg.run.devices, cfg.env.num_envs)  # refuses before anything is written
     if cfg.run.tensorboard:
         check_installed()
-    if too_large := memory_problem(cfg):
+    if too_large := memory_problem(session._replace(mesh=mesh)):
         raise too_large
     session, learned, warnings = read_learned(session) if cfg.run.init_from else (session, None, [])
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)
@@ -206,19 +206,18 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
         exists=paths.exists(),
         files={what: str(path) for what, path in files.items()},
         state_bytes=size,
-        rollout_bytes=_collected_bytes(cfg, session.sizes) * cfg.run.num_seeds,
         checkpoint_bytes=size * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
         device=device_name(make_mesh(cfg.run.devices, cfg.env.num_envs)),
         auto_scale=tuple(scaled),
-        memory=None if has_own_code(cfg) else run_memory(cfg),
+        memory=run_memory(session),
         replay_ratio=entry.replay_ratio(cfg) if entry.replay_ratio else None,
-        warnings=(*(line(problem) for problem in warnings_of(cfg, env_sizes)), *_refusal(cfg)),
+        warnings=(*(line(problem) for problem in warnings_of(cfg, env_sizes)), *_refusal(session)),
         meaning=entry.aspects(cfg, env_sizes),
     )
 
 
-def _refusal(cfg: Config) -> list[str]:
-    problem = memory_problem(cfg)
+def _refusal(session: Session) -> list[str]:
+    problem = memory_problem(session)
     return [f"{problem.message}: train would refuse; {problem.hint}"] if problem else []
 
 
@@ -286,7 +285,7 @@ def run_session(
                     save_buffers(session, paths, done.state, done.updates, sink_group)
             with out_of_memory("evaluating"):
                 rows = _evaluate(session, paths, run_id, done, sink_group, guard) if finished else ()
-            meta_writer.update(state="finished" if finished else "interrupted")
+            meta_writer.update(state="finished" if finished else "interrupted", memory_bytes=done.memory_bytes)
             sink_group.close("finished" if finished else "interrupted")
         except StopNow as stop:
             saved = any(paths.checkpoints.glob("[0-9]*"))
@@ -362,13 +361,6 @@ def _evaluate(
     except OSError as error:
         sink_group.warn(f"{paths.reports / EVALUATION} cannot be written: {error.strerror or error}")
     return tuple(rows)
-
-
-def _collected_bytes(cfg: Config, sizes: Derived) -> int:
-    """Return the bytes that one update collects, per seed."""
-    if find_algorithm(cfg).replays:
-        return stored_bytes(cfg) * sizes.batch_size
-    return rollout_bytes(cfg, sizes.agent_steps)
 
 
 def _stem(cfg: Config) -> str:

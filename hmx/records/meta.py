@@ -64,6 +64,7 @@ class Meta:
     config_sha256: str = ""  # of the file run.toml
     environment: dict[str, str] = dataclasses.field(default_factory=dict)  # id, path and sha256 of a user's own
     resumes: tuple[Resume, ...] = ()
+    memory_bytes: int = 0  # of the compiled updates on each device; 0 before the first end
     message: str = ""  # why it failed
 
 

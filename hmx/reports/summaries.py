@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hmx.jobs.sync import SyncResult
     from hmx.jobs.train import Plan, TrainResult
     from hmx.records.verify import Damage
-    from hmx.sizing.memory import Memory
+    from hmx.runs.memory_parts import Memory
 
 _LONGEST = 400  # characters of a text from a file
 _TONES: dict[str, Tone] = {
@@ -139,19 +139,17 @@ def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:
     yield "checkpoints", f"{sizes.num_checkpoints} written, {data_size(planned.checkpoint_bytes)} kept on disk"
     if planned.replay_ratio is not None:
         yield "replay", f"each transition is trained on {planned.replay_ratio:g} times on average"
-        yield from _replay(planned.memory) if planned.memory is not None else ()
-    state, rollout = data_size(planned.state_bytes), data_size(planned.rollout_bytes)
-    yield "memory", f"{state} of state and {rollout} of rollout, on {planned.device}"
+    yield from _memory(planned.memory) if planned.memory else ()
+    yield "device", planned.device
     yield from _listed("scaled", planned.auto_scale)
     yield from planned.files.items()
 
 
-def _replay(memory: Memory) -> Iterator[tuple[str, str]]:
-    for part in memory.parts:
-        if part.key.startswith(("replay_", "priority_", "scoring_")):
-            yield "", f"{part.label}: {data_size(part.bytes)}, {part.formula}"
+def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
     low, high = data_size(memory.total_bytes_low), data_size(memory.total_bytes_high)
-    yield "", f"about {data_size(memory.total_bytes)} in total ({low} to {high})"
+    yield "memory", f"about {data_size(memory.total_bytes)} during an update ({low} to {high})"
+    for part in memory.parts:
+        yield "", f"{part.label}: {data_size(part.bytes)}, {part.formula}"
 
 
 def run_list(found: ListResult) -> Document:

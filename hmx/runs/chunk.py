@@ -56,6 +56,7 @@ class Chunk:
     length: int
     num_seeds: int
     traces: int  # how often `update` was traced: once before the first call, twice with several devices
+    memory_bytes: int = 0  # on each device, as compiled
 
     @classmethod
     def empty(cls, num_seeds: int, length: int = 0) -> Chunk:
@@ -78,7 +79,24 @@ def compile_chunk(
     on_nonfinite: OnNonFinite = RunConfig.on_nonfinite,
     mesh: Mesh | None = None,
 ) -> Chunk:
-    """Compile a chunk for states shaped like `state` (arrays or their shapes).
+    """Compile a chunk; arguments as of `trace_chunk`."""
+    chunk, traced = trace_chunk(algorithm, state, length, num_seeds, on_nonfinite, mesh)
+    with on_devices(mesh), key_checks(num_seeds):
+        lowered = traced.lower()
+    chunk.call = compiled = interruptible(lowered.compile)
+    chunk.memory_bytes = _memory_bytes(compiled)
+    return chunk
+
+
+def trace_chunk(
+    algorithm: Algorithm,
+    state: TrainState,
+    length: int,
+    num_seeds: int = RunConfig.num_seeds,
+    on_nonfinite: OnNonFinite = RunConfig.on_nonfinite,
+    mesh: Mesh | None = None,
+) -> tuple[Chunk, jax.stages.Traced]:
+    """Trace a chunk for states shaped like `state` (arrays or their shapes); it can be called once it is compiled.
 
     The number of updates is an argument of the compiled loop, so one program runs full chunks and the shorter last one.
     This keeps a run bit for bit the same for any division of its updates into chunks; programs compiled for different
@@ -87,10 +105,12 @@ def compile_chunk(
     """
     chunk = Chunk.empty(num_seeds, length)
     chunk.parameters = tuple(_parameter_names(state))
+    # JAX keeps the trace of this function for other chunks of the algorithm.
+    shared: Callable[[TrainState, dict[str, Array]], tuple[TrainState, Metrics]] = jax.jit(algorithm.update)
 
     def counted(state_t: TrainState, hypers: dict[str, Array]) -> tuple[TrainState, Metrics]:
         chunk.traces += 1
-        return algorithm.update(state_t, hypers)
+        return shared(state_t, hypers)
 
     # An inner jit: its trace is cached, so that `eval_shape` below costs no second trace.
     update = jax.jit(counted if num_seeds == 1 else jax.vmap(counted, in_axes=(0, None)))
@@ -131,9 +151,17 @@ def compile_chunk(
         parts: Any = (states, everywhere, everywhere)
         where = {"in_shardings": parts, "out_shardings": ChunkResult(*parts)}
     with on_devices(mesh), key_checks(num_seeds):
-        lowered = jax.jit(run, donate_argnums=0, **where).lower(shapes, rows, np.int32(0))
-    chunk.call = interruptible(lowered.compile)
-    return chunk
+        traced = jax.jit(run, donate_argnums=0, **where).trace(shapes, rows, np.int32(0))
+    return chunk, traced
+
+
+def _memory_bytes(compiled: jax.stages.Compiled) -> int:
+    """Return the bytes of arguments, results and everything between; 0 where the backend does not say."""
+    sizes = compiled.memory_analysis()
+    if sizes is None:
+        return 0
+    total = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    return int(total - sizes.alias_size_in_bytes)
 
 
 def key_checks(num_seeds: int) -> contextlib.AbstractContextManager[object]:

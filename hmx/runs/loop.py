@@ -84,6 +84,7 @@ class LoopResult(NamedTuple):
     signum: int | None  # the signal that ended it early
     seconds: float  # of this process inside chunks, without compilation
     steps: int  # environment steps of this process, over all seeds
+    memory_bytes: int = 0  # of the compiled chunk, on each device
 
 
 class Reports(NamedTuple):
@@ -243,7 +244,9 @@ class Loop:
                 self.sink_group.phase("training")
         self._save(state, done, last=True)
         steps = (done - first) * self.steps_per_update * self.chunk.num_seeds
-        return LoopResult(state, done, self.guard.requested or self._stop or None, seconds, steps)
+        return LoopResult(
+            state, done, self.guard.requested or self._stop or None, seconds, steps, self.chunk.memory_bytes
+        )
 
     def _is_stopping(self) -> bool:
         """Return whether this or another process of the run was requested to stop."""

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import jax
 from jax.sharding import Mesh
@@ -348,8 +348,8 @@ def make_saver(
     return Saver(prepare, lambda update: meta_writer.update(update=update, env_steps=update * batch), on_slow)
 
 
-def state_bytes(state: TrainState) -> int:
-    """Return the bytes of a state (arrays, or their shapes)."""
+def state_bytes(state: Any) -> int:
+    """Return the bytes of a state or a part of it (arrays, or their shapes)."""
     plain = jax.eval_shape(lambda tree: jax.tree.map(checkpoint.as_data, tree), state)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(plain))
 

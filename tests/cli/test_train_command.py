@@ -220,10 +220,9 @@ LAKE = [
 
 
 def test_q_learning_from_the_command_line(hmx, tmp_path):
-    """Trained with its memory told first, evaluated greedily, saved, extended, scored."""
+    """Trained, evaluated greedily, saved, extended, scored."""
     result = hmx(*LAKE, "--save-buffer")
     assert result.exit_code == 0
-    assert re.search(r"^memory: [\d.]+ MiB, including [\d.]+ MiB for the replay buffer$", result.stderr, re.MULTILINE)
     assert "trained" in result.stdout and "random" in result.stdout
     run = tmp_path / "runs" / "lake"
     assert (run / "reports" / "buffer.npz").stat().st_size > 8192 * 500
@@ -242,11 +241,9 @@ def test_q_learning_from_the_command_line(hmx, tmp_path):
 def test_dry_run_of_q_learning_shows_replay_ratio_and_memory(hmx, tmp_path):
     text = " ".join(hmx(*LAKE, "--dry-run", "--save-buffer").stdout.split())
     assert "each transition is trained on 1 times on average" in text
-    assert "replay buffer: 16.6 MiB, 32,768 transitions x 531 B" in text
+    assert re.search(r"memory about [\d.]+ MiB during an update \(.*\) .* replay: 17.5 MiB", text)
     assert "buffer.npz" in text
     plan = json.loads(hmx(*LAKE, "--dry-run", "--json").stdout)
-    assert (
-        plan["replay_ratio"] == 1.0
-        and {part["key"]: part["bytes"] for part in plan["memory"]["parts"]}["replay_bytes"] == 32768 * 531
-    )
+    parts = {part["key"]: part["bytes"] for part in plan["memory"]["parts"]}
+    assert plan["replay_ratio"] == 1.0 and parts["replay_bytes"] > 32768 * 531
     assert list(tmp_path.iterdir()) == []

@@ -119,7 +119,7 @@ def _comparison(comparison: Comparison) -> Iterator[Block]:
 
 def _conditions(found: BenchFindings) -> str:
     machine = found.machine
-    memory = "" if found.memory_bytes is None else f" An update takes about {data_size(found.memory_bytes)} of memory"
+    memory = "" if found.memory_bytes is None else f" An update takes {data_size(found.memory_bytes)} of memory"
     memory += f", {data_size(found.free_bytes)} are free." if memory and found.free_bytes else "." if memory else ""
     return (
         f"{machine.device}, {counted(machine.num_processors, 'processor')}, Python {machine.python}, "

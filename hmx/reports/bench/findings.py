@@ -126,7 +126,7 @@ class BenchFindings:
     advice: str
     speed: UpdateSpeed
     checkpoint_bytes: int  # on disk
-    memory_bytes: int | None  # computed, of an update; None if network or algorithm are the user's own
+    memory_bytes: int | None  # of the compiled updates, on each device
     free_bytes: int | None
     comparison: Comparison | None = None
     warnings: tuple[str, ...] = ()

@@ -39,8 +39,9 @@ from hmx.reports.bench.findings import (
 from hmx.reports.bench.measure import EnvPlayer, OtherPrograms, Updates, calls_for, estimate, time_in_turn
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.compilation import enable_cache, processor
-from hmx.runs.device_memory import free_memory, known_memory, memory_problem, out_of_memory
+from hmx.runs.device_memory import free_memory, out_of_memory
 from hmx.runs.devices import make_mesh
+from hmx.runs.memory import fits, memory_problem
 from hmx.runs.session import Session, device_name, make_session
 from hmx.runs.signals import SignalGuard, StopNow
 from hmx.stats.estimate import Estimate
@@ -101,7 +102,7 @@ def bench(
         advice=document.advice(cfg, parts[0].name),
         speed=speed,
         checkpoint_bytes=on_disk,
-        memory_bytes=known_memory(cfg),
+        memory_bytes=updates.memory_bytes,
         free_bytes=free,
         warnings=(warning,) if warning else (),
     )
@@ -123,7 +124,7 @@ def _open(cfg: Config, origins: Mapping[str, str] | None, sizes: Sizes | None) -
     """Build the environment and the algorithm; refuse sizes that do not fit before anything is allocated."""
     cfg, env, _ = resolve_config(cfg, origins, sizes)
     session = make_session(cfg, env)._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))
-    if problem := memory_problem(cfg):
+    if problem := memory_problem(session):
         raise problem
     return session
 
@@ -235,15 +236,14 @@ def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate 
             continue
         call = (1 + factor) * number * updates.steps / base.value
         predicted = updates.compilation.seconds + (LEAST_ROUNDS + 2) * call
-        memory, free = known_memory(other), free_memory()
-        if memory and free and memory > free:
+        session = make_session(other, updates.session.env)._replace(mesh=mesh)
+        if not fits(session):
             large.append(other.env.num_envs)
         elif time.perf_counter() + predicted > end:
             late.append((other.env.num_envs, predicted))
         else:
             progress(f"measuring {other.env.num_envs:,} environments", 0, 0)
-            session = make_session(other, updates.session.env)._replace(mesh=mesh)
-            sizes.append(_other_size(updates, number, Updates(session), memory))
+            sizes.append(_other_size(updates, number, Updates(session)))
     return UpdateSpeed(
         compilation=updates.compilation,
         num_envs=cfg.env.num_envs,
@@ -254,10 +254,10 @@ def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate 
     )
 
 
-def _other_size(updates: Updates, number: int, other: Updates, memory: int | None) -> SizeSpeed:
+def _other_size(updates: Updates, number: int, other: Updates) -> SizeSpeed:
     calls = calls_for(other.update, other.length)
     works = {"base": partial(updates.update, number), "other": partial(other.update, calls)}
     found = time_in_turn(works, LEAST_ROUNDS, warm=True)
     rates = [calls * other.steps / t for t in found["other"]]
     ratios = [rate / (number * updates.steps / t) for rate, t in zip(rates, found["base"], strict=True)]
-    return SizeSpeed(other.session.cfg.env.num_envs, estimate(rates), estimate(ratios), memory)
+    return SizeSpeed(other.session.cfg.env.num_envs, estimate(rates), estimate(ratios), other.memory_bytes)

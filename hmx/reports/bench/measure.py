@@ -191,6 +191,7 @@ class Updates:
         self._chunk, self.compilation = compiled(
             lambda: compile_chunk(algorithm, session.abstract, self.length, seeds, cfg.run.on_nonfinite, self._mesh)
         )
+        self.memory_bytes = self._chunk.memory_bytes
         # From the middle of the run, when Q-learning learns.
         hypers = algorithm.hypers(session.sizes.num_updates // 2)
         self._hypers = {name: np.full(self.length, value, np.float32) for name, value in hypers.items()}

@@ -365,7 +365,7 @@ def _speed(findings: CompareFindings) -> Iterator[Block]:
             del columns[name]
     note = (
         "Steps of all seeds of a run, without compilation, saving and evaluation. The time to the first update "
-        "includes compilation unless cached. Memory is computed from the configuration."
+        "includes compilation unless cached. Memory is that of the compiled program."
     )
     yield _by_side(findings, findings.speed, columns, note, optional=("updates/s", "memory", "device"))
 

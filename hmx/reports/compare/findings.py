@@ -220,7 +220,7 @@ class Speed:
     updates_per_sec: float | None
     seconds: float | None  # training time of a run
     startup: float | None  # seconds from the start to the first update, mostly compilation
-    memory: int | None  # bytes of a run on its device, computed from the configuration
+    memory: int | None  # bytes of the compiled updates on a device; None if no run recorded them
 
 
 @dataclass(frozen=True)

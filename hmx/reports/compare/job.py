@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, counted, nearest
 from hmx.jobs.evaluation import RANDOM
 from hmx.records.metrics_table import METRICS
-from hmx.registry.check import runs
-from hmx.registry.env_facts import facts_known
 from hmx.reports.compare import conditions
 from hmx.reports.compare.differences import describe, differences, notices, with_tasks
 from hmx.reports.compare.findings import CompareFindings, Diagnostic, Speed, TaskFindings, figures_of, values_of
@@ -23,8 +20,6 @@ from hmx.reports.compare.request import EVALUATION, CompareRequest
 from hmx.reports.compare.sides import choose
 from hmx.reports.compare.tasks import Groups, around, measure, overall
 from hmx.reports.doctor.rules import ratio_evidence
-from hmx.sizing.memory import trainer_memory
-from hmx.sizing.trainer import inputs_of
 from hmx.stats.intervals import LEVEL
 
 DIAGNOSTICS = (
@@ -134,7 +129,7 @@ def _speed(letter: str, task: str, members: Sequence[Member]) -> Speed:
     steps = [sum(seed.end for seed in member.seeds) for member in members]
     seconds = [max(float(seed.time[-1]) for seed in member.seeds if len(seed.steps)) for member in members]
     updates = [max(seed.updates for seed in member.seeds) for member in members]
-    memory = [_memory(member.config) for member in members]
+    memory = [member.meta.memory_bytes for member in members if member.meta is not None]
     return Speed(
         letter=letter,
         task=task,
@@ -143,19 +138,13 @@ def _speed(letter: str, task: str, members: Sequence[Member]) -> Speed:
         updates_per_sec=_median([u / t if t > 0 else np.nan for u, t in zip(updates, seconds, strict=True)]),
         seconds=_median(seconds),
         startup=_median([member.startup for member in members if member.startup is not None]),
-        memory=max((found for found in memory if found is not None), default=None),
+        memory=max(memory, default=0) or None,
     )
 
 
 def _median(values: Sequence[float]) -> float | None:
     known = [value for value in values if np.isfinite(value)]
     return float(np.median(known)) if known else None
-
-
-def _memory(config: Config | None) -> int | None:
-    if config is None or not runs(config) or not facts_known(config.env):
-        return None
-    return trainer_memory(config, inputs_of(config)).total_bytes
 
 
 def _diagnostics(task: TaskFindings, groups: Groups) -> Iterator[Diagnostic]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from hmx.registry.derive import Derived
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.compute_config.source import SIZE_KEYS
+from hmx.runs.memory_parts import Memory
 from hmx.sizing.derived import SizeValue
 from hmx.sizing.fit import ExactFit
 from hmx.sizing.inputs import Scalar
-from hmx.sizing.memory import Memory
 
 SCHEMA = 2
 

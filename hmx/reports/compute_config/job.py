@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hmx.config import fields
@@ -16,17 +16,17 @@ from hmx.errors import HmxError, nearest
 from hmx.registry.algorithms import hyperparameters
 from hmx.registry.check import known_problems, known_warnings
 from hmx.registry.derive import derive
-from hmx.registry.env_facts import facts_known
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.bench.request import BenchRequest
 from hmx.reports.compute_config import findings
+from hmx.reports.compute_config.metta_memory import buffer_memory
 from hmx.reports.compute_config.request import SizesRequest
 from hmx.reports.compute_config.source import SIZE_KEYS, SizesSource
+from hmx.runs.memory_parts import Memory, largest_fit
 from hmx.sizing.cautions import batch_warnings, low_use
 from hmx.sizing.derived import derive_batch, size
 from hmx.sizing.fit import batch_fits, exact_fit, fit_text, is_exact
 from hmx.sizing.inputs import DEFAULTS, BatchInputs, TrainerInputs, json_value, read_inputs, violation
-from hmx.sizing.memory import Memory, buffer_memory, trainer_memory
 from hmx.sizing.repairs import batch_problems, suggestions
 from hmx.sizing.trainer import config_of
 
@@ -54,7 +54,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
     elif inputs is not None:
         problems = batch_problems(inputs)
     derived = derive_batch(inputs) if inputs else None
-    memory = _memory(source, inputs, request) if inputs else None
+    memory, unknown = _memory(source, inputs, None if problems else cfg, request) if inputs else (None, "")
     warnings = _warnings(inputs, source, None if problems else cfg) if inputs else []
     if inputs and memory and limit is not None and memory.total_bytes > limit:
         warnings.append(_over_memory(source, inputs, memory, request, limit))
@@ -82,7 +82,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         schedules=schedules(source.hypers),
         horizons=horizons(source.hypers, inputs.bptt_horizon if inputs else None),
         wall_clock=_wall_clock(inputs, derived or {}, speeds) if inputs and speeds else None,
-        notes=(*source.notes, *([note] if note else [])),
+        notes=(*source.notes, *filter(None, (note, unknown))),
     )
 
 
@@ -161,40 +161,48 @@ def _suggestions(
     return tuple({field: value} for field, value in suggestions(inputs))
 
 
-def _memory(source: SizesSource, inputs: BatchInputs, request: SizesRequest) -> Memory | None:
+def _memory(
+    source: SizesSource, inputs: BatchInputs, cfg: Config | None, request: SizesRequest
+) -> tuple[Memory | None, str]:
+    """Return the memory with these inputs, of a configuration of `hmx train` if it runs; or why it is not known."""
     if "samples_per_update" not in derive_batch(inputs):
-        return None
+        return None, ""
     if source.trainer is None:
-        return buffer_memory(inputs, request.parameters)
-    if not facts_known(source.trainer.env):
-        return None
-    return trainer_memory(fields.replace(source.trainer, {"env.num_agents": inputs.num_agents}), inputs)
+        return buffer_memory(inputs, request.parameters), ""
+    if cfg is None or source.memory is None:
+        return None, ""
+    try:
+        return source.memory(cfg), ""
+    except HmxError as error:
+        return None, f"memory is unknown: {error.message}"
 
 
 def _over_memory(
     source: SizesSource, inputs: BatchInputs, memory: Memory, request: SizesRequest, limit: int
 ) -> Problem:
     """Return the warning, with the largest batch and the largest minibatch that alone are below the limit."""
-    horizon, batch = inputs.bptt_horizon, inputs.batch_size
-
-    def fits(field: str, value: int) -> bool:
-        needed = _memory(source, replace(inputs, **{field: value}), request)
-        return needed is not None and needed.total_bytes <= limit
-
-    unit = inputs.minibatch_size
+    horizon, unit = inputs.bptt_horizon, inputs.minibatch_size
     if source.trainer is not None:
         unit = math.lcm(unit, size(inputs, "total_agents") * horizon)
-    low, high = 0, (batch - 1) // unit
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits("batch_size", middle * unit) else (low, middle - 1)
-    smaller = (d * horizon for d in reversed(all_divisors(batch // horizon)) if d * horizon < inputs.minibatch_size)
-    minibatch = next((steps for steps in smaller if fits("minibatch_size", steps)), 0)
-    fixes = tuple(
-        (field, value)
-        for field, value in (("batch_size", low * unit), ("minibatch_size", minibatch))
-        if value and not batch_problems(replace(inputs, **{field: value}))
+    minibatches = [steps * horizon for steps in all_divisors(inputs.batch_size // horizon)]
+
+    def smaller(field: str, below: Callable[[int], int]) -> int:
+        def needed(value: int) -> int:
+            changed = replace(inputs, **{field: value})
+            cfg = config_of(changed, source.trainer) if source.trainer is not None else None
+            found, _ = _memory(source, changed, cfg, request)
+            return found.total_bytes if found is not None else limit + 1
+
+        return largest_fit(needed, getattr(inputs, field), limit, below)
+
+    fits = (
+        ("batch_size", smaller("batch_size", lambda steps: steps // unit * unit)),
+        (
+            "minibatch_size",
+            smaller("minibatch_size", lambda steps: max((m for m in minibatches if m <= steps), default=0)),
+        ),
     )
+    fixes = tuple((key, value) for key, value in fits if value and not batch_problems(replace(inputs, **{key: value})))
     words = (
         f"about {memory.total_bytes:,} bytes ({memory.total_bytes_low:,} to {memory.total_bytes_high:,}) are needed, "
         f"more than the {limit:,} of --gpu-mem"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,10 +12,8 @@ from hmx.records.layout import find_run
 from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
-from hmx.registry.env_facts import facts_known
-from hmx.registry.environments import find_source
 from hmx.registry.load import load, read_file
-from hmx.registry.user_code import has_own_code
+from hmx.runs.memory_parts import Memory
 from hmx.sizing.trainer import inputs_of
 
 METTA = "metta"
@@ -39,11 +37,12 @@ class SizesSource:
     inputs: Mapping[str, object]  # missing ones take their defaults
     trainer: Config | None  # configuration of `hmx train` that the inputs come from, if any
     hypers: Config  # only its hyperparameters, environment and network count
+    memory: Callable[[Config], Memory | None] | None = None  # of configurations of `hmx train`
     notes: tuple[str, ...] = ()
 
 
 def read_source(
-    preset: str | None = None, config: str | Path | None = None, run: str | Path | None = None, trace: bool = False
+    preset: str | None = None, config: str | Path | None = None, run: str | Path | None = None
 ) -> SizesSource:
     """Read the named source, or return the defaults of the equations; refuse algorithms other than PPO.
 
@@ -55,13 +54,13 @@ def read_source(
                 raise HmxError(f"cannot combine a run with {option}: a run has its own configuration", "leave one out")
         paths = find_run(run)
         cfg = load(file=paths.config, environ={}, check=False, new_run=True).config
-        return _of_trainer(f"run {paths.name}", cfg, trace)
+        return _of_trainer(f"run {paths.name}", cfg)
     file = None if config is None else Path(config)
     table = None if file is None else _table(file)
     name = " and ".join([f"preset {preset}"] * (preset is not None) + [str(file)] * (file is not None))
     if preset not in (None, METTA) or (file is not None and table is None):
         cfg = load(preset=preset, file=None if table is not None else file, check=False).config
-        source = _of_trainer(name, cfg, trace)
+        source = _of_trainer(name, cfg)
     else:
         hypers = load(preset=METTA, environ={}, check=False).config
         notes = (_relation(hypers),) if preset else ()
@@ -69,29 +68,28 @@ def read_source(
     return replace(source, inputs={**source.inputs, **(table or {})})
 
 
-def _of_trainer(name: str, cfg: Config, trace: bool) -> SizesSource:
+def _of_trainer(name: str, cfg: Config) -> SizesSource:
     entry = find_algorithm(cfg)
     if entry.replays:
         raise HmxError(
             f"cannot compute batch sizes for {name}: {entry.name} draws its batches from a replay buffer",
             "hmx train --dry-run with the same options shows its sizes, its replay ratio and its memory",
         )
-    if has_own_code(cfg):
-        own = entry.name if entry.own else cfg.net.kind
+    if entry.own:
         raise HmxError(
-            f"cannot compute batch sizes for {name}: {own} is not part of hmx, so its sizes are not known",
-            "hmx train --dry-run with the same options shows the size of its state",
+            f"cannot compute batch sizes for {name}: {entry.name} is not part of hmx, so its sizes are not known",
+            "hmx train --dry-run with the same options shows its memory",
         )
     broken = {key for p in known_problems(cfg) if p.code in ("value", "range") for key in p.keys}
-    notes: tuple[str, ...] = ()
-    if trace and not facts_known(cfg.env):
-        from hmx.envs.registry import build_env  # imports JAX
-
-        cfg = replace(cfg, env=build_env(cfg.env, cfg.reward).cfg)
-    if find_source(cfg.env.id) and not facts_known(cfg.env):
-        notes = (f"memory is unknown: the sizes of {cfg.env.id} are known only once it is built; --trace builds it",)
     inputs = {} if SIZE_KEYS & broken else vars(inputs_of(cfg))
-    return SizesSource(name=name, inputs=inputs, trainer=cfg, hypers=cfg, notes=notes)
+    return SizesSource(name=name, inputs=inputs, trainer=cfg, hypers=cfg, memory=_ask_memory)
+
+
+def _ask_memory(cfg: Config) -> Memory | None:
+    from hmx.runs.memory import run_memory  # imports JAX
+    from hmx.runs.session import open_session
+
+    return run_memory(open_session(cfg))
 
 
 def _table(file: Path) -> dict[str, object] | None:
