@@ -13,7 +13,6 @@ from hmx.envs.autoreset import repeated
 from hmx.envs.protocol import Env
 from hmx.envs.single import unknown
 from hmx.errors import HmxError, nearest
-from hmx.registry.env_facts import EnvFacts, facts_known, learn
 from hmx.registry.environments import find_environment, find_source, names_in
 from hmx.registry.importing import imported
 from hmx.registry.sizes import Sizes
@@ -54,9 +53,6 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
     else:
         limited = replace(cfg, max_steps=entry.step_limit(cfg.max_steps))
         built = Built(imported(entry.make)(*entry.arguments(limited, weights)), cfg)
-    for known in (cfg, built.cfg):
-        if not facts_known(known):
-            learn(known, _measured(built.env), built.env.spec.max_steps)
     return built._replace(env=repeated(built.env, cfg.action_repeat))
 
 
@@ -75,19 +71,4 @@ def sizes_of(env: Env) -> Sizes:
         max_steps=spec.max_steps,
         features=features,
         state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)),
-    )
-
-
-def _measured(env: Env) -> EnvFacts:
-    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
-    state, timestep = jax.eval_shape(env.reset, keys)
-    size = math.prod(env.spec.obs_shape)
-    return EnvFacts(
-        obs_size=size,
-        obs_bytes=size * timestep.obs.dtype.itemsize,
-        features=size,
-        num_actions=env.spec.num_actions,
-        state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)),
-        action_dim=env.spec.action_dim,
-        value_only=env.spec.value_only,
     )

@@ -23,10 +23,6 @@ from hmx.runs.peak_bytes import peak_bytes
 from hmx.runs.session import Session, make_session, state_bytes
 
 _SMALL = 1024  # bytes; smaller parts of the state are counted with the parameters
-_SIZES = {
-    "replay.capacity": "--set replay.capacity=",
-    "env.num_envs": "--num-envs ",
-}  # what to reduce -> how to type it
 
 
 def run_memory(session: Session) -> Memory | None:
@@ -56,12 +52,12 @@ def memory_problem(session: Session) -> HmxError | None:
     largest = max(_kept(session), key=lambda part: part.bytes)
     of_it = f" ({largest.bytes:,} of them for {largest.label})" if largest.bytes > needed / 2 else ""
     message = f"not enough memory: at least {needed:,} bytes needed{of_it}, {free:,} free"
-    for key, typed in _SIZES.items():
-        if value := largest_size(session, key, free):
-            return HmxError(message, f"{typed}{value}", ExitCode.USAGE)
-    return HmxError(
-        message, "reduce env.num_envs, replay.capacity, algo.num_steps, run.num_seeds or the network", ExitCode.USAGE
-    )
+    hint = "reduce env.num_envs, replay.capacity, algo.num_steps, run.num_seeds or the network"
+    if hasattr(session.abstract.learner, "replay") and (value := largest_size(session, "replay.capacity", free)):
+        hint = f"--set replay.capacity={value}"
+    elif value := largest_size(session, "env.num_envs", free):
+        hint = f"--num-envs {value}"
+    return HmxError(message, hint, ExitCode.USAGE)
 
 
 def largest_size(session: Session, key: str, free: int) -> int:
