@@ -140,7 +140,7 @@ def check_target(path: Path, force: bool) -> None:
         try:
             import PIL.ImageFont  # noqa: F401
         except ImportError:
-            hint = "pip install pillow, or save as .svg or .cast"
+            hint = "pip install pillow, or save as .svg or .html"
             raise HmxError(f"cannot save {shown}: a GIF needs Pillow", hint) from None
 
 

@@ -28,7 +28,6 @@ HOMONYMS = {
     "parameter": "of a policy; of the policy of scores",
     "update_epochs": "of PPO; of the batch equations, with the defaults of Metta",
     "seconds": "of a benchmark; of waiting for the first message of a connection",
-    "share": "of episodes with a later start; of records, or of differences, in a report",
     "to": "the format of metrics, and that of a policy",
 }
 """Names of options whose default stands in several places, since they mean different things."""

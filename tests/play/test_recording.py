@@ -32,8 +32,8 @@ def test_an_svg_shows_each_frame_for_its_time(tmp_path):
     assert "a &lt;run&gt;" in text and "DIED" in text and "75%" in text and "http" not in text.partition(">")[2]
 
 
-def test_a_page_plays_every_frame(tmp_path, capsys):
-    text = save(tmp_path / "a.html", capsys)
+def test_a_page_plays_every_frame(tmp_path):
+    text = save(tmp_path / "a.html")
     assert (
         text.count('"facts"') == 2 and '["outcome","died"]' in text and "a &lt;run&gt;" in text and "kills<" not in text
     )
