@@ -1,0 +1,189 @@
+"""Each algorithm and environment answers for itself: little else knows it by name, and no knowledge flows upward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hmx.config.schema import ALGORITHMS
+from hmx.registry.algorithms import built_in, imported
+
+ROOT = Path(__file__).parents[2]
+Modules = dict[str, ast.Module]
+
+NAMES = {
+    "hmx/config/option.py": "the names, as a type, and which algorithms read an option",
+    "hmx/config/schema.py": "the sections of the configuration",
+    "hmx/reports/compare/differences.py": "titles of the sections of the configuration",
+}
+"""Modules outside an algorithm's folder that may name it, and why."""
+
+DECIDES = {"hmx/registry/user_code.py": "whether a configuration names code of a user"}
+"""Modules that may compare or look up `algo.name`, and why."""
+
+MUTABLE = {
+    "hmx/registry/user_code.py": "what this process may run: trusted files, loaded modules, functions from Python",
+    "hmx/runs/signals.py": "handlers of signals, of which a process has one set",
+}
+"""Modules outside `cli` whose state changes while they are used, and why."""
+
+MOST_WHOLE_CONFIGURATIONS = 172
+"""Functions that take a whole `Config`; lower it when there are fewer."""
+
+
+@pytest.fixture(scope="module")
+def modules() -> Modules:
+    """Every module of the package, parsed."""
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted(ROOT.glob("hmx/**/*.py"))}
+
+
+def planted(source: str, name: str = "hmx/reports/planted.py") -> Modules:
+    """Return a package of one module."""
+    return {name: ast.parse(source)}
+
+
+def naming(modules: Modules) -> set[str]:
+    """Return the modules that contain the name of an algorithm as a text, apart from the algorithm's folder."""
+    return {
+        module
+        for module, tree in modules.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in set(ALGORITHMS) - {"ppo"}
+        if not module.startswith(f"hmx/algos/{node.value}/")
+    }
+
+
+def deciding(modules: Modules) -> set[str]:
+    """Return the modules that compare `algo.name`, or look something up by it."""
+    found = set()
+    for module, tree in modules.items():
+        for node in ast.walk(tree):
+            parts: list[ast.expr] = []
+            if isinstance(node, ast.Compare):
+                parts = [node.left, *node.comparators]
+            elif isinstance(node, ast.Subscript):
+                parts = [node.slice]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".get"):
+                parts = node.args
+            if any(ast.unparse(part).endswith("algo.name") for part in parts):
+                found.add(module)
+    return found
+
+
+def with_whole_configuration(modules: Modules) -> list[str]:
+    """Return the functions with a parameter of type `Config`."""
+    return [
+        f"{module}:{node.lineno} {node.name}"
+        for module, tree in modules.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        if any(
+            arg.annotation and ast.unparse(arg.annotation) == "Config"
+            for arg in (*node.args.args, *node.args.kwonlyargs)
+        )
+    ]
+
+
+CHANGES = {"append", "add", "update", "setdefault", "pop", "clear", "extend", "remove", "insert"}
+
+
+def changing(modules: Modules) -> set[str]:
+    """Return the modules outside `cli` with a function that changes a name of the module or an attribute of a class."""
+    found = set()
+    for module, tree in modules.items():
+        if module.startswith("hmx/cli/"):
+            continue
+        names = _global_names(tree)
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef):
+                foreign = names - _local_names(function)
+                if any(_changes(node, foreign) for node in ast.walk(function)):
+                    found.add(module)
+    return found
+
+
+def _global_names(tree: ast.Module) -> set[str]:
+    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    return names | {name for node in tree.body for name in _assigned(node)}
+
+
+def _local_names(function: ast.FunctionDef) -> set[str]:
+    args = function.args
+    given = {arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)}
+    return given | {name for node in ast.walk(function) for name in _assigned(node)}
+
+
+def _assigned(node: ast.AST) -> Iterator[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _changes(node: ast.AST, names: set[str]) -> bool:
+    if isinstance(node, ast.Global):
+        return True
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+        return isinstance(node.func.value, ast.Name) and node.func.value.id in names
+    targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []
+    every = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return any(
+        isinstance(part, ast.Subscript | ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id in names
+        for part in every
+    )
+
+
+def test_algorithms_are_named_only_in_their_folders_and_the_schema(modules: Modules) -> None:
+    assert naming(modules) == NAMES.keys()
+
+
+def test_a_name_elsewhere_is_found() -> None:
+    assert naming(planted("if cfg.algo.name == 'dqn': ...")) == {"hmx/reports/planted.py"}
+    assert naming(planted("name = 'dqn'", "hmx/algos/dqn/entry.py")) == set()
+
+
+def test_algorithm_is_asked_and_not_compared(modules: Modules) -> None:
+    assert deciding(modules) == DECIDES.keys()
+
+
+@pytest.mark.parametrize(
+    "source", ["cfg.algo.name in NAMES", "TABLE[cfg.algo.name]", "TABLE.get(run.cfg.algo.name, 1)"]
+)
+def test_a_decision_by_name_is_found(source: str) -> None:
+    assert deciding(planted(source)) == {"hmx/reports/planted.py"}
+
+
+def test_few_functions_take_the_whole_configuration(modules: Modules) -> None:
+    assert len(with_whole_configuration(modules)) <= MOST_WHOLE_CONFIGURATIONS
+
+
+def test_a_whole_configuration_is_found() -> None:
+    assert with_whole_configuration(planted("def f(x: int, *, cfg: Config): ...")) == ["hmx/reports/planted.py:1 f"]
+
+
+def test_modules_keep_no_state(modules: Modules) -> None:
+    assert changing(modules) == MUTABLE.keys()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "_known = {}\ndef learn(name):\n  _known[name] = 1",
+        "_known: list[str] = []\ndef learn(name):\n  _known.append(name)",
+        "_last = 0\ndef learn(name):\n  global _last\n  _last = name",
+        "class Trust:\n  all = False\ndef trust():\n  Trust.all = True",
+    ],
+)
+def test_state_of_a_module_is_found(source: str) -> None:
+    assert changing(planted(source)) == {"hmx/reports/planted.py"}
+
+
+def test_a_local_name_is_not_state_of_a_module() -> None:
+    assert changing(planted("rows = ()\ndef f(x):\n  rows = []\n  rows.append(x)\n  return rows")) == set()
+
+
+@pytest.mark.parametrize("entry", built_in(), ids=ALGORITHMS)
+def test_every_function_that_an_entry_names_exists(entry) -> None:
+    for place in filter(None, (entry.make, entry.policy_outputs, entry.reporter)):
+        assert callable(imported(place))
