@@ -83,8 +83,8 @@ def compare(
 
     from hmx.reports.compare.conditions import failure
     from hmx.reports.compare.document import document
-    from hmx.reports.compare.findings import table
     from hmx.reports.compare.job import compare as job
+    from hmx.reports.compare.numbers import table
 
     with status("compiling and computing") if request.impl else contextlib.nullcontext():
         findings = job(request)

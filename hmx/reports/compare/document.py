@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from hmx.errors import counted
 from hmx.records.metrics_table import METRICS
@@ -23,7 +23,7 @@ from hmx.render.blocks import (
     Table,
     Tone,
 )
-from hmx.render.quantities import UNKNOWN, data_size, duration, interval, number, percent, plus_minus
+from hmx.render.quantities import UNKNOWN, duration, number, percent
 from hmx.reports.compare import losses
 from hmx.reports.compare.findings import (
     OVER,
@@ -39,8 +39,8 @@ from hmx.reports.compare.findings import (
     Speed,
     TaskFindings,
 )
+from hmx.reports.compare.numbers import AGGREGATE, OVERALL_PAIR, PAIR, SIDE, SPEED, Number, R, estimate
 from hmx.reports.compare.request import EVALUATION, RETURN
-from hmx.stats.estimate import Estimate
 
 ALL_PAIRS = 12  # maximum sides for which every pair is shown; with more sides, each is compared with the first
 _DETAILED = 3  # pairs whose verdict comes with its numbers
@@ -69,20 +69,19 @@ def _label(findings: CompareFindings, letter: str) -> str:
     return next(side.label for side in findings.sides if side.letter == letter)
 
 
-def _estimate(found: Estimate | None, sign: bool = False) -> str:
-    return UNKNOWN if found is None else interval(*found, sign=sign)
+def _columns(numbers: Sequence[Number[R]], *names: str) -> list[tuple[Column, Callable[[R], str]]]:
+    """Return the columns of numbers, in the order of `names`, each with the function that writes a cell."""
+    declared = {one.name: one for one in numbers}
+    return [(Column(declared[name].column, rank=declared[name].rank), declared[name].text) for name in names]
 
 
 def _by_side(
-    findings: CompareFindings, rows: Sequence[_Row], columns: Mapping[str, Callable[[_Row], str]], note: str = "",
-    optional: Sequence[str] = (), align: Literal["left", "right"] = "right",
+    findings: CompareFindings, rows: Sequence[_Row], columns: Sequence[tuple[Column, Callable[[_Row], str]]],
+    note: str = "",
 ) -> Table:  # fmt: skip
-    """Build a table with a row per side; without enough room, `optional` columns are dropped from the last on."""
-    heads = (Column(name, align, optional.index(name) + 1 if name in optional else 0) for name in columns)
-    cells = (
-        Row((_label(findings, side.letter), *(show(side) or UNKNOWN for show in columns.values()))) for side in rows
-    )
-    return Table((_text("side"), *heads), tuple(cells), note=note)
+    """Build a table with a row per side."""
+    cells = (Row((_label(findings, row.letter), *(show(row) or UNKNOWN for _, show in columns))) for row in rows)
+    return Table((_text("side"), *(head for head, _ in columns)), tuple(cells), note=note)
 
 
 def _metric(name: str) -> str:
@@ -112,11 +111,9 @@ def _verdicts(where: str, pairs: Sequence[Pair], findings: CompareFindings) -> I
     for pair in shown:
         text = f"{_label(findings, pair.a)} vs {_label(findings, pair.b)}{where and f', {where}'}: {pair.verdict.text}."
         if len(shown) <= _DETAILED and pair.improvement and pair.difference and pair.verdict.outcome != "no verdict":
-            turned = pair.verdict.better == pair.b
-            wins = pair.improvement.mirrored(1.0) if turned else pair.improvement
-            difference = pair.difference.mirrored() if turned else pair.difference
-            text += f" P({pair.b if turned else pair.a} {_word(findings)}) = {_estimate(wins)}, "
-            text += f"difference of IQMs {_estimate(difference, sign=True)}, p = {number(pair.p_value, 2)}."
+            view = pair.turned() if pair.verdict.better == pair.b else pair
+            text += f" P({view.a} {_word(findings)}) = {estimate(view.improvement)}, "
+            text += f"difference of IQMs {estimate(view.difference, sign=True)}, p = {number(view.p_value, 2)}."
         yield Paragraph(text, _TONES.get(pair.verdict.outcome, "plain"))
 
 
@@ -153,7 +150,9 @@ def _sides(findings: CompareFindings) -> Iterator[Block]:
     differing = {name: show for name, show in others.items() if len(common[name]) > 1}
     note = "; ".join(f"{name} {', '.join(found)}" for name, found in common.items() if len(found) == 1 and any(found))
     note = note and f"Same for all: {note}."
-    yield _by_side(findings, findings.sides, {**always, **differing}, note, tuple(differing), "left")
+    columns = [(_text(name), show) for name, show in always.items()]
+    columns += [(_text(name, rank), show) for rank, (name, show) in enumerate(differing.items(), 1)]
+    yield _by_side(findings, findings.sides, columns, note)
 
 
 def _path(side: SideFacts) -> str:
@@ -227,24 +226,17 @@ def _task(task: TaskFindings, findings: CompareFindings) -> Iterator[Block]:
     text += "" if findings.metric == EVALUATION else f"; final is the mean of the last {task.window:,.0f} steps"
     yield Paragraph(f"{text[:1].upper()}{text[1:]}.")
     sides = task.sides
-    columns: dict[str, Callable[[SideScores], str]] = {
-        "seeds": _with_value,
-        "final, IQM": lambda side: _estimate(side.iqm),
-        "mean ± std": lambda side: plus_minus(side.mean, side.std),
-        "area under the curve": lambda side: _estimate(side.area),
-        "evaluation, IQM": lambda side: _estimate(side.evaluated),
-    }
-    if findings.metric == EVALUATION or not any(side.evaluated for side in sides):
-        del columns["evaluation, IQM"]
+    evaluated = findings.metric != EVALUATION and any(side.evaluated for side in sides)
+    columns = _columns(SIDE, "seeds", "iqm", "std", "auc", *(["evaluated"] if evaluated else []))
     few = " With 4 seeds those of an IQM cover about 87 %." if any(len(side.values) == 4 for side in sides) else ""
     note = f"Brackets are 95 % intervals over seeds.{few}"
-    yield _by_side(findings, sides, columns, note, optional=("evaluation, IQM", "mean ± std"))
+    yield _by_side(findings, sides, columns, note)
     levels = [row.value for row in sides[0].thresholds]
     rows = (row for i, level in enumerate(levels) for row in _threshold(i, level, sides, findings))
     if levels:
         heads = (_text("threshold"), Column("reached by"), Column("median steps"), Column("median time"))
         yield Table(heads, tuple(rows))
-    yield from _pairs(task.pairs, findings)
+    yield from _pairs(task.pairs, PAIR, findings)
     plots = [plot for over in OVER if (plot := _curves(task, over, findings)) is not None]
     if len(findings.tasks) == 1 and findings.overall.sides:
         plots.append(_profile(findings))
@@ -261,26 +253,15 @@ def _threshold(i: int, level: float, sides: Sequence[SideScores], findings: Comp
         yield Row((f"  {_label(findings, side.letter)}", reached, steps, duration(row.seconds)))
 
 
-def _with_value(side: SideScores) -> str:
-    missing = sum(seed.value is None for seed in side.seeds)
-    return f"{len(side.seeds)}" + (f", {missing} without a value" if missing else "")
-
-
-def _pairs(pairs: Sequence[Pair], findings: CompareFindings) -> Iterator[Block]:
-    paired = any(pair.paired for pair in pairs)
-    columns = (
-        _text("pair"), Column(f"P(first {_word(findings)})"), Column("difference of IQMs"),
-        *([Column("same seeds", rank=1)] if paired else []), Column("p-value"),
-    )  # fmt: skip
-    rows = (
-        Row((
-            f"{pair.a} vs {pair.b}", _estimate(pair.improvement), _estimate(pair.difference, sign=True),
-            *([f"{_estimate(pair.paired, sign=True)} ({pair.shared})"] if paired else []), number(pair.p_value, 2),
-        ))
-        for pair in _shown(pairs, findings)
-    )  # fmt: skip
-    if pairs:
-        yield Table(columns, tuple(rows))
+def _pairs(pairs: Sequence[Pair], numbers: Sequence[Number[Pair]], findings: CompareFindings) -> Iterator[Block]:
+    if not pairs:
+        return
+    difference = "difference" if numbers is PAIR else "score_difference"
+    paired = ["paired"] if any(pair.paired for pair in pairs) else []
+    (wins, show_wins), *others = _columns(numbers, "P", difference, *paired, "p_value")
+    columns = [(replace(wins, name=f"P(first {_word(findings)})"), show_wins), *others]
+    rows = (Row((f"{pair.a} vs {pair.b}", *(show(pair) for _, show in columns))) for pair in _shown(pairs, findings))
+    yield Table((_text("pair"), *(head for head, _ in columns)), tuple(rows))
 
 
 def _series(findings: CompareFindings, letter: str, x: tuple[float, ...], y: tuple[float, ...]) -> Series:
@@ -323,14 +304,8 @@ def _overall(findings: CompareFindings) -> Iterator[Block]:
         return
     scales = (Row((name, number(r.low, 4), number(r.high, 4), r.source)) for name, r in overall.ranges.items())
     yield Table((_text("task"), Column("0 is"), Column("1 is"), _text("scale", 1)), tuple(scales))
-    columns: dict[str, Callable[[Aggregates], str]] = {
-        "IQM": lambda side: _estimate(side.iqm),
-        "median of tasks": lambda side: _estimate(side.median),
-        "mean": lambda side: _estimate(side.mean),
-        "optimality gap": lambda side: _estimate(side.gap),
-    }
-    yield _by_side(findings, overall.sides, columns, optional=("median of tasks",))
-    yield from _pairs(overall.pairs, findings)
+    yield _by_side(findings, overall.sides, _columns(AGGREGATE, "score", "median", "mean", "gap"))
+    yield from _pairs(overall.pairs, OVERALL_PAIR, findings)
     yield Aside((_profile(findings),))
 
 
@@ -351,23 +326,16 @@ def _speed(findings: CompareFindings) -> Iterator[Block]:
     if not findings.speed:
         return
     yield Heading("Speed and memory")
-    columns: dict[str, Callable[[Speed], str]] = {
-        "task": lambda row: row.task,
-        "steps/s": lambda row: number(row.steps_per_sec, 4),
-        "updates/s": lambda row: number(row.updates_per_sec, 4),
-        "training time": lambda row: duration(row.seconds),
-        "to first update": lambda row: duration(row.startup),
-        "memory": lambda row: UNKNOWN if row.memory is None else data_size(row.memory),
-        "device": lambda row: row.device or UNKNOWN,
-    }
-    for name in ("task", "device"):
-        if len({getattr(row, name) for row in findings.speed}) == 1:
-            del columns[name]
+    columns = _columns(SPEED, "speed", "updates_per_sec", "seconds", "startup", "memory")
+    if len({row.task for row in findings.speed}) > 1:
+        columns.insert(0, (Column("task"), lambda row: row.task))
+    if len({row.device for row in findings.speed}) > 1:
+        columns.append((Column("device", rank=3), lambda row: row.device))
     note = (
         "Steps of all seeds of a run, without compilation, saving and evaluation. The time to the first update "
         "includes compilation unless cached. Memory is that of the compiled program."
     )
-    yield _by_side(findings, findings.speed, columns, note, optional=("updates/s", "memory", "device"))
+    yield _by_side(findings, findings.speed, columns, note)
 
 
 def _diagnostics(findings: CompareFindings) -> Iterator[Block]:

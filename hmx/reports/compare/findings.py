@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 from hmx.records.metrics_table import Direction
-from hmx.render.blocks import Table, exact_table
 from hmx.stats.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -162,6 +161,15 @@ class Pair:
     p_value: float | None  # of the permutation test of `improvement`
     verdict: Verdict
 
+    def turned(self) -> Pair:
+        """Return the pair from the point of view of `b`."""
+        return replace(
+            self, a=self.b, b=self.a,
+            improvement=self.improvement and self.improvement.mirrored(1.0),
+            difference=self.difference and self.difference.mirrored(),
+            paired=self.paired and self.paired.mirrored(),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFindings:
@@ -271,93 +279,3 @@ class CompareFindings:
     losses: Losses | None
     figures: Mapping[str, float | None]  # by the names that `--fail-if` knows
     failed: tuple[str, ...]  # conditions that hold or cannot be decided
-
-
-class Value(NamedTuple):
-    """One value with its interval; `task` is "" over all tasks, and `at` a threshold or a share of the steps."""
-
-    task: str
-    side: str
-    other: str
-    figure: str
-    at: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def named(self) -> Iterator[tuple[str, float | None]]:
-        """Yield the figures with their names, such as `iqm(A, corridor)`."""
-        sides = f"{self.side}>{self.other}" if self.figure == "P" else ", ".join(filter(None, (self.side, self.other)))
-        arguments = ", ".join(filter(None, (sides, self.at, self.task)))
-        for end, value in (("", self.value), ("_low", self.low), ("_high", self.high)):
-            yield f"{self.figure}{end}({arguments})", value
-
-
-def values_of(
-    tasks: Sequence[TaskFindings], overall: Overall, speeds: Sequence[Speed], diagnostics: Sequence[Diagnostic]
-) -> Iterator[Value]:
-    """Yield every value except those of single seeds."""
-    for task in tasks:
-        for side in task.sides:
-            yield from _of_side(task.name, side)
-        yield from (value for pair in task.pairs for value in _of_pair(task.name, pair))
-    for row in speeds:
-        yield from _values(row.task, row.letter, speed=row.steps_per_sec, updates_per_sec=row.updates_per_sec,
-                           seconds=row.seconds, startup=row.startup, memory=row.memory)  # fmt: skip
-    for diagnostic in diagnostics:
-        name = diagnostic.metric.rpartition("/")[2]
-        for letter, means in diagnostic.values.items():
-            for share, mean in zip(diagnostic.moments, means, strict=True):
-                yield Value(diagnostic.task, letter, "", name, f"{share:.0%}" if share < 1 else "", mean)
-    for scores in overall.sides:
-        yield from _values("", scores.letter, score=scores.iqm, median=scores.median, mean=scores.mean, gap=scores.gap)
-        for tau, above in zip(overall.taus, scores.profile, strict=True):
-            yield Value("", scores.letter, "", "above", f"{tau:g}", above)
-    yield from (value for pair in overall.pairs for value in _of_pair("", pair))
-
-
-def figures_of(values: Iterator[Value], tasks: int) -> dict[str, float | None]:
-    """Return all values by name; with a single task its name may be omitted."""
-    found: dict[str, float | None] = {}
-    for value in values:
-        found |= value.named
-        if tasks == 1 and value.task:
-            found |= value._replace(task="").named
-    return found
-
-
-def table(findings: CompareFindings) -> Table:
-    """Build the table of all values, for CSV; unknown values are empty."""
-    seeds = [
-        Value(task.name, side.letter, f"{seed.run} seed {'' if seed.seed is None else seed.seed}".strip(), "seed", "",
-              seed.value)
-        for task in findings.tasks for side in task.sides for seed in side.seeds
-    ]  # fmt: skip
-    values = values_of(findings.tasks, findings.overall, findings.speed, findings.diagnostics)
-    return exact_table(Value._fields, ((row.task or "all", *row[1:]) for row in (*seeds, *values)))
-
-
-def _of_side(task: str, side: SideScores) -> Iterator[Value]:
-    yield from _values(task, side.letter, seeds=float(len(side.seeds)), steps=float(side.end), final=side.mean,
-                       std=side.std, iqm=side.iqm, auc=side.area, evaluated=side.evaluated)  # fmt: skip
-    for row in side.thresholds:
-        at, share = f"{row.value:g}", row.reached / row.of
-        yield from _values(task, side.letter, at=at, reached=share, steps_to=row.steps, seconds_to=row.seconds)
-
-
-def _of_pair(task: str, pair: Pair) -> Iterator[Value]:
-    """Yield the values of a pair from the point of view of either side."""
-    for side, other, turned in ((pair.a, pair.b, False), (pair.b, pair.a, True)):
-        wins, difference, paired = (
-            estimate.mirrored(total) if turned and estimate is not None else estimate
-            for estimate, total in ((pair.improvement, 1.0), (pair.difference, 0.0), (pair.paired, 0.0))
-        )
-        differences = {"difference": difference, "paired": paired} if task else {"score_difference": difference}
-        better = float(pair.verdict.better == side)
-        yield from _values(task, side, other, "", P=wins, **differences, p_value=pair.p_value, better=better)
-
-
-def _values(task: str, side: str, other: str = "", at: str = "", **found: Estimate | float | None) -> Iterator[Value]:
-    for figure, value in found.items():
-        yield Value(task, side, other, figure, at, *(value if isinstance(value, tuple) else (value,)))

@@ -13,8 +13,9 @@ from hmx.jobs.evaluation import RANDOM
 from hmx.records.metrics_table import METRICS
 from hmx.reports.compare import conditions
 from hmx.reports.compare.differences import describe, differences, notices, with_tasks
-from hmx.reports.compare.findings import CompareFindings, Diagnostic, Speed, TaskFindings, figures_of, values_of
+from hmx.reports.compare.findings import CompareFindings, Diagnostic, Speed, TaskFindings
 from hmx.reports.compare.losses import losses
+from hmx.reports.compare.numbers import figures_of, values_of
 from hmx.reports.compare.read import Member, Seed, Side, read_side
 from hmx.reports.compare.request import EVALUATION, CompareRequest
 from hmx.reports.compare.sides import choose

@@ -20,6 +20,8 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.meta import Resume
 from hmx.reports.compare.findings import Verdict
+from hmx.reports.compare.job import DIAGNOSTICS
+from hmx.reports.compare.numbers import TABLE, table
 from hmx.reports.compare.request import CompareRequest
 from hmx.reports.compare.tasks import judge
 from hmx.stats.estimate import Estimate
@@ -55,6 +57,25 @@ def test_figures_are_named_with_and_without_the_task(good, bad):
     assert found["speed(A)"] == pytest.approx(1024.0) and found["entropy(A, 10%)"] == pytest.approx(1.0)
     assert found["p_value(A, B)"] == found["p_value(B, A)"] == pytest.approx(2 / 252)
     assert found["above(A, 0.5)"] == 1.0 and found["score_difference(A, B)"] == -found["score_difference(B, A)"]
+
+
+def test_every_figure_is_declared_and_every_declared_number_is_a_figure(tmp_path, good, bad):
+    sides = [
+        f"{run},{make_run(tmp_path / 'recall' / run.name, flat(0.1, 0.2), changes={'env.id': 'recall'})}"
+        for run in (good, bad)
+    ]
+    result = compare(*sides)
+    declared = {one.name for _, _, numbers in TABLE for one in numbers} | {n.rpartition("/")[2] for n in DIAGNOSTICS}
+    named = {name.partition("(")[0].removesuffix("_low").removesuffix("_high") for name in result.figures}
+    assert named <= declared and declared - named <= {n.rpartition("/")[2] for n in DIAGNOSTICS}
+    assert {row.cells[3].text for row in table(result).rows} == named | {"seed"}
+
+
+def test_the_other_view_of_a_pair_is_its_mirror(good, bad):
+    (pair,) = compare(good, bad).tasks[0].pairs
+    view = pair.turned()
+    assert (view.a, view.b) == ("B", "A") and view.turned() == pair and view.verdict == pair.verdict
+    assert view.improvement.value == 0.0 and view.difference.high == -pair.difference.low
 
 
 def test_conditions_that_hold_are_reported(good, bad):
