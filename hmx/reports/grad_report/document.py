@@ -241,31 +241,28 @@ def _layer_share(part: Component, layer: str) -> Cell:
     return Cell(percent(share), share, shade=-share)
 
 
-_CSV = (
-    "update", "env_steps", "bucket", "component", "groups", "samples", "steps", "weight", "bucket_share",
-    "reward_std_mean", "return_mean", "norm", "low", "high", "raw", "sum_norm", "per_sample", "loss",
-    "component_share", "cos_all", "crossfit", "signal", "trace", "noise_scale", "snr",
-    "score_mean", "draws", "replay_share", "replay_norm",
-)  # fmt: skip
-
-
 def values(findings: GradFindings) -> Table:
     """Build the table of all values: a row per checkpoint, bucket and component; unknown values are empty."""
-    rows = (
+    rows = [
         _values(report, row, name, part)
         for report in findings.reports
         for row in (*report.buckets, report.whole)
         for name, part in row.components.items()
-    )
-    return exact_table(_CSV, rows)
+    ]
+    return exact_table(rows[0], (row.values() for row in rows))
 
 
-def _values(report: CheckpointReport, row: BucketReport, name: str, part: Component) -> tuple[str | float | None, ...]:
+def _values(report: CheckpointReport, row: BucketReport, name: str, part: Component) -> dict[str, str | float | None]:
+    """Return the values of a component by the names of their columns."""
     low, high = part.interval or (None, None)
     noise, share = part.noise, None if name == TOTAL else part.share
-    return (
-        report.update, report.env_steps, row.name, name, len(row.groups), row.samples, row.steps, row.weight, row.share,
-        row.reward_std.mean, row.return_mean, part.norm, low, high, part.raw, part.sum_norm, part.per_sample, part.loss,
-        share, part.cos_all, (row.crossfit or {}).get(name), noise.signal, noise.trace, noise.scale, noise.snr,
-        row.score.mean, row.draws, row.replayed_share, row.replayed_norm,
-    )  # fmt: skip
+    return {
+        "update": report.update, "env_steps": report.env_steps, "bucket": row.name, "component": name,
+        "groups": len(row.groups), "samples": row.samples, "steps": row.steps, "weight": row.weight,
+        "bucket_share": row.share, "reward_std_mean": row.reward_std.mean, "return_mean": row.return_mean,
+        "norm": part.norm, "low": low, "high": high, "raw": part.raw, "sum_norm": part.sum_norm,
+        "per_sample": part.per_sample, "loss": part.loss, "component_share": share, "cos_all": part.cos_all,
+        "crossfit": (row.crossfit or {}).get(name), "signal": noise.signal, "trace": noise.trace,
+        "noise_scale": noise.scale, "snr": noise.snr, "score_mean": row.score.mean, "draws": row.draws,
+        "replay_share": row.replayed_share, "replay_norm": row.replayed_norm,
+    }  # fmt: skip
