@@ -10,11 +10,11 @@ import numpy as np
 
 from hmx.api.configs import load_metrics
 from hmx.errors import HmxError
+from hmx.records.curves import RETURN
 from hmx.records.metrics_table import METRICS
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.render.blocks import Axis, Document, Plot, Series
 from hmx.render.html import page
-from hmx.reports.compare.request import RETURN
 
 _HEIGHT = 420  # pixels in a notebook
 

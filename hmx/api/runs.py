@@ -16,6 +16,7 @@ from hmx.jobs import resume as resuming
 from hmx.jobs import train as training
 from hmx.jobs.evaluate import EvaluateResult, evaluate
 from hmx.jobs.train import TrainResult
+from hmx.records.curves import RETURN
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.registry.user_code import trusting
 from hmx.render.terminal import print_document
@@ -25,7 +26,7 @@ from hmx.reports.check_env.job import CheckEnvFindings
 from hmx.reports.compare import document as comparisons
 from hmx.reports.compare import job as comparing
 from hmx.reports.compare.findings import CompareFindings
-from hmx.reports.compare.request import RETURN, CompareRequest
+from hmx.reports.compare.request import CompareRequest
 from hmx.reports.doctor.job import HealthSink
 from hmx.runs.sinks import Sink
 

@@ -6,10 +6,9 @@ import contextlib
 import dataclasses
 import datetime
 import fnmatch
-import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +17,7 @@ from hmx.jobs.requests import ListRequest, State
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
 from hmx.records.artefact import words
+from hmx.records.curves import RETURN, read_newest, sample
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
@@ -26,8 +26,6 @@ from hmx.records.verify import Damage
 from hmx.registry.derive import derive
 from hmx.registry.load import load
 
-RETURN = "train/mean_episode_return"
-_TAIL = 1 << 15  # bytes at the end of the metrics that a list reads
 _LINE = 8192  # bytes that a record takes at most, usually
 _POLL = 0.5  # seconds between two looks at a file that grows
 
@@ -149,40 +147,21 @@ def verify(run: str | Path) -> VerifyResult:
 
 def _row(paths: RunPaths) -> RunRow:
     known = meta.find(paths.meta)
-    tail = _tail(paths)
-    update = max((jsonl.update_of(record) or 0 for record in tail), default=0)
-    steps = max((int(jsonl.number(record.get("env_steps")) or 0) for record in tail), default=0)
-    update, env_steps = max((update, steps), (known.update, known.env_steps) if known else (0, 0))
-    size, newest = _measure(paths.folder)
+    newest = read_newest(paths.metrics)
+    update, env_steps = max(newest[:2], (known.update, known.env_steps) if known else (0, 0))
+    size, written = _measure(paths.folder)
     return RunRow(
         name=paths.name,
         path=paths.folder,
         state=state_of(paths, known),
         update=update,
         env_steps=env_steps,
-        last_return=_last_return(tail),
-        steps_per_sec=jsonl.number(tail[-1].get("train/steps_per_sec")) if tail else None,
+        last_return=newest.last_return,
+        steps_per_sec=newest.steps_per_sec,
         size=size,
         created=known.created if known else "",
-        age=max(0.0, datetime.datetime.now(datetime.UTC).timestamp() - newest) if newest else None,
+        age=max(0.0, datetime.datetime.now(datetime.UTC).timestamp() - written) if written else None,
     )
-
-
-def _tail(paths: RunPaths) -> list[dict[str, object]]:
-    try:
-        return [record for record in jsonl.tail(paths.metrics, _TAIL) if jsonl.update_of(record) is not None]
-    except OSError:
-        return []
-
-
-def _last_return(tail: Sequence[Mapping[str, object]]) -> float | None:
-    found = ((jsonl.update_of(record) or 0, jsonl.number(record.get(RETURN))) for record in tail)
-    known = [(update, value) for update, value in found if value is not None]
-    if not known:
-        return None
-    newest = max(update for update, _ in known)
-    values = [value for update, value in known if update == newest]
-    return math.fsum(values) / len(values)
 
 
 def state_of(paths: RunPaths, known: Meta | None) -> State:
@@ -228,10 +207,6 @@ def live_runs(root: Path) -> list[LiveRun]:
 
 def _live(row: RunRow) -> LiveRun:
     paths = RunPaths(row.path.parent, row.name)
-    curve: tuple[float, ...] = ()
-    with contextlib.suppress(OSError):
-        values = (jsonl.number(record.get(RETURN)) for record in jsonl.sample(paths.metrics, _SAMPLES))
-        curve = tuple(value for value in values if value is not None)
     total = left = None
     if row.state == "running":
         with contextlib.suppress(HmxError):
@@ -239,4 +214,4 @@ def _live(row: RunRow) -> LiveRun:
             total = derive(config).total_env_steps
             if row.steps_per_sec:
                 left = max(total - row.env_steps, 0) * config.run.num_seeds / row.steps_per_sec
-    return LiveRun(row, curve, total, left)
+    return LiveRun(row, sample(paths.metrics, RETURN, _SAMPLES), total, left)

@@ -5,7 +5,9 @@ Only a regular file is opened. Of a large file, evenly spaced parts are read, so
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 from array import array
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
@@ -13,15 +15,17 @@ from typing import NamedTuple
 
 from hmx.errors import counted
 from hmx.records import jsonl
-from hmx.records.artefact import words
+from hmx.records.artefact import open_plain, words
 from hmx.records.jsonl import Record
 from hmx.records.paths import METRICS
 
 LIMIT = 64 << 20  # bytes that are read of a file: some 130,000 records
 ABSENT = math.inf  # stands for the value of a metric that an update did not report; NaN for one that is not a number
 
+RETURN = "train/mean_episode_return"
 NO_RECORDS = "it has no records yet"
 
+_TAIL = 1 << 15  # bytes at the end of a file that `read_newest` reads
 _NO_COLUMNS = {"schema", "seed", "run"}
 _NAMED = 5  # damaged lines whose numbers are given
 
@@ -135,6 +139,48 @@ def read_curves(path: Path, names: Set[str] | None = None) -> MetricCurves:
     in_order = sorted(agents.values(), key=lambda agent: -1 if agent.seed is None else agent.seed)
     empty = () if agents else (NO_RECORDS,)
     return MetricCurves(tuple(in_order), records.count, records.whole, (*records.warnings, *empty))
+
+
+class Newest(NamedTuple):
+    """The end of a metrics file; 0 and None without records."""
+
+    update: int = 0
+    env_steps: int = 0
+    last_return: float | None = None  # mean over the seeds of the newest update that has a return
+    steps_per_sec: float | None = None
+
+
+def read_newest(path: Path) -> Newest:
+    """Read the last records of a file, and nothing else of it; one that cannot be read has none."""
+    try:
+        records = [record for record in jsonl.tail(path, _TAIL) if jsonl.update_of(record) is not None]
+    except OSError:
+        return Newest()
+    if not records:
+        return Newest()
+    found = [(jsonl.update_of(record) or 0, jsonl.number(record.get(RETURN))) for record in records]
+    newest = max((update for update, value in found if value is not None), default=None)
+    returns = [value for update, value in found if update == newest and value is not None]
+    return Newest(
+        update=max(update for update, _ in found),
+        env_steps=max(_steps(record) or 0 for record in records),
+        last_return=math.fsum(returns) / len(returns) if returns else None,
+        steps_per_sec=jsonl.number(records[-1].get("train/steps_per_sec")),
+    )
+
+
+def sample(path: Path, metric: str, count: int) -> tuple[float, ...]:
+    """Return the values of a metric at up to `count` evenly spaced places of a file; an unreadable file has none."""
+    values = []
+    with contextlib.suppress(OSError), os.fdopen(open_plain(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        for place in range(count):
+            file.seek(size * place // count)
+            if place:
+                file.readline(jsonl.MAX_LINE)  # the rest of a line
+            record = jsonl.decode(file.readline(jsonl.MAX_LINE)) or {}
+            values.append(jsonl.number(record.get(metric)))
+    return tuple(value for value in values if value is not None)
 
 
 def damage(lines: Sequence[int], numbered: bool = True) -> list[str]:

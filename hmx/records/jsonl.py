@@ -176,7 +176,7 @@ def tail(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
         file.seek(max(0, end - size))
         lines = file.read(size).split(b"\n")
     whole = lines if end <= size else lines[1:]
-    return [record for line in whole if line and (record := _decode(line)) is not None]
+    return [record for line in whole if line and (record := decode(line)) is not None]
 
 
 def after(path: Path, start: int) -> tuple[int, list[dict[str, Any]]]:
@@ -193,21 +193,8 @@ def after(path: Path, start: int) -> tuple[int, list[dict[str, Any]]]:
         start = min(start, os.fstat(handle).st_size)
         file.seek(start)
         lines = file.read().rpartition(b"\n")[0]
-    records = [record for line in lines.split(b"\n") if line and (record := _decode(line)) is not None]
+    records = [record for line in lines.split(b"\n") if line and (record := decode(line)) is not None]
     return start + len(lines) + bool(lines), records
-
-
-def sample(path: Path, count: int) -> list[dict[str, Any]]:
-    """Return at most `count` records from places at even distances in a file, reading little of it."""
-    records = []
-    with os.fdopen(open_plain(path), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        for place in range(count):
-            file.seek(size * place // count)
-            file.readline(MAX_LINE) if place else b""  # the rest of a line
-            if (record := _decode(file.readline(MAX_LINE))) is not None:
-                records.append(record)
-    return records
 
 
 def cut(path: Path, size: int) -> None:
@@ -292,7 +279,7 @@ def scan(path: Path, limit: int | None = None) -> Iterator[tuple[int, bytes, dic
                 continue  # no line begins in this part
             while file.tell() < end and (line := file.readline(MAX_LINE)):
                 number += 1
-                record = _decode(line)
+                record = decode(line)
                 if record is not None:
                     check_schema(record.get("schema"), SCHEMA, f"{path}:{number}")
                 yield number, line, record
@@ -339,7 +326,7 @@ def repair(path: Path) -> int:
         line = file.read()
         if not line:
             return 0
-        if _decode(line) is None:
+        if decode(line) is None:
             file.truncate(start)
             return size - start
         if not line.endswith(b"\n"):
@@ -363,7 +350,8 @@ def _last_line(file: BinaryIO, size: int) -> int:
         step *= 2
 
 
-def _decode(line: bytes) -> dict[str, Any] | None:
+def decode(line: bytes) -> dict[str, Any] | None:
+    """Return the record of a line, with the present names of metrics; None for a damaged line."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from hmx.errors import counted
+from hmx.records.curves import RETURN
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import (
     Aside,
@@ -40,7 +41,7 @@ from hmx.reports.compare.findings import (
     TaskFindings,
 )
 from hmx.reports.compare.numbers import AGGREGATE, OVERALL_PAIR, PAIR, SIDE, SPEED, Number, R, estimate
-from hmx.reports.compare.request import EVALUATION, RETURN
+from hmx.reports.compare.request import EVALUATION
 
 ALL_PAIRS = 12  # maximum sides for which every pair is shown; with more sides, each is compared with the first
 _DETAILED = 3  # pairs whose verdict comes with its numbers

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmx.config.option import MAX_SEED, opt
+from hmx.records.curves import RETURN
 from hmx.records.metrics_table import METRICS, Direction
 from hmx.records.paths import DEFAULT_ROOT
 
-RETURN = "train/mean_episode_return"
 EVALUATION = "evaluation"
 MEASURE_PANEL = "Measure"
 

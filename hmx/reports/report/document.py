@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from hmx.config.textfile import quoted
 from hmx.errors import counted
+from hmx.records.curves import RETURN
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import (
     Animation,
@@ -34,9 +35,8 @@ from hmx.stats.intervals import mean_interval
 
 _BARS = 8  # probabilities of a position, at most
 _LONGEST = 300  # characters of a text from a file
-_RETURN = "train/mean_episode_return"
 _KEY_METRICS = (
-    _RETURN, "stats/highest_stage", "stats/wins", "train/mean_episode_length", "train/entropy", "train/approx_kl",
+    RETURN, "stats/highest_stage", "stats/wins", "train/mean_episode_length", "train/entropy", "train/approx_kl",
     "train/clip_frac", "train/explained_variance", "train/value_loss", "train/td_error", "train/grad_norm",
     "train/steps_per_sec",
 )  # fmt: skip
