@@ -1,6 +1,6 @@
 """Record what commands do as text files, and show what differs between two recordings.
 
-    python tools/behaviour.py record FOLDER [--only help,refusals,plans,archives,training/ppo] [--checkout FOLDER]
+    python tools/behaviour.py record FOLDER [--only help,refusals,plans,reports,archives/resume] [--checkout FOLDER]
     python tools/behaviour.py diff FOLDER FOLDER
 
 `tools/behaviour/commands.txt` lists the command lines. A recording shows the exit code of each, what it prints and
@@ -46,8 +46,15 @@ ENVIRON = {
 TAKEN_FROM_THE_SHELL = re.compile(
     "HMX_|_HMX_|WANDB_|JAX_|XLA_|FORCE_COLOR|CLICOLOR_FORCE|GITHUB_ACTIONS|TERMINAL_WIDTH"
 )
-VARYING = re.compile(r"(seconds|minutes|elapsed|wall_time|per_sec|per_second|created|updated|age|run_id|git_\w+)$")
+VARYING = re.compile(
+    r"(.*[/_])?(seconds|minutes|elapsed|wall_time|per_sec|per_second|created|updated|age|run_id|git_\w+|startup)"
+)
 """Keys of JSON whose values differ from run to run."""
+
+VARYING_TEXT = re.compile(r"(?<=hmx-crash-)\w+|\b[\d.]+k? (?=s\b|per second)")
+
+EXACT = "reports/"
+"""Cases that measure no time; nothing is replaced there."""
 
 FORK = multiprocessing.get_context("fork")
 
@@ -143,7 +150,10 @@ def print_arrays(folder: Path) -> None:
             for name in sorted(name for name in archive.namelist() if name.endswith(".npy")):
                 print(path / name, short_hash(archive.read(name)))
     for path in sorted(folder.rglob("*.safetensors")):
-        print(path, short_hash(path.read_bytes()))
+        data = path.read_bytes()
+        start = 8 + int.from_bytes(data[:8], "little")
+        header = json.dumps(json.loads(data[8:start]), sort_keys=True)  # its order is random
+        print(path, short_hash(header.encode() + data[start:]))
 
 
 def short_hash(data: bytes) -> str:
@@ -171,15 +181,17 @@ def record_case(case: Case, template: Path, checkout: Path, recording: Path) -> 
         folder = Path(scratch, "work")
         shutil.copytree(template, folder)
         os.environ.update(TMPDIR=scratch, HOME=scratch, XDG_STATE_HOME=scratch, XDG_CACHE_HOME=scratch)
-        text = "\n".join(transcript(line, folder) for line in case.lines)
-        for path, name in ((folder, "(work)"), (scratch, "(scratch)"), (checkout, "(checkout)")):
-            text = text.replace(str(path), name)
+        is_exact = case.name.startswith(EXACT)
+        text = "\n".join(transcript(line, folder, is_exact) for line in case.lines)
+        places = {folder: "(work)", scratch: "(scratch)", sys.prefix: "(python)", checkout: "(checkout)"}
+        for place, name in places.items():
+            text = text.replace(str(place), name)
     path = recording / f"{case.name.replace(' ', '-')}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
-def transcript(line: str, folder: Path) -> str:
+def transcript(line: str, folder: Path, is_exact: bool) -> str:
     """Run a command line and return what it did as text."""
     before = files(folder)
     done = run(line, folder)
@@ -187,7 +199,7 @@ def transcript(line: str, folder: Path) -> str:
     text = f"$ {line}\nexit code {done.code}\n"
     for title, output in (("stdout", done.out), ("stderr", done.err)):
         if output:
-            text += f"--- {title}\n{steady_text(output)}"
+            text += f"--- {title}\n{shown(output, is_exact)}"
     text += "".join(f"--- new file {name}\n" for name in sorted(after - before))
     text += "".join(f"--- removed file {name}\n" for name in sorted(before - after))
     return text
@@ -199,22 +211,23 @@ def files(folder: Path) -> set[str]:
     return {name for name in names if "/arrays/" not in name and "__pycache__" not in name}
 
 
-def steady_text(text: str) -> str:
-    """Return output with JSON on several lines, and placeholders for what varies."""
-    lines = ""
-    for line in text.splitlines():
+def shown(output: str, is_exact: bool) -> str:
+    """Return output with JSON on several lines and, unless it must be exact, placeholders for what varies."""
+    text = ""
+    for line in output.splitlines():
         if line.startswith("{"):
-            line = json.dumps(steady_value(json.loads(line)), indent=1, ensure_ascii=False)
-        lines += f"{line.rstrip()}\n"
-    return re.sub(r"hmx-crash-\w+", "hmx-crash-(random)", lines)
+            value = json.loads(line)
+            line = json.dumps(value if is_exact else steady(value), indent=1, ensure_ascii=False)
+        text += f"{line.rstrip()}\n"
+    return text if is_exact else VARYING_TEXT.sub("(varies)", text)
 
 
-def steady_value(value: Any) -> Any:
+def steady(value: Any) -> Any:
     """Return a JSON value with placeholders for what varies."""
     if isinstance(value, list):
-        return [steady_value(item) for item in value]
+        return [steady(item) for item in value]
     if isinstance(value, dict):
-        return {key: "(varies)" if VARYING.search(key) else steady_value(item) for key, item in value.items()}
+        return {key: "(varies)" if VARYING.fullmatch(key) else steady(item) for key, item in value.items()}
     return value
 
 
@@ -233,7 +246,7 @@ def record(folder: Path, only: list[str], checkout: Path) -> None:
         cases = [case for case in read_cases(template) if is_wanted(case.name, only)]
         if not cases:
             sys.exit(f"error: {GIVEN}/commands.txt has no case {' or '.join(only)}")
-        for name in only:
+        for name in only or {case.name.partition("/")[0] for case in cases}:
             shutil.rmtree(folder / name, ignore_errors=True)
         jobs = {case.name: pool.submit(record_case, case, template, checkout, folder) for case in cases}
         for name, job in jobs.items():
