@@ -18,8 +18,8 @@ from hmx.config.fields import fields_of
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, opt
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
+from hmx.reports.compute_config.inputs import BatchInputs
 from hmx.reports.compute_config.request import SizesRequest
-from hmx.sizing.inputs import BatchInputs
 
 if TYPE_CHECKING:
     from hmx.reports.compute_config.findings import SizesFindings

@@ -18,8 +18,8 @@ from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, Field, fields_of
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, RUN_PANEL
 from hmx.errors import HmxError
+from hmx.reports.compute_config.inputs import INPUT_FIELDS
 from hmx.runs.cluster.hosts import Hosts
-from hmx.sizing.inputs import INPUT_FIELDS
 
 if TYPE_CHECKING:
     from hmx.registry.load import Loaded

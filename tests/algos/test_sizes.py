@@ -11,9 +11,9 @@ from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfi
 from hmx.envs.registry import make_env
 from hmx.registry import derive
 from hmx.registry.check import known_problems
-from hmx.sizing.derived import derive_batch
-from hmx.sizing.repairs import batch_problems
-from hmx.sizing.trainer import inputs_of
+from hmx.reports.compute_config.derived import derive_batch
+from hmx.reports.compute_config.repairs import batch_problems
+from hmx.reports.compute_config.trainer import inputs_of
 
 
 @st.composite

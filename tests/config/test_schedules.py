@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hmx.config.schedules import prio_beta, progress, value
 from hmx.config.schema import Schedule
-from hmx.sizing.derived import derive_batch
-from hmx.sizing.inputs import BatchInputs
+from hmx.reports.compute_config.derived import derive_batch
+from hmx.reports.compute_config.inputs import BatchInputs
 
 CASES = json.loads((Path(__file__).parent / "schedule_cases.json").read_text())
 

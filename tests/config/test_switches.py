@@ -12,8 +12,8 @@ from hmx.registry import derive
 from hmx.registry.check import known_problems, known_warnings
 from hmx.registry.environments import known_sizes
 from hmx.registry.load import load
-from hmx.sizing.derived import derive_batch
-from hmx.sizing.trainer import inputs_of
+from hmx.reports.compute_config.derived import derive_batch
+from hmx.reports.compute_config.trainer import inputs_of
 
 BASE = {"env.id": "pendulum", "ppo.bptt_horizon": 16, "ppo.num_minibatches": 4}
 

@@ -23,7 +23,6 @@ HOST_SIDE = {
     "records",
     "registry",
     "own",
-    "sizing",
     "config",
     "stats",
     "errors",

@@ -9,10 +9,10 @@ from hmx.errors import counted
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.render.quantities import count, data_size, duration
 from hmx.reports.bench.document import speed_blocks
+from hmx.reports.compute_config.derived import FORMULAS
 from hmx.reports.compute_config.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
+from hmx.reports.compute_config.inputs import INPUT_FIELDS, Scalar
 from hmx.runs.memory_parts import Memory
-from hmx.sizing.derived import FORMULAS
-from hmx.sizing.inputs import INPUT_FIELDS, Scalar
 
 _KEY_SIZES = (
     "num_envs", "num_agents", "total_agents", "segments", "bptt_horizon", "segments_per_agent",

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from hmx.registry.derive import Derived
 from hmx.reports.bench.findings import UpdateSpeed
+from hmx.reports.compute_config.derived import SizeValue
+from hmx.reports.compute_config.fit import ExactFit
+from hmx.reports.compute_config.inputs import Scalar
 from hmx.reports.compute_config.source import SIZE_KEYS
 from hmx.runs.memory_parts import Memory
-from hmx.sizing.derived import SizeValue
-from hmx.sizing.fit import ExactFit
-from hmx.sizing.inputs import Scalar
 
 SCHEMA = 2
 

@@ -19,16 +19,16 @@ from hmx.registry.derive import derive
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.bench.request import BenchRequest
 from hmx.reports.compute_config import findings
+from hmx.reports.compute_config.cautions import batch_warnings, low_use
+from hmx.reports.compute_config.derived import derive_batch, size
+from hmx.reports.compute_config.fit import batch_fits, exact_fit, fit_text, is_exact
+from hmx.reports.compute_config.inputs import DEFAULTS, BatchInputs, TrainerInputs, json_value, read_inputs, violation
 from hmx.reports.compute_config.metta_memory import buffer_memory
+from hmx.reports.compute_config.repairs import batch_problems, suggestions
 from hmx.reports.compute_config.request import SizesRequest
 from hmx.reports.compute_config.source import SIZE_KEYS, SizesSource
+from hmx.reports.compute_config.trainer import config_of
 from hmx.runs.memory_parts import Memory, largest_fit
-from hmx.sizing.cautions import batch_warnings, low_use
-from hmx.sizing.derived import derive_batch, size
-from hmx.sizing.fit import batch_fits, exact_fit, fit_text, is_exact
-from hmx.sizing.inputs import DEFAULTS, BatchInputs, TrainerInputs, json_value, read_inputs, violation
-from hmx.sizing.repairs import batch_problems, suggestions
-from hmx.sizing.trainer import config_of
 
 # The trainer counts in Python, its environments need no workers, and a run of less than one update is refused.
 _NOT_FOR_TRAINERS = {"W_STEP_COUNTER_NEEDS_INT64", "W_ONE_ENV_PER_FORWARD", "W_TOTAL_LT_BATCH", "W_ROLLOUT_OVERSHOOT"}

@@ -5,9 +5,9 @@ Parts that follow from shapes alone are exact. Activations depend on what the co
 
 from __future__ import annotations
 
+from hmx.reports.compute_config.derived import size
+from hmx.reports.compute_config.inputs import BatchInputs
 from hmx.runs.memory_parts import Memory, MemoryPart, add_up
-from hmx.sizing.derived import size
-from hmx.sizing.inputs import BatchInputs
 
 WORD = 4  # bytes of a float32 or an int32
 PARAMETER_BYTES = 4 * WORD  # a parameter, its gradient and the two moments of Adam

@@ -13,8 +13,8 @@ from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
 from hmx.registry.load import load, read_file
+from hmx.reports.compute_config.trainer import inputs_of
 from hmx.runs.memory_parts import Memory
-from hmx.sizing.trainer import inputs_of
 
 METTA = "metta"
 """The preset whose inputs are those of the equations, and whose hyperparameters are used if none are given."""

@@ -18,12 +18,12 @@ from hmx.registry import derive
 from hmx.registry.check import known_problems
 from hmx.registry.load import load
 from hmx.reports.compute_config import job
+from hmx.reports.compute_config.inputs import INPUT_FIELDS
 from hmx.reports.compute_config.request import SizesRequest
 from hmx.reports.compute_config.source import SizesSource, read_source
-from hmx.sizing.inputs import INPUT_FIELDS
-from hmx.sizing.trainer import inputs_of
+from hmx.reports.compute_config.trainer import inputs_of
 
-FILE = json.loads(gzip.decompress((Path(__file__).parents[2] / "sizing" / "batch_cases.json.gz").read_bytes()))
+FILE = json.loads(gzip.decompress((Path(__file__).parent / "batch_cases.json.gz").read_bytes()))
 DEFAULTS = read_source()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.registry import derive
-from hmx.sizing.derived import size
-from hmx.sizing.inputs import BatchInputs, TrainerInputs
+from hmx.reports.compute_config.derived import size
+from hmx.reports.compute_config.inputs import BatchInputs, TrainerInputs
 
 
 def inputs_of(cfg: Config) -> TrainerInputs:

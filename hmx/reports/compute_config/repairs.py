@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from hmx.config.divisors import divisor_above, divisor_below
 from hmx.config.problem import Problem
-from hmx.sizing.derived import size
-from hmx.sizing.inputs import LIMIT, BatchInputs, violation
+from hmx.reports.compute_config.derived import size
+from hmx.reports.compute_config.inputs import LIMIT, BatchInputs, violation
 
 
 def holds(inputs: BatchInputs) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from hmx.config.problem import Problem
 from hmx.errors import counted
-from hmx.sizing.derived import size
-from hmx.sizing.fit import exact_fit, fit_fixes, fit_text
-from hmx.sizing.inputs import LIMIT, BatchInputs, violation
-from hmx.sizing.repairs import holds
+from hmx.reports.compute_config.derived import size
+from hmx.reports.compute_config.fit import exact_fit, fit_fixes, fit_text
+from hmx.reports.compute_config.inputs import LIMIT, BatchInputs, violation
+from hmx.reports.compute_config.repairs import holds
 
 INT32_MAX = 2**31 - 1
 

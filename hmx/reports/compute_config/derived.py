@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from hmx.sizing.inputs import BatchInputs
+from hmx.reports.compute_config.inputs import BatchInputs
 
 SizeValue = int | float | bool | None
 """A value of the table; None for a value that is not defined or not counted."""

@@ -10,12 +10,12 @@ from hmx.config.divisors import all_divisors, divisor_above, divisor_below
 from hmx.config.fields import replace as configure
 from hmx.config.schema import Config
 from hmx.registry.check import known_problems
-from hmx.sizing.cautions import batch_warnings
-from hmx.sizing.derived import derive_batch, size
-from hmx.sizing.fit import batch_fits, exact_fit, is_exact
-from hmx.sizing.inputs import INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs
-from hmx.sizing.repairs import batch_problems, fewer_workers, holds, more_workers, repairs, suggestions
-from hmx.sizing.trainer import config_of, inputs_of
+from hmx.reports.compute_config.cautions import batch_warnings
+from hmx.reports.compute_config.derived import derive_batch, size
+from hmx.reports.compute_config.fit import batch_fits, exact_fit, is_exact
+from hmx.reports.compute_config.inputs import INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs
+from hmx.reports.compute_config.repairs import batch_problems, fewer_workers, holds, more_workers, repairs, suggestions
+from hmx.reports.compute_config.trainer import config_of, inputs_of
 
 
 @st.composite

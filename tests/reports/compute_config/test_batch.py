@@ -11,12 +11,12 @@ from hmx.config.fields import replace as configure
 from hmx.config.schema import Config
 from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
-from hmx.sizing.cautions import batch_warnings, low_use
-from hmx.sizing.derived import FORMULAS, derive_batch, size
-from hmx.sizing.fit import batch_fits, exact_fit, is_exact
-from hmx.sizing.inputs import DEFAULTS, INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs, read_inputs
-from hmx.sizing.repairs import batch_problems, holds, suggestions
-from hmx.sizing.trainer import config_of, inputs_of
+from hmx.reports.compute_config.cautions import batch_warnings, low_use
+from hmx.reports.compute_config.derived import FORMULAS, derive_batch, size
+from hmx.reports.compute_config.fit import batch_fits, exact_fit, is_exact
+from hmx.reports.compute_config.inputs import DEFAULTS, INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs, read_inputs
+from hmx.reports.compute_config.repairs import batch_problems, holds, suggestions
+from hmx.reports.compute_config.trainer import config_of, inputs_of
 
 FILE = json.loads(gzip.decompress((Path(__file__).parent / "batch_cases.json.gz").read_bytes()))
 CASES = {case["name"]: case for case in FILE["cases"]}

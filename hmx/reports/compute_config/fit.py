@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 from hmx.config.divisors import divisor_above, divisor_below
-from hmx.sizing.derived import size
-from hmx.sizing.inputs import LIMIT, BatchInputs
-from hmx.sizing.repairs import holds
+from hmx.reports.compute_config.derived import size
+from hmx.reports.compute_config.inputs import LIMIT, BatchInputs
+from hmx.reports.compute_config.repairs import holds
 
 
 class ExactFit(NamedTuple):

@@ -1,1 +1,0 @@
-"""The sizes that follow from a configuration."""
