@@ -46,6 +46,8 @@ class _Commands(Mapping[str, Any]):
         return name in COMMANDS
 
     def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
         if name not in self._built:
             function = name.replace("-", "_")
             module = importlib.import_module(f"hmx.cli.{function}")  # noqa: TID251 - only of the commands above
