@@ -15,6 +15,8 @@ from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, GumbelConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
+from hmx.registry.check import check
+from hmx.registry.environments import known_sizes
 
 
 def configure(env_id="frozenlake", num_simulations=4, **options):
@@ -101,5 +103,6 @@ def test_needs_the_probabilities_of_a_search():
 @pytest.mark.parametrize(("env_id", "message"), [("pendulum", "continuous"), ("rendezvous", "one agent")])
 def test_refuses_environments_without_search(env_id, message):
     cfg = configure()
+    cfg = dataclasses.replace(cfg, env=EnvConfig(id=env_id, num_envs=8, num_agents=1 + (env_id == "rendezvous")))
     with pytest.raises(HmxError, match=message):
-        build(dataclasses.replace(cfg, env=EnvConfig(id=env_id, num_envs=8, num_agents=1 + (env_id == "rendezvous"))))
+        check(cfg, known_sizes(cfg.env))

@@ -15,6 +15,8 @@ from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
+from hmx.registry.check import check
+from hmx.registry.environments import known_sizes
 from hmx.types import Max, Mean, Sum
 
 UPDATES = 3
@@ -271,8 +273,9 @@ def test_loss_matches_a_hand_calculation(trained):
     [({"num_minibatches": 7}, "minibatches"), ({"value_target": "two_hot", "clip_vf_eps": 0.5}, "clip_vf_eps")],
 )
 def test_impossible_configurations_are_refused(changes, word):
+    cfg = configure(**changes)
     with pytest.raises(HmxError) as error:
-        build(configure(**changes))
+        check(cfg, known_sizes(cfg.env))
     assert word in error.value.message
     assert word in error.value.hint
 

@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 from damages import DAMAGES, WAYS, delete, empty, flip_early, flip_late, folder, link_to_a_copy_outside, link_to_nothing
 
+from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import evaluate as evaluates
 from hmx.jobs import resume as resumes
@@ -44,7 +44,15 @@ class Went(NamedTuple):
     warnings: tuple[str, ...]
 
 
-session_of: Callable[[Any], Session] = functools.lru_cache(open_session)
+@functools.cache
+def opened(cfg: Config) -> Session:
+    """Build a session once, since compiling takes most of the time of these tests."""
+    return open_session(cfg)
+
+
+def session_of(cfg: Config, paths: RunPaths | None = None, **given: Any) -> Session:
+    """Open a session as the jobs do."""
+    return opened(cfg)
 
 
 @pytest.fixture(scope="session")

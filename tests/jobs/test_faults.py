@@ -47,7 +47,7 @@ def compiled_once() -> Iterator[None]:
     compile_chunk, make_player = chunk.compile_chunk, evaluates.make_player
     players: dict[int, evaluates.PlayPolicy] = {}
 
-    def open_session(cfg: Config, paths: RunPaths | None = None) -> session.Session:
+    def open_session(cfg: Config, paths: RunPaths | None = None, **given: Any) -> session.Session:
         return opened(fields.replace(cfg, {"run.root": "runs"}))._replace(cfg=cfg)
 
     def compile_shared(algorithm: Any, *rest: Any) -> chunk.Chunk:
