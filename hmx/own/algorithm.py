@@ -32,7 +32,7 @@ def own_algorithm(cfg: Config, env: Env) -> Algorithm:
     what = f"cannot use algorithm {name}"
     if not isinstance(made, Algorithm):
         raise HmxError(f"{what}: make returned {type(made).__name__}", "return an hmx.Algorithm")
-    path = user_code.file_of(made.update)
+    path = user_code.file_of(user_code.find(name, "algo.name"))  # `update` may be a partial of a function of hmx
 
     def init(key: Key) -> TrainState:
         with user_code.explaining(path, f"{what}: init"):

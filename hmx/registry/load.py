@@ -111,7 +111,7 @@ def load(
         cfg = replace(cfg, {"env.num_agents": entry.num_agents})
     sizes = known_sizes(cfg.env) if check else None
     unfit = layers.problems
-    if check and (sizes or unfit or not exists(cfg.env.id)):
+    if check and (entry or unfit or not exists(cfg.env.id)):
         scaled = find_algorithm(cfg).scale(cfg, layers.origins).config
         bad = {key for problem in unfit for key in problem.keys}
         broken = [problem for problem in problems(scaled, sizes) if not bad.intersection(problem.keys)]
