@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hmx.config.schema import EnvConfig
-from hmx.envs import registry
+from hmx.envs.small import counting
 from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode
 
@@ -31,8 +31,8 @@ def test_passing_environment_is_measured_next_to_the_reference(hmx, monkeypatch,
 
 
 def test_broken_environment_exits_with_4(hmx, monkeypatch):
-    def broken(cfg, weights):
-        env = make_counting(cfg.max_steps)
+    def broken(max_steps, length):
+        env = make_counting(max_steps)
 
         def step(state, action, keys):
             state, timestep = env.step(state, action, keys)
@@ -40,7 +40,7 @@ def test_broken_environment_exits_with_4(hmx, monkeypatch):
 
         return env._replace(step=step)
 
-    monkeypatch.setitem(registry.FACTORIES, "counting", broken)
+    monkeypatch.setattr(counting, "make_counting", broken)
     result = hmx(*WORDS)
     assert result.exit_code == ExitCode.CHECK_FAILED
     text = " ".join(result.stdout.split())
