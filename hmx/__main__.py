@@ -9,11 +9,14 @@ import os
 # of threads also changes the last bits of these weights.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from hmx.cli.app import app
+from hmx.cli import interrupts
 
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    interrupts.install()
+    from hmx.cli.app import app
+
     app(prog_name="hmx")
 
 
