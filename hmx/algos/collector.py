@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Shaped
 
-from hmx.algos.metrics import over_time, step_metrics
+from hmx.algos.metrics import add, episode_metrics, over_time, step_metrics
 from hmx.algos.sharding import step_sharded
-from hmx.algos.types import Carry, Decision, Episode, RolloutState, Starts
+from hmx.algos.types import Carry, Decision, Episode, FirstEpisodes, RolloutState, Starts
 from hmx.envs.protocol import Env, EnvSpec, EnvState, select
 from hmx.rl.normaliser import RunningStats, merge
 from hmx.types import Array, Key, Metrics, Timestep, Transition
@@ -61,14 +61,16 @@ DEFAULT = RolloutOptions()
 def start(env: Env, num_envs: int, carry: Carry, key: Key) -> RolloutState:
     """Return newly reset environments."""
     env_state, timestep = env.reset(jax.random.split(key, num_envs))
+    episode, everywhere = Episode.start(num_envs), jnp.ones(num_envs, bool)
     return RolloutState(
         env_state,
         timestep.obs,
         timestep.legal,
-        Episode.start(num_envs),
+        episode,
         carry,
-        reset=jnp.ones(num_envs, bool),
+        reset=everywhere,
         agent_done=jnp.zeros(timestep.reward.shape, bool),
+        first=FirstEpisodes(everywhere, jnp.bool_(True), episode_metrics(timestep, episode, ~everywhere)),
     )
 
 
@@ -95,8 +97,11 @@ def play_step(
         timestep, obs_stats = _normalised(normalize_fn, obs_stats, timestep)
     so_far = actors.episode
     episode = Episode(so_far.total + timestep.reward.sum(-1), so_far.length + 1, so_far.later)
-    metrics = step_metrics(env.spec, decision.action, timestep, episode)
     done = timestep.terminated | timestep.truncated
+    first = actors.first
+    metrics = step_metrics(env.spec, decision.action, timestep, episode, first)
+    if first is not None:
+        first = first._replace(running=first.running & ~done)
     after = RolloutState(
         env_state,
         timestep.obs,
@@ -107,6 +112,7 @@ def play_step(
         agent_done=timestep.agent_done & ~done[:, None],
         obs_stats=obs_stats,
         starts=actors.starts,
+        first=first,
     )
     return after, StepResult(decision, timestep, metrics)
 
@@ -148,7 +154,26 @@ def collect(
     actors, (transitions, metrics, carry) = jax.lax.scan(play_sequence, actors, jnp.arange(num_sequences))
     transitions = jax.tree.map(lambda leaf: leaf.reshape(num_steps, *leaf.shape[2:]), transitions)
     value_last = policy.value(actors.carry, actors.obs, actors.reset)
-    return actors, Rollout(transitions, carry, value_last, actors.obs, actors.reset), over_time(metrics)
+    rollout = Rollout(transitions, carry, value_last, actors.obs, actors.reset)
+    actors, metrics = hold_first_episodes(actors, over_time(metrics))
+    return actors, rollout, metrics
+
+
+def hold_first_episodes(actors: RolloutState, metrics: Metrics) -> tuple[RolloutState, Metrics]:
+    """Hold back the metrics of first episodes at the end of a rollout, until every environment has ended its own.
+
+    The first means then cover one episode of every environment. Until then second episodes do not count: environments
+    with short episodes play more of them.
+    """
+    first = actors.first
+    if first is None:
+        return actors, metrics
+    so_far = {name: add(held, metrics[name]) for name, held in first.held.items()}
+    nothing = jax.tree.map(jnp.zeros_like, so_far)
+    holding = first.running.any()
+    reported = jax.tree.map(partial(jnp.where, holding), nothing, so_far)
+    held = jax.tree.map(partial(jnp.where, holding), so_far, nothing)
+    return actors._replace(first=FirstEpisodes(first.running, holding, held)), metrics | reported
 
 
 def _restart(spec: EnvSpec, starts: Starts, env_state: EnvState, timestep: Timestep) -> tuple[EnvState, Timestep]:

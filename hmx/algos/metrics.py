@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from hmx.algos.types import Episode
+from hmx.algos.types import Episode, FirstEpisodes
 from hmx.envs.protocol import EnvSpec
 from hmx.types import Array, Max, Mean, Metric, Metrics, Sum, Timestep
 
@@ -25,30 +26,48 @@ def info_name(key: str) -> tuple[str, str]:
     return (name, kind) if kind in (*KINDS, EPISODE) else (key, "")
 
 
-def step_metrics(spec: EnvSpec, action_t: Array, timestep: Timestep, episode: Episode) -> Metrics:
+def step_metrics(
+    spec: EnvSpec, action_t: Array, timestep: Timestep, episode: Episode, first: FirstEpisodes | None = None
+) -> Metrics:
     """Compute the metrics of one step of `E` environments; `episode` includes that step.
 
-    Episodes that began in a later stage count only in the group `starts`.
+    Episodes that began in a later stage count only in the group `starts`. While first episodes are held back, no second
+    episode counts.
     """
     done = timestep.terminated | timestep.truncated
     counted = None if episode.later is None else ~episode.later
-    ended = done if counted is None else done & counted
     metrics: Metrics = {f"reward/{name}": Mean.of(timestep.terms[name], counted) for name in spec.reward_terms}
-    for name, first, end in spec.action_groups:
-        metrics[f"actions/{name}_frac"] = Mean.of((action_t >= first) & (action_t < end), counted)
+    for name, low, high in spec.action_groups:
+        metrics[f"actions/{name}_frac"] = Mean.of((action_t >= low) & (action_t < high), counted)
     for key, value in timestep.info.items():
         name, kind = info_name(key)
-        if kind:
-            metric = Mean.of(value, ended) if kind == EPISODE else KINDS[kind].of(value, counted)
-            metrics[name if "/" in name else f"stats/{name}"] = metric
+        if kind in KINDS:
+            metrics[_grouped(name)] = KINDS[kind].of(value, counted)
     metrics["train/mean_reward"] = Mean.of(timestep.reward.sum(-1), counted)
-    metrics |= _of_episodes("train", episode, ended)
+    ended = done if counted is None else done & counted
+    if first is not None:
+        ended &= first.running | ~first.holding
+    metrics |= episode_metrics(timestep, episode, ended)
     if episode.later is not None:
         metrics |= _of_episodes("starts", episode, done & episode.later)
         metrics["starts/share"] = Mean.of(episode.later)
         if "wins_sum" in timestep.info:
             metrics["starts/wins"] = Sum.of(timestep.info["wins_sum"], episode.later)
     return metrics
+
+
+def episode_metrics(timestep: Timestep, episode: Episode, ended: Bool[Array, " E"]) -> Metrics:
+    """Compute the means over the episodes that end with a step, where `ended` holds; `episode` includes that step."""
+    metrics: Metrics = {}
+    for key, value in timestep.info.items():
+        name, kind = info_name(key)
+        if kind == EPISODE:
+            metrics[_grouped(name)] = Mean.of(value, ended)
+    return metrics | _of_episodes("train", episode, ended)
+
+
+def _grouped(name: str) -> str:
+    return name if "/" in name else f"stats/{name}"
 
 
 def _of_episodes(group: str, episode: Episode, ended: Bool[Array, " E"]) -> Metrics:
@@ -89,6 +108,11 @@ def value_loss_fall(value_loss: Metric, epochs: int) -> Metrics:
     by_epoch = value_loss.total.reshape(epochs, -1).mean(-1)
     first, last = by_epoch[0], by_epoch[-1]
     return {"train/value_loss_fall": Mean.of((first - last) / jnp.maximum(first, 1e-30), where=first > 0.0)}
+
+
+def add(one: Metric, other: Metric) -> Metric:
+    """Merge two metrics of the same kind."""
+    return _merge(jax.tree.map(lambda *leaves: jnp.stack(leaves), one, other))
 
 
 def over_time(metrics: Metrics) -> Metrics:

@@ -39,8 +39,13 @@ def partitions(spec: EnvSpec, state: TrainState) -> TrainState:
         return along_env._replace(env_state=split_along(spec.state_axis, part.env_state))
 
     actors = state.actors
-    split_actors = split(actors._replace(obs_stats=None, starts=None))._replace(
-        obs_stats=replicate(actors.obs_stats), starts=None if actors.starts is None else split(actors.starts)
+    first = actors.first
+    if first is not None:
+        first = replicate(first)._replace(running=split_along(0, first.running))
+    split_actors = split(actors._replace(obs_stats=None, starts=None, first=None))._replace(
+        obs_stats=replicate(actors.obs_stats),
+        starts=None if actors.starts is None else split(actors.starts),
+        first=first,
     )
     return replicate(state)._replace(actors=split_actors)  # type: ignore[no-any-return]
 

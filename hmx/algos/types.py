@@ -32,6 +32,17 @@ class Episode(NamedTuple):
         return cls(jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
 
 
+class FirstEpisodes(NamedTuple):
+    """The first episodes of the environments, whose metrics are held back until all of them have ended.
+
+    All environments start together, so the episodes that end first are the short ones; a mean over them is biased.
+    """
+
+    running: Array  # [E] bool: the environment is in its first episode
+    holding: Array  # bool: some environment was in its first episode when the rollout began
+    held: Metrics  # metrics of the first episodes that have ended; without data unless `holding`
+
+
 class Starts(NamedTuple):
     """One start state of every environment."""
 
@@ -53,6 +64,7 @@ class RolloutState(NamedTuple):
     agent_done: Array  # [E, A] bool: the episode has ended for this agent, but not for all
     obs_stats: RunningStats | None = None  # None if observations are not normalised
     starts: Starts | None = None  # start states that episodes restart from; None draws new ones
+    first: FirstEpisodes | None = None  # None counts every episode when it ends
 
 
 LearnerT = TypeVar("LearnerT", default=Any)

@@ -34,7 +34,9 @@ class MetricInfo(NamedTuple):
 
 GROUPS: dict[str, str] = {
     "train": "The learner and its rollouts. A metric without data in an update is absent: the return, for example, "
-    "where no episode ended.",
+    "where no episode ended. Means over episodes are also absent until every environment has ended its first episode. "
+    "The first mean covers exactly these first episodes. Without this rule the first means would cover the short "
+    "episodes only, which end first.",
     "reward": "The reward terms of HackMatrix, each the mean over all steps and environments of the rollout; they sum "
     "to `train/mean_reward`. Other environments report their own terms.",
     "actions": "The kinds of actions taken, as shares of all; they sum to 1.",

@@ -307,17 +307,23 @@ class Migrated(NamedTuple):
 
 def migrate(manifest: Manifest, wanted: Sequence[Leaf]) -> Migrated:
     """Return how to make the leaves of a current state from those of a checkpoint."""
-    saved = {leaf.path: leaf for leaf in manifest.leaves}
-    if manifest.schema > 2:
-        return Migrated(saved, ())
-    leaves = {path: leaf._replace(path=_nested(path)) for path, leaf in saved.items()}
-    if manifest.schema > 1:
-        return Migrated(leaves, ())
-    added = {_nested(name) for name in _ADDED_SINCE_1} - {leaf.path for leaf in leaves.values()}
-    return Migrated(
-        leaves={path: leaf for path, leaf in leaves.items() if path not in _DROPPED_SINCE_1},
-        zeros=tuple(leaf for leaf in wanted if leaf.path in added),
-    )
+    nest = _nested if manifest.schema < 3 else str
+    dropped = _DROPPED_SINCE_1 if manifest.schema < 2 else ()
+    added = {_nested(name) for name in _ADDED_SINCE_1} if manifest.schema < 2 else set()
+    known = {leaf.path for leaf in wanted}
+    leaves = {leaf.path: leaf._replace(path=nest(leaf.path)) for leaf in manifest.leaves if leaf.path not in dropped}
+    leaves = {path: leaf for path, leaf in leaves.items() if leaf.path in known or not _is_optional(leaf.path)}
+    saved = {leaf.path for leaf in leaves.values()}
+    absent = [leaf for leaf in wanted if leaf.path not in saved]
+    return Migrated(leaves, tuple(leaf for leaf in absent if leaf.path in added or _is_optional(leaf.path)))
+
+
+def _is_optional(path: str) -> bool:
+    """Return whether a state may have or lack a leaf: zeros count every episode when it ends, as earlier versions did.
+
+    The leaves follow the metrics of the environment, which may change.
+    """
+    return path.startswith("actors/first/")
 
 
 def _nested(path: str) -> str:

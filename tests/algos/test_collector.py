@@ -10,6 +10,8 @@ import pytest
 from hmx.algos.collector import Policy, RolloutState, collect, start, value_where
 from hmx.algos.metrics import step_metrics
 from hmx.algos.types import Decision, Episode
+from hmx.envs.autoreset import Game, batched
+from hmx.envs.protocol import EnvSpec
 from hmx.envs.small.counting import make_counting
 from hmx.rl import distributions
 from hmx.types import Max, Mean, Sum
@@ -152,6 +154,45 @@ def test_metrics_without_episodes_are_absent():
     *_, metrics = collect(env, POLICY, start(env, ENVS, NOTHING, jax.random.key(0)), jax.random.key(1), LIMIT - 1)
     assert float(metrics["train/mean_episode_return"].count) == 0.0
     assert float(metrics["train/num_episodes"].total) == 0.0
+
+
+def make_two_lengths():
+    """Half of the episodes last 2 steps and return 1; the other half last 7 steps and return -1."""
+    spec = EnvSpec(
+        id="two-lengths", obs_shape=(1,), num_actions=2, max_steps=100, reward_terms=("outcome",), action_groups=(),
+        action_names=("zero", "one"),
+    )  # fmt: skip
+
+    def reset(key):
+        return jnp.where(jax.random.bernoulli(key), jnp.array([2, 1]), jnp.array([7, -1]))
+
+    def move(state, action, key):
+        left, outcome = state
+        ends = left == 1
+        return jnp.array([left - 1, outcome]), {"outcome": jnp.where(ends, outcome, 0).astype(jnp.float32)}, ends
+
+    def observe(state):
+        return state[:1].astype(jnp.float32)
+
+    return batched(spec, Game(reset, move, observe, legal=lambda state: jnp.ones(2, bool)))
+
+
+def test_first_mean_covers_the_first_episode_of_every_environment():
+    """The short episodes return more: a mean over those that have ended would begin too high."""
+    env, num_envs = make_two_lengths(), 64
+    run = jax.jit(partial(collect, env, POLICY, num_steps=3))
+    actors = start(env, num_envs, jnp.zeros((num_envs, 1), jnp.int32), jax.random.key(0))
+    first_returns = actors.env_state.core[:, 1]
+    ended, returns, counts = [], [], []
+    for number in range(5):
+        actors, rollout, metrics = run(actors, jax.random.key(number))
+        ended.append(int(rollout.transitions.terminated_tp1.sum()))
+        returns.append(metrics["train/mean_episode_return"])
+        counts.append(int(metrics["train/num_episodes"].total))
+    assert ended[0] > 0
+    assert counts == [0, 0, num_envs, *ended[3:]]
+    assert [int(mean.count) for mean in returns] == counts
+    assert float(returns[2].total) == first_returns.sum()
 
 
 def test_rollouts_join_without_a_seam(played):

@@ -58,8 +58,11 @@ def test_the_state_of_schema_1_is_migrated(folder: Any) -> None:
     state = to_host(restore(session, paths).state)
     saved = {leaf.path: leaf for leaf in checkpoints.read_manifest(paths.checkpoint(4)).leaves}
     flat = {path.removeprefix("actors/").removeprefix("learner/") for path in state}
-    assert flat - set(saved) == {"reset", "agent_done"}
+    first_episodes = {path for path in flat if path.startswith("first/")}
+    assert flat - set(saved) - first_episodes == {"reset", "agent_done"}
     assert set(saved) - flat == {"env_steps"}
+    assert "first/running" in first_episodes
+    assert not any(state[f"actors/{path}"].any() for path in first_episodes)  # zeros: every episode counts at its end
     reset, agent_done = state["actors/reset"], state["actors/agent_done"]
     assert not reset.any() and not agent_done.any()
     assert (reset.shape, agent_done.shape) == ((2,), (2, 1))

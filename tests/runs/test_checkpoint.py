@@ -60,6 +60,15 @@ def test_special_numbers_round_trip(tmp_path: Path) -> None:
     assert np.asarray(back["x"]).tobytes() == values.tobytes()
 
 
+def test_metrics_of_first_episodes_may_be_added_and_removed(tmp_path: Path) -> None:
+    """They follow what the environment reports, which may change while a run is stopped."""
+    saved = {"actors": {"first": {"kept": jnp.ones(2), "old": jnp.ones(3)}}}
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(saved), 1, keep=1)
+    wanted = {"actors": {"first": {"kept": jnp.zeros(2), "new": jnp.ones(4)}}}
+    back = checkpoint.restore(path, wanted)
+    assert same(back, {"actors": {"first": {"kept": jnp.ones(2), "new": jnp.zeros(4)}}})
+
+
 def test_differing_leaves_are_named(tmp_path: Path) -> None:
     path = checkpoint.write(
         tmp_path,

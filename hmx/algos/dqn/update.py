@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from hmx.algos.collector import play_step, start
+from hmx.algos.collector import hold_first_episodes, play_step, start
 from hmx.algos.dqn import scoring as q_scoring
 from hmx.algos.dqn.learning import DqnComponents, Learner, learn, without_stored
 from hmx.algos.dqn.sizes import q_values
@@ -173,7 +173,8 @@ def _play(parts: DqnComponents, state: DqnState, hypers: Hypers, key: Key) -> tu
     steps = jnp.arange(parts.cfg.algo.num_steps), overwritten
     (actors, replay), metrics = jax.lax.scan(play, (state.actors, state.learner.replay), steps)
     learner = state.learner._replace(replay=replay, overwritten=overwritten)
-    return state._replace(actors=actors, learner=learner), over_time(metrics)
+    actors, played = hold_first_episodes(actors, over_time(metrics))
+    return state._replace(actors=actors, learner=learner), played
 
 
 def _next_slots(parts: DqnComponents, replay: ReplayState) -> Stored:

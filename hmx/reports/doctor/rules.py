@@ -161,7 +161,7 @@ def _no_episode_ends(run: History) -> str:
     limit, steps = step_limit(run.cfg.env), run.update * run.cfg.algo.num_steps
     if run["train/num_episodes"].high > 0 or steps <= max(1.5 * limit, 0 if limit else 1000):
         return ""
-    return f"none ended in {steps:,} steps of each environment; the step limit is {limit or 'off'}"
+    return f"after {steps:,} steps, an environment is still in its first; the step limit is {limit or 'off'}"
 
 
 def _always_truncated(run: History) -> str:
@@ -314,7 +314,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "no-episode-ends", ("train/num_episodes",), _no_episode_ends,
-        "No episode has ended",
+        "An episode does not end",
         "Set env.max_steps, and check that the environment reports terminations and truncations.", updates=3,
     ),
     Rule(
