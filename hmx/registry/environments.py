@@ -66,6 +66,7 @@ class EnvEntry(NamedTuple):
     num_agents: int = 1  # 0 if the configuration chooses
     endless: bool = False  # whether episodes end only by truncation
     masked: bool = False  # whether some actions are illegal in some states
+    small: bool = False  # whether few environments and small updates learn it fastest
     features: Callable[[EnvConfig], frozenset[Feature]] = no_features
     check: Callable[[Config], Iterator[Problem]] = no_problems
     warn: Callable[[Config], Iterator[Problem]] = no_problems

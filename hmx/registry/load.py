@@ -23,8 +23,10 @@ from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import error_of, problems
 from hmx.registry.environments import exists, find_environment, known_sizes
 from hmx.registry.sizes import Sizes
+from hmx.registry.small_tasks import is_small, small_task_sizes
 
 DEFAULT = "default"
+SMALL_TASK = "default for small tasks"
 ENV_SECTIONS = ("env", "reward")
 RUN_FILE = "run.toml"
 _CHECK = "check the path and its permissions"
@@ -33,8 +35,8 @@ _CHECK = "check the path and its permissions"
 class Loaded(NamedTuple):
     """A configuration and the origin of every dotted key.
 
-    An origin is `default`, `preset quick`, `run.toml:12`, `HMX_ALGO_GAMMA`, `--set`, an option such as `--num-envs`, or
-    `env.id` for a value that the environment fixes.
+    An origin is `default`, `preset quick`, `run.toml:12`, `HMX_ALGO_GAMMA`, `--set`, an option such as `--num-envs`,
+    `env.id` for a value that the environment fixes, or `default for small tasks`.
     """
 
     config: Config
@@ -109,6 +111,11 @@ def load(
     if entry and entry.num_agents > 1 and layers.origins["env.num_agents"] == DEFAULT:
         layers.origins["env.num_agents"] = "env.id"  # which fixes it
         cfg = replace(cfg, {"env.num_agents": entry.num_agents})
+    if preset is None and file is None and is_small(cfg.env.id):
+        fitting = small_task_sizes(cfg.run.total_steps, find_algorithm(cfg).replays)
+        chosen = {key: size for key, size in fitting.items() if layers.origins[key] == DEFAULT}
+        layers.origins.update(dict.fromkeys(chosen, SMALL_TASK))
+        cfg = replace(cfg, chosen)
     sizes = known_sizes(cfg.env) if check else None
     unfit = layers.problems
     if check and (entry or unfit or not exists(cfg.env.id)):

@@ -18,7 +18,7 @@ def _unasked(cfg: Config) -> Iterator[Problem]:
 _SMALL = "hmx.envs.small"
 _COUNTED = 10  # steps after which an episode of counting ends by itself
 
-ENTRIES = (
+_TASKS = (
     EnvEntry(
         "counting", f"{_SMALL}.counting:make_counting", lambda cfg, _: (cfg.max_steps, _COUNTED),
         endless=True, masked=True,
@@ -38,3 +38,5 @@ ENTRIES = (
     EnvEntry("cartpole", f"{_SMALL}.cartpole:make_cartpole", lambda cfg, _: (cfg.max_steps, False), limit=500),
     EnvEntry("cartpole-discrete", f"{_SMALL}.cartpole:make_cartpole", lambda cfg, _: (cfg.max_steps, True), limit=500),
 )  # fmt: skip
+
+ENTRIES = tuple(task._replace(small=True) for task in _TASKS)

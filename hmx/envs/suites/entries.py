@@ -34,7 +34,7 @@ def _battle(name: str, num_agents: int = 1) -> EnvEntry:
 
 
 ENTRIES = (
-    EnvEntry("gymnax/", "hmx.envs.suites.gymnax:make_gymnax", _named),
+    EnvEntry("gymnax/", "hmx.envs.suites.gymnax:make_gymnax", _named, small=True),
     EnvEntry("brax/", "hmx.envs.suites.brax:make_brax", _named),
     EnvEntry("playground/", "hmx.envs.suites.playground:make_playground", _named),
     EnvEntry("craftax/", "hmx.envs.suites.craftax:make_craftax", _named),
