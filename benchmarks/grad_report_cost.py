@@ -29,7 +29,7 @@ from hmx.algos.gradients.per_group import GroupGradients, gather, layers, make_g
 from hmx.algos.gradients.probe import Probe, group_index, in_parts, make_prober, part_width, play
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.ppo.gradients import GroupBatch, GroupRows, at_rows, coefficients, live, ppo_sums
-from hmx.algos.ppo.update import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
+from hmx.algos.ppo.update import fit_codec, make_ppo, make_ppo_components, policy_advantage, ppo_loss
 from hmx.algos.sequences import take_sequences
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.envs.registry import make_env
@@ -66,7 +66,7 @@ class Costs:
     def __init__(self, cfg: Config, args: argparse.Namespace, state: Any) -> None:
         env = make_env(cfg.env, cfg.reward)
         self.cfg, self.args = cfg, args
-        self.parts, self.algorithm = make_components(cfg, env), make_ppo(cfg, env)
+        self.parts, self.algorithm = make_ppo_components(cfg, env), make_ppo(cfg, env)
         self.state = jax.jit(self.algorithm.init)(jax.random.key(0)) if state is None else state
         # not donated, so that the state can be used again
         self.update = jax.jit(self.algorithm.update)
@@ -78,7 +78,9 @@ class Costs:
         self.prober = make_prober(self.parts, request)
         self.probe = self.play()
         self.params, self.stats = jax.jit(partial(fit_codec, self.parts))(self.state, self.probe.batch)
-        advantage = policy_advantage(cfg, self.probe.batch, jnp.ones_like(self.probe.batch.advantage))
+        advantage = policy_advantage(
+            cfg.ppo, cfg.algo.gamma, self.probe.batch, jnp.ones_like(self.probe.batch.advantage)
+        )
         width = part_width(self.probe.batch, args.groups)
         index, real, self.owner = in_parts(*group_index(self.probe.batch, self.probe.group, args.groups), width)
         self.places, self.whole = (

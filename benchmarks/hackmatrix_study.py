@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.evaluate import EvalPolicy, Play, algorithm_policy, make_evaluation, search_policy
+from hmx.algos.search import make_search
 from hmx.config.schema import Config
 from hmx.envs.hackmatrix.env import HackMatrixState
 from hmx.envs.hackmatrix.observation import packed
@@ -224,7 +225,7 @@ def main() -> None:
     session = open_session(cfg, paths)
     agent = seed_state(restore_policy(session, paths).state, 0, cfg.run.num_seeds)
     if args.search:
-        policy = search_policy(session.algorithm, session.env, cfg, args.search)
+        policy = search_policy(session.algorithm, make_search(session.algorithm, session.env, cfg, args.search))
     else:
         policy = algorithm_policy(session.algorithm, greedy=False)
     if args.only != "games":

@@ -85,7 +85,7 @@ def make_round(cfg: Config, updates: int) -> tuple[Callable[[], Spent], float]:
         done += updates
         return Spent(time.perf_counter() - start, time.process_time() - start_processor)
 
-    while done <= first_learning_update(cfg) + updates:
+    while done <= first_learning_update(cfg.dqn.learn_starts, session.sizes.batch_size) + updates:
         train()
     return train, _rollout_steps(cfg, session)
 
@@ -94,8 +94,9 @@ def _rollout_steps(cfg: Config, session: Session) -> float:
     """Steps of rollouts on one of training, at most."""
     if cfg.score.every == 0 or cfg.score.kind != "rollouts":
         return 0.0
-    per_pass = env_steps(score_options(cfg), session.env.spec, scored_per_pass(cfg))
-    return per_pass / (cfg.score.every * cfg.env.num_envs * cfg.algo.num_steps)
+    batch = session.sizes.batch_size
+    options = score_options(cfg.score, cfg.algo.gamma)
+    return env_steps(options, session.env.spec, scored_per_pass(cfg.score, batch)) / (cfg.score.every * batch)
 
 
 def measure(name: str, updates: int, rounds: int) -> list[dict[str, Any]]:

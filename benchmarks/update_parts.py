@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hmx.algos.ppo.update import make_components, ppo_loss
+from hmx.algos.ppo.update import make_ppo_components, ppo_loss
 from hmx.algos.sequences import Batch, take_sequences
 from hmx.nets.build import features
 from hmx.nets.layers import Cells, Torso
@@ -70,7 +70,7 @@ def main() -> None:
     session = open_session(load(environ={}, sets=args.set).config)
     cfg, net, updates = session.cfg, session.cfg.net, Updates(session)
     updates.update(1)
-    parts, state, spec = make_components(cfg, session.env), jax.tree.map(jnp.copy, updates.state), session.env.spec
+    parts, state, spec = make_ppo_components(cfg, session.env), jax.tree.map(jnp.copy, updates.state), session.env.spec
     hypers = {name: jnp.float32(value) for name, value in session.algorithm.hypers(1).items()}
     rollout = jax.jit(session.algorithm.experience)
     batch = Batch(**rollout(state, hypers), carry=None)

@@ -21,8 +21,8 @@ from hmx.toolkit import (
     as_sequences,
     gae,
     make_batch,
-    make_components,
-    make_from,
+    make_ppo_algorithm,
+    make_ppo_components,
     normaliser,
     ppo_loss,
     weighted_mean,
@@ -67,7 +67,7 @@ def make(cfg: hmx.Config, env: hmx.Env, options: Options) -> hmx.Algorithm:
     if cfg.ppo.advantage == "vtrace" or cfg.ppo.advantage_when == "minibatch":
         hint = "set ppo.advantage=gae and ppo.advantage_when=rollout"
         raise hmx.HmxError("cannot use RND: it needs the advantages of whole rollouts", hint)
-    parts, spec, width = make_components(cfg, env), env.spec, options.width
+    parts, spec, width = make_ppo_components(cfg, env), env.spec, options.width
     # The random network is among the parameters, so that it is saved with the predictor; its gradient is 0.
     target, predictor, value = Mlp((width,), width), Mlp((width, width), width), Mlp((width,), 1)
 
@@ -130,4 +130,4 @@ def make(cfg: hmx.Config, env: hmx.Env, options: Options) -> hmx.Algorithm:
         return total + predictor_loss + options.value_coef * value_loss, metrics
 
     net = parts.net._replace(init=init)
-    return make_from(parts._replace(net=net, rollout=rollout_hook, loss=loss_hook, own=own))
+    return make_ppo_algorithm(parts._replace(net=net, rollout=rollout_hook, loss=loss_hook, own=own))

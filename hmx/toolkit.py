@@ -2,7 +2,14 @@
 
 from hmx.algos.collector import Policy, Rollout, collect, start
 from hmx.algos.optim import make_optimiser
-from hmx.algos.ppo.update import PpoComponents, make_batch, make_components, make_from, make_head, ppo_loss
+from hmx.algos.ppo.update import (
+    PpoComponents,
+    make_batch,
+    make_head,
+    make_ppo_algorithm,
+    make_ppo_components,
+    ppo_loss,
+)
 from hmx.algos.sequences import as_sequences
 from hmx.nets import make_net, make_q_net
 from hmx.rl import normaliser
@@ -24,11 +31,11 @@ __all__ = [
     "collect",
     "gae",
     "make_batch",
-    "make_components",
-    "make_from",
     "make_head",
     "make_net",
     "make_optimiser",
+    "make_ppo_algorithm",
+    "make_ppo_components",
     "make_q_net",
     "normalise",
     "normaliser",

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from hmx.algos.metrics import info_name
-from hmx.algos.search import SearchAct, act_alone, make_search
+from hmx.algos.search import SearchAct, act_alone
 from hmx.algos.types import Algorithm, Carry, TrainState
-from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.rl import distributions
 from hmx.types import Array, Key, Timestep
@@ -86,17 +85,12 @@ def random_actions(key: Key, legal: Array, action_dim: int) -> Array:
 
 def algorithm_policy(algorithm: Algorithm, greedy: bool) -> EvalPolicy:
     """Return the policy of an algorithm, sampled or greedy."""
-    return _policy(algorithm, act_alone(algorithm, greedy))
+    return search_policy(algorithm, act_alone(algorithm, greedy))
 
 
-def search_policy(
-    algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int, greedy: bool = False
-) -> EvalPolicy:
-    """Return the policy of an algorithm improved by search; see `hmx.algos.search.make_search`."""
-    return _policy(algorithm, make_search(algorithm, env, cfg, num_simulations, greedy))
+def search_policy(algorithm: Algorithm, decide: SearchAct) -> EvalPolicy:
+    """Return the policy of an algorithm improved by search; `decide` is that of `hmx.algos.search.make_search`."""
 
-
-def _policy(algorithm: Algorithm, decide: SearchAct) -> EvalPolicy:
     def act(*seen: Any) -> tuple[Array, Carry]:
         decision, carry = decide(*seen)
         return decision.action, carry

@@ -24,7 +24,7 @@ def advice(cfg: Config, part: PartName) -> str:
 
 def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
     """Find switches of PPO that contradict each other, since the algorithm may use PPO's components."""
-    yield from checks.switches(cfg)
+    yield from checks.switches(cfg.ppo, cfg.net.rnn, cfg.env)
 
 
 ENTRY = AlgorithmEntry(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from hmx.algos.dqn.scoring import greedy_value
-from hmx.algos.ppo.update import make_components
+from hmx.algos.ppo.update import make_ppo_components
 from hmx.algos.types import Params, TrainState
 from hmx.config.schema import Config, ContinuationKind
 from hmx.envs.protocol import Env
@@ -71,7 +71,7 @@ def of_dqn(cfg: Config, env: Env) -> PolicyOutputs:
 
 def of_ppo(cfg: Config, env: Env) -> PolicyOutputs:
     """Return the logits and values of PPO."""
-    parts = make_components(cfg, env)
+    parts = make_ppo_components(cfg, env)
 
     def outputs(params: Params, obs: Array) -> tuple[Array, Array]:
         (logits, value_raw), _ = parts.net.apply(params[0], None, obs, jnp.zeros(obs.shape[:2], bool))

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, Shaped
 from hmx.algos.collector import Rollout
 from hmx.algos.sharding import shard
 from hmx.algos.types import Carry
-from hmx.config.schema import Config
+from hmx.config.schema import PpoConfig
 from hmx.rl.advantages import Advantages, bootstraps
 from hmx.rl.priorities import draw_sequences, importance_weights, inclusion_probs, sequence_magnitude, sequence_probs
 from hmx.types import Array, Key, Max, Mean, Metrics, Sum
@@ -107,7 +107,7 @@ class MinibatchPlan(NamedTuple):
 
 
 def plan_minibatches(
-    batch: Batch, cfg: Config, beta: Float[Array, ""] | None, key: Key
+    batch: Batch, ppo: PpoConfig, beta: Float[Array, ""] | None, key: Key
 ) -> tuple[MinibatchPlan, Metrics]:
     """Assign sequences to the minibatches of an update.
 
@@ -115,7 +115,7 @@ def plan_minibatches(
     drawn without replacement with probabilities that grow with the advantages (Schaul et al. 2016, arXiv:1511.05952,
     applied to the sequences of a rollout), and importance weights with exponent `beta` correct for it.
     """
-    ppo, count = cfg.ppo, batch.sequence_weight.shape[0]
+    count = batch.sequence_weight.shape[0]
     steps = ppo.update_epochs * ppo.num_minibatches
     if not ppo.prio_alpha or beta is None:
         k_epochs = jax.random.split(key, ppo.update_epochs)

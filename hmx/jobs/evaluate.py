@@ -23,7 +23,7 @@ from hmx.algos.evaluate import (
     random_policy,
     search_policy,
 )
-from hmx.algos.search import simulations_of
+from hmx.algos.search import make_search, simulations_of
 from hmx.algos.types import TrainState
 from hmx.config.codec import diff
 from hmx.errors import HmxError
@@ -171,7 +171,8 @@ def make_player(session: Session, episodes: int, search: int | None = None) -> P
         *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)),
     ]
     if search is not None:
-        choices.append(search_policy(session.algorithm, session.env, session.cfg, search))
+        decide = make_search(session.algorithm, session.env, session.cfg, search)
+        choices.append(search_policy(session.algorithm, decide))
 
     def act(agent: tuple[Array, TrainState], *seen: Any) -> tuple[Array, Any]:
         chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)

@@ -7,7 +7,7 @@ import pytest
 from probes import GAMMA, action_must_match_observation, never_ending
 
 from hmx.algos.build import make_algorithm
-from hmx.algos.dqn.update import make_components
+from hmx.algos.dqn.update import make_dqn_components
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
 from hmx.envs.registry import make_env
@@ -206,7 +206,7 @@ def test_q_gap_scores_use_the_same_path():
     replay, items = state.learner.replay, state.learner.replay.items
     scored = np.asarray(replay.scored)
     assert scored.sum() == 12
-    net = make_components(cfg, make_env(cfg.env, RewardWeights())).net
+    net = make_dqn_components(cfg, make_env(cfg.env, RewardWeights())).net
     values = np.asarray(net.values(state.params, items.obs_t))[:, 0]
     gap = np.where(np.asarray(items.legal_t)[:, 0].all(-1), np.abs(values[:, 0] - values[:, 1]), 0.0)
     np.testing.assert_allclose(np.asarray(replay.consequence_scores)[scored], gap[scored], rtol=1e-5, atol=1e-7)

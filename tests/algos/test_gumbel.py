@@ -10,7 +10,7 @@ from learner import learner
 
 from hmx.algos.build import make_algorithm
 from hmx.algos.gumbel.update import imitation_loss
-from hmx.algos.ppo.update import make_components
+from hmx.algos.ppo.update import make_ppo_components
 from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, GumbelConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
@@ -70,7 +70,7 @@ def test_stores_values_of_the_network():
 
 def test_loss_is_the_cross_entropy_to_the_search():
     cfg = configure()
-    parts = make_components(cfg, make_env(cfg.env, RewardWeights()))
+    parts = make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))
     params = parts.net.init(jax.random.key(1))
     algorithm, _, found = batch_of(cfg)
     batch = make_batch(found)
@@ -93,7 +93,7 @@ def make_batch(found):
 
 def test_needs_the_probabilities_of_a_search():
     cfg = configure()
-    parts = make_components(cfg, make_env(cfg.env, RewardWeights()))
+    parts = make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))
     _, _, found = batch_of(cfg)
     batch = make_batch(found)._replace(probs=None)
     with pytest.raises(ValueError, match="no probabilities"):

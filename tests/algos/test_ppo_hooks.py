@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from learner import learner
 
-from hmx.algos.ppo.update import PpoComponents, make_batch, make_components, make_from, ppo_loss
+from hmx.algos.ppo.update import PpoComponents, make_batch, make_ppo_algorithm, make_ppo_components, ppo_loss
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.types import Mean
@@ -19,12 +19,12 @@ def parts() -> PpoComponents:
         net=NetConfig(hidden=(8,)),
         **learner(num_steps=8, num_minibatches=2, update_epochs=2),
     )
-    return make_components(cfg, make_env(cfg.env, RewardWeights()))
+    return make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))
 
 
 def build(parts):
     """The algorithm, and the hyperparameters of its first update."""
-    algorithm = make_from(parts)
+    algorithm = make_ppo_algorithm(parts)
     return algorithm, {name: jnp.float32(value) for name, value in algorithm.hypers(0).items()}
 
 

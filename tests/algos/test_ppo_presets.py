@@ -12,7 +12,7 @@ from ppo_cases import case
 
 from hmx.algos.collector import Rollout
 from hmx.algos.ppo.aspects import value_weight
-from hmx.algos.ppo.update import _init, _rollout, make_batch, make_components, make_head, ppo_loss
+from hmx.algos.ppo.update import _init, _rollout, make_batch, make_head, make_ppo_components, ppo_loss
 from hmx.config.schema import RewardWeights
 from hmx.envs.registry import make_env
 from hmx.nets.build import Net, NetOutput
@@ -59,7 +59,7 @@ def test_loss_of_a_preset_matches_an_independent_computation(name):
         gae_axis="time", num_steps=3, bptt_horizon=3, num_minibatches=1, ent_coef=0.0,
     )  # fmt: skip
     assert (cfg.ppo.clip_eps, cfg.ppo.vf_coef) == (expected["clip"], given["vf_coef"])
-    parts = make_components(cfg, make_env(cfg.env, RewardWeights()))._replace(net=speaking(given, cfg))
+    parts = make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))._replace(net=speaking(given, cfg))
     place = jnp.arange(6).reshape(3, 2, 1, 1)
     raw = jnp.asarray(given["raw_action_TBA"], jnp.float32)[:, :, None]
     logits = jax.jit(lambda: speaking(given, cfg).unroll((), (), place, None)[0].logits)()
@@ -111,7 +111,7 @@ def test_2_1_value_passes(forward):
         )
         cfg = dataclasses.replace(cfg, net=dataclasses.replace(cfg.net, hidden=(2,), value_hidden=(7,)))
         cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, num_envs=rows))
-        parts = make_components(cfg, make_env(cfg.env, RewardWeights()))
+        parts = make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))
         shapes = jax.eval_shape(lambda key, parts=parts: one_batch(parts, key), jax.random.key(0))
         program = jax.make_jaxpr(lambda p, b, parts=parts: ppo_loss(parts, p, (), HYPERS, b)[0])(*shapes)
         assert rows_through(program.jaxpr, (3, 7)) == wanted["brax" if forward == "shift" else "scs"]

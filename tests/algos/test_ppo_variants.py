@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hmx.algos.collector import Policy, RolloutOptions, collect, start
-from hmx.algos.ppo.update import _init, _rollout, make_batch, make_components, make_ppo, ppo_loss
+from hmx.algos.ppo.update import _init, _rollout, make_batch, make_ppo, make_ppo_components, ppo_loss
 from hmx.algos.types import Decision
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
@@ -83,7 +83,7 @@ def keyed_env(max_steps):
 def starts_seen(max_steps, rollouts, **values):
     """The number of the start of every observation and the steps since, both `[rollouts x 8, 4]`."""
     env = keyed_env(max_steps)
-    parts = make_components(config(ppo__bptt_horizon=1, **values), env)
+    parts = make_ppo_components(config(ppo__bptt_horizon=1, **values), env)
     state, play = jax.jit(partial(_init, parts))(jax.random.key(0)), jax.jit(partial(_rollout, parts))
     seen = []
     for key in jax.random.split(jax.random.key(1), rollouts):
@@ -123,7 +123,7 @@ def test_1_9_later_starts_follow_their_share_and_have_separate_metrics():
 
     env = env._replace(spec=env.spec._replace(later_reset=later_reset))
     cfg = config(env__id="hackmatrix", net__kind="mlp", ppo__bptt_horizon=1, starts__share=0.5)
-    parts = make_components(cfg, env)
+    parts = make_ppo_components(cfg, env)
     state, play = jax.jit(partial(_init, parts))(jax.random.key(0)), jax.jit(partial(_rollout, parts))
     which = []
     for key, share in zip(jax.random.split(jax.random.key(3), 3), (1.0, 0.0, 0.5), strict=True):
@@ -274,7 +274,7 @@ class Batch:
 
     def parts(self, **values):
         cfg = config(**{"ppo__bptt_horizon": 8, "ppo__norm_adv": False, **self.values, **values})
-        return make_components(cfg, make_env(cfg.env, RewardWeights()))
+        return make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))
 
     def losses(self, **values):
         """The value and policy loss of all rows, before any gradient step."""
@@ -367,7 +367,7 @@ def test_truncation_and_maximum_entropy_are_reported(normalised):
 
 
 def parameters(**values):
-    parts = make_components(config(**values), make_env(config().env, RewardWeights()))
+    parts = make_ppo_components(config(**values), make_env(config().env, RewardWeights()))
     return jax.eval_shape(parts.net.init, jax.random.key(0))
 
 
@@ -385,7 +385,7 @@ def test_std_can_be_independent_of_the_observation():
 def test_sequences_include_the_next_step():
     cfg = config(ppo__advantage_when="minibatch", ppo__episode_end="mask")
     env = make_counting(6)
-    parts = make_components(dataclasses.replace(cfg, env=EnvConfig(id="counting", num_envs=2, max_steps=6)), env)
+    parts = make_ppo_components(dataclasses.replace(cfg, env=EnvConfig(id="counting", num_envs=2, max_steps=6)), env)
     actors = start(env, 2, (), jax.random.key(0))
     _, rollout, _ = collect(env, count_policy(), actors, jax.random.key(1), 8)
     batch = make_batch(rollout, parts.cfg, 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hmx.algos.dqn.learning import Learner, learn, next_value, taken_value, targets, without_stored
-from hmx.algos.dqn.update import make_components
+from hmx.algos.dqn.update import make_dqn_components
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.envs.small.counting import make_counting
@@ -27,7 +27,7 @@ def make(**changes):
         "dqn.gradient_steps": 1, "dqn.double": False, "dqn.loss": "squared", "run.total_steps": 100,
     }  # fmt: skip
     cfg = replace(Config(), {**keys, **{key.replace("__", "."): value for key, value in changes.items()}})
-    return make_components(cfg, make_counting(0))._replace(net=TABLE_NET)
+    return make_dqn_components(cfg, make_counting(0))._replace(net=TABLE_NET)
 
 
 def item(agents=1, **fields):

@@ -73,7 +73,7 @@ def trailing(env):
 
 
 def mean_return(env, num_simulations, episodes=400):
-    policy = search_policy(even_handed(), env, Config(), num_simulations, greedy=True)
+    policy = search_policy(even_handed(), make_search(even_handed(), env, Config(), num_simulations, greedy=True))
     played = make_evaluator(env, policy, episodes, episodes)(None, jax.random.key(1))
     return float(played.total.mean())
 

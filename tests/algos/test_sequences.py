@@ -86,7 +86,7 @@ def test_sequence_length_does_not_change_advantages(rollout, horizon):
     t, e, a = np.asarray(batch.obs).transpose(2, 0, 1)
     np.testing.assert_array_equal(batch.advantage, expected.advantage_t[t, e, a])
     np.testing.assert_array_equal(batch.target, expected.target_t[t, e, a])
-    anew = vtrace_advantages(batch, jnp.ones_like(batch.advantage), CFG)
+    anew = vtrace_advantages(batch, jnp.ones_like(batch.advantage), CFG.ppo, CFG.algo.gamma)
     np.testing.assert_allclose(anew.advantage_t, batch.advantage, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(anew.target_t, batch.target, rtol=1e-5, atol=1e-6)
 
@@ -121,7 +121,7 @@ def test_last_step_of_a_sequence_can_be_masked(rollout, row_end):
 
 def test_every_epoch_uses_each_sequence_once_without_priorities(rollout):
     batch = make_batch(rollout, CFG, HORIZON)
-    plan, metrics = plan_minibatches(batch, CFG, None, jax.random.key(0))
+    plan, metrics = plan_minibatches(batch, CFG.ppo, None, jax.random.key(0))
     assert plan.numbers.shape == (8, 3)
     for epoch in np.asarray(plan.numbers).reshape(2, -1):
         assert sorted(epoch) == list(range(12))
@@ -135,7 +135,7 @@ def test_large_advantages_are_sampled_more_and_weighted_less(rollout):
     batch = make_batch(rollout, cfg, HORIZON)
     weight = jnp.array([100.0, 1.0, 10.0] * 4)
     batch = batch._replace(advantage=jnp.broadcast_to(weight, batch.advantage.shape), weight=jnp.ones((HORIZON, 12)))
-    plan, metrics = plan_minibatches(batch, cfg, jnp.float32(1.0), jax.random.key(0))
+    plan, metrics = plan_minibatches(batch, cfg.ppo, jnp.float32(1.0), jax.random.key(0))
     rows = np.asarray(plan.numbers)
     assert all(len(set(drawn)) == 3 for drawn in rows)
     counts = np.bincount(rows.ravel(), minlength=12).reshape(4, 3).sum(0)
@@ -154,7 +154,7 @@ def test_inclusion_probabilities_make_minibatches_unbiased(rollout, prio_probs, 
     batch = make_batch(rollout, cfg, HORIZON)
     size = jnp.array([100.0, 1.0, 10.0] * 4)
     batch = batch._replace(advantage=jnp.broadcast_to(size, batch.advantage.shape), weight=jnp.ones((HORIZON, 12)))
-    plan, _ = plan_minibatches(batch, cfg, jnp.float32(1.0), jax.random.key(0))
+    plan, _ = plan_minibatches(batch, cfg.ppo, jnp.float32(1.0), jax.random.key(0))
     share_of_largest = np.asarray((plan.sequence_weight * (size == 100.0)[plan.numbers]).mean(1), np.float64)
     error = share_of_largest.std() / np.sqrt(len(share_of_largest))
     assert (abs(share_of_largest.mean() - 1 / 3) < 4 * error) == unbiased

@@ -15,7 +15,7 @@ SCALED = ("ppo.num_minibatches", "ppo.update_epochs", "algo.learning_rate")
 def config(envs, steps, minibatches=4, epochs=4, rate=2.5e-4):
     keys = ("env.num_envs", "algo.num_steps", *SCALED)
     cfg = replace(Config(), dict(zip(keys, (envs, steps, minibatches, epochs, rate), strict=True)))
-    return replace(cfg, {"run.total_steps": 100 * max(1, envs * steps)})
+    return replace(cfg, {"run.total_steps": 100 * max(1, envs * steps), "ppo.auto_scale": True})
 
 
 def test_auto_scale_of_the_reference_batch():

@@ -109,19 +109,20 @@ def test_sizes():
     derived = derive.derive(BASE)
     assert (derived.batch_size, derived.num_updates, derived.minibatch_size) == (32, 100, 16)
     # the buffer holds 64 after the second update, which is the first to learn
-    assert sizes.first_learning_update(BASE) == 1
+    assert sizes.first_learning_update(BASE.dqn.learn_starts, 32) == 1
     assert (derived.gradient_steps_per_update, derived.gradient_steps) == (2, 2 * 99)
     assert sizes.replay_ratio(BASE) == 1.0
 
 
 def test_scoring_pass_is_split_into_equal_rounds_or_sized_by_coverage():
     scored = replace(BASE, {**SCORING, "score.transitions": 100, "score.chunk": 30})
-    assert sizes.scoring_rounds(scored) == (4, 25)
+    assert sizes.scoring_rounds(scored.score, 32) == (4, 25)
     odd = replace(scored, {"score.transitions": 101})
-    assert sizes.scored_per_pass(odd) == 4 * 26
+    assert sizes.scored_per_pass(odd.score, 32) == 4 * 26
     # half a score per transition: 64 transitions come between two passes
     covered = replace(scored, {"score.coverage": 0.5})
-    assert sizes.scored_per_pass(covered) == 32 and sizes.expected_coverage(covered) == 0.5
+    assert sizes.scored_per_pass(covered.score, 32) == 32
+    assert sizes.expected_coverage(covered.score, 32) == 0.5
 
 
 def test_hyperparameters_depend_only_on_the_update():

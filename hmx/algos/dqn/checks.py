@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from hmx.algos.dqn.sizes import expected_coverage, first_learning_update, replay_ratio, scored_per_pass
 from hmx.config.problem import Problem, fix
-from hmx.config.schema import Config
+from hmx.config.schema import Config, ReplayConfig, ScoreConfig
 from hmx.registry.check import needs_discrete
 from hmx.registry.sizes import Sizes
 
@@ -26,7 +26,7 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
     if cfg.algo.grad_clip == "per_network":
         words = "Q-learning has only one network"
         yield Problem("one_network", ("algo.grad_clip", "algo.name"), words, fix("algo.grad_clip", "joint"))
-    yield from score_problems(cfg)
+    yield from score_problems(cfg.score, cfg.replay)
     if set(bad).intersection(_Q_SIZE_KEYS):
         return
     capacity, envs = cfg.replay.capacity, cfg.env.num_envs
@@ -46,7 +46,7 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
         yield Problem("never_starts", ("dqn.learn_starts", "replay.capacity"), words, works)
     if not cfg.score.every:
         return
-    number = scored_per_pass(cfg)
+    number = scored_per_pass(cfg.score, envs * cfg.algo.num_steps)
     if number > cfg.replay.capacity:
         key = "score.coverage" if cfg.score.coverage else "score.transitions"
         words = f"{number:,} transitions per pass are more than the buffer holds, {cfg.replay.capacity:,}"
@@ -60,11 +60,10 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
             yield Problem("joint_actions", ("score.actions", "env.num_agents"), words, works)
 
 
-def score_problems(cfg: Config) -> Iterator[Problem]:
-    """Find scoring options that contradict each other."""
-    score = cfg.score
+def score_problems(score: ScoreConfig, replay: ReplayConfig) -> Iterator[Problem]:
+    """Find scoring options that contradict each other, or the mixing of replay."""
     if not score.every:
-        if cfg.replay.mixing in ("additive", "multiplicative"):
+        if replay.mixing in ("additive", "multiplicative"):
             words = "replay by consequence needs scores, but nothing is scored"
             works = fix("score.every", 8) + fix("replay.mixing", "td")
             yield Problem("no_scores", ("replay.mixing", "score.every"), words, works)
@@ -85,14 +84,15 @@ def score_problems(cfg: Config) -> Iterator[Problem]:
 
 def warn(cfg: Config) -> Iterator[Problem]:
     """Find settings that run but may be unintended."""
-    updates = -(-cfg.run.total_steps // (cfg.env.num_envs * cfg.algo.num_steps))
-    if first_learning_update(cfg) >= updates:
+    batch = cfg.env.num_envs * cfg.algo.num_steps
+    updates = -(-cfg.run.total_steps // batch)
+    if first_learning_update(cfg.dqn.learn_starts, batch) >= updates:
         words = "the run ends before the buffer holds that many transitions, so nothing is learned"
         works = fix("dqn.learn_starts", max(cfg.run.total_steps // 20, 1))
         yield Problem("no_learning", ("dqn.learn_starts", "run.total_steps"), words, works)
     if replay_ratio(cfg) < _LOW_RATIO:
         words = f"a transition is trained on {replay_ratio(cfg):.4f} times on average"
-        wanted = math.ceil(cfg.env.num_envs * cfg.algo.num_steps / cfg.dqn.batch_size)
+        wanted = math.ceil(batch / cfg.dqn.batch_size)
         keys = ("dqn.gradient_steps", "dqn.batch_size", "env.num_envs", "algo.num_steps")
         yield Problem("ratio_low", keys, words, fix("algo.num_steps", 4) + fix("dqn.gradient_steps", wanted))
     if not cfg.score.every:
@@ -101,6 +101,6 @@ def warn(cfg: Config) -> Iterator[Problem]:
         words = "scores are computed and logged, but sampling does not use them"
         works = fix("replay.mixing", "additive") + fix("score.every", 0)
         yield Problem("scores_unused", ("score.every", "replay.mixing"), words, works)
-    elif expected_coverage(cfg) < _LOW_COVERAGE:
-        words = f"a transition is scored {expected_coverage(cfg):.3f} times on average before it is overwritten"
+    elif (coverage := expected_coverage(cfg.score, batch)) < _LOW_COVERAGE:
+        words = f"a transition is scored {coverage:.3f} times on average before it is overwritten"
         yield Problem("coverage_low", ("score.every", "score.transitions"), words, fix("score.coverage", 0.25))

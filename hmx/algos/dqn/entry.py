@@ -10,9 +10,8 @@ from hmx.registry.algorithms import AlgorithmEntry, GradientSteps, PartName
 
 def gradient_steps(cfg: Config) -> GradientSteps:
     """Return the size and the number of batches, which begin once the buffer holds enough."""
-    return GradientSteps(
-        cfg.dqn.batch_size * cfg.env.num_agents, cfg.dqn.gradient_steps, max(first_learning_update(cfg), 0)
-    )
+    first = first_learning_update(cfg.dqn.learn_starts, cfg.env.num_envs * cfg.algo.num_steps)
+    return GradientSteps(cfg.dqn.batch_size * cfg.env.num_agents, cfg.dqn.gradient_steps, max(first, 0))
 
 
 def advice(cfg: Config, part: PartName) -> str:

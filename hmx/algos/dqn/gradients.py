@@ -14,7 +14,7 @@ from hmx.algos.collector import play_step
 from hmx.algos.dqn import gradient_terms as q_terms
 from hmx.algos.dqn.learning import DqnComponents
 from hmx.algos.dqn.replay_gradients import ReplayReporter
-from hmx.algos.dqn.update import DqnState, decide, make_components
+from hmx.algos.dqn.update import DqnState, decide, make_dqn_components
 from hmx.algos.gradients import results
 from hmx.algos.gradients.buckets import Bools, Host, Ints
 from hmx.algos.gradients.measures import Sums
@@ -118,7 +118,12 @@ def _joined(seen: list[Recording]) -> Steps:
 
 def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> results.Reporter:
     """Build the reporter of episodes, or of stored transitions; see `hmx.algos.gradients.reporter`."""
-    return (ReplayReporter if request.replay else QReporter)(cfg, env, request, stored)
+    check_q(request)
+    check_rank(request.rank, env.spec, recurrent=False)
+    components = make_dqn_components(cfg, env)
+    if request.replay:
+        return ReplayReporter(components, request, stored)
+    return QReporter(components, request, stored)
 
 
 class QReporter:
@@ -127,11 +132,9 @@ class QReporter:
     It explores as in the next update, so its episodes are those that would enter the buffer.
     """
 
-    def __init__(self, cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> None:
-        check_q(request)
-        check_rank(request.rank, env.spec, recurrent=False)
+    def __init__(self, components: DqnComponents, request: ProbeRequest, stored: Stored | None) -> None:
         self.request, self.stored = request, stored
-        self.parts = parts = q_terms.with_num_envs(make_components(cfg, env), request.groups * request.per_group)
+        self.parts = parts = q_terms.with_num_envs(components, request.groups * request.per_group)
         # by whether the keys of steps are common
         self.probers = {common: make_q_prober(parts, request, common, stored) for common in (False, True)}
         self.functions = q_terms.make_td_functions(parts, False)
@@ -143,7 +146,7 @@ class QReporter:
 
         chosen = self.probers[request.keys == "common"]
         by_consequence = request.rank == "consequence"
-        self.consequence = make_consequence(env, act, chosen, cfg.algo.gamma) if by_consequence else None
+        self.consequence = make_consequence(parts.env, act, chosen, parts.cfg.algo.gamma) if by_consequence else None
 
     def __call__(
         self, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
@@ -170,7 +173,7 @@ class QReporter:
         ratio_error, value_error = q_terms.in_blocks(partial(self.recheck, player, played), slots)
         return results.report_on_episodes(
             request,
-            self.parts.cfg,
+            self.parts.cfg.algo,
             episodes,
             self._figure(probe, player, found, slots, again),
             sums_of(np.arange(request.per_group)),

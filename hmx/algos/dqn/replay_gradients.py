@@ -10,17 +10,14 @@ import numpy as np
 
 from hmx.algos.dqn import gradient_terms as q_terms
 from hmx.algos.dqn.learning import DqnComponents
-from hmx.algos.dqn.update import DqnState, make_components
+from hmx.algos.dqn.update import DqnState, make_dqn_components
 from hmx.algos.gradients import results
 from hmx.algos.gradients.buckets import Bucket, Floats, Host, Ints, split
 from hmx.algos.gradients.measures import BucketGradients, Sums, clip_scale, measure
 from hmx.algos.gradients.per_group import GroupGradients, layers
-from hmx.algos.gradients.ranking import check_rank
-from hmx.algos.gradients.request import ProbeRequest, RankBy, check_q
+from hmx.algos.gradients.request import ProbeRequest, RankBy
 from hmx.algos.gradients.stored import Stored, drawn, episodes, seed_of
 from hmx.algos.types import Params
-from hmx.config.schema import Config
-from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.replay import ReplayState
 from hmx.replay.offline import history
@@ -38,7 +35,7 @@ _UNKNOWN: dict[RankBy, tuple[str, str]] = {
 def of_state(parts: DqnComponents, replay: ReplayState) -> Stored:
     """Return the buffer of a train state."""
     size = int(replay.size)
-    full = make_components(parts.cfg, parts.env).replay
+    full = make_dqn_components(parts.cfg, parts.env).replay
     return Stored(
         name="the buffer of this checkpoint",
         num_envs=parts.cfg.env.num_envs,
@@ -59,12 +56,10 @@ class ReplayReporter:
     between groups measure the noise in a bucket.
     """
 
-    def __init__(self, cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> None:
-        check_q(request)
-        check_rank(request.rank, env.spec, recurrent=False)
-        num_envs = cfg.env.num_envs if stored is None else stored.num_envs
+    def __init__(self, components: DqnComponents, request: ProbeRequest, stored: Stored | None) -> None:
+        num_envs = components.cfg.env.num_envs if stored is None else stored.num_envs
         self.request, self.stored = request, stored
-        self.parts = q_terms.with_num_envs(make_components(cfg, env), num_envs)
+        self.parts = q_terms.with_num_envs(components, num_envs)
         self.functions = q_terms.make_td_functions(self.parts, True)
 
     def __call__(

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from hmx.algos.dqn.learning import DqnComponents, team_value
 from hmx.algos.dqn.sizes import scored_per_pass, scoring_rounds
 from hmx.algos.types import Params
-from hmx.config.schema import Config
+from hmx.config.schema import ScoreConfig
 from hmx.nets import QNet
 from hmx.replay import Experience, ReplayState, replay_metrics
 from hmx.replay.stats import spearman
@@ -24,12 +24,12 @@ _WITHOUT_SCORES = ("ess", "prob_ratio", "alpha_td", "nonfinite")
 """Metrics of a buffer without scores; the others need sorting all of it."""
 
 
-def score_options(cfg: Config) -> ScoreOptions:
+def score_options(options: ScoreConfig, gamma: float) -> ScoreOptions:
     """Return how consequence is measured: with the discount and the team reward of the learner."""
-    return ScoreOptions(**vars(cfg.score), gamma=cfg.algo.gamma, team_reward="sum")
+    return ScoreOptions(**vars(options), gamma=gamma, team_reward="sum")
 
 
-def continuation(cfg: Config, net: QNet) -> Continuation:
+def continuation(options: ScoreConfig, net: QNet) -> Continuation:
     """Return the policy of scoring rollouts, and the value at their end."""
 
     def value(params: Params, obs: Array, legal: Array) -> Array:
@@ -37,7 +37,7 @@ def continuation(cfg: Config, net: QNet) -> Continuation:
         best = jnp.where(legal, values, -jnp.inf).max(-1)
         return team_value(best, jnp.ones_like(best, bool))
 
-    return make_continuation(net.values, cfg.score.continuation, cfg.score.parameter, value)
+    return make_continuation(net.values, options.continuation, options.parameter, value)
 
 
 def check_scoring(parts: DqnComponents) -> None:
@@ -54,7 +54,7 @@ def score_pass(parts: DqnComponents, params: Params, replay: ReplayState, key: K
     """Choose transitions, score them with the current network, and write the scores of those still stored."""
     cfg = parts.cfg
     k_choose, k_score = jax.random.split(key)
-    number = scored_per_pass(cfg)
+    number = scored_per_pass(cfg.score, cfg.env.num_envs * cfg.algo.num_steps)
     chosen = parts.replay.choose(replay, k_choose, number, cfg.score.selection)
     if cfg.score.kind == "qgap":
         items: Experience = jax.tree.map(lambda leaf: leaf[chosen.index], replay.items)
@@ -78,7 +78,8 @@ def _gaps(parts: DqnComponents, params: Params, items: Experience, ids: Array, k
 def _consequences(
     parts: DqnComponents, params: Params, replay: ReplayState, index: Array, valid: Array, key: Key
 ) -> tuple[Array, Metrics]:
-    rounds, _ = scoring_rounds(parts.cfg)
+    cfg = parts.cfg
+    rounds, _ = scoring_rounds(cfg.score, cfg.env.num_envs * cfg.algo.num_steps)
 
     def play(slots: Array) -> Any:
         items: Experience = jax.tree.map(lambda leaf: leaf[slots], replay.items)

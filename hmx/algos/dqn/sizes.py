@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hmx.config.schedules import progress, scheduled_values, value
-from hmx.config.schema import Config
+from hmx.config.schema import Config, ScoreConfig
 
 
 def replay_ratio(cfg: Config) -> float:
@@ -13,29 +13,31 @@ def replay_ratio(cfg: Config) -> float:
     return cfg.dqn.gradient_steps * cfg.dqn.batch_size / (cfg.env.num_envs * cfg.algo.num_steps)
 
 
-def scoring_rounds(cfg: Config) -> tuple[int, int]:
-    """Compute the rounds of a scoring pass, and the positions scored in parallel in each, at most `score.chunk`."""
-    score, wanted = cfg.score, cfg.score.transitions
+def scoring_rounds(score: ScoreConfig, batch: int) -> tuple[int, int]:
+    """Compute the rounds of a scoring pass, and the positions scored in parallel in each, at most `score.chunk`.
+
+    `batch` is the number of transitions that an update adds to the buffer, here and below.
+    """
+    wanted = score.transitions
     if score.coverage:
-        wanted = math.ceil(score.coverage * score.every * cfg.env.num_envs * cfg.algo.num_steps)
+        wanted = math.ceil(score.coverage * score.every * batch)
     rounds = -(-wanted // score.chunk)
     return rounds, -(-wanted // rounds)
 
 
-def scored_per_pass(cfg: Config) -> int:
+def scored_per_pass(score: ScoreConfig, batch: int) -> int:
     """Compute the transitions scored per pass: those asked for, rounded up to equal rounds."""
-    return math.prod(scoring_rounds(cfg))
+    return math.prod(scoring_rounds(score, batch))
 
 
-def expected_coverage(cfg: Config) -> float:
+def expected_coverage(score: ScoreConfig, batch: int) -> float:
     """Compute the scores per transition over its life; the capacity cancels out."""
-    return scored_per_pass(cfg) / (cfg.score.every * cfg.env.num_envs * cfg.algo.num_steps)
+    return scored_per_pass(score, batch) / (score.every * batch)
 
 
-def first_learning_update(cfg: Config) -> int:
-    """Compute the first update (from 0) with gradient steps: the buffer then holds `dqn.learn_starts`."""
-    steps = cfg.env.num_envs * cfg.algo.num_steps
-    return -(-cfg.dqn.learn_starts // steps) - 1
+def first_learning_update(learn_starts: int, batch: int) -> int:
+    """Compute the first update (from 0) with gradient steps: the buffer then holds `learn_starts` transitions."""
+    return -(-learn_starts // batch) - 1
 
 
 def q_values(cfg: Config, update: int) -> dict[str, float | bool]:
@@ -46,9 +48,10 @@ def q_values(cfg: Config, update: int) -> dict[str, float | bool]:
     The exponent of the importance weights is absent if replay is uniform, `score` if nothing is scored.
     """
     algo, dqn, replay = cfg.algo, cfg.dqn, cfg.replay
-    done = progress(update * cfg.env.num_envs * algo.num_steps, cfg.run.total_steps)
+    batch = cfg.env.num_envs * algo.num_steps
+    done = progress(update * batch, cfg.run.total_steps)
     falling = min(done / dqn.epsilon_fraction, 1.0) if dqn.epsilon_fraction else 1.0
-    learns = update >= first_learning_update(cfg)
+    learns = update >= first_learning_update(dqn.learn_starts, batch)
     values: dict[str, float | bool] = {
         "learning_rate": scheduled_values(cfg, done, ("learning_rate",))["learning_rate"],
         "epsilon": value("linear", dqn.epsilon_start, dqn.epsilon_end, falling),

@@ -46,7 +46,7 @@ DqnState = TrainState[DqnLearner]
 
 def make_dqn(cfg: Config, env: Env) -> Algorithm[DqnState]:
     """Build Q-learning as `cfg` configures it, on `cfg.env.num_envs` copies of `env`."""
-    parts = make_components(cfg, env)
+    parts = make_dqn_components(cfg, env)
     return Algorithm(
         init=partial(_init, parts),
         update=partial(_update, parts),
@@ -60,7 +60,7 @@ def make_dqn(cfg: Config, env: Env) -> Algorithm[DqnState]:
     )
 
 
-def make_components(cfg: Config, env: Env) -> DqnComponents:
+def make_dqn_components(cfg: Config, env: Env) -> DqnComponents:
     """Build network, optimiser, replay buffer and scorer."""
     net = make_q_net(cfg.net, env.spec, cfg.dqn.dueling)
     parts = DqnComponents(
@@ -69,8 +69,8 @@ def make_components(cfg: Config, env: Env) -> DqnComponents:
         net=net,
         optimiser=make_optimiser(cfg.algo),
         replay=Replay(cfg.replay.capacity, cfg.env.num_envs, cfg.replay, env.spec.state_axis),
-        score_options=q_scoring.score_options(cfg),
-        continuation=q_scoring.continuation(cfg, net),
+        score_options=q_scoring.score_options(cfg.score, cfg.algo.gamma),
+        continuation=q_scoring.continuation(cfg.score, net),
     )
     q_scoring.check_scoring(parts)
     return parts

@@ -17,7 +17,7 @@ from hmx.algos.gradients.ranking import Figure, score
 from hmx.algos.gradients.request import NO_KL, ProbeRequest, RankBy
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.types import Params, TrainState
-from hmx.config.schema import Config
+from hmx.config.schema import AlgoConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Key
 
@@ -111,7 +111,7 @@ class Reporter(Protocol):
 
 def report_on_episodes(
     request: ProbeRequest,
-    cfg: Config,
+    algo: AlgoConfig,
     episodes: ProbeEpisodes,
     figure: Figure | None,
     sums: Sums,
@@ -150,11 +150,11 @@ def report_on_episodes(
 
     return GradReport(
         request=request,
-        algo=cfg.algo.name,
+        algo=algo.name,
         source="starts" if stored is None else "buffer",
         rank=request.rank,
         coefs=coefs,
-        clip_scale=clip_scale(measures, cfg.algo.max_grad_norm),
+        clip_scale=clip_scale(measures, algo.max_grad_norm),
         consistency=consistency,
         buckets=tuple(map(bucket, measures.buckets)),
         whole=bucket(measures.whole),

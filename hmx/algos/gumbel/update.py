@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from hmx.algos.ppo.aspects import value_weight
-from hmx.algos.ppo.update import PpoComponents, PpoState, make_components, make_from
+from hmx.algos.ppo.update import PpoComponents, PpoState, make_ppo_algorithm, make_ppo_components
 from hmx.algos.search import make_search
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Algorithm, Hypers, Params
@@ -29,9 +29,9 @@ def make_gumbel(cfg: Config, env: Env) -> Algorithm[PpoState]:
     Raises:
         HmxError: the environment does not allow a search.
     """
-    parts = make_components(cfg, env)
-    plan = make_search(make_from(parts), env, cfg, cfg.gumbel.num_simulations, training=True)
-    return make_from(parts._replace(plan=plan, loss=imitation_loss))
+    parts = make_ppo_components(cfg, env)
+    plan = make_search(make_ppo_algorithm(parts), env, cfg, cfg.gumbel.num_simulations, training=True)
+    return make_ppo_algorithm(parts._replace(plan=plan, loss=imitation_loss))
 
 
 def imitation_loss(

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from hmx.algos.ppo.checks import BUGS
 from hmx.config.fields import get
-from hmx.config.schema import Config, PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import counted
 from hmx.registry.algorithms import Aspect
 from hmx.registry.derive import derive, horizon
 from hmx.registry.sizes import Sizes
 
-Describe = Callable[[Config, Sizes | None], str]
-
 
 def aspects(cfg: Config, sizes: Sizes | None) -> tuple[Aspect, ...]:
     """Describe a configuration without problems in every aspect, in the order of their numbers."""
+    algo, ppo, net = cfg.algo, cfg.ppo, cfg.net
+    length, total_steps = horizon(cfg), derive(cfg).total_env_steps
+    discrete = sizes is not None and not sizes.action_dim
+    meanings = {
+        "1.1": _advantage(ppo, algo.gamma, length),
+        "1.2": _episode_end(ppo),
+        "1.3": _value_loss(ppo, algo, net.shared_torso),
+        "1.4": _std(net, discrete),
+        "1.5": _entropy(ppo, discrete),
+        "1.6": _init(net),
+        "1.7": _layer_norm(net),
+        "1.8": _grad_clip(algo),
+        "1.9": f"{_resets(cfg.env, cfg.starts.share)}; {_budget(cfg.run, total_steps)}",
+        "2.1": _value_forward(ppo, length),
+        "2.2": _devices(cfg.run.devices),
+        "2.3": "Flax Linen; no effect at run time",
+        "2.4": _obs_norm(ppo),
+    }
     described = []
-    for number, (title, keys, describe) in ASPECTS.items():
+    for number, (title, keys) in ASPECTS.items():
         values = {key: get(cfg, key) for key in keys}
         bug = any(values.get(key) == value for key, (value, _) in BUGS.items())
-        described.append(Aspect(number, title, values, describe(cfg, sizes), bug))
+        described.append(Aspect(number, title, values, meanings[number], bug))
     return tuple(described)
 
 
@@ -31,8 +46,7 @@ def value_weight(ppo: PpoConfig) -> float:
     return ppo.vf_coef if ppo.vf_half else 2.0 * ppo.vf_coef
 
 
-def _advantage(cfg: Config, sizes: Sizes | None) -> str:
-    algo, ppo = cfg.algo, cfg.ppo
+def _advantage(ppo: PpoConfig, gamma: float, length: int) -> str:
     form = {
         "gae": "GAE",
         "vtrace": "GAE with V-trace-clipped ratios",
@@ -41,34 +55,32 @@ def _advantage(cfg: Config, sizes: Sizes | None) -> str:
     recomputed = ppo.advantage == "vtrace" or ppo.advantage_when == "minibatch"
     when = "recomputed per minibatch" if recomputed else "once per rollout"
     axis = "time" if ppo.gae_axis == "time" else "the batch (known bug: unrelated sequences are summed)"
-    row = f"; sequences of {horizon(cfg):,} steps" if ppo.advantage_when == "minibatch" else ""
+    row = f"; sequences of {length:,} steps" if ppo.advantage_when == "minibatch" else ""
     unit = ", as a change of symlog(value)" if ppo.advantage_scale == "symlog" else ""
-    return f"{form}, along {axis}, {when}{row}{unit}; lambda {ppo.gae_lambda:g}, gamma {algo.gamma:g}"
+    return f"{form}, along {axis}, {when}{row}{unit}; lambda {ppo.gae_lambda:g}, gamma {gamma:g}"
 
 
-def _episode_end(cfg: Config, sizes: Sizes | None) -> str:
+def _episode_end(ppo: PpoConfig) -> str:
     return {
         "bootstrap": "a truncated step bootstraps from its last observation",
         "mask": "a truncated step has advantage 0 and its own value as target; the step before bootstraps from it",
         "terminal": "truncation counts as termination: values ignore what the time limit cut off",
         "timeout_reward": "truncation counts as termination, with gamma V(s_t) added to the reward",
         "leak": "the advantage of a truncated episode leaks into the next one (known bug)",
-    }[cfg.ppo.episode_end]
+    }[ppo.episode_end]
 
 
-def _value_loss(cfg: Config, sizes: Sizes | None) -> str:
-    algo, ppo = cfg.algo, cfg.ppo
+def _value_loss(ppo: PpoConfig, algo: AlgoConfig, shared_torso: bool) -> str:
     loss = "cross-entropy" if ppo.value_target == "two_hot" else "mean squared error"
     factor = value_weight(ppo) * (1.0 if ppo.value_target == "two_hot" else 0.5)
     clip = f"clipped at {ppo.clip_vf_eps:g}" if ppo.clip_vf_eps else "not clipped"
     clips = algo.max_grad_norm and algo.grad_clip == "joint"
-    note = "" if cfg.net.shared_torso or clips else "; Adam cancels the factor: separate networks, no joint clip"
+    note = "" if shared_torso or clips else "; Adam cancels the factor: separate networks, no joint clip"
     return f"{factor:g} x {loss} of {ppo.value_target} targets, {clip}; rewards x {ppo.reward_scale:g}{note}"
 
 
-def _std(cfg: Config, sizes: Sizes | None) -> str:
-    net = cfg.net
-    if sizes and not sizes.action_dim:
+def _std(net: NetConfig, discrete: bool) -> str:
+    if discrete:
         return "none: actions are discrete"
     start = math.log(2.0) + net.std_min if net.std == "softplus" else 1.0 + net.std_min
     how = {"softplus": "softplus(raw)", "exp": "exp(raw)", "param": "exp(a parameter)"}[net.std]
@@ -76,9 +88,8 @@ def _std(cfg: Config, sizes: Sizes | None) -> str:
     return f"{how} + {net.std_min:g}: {start:.3f} where raw is 0, {least}"
 
 
-def _entropy(cfg: Config, sizes: Sizes | None) -> str:
-    ppo = cfg.ppo
-    if sizes and not sizes.action_dim:
+def _entropy(ppo: PpoConfig, discrete: bool) -> str:
+    if discrete:
         return f"of the distribution over legal actions; weight {ppo.ent_coef:g}"
     kind = {
         "gaussian": "Gaussian, before the tanh: rewards ever larger standard deviations",
@@ -88,21 +99,19 @@ def _entropy(cfg: Config, sizes: Sizes | None) -> str:
     return f"{kind}; weight {ppo.ent_coef:g}"
 
 
-def _init(cfg: Config, sizes: Sizes | None) -> str:
-    net = cfg.net
+def _init(net: NetConfig) -> str:
     gains = f"gains {net.gain_hidden:.4g} hidden, {net.gain_policy:.4g} policy, {net.gain_value:.4g} value"
     kind = "orthogonal" if net.init == "orthogonal" else "uniform within gain x sqrt(3 / inputs)"
     return f"{kind}; {gains}; biases 0"
 
 
-def _layer_norm(cfg: Config, sizes: Sizes | None) -> str:
-    if not cfg.net.layer_norm:
+def _layer_norm(net: NetConfig) -> str:
+    if not net.layer_norm:
         return "none"
-    return "linear, norm, activation" if cfg.net.norm_order == "pre" else "linear, activation, norm"
+    return "linear, norm, activation" if net.norm_order == "pre" else "linear, activation, norm"
 
 
-def _grad_clip(cfg: Config, sizes: Sizes | None) -> str:
-    algo = cfg.algo
+def _grad_clip(algo: AlgoConfig) -> str:
     if not algo.max_grad_norm:
         return "none"
     what = {
@@ -113,8 +122,7 @@ def _grad_clip(cfg: Config, sizes: Sizes | None) -> str:
     return f"{what}, at {algo.max_grad_norm:g}"
 
 
-def _resets(cfg: Config, sizes: Sizes | None) -> str:
-    env = cfg.env
+def _resets(env: EnvConfig, start_share: float) -> str:
     done = {
         "fresh": "a new initial state after every episode",
         "first": "the same initial state after every episode",
@@ -125,24 +133,26 @@ def _resets(cfg: Config, sizes: Sizes | None) -> str:
         if env.full_reset_every
         else "never all reset at once"
     )
-    if cfg.starts.share:
-        done += f", but with probability {cfg.starts.share:g} one in a later stage"
-    real, asked = derive(cfg).total_env_steps, cfg.run.total_steps
-    return f"{done}; {every}; budget {cfg.run.budget}: {real:,} steps for {asked:,} requested ({real / asked:.3g} x)"
+    if start_share:
+        done += f", but with probability {start_share:g} one in a later stage"
+    return f"{done}; {every}"
 
 
-def _value_forward(cfg: Config, sizes: Sizes | None) -> str:
-    length = horizon(cfg)
-    if cfg.ppo.advantage_when == "rollout":
-        if cfg.ppo.value_forward == "both":
+def _budget(run: RunConfig, real: int) -> str:
+    asked = run.total_steps
+    return f"budget {run.budget}: {real:,} steps for {asked:,} requested ({real / asked:.3g} x)"
+
+
+def _value_forward(ppo: PpoConfig, length: int) -> str:
+    if ppo.advantage_when == "rollout":
+        if ppo.value_forward == "both":
             return "next states are evaluated in every step of the rollout; T passes per sequence in a minibatch"
         return "values of a rollout are shifted, last observations evaluated too; T passes per sequence in a minibatch"
-    both = cfg.ppo.value_forward == "both"
+    both = ppo.value_forward == "both"
     return f"{2 * length if both else length + 1} value passes per sequence of {length} steps and minibatch"
 
 
-def _obs_norm(cfg: Config, sizes: Sizes | None) -> str:
-    ppo = cfg.ppo
+def _obs_norm(ppo: PpoConfig) -> str:
     if ppo.obs_norm == "none":
         return "none"
     divisor = "n - 1" if ppo.obs_norm_ddof else "n"
@@ -156,33 +166,33 @@ def _obs_norm(cfg: Config, sizes: Sizes | None) -> str:
     return f"{where}; variance over {divisor}{clip}"
 
 
-def _devices(cfg: Config, sizes: Sizes | None) -> str:
-    on = {0: "all devices", 1: "one device"}.get(cfg.run.devices, f"{cfg.run.devices} devices")
+def _devices(number: int) -> str:
+    on = {0: "all devices", 1: "one device"}.get(number, f"{number} devices")
     return f"one program on {on}; advantages are normalised over whole minibatches"
 
 
-ASPECTS: dict[str, tuple[str, tuple[str, ...], Describe]] = {
+ASPECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "1.1": ("advantage", (
         "ppo.advantage", "ppo.gae_axis", "ppo.advantage_when", "ppo.advantage_scale", "ppo.gae_lambda", "algo.gamma",
         "ppo.bptt_horizon",
-    ), _advantage),
-    "1.2": ("end of an episode", ("ppo.episode_end",), _episode_end),
+    )),
+    "1.2": ("end of an episode", ("ppo.episode_end",)),
     "1.3": ("value loss", (
         "ppo.vf_coef", "ppo.vf_half", "ppo.clip_vf_eps", "ppo.value_target", "ppo.reward_scale",
-    ), _value_loss),
-    "1.4": ("standard deviation of actions", ("net.std", "net.std_min"), _std),
-    "1.5": ("entropy", ("ppo.entropy", "ppo.ent_coef"), _entropy),
-    "1.6": ("initial weights", ("net.init", "net.gain_hidden", "net.gain_policy", "net.gain_value"), _init),
-    "1.7": ("layer norm", ("net.layer_norm", "net.norm_order"), _layer_norm),
-    "1.8": ("gradient clipping", ("algo.max_grad_norm", "algo.grad_clip"), _grad_clip),
+    )),
+    "1.4": ("standard deviation of actions", ("net.std", "net.std_min")),
+    "1.5": ("entropy", ("ppo.entropy", "ppo.ent_coef")),
+    "1.6": ("initial weights", ("net.init", "net.gain_hidden", "net.gain_policy", "net.gain_value")),
+    "1.7": ("layer norm", ("net.layer_norm", "net.norm_order")),
+    "1.8": ("gradient clipping", ("algo.max_grad_norm", "algo.grad_clip")),
     "1.9": ("resets and budget", (
         "env.reset_on_done", "env.full_reset_every", "starts.share", "run.budget", "run.budget_epochs",
-    ), _resets),
-    "2.1": ("value passes", ("ppo.value_forward",), _value_forward),
-    "2.2": ("devices", ("run.devices",), _devices),
-    "2.3": ("network library", (), lambda cfg, sizes: "Flax Linen; no effect at run time"),
+    )),
+    "2.1": ("value passes", ("ppo.value_forward",)),
+    "2.2": ("devices", ("run.devices",)),
+    "2.3": ("network library", ()),
     "2.4": ("observation normalisation", (
         "ppo.obs_norm", "ppo.obs_norm_update", "ppo.obs_norm_ddof", "ppo.obs_norm_clip",
-    ), _obs_norm),
+    )),
 }  # fmt: skip
-"""Number as in docs/ppo.md -> title, the keys that decide it, and the function that describes it."""
+"""Number as in docs/ppo.md -> title, and the keys that decide it."""

@@ -16,7 +16,7 @@ MIN_EPOCHS = 2
 
 
 def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> Scaled:
-    """Fit minibatches, epochs and learning rate to the batch.
+    """Fit minibatches, epochs and learning rate to the batch if `ppo.auto_scale` asks for it.
 
     If minibatches have more than 8,192 steps, their number grows to the divisor of the sequences that brings them
     closest to 8,192 steps. If it grows by a factor f, epochs become max(2, epochs // f), and the learning rate is
@@ -30,6 +30,8 @@ def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> Scaled:
         The scaled configuration, and one line `key: old -> new, why` for each change.
     """
     algo, ppo = cfg.algo, cfg.ppo
+    if not ppo.auto_scale:
+        return Scaled(cfg, [])
     if min(cfg.env.num_envs, cfg.env.num_agents, algo.num_steps, ppo.num_minibatches, ppo.update_epochs) < 1:
         return Scaled(cfg, [])
     batch, length = cfg.env.num_envs * cfg.env.num_agents * algo.num_steps, horizon(cfg)

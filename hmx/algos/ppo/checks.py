@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator
 from hmx.config.divisors import neighbours
 from hmx.config.fields import FIELDS, values_of
 from hmx.config.problem import Problem, fix
-from hmx.config.schema import Config
+from hmx.config.schema import Config, EnvConfig, PpoConfig, Rnn
 from hmx.registry.derive import derive, horizon
+from hmx.registry.environments import find_environment
 from hmx.registry.sizes import Sizes
 
 _SIZE_KEYS = (
@@ -29,16 +30,14 @@ _PLAIN = {"ppo.advantage_when": "rollout", "ppo.gae_axis": "time", "ppo.episode_
 def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
     """Find switches that contradict each other and, if all sizes are possible, batches that do not split."""
     del sizes
-    yield from switches(cfg)
+    yield from switches(cfg.ppo, cfg.net.rnn, cfg.env)
     if not set(bad).intersection(_SIZE_KEYS):
-        yield from sequences(cfg)
+        yield from sequences(cfg.ppo, cfg.env, cfg.algo.num_steps, horizon(cfg))
 
 
-def switches(cfg: Config) -> Iterator[Problem]:
+def switches(ppo: PpoConfig, rnn: Rnn, env: EnvConfig) -> Iterator[Problem]:
     """Find switches that contradict each other; each value must be valid on its own."""
-    ppo = cfg.ppo
-    values = values_of(cfg)
-    is_plain = all(values[key] == value for key, value in _PLAIN.items())
+    is_plain = (ppo.advantage_when, ppo.gae_axis, ppo.episode_end) == tuple(_PLAIN.values())
     needed = ", ".join(f"{key}={value}" for key, value in _PLAIN.items())
     if ppo.advantage == "vtrace" and not is_plain:
         yield Problem("vtrace_plain", ("ppo.advantage", *_PLAIN), f"vtrace needs {needed}", fix("ppo.advantage", "gae"))
@@ -52,7 +51,7 @@ def switches(cfg: Config) -> Iterator[Problem]:
             keys = ("ppo.value_forward", "ppo.advantage_when", "ppo.episode_end")
             words = "the step after a truncation is of the next episode, so the last observation needs its own value"
             yield Problem("shift_cut", keys, words, fix("ppo.value_forward", "both") + works)
-        if ppo.value_forward == "both" and cfg.net.rnn != "none":
+        if ppo.value_forward == "both" and rnn != "none":
             keys = ("ppo.value_forward", "ppo.advantage_when", "net.rnn")
             words = "a recurrent network can only evaluate steps in their order"
             yield Problem("both_memory", keys, words, works)
@@ -66,16 +65,16 @@ def switches(cfg: Config) -> Iterator[Problem]:
     if ppo.value_target == "two_hot" and ppo.clip_vf_eps > 0:
         words = "a two_hot value cannot be clipped"
         yield Problem("clip_two_hot", ("ppo.clip_vf_eps", "ppo.value_target"), words, fix("ppo.clip_vf_eps", 0))
-    if ppo.obs_norm != "none" and cfg.env.id == "hackmatrix" and cfg.env.obs == "packed":
+    entry = find_environment(env.id)
+    if ppo.obs_norm != "none" and entry is not None and "cells" in entry.features(env):
         words = "packed observations are words of bits, which cannot be normalised"
         works = fix("ppo.obs_norm", "none") + fix("env.obs", "flat")
         yield Problem("norm_packed", ("ppo.obs_norm", "env.obs"), words, works)
 
 
-def sequences(cfg: Config) -> Iterator[Problem]:
-    """Find rollouts that do not split into sequences, and sequences that do not split into minibatches."""
-    length, steps = horizon(cfg), cfg.algo.num_steps
-    envs, minibatches, per_env = cfg.env.num_envs, cfg.ppo.num_minibatches, cfg.env.num_agents * (steps // length)
+def sequences(ppo: PpoConfig, env: EnvConfig, steps: int, length: int) -> Iterator[Problem]:
+    """Find rollouts of `steps` that do not split into sequences of `length`, and sequences into minibatches."""
+    envs, minibatches, per_env = env.num_envs, ppo.num_minibatches, env.num_agents * (steps // length)
     sequences = envs * per_env
     if steps % length:
         whole = [n for n in (steps // length * length, -(-steps // length) * length) if n]
@@ -90,7 +89,7 @@ def sequences(cfg: Config) -> Iterator[Problem]:
         what = "steps" if length == 1 else f"sequences of {length:,} steps"
         words = f"{envs:,} x {per_env:,} = {sequences:,} {what} do not split into {minibatches:,} equal minibatches"
         yield Problem("batch_split", ("ppo.num_minibatches", "env.num_envs", "algo.num_steps"), words, works)
-    if length == 1 and cfg.ppo.row_end != "bootstrap":
+    if length == 1 and ppo.row_end != "bootstrap":
         words = "leaves out the last step of a sequence, but sequences have only one step"
         works = fix("ppo.row_end", "bootstrap") + fix("ppo.bptt_horizon", steps)
         yield Problem("row_end", ("ppo.row_end", "ppo.bptt_horizon"), words, works)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from hmx.algos.ppo import checks
 from hmx.algos.ppo.aspects import aspects
 from hmx.algos.ppo.auto_scale import auto_scale
 from hmx.config.schema import Config
-from hmx.registry.algorithms import AlgorithmEntry, GradientSteps, PartName, Scaled
+from hmx.registry.algorithms import AlgorithmEntry, GradientSteps, PartName
 
 
 def gradient_steps(cfg: Config) -> GradientSteps:
@@ -28,11 +26,6 @@ def advice(cfg: Config, part: PartName) -> str:
     )
 
 
-def scale(cfg: Config, origins: Mapping[str, str] | None) -> Scaled:
-    """Fit minibatches, epochs and learning rate to the batch if `ppo.auto_scale` asks for it."""
-    return auto_scale(cfg, origins) if cfg.ppo.auto_scale else Scaled(cfg, [])
-
-
 def reward_scale(cfg: Config) -> float:
     """Return the factor of the rewards that values predict."""
     return cfg.ppo.reward_scale
@@ -48,7 +41,7 @@ ENTRY = AlgorithmEntry(
     check=checks.check,
     warn=checks.warn,
     aspects=aspects,
-    scale=scale,
+    scale=auto_scale,
     reward_scale=reward_scale,
     reporter="hmx.algos.ppo.gradients:make_ppo_reporter",
 )

@@ -19,7 +19,7 @@ from hmx.algos.gradients.ranking import make_ranker
 from hmx.algos.gradients.request import KlKind, ProbeRequest
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.ppo.aspects import value_weight
-from hmx.algos.ppo.update import PpoComponents, fit_codec, make_components, policy_advantage, ppo_terms
+from hmx.algos.ppo.update import PpoComponents, fit_codec, make_ppo_components, policy_advantage, ppo_terms
 from hmx.algos.ppo.variants import network_batch
 from hmx.algos.sequences import Batch, take_sequences
 from hmx.algos.types import Hypers, Params, TrainState
@@ -45,7 +45,7 @@ def make_ppo_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stor
             "cannot report on a run with ppo.obs_norm = env: observations are normalised inside the trainer's steps",
             "train with ppo.obs_norm = network",
         )
-    return _PpoReporter(cfg, env, request, stored)
+    return _PpoReporter(make_ppo_components(cfg, env), request, stored)
 
 
 class GroupBatch(NamedTuple):
@@ -135,9 +135,8 @@ def picked(whole: GroupBatch, group: GroupRows) -> GroupBatch:
 class _PpoReporter:
     """Report on train states of PPO."""
 
-    def __init__(self, cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> None:
-        self.request, self.stored = request, stored
-        self.parts = parts = make_components(cfg, env)
+    def __init__(self, parts: PpoComponents, request: ProbeRequest, stored: Stored | None) -> None:
+        self.parts, self.request, self.stored = parts, request, stored
         # by whether the keys of steps are common
         self.probers = {common: make_prober(parts, request, common, stored) for common in (False, True)}
         # by whether there is a reference
@@ -172,7 +171,7 @@ class _PpoReporter:
         sums, checks = sums_of(np.arange(request.per_group))
         return results.report_on_episodes(
             request,
-            cfg,
+            cfg.algo,
             episodes,
             self.ranker(probe, state, key),
             sums,
@@ -206,7 +205,8 @@ class _PpoReporter:
         """Return advantages `[H, N]`, normalised once over the whole probe, so that they do not depend on buckets."""
         kind = self.request.advantage
         if kind == "trainer":
-            return policy_advantage(self.parts.cfg, probe.batch, jnp.ones_like(probe.batch.advantage))
+            cfg = self.parts.cfg
+            return policy_advantage(cfg.ppo, cfg.algo.gamma, probe.batch, jnp.ones_like(probe.batch.advantage))
         returns = probe.episodes.returns
         per_episode = np.zeros(returns.shape)
         per_episode[:, members] = group_advantages(returns[:, members], kind == "group-std")

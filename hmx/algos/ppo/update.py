@@ -25,7 +25,7 @@ from hmx.algos.sequences import Batch, MinibatchPlan, make_sequences, plan_minib
 from hmx.algos.sharding import partitions
 from hmx.algos.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
 from hmx.config import schedules
-from hmx.config.schema import Config
+from hmx.config.schema import Config, PpoConfig
 from hmx.envs.protocol import Env
 from hmx.nets import Net, make_net
 from hmx.registry.algorithms import hyperparameters
@@ -56,7 +56,8 @@ _FIRST_RATIO_ERROR = "train/first_ratio_error"
 class PpoComponents(NamedTuple):
     """The common data of PPO's functions; static.
 
-    An algorithm that extends PPO replaces some components and calls `make_from`. The last four are hooks, None in PPO:
+    An algorithm that extends PPO replaces some components and calls `make_ppo_algorithm`. The last four are hooks, None
+    in PPO:
 
     - `plan` chooses the actions of rollouts, in place of the policy.
     - `rollout(parts, state, rollout)` returns what is learned from a rollout, in place of `make_batch`: the batch, the
@@ -78,7 +79,7 @@ class PpoComponents(NamedTuple):
     own: Callable[[], Any] | None = None
 
 
-def make_components(cfg: Config, env: Env) -> PpoComponents:
+def make_ppo_components(cfg: Config, env: Env) -> PpoComponents:
     """Build network, policy head, value codec and optimiser."""
     codec = make_codec(cfg.ppo.value_target)
     return PpoComponents(
@@ -101,10 +102,10 @@ def make_head(cfg: Config, action_dim: int) -> PolicyHead:
 
 def make_ppo(cfg: Config, env: Env) -> Algorithm[PpoState]:
     """Build PPO as `cfg` configures it, on `cfg.env.num_envs` copies of `env`."""
-    return make_from(make_components(cfg, env))
+    return make_ppo_algorithm(make_ppo_components(cfg, env))
 
 
-def make_from(parts: PpoComponents) -> Algorithm[PpoState]:
+def make_ppo_algorithm(parts: PpoComponents) -> Algorithm[PpoState]:
     """Build the algorithm that consists of `parts`."""
     return Algorithm(
         init=partial(_init, parts),
@@ -147,9 +148,10 @@ def _init(parts: PpoComponents, key: Key) -> PpoState:
 
 
 def _reset_envs(parts: PpoComponents, key: Key) -> RolloutState:
-    num_envs = parts.cfg.env.num_envs
-    carry = parts.net.initial_carry((num_envs, parts.env.spec.num_agents))
-    return variants.with_starts(parts.cfg, start(parts.env, num_envs, carry, key))
+    options = parts.cfg.env
+    carry = parts.net.initial_carry((options.num_envs, parts.env.spec.num_agents))
+    actors = start(parts.env, options.num_envs, carry, key)
+    return variants.with_starts(options, parts.cfg.starts.share, actors)
 
 
 def _forget(before: PpoState, after: PpoState) -> PpoState:
@@ -226,7 +228,7 @@ def _update(parts: PpoComponents, state: PpoState, hypers: Hypers) -> tuple[PpoS
     actors, rollout, metrics = _rollout(parts, state, k_rollout, hypers.get("start_share"))
     batch, own, own_metrics = _learned_from(parts, state, rollout)
     state = state._replace(learner=state.learner._replace(own=own))
-    plan, plan_metrics = plan_minibatches(batch, cfg, hypers.get("prio_beta"), k_shuffle)
+    plan, plan_metrics = plan_minibatches(batch, cfg.ppo, hypers.get("prio_beta"), k_shuffle)
     after = variants.update_obs_stats(cfg.ppo, actors, rollout)
     # the network normalises by the statistics of the rollout until the gradient steps are done
     state = state._replace(actors=after if cfg.ppo.obs_norm_update == "before_sgd" else actors)
@@ -249,11 +251,11 @@ def _rollout(
     parts: PpoComponents, state: PpoState, key: Key, start_share: Float[Array, ""] | None = None
 ) -> tuple[RolloutState, Rollout, Metrics]:
     cfg, policy, begin = parts.cfg, policy_of(parts, state), partial(_reset_envs, parts)
-    actors, key = variants.before_rollout(cfg, parts.env, state.actors, state.update, key, begin, start_share)
+    actors, key = variants.before_rollout(cfg.env, parts.env, state, key, begin, start_share)
     num_sequences = cfg.algo.num_steps // parts.horizon if jax.tree.leaves(actors.carry) else 1
     options = variants.rollout_options(cfg.ppo)
     actors, rollout, metrics = collect(parts.env, policy, actors, key, cfg.algo.num_steps, num_sequences, options)
-    return variants.after_rollout(cfg, actors), rollout, metrics
+    return variants.after_rollout(cfg.env, actors), rollout, metrics
 
 
 def _learned_from(parts: PpoComponents, state: PpoState, rollout: Rollout) -> tuple[Batch, Any, Metrics]:
@@ -284,8 +286,8 @@ def make_batch(rollout: Rollout, cfg: Config, horizon: int) -> Batch:
             cfg.ppo.gae_lambda,
         )
     else:
-        advantages = variants.rollout_advantages(rollout, cfg)
-    batch = variants.adapt_batch(make_sequences(rollout, advantages, horizon), rollout, cfg)
+        advantages = variants.rollout_advantages(rollout, cfg.ppo, cfg.algo.gamma)
+    batch = variants.adapt_batch(make_sequences(rollout, advantages, horizon), rollout, cfg.ppo, cfg.algo.gamma)
     if cfg.ppo.advantage_scale == "symlog":
         gain = symlog(batch.value_old + batch.advantage) - symlog(batch.value_old)
         batch = batch._replace(advantage=gain)
@@ -399,7 +401,7 @@ def ppo_terms(
     log_prob = parts.head.log_prob(logits, batch.legal, batch.action)
     if advantage is None:
         ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
-        advantage = policy_advantage(parts.cfg, batch, ratio)
+        advantage = policy_advantage(parts.cfg.ppo, parts.cfg.algo.gamma, batch, ratio)
     clip_vf_eps = hypers.get("clip_vf_eps", 0.0)
     return Terms(
         policy=clipped_surrogate(log_prob, batch.log_prob_old, advantage, hypers["clip_eps"]),
@@ -410,13 +412,13 @@ def ppo_terms(
     )
 
 
-def policy_advantage(cfg: Config, batch: Batch, ratio: Float[Array, "H N"]) -> Float[Array, "H N"]:
+def policy_advantage(ppo: PpoConfig, gamma: float, batch: Batch, ratio: Float[Array, "H N"]) -> Float[Array, "H N"]:
     """Return the factor `[H, N]` of the importance ratios in the policy loss."""
     advantage = batch.advantage
-    if cfg.ppo.advantage == "vtrace":
-        advantage = variants.vtrace_advantages(batch, ratio, cfg).advantage_t
+    if ppo.advantage == "vtrace":
+        advantage = variants.vtrace_advantages(batch, ratio, ppo, gamma).advantage_t
     # weighted after normalising: normalising would undo the importance weights
-    return batch.sequence_weight[None] * (normalise(advantage, batch.weight) if cfg.ppo.norm_adv else advantage)
+    return batch.sequence_weight[None] * (normalise(advantage, batch.weight) if ppo.norm_adv else advantage)
 
 
 def _experience(parts: PpoComponents, state: PpoState, hypers: Hypers) -> dict[str, Array]:

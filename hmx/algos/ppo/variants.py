@@ -12,12 +12,12 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from hmx.algos.collector import Rollout, RolloutOptions
 from hmx.algos.sequences import Batch, as_sequences
-from hmx.algos.types import Carry, Params, RolloutState, Starts
-from hmx.config.schema import Config, PpoConfig
+from hmx.algos.types import Carry, Params, RolloutState, Starts, TrainState
+from hmx.config.schema import Config, EnvConfig, PpoConfig
 from hmx.envs.protocol import Env, select
 from hmx.nets import Net
 from hmx.rl import normaliser
@@ -38,20 +38,19 @@ def rollout_options(ppo: PpoConfig) -> RolloutOptions:
     )
 
 
-def with_starts(cfg: Config, actors: RolloutState) -> RolloutState:
+def with_starts(options: EnvConfig, share: float, actors: RolloutState) -> RolloutState:
     """Add the start states that `starts.share` and `env.reset_on_done = first` keep."""
-    if cfg.starts.share:
+    if share:
         return actors._replace(episode=actors.episode._replace(later=jnp.zeros_like(actors.reset)))
-    if cfg.env.reset_on_done != "first":
+    if options.reset_on_done != "first":
         return actors
     return actors._replace(starts=Starts(actors.env_state, actors.obs, actors.legal))
 
 
 def before_rollout(
-    cfg: Config,
+    options: EnvConfig,
     env: Env,
-    actors: RolloutState,
-    update: Int[Array, ""],
+    state: TrainState,
     key: Key,
     begin: Callable[[Key], RolloutState],
     start_share: Float[Array, ""] | None,
@@ -61,16 +60,17 @@ def before_rollout(
     Returns:
         The actors, and the key for the rollout.
     """
-    draws, full_every = cfg.env.reset_on_done == "rollout_cache" or start_share is not None, cfg.env.full_reset_every
+    actors, full_every = state.actors, options.full_reset_every
+    draws = options.reset_on_done == "rollout_cache" or start_share is not None
     if not full_every and not draws:
         return actors, key
     k_play, k_full, k_starts = jax.random.split(key, 3)
     if full_every:
-        due = (update > 0) & (update % full_every == 0)
+        due = (state.update > 0) & (state.update % full_every == 0)
         fresh = begin(k_full)._replace(obs_stats=actors.obs_stats)
         actors = jax.tree.map(partial(jnp.where, due), fresh, actors)
     if draws:
-        actors = actors._replace(starts=_draw_starts(env, k_starts, cfg.env.num_envs, start_share))
+        actors = actors._replace(starts=_draw_starts(env, k_starts, options.num_envs, start_share))
     return actors, k_play
 
 
@@ -85,9 +85,9 @@ def _draw_starts(env: Env, key: Key, num_envs: int, share: Float[Array, ""] | No
     return Starts(env_state, timestep.obs, timestep.legal, jax.random.uniform(k_used, (num_envs,)) < share)
 
 
-def after_rollout(cfg: Config, actors: RolloutState) -> RolloutState:
+def after_rollout(options: EnvConfig, actors: RolloutState) -> RolloutState:
     """Drop the start states that were drawn for this rollout."""
-    return actors if cfg.env.reset_on_done == "first" else actors._replace(starts=None)
+    return actors if options.reset_on_done == "first" else actors._replace(starts=None)
 
 
 # Observations
@@ -138,34 +138,36 @@ def has_standard_advantages(ppo: PpoConfig) -> bool:
     return plain and ppo.value_forward == "shift"
 
 
-def rollout_advantages(rollout: Rollout, cfg: Config) -> Advantages:
+def rollout_advantages(rollout: Rollout, ppo: PpoConfig, gamma: float) -> Advantages:
     """Compute advantages and targets `[T, E, A]` of the forms of `variant_gae`, with the values of the rollout."""
     seen = rollout.transitions
     value_tp1 = jnp.concatenate([seen.value_t[1:], rollout.value_last[None]])
-    if cfg.ppo.value_forward == "both" and cfg.ppo.advantage_when == "rollout":
+    if ppo.value_forward == "both" and ppo.advantage_when == "rollout":
         value_tp1 = seen.value_final_tp1
     value_tp1 = jnp.where(seen.truncated_tp1, seen.value_final_tp1, value_tp1)
     reward, value, after, terminated, truncated = (
         leaf.reshape(leaf.shape[0], -1)
         for leaf in (seen.reward_tp1, seen.value_t, value_tp1, seen.terminated_tp1, seen.truncated_tp1)
     )
-    found = variant_gae(reward, value, after, terminated, truncated, *_variant(cfg))
+    found = variant_gae(reward, value, after, terminated, truncated, *_variant(ppo, gamma))
     return Advantages(*(leaf.reshape(seen.value_t.shape) for leaf in found))
 
 
-def _variant(cfg: Config) -> tuple[float, float, EpisodeEnd, Literal["gae", "brax"], Literal["time", "batch"]]:
+def _variant(
+    ppo: PpoConfig, gamma: float
+) -> tuple[float, float, EpisodeEnd, Literal["gae", "brax"], Literal["time", "batch"]]:
     """Return the last arguments of `variant_gae`."""
-    form: Literal["gae", "brax"] = "brax" if cfg.ppo.advantage == "brax" else "gae"
-    return cfg.algo.gamma, cfg.ppo.gae_lambda, cfg.ppo.episode_end, form, cfg.ppo.gae_axis
+    form: Literal["gae", "brax"] = "brax" if ppo.advantage == "brax" else "gae"
+    return gamma, ppo.gae_lambda, ppo.episode_end, form, ppo.gae_axis
 
 
-def vtrace_advantages(batch: Batch, ratio: Float[Array, "H N"], cfg: Config) -> Advantages:
+def vtrace_advantages(batch: Batch, ratio: Float[Array, "H N"], ppo: PpoConfig, gamma: float) -> Advantages:
     """Compute V-trace-clipped advantages of sequences `[H, N]` under importance ratios `[H, N]`.
 
     Where `row_end` is not `bootstrap` the last step of each sequence has advantage 0, as in a buffer whose rewards
     arrive with the next observation, so that the result of the last action is missing.
     """
-    if cfg.ppo.row_end != "bootstrap":
+    if ppo.row_end != "bootstrap":
         ratio = ratio.at[-1].set(0.0)
     return vtrace_gae(
         ratio,
@@ -174,19 +176,19 @@ def vtrace_advantages(batch: Batch, ratio: Float[Array, "H N"], cfg: Config) -> 
         batch.bootstrap,
         batch.done,
         batch.advantage_next,
-        cfg.algo.gamma,
-        cfg.ppo.gae_lambda,
-        cfg.ppo.vtrace_rho_clip,
-        cfg.ppo.vtrace_c_clip,
+        gamma,
+        ppo.gae_lambda,
+        ppo.vtrace_rho_clip,
+        ppo.vtrace_c_clip,
     )
 
 
-def adapt_batch(batch: Batch, rollout: Rollout, cfg: Config) -> Batch:
+def adapt_batch(batch: Batch, rollout: Rollout, ppo: PpoConfig, gamma: float) -> Batch:
     """Apply `ppo.row_end`, or add the fields that `ppo.advantage_when = minibatch` needs to recompute advantages."""
-    ppo, (horizon, count) = cfg.ppo, batch.reward.shape
+    horizon, count = batch.reward.shape
     if ppo.row_end != "bootstrap":
         batch = batch._replace(advantage_next=jnp.zeros_like(batch.advantage_next))
-        advantages = vtrace_advantages(batch, jnp.ones_like(batch.reward), cfg)
+        advantages = vtrace_advantages(batch, jnp.ones_like(batch.reward), ppo, gamma)
         weight = batch.weight.at[-1].set(0.0) if ppo.row_end == "mask" else batch.weight
         return batch._replace(advantage=advantages.advantage_t, target=advantages.target_t, weight=weight)
     if ppo.advantage_when == "rollout" or rollout.obs_last is None or rollout.reset_last is None:
@@ -226,6 +228,7 @@ def recompute_advantages(
     else:
         (_, later), _ = net.apply(params, carry, batch.obs_last, batch.reset_last)
         value_tp1 = jnp.concatenate([value_t[1:], decode(later)[None]])
-    found = variant_gae(batch.reward, value_t, value_tp1, batch.terminated, batch.truncated, *_variant(cfg))
+    variant = _variant(cfg.ppo, cfg.algo.gamma)
+    found = variant_gae(batch.reward, value_t, value_tp1, batch.terminated, batch.truncated, *variant)
     advantage, target = jax.lax.stop_gradient(found)
     return batch._replace(advantage=advantage, target=target)

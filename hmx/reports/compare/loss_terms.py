@@ -19,7 +19,7 @@ from hmx.algos.collector import Rollout, RolloutOptions, collect
 from hmx.algos.gradients.buckets import Host
 from hmx.algos.gradients.per_group import Tree, flat
 from hmx.algos.ppo.aspects import value_weight
-from hmx.algos.ppo.update import PpoComponents, make_batch, make_components, make_ppo, policy_of, ppo_terms
+from hmx.algos.ppo.update import PpoComponents, make_batch, make_ppo, make_ppo_components, policy_of, ppo_terms
 from hmx.algos.ppo.variants import recompute_advantages
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Hypers, Params, TrainState
@@ -108,7 +108,7 @@ def compare_losses(configs: Sequence[Config], env: Env, seed: int = 0) -> Compar
     """
     for config in configs:
         check(config, sizes_of(env))
-    parts = [make_components(config, env) for config in configs]
+    parts = [make_ppo_components(config, env) for config in configs]
     state = make_ppo(configs[0], env).init(jax.random.key(seed))
     rollout = jax.jit(partial(_play, parts[0]))(state, jax.random.fold_in(jax.random.key(seed), 1))
     params: Params = state.params

@@ -196,9 +196,9 @@ NORMED = replace(CFG, {"ppo.norm_adv": True})
 
 def frozen(batch):
     """Advantages normalised over these very rows."""
-    return jax.jit(lambda rows: rows._replace(advantage=policy_advantage(NORMED, rows, jnp.ones_like(rows.advantage))))(
-        batch
-    )
+    ratio = jnp.ones_like(batch.advantage)
+    normed = jax.jit(lambda rows: policy_advantage(NORMED.ppo, NORMED.algo.gamma, rows, ratio))
+    return batch._replace(advantage=normed(batch))
 
 
 def of_groups(whole, index, real):

@@ -11,7 +11,7 @@ from hmx.algos.build import make_algorithm
 from hmx.algos.dqn.gradient_terms import Networks, group_gradients, make_td_functions, td_targets_of, with_num_envs
 from hmx.algos.dqn.learning import td_losses
 from hmx.algos.dqn.replay_gradients import of_state
-from hmx.algos.dqn.update import make_components
+from hmx.algos.dqn.update import make_dqn_components
 from hmx.algos.gradients.buckets import UNDEFINED, ZERO
 from hmx.algos.gradients.per_group import flat
 from hmx.algos.gradients.reporter import make_reporter
@@ -46,7 +46,7 @@ class Learned:
     def __init__(self):
         self.env = make_env(CFG.env, RewardWeights())
         self.algorithm = make_algorithm(CFG, self.env)
-        self.parts = make_components(CFG, self.env)
+        self.parts = make_dqn_components(CFG, self.env)
         update = jax.jit(lambda *args: (*self.algorithm.update(*args), self.algorithm.experience(*args)))
         state = jax.jit(self.algorithm.init)(jax.random.key(3))
         for number in range(8):
@@ -121,7 +121,7 @@ def by_hand(loss, **fields):
     cfg = replace(CFG, {"env.id": "corridor", "env.num_agents": 1, "dqn.loss": loss, "dqn.n_step": 1})
     cfg = replace(cfg, {"dqn.double": False, "algo.gamma": 0.5})
     net = QNet(lambda key: TABLE, lambda table, obs: table[obs[..., 0].astype(jnp.int32)])
-    parts = make_components(cfg, make_env(cfg.env, RewardWeights()))._replace(net=net)
+    parts = make_dqn_components(cfg, make_env(cfg.env, RewardWeights()))._replace(net=net)
     items = blank(1, 1, (1,), jnp.float32, 4)
     usual = {"reward_tp1": [1.0], "agent_done_tp1": [[False]], "obs_tp1": [[[1.0]]]}
     items = items._replace(**{name: jnp.asarray(value) for name, value in {**usual, **fields}.items()})

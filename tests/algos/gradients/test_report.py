@@ -19,7 +19,7 @@ from hmx.algos.gradients.ranking import check_rank, make_ranker
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, live, picked, ppo_sums
-from hmx.algos.ppo.update import fit_codec, make_components, make_ppo, policy_advantage, ppo_loss
+from hmx.algos.ppo.update import fit_codec, make_ppo, make_ppo_components, policy_advantage, ppo_loss
 from hmx.algos.sequences import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.envs.autoreset import Game, batched
@@ -81,7 +81,7 @@ RECALL = configure("recall", rnn="gru", clip_vf_eps=0.5)
 def experience(cfg, trained=False):
     """Rows that an update would learn from, with all that goes with them, and what the update says."""
     env, algorithm, state = built(cfg)
-    parts = make_components(cfg, env)
+    parts = make_ppo_components(cfg, env)
     hypers = {key: jnp.float32(value) for key, value in algorithm.hypers(0).items()}
     # together, so that the rollout is compiled once
     both = jax.jit(lambda *args: (algorithm.experience(*args), algorithm.update(*args)[1] if trained else {}))
@@ -94,7 +94,7 @@ def experience(cfg, trained=False):
 def measured(cfg, parts, state, hypers, batch):
     """The report of those rows, each environment a group."""
     params, stats = fit_codec(parts, state, batch)
-    frozen = batch._replace(advantage=policy_advantage(cfg, batch, jnp.ones_like(batch.advantage)))
+    frozen = batch._replace(advantage=policy_advantage(cfg.ppo, cfg.algo.gamma, batch, jnp.ones_like(batch.advantage)))
     rows_per_env = batch.sequence_weight.shape[0] // cfg.env.num_envs
     index, real = group_index(frozen, np.arange(batch.sequence_weight.shape[0]) // rows_per_env, cfg.env.num_envs)
     several = make_group_gradients(ppo_sums(parts, "analytic"), live("analytic", False))
@@ -198,7 +198,7 @@ def counting():
     """Episodes of ten steps that pay 0 + 1 + ... + 9, looked at every four steps."""
     cfg = configure("counting")
     env, _, state = built(cfg, make_counting(0, 10))
-    parts = make_components(cfg, env)
+    parts = make_ppo_components(cfg, env)
     prober = make_prober(parts, ProbeRequest(groups=2, per_group=3, max_length=4))
     assert prober.num_steps == 4
     return lambda limit: play(prober._replace(limit=limit), parts, state, jax.random.key(0))
@@ -233,7 +233,7 @@ def test_episode_longer_than_the_probe_is_truncated(counting):
 def test_episode_truncated_by_its_environment_counts_as_complete():
     cfg = configure("counting", max_steps=4)
     env, _, state = built(cfg)
-    parts = make_components(cfg, env)
+    parts = make_ppo_components(cfg, env)
     prober = make_prober(parts, ProbeRequest(groups=2, per_group=3))
     probe = play(prober, parts, state, jax.random.key(0))
     assert (probe.episodes.returns == 6.0).all() and not probe.episodes.truncated.any()
@@ -242,7 +242,7 @@ def test_episode_truncated_by_its_environment_counts_as_complete():
 def test_episodes_of_a_group_share_their_start_and_groups_differ():
     cfg = configure("rendezvous", num_agents=2)
     env, _, state = built(cfg)
-    parts = make_components(cfg, env)
+    parts = make_ppo_components(cfg, env)
     prober = make_prober(parts, ProbeRequest(groups=5, per_group=3))
     first = np.asarray(jax.jit(prober.begin)(state, jax.random.key(1)).obs).reshape(5, 3, -1)
     assert (first == first[:, :1]).all()

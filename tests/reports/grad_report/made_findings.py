@@ -13,7 +13,7 @@ from hmx.algos.gradients.measures import Sums, measure
 from hmx.algos.gradients.per_group import Layer
 from hmx.algos.gradients.probe import ProbeEpisodes
 from hmx.algos.gradients.results import BucketReport, Consistency, GradReport, ReplaySample, report_on_episodes, summary
-from hmx.config.schema import AlgoConfig, Config
+from hmx.config.schema import AlgoConfig
 from hmx.reports.grad_report.findings import SCHEMA, CheckpointReport, GradFindings, notes, verdict, warnings
 from hmx.reports.grad_report.request import GradReportRequest
 
@@ -61,9 +61,9 @@ def episode_report(
     given = random_sums(coefs, asked.groups, seed) if sums is None else sums
     std = np.concatenate([[0.0, 0.0], np.linspace(0.1, 0.8, asked.groups - 2)])
     half = Sums(given.losses / 2, given.grads / 2, given.steps / 2, given.samples / 2)
-    cfg = Config(algo=AlgoConfig(name="ppo" if "task" in coefs else "dqn"))
+    algo = AlgoConfig(name="ppo" if "task" in coefs else "dqn")
     return report_on_episodes(
-        asked, cfg, episodes or episodes_of(spread(std)), None, given, lambda members: half, coefs, PARAMS,
+        asked, algo, episodes or episodes_of(spread(std)), None, given, lambda members: half, coefs, PARAMS,
         consistency, None, epsilon=None if "task" in coefs else 0.1,
     )  # fmt: skip
 
