@@ -93,7 +93,7 @@ def read_buffer(path: Path) -> Any:
     if buffer_file.is_buffer(path):
         buffer_file.read_header(path)
     buffer = buffers.load(path)
-    return buffers.named(buffer), buffer_file.differences(buffer.header, Config())
+    return buffers.named(buffer), buffer_file.differences(buffer.header, buffer_file.settings_of(Config()))
 
 
 def read_scores(path: Path) -> Any:

@@ -71,7 +71,7 @@ class Costs:
         # not donated, so that the state can be used again
         self.update = jax.jit(self.algorithm.update)
         request = dataclasses.replace(
-            request_of(cfg), groups=args.groups, per_group=args.per_group, max_length=args.max_length
+            request_of(cfg.run), groups=args.groups, per_group=args.per_group, max_length=args.max_length
         )
         self.reporter = make_reporter(cfg, env, request)
         self.hypers = {name: jnp.float32(value) for name, value in self.algorithm.hypers(0).items()}

@@ -137,7 +137,7 @@ def load_agent(
     """
     paths = find_policy(run, root)
     config = read_config(paths)
-    check_agent(config, index)
+    check_agent(config.run, index)
     enable_cache()
     with trusting(trust):
         session = open_session(config, paths)

@@ -28,9 +28,9 @@ class Field(Option):
         """Return whether an algorithm reads this option; own algorithms read only those that all read."""
         return not self.applies or algorithm in self.applies
 
-    def applies_to(self, cfg: Config) -> bool:
-        """Return whether the algorithm and the environment of a configuration read this option."""
-        return self.read_by(cfg.algo.name) and self.of_env(cfg.env.id)
+    def applies_to(self, algorithm: str, env_id: str) -> bool:
+        """Return whether an algorithm and an environment read this option."""
+        return self.read_by(algorithm) and self.of_env(env_id)
 
     def of_env(self, env_id: str) -> bool:
         """Return whether an environment reads this option."""

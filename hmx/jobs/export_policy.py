@@ -68,7 +68,7 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
     if cfg.net.rnn != "none":
         message = f"cannot export a recurrent policy ({cfg.net.rnn}): it also reads and writes an RNN carry"
         raise HmxError(message, f"hmx evaluate {run} plays it")
-    check_agent(cfg, request.agent)
+    check_agent(cfg.run, request.agent)
     enable_cache()
     session = open_session(cfg)
     if session.env.spec.action_dim:

@@ -14,7 +14,7 @@ from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest
 from hmx.algos.gradients.results import BucketReport, GradReport
 from hmx.algos.types import TrainState
-from hmx.config.schema import Config
+from hmx.config.schema import RunConfig
 from hmx.registry.algorithms import find_algorithm
 from hmx.runs.loop import Record, Reports, seed_state
 from hmx.runs.session import Session
@@ -26,9 +26,9 @@ MAX_LENGTH = 256  # longest episode of such a report
 _LOSS_NAMES = {"task": "policy"}
 
 
-def request_of(cfg: Config) -> ProbeRequest:
+def request_of(run: RunConfig) -> ProbeRequest:
     """Return the settings of a run's reports: smaller than the defaults of `hmx grad-report`, since they repeat."""
-    return ProbeRequest(groups=cfg.run.grad_report_groups, per_group=PER_GROUP, max_length=MAX_LENGTH)
+    return ProbeRequest(groups=run.grad_report_groups, per_group=PER_GROUP, max_length=MAX_LENGTH)
 
 
 def make_reports(session: Session) -> Reports | None:
@@ -40,7 +40,7 @@ def make_reports(session: Session) -> Reports | None:
     cfg = session.cfg
     if not cfg.run.grad_report_every:
         return None
-    reporter = make_reporter(cfg, session.env, request_of(cfg))
+    reporter = make_reporter(cfg, session.env, request_of(cfg.run))
 
     def measure(state: TrainState, update: int) -> list[Record]:
         hypers, found = session.algorithm.hypers(update - 1), []

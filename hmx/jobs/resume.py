@@ -99,7 +99,7 @@ def resume(
         warning = enable_cache()
         with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
             meta, notes = _prepare(opened, command_line, [lock.note] if lock.note else [])
-        sink_group = make_sinks(opened.session.cfg, paths, sinks)
+        sink_group = make_sinks(opened.session.cfg.run, paths, sinks)
         for text in (warning, *notes, *opened.warnings):
             if text:
                 sink_group.warn(text)
@@ -130,7 +130,7 @@ def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> 
         shape_digest=codec.shape_digest(cfg),
         config_sha256=metas.sha256(text),
         env_steps=restored.update * opened.session.sizes.batch_size,
-        environment=environment_facts(cfg),
+        environment=environment_facts(cfg.env),
     )
     if "env.sha256" in opened.changes:
         keep_environment(meta, paths)

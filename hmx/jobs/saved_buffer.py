@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from hmx.algos.types import TrainState
-from hmx.config.schema import Config
+from hmx.config.schema import ReplayConfig, RunConfig
 from hmx.errors import HmxError
 from hmx.records.paths import RunPaths
 from hmx.runs import buffers
@@ -16,19 +16,19 @@ from hmx.runs.signals import interruptible
 from hmx.runs.sinks import SinkGroup
 
 
-def places(cfg: Config, paths: RunPaths) -> tuple[Path, ...]:
+def places(replay: ReplayConfig, run: RunConfig, paths: RunPaths) -> tuple[Path, ...]:
     """Return the files, one for each agent trained side by side; none if nothing is to be saved."""
-    if not cfg.replay.save:
+    if not replay.save:
         return ()
-    if cfg.run.num_seeds == 1:
+    if run.num_seeds == 1:
         return (paths.reports / "buffer.npz",)
-    return tuple(paths.reports / f"buffer-{cfg.run.seed + index}.npz" for index in range(cfg.run.num_seeds))
+    return tuple(paths.reports / f"buffer-{run.seed + index}.npz" for index in range(run.num_seeds))
 
 
 def save_buffers(session: Session, paths: RunPaths, state: TrainState, update: int, sink_group: SinkGroup) -> None:
     """Write the files of `places`. A failure is only a warning: the checkpoint contains the same data."""
     cfg = session.cfg
-    for index, place in enumerate(places(cfg, paths)):
+    for index, place in enumerate(places(cfg.replay, cfg.run, paths)):
         sink_group.phase("saving")
 
         def write(index: int = index, place: Path = place) -> None:

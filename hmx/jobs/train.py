@@ -56,7 +56,6 @@ from hmx.runs.session import (
     make_sinks,
     run_updates,
     state_bytes,
-    with_name,
 )
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Sink, SinkGroup
@@ -155,8 +154,9 @@ def train(
     if too_large := memory_problem(session._replace(mesh=mesh)):
         raise too_large
     session, learned, warnings = read_learned(session) if cfg.run.init_from else (session, None, [])
-    paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(cfg), force)
-    session = session._replace(cfg=with_name(session.cfg, paths), mesh=mesh)
+    stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
+    paths = layout.new_run(cfg.run.root, cfg.run.name, stem, force)
+    session = session._replace(cfg=replace(session.cfg, {"run.name": paths.name}), mesh=mesh)
 
     def start() -> TrainState:
         state = init_state(session.algorithm, cfg.run.seed, cfg.run.num_seeds)
@@ -164,8 +164,8 @@ def train(
 
     with RunLock(paths):
         with writing("the run folder", paths.folder):
-            meta = create_run(session.cfg, paths, device_name(mesh), command_line)
-        sink_group = make_sinks(session.cfg, paths, sinks)
+            meta = create_run(session, paths, command_line)
+        sink_group = make_sinks(session.cfg.run, paths, sinks)
         for message in filter(None, (warning, *warnings)):
             sink_group.warn(message)
         for problem in warnings_of(cfg, sizes_of(env)):
@@ -185,7 +185,8 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
     if cfg.run.init_from:
         session, _, _ = read_learned(session)
         cfg = session.cfg
-    name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(cfg))
+    stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
+    name = layout.planned_name(cfg.run.root, cfg.run.name, stem)
     paths = RunPaths(Path(cfg.run.root), name)
     entry = find_algorithm(cfg)
     env_sizes = sizes_of(env)
@@ -197,9 +198,9 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
         "checkpoints": paths.checkpoints,
         "reports": paths.reports,
     }
-    files |= {f"buffer {i}" if i else "buffer": place for i, place in enumerate(places(cfg, paths))}
+    files |= {f"buffer {i}" if i else "buffer": place for i, place in enumerate(places(cfg.replay, cfg.run, paths))}
     return Plan(
-        config=with_name(cfg, paths),
+        config=replace(cfg, {"run.name": paths.name}),
         origins=dict(origins or {}),
         sizes=session.sizes,
         run=paths.folder,
@@ -237,11 +238,12 @@ def resolve_config(
     return cfg, env, scaled.changes
 
 
-def create_run(cfg: Config, paths: RunPaths, device: str, command_line: Sequence[str]) -> Meta:
+def create_run(session: Session, paths: RunPaths, command_line: Sequence[str]) -> Meta:
     """Write run.toml and meta.json, and keep a copy of a user's environment."""
+    cfg = session.cfg
     text = codec.to_toml(cfg)
-    meta = metas.collect(device, command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
-    meta = dataclasses.replace(meta, environment=environment_facts(cfg))
+    meta = metas.collect(device_name(session.mesh), command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
+    meta = dataclasses.replace(meta, environment=environment_facts(cfg.env))
     keep_environment(meta, paths)
     atomic.write_text(paths.config, text)
     metas.write(paths.meta, meta)
@@ -273,7 +275,7 @@ def run_session(
             sink_group.start(info_of(session, paths, meta, first, timer.last))
             sink_group.phase("compiling")
             sink_group.sinks.append(CompileTimes(timer))
-            start_workers(group, session.cfg, paths, first)
+            start_workers(group, session, paths, first)
             with out_of_memory("making the first state"):
                 begun = interruptible(start)
             saver = make_saver(session, paths, meta_writer, sink_group, guard)
@@ -361,7 +363,3 @@ def _evaluate(
     except OSError as error:
         sink_group.warn(f"{paths.reports / EVALUATION} cannot be written: {error.strerror or error}")
     return tuple(rows)
-
-
-def _stem(cfg: Config) -> str:
-    return layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from hmx.config import codec
 from hmx.config.coerce import show
-from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs.grad_training import make_reports
 from hmx.records.paths import RunPaths
@@ -36,14 +35,14 @@ def check_same_config(group: Group, asked: Mapping[str, object]) -> None:
             raise HmxError("\n".join([who, *unlike[:8]]), hint)
 
 
-def start_workers(group: Group, cfg: Config, paths: RunPaths, first: int) -> None:
+def start_workers(group: Group, session: Session, paths: RunPaths, first: int) -> None:
     """Send the workers the configuration of the run and its first update."""
     group.hint = (
         f"resume from the last checkpoint: hmx resume {paths.argument} --distributed, with any number of processes "
         "whose devices divide env.num_envs; or without --distributed on this machine alone"
     )
     task = {
-        "config": codec.to_dict(cfg),
+        "config": codec.to_dict(session.cfg),
         "root": str(paths.root),
         "name": paths.name,
         "first": first,

@@ -94,12 +94,12 @@ def settings_of(cfg: Config) -> dict[str, Any]:
     return {key: flat[key] for key in keys} | {k: v for k, v in own_values(cfg).items() if k.startswith("env.")}
 
 
-def differences(header: BufferHeader, cfg: Config) -> list[str]:
-    """Describe each option whose value in the buffer differs from that in `cfg`, one line each.
+def differences(header: BufferHeader, now: Mapping[str, Any]) -> list[str]:
+    """Describe each option whose value in the buffer differs from that in the settings `now`, one line each.
 
     An option newer than the buffer counts as its current default.
     """
-    now, defaults = settings_of(cfg), codec.flatten(codec.to_dict(Config()))
+    defaults = codec.flatten(codec.to_dict(Config()))
     before = {key: header.settings.get(key, defaults.get(key)) for key in now}
     lines = [
         f"{key} = {quoted(show(before[key]))} in the buffer, {quoted(show(now[key]))} here"

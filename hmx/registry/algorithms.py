@@ -45,11 +45,6 @@ class Scaled(NamedTuple):
     changes: list[str]
 
 
-def no_problems(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
-    """Find nothing."""
-    yield from ()
-
-
 def no_warnings(cfg: Config) -> Iterator[Problem]:
     """Find nothing."""
     yield from ()
@@ -82,7 +77,7 @@ class AlgorithmEntry(NamedTuple):
     policy_outputs: str  # (Config, Env) -> PolicyOutputs, for scores
     schedules: tuple[str, ...]  # of the hyperparameters in `hmx.config.schedules.SCHEDULED`, those that it reads
     advice: Callable[[Config, PartName], str]  # how to make a part of training faster; empty if it is as for all
-    check: Callable[[Config, Sizes | None, Collection[str]], Iterator[Problem]] = no_problems
+    check: Callable[[Config, Sizes | None, Collection[str]], Iterator[Problem]]
     """`(configuration, sizes of the environment if known, keys with impossible values) -> problems`."""
     warn: Callable[[Config], Iterator[Problem]] = no_warnings
     """What will run, but perhaps not as intended; the configuration has no problems."""

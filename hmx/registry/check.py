@@ -14,11 +14,11 @@ from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.problem import Problem, error, fix
 from hmx.config.references import is_reference
 from hmx.config.schedules import SCHEDULED
-from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, Config
+from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import HmxError, counted, nearest
 from hmx.registry import environments, user_code
 from hmx.registry.algorithms import AlgorithmEntry, built_in, find_algorithm
-from hmx.registry.derive import derive
+from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import EXTRAS, EnvSource, Feature, find_environment, find_source
 from hmx.registry.sizes import Sizes
 
@@ -40,8 +40,19 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
     values = values_of(cfg)
     single = [problem for key, field in FIELDS.items() for problem in _value_problems(field, values[key])]
     bad = {key for problem in single for key in problem.keys}
-    entry = find_algorithm(cfg)
-    together = [*_names(cfg, values), *_networks(cfg), *entry.check(cfg, sizes, bad), *_not_read(cfg, entry, values)]
+    entry, source = find_algorithm(cfg), find_source(cfg.env.id)
+    environment = find_environment(cfg.env.id)
+    together = [
+        *_environment(cfg.env, cfg.net.kind, cfg.starts.share, source),
+        *(environment.check(cfg) if environment else ()),
+        *_schedules(values),
+        *_own_code(values, entry, source),
+        *_agents(cfg.env),
+        *_run_folder(cfg.run),
+        *_networks(cfg.algo, cfg.net, cfg.env),
+        *entry.check(cfg, sizes, bad),
+        *_not_read(entry, values),
+    ]
     together = [problem for problem in together if not bad.intersection(problem.keys)]
     if not bad.intersection(_SIZE_KEYS):
         together += _too_short(cfg, entry)
@@ -50,7 +61,16 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
 
 def warnings(cfg: Config, sizes: Sizes | None) -> list[Problem]:
     """Find settings that run but may be unintended; the configuration must have no `problems`."""
-    return list(_warnings(cfg, sizes))
+    entry, environment = find_algorithm(cfg), find_environment(cfg.env.id)
+    unlimited = sizes is not None and sizes.max_steps == 0
+    undamped = cfg.algo.gamma == 1.0 and (entry.replays or cfg.ppo.gae_lambda == 1.0)
+    return [
+        *_rounded_up(cfg.run, derive(cfg)),
+        *(_unlimited(undamped) if unlimited else ()),
+        *(environment.warn(cfg) if environment else ()),
+        *_value_torso(cfg.net),
+        *entry.warn(cfg),
+    ]
 
 
 def check(cfg: Config, sizes: Sizes | None, origins: Mapping[str, str] | None = None) -> None:
@@ -96,7 +116,7 @@ def _value_problems(field: Field, value: Any) -> Iterator[Problem]:
             return
 
 
-def _not_read(cfg: Config, entry: AlgorithmEntry, values: Mapping[str, Any]) -> Iterator[Problem]:
+def _not_read(entry: AlgorithmEntry, values: Mapping[str, Any]) -> Iterator[Problem]:
     """Find the keys that the algorithm does not read and that are not at their defaults.
 
     The value decides, not its origin, so a run.toml, which contains every key, has no such problems either.
@@ -111,29 +131,28 @@ def _not_read(cfg: Config, entry: AlgorithmEntry, values: Mapping[str, Any]) -> 
             yield Problem("not_read", (key,), f"{entry.name} does not read it", fixes)
 
 
-def _names(cfg: Config, values: Mapping[str, Any]) -> Iterator[Problem]:
-    source = find_source(cfg.env.id)
-    yield from _environment(cfg, source)
+def _schedules(values: Mapping[str, Any]) -> Iterator[Problem]:
     for name, at in SCHEDULED.items():
         if values[at.schedule] == "exponential" and values[at.end] > 1.0:
             words = f"an exponential schedule only falls, but {name} would end above its start"
             works = fix(at.schedule, "linear") + fix(at.end, 1.0)
             yield Problem("schedule_rises", (at.end, at.schedule), words, works)
-    yield from _own_code(cfg, values, source)
-    yield from _agents(cfg)
-    if cfg.run.name and not is_run_name(cfg.run.name):
+
+
+def _run_folder(run: RunConfig) -> Iterator[Problem]:
+    if run.name and not is_run_name(run.name):
         words = "must be 1 to 100 letters, digits, dots, dashes or underscores, and start with a letter or digit"
-        yield Problem("run_name", ("run.name",), words, fix("run.name", clean_run_name(cfg.run.name)))
-    if not cfg.run.root:
+        yield Problem("run_name", ("run.name",), words, fix("run.name", clean_run_name(run.name)))
+    if not run.root:
         yield Problem("run_root", ("run.root",), "must name a folder", fix("run.root", "runs"))
 
 
-def _environment(cfg: Config, source: EnvSource | None) -> Iterator[Problem]:
+def _environment(env: EnvConfig, net_kind: str, start_share: float, source: EnvSource | None) -> Iterator[Problem]:
     """Find an environment that does not exist, and what the chosen one does not offer."""
-    entry = find_environment(cfg.env.id)
-    features: Collection[Feature] = entry.features(cfg.env) if entry else ()
-    if source is None and not cfg.env.sha256:  # a package that registered it may not be installed here
-        near = nearest(cfg.env.id, ENV_IDS)
+    entry = find_environment(env.id)
+    features: Collection[Feature] = entry.features(env) if entry else ()
+    if source is None and not env.sha256:  # a package that registered it may not be installed here
+        near = nearest(env.id, ENV_IDS)
         others = ", ".join(f"{extra}/NAME" for extra in EXTRAS)
         words = (
             f"no such environment; choose from {', '.join(ENV_IDS)}, with optional extras {others}, or your own: "
@@ -142,42 +161,40 @@ def _environment(cfg: Config, source: EnvSource | None) -> Iterator[Problem]:
         yield Problem("unknown_env", ("env.id",), words, fix("env.id", near or ENV_IDS[0]))
     elif source is not None and source.origin == "extra" and entry is None:
         known = environments.names_in(source.target)
-        near = nearest(cfg.env.id.partition("/")[2], known) or known[0]
+        near = nearest(env.id.partition("/")[2], known) or known[0]
         words = f"no such environment; {source.target} has {', '.join(known)}"
         yield Problem("unknown_env", ("env.id",), words, fix("env.id", f"{source.target}/{near}"))
-    elif cfg.net.kind == "cells" and "cells" not in features:
+    elif net_kind == "cells" and "cells" not in features:
         words = "the cells network reads only packed observations of HackMatrix"
         yield Problem("net_kind", ("net.kind", "env.id", "env.obs"), words, fix("net.kind", "mlp"))
-    if cfg.starts.share and "later starts" not in features:
-        words = f"{cfg.env.id} has no later stages to begin in; only hackmatrix has"
+    if start_share and "later starts" not in features:
+        words = f"{env.id} has no later stages to begin in; only hackmatrix has"
         yield Problem("starts_env", ("starts.share", "env.id"), words, fix("starts.share", 0))
-    elif cfg.starts.share and cfg.env.reset_on_done != "fresh":
+    elif start_share and env.reset_on_done != "fresh":
         words, works = "both decide how the next episode begins", fix("env.reset_on_done", "fresh")
         yield Problem("starts_reset", ("starts.share", "env.reset_on_done"), words, works)
-    if cfg.env.world_state and "world state" not in features:
+    if env.world_state and "world state" not in features:
         words = "only SMAX has a world state"
         yield Problem("world_state", ("env.world_state", "env.id"), words, fix("env.world_state", False))
-    if entry:
-        yield from entry.check(cfg)
 
 
-def _own_code(cfg: Config, values: Mapping[str, Any], source: EnvSource | None) -> Iterator[Problem]:
+def _own_code(values: Mapping[str, Any], entry: AlgorithmEntry, source: EnvSource | None) -> Iterator[Problem]:
     """Find a network or algorithm that does not exist, and what the chosen ones do not allow."""
-    for key, name, known in (("net.kind", cfg.net.kind, NET_KINDS), ("algo.name", cfg.algo.name, ALGORITHMS)):
+    for key, known in (("net.kind", NET_KINDS), ("algo.name", ALGORITHMS)):
+        name = values[key]
         if name in known or is_reference(name):
             continue
         installed = tuple(point.name for point in user_code.registered(key)) if key == "algo.name" else ()
         if name not in installed:
             words = f"is not one of {', '.join((*known, *installed))}, or a file of your own such as ./my.py"
             yield Problem("value", (key,), words, fix(key, nearest(name, (*known, *installed)) or known[0]))
-    entry = find_algorithm(cfg)
-    if not entry.reporter and cfg.run.grad_report_every:
+    if not entry.reporter and values["run.grad_report_every"]:
         words = f"gradient reports are of {reported()}"
         yield Problem("own_reports", ("run.grad_report_every", "algo.name"), words, fix("run.grad_report_every", 0))
-    own = {"env": source is None or source.own, "net": is_reference(cfg.net.kind), "algo": entry.own}
+    own = {"env": source is None or source.own, "net": is_reference(values["net.kind"]), "algo": entry.own}
     for section, key in OWN_SECTIONS.items():
-        if (my := getattr(cfg, section).my) and not own[section]:
-            keys = tuple(own_key(section, name) for name, _ in my)
+        keys = tuple(name for name in values if name.startswith(own_key(section, "")))
+        if keys and not own[section]:
             yield Problem("no_options", (*keys, key), f"{values[key]} declares no options of its own")
 
 
@@ -186,8 +203,7 @@ def reported() -> str:
     return " and ".join(entry.name for entry in built_in() if entry.reporter)
 
 
-def _agents(cfg: Config) -> Iterator[Problem]:
-    env = cfg.env
+def _agents(env: EnvConfig) -> Iterator[Problem]:
     entry = find_environment(env.id)
     if entry is None or env.num_agents == (entry.num_agents or env.num_agents):
         return
@@ -197,14 +213,13 @@ def _agents(cfg: Config) -> Iterator[Problem]:
     yield Problem("num_agents", ("env.num_agents", "env.id"), words, fix("env.num_agents", entry.num_agents))
 
 
-def _networks(cfg: Config) -> Iterator[Problem]:
+def _networks(algo: AlgoConfig, net: NetConfig, env: EnvConfig) -> Iterator[Problem]:
     """Find what one network for policy and value rules out."""
-    algo, net = cfg.algo, cfg.net
     if algo.grad_clip == "per_network" and net.shared_torso:
         words = "policy and value share layers, so there is only one network to clip"
         works = fix("net.shared_torso", False) + fix("algo.grad_clip", "joint")
         yield Problem("clip_shared", ("algo.grad_clip", "net.shared_torso"), words, works)
-    if cfg.env.world_state and net.shared_torso:
+    if env.world_state and net.shared_torso:
         words = "a world state that only the value network sees needs a separate value network"
         yield Problem("world_shared", ("env.world_state", "net.shared_torso"), words, fix("net.shared_torso", False))
 
@@ -224,27 +239,24 @@ def _too_short(cfg: Config, entry: AlgorithmEntry) -> Iterator[Problem]:
     yield Problem("too_short", ("run.total_steps", "env.num_envs", "algo.num_steps"), words, works)
 
 
-def _warnings(cfg: Config, sizes: Sizes | None) -> Iterator[Problem]:
-    entry = find_algorithm(cfg)
-    derived = derive(cfg)
-    asked, real = cfg.run.total_steps, derived.total_env_steps
+def _rounded_up(run: RunConfig, derived: Derived) -> Iterator[Problem]:
+    asked, real = run.total_steps, derived.total_env_steps
     if real != asked:
         words = f"{derived.num_updates:,} updates of {derived.batch_size:,} steps will run, {real:,} steps in total"
-        exact = cfg.run.budget == "exact"
+        exact = run.budget == "exact"
         other = fix("run.total_steps", real - derived.batch_size) if exact else fix("run.budget", "exact")
         yield Problem("rounded_up", ("run.total_steps",), words, fix("run.total_steps", real) + other)
-    unlimited = sizes is not None and sizes.max_steps == 0
-    if unlimited:
-        words = "episodes have no step limit, so an agent that makes no progress never ends one"
-        yield Problem("no_limit", ("env.max_steps",), words, fix("env.max_steps", 1000))
-    undamped = cfg.algo.gamma == 1.0 and (entry.replays or cfg.ppo.gae_lambda == 1.0)
-    if undamped and unlimited:
+
+
+def _unlimited(undamped: bool) -> Iterator[Problem]:
+    words = "episodes have no step limit, so an agent that makes no progress never ends one"
+    yield Problem("no_limit", ("env.max_steps",), words, fix("env.max_steps", 1000))
+    if undamped:
         words = "without discount, lambda and step limit, returns may grow without bound"
         yield Problem("unbounded", ("algo.gamma", "ppo.gae_lambda"), words, fix("algo.gamma", 0.99))
-    environment = find_environment(cfg.env.id)
-    if environment:
-        yield from environment.warn(cfg)
-    if cfg.net.value_hidden and cfg.net.shared_torso:
+
+
+def _value_torso(net: NetConfig) -> Iterator[Problem]:
+    if net.value_hidden and net.shared_torso:
         words = "has no effect without a separate value torso"
         yield Problem("value_hidden", ("net.value_hidden", "net.shared_torso"), words, fix("net.shared_torso", False))
-    yield from entry.warn(cfg)

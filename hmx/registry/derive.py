@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hmx.config.schema import Config
+from hmx.config.schema import Config, NetConfig, PpoConfig, RunConfig
 from hmx.registry.algorithms import find_algorithm
 
 
@@ -34,10 +34,10 @@ class Derived(NamedTuple):
 def derive(cfg: Config) -> Derived:
     """Compute the sizes of a run; the configuration must have no `problems`."""
     batch = cfg.env.num_envs * cfg.algo.num_steps
-    agent_steps, length = batch * cfg.env.num_agents, horizon(cfg)
+    agent_steps, length = batch * cfg.env.num_agents, horizon(cfg.net, cfg.ppo, cfg.algo.num_steps)
     steps = find_algorithm(cfg).gradient_steps(cfg)
     minibatch = steps.minibatch_size
-    updates = num_updates(cfg)
+    updates = num_updates(cfg.run, batch)
     per_chunk = min(cfg.run.updates_per_chunk, updates)
     chunks = _ceil_div(updates, per_chunk)
     return Derived(
@@ -59,19 +59,19 @@ def derive(cfg: Config) -> Derived:
     )
 
 
-def num_updates(cfg: Config) -> int:
-    """Compute the updates that reach `run.total_steps`, rounded up once or, as Brax does, in every epoch.
+def num_updates(run: RunConfig, batch: int) -> int:
+    """Compute the updates of `batch` steps for `run.total_steps`, rounded up once or, as Brax does, in every epoch.
 
     Brax's training runs `ceil(steps / (epochs x batch))` updates in each of
     `max(evals - 1, 1) x max(resets per eval, 1)` epochs, and so overshoots small budgets (brax/training/agents/ppo).
     """
-    epochs = cfg.run.budget_epochs if cfg.run.budget == "brax" else 1
-    return epochs * _ceil_div(cfg.run.total_steps, epochs * cfg.env.num_envs * cfg.algo.num_steps)
+    epochs = run.budget_epochs if run.budget == "brax" else 1
+    return epochs * _ceil_div(run.total_steps, epochs * batch)
 
 
-def horizon(cfg: Config) -> int:
+def horizon(net: NetConfig, ppo: PpoConfig, num_steps: int) -> int:
     """Return the steps per training sequence: as configured, or a whole rollout if recurrent and 1 otherwise."""
-    return cfg.ppo.bptt_horizon or (1 if cfg.net.rnn == "none" else cfg.algo.num_steps)
+    return ppo.bptt_horizon or (1 if net.rnn == "none" else num_steps)
 
 
 def _ceil_div(a: int, b: int) -> int:

@@ -115,11 +115,6 @@ def hashes_of(cfg: Config) -> dict[str, str]:
     return {hash_key: sha256(values[key], key) for key, hash_key in HASHES.items()}
 
 
-def has_own_code(cfg: Config) -> bool:
-    """Return whether network or algorithm are not hmx's, so that values derived from them are unknown."""
-    return cfg.algo.name not in ALGORITHMS or is_reference(cfg.net.kind)
-
-
 # Trust
 
 _allowed: list[list[str]] = []  # [path, SHA-256]

@@ -137,7 +137,7 @@ def check(buffer: Buffer, cfg: Config, env: Env, what: str, learned: bool = Fals
 
     if header.env != cfg.env.id:
         raise refusal(f"was filled in {quoted(header.env)}, but the policy plays {cfg.env.id}", other)
-    if found := differences(header, cfg):
+    if found := differences(header, settings_of(cfg)):
         raise refusal("was filled under other options than the policy:", other, found)
     if not buffer.env_states and not learned:
         raise refusal("has no environment states, which scoring needs", "save the buffer with its states")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.types import Algorithm, TrainState
-from hmx.config.schema import Config
+from hmx.config.schema import RunConfig
 from hmx.errors import HmxError, one_line
 from hmx.records import jsonl
 from hmx.records.artefact import retrying
@@ -141,12 +141,12 @@ def abstract_state(algorithm: Algorithm, seed: int, num_seeds: int) -> TrainStat
     return state
 
 
-def check_agent(cfg: Config, index: int) -> None:
+def check_agent(run: RunConfig, index: int) -> None:
     """Refuse the number of an agent that a run does not have."""
-    last = cfg.run.num_seeds - 1
+    last = run.num_seeds - 1
     if not 0 <= index <= last:
         hint = f"agents are 0 to {last}" if last else "the only agent is 0"
-        raise HmxError(f"there is no agent {index} in {cfg.run.name}", hint)
+        raise HmxError(f"there is no agent {index} in {run.name}", hint)
 
 
 def seed_state(state: TrainState, index: int, num_seeds: int) -> TrainState:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from hmx.algos.build import make_algorithm
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config import codec
-from hmx.config.schema import Config
+from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.config.textfile import quoted
 from hmx.envs.protocol import Env
 from hmx.envs.registry import build_env, sizes_of
@@ -120,13 +120,13 @@ def make_session(cfg: Config, env: Env) -> Session:
     return Session(cfg, derive(cfg), env, algorithm, abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds))
 
 
-def environment_facts(cfg: Config) -> dict[str, str]:
+def environment_facts(env: EnvConfig) -> dict[str, str]:
     """Return the entry of meta.json for an environment of the user's: its id, path and SHA-256."""
-    source = find_source(cfg.env.id)
-    if source is None or not source.own or not cfg.env.sha256:
+    source = find_source(env.id)
+    if source is None or not source.own or not env.sha256:
         return {}
-    reference = cfg.env.id if source.origin != "package" else f"{source.target}:{source.attribute}"
-    return {"id": cfg.env.id, "path": str(code_file(reference, "env.id")), "sha256": cfg.env.sha256}
+    reference = env.id if source.origin != "package" else f"{source.target}:{source.attribute}"
+    return {"id": env.id, "path": str(code_file(reference, "env.id")), "sha256": env.sha256}
 
 
 def keep_environment(meta: Meta, paths: RunPaths) -> None:
@@ -160,12 +160,12 @@ def device_name(mesh: Mesh | None) -> str:
     return str(device.device_kind) if alone else f"{device.device_kind} ({used} of {there}{apart})"
 
 
-def make_sinks(cfg: Config, paths: RunPaths, more: Sequence[Sink]) -> SinkGroup:
+def make_sinks(run: RunConfig, paths: RunPaths, more: Sequence[Sink]) -> SinkGroup:
     """Return the sinks of a run: the local file first, then those of the caller and of the configuration."""
     wandb = []
-    if cfg.run.wandb != "disabled":
-        wandb.append(WandbSink("online" if cfg.run.wandb == "online" else "offline", cfg.run.wandb_project))
-    events = [TensorboardSink()] if cfg.run.tensorboard else []
+    if run.wandb != "disabled":
+        wandb.append(WandbSink("online" if run.wandb == "online" else "offline", run.wandb_project))
+    events = [TensorboardSink()] if run.tensorboard else []
     return SinkGroup([JsonlSink(paths.metrics), *more, *wandb, *events])
 
 
@@ -352,8 +352,3 @@ def state_bytes(state: Any) -> int:
     """Return the bytes of a state or a part of it (arrays, or their shapes)."""
     plain = jax.eval_shape(lambda tree: jax.tree.map(checkpoint.as_data, tree), state)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(plain))
-
-
-def with_name(cfg: Config, paths: RunPaths) -> Config:
-    """Return the configuration with the name of the run folder."""
-    return dataclasses.replace(cfg, run=dataclasses.replace(cfg.run, name=paths.name))

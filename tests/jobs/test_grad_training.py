@@ -128,7 +128,7 @@ def test_report_equals_the_report_of_the_previous_checkpoint(reporting: Path, li
     """The report before update 3 equals that of the command on checkpoint 2."""
     found = reported(lines(reporting))
     for agent in (0, 1):
-        asked = dataclasses.asdict(request_of(config(reporting)))
+        asked = dataclasses.asdict(request_of(config(reporting).run))
         report = grad_report(reporting, GradReportRequest(**asked, checkpoint=2, agent=agent)).reports[0]
         assert grad_training.metrics(report) == found[3, 3 + agent]
         parts = report.whole.components
@@ -203,5 +203,5 @@ def test_resume_can_enable_reports(make_config: Any) -> None:
 
 
 def test_reports_during_training_have_their_documented_size() -> None:
-    request = request_of(Config(run=dataclasses.replace(RunConfig(), grad_report_groups=48)))
+    request = request_of(dataclasses.replace(RunConfig(), grad_report_groups=48))
     assert (request.groups, request.per_group, request.buckets, request.max_length) == (48, 4, 4, 256)

@@ -264,15 +264,16 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_differing_options_are_named() -> None:
     header, _ = small()
-    assert differences(header, CFG) == []
-    assert differences(header, fields.replace(CFG, {"env.num_envs": 3, "reward.kills": 9.0, "algo.gamma": 0.5})) == []
+    assert differences(header, settings_of(CFG)) == []
+    other = fields.replace(CFG, {"env.num_envs": 3, "reward.kills": 9.0, "algo.gamma": 0.5})
+    assert differences(header, settings_of(other)) == []
     slipped = fields.replace(CFG, {"env.slip": 0.3})
-    assert differences(header, slipped) == ["env.slip = 0.1 in the buffer, 0.3 here"]
+    assert differences(header, settings_of(slipped)) == ["env.slip = 0.1 in the buffer, 0.3 here"]
     game = fields.replace(Config(), {"reward.kills": 9.0})
     header = dataclasses.replace(header, settings=settings_of(Config()))
-    assert differences(header, game) == ["reward.kills = 0.3 in the buffer, 9.0 here"]
+    assert differences(header, settings_of(game)) == ["reward.kills = 0.3 in the buffer, 9.0 here"]
     older = {key: value for key, value in header.settings.items() if key != "reward.kills"}
-    assert differences(dataclasses.replace(header, settings=older), Config()) == []
-    assert len(differences(dataclasses.replace(header, settings=older), game)) == 1
+    assert differences(dataclasses.replace(header, settings=older), settings_of(Config())) == []
+    assert len(differences(dataclasses.replace(header, settings=older), settings_of(game))) == 1
     newer = dataclasses.replace(header, settings={**header.settings, "env.wind": 3})
-    assert differences(newer, Config()) == ["env.wind is set in the buffer, and unknown here"]
+    assert differences(newer, settings_of(Config())) == ["env.wind is set in the buffer, and unknown here"]

@@ -9,14 +9,15 @@ from hmx.config.fields import get
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import counted
 from hmx.registry.algorithms import Aspect
-from hmx.registry.derive import derive, horizon
+from hmx.registry.derive import derive
 from hmx.registry.sizes import Sizes
 
 
 def aspects(cfg: Config, sizes: Sizes | None) -> tuple[Aspect, ...]:
     """Describe a configuration without problems in every aspect, in the order of their numbers."""
     algo, ppo, net = cfg.algo, cfg.ppo, cfg.net
-    length, total_steps = horizon(cfg), derive(cfg).total_env_steps
+    sizes_of_run = derive(cfg)
+    length = sizes_of_run.horizon
     discrete = sizes is not None and not sizes.action_dim
     meanings = {
         "1.1": _advantage(ppo, algo.gamma, length),
@@ -27,7 +28,7 @@ def aspects(cfg: Config, sizes: Sizes | None) -> tuple[Aspect, ...]:
         "1.6": _init(net),
         "1.7": _layer_norm(net),
         "1.8": _grad_clip(algo),
-        "1.9": f"{_resets(cfg.env, cfg.starts.share)}; {_budget(cfg.run, total_steps)}",
+        "1.9": f"{_resets(cfg.env, cfg.starts.share)}; {_budget(cfg.run, sizes_of_run.total_env_steps)}",
         "2.1": _value_forward(ppo, length),
         "2.2": _devices(cfg.run.devices),
         "2.3": "Flax Linen; no effect at run time",

@@ -34,7 +34,8 @@ def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> Scaled:
         return Scaled(cfg, [])
     if min(cfg.env.num_envs, cfg.env.num_agents, algo.num_steps, ppo.num_minibatches, ppo.update_epochs) < 1:
         return Scaled(cfg, [])
-    batch, length = cfg.env.num_envs * cfg.env.num_agents * algo.num_steps, horizon(cfg)
+    batch = cfg.env.num_envs * cfg.env.num_agents * algo.num_steps
+    length = horizon(cfg.net, ppo, algo.num_steps)
     if length < 1 or algo.num_steps % length:
         return Scaled(cfg, [])
     if not _ours(origins, "ppo.num_minibatches") or batch <= MINIBATCH * ppo.num_minibatches:

@@ -32,7 +32,8 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
     del sizes
     yield from switches(cfg.ppo, cfg.net.rnn, cfg.env)
     if not set(bad).intersection(_SIZE_KEYS):
-        yield from sequences(cfg.ppo, cfg.env, cfg.algo.num_steps, horizon(cfg))
+        num_steps = cfg.algo.num_steps
+        yield from sequences(cfg.ppo, cfg.env, num_steps, horizon(cfg.net, cfg.ppo, num_steps))
 
 
 def switches(ppo: PpoConfig, rnn: Rnn, env: EnvConfig) -> Iterator[Problem]:

@@ -84,7 +84,7 @@ def make_ppo_components(cfg: Config, env: Env) -> PpoComponents:
     codec = make_codec(cfg.ppo.value_target)
     return PpoComponents(
         cfg=cfg,
-        horizon=horizon(cfg),
+        horizon=horizon(cfg.net, cfg.ppo, cfg.algo.num_steps),
         env=env,
         net=make_net(cfg.net, env.spec, codec.width, codec.head_gain),
         codec=codec,

@@ -97,7 +97,8 @@ def _shown(config: Config, key: str) -> str | None:
     field = FIELDS.get(key)
     if field is None:
         return None if get(config, key) is None else quoted(show(get(config, key)))
-    return (quoted(show(get(config, key))) or '""') if field.applies_to(config) else None
+    applies = field.applies_to(config.algo.name, config.env.id)
+    return (quoted(show(get(config, key))) or '""') if applies else None
 
 
 def _size(config: Config, name: str) -> str | None:

@@ -19,13 +19,14 @@ def inputs_of(cfg: Config) -> TrainerInputs:
     batch = agents * cfg.algo.num_steps
     steps = cfg.run.total_steps
     if cfg.run.budget == "brax":  # which rounds up in every epoch
-        steps = derive.num_updates(cfg) * cfg.env.num_envs * cfg.algo.num_steps
+        batch = cfg.env.num_envs * cfg.algo.num_steps
+        steps = derive.num_updates(cfg.run, batch) * batch
     return TrainerInputs(
         num_agents=cfg.env.num_agents,
         num_workers=1,
         batch_size=batch,
         minibatch_size=batch // cfg.ppo.num_minibatches,
-        bptt_horizon=derive.horizon(cfg),
+        bptt_horizon=derive.horizon(cfg.net, cfg.ppo, cfg.algo.num_steps),
         update_epochs=cfg.ppo.update_epochs,
         forward_pass_minibatch_target_size=agents,
         async_factor=1,

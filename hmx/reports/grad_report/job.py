@@ -72,7 +72,7 @@ def grad_report(
         what = f"cannot report on {path}: it is a saved buffer, and the network is in a run"
         raise HmxError(what, f"hmx grad-report RUN --from-buffer {path}")
     source = find(path, root)
-    check_agent(source.cfg, request.agent)
+    check_agent(source.cfg.run, request.agent)
     seed = source.cfg.run.seed if request.seed is None else request.seed
     compare = None if request.compare is None else Path(request.compare)
     other, second = None, None

@@ -120,7 +120,7 @@ def _settings(config: Config) -> tuple[Setting, ...]:
     return tuple(
         Setting(key, show(values[key]), show(field.default), field.described)
         for key, field in FIELDS.items()
-        if field.applies_to(config)
+        if field.applies_to(config.algo.name, config.env.id)
     )
 
 

@@ -90,7 +90,7 @@ def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
     """Load the agent of a run or checkpoint; refuse one that cannot continue from a stored position."""
     source: Source = find(path, root)
     cfg = source.cfg
-    check_agent(cfg, index)
+    check_agent(cfg.run, index)
     session = open_session(cfg, source.paths)
     network = make_policy_outputs(cfg, session.env)
     state, update, warnings = source.state(session, None)
