@@ -19,6 +19,7 @@ from hmx.config.schema import Config
 from hmx.envs.protocol import Env, EnvSpec, EnvState
 from hmx.errors import HmxError
 from hmx.registry.algorithms import find_algorithm
+from hmx.rl import distributions
 from hmx.rl.tree_search import Judged, Simulated, search
 from hmx.rl.value_codec import symlog
 from hmx.types import Array, Key
@@ -105,7 +106,9 @@ def make_search(
 
     def judge(state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array) -> Judged:
         decision, carry = algorithm.act(state, carry, obs, legal, reset, jax.random.key(0), False)
-        log_probs = jnp.log(jnp.maximum(decision.probs[:, 0], _TINY))
+        log_probs = jnp.where(
+            legal[:, 0], jnp.log(jnp.maximum(decision.probs[:, 0], _TINY)), distributions.ILLEGAL
+        )  # no value may outweigh this, while one may outweigh a small probability
         return Judged(log_probs, decision.value[:, 0], _Position(env_state, carry))
 
     def simulate(state: TrainState, key: Key, action: Array, at: _Position) -> Simulated:

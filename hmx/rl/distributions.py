@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float, Int
 
 from hmx.types import Array, Key, Scalar
 
-_ILLEGAL = -1e30  # finite, so that a gradient never computes inf - inf; exp of it is exactly 0
+ILLEGAL = -1e30  # finite, so that a gradient never computes inf - inf; exp of it is exactly 0
 
 
 def log_probs(logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Float[Array, "*b n"]:
     """Return the log-probability of every action `[..., num_actions]`; large, negative and finite where illegal."""
-    return jax.nn.log_softmax(jnp.where(legal, logits, _ILLEGAL))
+    return jax.nn.log_softmax(jnp.where(legal, logits, ILLEGAL))
 
 
 def probs(logits: Float[Array, "*b n"], legal: Bool[Array, "*b n"]) -> Float[Array, "*b n"]:

@@ -25,7 +25,7 @@ _TINY = 1e-30
 class Judged(NamedTuple):
     """Positions as the agent sees them; `position` is what `simulate` continues from."""
 
-    log_probs: Array  # [E, A]
+    log_probs: Array  # [E, A]: `distributions.ILLEGAL` where illegal
     value: Array  # [E]
     position: Any
 

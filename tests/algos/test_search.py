@@ -10,6 +10,7 @@ import pytest
 from hmx.algos.evaluate import make_evaluator, search_policy
 from hmx.algos.search import make_search
 from hmx.algos.types import Algorithm, Decision
+from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.protocol import Env
@@ -20,13 +21,13 @@ SPEC = make_counting(0).spec._replace(id="small", num_actions=3, max_steps=0, re
 LEGAL = jnp.array([True, True, False])
 
 
-def even_handed():
-    """An algorithm that knows nothing: all legal actions alike, all values 0."""
+def even_handed(value=0.0):
+    """An algorithm that knows nothing: all legal actions alike, all positions worth the same."""
 
     def act(state, carry, obs, legal, reset, key, greedy):
         probs = legal / legal.sum(-1, keepdims=True)
         nothing = jnp.zeros(legal.shape[:-1])
-        return Decision(legal.argmax(-1), nothing, probs, nothing), carry
+        return Decision(legal.argmax(-1), nothing, probs, nothing + value), carry
 
     return Algorithm(lambda key: None, lambda state, hypers: (state, {}), lambda update: {}, act)
 
@@ -54,6 +55,19 @@ def coin(known):
 
 def game(start, move):
     return batched(SPEC, Game(start, move, lambda core: jnp.zeros(1), lambda core: LEGAL))
+
+
+def trap():
+    """Action 1 pays 0. Action 0 leads to one legal action, which pays -5; an illegal one would pay 20."""
+
+    def move(core, action, key):
+        paid = jnp.where(core == 0, 0.0, jnp.where(action == 0, -5.0, 20.0))
+        return core + 1, {"reward": paid}, (core > 0) | (action == 1)
+
+    def legal(core):
+        return jnp.where(core == 0, LEGAL, jnp.array([True, False, False]))
+
+    return batched(SPEC, Game(lambda key: jnp.int32(0), move, lambda core: jnp.zeros(1), legal))
 
 
 def trailing(env):
@@ -109,6 +123,17 @@ def test_probabilities_are_legal_and_independent_of_the_batch():
     assert float(whole.probs[..., 2].max()) == 0.0
     np.testing.assert_allclose(whole.probs[first], alone.probs, rtol=1e-6)
     assert int(whole.action[0, 0]) == int(alone.action[0, 0])
+
+
+@pytest.mark.parametrize("num_simulations", [8, 64])
+def test_no_value_makes_search_follow_an_illegal_action(num_simulations):
+    """The network says 10 everywhere, so the illegal action of the trap looks better than the legal one."""
+    env = trap()
+    cfg = replace(Config(), {"gumbel.value_scale": 50.0})
+    search = make_search(even_handed(10.0), env, cfg, num_simulations, greedy=True)
+    state, seen = env.reset(jax.random.split(jax.random.key(0), 4))
+    found, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
+    assert found.action.tolist() == [[1]] * 4
 
 
 @pytest.mark.parametrize(
