@@ -162,7 +162,7 @@ def print_json(body: object) -> None:
 
 def write_report(file: Path, text: str) -> None:
     """Write the text of a report to a file."""
-    from hmx.records.artefact import words
+    from hmx.config.files import words
     from hmx.records.atomic import write_text
 
     try:

@@ -71,7 +71,7 @@ def _check(outputs: Outputs, force: bool) -> None:
 
 def default_page(findings: RunFindings) -> Path:
     """Return the page in the folder of the first run; the folder is made."""
-    from hmx.records.artefact import words
+    from hmx.config.files import words
 
     run = findings.runs[0]
     name = PAGE if len(findings.runs) == 1 else f"report-of-{len(findings.runs)}-runs.html"

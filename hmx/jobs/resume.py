@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmx.config import codec, fields
+from hmx.config.files import Unreadable
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
@@ -18,7 +19,7 @@ from hmx.jobs.train import TrainResult, run_session, worker_result
 from hmx.jobs.worker import check_same_config
 from hmx.records import atomic, jsonl, layout
 from hmx.records import meta as metas
-from hmx.records.artefact import NewerSchema, Unreadable
+from hmx.records.artefact import NewerSchema
 from hmx.records.atomic import writing
 from hmx.records.frozen import copy_of, meta_fault, read_config
 from hmx.records.layout import find_run

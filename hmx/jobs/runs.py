@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+from hmx.config.files import words
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ListRequest, State
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
-from hmx.records.artefact import words
 from hmx.records.curves import RETURN, read_newest, sample
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta

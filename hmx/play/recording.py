@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 
+from hmx.config.files import words
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, counted
 from hmx.play.frames import Frame
-from hmx.records.artefact import words
 from hmx.records.atomic import write_bytes
 from hmx.render import svg
 from hmx.render.blocks import Animation, AnimationFrame, Document, Picture, Shape

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from hmx.config.files import words
 from hmx.config.textfile import quoted, read_text
 from hmx.errors import ExitCode, HmxError
-from hmx.records.artefact import check_schema, words
+from hmx.records.artefact import check_schema
 
 _SCHEMA = 1  # schema of a scenario without a schema number
 

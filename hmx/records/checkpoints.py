@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from hmx.config import files
 from hmx.errors import ExitCode, HmxError
 from hmx.records import artefact, atomic
 from hmx.records.jsonl import Mark
@@ -78,7 +79,7 @@ def listing(folder: Path) -> list[Path]:
         Unreadable: the system fails to read the folder (exit code 3).
     """
     try:
-        found = artefact.retrying(folder, lambda: list(folder.iterdir()))
+        found = files.retrying(folder, lambda: list(folder.iterdir()))
     except (FileNotFoundError, NotADirectoryError):
         return []
     numbered = (p for p in found if p.name.isascii() and p.name.isdigit())
@@ -137,7 +138,7 @@ def write_manifest(
         update=update,
         leaves=tuple(Leaf(leaf.path, tuple(leaf.shape), leaf.dtype) for leaf in leaves),
         files=tuple(
-            File(path=p.relative_to(checkpoint).as_posix(), size=p.stat().st_size, sha256=artefact.sha256_of(p))
+            File(path=p.relative_to(checkpoint).as_posix(), size=p.stat().st_size, sha256=files.sha256_of(p))
             for p in sorted(checkpoint.rglob("*"))
             if p.is_file() and p != checkpoint / MANIFEST
         ),
@@ -193,7 +194,7 @@ def faults(checkpoint: Path, deep: bool = True, run_id: str = "") -> list[str]:
     """
     try:
         return _faults(checkpoint, deep, run_id)
-    except (artefact.NewerSchema, artefact.Unreadable) as problem:
+    except (artefact.NewerSchema, files.Unreadable) as problem:
         return [problem.message]
 
 
@@ -204,7 +205,7 @@ def _faults(checkpoint: Path, deep: bool, run_id: str) -> list[str]:
         return ["a file instead of a folder"]
     try:
         manifest = read_manifest(checkpoint)
-    except (artefact.NewerSchema, artefact.Unreadable):
+    except (artefact.NewerSchema, files.Unreadable):
         raise
     except HmxError as problem:
         return [problem.message]
@@ -218,10 +219,10 @@ def _faults(checkpoint: Path, deep: bool, run_id: str) -> list[str]:
             size = _size(checkpoint, file.path)
             if size != file.size:
                 found.append(f"{file.path}: {size:,} bytes instead of {file.size:,}")
-            elif deep and artefact.sha256_of(checkpoint / file.path) != file.sha256:
+            elif deep and files.sha256_of(checkpoint / file.path) != file.sha256:
                 found.append(f"{file.path}: the content has changed")
         except OSError as problem:
-            found.append(f"{file.path}: {artefact.words(problem)}")
+            found.append(f"{file.path}: {files.words(problem)}")
     return found
 
 
@@ -230,7 +231,7 @@ def _size(checkpoint: Path, path: str) -> int:
     part, status = checkpoint, None
     for name in PurePosixPath(path).parts:
         part = part / name
-        status = artefact.retrying(part, part.lstat)
+        status = files.retrying(part, part.lstat)
         if stat.S_ISLNK(status.st_mode):
             raise OSError(0, f"{part.name} is a link")
     if status is None or not stat.S_ISREG(status.st_mode):
@@ -292,7 +293,7 @@ def _judgement_of(checkpoint: Path) -> _Judgement:
         stamps.append((str(path), status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns))
     try:
         return _judge(checkpoint, tuple(stamps))
-    except (artefact.NewerSchema, artefact.Unreadable):
+    except (artefact.NewerSchema, files.Unreadable):
         return _Judgement(intact=False, spared=True)
 
 

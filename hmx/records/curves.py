@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
+from hmx.config.files import open_plain, words
 from hmx.errors import counted
 from hmx.records import jsonl
-from hmx.records.artefact import open_plain, words
 from hmx.records.jsonl import Record
 from hmx.records.paths import METRICS
 

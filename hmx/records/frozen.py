@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from hmx.config import codec
 from hmx.config.coerce import show
 from hmx.config.fields import own_parts
+from hmx.config.files import Unreadable, read_plain, words
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints, jsonl, meta
-from hmx.records.artefact import REPORT_SCHEMA, Unreadable, is_foreign, of_another_run, read_json, read_plain, words
+from hmx.records.artefact import REPORT_SCHEMA, is_foreign, of_another_run, read_json
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, EVALUATION, META, METRICS, REPORTS, RunPaths
 from hmx.registry.load import load

@@ -19,8 +19,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from hmx.config.files import open_plain, retrying, words
 from hmx.errors import ExitCode, HmxError
-from hmx.records.artefact import check_schema, is_foreign, open_plain, retrying, words
+from hmx.records.artefact import check_schema, is_foreign
 from hmx.records.atomic import replacing, sync_folder
 from hmx.records.metrics_table import RENAMED
 

@@ -21,8 +21,9 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from hmx.config.files import open_plain, words
 from hmx.errors import ExitCode, HmxError, counted
-from hmx.records.artefact import SEAL, digest, open_plain, sealed, words
+from hmx.records.artefact import SEAL, digest, sealed
 from hmx.records.paths import RunPaths
 from hmx.records.plain import typed
 

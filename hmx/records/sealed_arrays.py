@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from hmx.config.files import open_plain, words
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
-from hmx.records.artefact import SEAL, check_schema, digest, open_plain, sealed, words
+from hmx.records.artefact import SEAL, check_schema, digest, sealed
 from hmx.records.atomic import replacing, writing
 from hmx.records.plain import typed
 

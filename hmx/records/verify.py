@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from hmx.config import files
 from hmx.errors import HmxError
 from hmx.records import artefact, checkpoints, frozen, jsonl, lock, meta
 from hmx.records.checkpoints import Manifest
@@ -103,10 +104,10 @@ def _environment(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
     if known is None or not known.environment:
         return
     try:
-        if hashlib.sha256(artefact.read_plain(paths.environment)).hexdigest() != known.environment.get("sha256"):
+        if hashlib.sha256(files.read_plain(paths.environment)).hexdigest() != known.environment.get("sha256"):
             yield Damage(ENVIRONMENT, "has changed since the run began")
     except OSError as problem:
-        yield Damage(ENVIRONMENT, "missing" if isinstance(problem, FileNotFoundError) else artefact.words(problem))
+        yield Damage(ENVIRONMENT, "missing" if isinstance(problem, FileNotFoundError) else files.words(problem))
 
 
 def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -> Iterator[Damage]:
@@ -117,7 +118,7 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
             yield Damage(METRICS, "missing")
         return
     except (HmxError, OSError) as problem:
-        what = _short(problem, paths.metrics) if isinstance(problem, HmxError) else artefact.words(problem)
+        what = _short(problem, paths.metrics) if isinstance(problem, HmxError) else files.words(problem)
         yield Damage(METRICS, what)
         return
     if known is not None:
@@ -130,7 +131,7 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
         yield Damage(METRICS, "the last line is incomplete")
     try:
         yield from _changed(paths, intact)
-    except artefact.Unreadable as problem:
+    except files.Unreadable as problem:
         yield Damage(METRICS, _short(problem, paths.metrics))
 
 
@@ -176,7 +177,7 @@ def _lock(paths: RunPaths) -> tuple[list[Damage], list[Damage]]:
     except FileNotFoundError:  # released since
         return [], []
     except OSError as problem:
-        return [Damage(LOCK, artefact.words(problem))], []
+        return [Damage(LOCK, files.words(problem))], []
     if holding.state == "free":
         return [], []
     if holding.owner is None and size:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 from hmx.config import codec, presets
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace
+from hmx.config.files import open_limited
 from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set
 from hmx.config.schema import Config
-from hmx.config.textfile import read_text
+from hmx.config.textfile import MAX_BYTES, read_text
 from hmx.errors import HmxError, nearest
 from hmx.registry import user_code
 from hmx.registry.algorithms import find_algorithm
@@ -139,7 +140,9 @@ def read_file(file: Path) -> codec.Parsed:
     """
     path = file
     try:
-        path = file / RUN_FILE if file.is_dir() else file
+        if file.is_dir():
+            path = file / RUN_FILE
+            os.close(open_limited(path, MAX_BYTES))  # which may come from a stranger, while the user may name a pipe
         text = read_text(path)
     except FileNotFoundError:
         near = nearest(path.name, sorted(other.name for other in path.parent.glob("*.toml")))

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.types import Algorithm, TrainState
+from hmx.config.files import retrying
 from hmx.config.schema import RunConfig
 from hmx.errors import HmxError, one_line
 from hmx.records import jsonl
-from hmx.records.artefact import retrying
 from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import compile_for_one_call

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from hmx.algos.build import make_algorithm
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config import codec
+from hmx.config.files import Unreadable, read_plain
 from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.config.textfile import quoted
 from hmx.envs.protocol import Env
@@ -45,6 +46,7 @@ from hmx.runs.sinks import JsonlSink, RunInfo, Sink, SinkGroup
 from hmx.runs.wandb_sink import WandbSink
 
 _SHOWN_LINES = 12  # of the difference between two versions of an environment
+_MAX_COMPARED = 1 << 16  # bytes of each version: the time of a comparison grows faster than its size
 
 
 class Session(NamedTuple):
@@ -136,13 +138,16 @@ def keep_environment(meta: Meta, paths: RunPaths) -> None:
         OSError: it cannot be written.
     """
     if meta.environment:
-        atomic.write_bytes(paths.environment, Path(meta.environment["path"]).read_bytes())
+        atomic.write_bytes(paths.environment, read_plain(Path(meta.environment["path"])))
 
 
 def _with_lines(problem: CodeChanged, paths: RunPaths | None) -> CodeChanged:
     """Return the error with the lines that have changed, if the run has kept the file."""
-    with contextlib.suppress(OSError, UnicodeDecodeError, AttributeError):
-        before, now = (file.read_text("utf-8").splitlines() for file in (paths.environment, problem.path))  # type: ignore[union-attr]
+    if paths is None:
+        return problem
+    with contextlib.suppress(OSError, UnicodeDecodeError, Unreadable):
+        texts = (read_plain(file, _MAX_COMPARED).decode() for file in (paths.environment, problem.path))
+        before, now = (text.splitlines() for text in texts)
         lines = [line for line in difflib.unified_diff(before, now, n=0, lineterm="") if line[:3] not in ("---", "+++")]
         shown = [quoted(line) for line in lines[:_SHOWN_LINES]]
         more = [f"and {counted(len(lines) - _SHOWN_LINES, 'more line')}"] if len(lines) > _SHOWN_LINES else []

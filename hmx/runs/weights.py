@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 
 from hmx.algos.types import TrainState
 from hmx.config import codec
+from hmx.config.files import MAX_BYTES, open_limited
 from hmx.errors import ExitCode, HmxError, one_line
 from hmx.runs.session import Session
 
@@ -33,7 +36,9 @@ def read(session: Session, path: Path) -> tuple[TrainState, int]:
     from safetensors import SafetensorError, safe_open
 
     hint = "export it again: hmx export RUN --to safetensors"
+    wanted = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in named(session.abstract).values())
     try:
+        os.close(open_limited(path, MAX_BYTES + 2 * wanted))  # a pipe would block, and a large file fill the memory
         with safe_open(path, "numpy") as file:
             about = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping

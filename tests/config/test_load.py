@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -308,6 +309,12 @@ def test_unreadable_files_are_refused(tmp_path):
     assert failure(file=binary) == [f"{binary} is not a text file in UTF-8"]
     assert failure(file=tmp_path / "mine.toml" / "x")[0].startswith("cannot read ")
     assert failure(file=tmp_path / ("a" * 300))[0].startswith("cannot read ")
+
+
+def test_the_file_of_a_run_folder_is_a_regular_file(tmp_path):
+    """The user may name a pipe; one in a folder, which may come from a stranger, would block."""
+    os.mkfifo(tmp_path / "run.toml")
+    assert failure(file=tmp_path) == [f"cannot read {tmp_path / 'run.toml'}: not a regular file"]
 
 
 def test_file_with_byte_order_mark_and_crlf_is_read(tmp_path):

@@ -21,13 +21,13 @@ import pytest
 from faults import Disk, Platter, spread
 
 from hmx.cli import boundary
-from hmx.config import fields
+from hmx.config import fields, files
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs import evaluate as evaluates
 from hmx.jobs import resume as resumes
 from hmx.jobs import train as trains
-from hmx.records import artefact, jsonl
+from hmx.records import jsonl
 from hmx.records import meta as metas
 from hmx.records.paths import RunPaths
 from hmx.records.verify import verify
@@ -65,7 +65,7 @@ def compiled_once() -> Iterator[None]:
         patch.setattr(trains, "make_player", shared_player)
         patch.setattr(evaluates, "make_player", shared_player)
         patch.setattr(session, "compile_chunk", compile_shared)
-        for module in (artefact, jsonl):
+        for module in (files, jsonl):
             patch.setattr(module, "_RETRY_SECONDS", 0.0)
         patch.setattr(boundary, "_silence", lambda: None)
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -55,6 +56,11 @@ def test_a_run_keeps_its_environment_and_refuses_a_changed_one(game, make_config
     assert (
         "-    step_cost: float = 0.01" in found.value.message and "+    step_cost: float = 0.02" in found.value.message
     )
+    for replace in (os.mkfifo, lambda path: (path.touch(), os.truncate(path, 3 << 30))):
+        (run / "environment.py").unlink()
+        replace(run / "environment.py")
+        with pytest.raises(HmxError, match=r"has changed since the run began: SHA-256 \w+ became \w+$"):
+            evaluate(run, episodes=4)
     monkeypatch.setattr(user_code.Permissions, "accept_change", True)
     resume(run, changes={"run.total_steps": "96"})
     (entry,) = metas.read(run / "meta.json").resumes

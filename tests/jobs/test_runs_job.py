@@ -13,11 +13,12 @@ from typing import Any, get_args
 
 import pytest
 
+from hmx.config import files
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import runs
 from hmx.jobs.requests import ListRequest, State
 from hmx.jobs.resume import resume
-from hmx.records import artefact, checkpoints
+from hmx.records import checkpoints
 from hmx.records import meta as metas
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.layout import new_run
@@ -226,14 +227,14 @@ def test_verify_checks_states_kept_for_diagnosis(unpack: Callable[[int, Path], R
 def test_verify_beside_a_writer_reports_no_checkpoint_that_retention_deletes(
     unpack: Callable[[int, Path], RunPaths], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, really = unpack(2, tmp_path), artefact.sha256_of
+    run, really = unpack(2, tmp_path), files.sha256_of
 
     def delete_meanwhile(path: Path) -> str:
         if "/2/" in str(path):
             shutil.rmtree(run.checkpoint(2), ignore_errors=True)
         return really(path)
 
-    monkeypatch.setattr(artefact, "sha256_of", delete_meanwhile)
+    monkeypatch.setattr(files, "sha256_of", delete_meanwhile)
     found = runs.verify(run.folder)
     assert (found.damage, found.intact) == ((), (4,))
 

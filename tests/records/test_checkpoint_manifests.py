@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hmx.config import files
+from hmx.config.files import Unreadable
 from hmx.errors import ExitCode, HmxError
-from hmx.records import artefact, checkpoints
-from hmx.records.artefact import NewerSchema, Unreadable, sealed
+from hmx.records import checkpoints
+from hmx.records.artefact import NewerSchema, sealed
 from hmx.records.checkpoints import (
     CheckpointInfo,
     Leaf,
@@ -269,7 +271,7 @@ def failing(monkeypatch):
     """Make the system fail to open the files of checkpoint 2, `times` times."""
 
     def start(code, times):
-        monkeypatch.setattr(artefact, "_RETRY_SECONDS", 0.0)
+        monkeypatch.setattr(files, "_RETRY_SECONDS", 0.0)
         really, left = os.open, [times]
 
         def open_or_fail(path, *args, **more):
@@ -361,8 +363,8 @@ def test_only_changed_files_are_read_again(tmp_path, monkeypatch):
         make(tmp_path, update)
     surplus(tmp_path, 1)
     read = []
-    hashed = artefact.sha256_of
-    monkeypatch.setattr(artefact, "sha256_of", lambda path: read.append(path) or hashed(path))
+    hashed = files.sha256_of
+    monkeypatch.setattr(files, "sha256_of", lambda path: read.append(path) or hashed(path))
     assert surplus(tmp_path, 1) == [tmp_path / "1"]
     assert read == []
     os.utime(tmp_path / "2" / "leaves.json", (1, 1))

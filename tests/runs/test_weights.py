@@ -1,6 +1,7 @@
 """A policy without a checkpoint: it plays as the run it was exported from, and says why it does not fit."""
 
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -75,6 +76,19 @@ def test_refuses_a_damaged_file(policy):
     data = (policy / WEIGHTS).read_bytes()
     (policy / WEIGHTS).write_bytes(data[: len(data) // 2])
     check_refused(policy, "cannot read the policy")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.symlink_to("run.toml"), "a link instead of a file"),
+        (lambda path: (path.touch(), os.truncate(path, 3 << 30)), "3,221,225,472 bytes, more than the maximum of"),
+    ],
+)
+def test_refuses_a_link_and_a_file_that_is_too_large(policy, make, words):
+    (policy / WEIGHTS).unlink()
+    make(policy / WEIGHTS)
+    check_refused(policy, f"cannot read the policy .*{words}")
 
 
 def test_refuses_a_file_without_the_number_of_its_update(policy):

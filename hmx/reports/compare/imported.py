@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmx.config.extras import needed
+from hmx.config.files import open_plain
 from hmx.errors import ExitCode, HmxError
-from hmx.records.artefact import open_plain
 
 Curve = dict[int, dict[str, object]]  # environment steps -> metric -> value
 

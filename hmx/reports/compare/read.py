@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hmx.config.files import words
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.jobs.evaluation import RANDOM, PolicyStats, read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen, jsonl
-from hmx.records.artefact import words
 from hmx.records.curves import ABSENT, NO_RECORDS, AgentCurves, damage, read_curves
 from hmx.records.meta import Meta
 from hmx.records.paths import RunPaths

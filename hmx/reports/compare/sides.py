@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hmx.config import presets
+from hmx.config.files import words
 from hmx.config.names import is_run_name
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest
-from hmx.records.artefact import words
 from hmx.records.layout import list_runs
 from hmx.records.paths import CONFIG, META, METRICS
 from hmx.reports.compare.findings import Kind

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from hmx.config.files import words
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, counted, nearest
 from hmx.jobs.runs import state_of
 from hmx.records import jsonl
 from hmx.records import meta as metas
-from hmx.records.artefact import words
 from hmx.records.curves import Records
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run

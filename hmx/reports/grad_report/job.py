@@ -17,12 +17,13 @@ from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.types import Episode, Params, RolloutState, TrainState
+from hmx.config.files import words
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.jobs.grad_training import STREAM
-from hmx.records.artefact import words, write_sealed
+from hmx.records.artefact import write_sealed
 from hmx.records.buffer_file import is_buffer
 from hmx.records.paths import DEFAULT_ROOT, GRADIENTS, RunPaths
 from hmx.records.plain import plain_object
