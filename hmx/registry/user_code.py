@@ -3,8 +3,9 @@
 A reference is `./file.py`, `./file.py:function` or `package.module:function`; `make` is the default function.
 
 A run folder may come from a stranger, and its run.toml names code. Code runs only if the user named it on this command
-line or passed it from Python, gave `--trust-env`, or did any of these before with the same path and content. Functions
-raise an HmxError where a reference names nothing, its code may not run, or fails.
+line or passed it from Python, gave `--trust-env`, or did any of these before with the same path and content. Modules
+that it imports from its own folder or package need the same permission, and get it when the user gives it to the code
+that imports them. Functions raise an HmxError where a reference names nothing, its code may not run, or fails.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import contextlib
 import hashlib
 import importlib
 import importlib.machinery
-import importlib.util
 import inspect
 import json
 import os
@@ -21,14 +21,16 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import CodeType, ModuleType, SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from hmx.config.fields import OWN_SECTIONS, own_key, replace, values_of
+from hmx.config.files import read_plain, words
 from hmx.config.references import FUNCTION, is_reference, parse
 from hmx.config.schema import ALGORITHMS, Config, OwnOptions
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
+from hmx.registry.own_modules import OwnModules, import_file, is_installed
 from hmx.registry.own_options import Options, declared, pairs, read_options, with_options
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ WHAT = {"env.id": "environment", "net.kind": "network", "algo.name": "algorithm"
 GROUPS = {"env.id": "hmx.environments", "algo.name": "hmx.algorithms"}
 """Key -> entry-point group by which installed packages add names to it."""
 
+_READ_IT = f"read it, then add {TRUST_FLAG} (trust=True in Python); hmx remembers it as it is now"
 _LONGEST = 400  # characters of a line of the user's traceback
 
 
@@ -98,8 +101,12 @@ def file_of(thing: object) -> Path:
 def sha256(text: str, key: str) -> str:
     """Compute the SHA-256 of the file of a reference, as 64 hex digits; "" without a readable file."""
     with contextlib.suppress(HmxError, OSError, ValueError):
-        return hashlib.sha256(code_file(text, key).read_bytes()).hexdigest() if is_reference(text) else ""
+        return _digest(code_file(text, key)) if is_reference(text) else ""
     return ""
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(read_plain(path)).hexdigest()
 
 
 def check_unchanged(text: str, key: str, before: str) -> None:
@@ -143,8 +150,16 @@ def check_allowed(path: Path, digest: str) -> None:
     if Permissions.trust:
         _remember(pair)
     elif pair not in _allowed and pair not in _remembered():
-        words = f"cannot run {quoted(str(path))}: a run or a file names it, but you have not trusted its code"
-        raise HmxError(words, f"read it, then add {TRUST_FLAG} (trust=True in Python); hmx remembers it as it is now")
+        why = "a run or a file names or imports it, but you have not trusted its code"
+        raise HmxError(f"cannot run {quoted(str(path), _LONGEST)}: {why}", _READ_IT)
+
+
+def _check_beside(path: Path, digest: str, named: bool) -> None:
+    """Refuse a module that trusted code imports, unless the code was `named` in this process or the module trusted."""
+    if named:
+        _remember([str(path), digest])
+    else:
+        check_allowed(path, digest)
 
 
 def _store() -> Path:
@@ -177,6 +192,7 @@ def _remember(pair: list[str]) -> None:
 
 _modules: dict[tuple[str, str], ModuleType] = {}  # (path, SHA-256) -> the module
 _adopted: dict[str, Callable[..., Any]] = {}  # reference -> a function that was passed from Python
+_own_modules = OwnModules(_check_beside)
 
 
 def adopt(function: Callable[..., Any]) -> str:
@@ -237,17 +253,28 @@ def load_module(text: str, key: str) -> ModuleType:
 
     `key` is that of the configuration, one of `WHAT`. An error has the user's part of the traceback.
     """
-    path, digest, target = code_file(text, key), sha256(text, key), parse(text).target
+    path, what = code_file(text, key), f"cannot load {WHAT[key]} {quoted(text)}"
+    try:
+        digest = _digest(path)
+    except OSError as problem:
+        raise HmxError(f"{what}: {words(problem)}", "give a file of Python code") from None
     check_allowed(path, digest)
-    at, is_file = (str(path), digest), target.endswith(".py")
+    at = (str(path), digest)
     if at not in _modules:
-        folder = str(path.parent) if is_file else os.getcwd()
-        with explaining(path, f"cannot load {WHAT[key]} {quoted(text)}"), _last_on_path(folder):
-            if is_file:
-                _modules[at] = _import_file(path, digest)
-            else:
-                _modules[at] = importlib.import_module(target)  # noqa: TID251 - only of a trusted reference
+        with explaining(path, what):
+            _modules[at] = _import(path, digest, parse(text).target)
     return _modules[at]
+
+
+def _import(path: Path, digest: str, target: str) -> ModuleType:
+    """Import a trusted file, or the module `target` that it contains."""
+    named = [str(path), digest] in _allowed
+    if target.endswith(".py"):
+        with _own_modules.beside(path.parent, named):
+            return import_file(path, f"hmx_user_{digest[:16]}", check_allowed)
+    packages = target.count(".") + (path.stem == "__init__")
+    with contextlib.nullcontext() if is_installed(path) else _own_modules.beside(path.parents[packages], named):
+        return importlib.import_module(target)  # noqa: TID251 - only of a trusted reference
 
 
 def build(name: str, key: str, *arguments: Any, my: OwnOptions = ()) -> Any:
@@ -295,38 +322,6 @@ def explaining(path: Path, what: str) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError):
             hint = f"install the package that provides {error.name}: {sys.executable} -m pip install {error.name}"
         raise HmxError("\n".join(quoted(line, _LONGEST) for line in lines), hint) from error
-
-
-@contextlib.contextmanager
-def _last_on_path(folder: str) -> Iterator[None]:
-    """Make a folder importable; its files do not replace installed packages."""
-    sys.path.append(folder)
-    try:
-        yield
-    finally:
-        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
-
-
-def _import_file(path: Path, digest: str) -> ModuleType:
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise OSError(f"{path} changed while it was read")
-
-    class Loader(importlib.machinery.SourceFileLoader):
-        def get_code(self, fullname: str) -> CodeType:  # of the bytes that are trusted, and of no __pycache__
-            return self.source_to_code(data, str(path))
-
-    name = f"hmx_user_{digest[:16]}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=Loader(name, str(path)))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def registered(key: str) -> list[EntryPoint]:
