@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,7 +63,7 @@ def _check(outputs: Outputs, force: bool) -> None:
     if outputs.html not in (None, STDOUT) and outputs.html.suffix.lower() not in (".html", ".htm"):
         raise HmxError(
             f"cannot write the page {quoted(str(outputs.html))}: expected a name that ends in .html",
-            f"--html {quoted(str(outputs.html.with_suffix('.html')))}, or --md and --csv for other formats",
+            f"--html {shlex.quote(str(outputs.html.with_suffix('.html')))}, or --md and --csv for other formats",
         )
     for file in (outputs.html, outputs.md, outputs.csv):
         if file not in (None, STDOUT) and file.is_file() and not force:
@@ -89,6 +90,7 @@ def default_page(findings: RunFindings) -> Path:
 def write_page(run: Path) -> Path | None:
     """Write the page of a finished run; on failure, warn and return None."""
     from hmx.cli.boundary import say, write_report
+    from hmx.records.paths import RunPaths
     from hmx.render.html import page
     from hmx.reports.report.document import document
     from hmx.reports.report.job import run_report
@@ -99,6 +101,10 @@ def write_page(run: Path) -> Path | None:
         write_report(file, page(document(findings)))
     except Exception as problem:  # the run is complete without its page
         message = problem.message if isinstance(problem, HmxError) else f"{type(problem).__name__}: {problem}"
-        say("warning", f"the page of the run was not written: {message}", f"hmx report {run.name}")
+        say(
+            "warning",
+            f"the page of the run was not written: {message}",
+            f"hmx report {RunPaths(run.parent, run.name).argument}",
+        )
         return None
     return file

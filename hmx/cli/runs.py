@@ -195,6 +195,7 @@ def verify(run: RunArgument, json: Json = False) -> None:
     """
     from hmx.errors import ExitCode
     from hmx.jobs.runs import verify as job
+    from hmx.records.paths import RunPaths
     from hmx.reports import summaries
 
     found = job(run)
@@ -202,7 +203,8 @@ def verify(run: RunArgument, json: Json = False) -> None:
     if found.damage:
         hint = "no checkpoint is intact"
         if found.intact:
-            hint = f"hmx resume {run} continues from checkpoint {found.intact[-1]}, the newest intact one"
+            paths = RunPaths(found.run.parent, found.run.name)
+            hint = f"hmx resume {paths.argument} continues from checkpoint {found.intact[-1]}, the newest intact one"
         say("error", f"{found.run}: {counted(len(found.damage), 'file')} damaged or missing", hint)
         raise typer.Exit(int(ExitCode.ARTEFACT))
 

@@ -88,13 +88,15 @@ def dry_resume(run_name: Path, *, changes: Typed, sets: Iterable[str], json: boo
 def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
     """Show the plan of `train`: settings that differ from the defaults, or every value if `full`."""
     from hmx.jobs.train import plan
+    from hmx.records.paths import RunPaths
 
     planned = plan(loaded.config, origins=loaded.origins, sizes=loaded.sizes)
     write_result(planned.to_json(), summaries.plan(planned, full), json)
     for warning in () if json else planned.warnings:
         say("warning", warning)
     if planned.exists and not force and not json:
-        hint = f"resume it with hmx resume {planned.run.name}, or replace it with --force"
+        paths = RunPaths(planned.run.parent, planned.run.name)
+        hint = f"resume it with hmx resume {paths.argument}, or replace it with --force"
         say("warning", f"run {planned.run} already exists, so train would refuse", hint)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,13 +68,13 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
     cfg = source.cfg
     if cfg.net.rnn != "none":
         message = f"cannot export a recurrent policy ({cfg.net.rnn}): it also reads and writes an RNN carry"
-        raise HmxError(message, f"hmx evaluate {run} plays it")
+        raise HmxError(message, f"hmx evaluate {shlex.quote(str(run))} plays it")
     check_agent(cfg.run, request.agent)
     enable_cache()
     session = open_session(cfg)
     if session.env.spec.action_dim:
         message = "cannot export a policy of continuous actions: it has no action probabilities"
-        raise HmxError(message, f"hmx evaluate {run} plays it")
+        raise HmxError(message, f"hmx evaluate {shlex.quote(str(run))} plays it")
     state, update, warnings = source.state(session, request.checkpoint)
     state = seed_state(state, request.agent, cfg.run.num_seeds)
     obs, mask = _inputs(session, 1)

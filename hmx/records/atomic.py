@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -55,9 +56,9 @@ def sync_folder(folder: Path) -> None:
 def check_new(place: Path, force: bool, name: str) -> None:
     """Refuse (exit code 2) a file that exists, unless `force`, or cannot be made; `name` is an alternative."""
     if place.is_dir():
-        raise HmxError(f"cannot write {place}: it is a folder", f"--output {place / name}")
+        raise HmxError(f"cannot write {place}: it is a folder", f"--output {shlex.quote(str(place / name))}")
     if not place.parent.is_dir():
-        raise HmxError(f"cannot write {place}: the folder does not exist", f"mkdir -p {place.parent}")
+        raise HmxError(f"cannot write {place}: the folder does not exist", f"mkdir -p {shlex.quote(str(place.parent))}")
     if place.exists() and not force:
         raise taken(place)
 

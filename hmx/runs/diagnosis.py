@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -83,7 +84,7 @@ def refuse(context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpda
     )
     if MAX_ENTROPY in rejected.names:  # the logarithm of the number of legal actions
         message = f"update {rejected.update}: no action was legal in a state of {context.env_id}; {where}"
-        hint = f"hmx check-env {context.env_id} finds such states: legal must allow an action in every one"
+        hint = f"hmx check-env {shlex.quote(context.env_id)} finds such states: legal must allow an action in every one"
     raise HmxError(message, hint, ExitCode.CHECK_FAILED)
 
 

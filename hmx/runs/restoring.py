@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ def _missing(paths: RunPaths, used: int, broken: dict[Path, list[str]]) -> int |
 
 def start_over(paths: RunPaths) -> str:
     """Return the hint for a run that has no checkpoint."""
-    return f"start over: hmx train --config {paths.config} --name {paths.name} --force"
+    return f"start over: hmx train --config {shlex.quote(str(paths.config))} --name {shlex.quote(paths.name)} --force"
 
 
 def _none(paths: RunPaths, broken: dict[Path, list[str]]) -> HmxError:

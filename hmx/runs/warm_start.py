@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import Any
 
 import jax.numpy as jnp
@@ -36,7 +37,8 @@ def read_learned(session: Session) -> tuple[Session, Learned, list[str]]:
     if problems := weights.differences(session.abstract, learned):
         more = f" (and {counted(len(problems) - 1, 'more difference')})" if len(problems) > 1 else ""
         message = f"cannot start from {cfg.run.init_from}: its {problems[0]}{more}"
-        hint = f"start from its configuration too: hmx train --config {source.folder} --init-from {cfg.run.init_from}"
+        config, other_run = shlex.quote(str(source.folder)), shlex.quote(cfg.run.init_from)
+        hint = f"start from its configuration too: hmx train --config {config} --init-from {other_run}"
         raise HmxError(message, hint)
     if source.checkpoints.is_dir():
         run = dataclasses.replace(cfg.run, init_from=str(source.checkpoints / str(update)))

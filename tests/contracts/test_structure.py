@@ -37,6 +37,30 @@ FREE_TEXT = {
 }  # fmt: skip
 GENERIC = {"name", "kind", "metric"}  # names of options that other things have too
 
+COMMAND_NAMES = "|".join(path.stem.replace("_", "-") for path in ROOT.glob("hmx/cli/[a-z]*.py"))
+COMMAND = re.compile(
+    rf"(?:^|[\s`(])(?:hmx (?:{COMMAND_NAMES})|mv|cp|rm|mkdir -p"
+    r"|--(?:checkpoint|config|env|from-buffer|html|init-from|name|output))(?: [^\s`;,.)]+)*[ =]$"
+)
+"""Text before a value in a command for the user to paste."""
+HARMLESS = {
+    "2 * steps": "a number",
+    "METTA": "the name of a preset",
+    "checkpoint": "a number",
+    "clean_run_name(name)": "letters, digits, dots, dashes and underscores",
+    "config": "quoted where it is assigned",
+    "found.intact[-1]": "a number",
+    "given": "quoted where it is assigned",
+    "name": "a checked name of a side; the argument of `hmx resume`, which is quoted",
+    "option": "a constant or a number",
+    "other_run": "quoted where it is assigned",
+    "paths.name": "a name that was given to a run, and so checked",
+    "place": "quoted where it is assigned",
+    "run": "quoted where it is assigned",
+    "stem": "the name of a module",
+}
+"""Values in commands that need no quotes for the shell, and why."""
+
 
 @pytest.fixture(scope="module")
 def modules() -> Modules:
@@ -230,3 +254,39 @@ def test_closed_choices_are_literal(modules: Modules) -> None:
 def test_an_open_choice_is_found(source: str) -> None:
     assert len(open_choices(planted(source))) == 1
     assert open_choices(planted(source.replace(": str", ": Literal['fast', 'slow']"))) == []
+
+
+def unquoted(modules: Modules) -> dict[str, list[str]]:
+    """Return the values in commands for the user to paste that are not quoted for the shell, with their places."""
+    found = defaultdict(list)
+    for module, tree in modules.items():
+        for node in ast.walk(tree):
+            text = ""
+            for part in node.values if isinstance(node, ast.JoinedStr) else ():
+                if isinstance(part, ast.FormattedValue):
+                    value = ast.unparse(part.value)
+                    if (
+                        COMMAND.search(text)
+                        and not value.endswith(".argument")
+                        and not value.startswith("shlex.quote(")
+                    ):
+                        found[value].append(f"{module}:{node.lineno}")
+                    text += "X"
+                else:
+                    text += ast.literal_eval(part)
+    return found
+
+
+def test_commands_to_paste_are_quoted_for_the_shell(modules: Modules) -> None:
+    found = unquoted(modules)
+    assert {value: places for value, places in found.items() if value not in HARMLESS} == {}
+    assert HARMLESS.keys() <= found.keys(), "an exception is not needed any more"
+
+
+@pytest.mark.parametrize(
+    "text", ["hmx resume {folder} continues", "mv {folder} x", "see: hmx watch RUN --checkpoint {at}"]
+)
+def test_an_unquoted_command_is_found(text: str) -> None:
+    assert len(unquoted(planted(f'f"{text}"'))) == 1
+    assert unquoted(planted(f'f"{text}"'.replace("{", "{shlex.quote(").replace("}", ")}"))) == {}
+    assert unquoted(planted('f"cannot read {path}"')) == {}

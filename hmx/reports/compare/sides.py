@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,8 +56,8 @@ def choose(texts: Sequence[str], root: Path) -> tuple[SidePaths, ...]:
     clash (exit code 2), and paths that do not exist (3).
     """
     if len(texts) < 2:
-        given = quoted(texts[0]) if texts else ""
-        raise HmxError("expected at least two sides to compare", f"hmx compare {given or 'runs/one'} runs/another")
+        given = shlex.quote(quoted(texts[0])) if texts else "runs/one"
+        raise HmxError("expected at least two sides to compare", f"hmx compare {given} runs/another")
     if len(texts) > len(LETTERS):
         raise HmxError(f"cannot compare {len(texts)} sides: at most {len(LETTERS)}", "join runs: A=runs/one,runs/two")
     found: list[SidePaths] = []
@@ -80,7 +81,8 @@ def _split(text: str, root: Path) -> tuple[str, list[str]]:
         name, rest = "", text
     elif not name:
         raise HmxError(
-            f"{quoted(text)}: expected a name before the equals sign", f"hmx compare ours={quoted(rest)} ..."
+            f"{quoted(text)}: expected a name before the equals sign",
+            f"hmx compare ours={shlex.quote(quoted(rest))} ...",
         )
     paths = [rest] if _exists(rest, root) else rest.split(",")
     if not all(paths):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -204,7 +205,7 @@ class HealthSink(Sink):
         for finding in self._new:
             if finding.rule not in self._known and len(self._known) < _MOST:
                 since = f"since step {short(finding.since)}" if finding.since else "since the start"
-                yield f"{finding.title} {since} ({finding.rule}; hmx doctor {self._name} explains it)"
+                yield f"{finding.title} {since} ({finding.rule}; hmx doctor {shlex.quote(self._name)} explains it)"
             self._known.add(finding.rule)
         self._new.clear()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -71,7 +72,7 @@ def grad_report(
         raise HmxError("cannot use --checkpoint with --all-checkpoints", "drop one of them")
     if Path(path).is_file() and is_buffer(Path(path)):
         what = f"cannot report on {path}: it is a saved buffer, and the network is in a run"
-        raise HmxError(what, f"hmx grad-report RUN --from-buffer {path}")
+        raise HmxError(what, f"hmx grad-report RUN --from-buffer {shlex.quote(str(path))}")
     source = find(path, root)
     check_agent(source.cfg.run, request.agent)
     seed = source.cfg.run.seed if request.seed is None else request.seed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -100,7 +101,7 @@ def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
 
 def missing_policy(path: Path) -> HmxError:
     """Return the error for a saved buffer without a policy."""
-    run = quoted(buffer_file.read_header(path).run) or "RUN"
+    run = shlex.quote(quoted(buffer_file.read_header(path).run) or "RUN")
     return HmxError(f"cannot score {path}: a saved buffer has no policy", f"--checkpoint {run}")
 
 
@@ -112,7 +113,8 @@ def open_scene(
         raise missing_policy(path)
     if not is_file(path) and checkpoint is not None:
         raise HmxError(
-            "cannot use --checkpoint here: it is for saved buffers", f"hmx score-buffer {checkpoint} scores that run"
+            "cannot use --checkpoint here: it is for saved buffers",
+            f"hmx score-buffer {shlex.quote(str(checkpoint))} scores that run",
         )
     saved = buffers.load(path) if is_file(path) else None
     agent = open_agent(checkpoint or path, root, request.agent)
