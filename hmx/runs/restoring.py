@@ -92,6 +92,12 @@ def start_over(paths: RunPaths) -> str:
 
 def _none(paths: RunPaths, broken: dict[Path, list[str]]) -> HmxError:
     hint = start_over(paths)
+    known = frozen.known_meta(paths)
+    if not broken and known is not None and known.update:
+        message = f"{paths.folder} has lost its checkpoints: {paths.meta.name} says that {known.update} was written"
+        config, name = shlex.quote(str(paths.config)), shlex.quote(f"{paths.name}-2")
+        hint = f"put them back into {paths.checkpoints}, or start a new run: hmx train --config {config} --name {name}"
+        return HmxError(message, hint, ExitCode.ARTEFACT)
     if not broken:
         return HmxError(f"{paths.folder} has no checkpoint yet", hint, ExitCode.ARTEFACT)
     if any("belongs to another run" in why for faults in broken.values() for why in faults):

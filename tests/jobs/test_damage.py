@@ -343,7 +343,8 @@ def test_link_in_place_of_a_folder_is_reported_and_not_followed(
         for command in (commands.evaluate, commands.resume):
             with pytest.raises(HmxError, match=r"checkpoints|no checkpoint") as caught:
                 command(run)
-            assert caught.value.exit_code == ExitCode.ARTEFACT
+            assert caught.value.exit_code == ExitCode.ARTEFACT and "--force" not in caught.value.hint
+            assert way != "deleted" or "has lost its checkpoints: meta.json says that 4 was" in caught.value.message
     else:
         for command in (commands.evaluate, commands.resume):
             went = command(run)
