@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,6 +143,8 @@ def load_agent(
     with trusting(trust):
         session = open_session(config, paths)
     restored = restore_policy(session, paths, checkpoint)
+    for text in restored.warnings:
+        warnings.warn(text, stacklevel=2)
     state, algorithm = seed_state(restored.state, index, config.run.num_seeds), session.algorithm
     return TrainedAgent(
         config, session.env, restored.update, algorithm, state, jax.jit(algorithm.act, static_argnums=6)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hmx.cli.options import with_options
 from hmx.cli.progress import status
-from hmx.cli.watch import COMPILING, GAME_PANEL, GameOptions, ScenarioFile, leaving_by_ctrl_c
+from hmx.cli.watch import COMPILING, GAME_PANEL, GameOptions, ScenarioFile, leaving_by_ctrl_c, saying_at_end
 from hmx.config.option import opt
 
 
@@ -37,6 +37,7 @@ def play(options: PlayOptions, scenario: ScenarioFile = None) -> None:
 
     keyboard = Keyboard()
     with status(COMPILING):
-        game = open_game(**vars(options), scenario=scenario)
-    with leaving_by_ctrl_c():
+        warnings: list[str] = []
+        game = open_game(**vars(options), scenario=scenario, warn=warnings.append)
+    with leaving_by_ctrl_c(), saying_at_end(warnings):
         perform(game, keyboard)

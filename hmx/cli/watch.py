@@ -110,19 +110,23 @@ def watch(
     if env is not None or sets:
         chosen = configure({"env.id": env} if env is not None else {}, sets, None, None).config.env
 
-    begin = partial(frames_of, run, **vars(options), env=chosen, scenario=scenario)
+    warnings: list[str] = []
+    begin = partial(frames_of, run, **vars(options), env=chosen, scenario=scenario, warn=warnings.append)
     if save is not None:
         with status(COMPILING):
             frames = list(begin())
-        _save(frames, save, title, shown.delay, json)
+        with saying_at_end(warnings):
+            _save(frames, save, title, shown.delay, json)
     elif json:
-        for frame in begin():
-            print_json(frame.to_json())
-            sys.stdout.flush()
+        started = begin()
+        with saying_at_end(warnings):
+            for frame in started:
+                print_json(frame.to_json())
+                sys.stdout.flush()
     else:
         with status(COMPILING):
             started = begin()
-        with leaving_by_ctrl_c():
+        with leaving_by_ctrl_c(), saying_at_end(warnings):
             show(started, title=title, delay=shown.delay, step=shown.step)
 
 
@@ -157,6 +161,18 @@ def _save(frames: Sequence[Frame], path: Path, title: str, delay: float, json: b
         if frame.outcome:
             sys.stdout.write(f"{summary(frame)}\n")
     sys.stdout.write(f"saved {printable(str(path))} ({len(frames):,} frames, {data_size(size)})\n")
+
+
+@contextlib.contextmanager
+def saying_at_end(warnings: Sequence[str]) -> Iterator[None]:
+    """Show warnings after the block, which may clear the screen."""
+    from hmx.cli.boundary import say
+
+    try:
+        yield
+    finally:
+        for text in warnings:
+            say("warning", text)
 
 
 @contextlib.contextmanager

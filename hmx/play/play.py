@@ -15,7 +15,7 @@ from hmx.play.keys import RESIZED, Keyboard
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import PROGRAM_KEYS, draw, explain
 from hmx.play.simulator import Simulator
-from hmx.play.watch import agent_policy
+from hmx.play.watch import Warn, agent_policy, ignore
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.runs.compilation import enable_cache
@@ -35,8 +35,9 @@ def open_game(
     advise: str | Path | None = None,
     search: int | None = None,
     checkpoint: int | None = None,
+    warn: Warn = ignore,
 ) -> Simulator:
-    """Open a game without a step limit, by the rules of the run whose agent advises, if any.
+    """Open a game without a step limit, by the rules of the run whose agent advises, if any; `warn` as of `watch`.
 
     Raises:
         HmxError: a run of another environment, or a search that is not possible (exit code 2); no such run or no intact
@@ -57,7 +58,7 @@ def open_game(
     def begin() -> Simulator:
         policy = None
         if paths is not None:
-            policy = agent_policy(open_session(cfg, paths), paths, False, checkpoint, search)
+            policy = agent_policy(open_session(cfg, paths), paths, False, checkpoint, search, warn)
         return Simulator(env, cfg.reward, seed=seed, position=position, policy=policy)
 
     # In another thread, so that Ctrl-C works while it compiles.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,11 @@ from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
 
 HELP = "space pause  Enter step  left back  n next episode  + - speed  ? rules  q quit"
+Warn = Callable[[str], None]
+
+
+def ignore(text: str) -> None:
+    """Drop a warning."""
 
 
 def watch(
@@ -46,11 +51,13 @@ def watch(
     greedy: bool = False,
     search: int | None = None,
     checkpoint: int | None = None,
+    warn: Warn = ignore,
 ) -> Iterator[Frame]:
     """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
 
     The first of several agents trained side by side plays. `env` is the environment of random play without a run,
-    and `scenario` a file with the position that every episode starts from.
+    and `scenario` a file with the position that every episode starts from. `warn` is called for each newer checkpoint
+    that cannot be used.
 
     Raises:
         HmxError: no run and not random, an environment that does not work, an impossible scenario, or a search that is
@@ -75,7 +82,7 @@ def watch(
             policy = FramePolicy(jax.jit(partial(decide_at_random, action_dim=made.spec.action_dim)))
         else:
             session = open_session(cfg, paths)
-            made, policy = session.env, agent_policy(session, paths, greedy, checkpoint, search)
+            made, policy = session.env, agent_policy(session, paths, greedy, checkpoint, search, warn)
         if cfg.env.id == "hackmatrix":
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
         return Spectator(made, seed=seed, policy=policy)
@@ -92,10 +99,13 @@ def _frames(game: Simulator | Spectator, episodes: int) -> Iterator[Frame]:
 
 
 def agent_policy(
-    session: Session, paths: RunPaths, greedy: bool, checkpoint: int | None, search: int | None
+    session: Session, paths: RunPaths, greedy: bool, checkpoint: int | None, search: int | None, warn: Warn
 ) -> FramePolicy:
     """Return the policy of the first agent of a run; `search` is the number of simulations, see `simulations_of`."""
-    state = seed_state(restore_policy(session, paths, checkpoint).state, 0, session.cfg.run.num_seeds)
+    restored = restore_policy(session, paths, checkpoint)
+    for text in restored.warnings:
+        warn(text)
+    state = seed_state(restored.state, 0, session.cfg.run.num_seeds)
     search = simulations_of(session.cfg, search)
     decide = partial(make_act(session.algorithm, session.env, session.cfg, search, greedy), state)
     return FramePolicy(jax.jit(decide), session.algorithm.initial_carry((1, session.env.spec.num_agents)))

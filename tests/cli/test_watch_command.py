@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from hmx.api.agent import load_agent
 from hmx.cli import watch
+from hmx.cli.app import app
 from hmx.errors import ExitCode, HmxError
 from hmx.play.frames import Frame
 from hmx.play.watch import show
 
+DATA = Path(__file__).parents[1] / "data"
 FRAMES = [
     Frame(step=0, episode=0, position={"player": {"row": 0, "col": 0}, "stage": 2}, legal=(0,)),
     Frame(step=1, episode=0, position={"player": {"row": 0, "col": 0}, "stage": 2}, legal=(), action=0, reward=-0.5,
@@ -44,6 +51,17 @@ def test_a_gif_without_pillow_names_the_package(tmp_path, monkeypatch):
     with pytest.raises(HmxError, match="needs Pillow") as refused:
         watch.check_target(tmp_path / "a.gif", force=False)
     assert "pip install pillow" in refused.value.hint
+
+
+def test_an_older_checkpoint_is_played_with_a_warning(tmp_path):
+    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    run, text = tmp_path / "corridor", "checkpoint 4 is missing; checkpoint 2 is used instead"
+    shutil.rmtree(run / "checkpoints" / "4")
+    done = CliRunner().invoke(app, ["watch", str(run), "--json"])
+    assert done.exit_code == 0 and done.stderr == f"warning: {text}\n" and text not in done.stdout
+    with pytest.warns(UserWarning, match=text):
+        load_agent(run)
 
 
 def test_ctrl_c_quits_watch_quietly(capsys):
