@@ -51,13 +51,16 @@ def sample_std(returns: Float[Floats, "G K"]) -> tuple[Float[Floats, " G"], Floa
 
 
 def merge_equal(values: Float[Floats, " n"], rounding: Float[Floats, " n"]) -> Float[Floats, " n"]:
-    """Return the values, with values that differ only by rounding replaced by the lowest; NaN and 0 stay."""
+    """Return the values, with values that differ from a lower one only by rounding replaced by it; NaN and 0 stay.
+
+    Each value is compared with the lowest of its run of equal values: a chain of small differences is no equality.
+    """
     ids = np.flatnonzero(values > 0)
-    ids = ids[np.argsort(values[ids], kind="stable")]
-    ordered, error = values[ids], rounding[ids]
-    starts = np.diff(ordered, prepend=-np.inf) > np.maximum(error, np.roll(error, 1))
-    merged = values.copy()
-    merged[ids] = ordered[starts][np.cumsum(starts) - 1]
+    merged, lowest, error = values.copy(), -np.inf, 0.0
+    for i in ids[np.argsort(values[ids], kind="stable")]:
+        if values[i] - lowest > max(error, rounding[i]):
+            lowest, error = values[i], rounding[i]
+        merged[i] = lowest
     return merged
 
 

@@ -118,6 +118,14 @@ def test_standard_deviations_above_rounding_stay_different():
     np.testing.assert_array_equal(merged, [0.5, 0.5, 0.5 + 1e-5, 0.0, NAN])
 
 
+def test_a_chain_of_small_differences_is_not_merged_into_one_value():
+    """Returns of 1000 + U(0, 1): many standard deviations lie so close that each differs from the next by rounding."""
+    returns = 1000.0 + np.random.default_rng(0).random((4000, 8))
+    std, merged = returns.std(1, ddof=1), reward_std(returns)
+    assert (merged <= std + 1e-12).all() and (std - merged).max() < 1e-3
+    assert len(set(merged)) > 400
+
+
 def test_group_advantages_match_a_hand_calculation():
     returns = np.array([[1.0, 0.0], [2.0, 2.0], [5.0, NAN]])
     np.testing.assert_array_equal(group_advantages(returns, False), [[0.5, -0.5], [0, 0], [0, 0]])
