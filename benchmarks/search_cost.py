@@ -54,12 +54,14 @@ def by_mctx(
         )
         return output, lead(after.position)
 
-    def values(tree: Any, node: Array) -> Array:
-        visits = tree.children_visits[node].max()
+    def completed(tree: Any, node: Any = mctx.Tree.ROOT_INDEX) -> Array:
         scaled = mctx.qtransform_completed_by_mix_value(
             tree, node, value_scale=1.0, maxvisit_init=1.0, rescale_values=False
         )
-        return scale(scaled / (1.0 + visits), visits)
+        return scaled / (1.0 + tree.children_visits[node].max())
+
+    def values(tree: Any, node: Array) -> Array:
+        return scale(completed(tree, node), tree.children_visits[node].max())
 
     found = mctx.gumbel_muzero_policy(
         None,
@@ -73,7 +75,8 @@ def by_mctx(
         gumbel_scale=0.0 if greedy else 1.0,
     )
     tree = found.search_tree.summary()
-    return Found(found.action, found.action_weights, tree.value, tree.visit_counts.astype(jnp.int32))
+    value = (found.action_weights * jax.vmap(completed)(found.search_tree)).sum(-1)
+    return Found(found.action, found.action_weights, value, tree.visit_counts.astype(jnp.int32))
 
 
 def _move(source: int, target: int, leaf: Array) -> Array:

@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
     action: Array  # [E] int32: the best one
     probs: Array  # [E, A]: the improved policy
-    value: Array  # [E]: mean return of the simulations
+    value: Array  # [E]: expected return of the improved policy, with the mixed value for actions that were not tried
     visits: Array  # [E, A] int32: simulations of each action
 
 
@@ -96,10 +96,10 @@ def search(
     considered = jnp.minimum(legal.sum(-1), max_considered)
     table = jnp.asarray([considered_visits(count, num_simulations) for count in range(max_considered + 1)])
 
-    def tried(tree: _Tree) -> tuple[Array, Array]:
-        """Return the visits of the root's actions, and the contribution of their values to the logits."""
+    def tried(tree: _Tree) -> tuple[Array, Array, Array]:
+        """Return the visits of the root's actions, their contribution to the logits, and their values."""
         visits, values = _children(tree, tree.child[0], root.log_probs, root.value)
-        return visits, scale(values, visits.max(-1, keepdims=True))
+        return visits, scale(values, visits.max(-1, keepdims=True)), values
 
     def best(visits: Array, rise: Array, turn: Array) -> Array:
         """Return the best of the root's actions that have been tried `turn` times."""
@@ -108,7 +108,7 @@ def search(
 
     def grow(tree: _Tree, now: tuple[Array, Key, Array]) -> tuple[_Tree, None]:
         node, key, turns = now
-        parent, action = _descend(tree, best(*tried(tree), turns[considered]), scale)
+        parent, action = _descend(tree, best(*tried(tree)[:2], turns[considered]), scale)
         tree = _attach(tree, node, parent, action, simulate(key, action, pick(tree.position, parent)))
         return _back_up(tree, node), None
 
@@ -118,9 +118,9 @@ def search(
     )
     nodes, keys = jnp.arange(1, num_simulations + 1), jax.random.split(k_steps, num_simulations)
     tree, _ = jax.lax.scan(grow, _plant(root, num_simulations + 1), (nodes, keys, table.T))
-    visits, rise = tried(tree)
+    visits, rise, values = tried(tree)
     probs = distributions.probs(root.log_probs + rise, legal)
-    return Found(best(visits, rise, visits.max(-1)), probs, tree.value[0], visits)
+    return Found(best(visits, rise, visits.max(-1)), probs, (probs * values).sum(-1), visits)
 
 
 def considered_visits(considered: int, num_simulations: int) -> list[int]:

@@ -136,6 +136,15 @@ def test_no_value_makes_search_follow_an_illegal_action(num_simulations):
     assert found.action.tolist() == [[1]] * 4
 
 
+def test_value_is_that_of_the_improved_policy():
+    """The search tries the trap, which loses 5, and then avoids it, so that the position is worth 0."""
+    env = trap()
+    search = make_search(even_handed(), env, Config(), 16, greedy=True)
+    state, seen = env.reset(jax.random.split(jax.random.key(0), 4))
+    found, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
+    np.testing.assert_allclose(found.value, 0.0, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("spec", "num_simulations", "message"),
     [

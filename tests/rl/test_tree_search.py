@@ -77,7 +77,7 @@ def test_visits_follow_sequential_halving():
     assert considered_visits(1, 4) == [0, 1, 2, 3]
 
 
-def test_value_is_the_mean_return_of_the_simulations():
+def test_value_is_the_return_of_the_action_that_the_search_takes():
     """One action, reward 1 and discount 0.5 each step, all positions judged 8: the returns are known."""
     judged = partial(Judged, jnp.zeros((2, 1)), jnp.full(2, 8.0))
 
@@ -86,5 +86,5 @@ def test_value_is_the_mean_return_of_the_simulations():
 
     root = judged(jnp.zeros(2, jnp.int32))
     found = search(jax.random.key(0), root, jnp.ones((2, 1), bool), step, scale, num_simulations=2, max_considered=16)
-    np.testing.assert_allclose(found.value, (8.0 + (1.0 + 0.5 * 8.0) + (1.0 + 0.5 * (1.0 + 0.5 * 8.0))) / 3)
+    np.testing.assert_allclose(found.value, 1.0 + 0.5 * (8.0 + (1.0 + 0.5 * 8.0)) / 2)
     assert found.visits.tolist() == [[2], [2]] and found.probs.tolist() == [[1.0], [1.0]]
