@@ -181,9 +181,9 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
         HmxError: the configuration cannot run.
     """
     cfg, env, scaled = resolve_config(cfg, origins, sizes)
-    session = make_session(cfg, env)
+    session, notes = make_session(cfg, env), list[str]()
     if cfg.run.init_from:
-        session, _, _ = read_learned(session)
+        session, _, notes = read_learned(session)
         cfg = session.cfg
     stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
     name = layout.planned_name(cfg.run.root, cfg.run.name, stem)
@@ -212,7 +212,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
         auto_scale=tuple(scaled),
         memory=run_memory(session),
         replay_ratio=entry.replay_ratio(cfg) if entry.replay_ratio else None,
-        warnings=(*(line(problem) for problem in warnings_of(cfg, env_sizes)), *_refusal(session)),
+        warnings=(*notes, *(line(problem) for problem in warnings_of(cfg, env_sizes)), *_refusal(session)),
         meaning=entry.aspects(cfg, env_sizes),
     )
 

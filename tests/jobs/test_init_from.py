@@ -133,6 +133,27 @@ def test_different_network_is_refused_before_anything_is_written(make_config: Ma
     assert not (teacher.run.parent / "new").exists()
 
 
+@pytest.mark.parametrize(("key", "value"), [("net__activation", "tanh"), ("ppo__value_target", "identity")])
+def test_a_network_that_would_mean_something_else_is_refused(
+    make_config: MakeConfig, teacher: TrainResult, key: str, value: str
+) -> None:
+    dotted = key.replace("__", ".")
+    with pytest.raises(HmxError, match=rf"cannot start from teacher: {dotted} was .* and is {value}$") as error:
+        train(make_config(2, run__init_from="teacher", run__name="new", ppo__obs_norm="network", **{key: value}))
+    assert error.value.hint.startswith(f"--set {dotted}=") and not (teacher.run.parent / "new").exists()
+
+
+def test_values_on_another_scale_are_reported(make_config: MakeConfig, teacher: TrainResult) -> None:
+    keys = {"ppo__obs_norm": "network", "algo__gamma": 0.5, "ppo__reward_scale": 2.0}
+    cfg = make_config(2, run__init_from="teacher", **keys)
+    _, _, warnings = read_learned(open_session(cfg))
+    assert plan(cfg).warnings[0] == warnings[0]
+    assert warnings == [
+        "the values that the network of teacher predicts mean something else here: "
+        "algo.gamma was 0.99 and is 0.5, ppo.reward_scale was 1.0 and is 2.0"
+    ]
+
+
 def test_a_damaged_newer_checkpoint_is_reported(make_config: MakeConfig) -> None:
     teacher = train(make_config(3, run__eval_episodes=0, run__name="teacher", run__checkpoint_every=1)).run
     (teacher / "checkpoints" / "3" / "manifest.json").write_text("{")
