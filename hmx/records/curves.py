@@ -71,8 +71,9 @@ class Records:
 class AgentCurves:
     """The records of one agent as columns; a record replaces an earlier one with the same environment steps."""
 
-    def __init__(self, seed: int | None, names: Set[str] | None) -> None:
+    def __init__(self, seed: int | None, names: Set[str] | None, run: str = "") -> None:
         self.seed = seed  # None where the records do not say
+        self.run = run  # name of the run in a file of several
         self.columns: dict[str, array[float]] = {}  # counters, such as `update` and `wall_time`, and metrics
         self._names = names
         self._rows: dict[int, int] = {}

@@ -19,7 +19,7 @@ from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import known_sizes
 from hmx.registry.user_code import WHAT
 from hmx.reports.compare.findings import Difference, DifferenceGroup, MemberFacts, Notice, Severity, SideFacts
-from hmx.reports.compare.read import Member, Seed, Side
+from hmx.reports.compare.sides import Member, Seed, Side
 from hmx.reports.compare.tasks import Groups
 
 # Keys that identify runs and do not affect their results; seeds are listed with the sides.
@@ -50,14 +50,16 @@ def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
         return []
     described = {aspect.id: aspect for side in sides for config in side.configs for aspect in aspects(config)}
     aspect_of = {key: aspect.id for aspect in described.values() for key in aspect.values}
-    found: dict[str, list[Difference]] = {}
+    by_section: dict[str, list[Difference]] = {}
     for key in keys_of(config for side in sides for config in side.configs):
         if key not in NO_PART:
             section = aspect_of.get(key) or key.partition(".")[0]
-            found.setdefault(section, []).extend(_difference(sides, key, partial(_shown, key=key), _doc(key)))
+            by_section.setdefault(section, []).extend(_difference(sides, key, partial(_shown, key=key), _doc(key)))
     sizes = [row for name, doc in _SIZES.items() for row in _difference(sides, name, partial(_size, name=name), doc)]
-    rows = [_aspect(sides, aspect, found[number]) for number, aspect in described.items() if found.get(number)]
-    tables = [(title, found.get(name, [])) for name, title in _TITLES.items()] + [("resulting sizes", sizes)]
+    rows = [
+        _aspect(sides, aspect, by_section[number]) for number, aspect in described.items() if by_section.get(number)
+    ]
+    tables = [(title, by_section.get(name, [])) for name, title in _TITLES.items()] + [("resulting sizes", sizes)]
     return [*rows, *(DifferenceGroup(title, "", tuple(group)) for title, group in tables if group)]
 
 
@@ -71,7 +73,7 @@ def aspects(config: Config) -> tuple[Aspect, ...]:
     return find_algorithm(config).aspects(config, known_sizes(config.env)) if runs(config) else ()
 
 
-def _aspect(sides: Sequence[Side], shown: Aspect, found: Sequence[Difference]) -> DifferenceGroup:
+def _aspect(sides: Sequence[Side], shown: Aspect, keys: Sequence[Difference]) -> DifferenceGroup:
     def aspect(config: Config) -> Aspect | None:
         return next((row for row in aspects(config) if row.id == shown.id), None)
 
@@ -81,7 +83,7 @@ def _aspect(sides: Sequence[Side], shown: Aspect, found: Sequence[Difference]) -
 
     effects = tuple(_text(_by_task(side, effect)) for side in sides)
     bug = any(row.bug for side in sides for config in side.configs if (row := aspect(config)))
-    return DifferenceGroup(shown.title, shown.id, tuple(found), effects, bug)
+    return DifferenceGroup(shown.title, shown.id, tuple(keys), effects, bug)
 
 
 def _doc(key: str) -> str:
@@ -102,27 +104,27 @@ def _shown(config: Config, key: str) -> str | None:
 
 
 def _size(config: Config, name: str) -> str | None:
-    found = derived(config)
-    return None if found is None else f"{getattr(found, name):,}"
+    sizes = derived(config)
+    return None if sizes is None else f"{getattr(sizes, name):,}"
 
 
 def _by_task(side: Side, value_of: Callable[[Config], str | None]) -> _Values:
-    found: dict[str, dict[str, None]] = {}
+    by_task: dict[str, dict[str, None]] = {}
     for config in side.configs:
         value = value_of(config)
         if value is not None:
-            found.setdefault(config.env.id, {})[value] = None
-    return found
+            by_task.setdefault(config.env.id, {})[value] = None
+    return by_task
 
 
 def _difference(
     sides: Sequence[Side], key: str, value_of: Callable[[Config], str | None], doc: str
 ) -> Iterator[Difference]:
     """Yield the value of each side, unless the sides agree on every environment that they share."""
-    found = [_by_task(side, value_of) for side in sides]
-    disagree = any(len(values) > 1 for side in found for values in side.values())
-    if disagree or any(_differ(one, other) for one, other in itertools.combinations(found, 2)):
-        yield Difference(key, tuple(map(_text, found)), doc)
+    shown = [_by_task(side, value_of) for side in sides]
+    disagree = any(len(values) > 1 for side in shown for values in side.values())
+    if disagree or any(_differ(one, other) for one, other in itertools.combinations(shown, 2)):
+        yield Difference(key, tuple(map(_text, shown)), doc)
 
 
 def _differ(one: _Values, other: _Values) -> bool:
@@ -191,7 +193,7 @@ def notices(sides: Sequence[Side], groups: Mapping[str, Groups]) -> list[Notice]
 
 def _reading(sides: Sequence[Side]) -> Iterator[Notice]:
     for member in (member for side in sides for member in side.members):
-        label = member.path.label
+        label = member.label
         for warning in member.warnings:
             yield Notice("caution", "", f"{label}: {warning}")
         for resume in member.meta.resumes if member.meta is not None else ():
@@ -210,7 +212,7 @@ def _coverage(sides: Sequence[Side], groups: Mapping[str, Groups]) -> Iterator[N
         if missing:
             yield Notice("caution", "", f"{_list(missing)} did not train on {task}")
     silent = [side for side in sides if not side.trained_seeds]
-    empty = [side.letter for side in silent if any(m.path.kind in ("run", "metrics") for m in side.members)]
+    empty = [side.letter for side in silent if any(m.kind in ("run", "metrics") for m in side.members)]
     if empty:
         yield Notice("caution", "", f"{_list(empty)} has no records to compare")
 
@@ -227,14 +229,14 @@ def _definition(task: str, sides: Sequence[Side]) -> Iterator[Notice]:
             for side in sides
             if side.trained_seeds
         }
-        known = {letter: found for letter, found in values.items() if found}
-        if any(len(found) > 1 for found in known.values()) or len(set(map(tuple, known.values()))) > 1:
+        known = {letter: texts for letter, texts in values.items() if texts}
+        if any(len(texts) > 1 for texts in known.values()) or len(set(map(tuple, known.values()))) > 1:
             what = "the rewards" if key.startswith("reward.") else "the tasks"
             yield Notice("block", task, f"{what} differ: {key} {_by_letter(known)}")
 
 
 def _by_letter(values: Mapping[str, Sequence[str]]) -> str:
-    return ", ".join(f"{letter} {_list(found) or 'unknown'}" for letter, found in values.items())
+    return ", ".join(f"{letter} {_list(texts) or 'unknown'}" for letter, texts in values.items())
 
 
 def _apart(level: Severity, what: str, values: Mapping[str, Sequence[str]], more: str = "") -> Iterator[Notice]:
@@ -245,7 +247,7 @@ def _apart(level: Severity, what: str, values: Mapping[str, Sequence[str]], more
 
 def _lengths(task: str, groups: Groups) -> Iterator[Notice]:
     ends = {letter: sorted({seed.end for seed in group}) for letter, group in groups.items()}
-    every = [end for found in ends.values() for end in found]
+    every = [end for those in ends.values() for end in those]
     if len(set(every)) > 1:
         spans = (f"{e[0]:,}" + (f" to {e[-1]:,}" if len(e) > 1 else "") for e in ends.values())
         shown = ", ".join(f"{letter} {span}" for letter, span in zip(ends, spans, strict=True))
@@ -281,15 +283,15 @@ def _copies(task: str, groups: Groups) -> Iterator[Notice]:
 def _fingerprint(seed: Seed) -> object:
     """Return a key that is equal for agents with the same values at the same steps, apart from speed."""
     series = sorted((item for item in seed.series.items() if "per_sec" not in item[0]), key=lambda item: item[0])
-    return tuple((name, found.steps.tobytes(), found.values.tobytes()) for name, found in series)
+    return tuple((name, curve.steps.tobytes(), curve.values.tobytes()) for name, curve in series)
 
 
 def _evaluations(sides: Sequence[Side]) -> Iterator[Notice]:
     rows = {side.letter: [row for member in side.members for row in member.trained] for side in sides}
-    rows = {letter: found for letter, found in rows.items() if found}
-    episodes = {letter: [f"{n:,}" for n in sorted({r.episodes for r in found})] for letter, found in rows.items()}
+    rows = {letter: played for letter, played in rows.items() if played}
+    episodes = {letter: [f"{n:,}" for n in sorted({r.episodes for r in played})] for letter, played in rows.items()}
     yield from _apart("note", "numbers of evaluation episodes", episodes)
-    policies = {letter: sorted({quoted(row.policy) for row in found}) for letter, found in rows.items()}
+    policies = {letter: sorted({quoted(row.policy) for row in played}) for letter, played in rows.items()}
     yield from _apart("caution", "evaluation policies", policies)
     without = [side.letter for side in sides if side.trained_seeds and side.letter not in rows]
     if rows and without:
@@ -336,8 +338,8 @@ def describe(side: Side) -> SideFacts:
 def _describe(member: Member) -> MemberFacts:
     sizes = derived(member.config)
     return MemberFacts(
-        kind=member.path.kind,
-        path=str(member.path.path),
+        kind=member.kind,
+        path=str(member.path),
         state=member.state,
         preset=_preset(member),
         steps=min((seed.end for seed in member.seeds), default=0),
@@ -358,5 +360,5 @@ def _preset(member: Member) -> str:
 
 def _only(values: Iterable[_T]) -> _T | None:
     """Return the value that all have in common; None if they differ."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None

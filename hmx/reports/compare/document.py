@@ -149,7 +149,7 @@ def _sides(findings: CompareFindings) -> Iterator[Block]:
     }
     common = {name: {show(side) for side in findings.sides} for name, show in others.items()}
     differing = {name: show for name, show in others.items() if len(common[name]) > 1}
-    note = "; ".join(f"{name} {', '.join(found)}" for name, found in common.items() if len(found) == 1 and any(found))
+    note = "; ".join(f"{name} {', '.join(texts)}" for name, texts in common.items() if len(texts) == 1 and any(texts))
     note = note and f"Same for all: {note}."
     columns = [(_text(name), show) for name, show in always.items()]
     columns += [(_text(name, rank), show) for rank, (name, show) in enumerate(differing.items(), 1)]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple
 
 from hmx.records.metrics_table import Direction
 from hmx.stats.estimate import Estimate
-
-if TYPE_CHECKING:
-    from hmx.reports.compare.loss_terms import Loss
 
 SCHEMA = 2
 
@@ -239,6 +236,20 @@ class Diagnostic:
     metric: str
     moments: tuple[float, ...]  # shares of the compared steps
     values: Mapping[str, tuple[float | None, ...]]  # letter -> mean over seeds at each moment
+
+
+class Loss(NamedTuple):
+    """The loss of one configuration on the batch; weighted terms add up to the total."""
+
+    weighted: dict[str, float]  # by component
+    raw: dict[str, float]  # policy, value and entropy without their weights
+    norm: dict[str, float]  # of each component's gradient
+    cosine: dict[str, float | None]  # between each component's gradient and that of the first configuration
+    advantage: tuple[float, float]  # mean and standard deviation, before normalisation
+    target: tuple[float, float]
+    correlation: float | None  # between advantages and those of the first configuration
+    ratio_error: float  # largest |ratio - 1|
+    clip_frac: float
 
 
 @dataclass(frozen=True, kw_only=True)

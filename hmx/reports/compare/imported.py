@@ -10,13 +10,14 @@ import csv
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
-from typing import NamedTuple
 
 from hmx.config.extras import needed
 from hmx.config.files import open_plain
 from hmx.errors import ExitCode, HmxError
+from hmx.records.artefact import open_plain, words
+from hmx.records.curves import NO_RECORDS, AgentCurves, MetricCurves, damage
 
 Curve = dict[int, dict[str, object]]  # environment steps -> metric -> value
 
@@ -31,11 +32,7 @@ _SPREADS = ("__MIN", "__MAX")  # further columns of a grouped panel
 _HINT = "expected a TensorBoard event file, a CSV export of Weights & Biases, or a monitor.csv of SB3"
 
 
-class Imported(NamedTuple):
-    """Curves by the name of the run ("" if the file has only one), and the numbers of skipped lines."""
-
-    curves: dict[str, Curve]
-    damaged: tuple[int, ...]
+_Read = tuple[dict[str, Curve], list[int]]  # curves by the name of the run, "" if there is one; damaged lines
 
 
 def is_imported(path: Path) -> bool:
@@ -45,25 +42,33 @@ def is_imported(path: Path) -> bool:
     return path.name.startswith(_EVENTS) or path.suffix == ".csv"
 
 
-def read_imported(path: Path) -> Imported:
+def read_imported(path: Path, names: Set[str] | None = None) -> MetricCurves:
     """Read the curves of a file, or of the event or monitor files of a folder, which are one run.
 
-    The return and the length of episodes also get the names that hmx gives them. Refuses CSV files of another kind, and
-    event files if TensorBoard is not installed.
+    Agents have no seeds, and times are unknown. The return and the length of episodes also get the names that hmx gives
+    them. Refuses CSV files of another kind, and event files if TensorBoard is not installed.
     """
     try:
-        found = _read(path)
+        curves, damaged = _read(path)
     except csv.Error as problem:
         raise HmxError(f"cannot read {path}: {problem}", _HINT, ExitCode.ARTEFACT) from None
-    for values in (values for curve in found.curves.values() for values in curve.values()):
-        values.update({ours: values[theirs] for theirs, ours in _ALIASES.items() if theirs in values})
-    return found
+    except OSError as problem:
+        return MetricCurves((), warnings=(f"cannot read its metrics: {words(problem)}",))
+    agents = tuple(_agent(run, curve, names) for run, curve in curves.items())
+    return MetricCurves(agents, warnings=(*damage(damaged), *(() if agents else (NO_RECORDS,))))
 
 
-def _read(path: Path) -> Imported:
+def _agent(run: str, curve: Curve, names: Set[str] | None) -> AgentCurves:
+    agent = AgentCurves(None, names, run)
+    for steps, values in curve.items():
+        agent.add(steps, values | {ours: values[theirs] for theirs, ours in _ALIASES.items() if theirs in values})
+    return agent
+
+
+def _read(path: Path) -> _Read:
     files = [child for child in sorted(path.iterdir()) if _in_folder(child)] if path.is_dir() else [path]
     if any(file.name.startswith(_EVENTS) for file in files):
-        return Imported({"": _read_events(path)}, ())
+        return {"": _read_events(path)}, []
     if any(file.name.endswith(_MONITOR) or next(_lines(file), "").startswith("#") for file in files):
         return _read_monitors(files)
     return _read_wandb(path)
@@ -77,15 +82,15 @@ def _read_events(path: Path) -> Curve:
     with needed("tensorboard", f"reading {path}"):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.util.tensor_util import make_ndarray
-    found = EventAccumulator(str(path), {"scalars": 0, "tensors": 0}).Reload()
+    events = EventAccumulator(str(path), {"scalars": 0, "tensors": 0}).Reload()
     curve: Curve = {}
-    tags = found.Tags()
+    tags = events.Tags()
     for tag in tags["scalars"]:
-        for event in found.Scalars(tag):
+        for event in events.Scalars(tag):
             curve.setdefault(int(event.step), {})[tag] = float(event.value)
     for tag in tags["tensors"]:
-        if found.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
-            for event in found.Tensors(tag):
+        if events.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
+            for event in events.Tensors(tag):
                 curve.setdefault(int(event.step), {})[tag] = float(make_ndarray(event.tensor_proto).item())
     return curve
 
@@ -95,7 +100,7 @@ def _lines(path: Path) -> Iterator[str]:
         yield from (line.replace("\0", "") for line in file)
 
 
-def _read_monitors(files: Sequence[Path]) -> Imported:
+def _read_monitors(files: Sequence[Path]) -> _Read:
     """Read episodes in the order of their ends; the steps of all environments count."""
     episodes: list[tuple[float, float, float]] = []  # end, length, return
     damaged: list[int] = []
@@ -117,10 +122,10 @@ def _read_monitors(files: Sequence[Path]) -> Imported:
     curve: Curve = {
         step: {_RETURN: total, _LENGTH: length} for step, (_, length, total) in zip(steps, episodes, strict=True)
     }
-    return Imported({"": curve}, tuple(damaged))
+    return {"": curve}, damaged
 
 
-def _read_wandb(path: Path) -> Imported:
+def _read_wandb(path: Path) -> _Read:
     reader = csv.DictReader(_lines(path))
     columns = [name for name in reader.fieldnames or () if name]
     steps = next((name for name in _STEPS if name in columns), None)
@@ -143,7 +148,7 @@ def _read_wandb(path: Path) -> Imported:
             value = _number(row.get(column))
             if value is not None:
                 curves.setdefault(run, {}).setdefault(int(step), {})[metric] = value
-    return Imported(curves, tuple(damaged))
+    return curves, damaged
 
 
 def _number(text: str | None) -> float | None:

@@ -16,9 +16,9 @@ from hmx.reports.compare.differences import describe, differences, notices, with
 from hmx.reports.compare.findings import CompareFindings, Diagnostic, Speed, TaskFindings
 from hmx.reports.compare.losses import losses
 from hmx.reports.compare.numbers import figures_of, values_of
-from hmx.reports.compare.read import Member, Seed, Side, read_side
+from hmx.reports.compare.read import read_side
 from hmx.reports.compare.request import EVALUATION, CompareRequest
-from hmx.reports.compare.sides import choose
+from hmx.reports.compare.sides import Member, Seed, Side, choose
 from hmx.reports.compare.tasks import Groups, around, measure, overall
 from hmx.reports.doctor.rules import ratio_evidence
 from hmx.stats.intervals import LEVEL
@@ -43,7 +43,7 @@ def compare(request: CompareRequest) -> CompareFindings:
     _check_tasks(request, list(groups))
     found = [*found, *notices(sides, groups)]
     members = [member for side in sides for member in side.members]
-    evaluated = {(m.path.label, row.seed): row.return_mean for m in members for row in m.trained}
+    evaluated = {(m.label, row.seed): row.return_mean for m in members for row in m.trained}
     blocks = {task: [n.text for n in found if n.level == "block" and n.task in ("", task)] for task in groups}
     tasks = [measure(task, group, evaluated, blocks[task], request) for task, group in groups.items()]
     letters = [side.letter for side in sides if side.trained_seeds]
@@ -75,11 +75,11 @@ def compare(request: CompareRequest) -> CompareFindings:
 
 def _groups(sides: Sequence[Side]) -> dict[str, dict[str, list[Seed]]]:
     """Return the agents that have records by task and letter."""
-    found: dict[str, dict[str, list[Seed]]] = {}
+    groups: dict[str, dict[str, list[Seed]]] = {}
     for side in sides:
         for seed in side.trained_seeds:
-            found.setdefault(seed.task, {}).setdefault(side.letter, []).append(seed)
-    return dict(sorted(found.items()))
+            groups.setdefault(seed.task, {}).setdefault(side.letter, []).append(seed)
+    return dict(sorted(groups.items()))
 
 
 def _check_metric(request: CompareRequest, sides: Sequence[Side]) -> None:
@@ -108,12 +108,12 @@ def _check_tasks(request: CompareRequest, tasks: Sequence[str]) -> None:
 
 def _random(sides: Sequence[Side]) -> dict[str, float]:
     """Return the mean return of random play by task, over all evaluations that have one."""
-    found: dict[str, list[float]] = {}
+    returns: dict[str, list[float]] = {}
     for member in (member for side in sides for member in side.members if member.config is not None):
         for row in member.evaluation:
             if row.policy == RANDOM and member.config is not None:
-                found.setdefault(member.config.env.id, []).append(row.return_mean)
-    return {task: math.fsum(values) / len(values) for task, values in found.items()}
+                returns.setdefault(member.config.env.id, []).append(row.return_mean)
+    return {task: math.fsum(values) / len(values) for task, values in returns.items()}
 
 
 def _speeds(sides: Sequence[Side]) -> list[Speed]:
@@ -168,8 +168,8 @@ def _mean(seeds: Sequence[Seed], name: str, at: float, end: float) -> float | No
 def _warnings(groups: Mapping[str, Groups]) -> Iterator[str]:
     for task, by_letter in groups.items():
         for letter, group in by_letter.items():
-            found = [seed.series[_RATIO].values for seed in group if _RATIO in seed.series]
-            worst = max((values[np.isfinite(values)].max(initial=0.0) for values in found), default=0.0)
+            errors = [seed.series[_RATIO].values for seed in group if _RATIO in seed.series]
+            worst = max((values[np.isfinite(values)].max(initial=0.0) for values in errors), default=0.0)
             if evidence := ratio_evidence(float(worst)):
                 yield f"{letter} on {task}: {evidence}; acting and learning do not use the same policy"
             broken = sum(not np.isfinite(s.values).all() for seed in group for s in seed.series.values())

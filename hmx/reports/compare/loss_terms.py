@@ -25,10 +25,10 @@ from hmx.algos.sequences import Batch
 from hmx.algos.types import Hypers, Params, TrainState
 from hmx.config.fields import get, replace
 from hmx.config.schema import Config
-from hmx.envs.protocol import Env
-from hmx.envs.registry import sizes_of
+from hmx.envs.registry import make_env, sizes_of
 from hmx.registry.algorithms import hyperparameters
 from hmx.registry.check import check
+from hmx.reports.compare.findings import Loss, Losses
 from hmx.rl.divergences import clip_frac
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean
@@ -42,30 +42,6 @@ LATER = 10  # gradient steps with the first configuration's loss, after which th
 COMPONENTS = ("policy", "value", "entropy", "total")
 
 _OF_THE_LOSS = ("net.std", "net.std_min")  # options of the network that define the meaning of its output
-
-
-class Loss(NamedTuple):
-    """The loss of one configuration on the batch; weighted terms add up to the total."""
-
-    weighted: dict[str, float]  # by COMPONENTS
-    raw: dict[str, float]  # policy, value and entropy without their weights
-    norm: dict[str, float]  # of each component's gradient
-    cosine: dict[str, float | None]  # between each component's gradient and that of the first configuration
-    advantage: tuple[float, float]  # mean and standard deviation, before normalisation
-    target: tuple[float, float]
-    correlation: float | None  # between advantages and those of the first configuration
-    ratio_error: float  # largest |ratio - 1|
-    clip_frac: float
-
-
-class Compared(NamedTuple):
-    """The losses of every configuration, at the first gradient step and after `LATER` steps."""
-
-    first: tuple[Loss, ...]
-    later: tuple[Loss, ...]
-    truncated_frac: float  # share of steps at which an episode was truncated
-    terminated_frac: float  # share of steps at which an episode terminated
-    parameters: int
 
 
 class _Data(NamedTuple):
@@ -101,27 +77,35 @@ def on_one_scale(configs: Sequence[Config]) -> tuple[Config, ...]:
     )
 
 
-def compare_losses(configs: Sequence[Config], env: Env, seed: int = 0) -> Compared:
-    """Play a batch with the first configuration and compute the losses of all.
+def compare_losses(sides: Mapping[str, Config], seed: int = 0) -> Losses:
+    """Play a batch with the first configuration and compute the losses of all; `sides` has them by letter.
 
-    The value heads must have one width, and the network must not be recurrent.
+    The value heads must have one width, and the first network must not be recurrent.
     """
+    configs = on_one_scale([*sides.values()])
+    env = make_env(configs[0].env, configs[0].reward)
     for config in configs:
         check(config, sizes_of(env))
-    parts = [make_ppo_components(config, env) for config in configs]
+    built = [make_ppo_components(config, env) for config in configs]
     state = make_ppo(configs[0], env).init(jax.random.key(seed))
-    rollout = jax.jit(partial(_play, parts[0]))(state, jax.random.fold_in(jax.random.key(seed), 1))
+    rollout = jax.jit(partial(_play, built[0]))(state, jax.random.fold_in(jax.random.key(seed), 1))
     params: Params = state.params
-    data = [_data(config, part, rollout, params) for config, part in zip(configs, parts, strict=True)]
-    moved = jax.jit(partial(_descend, parts[0]))(params, data[0])
-    computes = [jax.jit(partial(_gradients, part)) for part in parts]
-    seen = rollout.transitions
-    return Compared(
-        first=_losses(computes, params, data),
-        later=_losses(computes, moved, data),
-        truncated_frac=float(seen.truncated_tp1.mean()),
-        terminated_frac=float(seen.terminated_tp1.mean()),
+    data = [_data(config, part, rollout, params) for config, part in zip(configs, built, strict=True)]
+    moved = jax.jit(partial(_descend, built[0]))(params, data[0])
+    computes = [jax.jit(partial(_gradients, part)) for part in built]
+    first, later = _losses(computes, params, data), _losses(computes, moved, data)
+    return Losses(
+        env=configs[0].env.id,
+        network=next(iter(sides)),
         parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
+        num_envs=NUM_ENVS,
+        num_steps=NUM_STEPS,
+        truncated_after=MAX_STEPS,
+        truncated_frac=float(rollout.transitions.truncated_tp1.mean()),
+        terminated_frac=float(rollout.transitions.terminated_tp1.mean()),
+        gradient_steps=(0, LATER),
+        components=COMPONENTS,
+        sides=dict(zip(sides, zip(first, later, strict=True), strict=True)),
     )
 
 
@@ -132,9 +116,9 @@ def _play(parts: PpoComponents, state: TrainState, key: Key) -> Rollout:
 
 def _data(config: Config, parts: PpoComponents, rollout: Rollout, params: Params) -> _Data:
     stats = parts.codec.init_stats()
-    found = jax.jit(partial(_as_seen_by, parts))(params, stats, rollout)
+    replayed = jax.jit(partial(_as_seen_by, parts))(params, stats, rollout)
     hypers = {name: jnp.float32(value) for name, value in hyperparameters(config, 0.0).items()}
-    return _Data(hypers, make_batch(found, config, parts.horizon), stats)
+    return _Data(hypers, make_batch(replayed, config, parts.horizon), stats)
 
 
 def _as_seen_by(parts: PpoComponents, params: Params, stats: Stats, rollout: Rollout) -> Rollout:
@@ -203,8 +187,8 @@ def _gradients(parts: PpoComponents, params: Params, data: _Data) -> _Gradients:
 
 
 def _losses(computes: Sequence[Callable[..., _Gradients]], params: Params, data: Sequence[_Data]) -> tuple[Loss, ...]:
-    found = [jax.device_get(compute(params, one)) for compute, one in zip(computes, data, strict=True)]
-    return tuple(_loss(one, found[0]) for one in found)
+    computed = [jax.device_get(compute(params, one)) for compute, one in zip(computes, data, strict=True)]
+    return tuple(_loss(one, computed[0]) for one in computed)
 
 
 def _loss(one: _Gradients, first: _Gradients) -> Loss:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from hmx.config.schema import Config
 from hmx.errors import HmxError, counted
 from hmx.render.blocks import Block, Column, Heading, Paragraph, Row, Table
 from hmx.render.quantities import number, percent
-from hmx.reports.compare.findings import Losses, SideFacts
-from hmx.reports.compare.read import Side
-
-if TYPE_CHECKING:
-    from hmx.reports.compare.loss_terms import Loss
+from hmx.reports.compare.findings import Loss, Losses, SideFacts
+from hmx.reports.compare.sides import Side
 
 
 def losses(sides: Sequence[Side], seed: int = 0) -> Losses:
@@ -21,32 +17,9 @@ def losses(sides: Sequence[Side], seed: int = 0) -> Losses:
     configs = [_config(side) for side in sides]
     _check(sides, configs)
 
-    from hmx.envs.registry import make_env
-    from hmx.reports.compare.loss_terms import (
-        COMPONENTS,
-        LATER,
-        MAX_STEPS,
-        NUM_ENVS,
-        NUM_STEPS,
-        compare_losses,
-        on_one_scale,
-    )
+    from hmx.reports.compare.loss_terms import compare_losses  # needs JAX
 
-    scaled = on_one_scale(configs)
-    found = compare_losses(scaled, make_env(scaled[0].env, scaled[0].reward), seed)
-    return Losses(
-        env=configs[0].env.id,
-        network=sides[0].letter,
-        parameters=found.parameters,
-        num_envs=NUM_ENVS,
-        num_steps=NUM_STEPS,
-        truncated_after=MAX_STEPS,
-        truncated_frac=found.truncated_frac,
-        terminated_frac=found.terminated_frac,
-        gradient_steps=(0, LATER),
-        components=COMPONENTS,
-        sides={s.letter: (a, b) for s, a, b in zip(sides, found.first, found.later, strict=True)},
-    )
+    return compare_losses({side.letter: config for side, config in zip(sides, configs, strict=True)}, seed)
 
 
 def _config(side: Side) -> Config:
@@ -84,19 +57,19 @@ def blocks(losses: Losses, sides: Sequence[SideFacts]) -> Iterator[Block]:
         yield Table(columns, tuple(_rows(losses, [found[i] for found in losses.sides.values()])), when)
 
 
-def _rows(losses: Losses, found: Sequence[Loss]) -> Iterator[Row]:
+def _rows(losses: Losses, each: Sequence[Loss]) -> Iterator[Row]:
     def row(name: str, values: Iterable[float | None]) -> Row:
         return Row((name, *(number(value, 4) for value in values)))
 
-    for name, pairs in (("advantage", [v.advantage for v in found]), ("target", [v.target for v in found])):
+    for name, pairs in (("advantage", [v.advantage for v in each]), ("target", [v.target for v in each])):
         yield Row((f"{name}, mean ± std", *(f"{number(mean, 4)} ± {number(std, 4)}" for mean, std in pairs)))
-    yield row("correlation of advantages", (v.correlation for v in found))
-    yield row("largest |ratio - 1|", (v.ratio_error for v in found))
-    yield row("clipped share", (v.clip_frac for v in found))
+    yield row("correlation of advantages", (v.correlation for v in each))
+    yield row("largest |ratio - 1|", (v.ratio_error for v in each))
+    yield row("clipped share", (v.clip_frac for v in each))
     for name in losses.components:
         yield Row((name,))
-        if name in found[0].raw:
-            yield row("  nats" if name == "entropy" else "  loss", (v.raw[name] for v in found))
-        yield row("  loss" if name == "total" else "  term of the total", (v.weighted[name] for v in found))
-        yield row("  gradient norm", (v.norm[name] for v in found))
-        yield row("  gradient cosine", (v.cosine[name] for v in found))
+        if name in each[0].raw:
+            yield row("  nats" if name == "entropy" else "  loss", (v.raw[name] for v in each))
+        yield row("  loss" if name == "total" else "  term of the total", (v.weighted[name] for v in each))
+        yield row("  gradient norm", (v.norm[name] for v in each))
+        yield row("  gradient cosine", (v.cosine[name] for v in each))

@@ -217,12 +217,12 @@ def values_of(
 
 def figures_of(values: Iterator[Value], tasks: int) -> dict[str, float | None]:
     """Return all values by name; with a single task its name may be omitted."""
-    found: dict[str, float | None] = {}
+    figures: dict[str, float | None] = {}
     for value in values:
-        found |= value.named
+        figures |= value.named
         if tasks == 1 and value.task:
-            found |= value._replace(task="").named
-    return found
+            figures |= value._replace(task="").named
+    return figures
 
 
 def table(findings: CompareFindings) -> Table:

@@ -7,170 +7,81 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence, Set
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hmx.config.files import words
-from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.jobs.evaluation import RANDOM, PolicyStats, read_evaluation
+from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen, jsonl
-from hmx.records.curves import ABSENT, NO_RECORDS, AgentCurves, damage, read_curves
+from hmx.records.curves import ABSENT, AgentCurves, MetricCurves, read_curves
 from hmx.records.meta import Meta
 from hmx.records.paths import RunPaths
 from hmx.registry.load import load
 from hmx.reports.compare.imported import is_imported, read_imported
-from hmx.reports.compare.sides import MemberPath, SidePaths
+from hmx.reports.compare.sides import Member, MetricSeries, Seed, Side
 from hmx.stats.intervals import Floats
 
 RATE = "train/steps_per_sec"
 EPISODES = "train/num_episodes"
 
+_COUNTERS = {"update", "wall_time"}
 _SLOWEST = 1e-9  # steps per second; lower speeds count as unknown
 
-_Read = tuple[tuple["Seed", ...], list[str], float | None]  # seeds of a file, warnings, and the moment training began
 
-
-@dataclass(frozen=True)
-class MetricSeries:
-    """One metric of one seed, at the updates that reported it; values that were not finite are NaN."""
-
-    steps: NDArray[np.int64]
-    time: Floats
-    values: Floats
-    weights: Floats  # number of episodes in the mean; 1 for other metrics
-
-    def until(self, end: float) -> MetricSeries:
-        """Return the part up to `end` steps."""
-        keep = self.steps <= end
-        return MetricSeries(self.steps[keep], self.time[keep], self.values[keep], self.weights[keep])
-
-
-@dataclass(frozen=True)
-class Seed:
-    """One agent of a run with its metrics."""
-
-    run: str  # label of the run
-    number: int | None
-    task: str  # id of the environment; "" if unknown
-    steps: NDArray[np.int64]  # after each update
-    time: Floats  # seconds of training until then, without compilation and saving; NaN if unknown
-    series: Mapping[str, MetricSeries]
-    updates: int
-
-    @property
-    def end(self) -> int:
-        """Environment steps after the last update; 0 without updates."""
-        return int(self.steps[-1]) if len(self.steps) else 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Member:
-    """A run, metrics file or configuration of a side, as read."""
-
-    path: MemberPath
-    config: Config | None = None
-    meta: Meta | None = None
-    state: str = ""
-    seeds: tuple[Seed, ...] = ()
-    evaluation: tuple[PolicyStats, ...] = ()
-    startup: float | None = None  # seconds from creating the folder to the first update
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def trained(self) -> tuple[PolicyStats, ...]:
-        """The evaluation of the trained agents: PPO by sampling, Q-learning greedily."""
-        return tuple(row for row in self.evaluation if row.policy != RANDOM)
-
-
-@dataclass(frozen=True)
-class Side:
-    """All members of a side."""
-
-    letter: str
-    name: str
-    members: tuple[Member, ...]
-
-    @property
-    def seeds(self) -> tuple[Seed, ...]:
-        """All agents of all runs."""
-        return tuple(seed for member in self.members for seed in member.seeds)
-
-    @property
-    def trained_seeds(self) -> tuple[Seed, ...]:
-        """The agents that have records."""
-        return tuple(seed for seed in self.seeds if len(seed.steps))
-
-    @property
-    def configs(self) -> tuple[Config, ...]:
-        """All known configurations."""
-        return tuple(member.config for member in self.members if member.config is not None)
-
-
-def read_side(paths: SidePaths, names: Set[str]) -> Side:
+def read_side(side: Side, names: Set[str]) -> Side:
     """Read all members of a side; refuse configurations that cannot be read, and files of a newer hmx."""
-    return Side(paths.letter, paths.name, tuple(_member(path, {*names, RATE, EPISODES}) for path in paths.members))
+    return replace(side, members=tuple(_read(member, {*names, RATE, EPISODES}) for member in side.members))
 
 
-def _member(path: MemberPath, names: Set[str]) -> Member:
-    match path.kind:
+def _read(member: Member, names: Set[str]) -> Member:
+    match member.kind:
         case "preset":
-            return Member(path=path, config=load(preset=str(path.path), environ={}, check=False).config)
+            return replace(member, config=load(preset=str(member.path), environ={}, check=False).config)
         case "config":
-            return Member(path=path, config=load(file=path.path, environ={}, check=False).config)
-        case "metrics":
-            read = _imported if is_imported(path.path) else _curves
-            seeds, warnings, _ = read(path.path, path.label, "", names)
-            return Member(path=path, seeds=seeds, warnings=tuple(warnings))
-    folder = path.path.resolve()
+            return replace(member, config=load(file=member.path, environ={}, check=False).config)
+        case "run":
+            return _read_run(member, names)
+    if is_imported(member.path):
+        curves = read_imported(member.path, names)
+        return replace(member, seeds=_seeds(member, "", curves, 1), warnings=curves.warnings)
+    curves = read_curves(member.path, names | _COUNTERS)
+    return replace(member, seeds=_seeds(member, "", curves, len(curves.agents)), warnings=curves.warnings)
+
+
+def _read_run(member: Member, names: Set[str]) -> Member:
+    folder = member.path.resolve()
     paths = RunPaths(folder.parent, folder.name)
-    config, meta, found = frozen.describe(paths)
-    rows, more = read_evaluation(paths)
-    rows = tuple(row for row in rows if jsonl.number(row.return_mean) is not None)
-    seeds, warnings, first = _curves(paths.metrics, path.label, config.env.id if config else "", names)
-    return Member(
-        path=path, config=config, meta=meta, state=state_of(paths, meta), seeds=seeds, evaluation=rows,
-        startup=_startup(meta, first), warnings=(*found, *more, *warnings, *frozen.foreign_files(paths)),
+    config, meta, faults = frozen.describe(paths)
+    evaluation, unread = read_evaluation(paths)
+    curves = read_curves(paths.metrics, names | _COUNTERS)
+    return replace(
+        member, config=config, meta=meta, state=state_of(paths, meta),
+        seeds=_seeds(member, config.env.id if config else "", curves, len(curves.agents)),
+        evaluation=tuple(row for row in evaluation if jsonl.number(row.return_mean) is not None),
+        startup=_startup(meta, _began(curves.agents)),
+        warnings=(*faults, *unread, *curves.warnings, *frozen.foreign_files(paths)),
     )  # fmt: skip
 
 
-def _curves(path: Path, label: str, task: str, names: Set[str]) -> _Read:
-    found = read_curves(path, {*names, "update", "wall_time"})
-    seeds = tuple(_seed(label, task, agent, len(found.agents)) for agent in found.agents)
-    return seeds, list(found.warnings), _began(found.agents)
+def _seeds(member: Member, task: str, curves: MetricCurves, side_by_side: int) -> tuple[Seed, ...]:
+    """Return the agents of a file; `side_by_side` agents share the speed that its records give."""
+    return tuple(
+        _seed(f"{member.label} {quoted(agent.run)}".strip(), task, agent, side_by_side) for agent in curves.agents
+    )
 
 
-def _imported(path: Path, label: str, task: str, names: Set[str]) -> _Read:
-    """Read metrics of another program: its seeds have no numbers, and times are unknown."""
-    try:
-        found = read_imported(path)
-    except OSError as problem:
-        return (), [f"cannot read its metrics: {words(problem)}"], None
-    seeds = []
-    for run, curve in found.curves.items():
-        agent = AgentCurves(None, names)
-        for steps, values in curve.items():
-            agent.add(steps, values)
-        seeds.append(_seed(f"{label} {quoted(run)}".strip(), task, agent, 1))
-    return tuple(seeds), [*damage(found.damaged), *([] if seeds else [NO_RECORDS])], None
-
-
-def _seed(label: str, task: str, agent: AgentCurves, seeds: int) -> Seed:
+def _seed(label: str, task: str, agent: AgentCurves, side_by_side: int) -> Seed:
     steps = np.array(agent.steps, np.int64)
     order = np.argsort(steps)
     columns = {name: np.array(column, np.float64)[order] for name, column in agent.columns.items()}
     steps, missing = steps[order], np.full(len(steps), ABSENT)
-    time = _times(steps, columns.get(RATE, missing), seeds)
+    time = _times(steps, columns.get(RATE, missing), side_by_side)
     episodes = columns.get(EPISODES, missing)
-    series = {
-        name: _series(name, steps, time, columns[name], episodes)
-        for name in sorted(columns.keys() - {"update", "wall_time"})
-    }
+    series = {name: _series(name, steps, time, columns[name], episodes) for name in sorted(columns.keys() - _COUNTERS)}
     return Seed(label, agent.seed, task, steps, time, series, agent.update)
 
 
@@ -182,9 +93,9 @@ def _series(name: str, steps: NDArray[np.int64], time: Floats, values: Floats, e
     return MetricSeries(steps[there], time[there], values[there], weights[there])
 
 
-def _times(steps: NDArray[np.int64], rates: Floats, seeds: int) -> Floats:
-    """Return seconds of training; the rate in a record is that of its chunk over all seeds."""
-    taken = np.diff(steps, prepend=0) * seeds
+def _times(steps: NDArray[np.int64], rates: Floats, side_by_side: int) -> Floats:
+    """Return seconds of training; the rate in a record is that of its chunk over all agents."""
+    taken = np.diff(steps, prepend=0) * side_by_side
     known = np.isfinite(rates) & (rates > _SLOWEST)
     return np.cumsum(taken / np.where(known, rates, np.nan))
 

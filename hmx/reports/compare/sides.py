@@ -1,4 +1,4 @@
-"""Resolve the sides on the command line to runs, metrics files and configurations."""
+"""The sides of a comparison, and how texts on the command line name their members."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import os
 import re
 import shlex
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hmx.config import presets
 from hmx.config.files import words
 from hmx.config.names import is_run_name
+from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest
+from hmx.jobs.evaluation import RANDOM, PolicyStats
+from hmx.records.artefact import words
 from hmx.records.layout import list_runs
+from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, METRICS
 from hmx.reports.compare.findings import Kind
 from hmx.reports.compare.imported import is_imported
+from hmx.stats.intervals import Floats
 
 LETTERS = string.ascii_uppercase
 MAX_MEMBERS = 1000
@@ -30,25 +38,85 @@ _WAYS = "a side is a run, a folder of runs, a metrics file, a configuration or a
 
 
 @dataclass(frozen=True)
-class MemberPath:
-    """A part of a side; `path` is the run folder, the file, or the name of a preset."""
+class MetricSeries:
+    """One metric of one seed, at the updates that reported it; values that were not finite are NaN."""
 
-    kind: Kind
-    path: Path
-    label: str
+    steps: NDArray[np.int64]
+    time: Floats
+    values: Floats
+    weights: Floats  # number of episodes in the mean; 1 for other metrics
+
+    def until(self, end: float) -> MetricSeries:
+        """Return the part up to `end` steps."""
+        keep = self.steps <= end
+        return MetricSeries(self.steps[keep], self.time[keep], self.values[keep], self.weights[keep])
 
 
 @dataclass(frozen=True)
-class SidePaths:
-    """A side as given; `letter` is its place, A for the first."""
+class Seed:
+    """One agent of a run with its metrics."""
+
+    run: str  # label of the run
+    number: int | None
+    task: str  # id of the environment; "" if unknown
+    steps: NDArray[np.int64]  # after each update
+    time: Floats  # seconds of training until then, without compilation and saving; NaN if unknown
+    series: Mapping[str, MetricSeries]
+    updates: int
+
+    @property
+    def end(self) -> int:
+        """Environment steps after the last update; 0 without updates."""
+        return int(self.steps[-1]) if len(self.steps) else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A run, metrics file or configuration of a side; all but its place is known once it has been read."""
+
+    kind: Kind
+    path: Path  # the run folder, the file, or the name of a preset
+    label: str
+    config: Config | None = None
+    meta: Meta | None = None
+    state: str = ""
+    seeds: tuple[Seed, ...] = ()
+    evaluation: tuple[PolicyStats, ...] = ()
+    startup: float | None = None  # seconds from creating the folder to the first update
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def trained(self) -> tuple[PolicyStats, ...]:
+        """The evaluation of the trained agents: PPO by sampling, Q-learning greedily."""
+        return tuple(row for row in self.evaluation if row.policy != RANDOM)
+
+
+@dataclass(frozen=True)
+class Side:
+    """All members of a side; `letter` is its place, A for the first."""
 
     letter: str
     name: str
-    members: tuple[MemberPath, ...]
+    members: tuple[Member, ...]
+
+    @property
+    def seeds(self) -> tuple[Seed, ...]:
+        """All agents of all runs."""
+        return tuple(seed for member in self.members for seed in member.seeds)
+
+    @property
+    def trained_seeds(self) -> tuple[Seed, ...]:
+        """The agents that have records."""
+        return tuple(seed for seed in self.seeds if len(seed.steps))
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """All known configurations."""
+        return tuple(member.config for member in self.members if member.config is not None)
 
 
-def choose(texts: Sequence[str], root: Path) -> tuple[SidePaths, ...]:
-    """Resolve texts of the form `[NAME=]PATH[,PATH...]`.
+def choose(texts: Sequence[str], root: Path) -> tuple[Side, ...]:
+    """Resolve texts of the form `[NAME=]PATH[,PATH...]` to sides whose members have not been read.
 
     A path that exists as a whole is never split. A path is a run (its name below `root`, its folder or its
     metrics.jsonl), a folder whose subfolders are runs or whose files are `*.jsonl` or `*.csv`, a metrics file, a TOML
@@ -60,16 +128,16 @@ def choose(texts: Sequence[str], root: Path) -> tuple[SidePaths, ...]:
         raise HmxError("expected at least two sides to compare", f"hmx compare {given} runs/another")
     if len(texts) > len(LETTERS):
         raise HmxError(f"cannot compare {len(texts)} sides: at most {len(LETTERS)}", "join runs: A=runs/one,runs/two")
-    found: list[SidePaths] = []
+    sides: list[Side] = []
     for letter, text in zip(LETTERS, texts, strict=False):
         name, paths = _split(text, root)
         members = tuple(member for path in paths for member in _members(path, root))
         if len(members) > MAX_MEMBERS:
             raise HmxError(f"{quoted(text)} has more than {MAX_MEMBERS:,} runs", "give a folder with fewer runs")
         if name:
-            _check_name(name, letter, found)
-        found.append(SidePaths(letter, name or _free(_default_name(paths), letter, found), members))
-    return tuple(found)
+            _check_name(name, letter, sides)
+        sides.append(Side(letter, name or _free(_default_name(paths), letter, sides), members))
+    return tuple(sides)
 
 
 def _split(text: str, root: Path) -> tuple[str, list[str]]:
@@ -97,7 +165,7 @@ def _exists(text: str, root: Path) -> bool:
         return False
 
 
-def _check_name(name: str, letter: str, before: Sequence[SidePaths]) -> None:
+def _check_name(name: str, letter: str, before: Sequence[Side]) -> None:
     if not _NAME.fullmatch(name):
         message = f"{quoted(name)} is not a valid name: use letters, digits, dots, dashes and underscores"
         raise HmxError(message, "hmx compare ours=runs/one theirs=runs/another")
@@ -107,7 +175,7 @@ def _check_name(name: str, letter: str, before: Sequence[SidePaths]) -> None:
         raise HmxError(f"two sides have the name {name}", f"hmx compare {name}=... {name}-2=...")
 
 
-def _free(name: str, letter: str, before: Sequence[SidePaths]) -> str:
+def _free(name: str, letter: str, before: Sequence[Side]) -> str:
     name = f"run-{name}" if name in LETTERS else name
     taken = {side.name for side in before}
     return next(n for n in (name, f"{name}-{letter}", *(f"{name}-{i}" for i in range(2, 99))) if n not in taken)
@@ -124,7 +192,7 @@ def _default_name(paths: Sequence[str]) -> str:
     return plain if len(paths) == 1 else f"{plain}+{len(paths) - 1}"
 
 
-def _members(text: str, root: Path) -> list[MemberPath]:
+def _members(text: str, root: Path) -> list[Member]:
     if text.startswith(PRESET):
         return [_preset(text.removeprefix(PRESET))]
     try:
@@ -145,46 +213,46 @@ def _members(text: str, root: Path) -> list[MemberPath]:
     raise HmxError(f"no run, file or preset {quoted(text)}", hint, ExitCode.ARTEFACT)
 
 
-def _preset(name: str) -> MemberPath:
+def _preset(name: str) -> Member:
     presets.text(name)
-    return MemberPath("preset", Path(name), f"preset {name}")
+    return Member(kind="preset", path=Path(name), label=f"preset {name}")
 
 
-def _file(path: Path) -> MemberPath:
+def _file(path: Path) -> Member:
     label = quoted(str(path))
     if path.suffix == ".toml":
-        return MemberPath("config", path, label)
+        return Member(kind="config", path=path, label=label)
     if path.name == METRICS and _is_run(path.parent):
-        return MemberPath("run", path.parent, quoted(str(path.parent)))
+        return Member(kind="run", path=path.parent, label=quoted(str(path.parent)))
     if path.suffix in (".jsonl", ".json") or is_imported(path):
-        return MemberPath("metrics", path, label)
+        return Member(kind="metrics", path=path, label=label)
     hint = "metrics files end in .jsonl or .csv or are TensorBoard event files, configurations end in .toml"
     raise HmxError(f"cannot compare {label}: neither a metrics file nor a configuration", hint, ExitCode.ARTEFACT)
 
 
-def _folder(path: Path, text: str) -> list[MemberPath]:
-    found = _below(path, _DEPTH)
-    if not found:
+def _folder(path: Path, text: str) -> list[Member]:
+    members = _below(path, _DEPTH)
+    if not members:
         files = sorted(child for child in path.iterdir() if child.suffix in (".jsonl", ".csv") and child.is_file())
-        found = [MemberPath("metrics", file, quoted(str(file))) for file in files]
-    if not found:
+        members = [Member(kind="metrics", path=file, label=quoted(str(file))) for file in files]
+    if not members:
         hint = f"a run has a {CONFIG}; a folder of seeds contains runs or *.jsonl files"
         raise HmxError(f"no runs in {quoted(text)}", hint, ExitCode.ARTEFACT)
-    return found
+    return members
 
 
-def _below(path: Path, depth: int) -> list[MemberPath]:
+def _below(path: Path, depth: int) -> list[Member]:
     if _is_run(path):
-        return [MemberPath("run", path, quoted(str(path)))]
+        return [Member(kind="run", path=path, label=quoted(str(path)))]
     if (path / METRICS).is_file():
-        return [MemberPath("metrics", path / METRICS, quoted(str(path / METRICS)))]
+        return [Member(kind="metrics", path=path / METRICS, label=quoted(str(path / METRICS)))]
     if is_imported(path):
-        return [MemberPath("metrics", path, quoted(str(path)))]
-    found: list[MemberPath] = []
+        return [Member(kind="metrics", path=path, label=quoted(str(path)))]
+    members: list[Member] = []
     for child in sorted(path.iterdir(), key=_in_order) if depth else ():
-        if not child.name.startswith(".") and child.is_dir() and len(found) <= MAX_MEMBERS:
-            found += _below(child, depth - 1)
-    return found
+        if not child.name.startswith(".") and child.is_dir() and len(members) <= MAX_MEMBERS:
+            members += _below(child, depth - 1)
+    return members
 
 
 def _in_order(path: Path) -> list[tuple[int, str]]:

@@ -25,8 +25,8 @@ from hmx.reports.compare.findings import (
     ThresholdTimes,
     Verdict,
 )  # fmt: skip
-from hmx.reports.compare.read import MetricSeries, Seed
 from hmx.reports.compare.request import EVALUATION, CompareRequest, Window
+from hmx.reports.compare.sides import MetricSeries, Seed
 from hmx.stats import aggregates as agg
 from hmx.stats.estimate import Estimate
 from hmx.stats.intervals import Floats
@@ -123,13 +123,13 @@ def _iqm(values: Floats, request: CompareRequest) -> Estimate | None:
 
 
 def _times(level: float, seeds: Sequence[Seed], end: int, request: CompareRequest) -> ThresholdTimes:
-    found = [reached(s.series.get(request.curve), level, _end(s, end, request), request.up) for s in seeds]
+    hits = [reached(s.series.get(request.curve), level, _end(s, end, request), request.up) for s in seeds]
     return ThresholdTimes(
         value=level,
-        reached=sum(hit is not None for hit in found),
-        of=len(found),
-        steps=median([None if hit is None else hit.steps for hit in found]),
-        seconds=median([None if hit is None else hit.seconds for hit in found]),
+        reached=sum(hit is not None for hit in hits),
+        of=len(hits),
+        steps=median([None if hit is None else hit.steps for hit in hits]),
+        seconds=median([None if hit is None else hit.seconds for hit in hits]),
     )
 
 
@@ -231,8 +231,8 @@ def _range(task: TaskFindings, random: Mapping[str, float], request: CompareRequ
     return ScoreRange(worst, best, "0 is the worst seed of all sides, 1 the best")
 
 
-def _scaled(side: SideScores, found: ScoreRange) -> Floats:
-    return (np.array(side.values) - found.low) / (found.high - found.low)
+def _scaled(side: SideScores, scale: ScoreRange) -> Floats:
+    return (np.array(side.values) - scale.low) / (scale.high - scale.low)
 
 
 def _aggregates(letter: str, strata: agg.Strata, request: CompareRequest) -> Aggregates:
@@ -342,14 +342,14 @@ def around(series: MetricSeries | None, at: float, end: float) -> float | None:
 
 def median(values: Sequence[float | None]) -> float | None:
     """Return the median, where None counts as later than any value; None if the middle was not reached."""
-    found = float(np.median([math.inf if value is None else value for value in values])) if values else math.inf
-    return found if math.isfinite(found) else None
+    center = float(np.median([math.inf if value is None else value for value in values])) if values else math.inf
+    return center if math.isfinite(center) else None
 
 
 def curve(seeds: Sequence[Seed], metric: str, over: Over, resamples: int, seed: int) -> CurveBand | None:
     """Return the interquartile mean of several agents over steps or time, up to the end of the shortest one."""
-    found = [agent.series[metric] for agent in seeds if metric in agent.series]
-    lines = [((s.steps if over == "steps" else s.time).astype(np.float64), s.values) for s in found]
+    curves = [agent.series[metric] for agent in seeds if metric in agent.series]
+    lines = [((s.steps if over == "steps" else s.time).astype(np.float64), s.values) for s in curves]
     lines = [(x[np.isfinite(x) & np.isfinite(y)], y[np.isfinite(x) & np.isfinite(y)]) for x, y in lines]
     if not lines or min(len(x) for x, _ in lines) < 1:
         return None

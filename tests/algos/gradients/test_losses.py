@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
 from hmx.config.fields import replace
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig
-from hmx.envs.registry import make_env
 from hmx.reports.compare import loss_terms as losses
 
 BASE = Config(
@@ -37,15 +38,14 @@ TURNS = {
 
 
 @pytest.fixture(scope="module")
-def compared() -> dict[str, tuple[losses.Loss, losses.Loss]]:
+def compared() -> Mapping[str, tuple[losses.Loss, ...]]:
     """Name of a turn -> the loss at the first gradient step, and later; the base itself is `base`."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("NUM_ENVS", 4), ("NUM_STEPS", 12), ("HORIZON", 6), ("MAX_STEPS", 5), ("LATER", 3)):
             patch.setattr(losses, name, value)
-        configs = losses.on_one_scale([BASE, *(replace(BASE, turn) for turn in TURNS.values())])
-        found = losses.compare_losses(configs, make_env(configs[0].env, configs[0].reward))
+        found = losses.compare_losses({"base": BASE, **{name: replace(BASE, turn) for name, turn in TURNS.items()}})
     assert found.truncated_frac == pytest.approx(2 / 12) and found.terminated_frac == 0.0
-    return dict(zip(["base", *TURNS], zip(found.first, found.later, strict=True), strict=True))
+    return found.sides
 
 
 def test_the_same_configuration_has_the_same_loss(compared):

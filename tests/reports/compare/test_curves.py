@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.reports.compare.read import MetricSeries, Seed
 from hmx.reports.compare.request import Window
+from hmx.reports.compare.sides import MetricSeries, Seed
 from hmx.reports.compare.tasks import Reached, area, around, curve, final, median, reached
 
 

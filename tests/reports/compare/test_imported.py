@@ -11,6 +11,7 @@ import pytest
 from made_runs import RETURN, flat, make_run
 
 from hmx.errors import ExitCode, HmxError
+from hmx.records.curves import ABSENT, MetricCurves
 from hmx.reports.compare.imported import read_imported
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
@@ -24,10 +25,21 @@ def monitor(path: Path, began: float, episodes: Sequence[tuple[float, int, float
     return path
 
 
+def curves(found: MetricCurves) -> dict[str, dict[int, dict[str, float]]]:
+    """Return the values of each run by steps."""
+    return {
+        agent.run: {
+            steps: {name: column[row] for name, column in agent.columns.items() if column[row] != ABSENT}
+            for row, steps in enumerate(agent.steps)
+        }
+        for agent in found.agents
+    }
+
+
 def test_monitor_files_of_a_folder_are_one_run_in_the_order_of_time(tmp_path: Path) -> None:
     monitor(tmp_path / "run" / "0.monitor.csv", 100.0, [(1.0, 10, 1.0), (3.0, 30, 5.0)])
     monitor(tmp_path / "run" / "1.monitor.csv", 101.0, [(2.0, 20, 1.0)])
-    ((name, curve),) = read_imported(tmp_path / "run").curves.items()
+    ((name, curve),) = curves(read_imported(tmp_path / "run")).items()
     assert name == "" and [(step, row[RETURN]) for step, row in curve.items()] == [(10, 1.0), (30, 2.0), (60, 3.0)]
 
 
@@ -39,14 +51,16 @@ def test_a_panel_export_has_a_curve_per_run(tmp_path: Path) -> None:
         '"10","1.5","0","NaN"\n"20","","","2.5"\nbad,1,1,1\n"30","3.5",'
     )
     found = read_imported(file)
-    assert found.damaged == (4,) and found.curves["a"] == {s: {column: v, RETURN: v} for s, v in ((10, 1.5), (30, 3.5))}
-    assert math.isnan(found.curves["b"][10][RETURN]) and found.curves["b"][20][RETURN] == 2.5  # type: ignore[arg-type]
+    assert found.warnings == ("skipped 1 damaged line of its metrics: 4",)
+    runs = curves(found)
+    assert runs["a"] == {steps: {column: value, RETURN: value} for steps, value in ((10, 1.5), (30, 3.5))}
+    assert math.isnan(runs["b"][10][RETURN]) and runs["b"][20][RETURN] == 2.5
 
 
 def test_a_history_uses_the_step_of_the_program_not_that_of_the_log(tmp_path: Path) -> None:
     file = tmp_path / "history.csv"
     file.write_text(f"_step,global_step,{RETURN}\n0,100,1.0\n1,200,2.0\n")
-    assert read_imported(file).curves == {"": {100: {"_step": 0.0, RETURN: 1.0}, 200: {"_step": 1.0, RETURN: 2.0}}}
+    assert curves(read_imported(file)) == {"": {100: {"_step": 0.0, RETURN: 1.0}, 200: {"_step": 1.0, RETURN: 2.0}}}
 
 
 def test_runs_of_sb3_are_compared_with_runs_of_hmx(tmp_path: Path) -> None:
