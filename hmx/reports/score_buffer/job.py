@@ -25,7 +25,7 @@ from hmx.runs.buffers import Buffer, Host
 from hmx.runs.compilation import enable_cache
 from hmx.runs.restoring import find
 from hmx.scoring import env_steps
-from hmx.scoring.options import check_options, num_candidates
+from hmx.scoring.options import num_candidates
 
 BUFFER = "buffer.npz"
 
@@ -63,13 +63,12 @@ def score_buffer(
     folder = Path(out) if out is not None else source.default_out(path, root)
     cached = enable_cache()
     other = None if checkpoint is None else Path(checkpoint)
-    scene = source.open_scene(path, other, root, request, progress)
-    task, warnings = source.make_task(scene, request)
-    found = compute(task, folder, progress)
-    updated = _with_scores(scene.buffer, found)
-    report = measure(task, found, updated, folder)
-    lost = _write_buffer(scene, updated, found, folder, request.write_back)
-    report = judged(report, tuple(w for w in (cached, *scene.agent.warnings, *warnings, lost) if w))
+    task = source.open_task(path, other, root, request, progress)
+    scores = compute(task, folder, progress)
+    updated = _with_scores(task.buffer, scores)
+    report = measure(task, scores, updated, folder)
+    lost = _write_buffer(task, updated, scores, folder)
+    report = judged(report, tuple(text for text in (cached, *task.warnings, lost) if text))
     with writing("the report", folder / SCORE_REPORT):
         write_sealed(folder / SCORE_REPORT, plain_object(report))
     return report
@@ -95,9 +94,7 @@ def dry_run(
     if size is None:
         size = cfg.replay.capacity if replays else request.collect
     env = make_env(cfg.env, cfg.reward)
-    options = source.options_of(request, cfg, env.spec.num_agents, "mean")
-    policy, _ = source.policy_of(request, ("greedy" if replays else "softmax", 1.0))
-    check_options(options, env.spec, policy != "greedy", True)
+    options, _ = source.settle(request, cfg, env.spec, ("greedy" if replays else "softmax", 1.0), "mean")
     number = size if request.select == "all" else min(request.positions, size)
     if request.indices:
         number = len(source.read_indices(Path(request.indices), size))
@@ -117,31 +114,35 @@ def dry_run(
     )
 
 
-def _with_scores(buffer: Buffer, found: ScoreTable) -> Buffer:
+def _with_scores(buffer: Buffer, table: ScoreTable) -> Buffer:
     """Return the buffer with new scores, in slots that still hold the transitions that were scored."""
-    there = _still_there(buffer, found)
-    slots = found.columns["index"][there]
-    scores, scored, scored_at = buffer.consequence_scores.copy(), buffer.scored.copy(), buffer.scored_at.copy()
-    scores[slots], scored[slots] = found.columns["score"][there], True
+    there = _still_there(buffer, table)
+    slots = table.columns["index"][there]
+    scores = buffer.consequence_scores.copy()
+    scored = buffer.scored.copy()
+    scored_at = buffer.scored_at.copy()
+    scores[slots] = table.columns["score"][there]
+    scored[slots] = True
     scored_at[slots] = np.uint32(buffer.header.num_added % 2**32)
     return dataclasses.replace(buffer, consequence_scores=scores, scored=scored, scored_at=scored_at)
 
 
-def _still_there(buffer: Buffer, found: ScoreTable) -> Host:
-    slots = found.columns["index"]
+def _still_there(buffer: Buffer, table: ScoreTable) -> Host:
+    slots = table.columns["index"]
     there: Host = slots < buffer.header.size
-    there[there] = buffer.birth[slots[there]] == found.columns["birth"][there]
+    there[there] = buffer.birth[slots[there]] == table.columns["birth"][there]
     return there
 
 
-def _write_buffer(scene: source.Scene, updated: Buffer, found: ScoreTable, folder: Path, write_back: bool) -> str:
+def _write_buffer(task: source.ScoreTask, updated: Buffer, table: ScoreTable, folder: Path) -> str:
     """Write the buffer next to the scores, if it was collected or requested; return a warning, or an empty text."""
-    if scene.collected or (write_back and scene.file is None):
-        buffers.save(folder / BUFFER, updated if write_back else scene.buffer)
-    elif write_back and scene.file is not None:
+    write_back = task.request.write_back
+    if write_back and task.origin == "file":
         # Another process may have continued to fill it.
-        now = buffers.load(scene.file)
-        buffers.save(folder / BUFFER, _with_scores(now, found))
-        gone = int((~_still_there(now, found)).sum())
-        return f"{gone:,} of the transitions scored are no longer in {scene.file}" if gone else ""
+        now = buffers.load(task.path)
+        buffers.save(folder / BUFFER, _with_scores(now, table))
+        gone = int((~_still_there(now, table)).sum())
+        return f"{gone:,} of the transitions scored are no longer in {task.path}" if gone else ""
+    if write_back or task.origin == "collected":
+        buffers.save(folder / BUFFER, updated if write_back else task.buffer)
     return ""

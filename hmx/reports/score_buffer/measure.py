@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.dqn.gradient_terms import in_blocks
-from hmx.envs.protocol import EnvSpec
+from hmx.config.schema import ReplayConfig
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.errors import HmxError
 from hmx.records.plain import JsonValue
 from hmx.replay import Experience
@@ -21,7 +22,7 @@ from hmx.reports.score_buffer import findings
 from hmx.reports.score_buffer.findings import Noise, ScoreFindings, TopPosition, TriedAction
 from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.reports.score_buffer.run import METRICS, ScoreTable, part_size
-from hmx.reports.score_buffer.source import Scene, ScoreTask, replay_of
+from hmx.reports.score_buffer.source import Agent, ScoreTask
 from hmx.rl import distributions
 from hmx.runs import buffers
 from hmx.runs.buffers import OBS, Buffer, Host
@@ -39,16 +40,17 @@ Columns = Mapping[str, Host]
 
 def measure(task: ScoreTask, table: ScoreTable, updated: Buffer, out: Path) -> ScoreFindings:
     """Compute the findings, without gates, verdict and warnings."""
-    scene, columns, agent, request = task.scene, table.columns, task.scene.agent, task.request
-    score, header = columns["score"], task.scene.buffer.header
-    td, fresh = scene.buffer.td_errors[columns["index"]], fresh_errors(scene, columns["index"])
+    agent, buffer, request, columns = task.agent, task.buffer, task.request, table.columns
+    score, header = columns["score"], buffer.header
+    td = buffer.td_errors[columns["index"]]
+    fresh = fresh_errors(agent, buffer, columns["index"])
     return ScoreFindings(
-        path=scene.source,
+        path=str(task.path),
         env=agent.cfg.env.id,
         out=out,
         policy=findings.ContinuationPolicy(agent.run, agent.update, request.agent, *task.policy),
         buffer=findings.BufferFacts(
-            header.size, header.capacity, header.num_added, scene.collected, header.run, header.update
+            header.size, header.capacity, header.num_added, task.origin == "collected", header.run, header.update
         ),
         seed=task.seed,
         options=dataclasses.replace(task.options, horizon=table.header.horizon),
@@ -66,11 +68,11 @@ def measure(task: ScoreTask, table: ScoreTable, updated: Buffer, out: Path) -> S
             stats.correlation(score, columns["proxy"], task.seed),
         ),
         stakes=findings.Stakes(float(columns["spread"].max()), stats.middle_share(columns["spread"])),
-        replay_before=replay_facts(scene.buffer, request),
+        replay_before=replay_facts(buffer, request),
         replay_after=replay_facts(updated, request),
-        coverage=_coverage(scene.buffer, updated, request.target_coverage),
+        coverage=_coverage(buffer, updated, request.target_coverage),
         cost=_cost(task, table),
-        top=_top_positions(scene, columns, errors(columns, task.options), request.top),
+        top=_top_positions(task, columns),
         points=_points(score, td, columns["proxy"]),
         columns={**columns, "td_error": td},
     )
@@ -106,7 +108,11 @@ def replay_facts(buffer: Buffer, request: ScoreRequest) -> findings.ReplayFacts:
     scored, scores = buffer.scored, np.where(buffer.scored, buffer.consequence_scores, np.float32(0.0))
     if request.unscored == "zero":
         scored = np.ones_like(scored)
-    drawn = probabilities(jnp.asarray(buffer.td_errors), jnp.asarray(scores), jnp.asarray(scored), replay_of(request))
+    how = ReplayConfig(
+        mixing=request.mixing, mu=request.mu, alpha_td=request.alpha_td, alpha_c=request.alpha_c,
+        target_ess=request.target_ess,
+    )  # fmt: skip
+    drawn = probabilities(jnp.asarray(buffer.td_errors), jnp.asarray(scores), jnp.asarray(scored), how)
     probs = np.asarray(drawn.probs, np.float64)
     weights = 1.0 / (len(probs) * probs)
     return findings.ReplayFacts(
@@ -152,7 +158,7 @@ def _summary(values: Host, score: Host) -> findings.MetricSummary:
 
 def _rollouts(task: ScoreTask, table: ScoreTable) -> findings.RolloutFacts:
     header, columns = table.header, table.columns
-    played = len(task.slots) * live_environments(task.options, task.scene.agent.env.spec)
+    played = len(task.slots) * live_environments(task.options, task.agent.env.spec)
     return findings.RolloutFacts(
         horizon=header.horizon,
         auto=task.request.horizon is None,
@@ -171,7 +177,7 @@ def _coverage(before: Buffer, after: Buffer, target: float) -> findings.Coverage
 
 def _cost(task: ScoreTask, table: ScoreTable) -> findings.Cost:
     header, steps = table.header, int(table.columns["steps"].sum(dtype=np.int64))
-    options, spec = dataclasses.replace(task.options, horizon=header.horizon), task.scene.agent.env.spec
+    options, spec = dataclasses.replace(task.options, horizon=header.horizon), task.agent.env.spec
     live = live_environments(options, spec)
     return findings.Cost(
         env_steps=steps,
@@ -190,7 +196,7 @@ def _points(score: Host, td: Host, proxy: Host) -> tuple[findings.Point, ...]:
     return tuple(findings.Point(float(score[i]), float(td[i]), float(proxy[i])) for i in chosen)
 
 
-def _top_positions(scene: Scene, columns: Columns, error: Host | None, number: int) -> tuple[TopPosition, ...]:
+def _top_positions(task: ScoreTask, columns: Columns) -> tuple[TopPosition, ...]:
     """Return the positions with the highest scores; among equal ones, older positions come first.
 
     Of positions that look the same and have the same action taken, only the first is reported, with their number.
@@ -199,13 +205,14 @@ def _top_positions(scene: Scene, columns: Columns, error: Host | None, number: i
     same: dict[bytes, list[int]] = {}
     for row in order:
         if columns["score"][row] > 0.0:
-            look = scene.buffer.items[OBS][columns["index"][row]].tobytes() + columns["action"][row][0].tobytes()
+            look = task.buffer.items[OBS][columns["index"][row]].tobytes() + columns["action"][row][0].tobytes()
             same.setdefault(look, []).append(row)
-    return tuple(_top_position(scene, columns, error, rows) for rows in [*same.values()][:number])
+    error = errors(columns, task.options)
+    return tuple(_top_position(task, columns, error, rows) for rows in [*same.values()][: task.request.top])
 
 
-def _top_position(scene: Scene, columns: Columns, error: Host | None, rows: list[int]) -> TopPosition:
-    spec, row = scene.agent.env.spec, rows[0]
+def _top_position(task: ScoreTask, columns: Columns, error: Host | None, rows: list[int]) -> TopPosition:
+    env, row = task.agent.env, rows[0]
     mean, action, slot = columns["mean"][row], columns["action"][row], int(columns["index"][row])
     valid = np.flatnonzero(columns["valid"][row])
     others = valid[valid != 0]
@@ -216,52 +223,50 @@ def _top_position(scene: Scene, columns: Columns, error: Host | None, rows: list
         times=len(rows),
         score=float(columns["score"][row]),
         error=None if error is None else float(error[row]),
-        td_error=float(scene.buffer.td_errors[slot]),
-        taken=action_name(spec, action[0]),
-        best=action_name(spec, action[best]),
+        td_error=float(task.buffer.td_errors[slot]),
+        taken=action_name(env.spec, action[0]),
+        best=action_name(env.spec, action[best]),
         gap=float(mean[best] - mean[0]),
         actions=tuple(
             TriedAction(
-                action_name(spec, action[k]), bool(k == 0), float(mean[k]), float(columns["sd"][row][k]),
+                action_name(env.spec, action[k]), bool(k == 0), float(mean[k]), float(columns["sd"][row][k]),
                 float(columns["divergence"][row][k]),
             )
             for k in sorted(valid, key=lambda k: -mean[k])
         ),
-        state=state_of(scene, slot),
+        state=state_of(env, task.buffer, slot),
     )  # fmt: skip
 
 
-def state_of(scene: Scene, slot: int) -> Mapping[str, JsonValue]:
+def state_of(env: Env, buffer: Buffer, slot: int) -> Mapping[str, JsonValue]:
     """Describe a position: `position`, `map` or `battle`, or else the start of the `observation`."""
-    env, buffer = scene.agent.env, scene.buffer
     if env.spec.describe is not None:
         return env.spec.describe(buffers.env_states(buffer, env, np.array([slot])))
     return {"observation": [[float(x) for x in agent.reshape(-1)[:_MOST_NUMBERS]] for agent in buffer.items[OBS][slot]]}
 
 
-def fresh_errors(scene: Scene, slots: Host) -> Host | None:
+def fresh_errors(agent: Agent, buffer: Buffer, slots: Host) -> Host | None:
     """Compute the one-step `|r + gamma max Q(s', .) - Q(s, a)|`, summed over agents; None if it is not known."""
-    agent = scene.agent
     if not agent.network.are_values:
         return None
     try:
-        buffers.check(scene.buffer, agent.cfg, agent.env, scene.source, learned=True)
+        buffers.check(buffer, agent.cfg, agent.env, "the buffer", learned=True)
     except HmxError:
         return None  # a saved buffer may lack the results of its steps
-    program = jax.jit(partial(_errors, scene))
+    program = jax.jit(partial(_errors, agent))
 
     def part(index: Array) -> tuple[Array]:
-        rows = {name: jnp.asarray(scene.buffer.items[name][np.asarray(index)]) for name in Experience._fields}
+        rows = {name: jnp.asarray(buffer.items[name][np.asarray(index)]) for name in Experience._fields}
         return (interruptible(partial(program, agent.params, Experience(**rows))),)
 
     return in_blocks(part, slots)[0]
 
 
-def _errors(scene: Scene, params: object, items: Experience) -> Array:
-    values = scene.agent.network.outputs(params, items.obs_t)
-    after = scene.agent.network.outputs(params, items.obs_tp1)
+def _errors(agent: Agent, params: object, items: Experience) -> Array:
+    values = agent.network.outputs(params, items.obs_t)
+    after = agent.network.outputs(params, items.obs_tp1)
     taken = jnp.take_along_axis(values, items.action_t[..., None], -1)[..., 0]
     best = jnp.take_along_axis(after, distributions.mode(after, items.legal_tp1)[..., None], -1)[..., 0]
     following = jnp.where(items.agent_done_tp1, 0.0, best).sum(-1)
-    target = items.reward_tp1 + scene.agent.cfg.algo.gamma * following
+    target = items.reward_tp1 + agent.cfg.algo.gamma * following
     return jnp.abs(target - jnp.where(items.alive_t, taken, 0.0).sum(-1))

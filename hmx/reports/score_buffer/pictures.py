@@ -94,12 +94,12 @@ def board(position: Position) -> Picture:
     for row in reversed(range(_SIDE)):
         top = (_SIDE - 1 - row) * _CELL
         for col in range(_SIDE):
-            left, found = col * _CELL, texts.get((row, col), [])
-            hover = " ".join([f"row {row}, column {col}:", *(text for text, _ in found)])
-            fill = _EXIT if any(text == "EXIT" for text, _ in found) else fills.get((row, col), _EMPTY)
+            left, items = col * _CELL, texts.get((row, col), [])
+            hover = " ".join([f"row {row}, column {col}:", *(text for text, _ in items)])
+            fill = _EXIT if any(text == "EXIT" for text, _ in items) else fills.get((row, col), _EMPTY)
             shapes.append(Shape("rect", left + 1, top + 1, _CELL - 2, _CELL - 2, fill, hover))
-            for i, (text, colour) in enumerate(found[:3]):
-                middle = top + _CELL / 2 + 14 * (i - (min(len(found), 3) - 1) / 2)
+            for i, (text, colour) in enumerate(items[:3]):
+                middle = top + _CELL / 2 + 14 * (i - (min(len(items), 3) - 1) / 2)
                 size = 12 if len(text) <= 6 else 9
                 shapes.append(Shape("text", left + _CELL / 2, middle, height=size, fill=colour, text=text[:9]))
         lines.append(

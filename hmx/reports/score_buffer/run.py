@@ -67,7 +67,7 @@ def compute(task: ScoreTask, out: Path, progress: Progress) -> ScoreTable:
         StopNow: a signal; the scores so far are saved.
     """
     request, total = request_of(task), len(task.slots)
-    policy = make_continuation(task.scene.agent.network.outputs, *task.policy, task.scene.agent.network.value)
+    policy = make_continuation(task.agent.network.outputs, *task.policy, task.agent.network.value)
     found = _earlier(out, request, task.request.force)
     if found is None:
         progress("measuring how long episodes last", 0, total)
@@ -87,7 +87,7 @@ def compute(task: ScoreTask, out: Path, progress: Progress) -> ScoreTable:
 
 def request_of(task: ScoreTask) -> str:
     """Return a digest of everything that the scores depend on."""
-    agent, buffer = task.scene.agent, task.scene.buffer
+    agent, buffer = task.agent, task.buffer
     arrays = {"index": task.slots, **named(buffer), **{f"agent/{n}": x for n, x in to_host(agent.params).items()}}
     irrelevant = ("td_errors", "consequence_scores", "scored", "scored_at")
     asked = {
@@ -129,10 +129,10 @@ def _earlier(out: Path, request: str, force: bool) -> ScoreTable | None:
 
 
 def _score(
-    task: ScoreTask, policy: Continuation, out: Path, found: ScoreTable, progress: Progress, guard: SignalGuard
+    task: ScoreTask, policy: Continuation, out: Path, earlier: ScoreTable, progress: Progress, guard: SignalGuard
 ) -> ScoreTable:
-    header, total, part = found.header, found.header.total, part_size(task.options, task.scene.agent.env.spec)
-    tables = [found.columns] if header.size else []
+    header, total, part = earlier.header, earlier.header.total, part_size(task.options, task.agent.env.spec)
+    tables = [earlier.columns] if header.size else []
     progress("compiling", header.size, total)
     begun = time.monotonic()
     program = _compiled(task, policy, part, header.horizon)
@@ -165,7 +165,7 @@ Program = Callable[[Any, Positions], dict[str, Array]]
 
 
 def _compiled(task: ScoreTask, policy: Continuation, part: int, horizon: int) -> Program:
-    params, positions = task.scene.agent.params, task.scene.positions(np.zeros(part, np.int64))
+    params, positions = task.agent.params, task.positions(np.zeros(part, np.int64))
     key, steps = score_key(task.seed, "scores"), jnp.int32(horizon)
 
     def build() -> Any:
@@ -179,21 +179,21 @@ def _compiled(task: ScoreTask, policy: Continuation, part: int, horizon: int) ->
 def _rows(task: ScoreTask, program: Program, slots: Host, part: int) -> dict[str, Host]:
     padded = np.concatenate([slots, np.repeat(slots[:1], part - len(slots))])
     with out_of_memory("scoring"):
-        found = jax.device_get(program(task.scene.agent.params, task.scene.positions(padded)))
-    rows = {name: np.asarray(column)[: len(slots)] for name, column in found.items()}
-    return {"index": slots.astype(np.int64), "birth": task.scene.buffer.birth[slots], **rows}
+        arrays = jax.device_get(program(task.agent.params, task.positions(padded)))
+    rows = {name: np.asarray(column)[: len(slots)] for name, column in arrays.items()}
+    return {"index": slots.astype(np.int64), "birth": task.buffer.birth[slots], **rows}
 
 
 def _scored(
     task: ScoreTask, policy: Continuation, params: Any, positions: Positions, key: Key, horizon: Array
 ) -> dict[str, Array]:
-    options, env = task.options, task.scene.agent.env
+    options, env = task.options, task.agent.env
     outcomes = play(env, policy, params, positions, key, options, horizon)
     main = compare(outcomes, options)
     assert main.null is not None
     plain = dataclasses.replace(options, corrected=False)
-    found = {f"c_{m}": compare(outcomes, dataclasses.replace(plain, metric=m)).score for m in METRICS}
-    return found | {
+    by_metric = {f"c_{m}": compare(outcomes, dataclasses.replace(plain, metric=m)).score for m in METRICS}
+    return by_metric | {
         "score": main.score,
         "halves": main.halves.T,
         "bias": main.bias,
@@ -212,7 +212,7 @@ def _scored(
 
 def _proxy(task: ScoreTask, policy: Continuation, params: Any, positions: Positions, key: Key) -> Array:
     """Compute the gap of action values, or without them of one step and the value after it."""
-    options, agent = task.options, task.scene.agent
+    options, agent = task.options, task.agent
     if agent.network.are_values:
         values = agent.network.outputs(params, positions.obs)
         probs = policy.probs(params, positions.obs, positions.legal) if policy.probs and options.needs_probs else None
@@ -226,10 +226,10 @@ def _lengths(task: ScoreTask, policy: Continuation) -> tuple[int, ...]:
 
     One rollout each of the action taken and of one other action, from positions between the oldest and the newest.
     """
-    agent, birth = task.scene.agent, task.scene.buffer.birth
+    agent, birth = task.agent, task.buffer.birth
     ordered = task.slots[np.argsort(birth[task.slots], kind="stable")]
     slots = ordered[np.linspace(0, len(ordered) - 1, min(_PROBED, len(ordered))).astype(np.int64)]
-    positions = task.scene.positions(np.concatenate([slots, np.repeat(slots[:1], _PROBED - len(slots))]))
+    positions = task.positions(np.concatenate([slots, np.repeat(slots[:1], _PROBED - len(slots))]))
     options = ScoreOptions(
         actions="sampled", num_actions=1, rollouts=1, bootstrap=False, gamma=task.options.gamma, team_reward="mean"
     )

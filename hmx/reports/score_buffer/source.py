@@ -14,9 +14,9 @@ import numpy as np
 from hmx.algos.dqn.update import DqnLearner
 from hmx.algos.policy_outputs import PolicyOutputs, make_policy_outputs
 from hmx.algos.types import TrainState
-from hmx.config.schema import Config, ContinuationKind, ReplayConfig
+from hmx.config.schema import Config, ContinuationKind
 from hmx.config.textfile import quoted, read_text
-from hmx.envs.protocol import Env
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress
 from hmx.records import buffer_file
@@ -54,14 +54,22 @@ class Agent(NamedTuple):
         return self.network.params(self.state)
 
 
-class Scene(NamedTuple):
-    """Positions, and the agent that continues from them."""
+PolicyKind = tuple[ContinuationKind, float]  # the kind of a policy, and its parameter
+
+
+class ScoreTask(NamedTuple):
+    """The positions to score, the agent that continues from them, and how to measure."""
 
     agent: Agent
     buffer: Buffer
-    source: str  # in messages
-    file: Path | None  # of a saved buffer
-    collected: bool  # whether the positions were collected for this report
+    path: Path  # that was given
+    origin: Literal["file", "replay", "collected"]  # of the buffer: saved, that of a run, or collected for this report
+    options: ScoreOptions
+    policy: PolicyKind
+    slots: Host  # to score, in this order
+    seed: int
+    request: ScoreRequest
+    warnings: tuple[str, ...]
 
     def positions(self, slots: Host) -> Positions:
         """Return the positions in some slots."""
@@ -105,9 +113,9 @@ def missing_policy(path: Path) -> HmxError:
     return HmxError(f"cannot score {path}: a saved buffer has no policy", f"--checkpoint {run}")
 
 
-def open_scene(
+def open_task(
     path: Path, checkpoint: Path | None, root: str | Path, request: ScoreRequest, progress: Progress
-) -> Scene:
+) -> ScoreTask:
     """Load positions, and the agent of `checkpoint` or of `path`; without a buffer, positions are collected."""
     if is_file(path) and checkpoint is None:
         raise missing_policy(path)
@@ -118,18 +126,23 @@ def open_scene(
         )
     saved = buffers.load(path) if is_file(path) else None
     agent = open_agent(checkpoint or path, root, request.agent)
-    settle(agent, request)  # refuses impossible requests before any rollout
+    own = (agent.network.kind, agent.network.parameter)
+    # Before any rollout, so that impossible requests are refused at once.
+    options, policy = settle(request, agent.cfg, agent.env.spec, own, agent.network.team_reward)
+    seed = agent.cfg.run.seed if request.seed is None else request.seed
     progress("collecting positions" if saved is None else "reading positions", 0, 0)
+    origin: Literal["file", "replay", "collected"]
     if saved is not None:
-        buffer, what = saved, str(path)
+        buffer, origin = saved, "file"
+        buffers.check(buffer, agent.cfg, agent.env, str(path))
     elif isinstance(learner := agent.state.learner, DqnLearner):
         buffer = buffers.from_replay(learner.replay, agent.cfg, agent.env.spec, run=agent.run, update=agent.update)
-        what = f"the buffer of {agent.run}"
+        buffers.check(buffer, agent.cfg, agent.env, f"the buffer of {agent.run}")
+        origin = "replay"
     else:
-        key = score_key(seed_of(agent, request), "collecting")
-        return Scene(agent, collect(agent, request.collect, key), str(path), None, collected=True)
-    buffers.check(buffer, agent.cfg, agent.env, what)
-    return Scene(agent, buffer, str(path), None if saved is None else path, collected=False)
+        buffer, origin = collect(agent, request.collect, score_key(seed, "collecting")), "collected"
+    slots, warnings = _selected(buffer, request, seed)
+    return ScoreTask(agent, buffer, path, origin, options, policy, slots, seed, request, (*agent.warnings, *warnings))
 
 
 def score_key(seed: int, use: Literal["scores", "collecting", "lengths"]) -> Key:
@@ -211,44 +224,36 @@ def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> _
     return jax.lax.scan(play, (state, shown.obs, shown.legal), jnp.arange(steps))[1]
 
 
-PolicyKind = tuple[ContinuationKind, float]  # the kind of a policy, and its parameter
+def settle(
+    request: ScoreRequest, cfg: Config, spec: EnvSpec, own: PolicyKind, team_reward: TeamReward
+) -> tuple[ScoreOptions, PolicyKind]:
+    """Return how consequence is measured and the policy that continues, after checking that they fit.
 
-
-class ScoreTask(NamedTuple):
-    """What to compute."""
-
-    scene: Scene
-    options: ScoreOptions
-    policy: PolicyKind
-    slots: Host  # to score, in this order
-    seed: int
-    request: ScoreRequest
-
-
-def make_task(scene: Scene, request: ScoreRequest) -> tuple[ScoreTask, list[str]]:
-    """Return the scoring task, and warnings."""
-    options, policy = settle(scene.agent, request)
-    seed = seed_of(scene.agent, request)
-    slots, warnings = _selected(scene.buffer, request, seed)
-    return ScoreTask(scene, options, policy, slots, seed, request), warnings
-
-
-def settle(agent: Agent, request: ScoreRequest) -> tuple[ScoreOptions, PolicyKind]:
-    """Return how consequence is measured and the policy that continues, after checking that they fit."""
-    policy = policy_of(request, (agent.network.kind, agent.network.parameter))
-    options = options_of(request, agent.cfg, agent.env.spec.num_agents, agent.network.team_reward)
-    check_options(options, agent.env.spec, policy[0] != "greedy", True)
+    `own` is the policy of the agent.
+    """
+    parameters = {"greedy": 1.0, "softmax": request.temperature, "epsilon": request.epsilon}
+    policy = own if request.policy is None else (request.policy, parameters[request.policy])
+    options = ScoreOptions(
+        actions=request.actions or ("all" if spec.num_agents == 1 else "single"),
+        num_actions=request.num_actions,
+        rollouts=request.rollouts,
+        bootstrap=request.bootstrap,
+        crn=request.crn,
+        metric=request.metric,
+        aggregate=request.aggregate,
+        corrected=request.correct,
+        gamma=cfg.algo.gamma if request.gamma is None else request.gamma,
+        team_reward=team_reward,
+        null=True,
+    )
+    check_options(options, spec, policy[0] != "greedy", True)
     return options, policy
-
-
-def seed_of(agent: Agent, request: ScoreRequest) -> int:
-    """Return the seed of the rollouts."""
-    return agent.cfg.run.seed if request.seed is None else request.seed
 
 
 def _selected(buffer: Buffer, request: ScoreRequest, seed: int) -> tuple[Host, list[str]]:
     """Return the slots to score, oldest transition first unless a file names them; and warnings."""
-    size, number = buffer.header.size, request.positions
+    size = buffer.header.size
+    number = request.positions
     if request.indices:
         return read_indices(Path(request.indices), size), []
     oldest_first = np.argsort(buffer.birth, kind="stable")
@@ -262,41 +267,6 @@ def _selected(buffer: Buffer, request: ScoreRequest, seed: int) -> tuple[Host, l
     picked[np.argsort(rank, kind="stable")[:number]] = True
     warnings = [f"--positions {number}: the buffer has {size:,}, and all are scored"] if number > size else []
     return oldest_first[picked[oldest_first]], warnings
-
-
-def options_of(request: ScoreRequest, cfg: Config, num_agents: int, team_reward: TeamReward) -> ScoreOptions:
-    """Return how consequence is measured."""
-    return ScoreOptions(
-        actions=request.actions or ("all" if num_agents == 1 else "single"),
-        num_actions=request.num_actions,
-        rollouts=request.rollouts,
-        bootstrap=request.bootstrap,
-        crn=request.crn,
-        metric=request.metric,
-        aggregate=request.aggregate,
-        corrected=request.correct,
-        gamma=cfg.algo.gamma if request.gamma is None else request.gamma,
-        team_reward=team_reward,
-        null=True,
-    )
-
-
-def policy_of(request: ScoreRequest, own: PolicyKind) -> PolicyKind:
-    """Return the policy that continues; `own` is that of the agent."""
-    if request.policy is None:
-        return own
-    return request.policy, {"greedy": 1.0, "softmax": request.temperature, "epsilon": request.epsilon}[request.policy]
-
-
-def replay_of(request: ScoreRequest) -> ReplayConfig:
-    """Return how replay would sample."""
-    return ReplayConfig(
-        mixing=request.mixing,
-        mu=request.mu,
-        alpha_td=request.alpha_td,
-        alpha_c=request.alpha_c,
-        target_ess=request.target_ess,
-    )
 
 
 def read_indices(path: Path, size: int) -> Host:

@@ -26,7 +26,7 @@ from hmx.reports.score_buffer.findings import ScoreFindings, check_gates
 from hmx.reports.score_buffer.job import dry_run, score_buffer
 from hmx.reports.score_buffer.measure import fresh_errors
 from hmx.reports.score_buffer.request import ScoreRequest
-from hmx.reports.score_buffer.source import Scene, open_agent
+from hmx.reports.score_buffer.source import open_agent
 from hmx.runs import buffers
 from hmx.runs.signals import StopNow
 
@@ -315,10 +315,9 @@ def test_buffer_of_a_q_learner_gives_the_same_scores_from_checkpoint_and_file(tm
     after = np.where(buffer.items["legal_tp1"][:, 0], after, -np.inf).max(1)
     following = np.where(buffer.items["agent_done_tp1"][:, 0], 0.0, after)
     wanted = np.abs(buffer.items["reward_tp1"] + 0.99 * following - values[np.arange(128), taken])
-    scene = Scene(agent, buffer, "b", file, collected=False)
-    np.testing.assert_allclose(fresh_errors(scene, slots), wanted[slots], atol=1e-6)
+    np.testing.assert_allclose(fresh_errors(agent, buffer, slots), wanted[slots], atol=1e-6)
     cut = {name: leaf for name, leaf in buffer.items.items() if name != "obs_tp1"}
-    assert fresh_errors(scene._replace(buffer=dataclasses.replace(buffer, items=cut)), slots) is None
+    assert fresh_errors(agent, dataclasses.replace(buffer, items=cut), slots) is None
 
 
 def test_recurrent_networks_are_refused() -> None:
