@@ -112,7 +112,7 @@ def _refusal(found: SizesFindings) -> HmxError:
     """Return all problems as one error, with the values that repair them."""
     from hmx.reports.compute_config.document import as_option, problem_text
 
-    unreadable = _UNREADABLE.intersection(found.codes.errors)
+    unreadable = _UNREADABLE.intersection(found.codes["errors"])
     lines = [problem_text(p) if p.code in _UNREADABLE else f"{p.code}: {p.message}" for p in found.errors]
     if found.suggestions:
         ways = ", ".join(as_option(*pair) for fix in found.suggestions for pair in fix.items())

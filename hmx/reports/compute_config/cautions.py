@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hmx.config.problem import Problem
+from hmx.config.problem import Problem, fix
 from hmx.errors import counted
 from hmx.reports.compute_config.derived import size
 from hmx.reports.compute_config.fit import exact_fit, fit_fixes, fit_text
@@ -26,7 +26,7 @@ def batch_warnings(inputs: BatchInputs) -> list[Problem]:
 
     The inputs may violate rules. Each of the `fixes` avoids the warning and violates no rule.
     """
-    return [problem._replace(fixes=tuple(_remedies(inputs, problem.code))) for problem in _cautions(inputs)]
+    return [caution._replace(fixes=tuple(_working(inputs, caution))) for caution in _cautions(inputs)]
 
 
 def low_use(inputs: BatchInputs) -> str:
@@ -38,34 +38,45 @@ def low_use(inputs: BatchInputs) -> str:
 
 
 def _cautions(inputs: BatchInputs) -> Iterator[Problem]:
-    minibatch, horizon = inputs.minibatch_size, inputs.bptt_horizon
+    """Yield all warnings; their `fixes` are values to try."""
+    minibatch, horizon, groups = inputs.minibatch_size, inputs.bptt_horizon, inputs.async_factor
     envs, target = size(inputs, "batch_size_envs"), inputs.forward_pass_minibatch_target_size
     agents, batch, total = envs * inputs.num_agents, inputs.batch_size, inputs.total_timesteps
+    whole = batch // minibatch * minibatch
     if minibatch <= batch and (left := batch % minibatch):
-        words = f"batch_size {batch:,} is not a multiple of minibatch_size {minibatch:,}: remainder {left:,}"
-        yield violation("W_BATCH_NOT_MULTIPLE_OF_MINIBATCH", words, {"remainder": left})
+        message = f"batch_size {batch:,} is not a multiple of minibatch_size {minibatch:,}: remainder {left:,}"
+        fixes = fix("batch_size", whole, whole + minibatch)
+        yield violation("W_BATCH_NOT_MULTIPLE_OF_MINIBATCH", message, {"remainder": left}, fixes)
     if left := batch % horizon:
-        words = f"batch_size {batch:,} is not a multiple of bptt_horizon {horizon:,}: {counted(left, 'step')} dropped"
-        yield violation("W_BATCH_NOT_MULTIPLE_OF_HORIZON", words, {"dropped_steps": left})
+        message = f"batch_size {batch:,} is not a multiple of bptt_horizon {horizon:,}: {counted(left, 'step')} dropped"
+        fixes = fix("batch_size", whole, whole + minibatch)
+        yield violation("W_BATCH_NOT_MULTIPLE_OF_HORIZON", message, {"dropped_steps": left}, fixes)
     if agents > target:
-        words = (
+        message = (
             f"a forward pass has {agents:,} agents, {agents / target:,.2f} times forward_pass_minibatch_target_size "
             f"{target:,}, because each of the {inputs.num_workers:,} workers needs an environment"
         )
-        yield violation("W_FORWARD_OVER_TARGET", words, {"agents_per_forward": agents, "target": target})
+        fixes = (
+            ("num_workers", target // inputs.num_agents // groups * groups),
+            ("forward_pass_minibatch_target_size", agents),
+        )
+        yield violation("W_FORWARD_OVER_TARGET", message, {"agents_per_forward": agents, "target": target}, fixes)
     if envs < 2:
-        words = "a forward pass has one environment; vectorised environments need at least two"
-        yield violation("W_ONE_ENV_PER_FORWARD", words, {"batch_size_envs": envs})
+        message = "a forward pass has one environment; vectorised environments need at least two"
+        fixes = (("num_workers", max(2, groups)), ("forward_pass_minibatch_target_size", 2 * inputs.num_agents))
+        yield violation("W_ONE_ENV_PER_FORWARD", message, {"batch_size_envs": envs}, fixes)
     if total < batch:
-        words = f"total_timesteps {total:,} is less than batch_size {batch:,}: 0 whole batches"
-        yield violation("W_TOTAL_LT_BATCH", words, {})
+        message = f"total_timesteps {total:,} is less than batch_size {batch:,}: 0 whole batches"
+        fixes = (("batch_size", total // minibatch * minibatch), ("total_timesteps", batch))
+        yield violation("W_TOTAL_LT_BATCH", message, {}, fixes)
     if total > INT32_MAX:
-        words = f"total_timesteps {total:,} does not fit into 32 bits (2^31 - 1): count steps in 64 bits or in Python"
-        yield violation("W_STEP_COUNTER_NEEDS_INT64", words, {"total_timesteps": total})
+        message = f"total_timesteps {total:,} does not fit into 32 bits (2^31 - 1): count steps in 64 bits or in Python"
+        yield violation("W_STEP_COUNTER_NEEDS_INT64", message, {"total_timesteps": total})
     sequences = size(inputs, "segments")
     if sequences > FLOAT32_WHOLE:
-        words = f"{sequences:,} sequences are more than a sampler that sums in 32-bit floats can tell apart (2^24)"
-        yield violation("W_TOO_MANY_SEGMENTS_FOR_F32_SAMPLER", words, {"segments": sequences})
+        message = f"{sequences:,} sequences are more than a sampler that sums in 32-bit floats can tell apart (2^24)"
+        fixes = fix("batch_size", FLOAT32_WHOLE * horizon // minibatch * minibatch)
+        yield violation("W_TOO_MANY_SEGMENTS_FOR_F32_SAMPLER", message, {"segments": sequences}, fixes)
     yield from _overshoot(inputs)
 
 
@@ -79,37 +90,19 @@ def _overshoot(inputs: BatchInputs) -> Iterator[Problem]:
     collected, stored = size(inputs, "rollout_collected_agent_steps"), size(inputs, "stored_agent_steps")
     if collected == stored:
         return
-    words = (
+    message = (
         f"{agents:,} agents do not divide {sequences:,} sequences: {collected:,} agent steps are collected for a "
         f"buffer of {stored:,}, {collected / stored:,.4g} times as many"
     )
     if exact_fit(inputs):
-        words += f"; {fit_text(inputs)}"
-    yield violation("W_ROLLOUT_OVERSHOOT", words, {"collected": collected, "stored": stored})
+        message += f"; {fit_text(inputs)}"
+    yield violation("W_ROLLOUT_OVERSHOOT", message, {"collected": collected, "stored": stored}, fit_fixes(inputs))
 
 
-def _remedies(inputs: BatchInputs, code: str) -> Iterator[tuple[str, int]]:
-    for field, value in dict.fromkeys(_candidates(inputs, code)):
+def _working(inputs: BatchInputs, caution: Problem) -> Iterator[tuple[str, int]]:
+    """Yield the fixes that avoid a warning and violate no rule."""
+    for field, value in dict.fromkeys(caution.fixes):
         if 1 <= value <= LIMIT and value != getattr(inputs, field):
             changed = replace(inputs, **{field: value})
-            if holds(changed) and code not in {caution.code for caution in _cautions(changed)}:
+            if holds(changed) and caution.code not in {other.code for other in _cautions(changed)}:
                 yield field, value
-
-
-def _candidates(inputs: BatchInputs, code: str) -> Iterator[tuple[str, int]]:
-    batch, minibatch, groups = inputs.batch_size, inputs.minibatch_size, inputs.async_factor
-    if code in ("W_BATCH_NOT_MULTIPLE_OF_MINIBATCH", "W_BATCH_NOT_MULTIPLE_OF_HORIZON"):
-        yield from (("batch_size", batch // minibatch * minibatch + more) for more in (0, minibatch))
-    elif code == "W_FORWARD_OVER_TARGET":
-        yield "num_workers", inputs.forward_pass_minibatch_target_size // inputs.num_agents // groups * groups
-        yield "forward_pass_minibatch_target_size", size(inputs, "agents_per_forward")
-    elif code == "W_ONE_ENV_PER_FORWARD":
-        yield "num_workers", max(2, groups)
-        yield "forward_pass_minibatch_target_size", 2 * inputs.num_agents
-    elif code == "W_TOTAL_LT_BATCH":
-        yield "batch_size", inputs.total_timesteps // minibatch * minibatch
-        yield "total_timesteps", batch
-    elif code == "W_TOO_MANY_SEGMENTS_FOR_F32_SAMPLER":
-        yield "batch_size", FLOAT32_WHOLE * inputs.bptt_horizon // minibatch * minibatch
-    elif code == "W_ROLLOUT_OVERSHOOT":
-        yield from fit_fixes(inputs)

@@ -174,8 +174,8 @@ def _label(name: str) -> tuple[str, str]:
 def _explained(name: str, values: Mapping[str, Scalar]) -> Cell:
     row = FORMULAS[name]
     filled = fill(row.text, values)
-    parts = [f"= {row.text}"] + ([f"= {filled}"] if filled != row.text else [])
-    return Cell(" ".join(parts) + (f" ({row.remark})" if row.remark else ""), tone="faint")
+    forms = [f"= {row.text}"] + ([f"= {filled}"] if filled != row.text else [])
+    return Cell(" ".join(forms) + (f" ({row.remark})" if row.remark else ""), tone="faint")
 
 
 def fill(text: str, values: Mapping[str, Scalar]) -> str:
@@ -287,8 +287,8 @@ def sweep_table(found: SweepFindings) -> Table:
         (
             *(each.input[name] for name in INPUT_FIELDS),
             each.valid,
-            " ".join(each.codes.errors),
-            " ".join(each.codes.warnings),
+            " ".join(each.codes["errors"]),
+            " ".join(each.codes["warnings"]),
             *((each.derived or {}).get(name) for name in names),
         )
         for each in found.results

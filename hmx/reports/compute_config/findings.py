@@ -27,14 +27,6 @@ class SizesProblem:
 
 
 @dataclass(frozen=True)
-class ProblemCodes:
-    """The codes alone, in the same order."""
-
-    errors: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class ScheduleEnds:
     """A scheduled hyperparameter: its schedule and its values at the start, in the middle and at the end."""
 
@@ -92,7 +84,7 @@ class SizesFindings:
     train: Derived | None  # sizes of `hmx train`
     errors: tuple[SizesProblem, ...]
     warnings: tuple[SizesProblem, ...]
-    codes: ProblemCodes
+    codes: Mapping[str, tuple[str, ...]]  # of `errors` and `warnings`, in the same order
     suggestions: tuple[Mapping[str, object], ...]
     exact_fit_batch: Mapping[str, ExactFit]
     memory: Memory | None

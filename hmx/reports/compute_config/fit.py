@@ -34,12 +34,12 @@ def exact_fit(inputs: BatchInputs) -> dict[str, ExactFit]:
         return {}
     unit = size(inputs, "total_agents") * inputs.bptt_horizon
     down = inputs.batch_size // unit * unit
-    found: dict[str, ExactFit] = {}
+    fits: dict[str, ExactFit] = {}
     for way, batch in (("down", down), ("up", down + unit)):
         if batch <= LIMIT:
             minibatch = _minibatch(batch, inputs.bptt_horizon, inputs.minibatch_size)
-            found[way] = ExactFit(batch, minibatch, batch // minibatch, minibatch == inputs.minibatch_size)
-    return found
+            fits[way] = ExactFit(batch, minibatch, batch // minibatch, minibatch == inputs.minibatch_size)
+    return fits
 
 
 def fit_fixes(inputs: BatchInputs) -> tuple[tuple[str, int], ...]:

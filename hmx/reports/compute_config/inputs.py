@@ -90,16 +90,16 @@ def _check(name: str, value: object) -> Problem | None:
     default, values = DEFAULTS[name], {"field": name, "value": json_value(value)}
     if isinstance(value, bool) or not isinstance(value, int):
         if value is None:
-            words = f"{name} has no value and is not detected: give --{name.replace('_', '-')}"
+            message = f"{name} has no value and is not detected: give --{name.replace('_', '-')}"
         else:
-            words = f"{name} must be a whole number, not {_quoted(value)}"
-        return violation("E_NOT_INT", words, values, fix(name, _whole_number(value) or default))
+            message = f"{name} must be a whole number, not {_quoted(value)}"
+        return violation("E_NOT_INT", message, values, fix(name, _whole_number(value) or default))
     if value < 1:
-        words = f"{name} must be 1 or more, not {show(value)}"
-        return violation("E_NOT_POSITIVE", words, values, fix(name, *dict.fromkeys((1, default))))
+        message = f"{name} must be 1 or more, not {show(value)}"
+        return violation("E_NOT_POSITIVE", message, values, fix(name, *dict.fromkeys((1, default))))
     if value > LIMIT:
-        words = f"{name} must be at most {LIMIT:,} (2^53 - 1), not {show(value)}"
-        return violation("E_TOO_LARGE", words, {**values, "value": show(value), "max": LIMIT}, fix(name, default))
+        message = f"{name} must be at most {LIMIT:,} (2^53 - 1), not {show(value)}"
+        return violation("E_TOO_LARGE", message, {**values, "value": show(value), "max": LIMIT}, fix(name, default))
     return None
 
 

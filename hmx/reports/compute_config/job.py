@@ -73,7 +73,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         train=derive(cfg) if cfg and not problems else None,
         errors=tuple(map(_for_report, problems)),
         warnings=tuple(map(_for_report, warnings)),
-        codes=findings.ProblemCodes(tuple(p.code for p in problems), tuple(p.code for p in warnings)),
+        codes={"errors": tuple(p.code for p in problems), "warnings": tuple(p.code for p in warnings)},
         suggestions=_suggestions(inputs, problems, trainer is not None),
         exact_fit_batch=exact_fit(inputs) if inputs else {},
         memory=memory,
@@ -144,10 +144,10 @@ def _for_report(problem: Problem) -> findings.SizesProblem:
 
 
 def _warnings(inputs: BatchInputs, source: SizesSource, cfg: Config | None) -> list[Problem]:
-    found = batch_warnings(inputs)
+    cautions = batch_warnings(inputs)
     if source.trainer is None:
-        return found
-    return [p for p in found if p.code not in _NOT_FOR_TRAINERS] + (config_warnings(cfg) if cfg else [])
+        return cautions
+    return [p for p in cautions if p.code not in _NOT_FOR_TRAINERS] + (config_warnings(cfg) if cfg else [])
 
 
 def _suggestions(
@@ -190,8 +190,8 @@ def _over_memory(
         def needed(value: int) -> int:
             changed = replace(inputs, **{field: value})
             cfg = config_of(changed, source.trainer) if source.trainer is not None else None
-            found, _ = _memory(source, changed, cfg, request)
-            return found.total_bytes if found is not None else limit + 1
+            less, _ = _memory(source, changed, cfg, request)
+            return less.total_bytes if less is not None else limit + 1
 
         return largest_fit(needed, getattr(inputs, field), limit, below)
 
@@ -203,11 +203,11 @@ def _over_memory(
         ),
     )
     fixes = tuple((key, value) for key, value in fits if value and not batch_problems(replace(inputs, **{key: value})))
-    words = (
+    message = (
         f"about {memory.total_bytes:,} bytes ({memory.total_bytes_low:,} to {memory.total_bytes_high:,}) are needed, "
         f"more than the {limit:,} of --gpu-mem"
     )
-    return violation("W_BUFFER_OVER_MEMORY", words, {"needed": memory.total_bytes, "given": limit}, fixes)
+    return violation("W_BUFFER_OVER_MEMORY", message, {"needed": memory.total_bytes, "given": limit}, fixes)
 
 
 def _wall_clock(inputs: BatchInputs, derived: Mapping[str, object], speeds: Sequence[float]) -> findings.WallClock:
@@ -231,36 +231,36 @@ def check_trainer(trainer: Config, inputs: BatchInputs | None, changed: bool) ->
     others = [p for p in _problems(trainer) if not SIZE_KEYS.intersection(p.values)]
     if inputs is None:
         return None, others
-    found = batch_problems(inputs)
-    if not found and exact_fit(inputs):
-        found = [_no_fit(inputs)]
-    if found:
-        fixes = _fixes(found, inputs, trainer)
-        return None, [*(p._replace(fixes=fixes) for p in found), *others]
+    broken = batch_problems(inputs)
+    if not broken and exact_fit(inputs):
+        broken = [_no_fit(inputs)]
+    if broken:
+        fixes = _fixes(broken, inputs, trainer)
+        return None, [*(p._replace(fixes=fixes) for p in broken), *others]
     cfg = config_of(inputs, trainer)
     return cfg, _problems(cfg)
 
 
 def config_warnings(cfg: Config) -> list[Problem]:
     """List settings that will run but may not be intended; the configuration must have no problems."""
-    found = [_translated("W", cfg, problem) for problem in known_warnings(cfg)]
+    cautions = [_translated("W", cfg, problem) for problem in known_warnings(cfg)]
     if cfg.ppo.prio_alpha and cfg.ppo.prio_weights == "max":
-        words = (
+        message = (
             "importance weights are divided by the largest of the minibatch, which scales the gradient by a factor "
             "that depends on ppo.num_minibatches: tune the learning rate again when you change the number"
         )
         keys = ("ppo.prio_weights", "ppo.num_minibatches")
-        found.append(_translated("W", cfg, Problem("prio_weights", keys, words, fix("ppo.prio_weights", "clip"))))
-    return found
+        cautions.append(_translated("W", cfg, Problem("prio_weights", keys, message, fix("ppo.prio_weights", "clip"))))
+    return cautions
 
 
 def _problems(cfg: Config) -> list[Problem]:
     return [_translated("E", cfg, problem) for problem in known_problems(cfg)]
 
 
-def _fixes(found: list[Problem], inputs: BatchInputs, trainer: Config) -> tuple[tuple[str, object], ...]:
+def _fixes(broken: list[Problem], inputs: BatchInputs, trainer: Config) -> tuple[tuple[str, object], ...]:
     """Return those repairs that fit exactly and that `hmx train` accepts too."""
-    tried = [pair for problem in found for pair in problem.fixes]
+    tried = [pair for problem in broken for pair in problem.fixes]
 
     def runs(field: str, value: object) -> bool:
         changed = replace(inputs, **{field: value})  # type: ignore[arg-type]  # fixes of sizes are whole numbers
@@ -273,12 +273,12 @@ def _fixes(found: list[Problem], inputs: BatchInputs, trainer: Config) -> tuple[
 
 def _no_fit(inputs: BatchInputs) -> Problem:
     sequences, agents = size(inputs, "segments"), size(inputs, "total_agents")
-    words = (
+    message = (
         f"the {sequences:,} sequences of batch_size {inputs.batch_size:,} cannot be split among {agents:,} agents: "
         f"remainder {sequences % agents:,}; {fit_text(inputs)}"
     )
     values = {"segments": sequences, "remainder": sequences % agents}
-    return violation("E_NO_EXACT_FIT", words, values, batch_fits(inputs))
+    return violation("E_NO_EXACT_FIT", message, values, batch_fits(inputs))
 
 
 def _translated(kind: str, cfg: Config, problem: Problem) -> Problem:

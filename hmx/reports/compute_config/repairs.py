@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from hmx.config.divisors import divisor_above, divisor_below
 from hmx.config.problem import Problem
@@ -52,17 +51,17 @@ def _sequence_rules(inputs: BatchInputs) -> Iterator[Problem]:
     horizon, batch, minibatch = inputs.bptt_horizon, inputs.batch_size, inputs.minibatch_size
     sequences, per_minibatch = batch // horizon, minibatch // horizon
     if sequences < 1:
-        words = f"batch_size {batch:,} is smaller than bptt_horizon {horizon:,}: not even one sequence"
-        yield violation("E_BATCH_LT_HORIZON", words, {"batch_size": batch, "bptt_horizon": horizon})
+        message = f"batch_size {batch:,} is smaller than bptt_horizon {horizon:,}: not even one sequence"
+        yield violation("E_BATCH_LT_HORIZON", message, {"batch_size": batch, "bptt_horizon": horizon})
     if per_minibatch < 1:
-        words = f"minibatch_size {minibatch:,} is smaller than bptt_horizon {horizon:,}: not even one sequence"
-        yield violation("E_MINIBATCH_LT_HORIZON", words, {"minibatch_size": minibatch, "bptt_horizon": horizon})
+        message = f"minibatch_size {minibatch:,} is smaller than bptt_horizon {horizon:,}: not even one sequence"
+        yield violation("E_MINIBATCH_LT_HORIZON", message, {"minibatch_size": minibatch, "bptt_horizon": horizon})
     elif left := minibatch % horizon:
-        words = f"minibatch_size {minibatch:,} is not a multiple of bptt_horizon {horizon:,}: remainder {left:,}"
-        yield violation("E_MINIBATCH_NOT_MULTIPLE_OF_HORIZON", words, {"remainder": left})
+        message = f"minibatch_size {minibatch:,} is not a multiple of bptt_horizon {horizon:,}: remainder {left:,}"
+        yield violation("E_MINIBATCH_NOT_MULTIPLE_OF_HORIZON", message, {"remainder": left})
     if minibatch > batch:
-        words = f"minibatch_size {minibatch:,} is larger than batch_size {batch:,}"
-        yield violation("E_MINIBATCH_GT_BATCH", words, {"minibatch_size": minibatch, "batch_size": batch})
+        message = f"minibatch_size {minibatch:,} is larger than batch_size {batch:,}"
+        yield violation("E_MINIBATCH_GT_BATCH", message, {"minibatch_size": minibatch, "batch_size": batch})
     elif per_minibatch and (left := sequences % per_minibatch):
         yield violation(
             "E_SEGMENTS_NOT_MULTIPLE",
@@ -76,12 +75,7 @@ _MAX_BLOCKS = 4096
 """Blocks tried per field: a value further away is not a useful repair."""
 
 
-class Repair(NamedTuple):
-    """The nearest values of one field, below and above its own, that repair the configuration."""
-
-    field: str
-    below: int | None
-    above: int | None
+Neighbours = tuple[int | None, int | None]  # the nearest values of a field below and above its own, None without one
 
 
 def batch_problems(inputs: BatchInputs) -> list[Problem]:
@@ -90,28 +84,29 @@ def batch_problems(inputs: BatchInputs) -> list[Problem]:
     A single value that repairs the whole configuration repairs each problem, so all of them have the same `fixes`.
     There are none if two problems have no field in common.
     """
-    found = list(violations(inputs))
-    nearest = repairs(inputs) if found else []
-    fixes = tuple((r.field, value) for r in nearest for value in (r.below, r.above) if value is not None)
-    return [problem._replace(fixes=fixes) for problem in found]
+    fixes = tuple((field, value) for field, pair in repairs(inputs).items() for value in pair if value is not None)
+    return [problem._replace(fixes=fixes) for problem in violations(inputs)]
 
 
-def repairs(inputs: BatchInputs) -> list[Repair]:
+def repairs(inputs: BatchInputs) -> dict[str, Neighbours]:
     """Return, for every field that can repair the configuration alone, the nearest values that do.
 
     The number of agents is only ever lowered. Batches are whole minibatches, so that a repair drops no steps. There are
     no repairs if no rule is violated.
     """
     if holds(inputs):
-        return []
+        return {}
 
     def checked(field: str, value: int | None) -> int | None:
         if value is None or not 1 <= value <= LIMIT:
             return None
         return value if holds(dataclasses.replace(inputs, **{field: value})) else None
 
-    tried = [Repair(field, *(checked(field, v) for v in near(inputs))) for field, near in _NEAR.items()]
-    return [repair for repair in tried if (repair.below, repair.above) != (None, None)]
+    nearest: dict[str, Neighbours] = {}
+    for field, near in _NEAR.items():
+        below, above = near(inputs)
+        nearest[field] = checked(field, below), checked(field, above)
+    return {field: pair for field, pair in nearest.items() if pair != (None, None)}
 
 
 def suggestions(inputs: BatchInputs) -> list[tuple[str, int]]:
@@ -122,7 +117,7 @@ def suggestions(inputs: BatchInputs) -> list[tuple[str, int]]:
     agents.
     """
     listed: list[tuple[str, int | None]] = []
-    for field, below, above in repairs(inputs):
+    for field, (below, above) in repairs(inputs).items():
         if field == "batch_size":
             listed += [(field, above), (field, below)]
         elif field in ("bptt_horizon", "async_factor"):
@@ -143,7 +138,7 @@ def _nearer(value: int, below: int | None, above: int | None) -> int | None:
     return below if value - below <= above - value else above
 
 
-def _minibatches(inputs: BatchInputs) -> tuple[int | None, int | None]:
+def _minibatches(inputs: BatchInputs) -> Neighbours:
     sequences, horizon = inputs.batch_size // inputs.bptt_horizon, inputs.bptt_horizon
     if sequences < 1:
         return None, None
@@ -152,26 +147,26 @@ def _minibatches(inputs: BatchInputs) -> tuple[int | None, int | None]:
     return below and below * horizon, above and above * horizon
 
 
-def _batches(inputs: BatchInputs) -> tuple[int | None, int | None]:
+def _batches(inputs: BatchInputs) -> Neighbours:
     minibatch, least = inputs.minibatch_size, size(inputs, "total_agents") * inputs.bptt_horizon
     above = -(-max(least, inputs.batch_size + 1) // minibatch) * minibatch
     return (inputs.batch_size - 1) // minibatch * minibatch, above
 
 
-def _horizons(inputs: BatchInputs) -> tuple[int | None, int | None]:
+def _horizons(inputs: BatchInputs) -> Neighbours:
     # A divisor T of the minibatch splits the sequences of the batch into minibatches if batch % minibatch < T.
     left, most = inputs.batch_size % inputs.minibatch_size, inputs.batch_size // size(inputs, "total_agents")
     horizon, minibatch = inputs.bptt_horizon, inputs.minibatch_size
     return divisor_below(minibatch, min(horizon, most + 1)), divisor_above(minibatch, max(horizon, left))
 
 
-def _groups(inputs: BatchInputs) -> tuple[int | None, int | None]:
+def _groups(inputs: BatchInputs) -> Neighbours:
     most = inputs.batch_size // inputs.bptt_horizon // size(inputs, "agents_per_forward")
     groups, workers = inputs.async_factor, inputs.num_workers
     return divisor_below(workers, min(groups, most + 1)), divisor_above(workers, groups)
 
 
-def _workers(inputs: BatchInputs) -> tuple[int | None, int | None]:
+def _workers(inputs: BatchInputs) -> Neighbours:
     groups = inputs.async_factor
     room = inputs.batch_size // inputs.bptt_horizon // (groups * inputs.num_agents)
     raw = inputs.forward_pass_minibatch_target_size // inputs.num_agents
@@ -209,7 +204,7 @@ def more_workers(workers: int, groups: int, raw: int, room: int) -> int | None:
     return None
 
 
-def _agents(inputs: BatchInputs) -> tuple[int | None, int | None]:
+def _agents(inputs: BatchInputs) -> Neighbours:
     workers, target = inputs.num_workers, inputs.forward_pass_minibatch_target_size
     room = inputs.batch_size // inputs.bptt_horizon // inputs.async_factor
     agents = inputs.num_agents - 1
@@ -223,7 +218,7 @@ def _agents(inputs: BatchInputs) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _targets(inputs: BatchInputs) -> tuple[int | None, int | None]:
+def _targets(inputs: BatchInputs) -> Neighbours:
     room = inputs.batch_size // inputs.bptt_horizon // (inputs.async_factor * inputs.num_agents)
     largest = largest_target(inputs, room)
     return (largest if largest and largest < inputs.forward_pass_minibatch_target_size else None), None
@@ -236,7 +231,7 @@ def largest_target(inputs: BatchInputs, room: int) -> int | None:
     return (room // inputs.num_workers + 1) * inputs.num_workers * inputs.num_agents - 1
 
 
-_NEAR: dict[str, Callable[[BatchInputs], tuple[int | None, int | None]]] = {
+_NEAR: dict[str, Callable[[BatchInputs], Neighbours]] = {
     "minibatch_size": _minibatches,
     "batch_size": _batches,
     "bptt_horizon": _horizons,

@@ -112,19 +112,19 @@ REACH |= {"batch_size": 4500, "forward_pass_minibatch_target_size": 100}
 def test_fixes_are_the_nearest_valid_values(inputs):
     if holds(inputs):
         return
-    found = {repair.field: repair for repair in repairs(inputs)}
+    nearest = repairs(inputs)
     for field, reach in REACH.items():
         step = inputs.minibatch_size if field == "batch_size" else 1
         value, top = getattr(inputs, field), getattr(inputs, field) + reach
         start = -(-(value + 1) // step) * step
         below = [v for v in range(step, value, step) if holds(replace(inputs, **{field: v}))]
         above = [v for v in range(start, top, step) if holds(replace(inputs, **{field: v}))]
-        repair = found.get(field)
-        assert (repair and repair.below) == (below[-1] if below else None), field
+        before, after = nearest.get(field, (None, None))
+        assert before == (below[-1] if below else None), field
         if above and field != "num_agents":
-            assert repair.above == above[0], field
-        elif repair and repair.above is not None:
-            assert repair.above >= top
+            assert after == above[0], field
+        elif after is not None:
+            assert after >= top
 
 
 @settings(max_examples=300)
