@@ -8,6 +8,7 @@ import importlib.util
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.records.plain import JsonValue, plain_object
 from hmx.registry.environments import EXTRAS, clashes, find_source, names_in, stored_sizes
+from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import registered
 from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
 from hmx.render.quantities import data_size
@@ -36,12 +37,13 @@ class EnvironmentRow:
 
 def list_environments() -> list[EnvironmentRow]:
     """Return all environments that can be named, without building any."""
-    rows = [_known(name, "built in") for name in ENV_IDS]
+    stored = stored_sizes()
+    rows = [_sized(name, "built in", stored[name]) for name in ENV_IDS]
     for extra, package in EXTRAS.items():
         installed = importlib.util.find_spec(package) is not None
         missing, origin = "" if installed else f"pip install '.[{extra}]'", f"extra {extra}"
         known = [f"{extra}/{name}" for name in names_in(extra)]
-        rows += [_known(name, origin, missing) for name in known]
+        rows += [_sized(name, origin, stored[name], missing) for name in known]
         if not known:
             rows.append(EnvironmentRow(id=f"{extra}/NAME", origin=origin, missing=missing))
     for point in registered("env.id"):
@@ -52,8 +54,7 @@ def list_environments() -> list[EnvironmentRow]:
     return rows
 
 
-def _known(env_id: str, origin: str, missing: str = "") -> EnvironmentRow:
-    sizes = stored_sizes()[env_id]
+def _sized(env_id: str, origin: str, sizes: Sizes, missing: str = "") -> EnvironmentRow:
     return EnvironmentRow(
         id=env_id, origin=origin, observation=sizes.features, actions=sizes.num_actions, action_dim=sizes.action_dim,
         agents=sizes.num_agents, state_bytes=sizes.state_bytes, missing=missing,
@@ -68,15 +69,8 @@ def build_environment(cfg: EnvConfig) -> EnvironmentRow:
     env, done = build_env(cfg, RewardWeights())
     source = find_source(cfg.id)
     spec = env.spec
-    sizes = sizes_of(env)
-    return EnvironmentRow(
-        id=cfg.id,
-        origin=source.origin if source is not None else "",
-        observation=sizes.features,
-        actions=sizes.num_actions,
-        action_dim=sizes.action_dim,
-        agents=sizes.num_agents,
-        state_bytes=sizes.state_bytes,
+    return dataclasses.replace(
+        _sized(cfg.id, source.origin if source is not None else "", sizes_of(env)),
         action_names=spec.action_names,
         reward_terms=spec.reward_terms,
         max_steps=spec.max_steps,
