@@ -201,7 +201,8 @@ def _reading(sides: Sequence[Side]) -> Iterator[Notice]:
                 changed = _list([quoted(str(key)) for key in resume.changes])
                 yield Notice("caution", "", f"{label} was resumed at update {resume.update:,} with changes: {changed}")
         if member.state in _STATES:
-            sizes, ran = derived(member.config), min((seed.end for seed in member.seeds), default=0)
+            sizes = derived(member.config)
+            ran = min((seed.end for seed in member.seeds), default=0)
             progress = "" if sizes is None else f" ({ran:,} of {sizes.total_env_steps:,} steps)"
             yield Notice("caution", "", f"{label} {_STATES[member.state]}{progress}")
 

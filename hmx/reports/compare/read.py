@@ -78,7 +78,8 @@ def _seed(label: str, task: str, agent: AgentCurves, side_by_side: int) -> Seed:
     steps = np.array(agent.steps, np.int64)
     order = np.argsort(steps)
     columns = {name: np.array(column, np.float64)[order] for name, column in agent.columns.items()}
-    steps, missing = steps[order], np.full(len(steps), ABSENT)
+    steps = steps[order]
+    missing = np.full(len(steps), ABSENT)
     time = _times(steps, columns.get(RATE, missing), side_by_side)
     episodes = columns.get(EPISODES, missing)
     series = {name: _series(name, steps, time, columns[name], episodes) for name in sorted(columns.keys() - _COUNTERS)}

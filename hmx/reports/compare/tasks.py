@@ -90,7 +90,8 @@ def _thresholds(
     ends = [float(agg.interquartile_mean([_known(group)])) for group in scores.values() if len(_known(group))]
     if not first or not ends:
         return []
-    low, high = float(np.median(first)), max(ends) if request.up else min(ends)
+    low = float(np.median(first))
+    high = max(ends) if request.up else min(ends)
     if high == low or (high > low) != request.up:
         return []
     return [float(f"{low + share * (high - low):.3g}") for share in (0.5, 0.9)]

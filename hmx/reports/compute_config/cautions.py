@@ -31,7 +31,8 @@ def batch_warnings(inputs: BatchInputs) -> list[Problem]:
 
 def low_use(inputs: BatchInputs) -> str:
     """Return a note if rounding down to whole rounds of workers leaves over a quarter of the forward target unused."""
-    agents, target = size(inputs, "agents_per_forward"), inputs.forward_pass_minibatch_target_size
+    agents = size(inputs, "agents_per_forward")
+    target = inputs.forward_pass_minibatch_target_size
     if agents >= _LOW_USE * target:
         return ""
     return f"a forward pass has {agents:,} agents, {100 * agents / target:.1f} % of the target {target:,}"
@@ -40,8 +41,11 @@ def low_use(inputs: BatchInputs) -> str:
 def _cautions(inputs: BatchInputs) -> Iterator[Problem]:
     """Yield all warnings; their `fixes` are values to try."""
     minibatch, horizon, groups = inputs.minibatch_size, inputs.bptt_horizon, inputs.async_factor
-    envs, target = size(inputs, "batch_size_envs"), inputs.forward_pass_minibatch_target_size
-    agents, batch, total = envs * inputs.num_agents, inputs.batch_size, inputs.total_timesteps
+    envs = size(inputs, "batch_size_envs")
+    target = inputs.forward_pass_minibatch_target_size
+    agents = envs * inputs.num_agents
+    batch = inputs.batch_size
+    total = inputs.total_timesteps
     whole = batch // minibatch * minibatch
     if minibatch <= batch and (left := batch % minibatch):
         message = f"batch_size {batch:,} is not a multiple of minibatch_size {minibatch:,}: remainder {left:,}"

@@ -87,7 +87,8 @@ def _unknown(name: str) -> Problem:
 
 
 def _check(name: str, value: object) -> Problem | None:
-    default, values = DEFAULTS[name], {"field": name, "value": json_value(value)}
+    default = DEFAULTS[name]
+    values = {"field": name, "value": json_value(value)}
     if isinstance(value, bool) or not isinstance(value, int):
         if value is None:
             message = f"{name} has no value and is not detected: give --{name.replace('_', '-')}"

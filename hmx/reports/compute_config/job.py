@@ -126,7 +126,8 @@ def schedules(cfg: Config) -> dict[str, findings.ScheduleEnds]:
 
 def horizons(cfg: Config, sequence: int | None) -> findings.Horizons:
     """Return how far rewards and advantages look ahead, and the length of a training sequence."""
-    gamma, decay = cfg.algo.gamma, cfg.algo.gamma * cfg.ppo.gae_lambda
+    gamma = cfg.algo.gamma
+    decay = cfg.algo.gamma * cfg.ppo.gae_lambda
     return findings.Horizons(
         gamma=gamma,
         gae_lambda=cfg.ppo.gae_lambda,
@@ -212,7 +213,8 @@ def _over_memory(
 
 def _wall_clock(inputs: BatchInputs, derived: Mapping[str, object], speeds: Sequence[float]) -> findings.WallClock:
     ratio = derived.get("rollout_overshoot_ratio", 1.0)
-    over, total = ratio if isinstance(ratio, float) else 1.0, inputs.total_timesteps
+    over = ratio if isinstance(ratio, float) else 1.0
+    total = inputs.total_timesteps
     return findings.WallClock(
         total, over, tuple(findings.RunTime(sps, total / sps, sps / over, total * over / sps) for sps in speeds)
     )

@@ -148,7 +148,8 @@ def _minibatches(inputs: BatchInputs) -> Neighbours:
 
 
 def _batches(inputs: BatchInputs) -> Neighbours:
-    minibatch, least = inputs.minibatch_size, size(inputs, "total_agents") * inputs.bptt_horizon
+    minibatch = inputs.minibatch_size
+    least = size(inputs, "total_agents") * inputs.bptt_horizon
     above = -(-max(least, inputs.batch_size + 1) // minibatch) * minibatch
     return (inputs.batch_size - 1) // minibatch * minibatch, above
 

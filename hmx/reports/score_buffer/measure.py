@@ -132,7 +132,8 @@ def action_name(spec: EnvSpec, action: Host) -> str:
 
 def _distribution(score: Host) -> findings.Distribution:
     ordered = np.sort(score.astype(np.float64))[::-1]
-    total, tenth = ordered.sum(), max(len(ordered) // 10, 1)
+    total = ordered.sum()
+    tenth = max(len(ordered) // 10, 1)
     zeros, bins = stats.log_histogram(score)
     return findings.Distribution(
         mean=float(score.mean(dtype=np.float64)),
@@ -176,8 +177,10 @@ def _coverage(before: Buffer, after: Buffer, target: float) -> findings.Coverage
 
 
 def _cost(task: ScoreTask, table: ScoreTable) -> findings.Cost:
-    header, steps = table.header, int(table.columns["steps"].sum(dtype=np.int64))
-    options, spec = dataclasses.replace(task.options, horizon=header.horizon), task.agent.env.spec
+    header = table.header
+    steps = int(table.columns["steps"].sum(dtype=np.int64))
+    options = dataclasses.replace(task.options, horizon=header.horizon)
+    spec = task.agent.env.spec
     live = live_environments(options, spec)
     return findings.Cost(
         env_steps=steps,
@@ -213,7 +216,9 @@ def _top_positions(task: ScoreTask, columns: Columns) -> tuple[TopPosition, ...]
 
 def _top_position(task: ScoreTask, columns: Columns, error: Host | None, rows: list[int]) -> TopPosition:
     env, row = task.agent.env, rows[0]
-    mean, action, slot = columns["mean"][row], columns["action"][row], int(columns["index"][row])
+    mean = columns["mean"][row]
+    action = columns["action"][row]
+    slot = int(columns["index"][row])
     valid = np.flatnonzero(columns["valid"][row])
     others = valid[valid != 0]
     best = int(others[np.argmax(mean[others])])

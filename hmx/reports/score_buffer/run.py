@@ -131,7 +131,9 @@ def _earlier(out: Path, request: str, force: bool) -> ScoreTable | None:
 def _score(
     task: ScoreTask, policy: Continuation, out: Path, earlier: ScoreTable, progress: Progress, guard: SignalGuard
 ) -> ScoreTable:
-    header, total, part = earlier.header, earlier.header.total, part_size(task.options, task.agent.env.spec)
+    header = earlier.header
+    total = earlier.header.total
+    part = part_size(task.options, task.agent.env.spec)
     tables = [earlier.columns] if header.size else []
     progress("compiling", header.size, total)
     begun = time.monotonic()
@@ -165,7 +167,8 @@ Program = Callable[[Any, Positions], dict[str, Array]]
 
 
 def _compiled(task: ScoreTask, policy: Continuation, part: int, horizon: int) -> Program:
-    params, positions = task.agent.params, task.positions(np.zeros(part, np.int64))
+    params = task.agent.params
+    positions = task.positions(np.zeros(part, np.int64))
     key, steps = score_key(task.seed, "scores"), jnp.int32(horizon)
 
     def build() -> Any:
@@ -243,7 +246,8 @@ def _lengths(task: ScoreTask, policy: Continuation) -> tuple[int, ...]:
 
 def _horizon(task: ScoreTask, lengths: tuple[int, ...]) -> int:
     """Return the requested steps per rollout, unless most episodes are longer, or enough for 99 % of them."""
-    enough, horizon = lengths[-(-99 * len(lengths) // 100) - 1], task.request.horizon
+    enough = lengths[-(-99 * len(lengths) // 100) - 1]
+    horizon = task.request.horizon
     if horizon is None:
         return enough
     median = lengths[(len(lengths) - 1) // 2]

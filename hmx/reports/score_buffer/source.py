@@ -167,7 +167,8 @@ def collect(agent: Agent, number: int, key: Key) -> Buffer:
     Sixteen environments run in parallel (fewer for fewer transitions), from the start of an episode. The TD error is
     that of the value function, `|r + gamma V(s') - V(s)|`.
     """
-    num_envs, spec = min(_PARALLEL, number), agent.env.spec
+    num_envs = min(_PARALLEL, number)
+    spec = agent.env.spec
     steps = -(-number // num_envs)
     program = jax.jit(partial(_played, agent, num_envs, steps))
     seen: _Step = interruptible(lambda: jax.block_until_ready(program(agent.params, key)))
