@@ -348,15 +348,22 @@ def median(values: Sequence[float | None]) -> float | None:
 
 
 def curve(seeds: Sequence[Seed], metric: str, over: Over, resamples: int, seed: int) -> CurveBand | None:
-    """Return the interquartile mean of several agents over steps or time, up to the end of the shortest one."""
+    """Return the interquartile mean of several agents over steps or time, up to the end of the shortest one.
+
+    None if an agent has no finite values, or if one ends before another reports its first.
+    """
     curves = [agent.series[metric] for agent in seeds if metric in agent.series]
     lines = [((s.steps if over == "steps" else s.time).astype(np.float64), s.values) for s in curves]
     lines = [(x[np.isfinite(x) & np.isfinite(y)], y[np.isfinite(x) & np.isfinite(y)]) for x, y in lines]
     if not lines or min(len(x) for x, _ in lines) < 1:
         return None
-    edges = np.linspace(0.0, min(x[-1] for x, _ in lines), POINTS + 1)
+    start = max(x[0] for x, _ in lines)
+    end = min(x[-1] for x, _ in lines)
+    if start > end:
+        return None
+    edges = np.linspace(0.0, end, POINTS + 1)
     grid = edges[1:]
-    keep = grid >= max(x[0] for x, _ in lines)
+    keep = grid >= start
     keep[-1] |= not keep.any()
     center, low, high = agg.band(np.stack([_binned(x, y, edges) for x, y in lines])[:, keep], resamples, seed)
     ends = [() if end is None else tuple(end.tolist()) for end in (low, high)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -89,6 +91,13 @@ def test_curve_of_one_seed_has_no_interval():
 def test_curve_is_none_without_finite_values():
     assert curve(seeds(series([np.nan])), "m", "steps", 10, 0) is None
     assert curve(seeds(series([1.0])), "other", "steps", 10, 0) is None
+
+
+def test_curve_is_none_if_a_seed_ends_before_another_reports():
+    early, late = series([1.0, 2.0]), series([3.0, 4.0])
+    late = dataclasses.replace(late, time=late.time + 100)
+    assert curve(seeds(early, late), "m", "steps", 10, 0) is not None
+    assert curve(seeds(early, late), "m", "time", 10, 0) is None
 
 
 _values = st.lists(st.floats(-100, 100, allow_nan=False), min_size=1, max_size=30)
