@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 from hmx.config.extras import needed
-from hmx.config.files import open_plain
+from hmx.config.files import open_plain, words
 from hmx.errors import ExitCode, HmxError
-from hmx.records.artefact import open_plain, words
 from hmx.records.curves import NO_RECORDS, AgentCurves, MetricCurves, damage
 
 Curve = dict[int, dict[str, object]]  # environment steps -> metric -> value

@@ -20,7 +20,6 @@ from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest
 from hmx.jobs.evaluation import RANDOM, PolicyStats
-from hmx.records.artefact import words
 from hmx.records.layout import list_runs
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, METRICS
