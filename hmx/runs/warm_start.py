@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from hmx.algos.types import TrainState
 from hmx.config import codec, fields
 from hmx.config.coerce import show
-from hmx.config.schema import Config
 from hmx.errors import HmxError, counted
 from hmx.runs import weights
 from hmx.runs.restoring import find
 from hmx.runs.session import Session, open_session
 
+Changes = Mapping[str, tuple[object, object]]
 Learned = dict[str, Any]
 """Parameters and statistics of observations and values by their path, with an axis of seeds if there are several."""
 
@@ -44,31 +44,36 @@ def read_learned(session: Session) -> tuple[Session, Learned, list[str]]:
         config, other_run = shlex.quote(str(source.folder)), shlex.quote(cfg.run.init_from)
         hint = f"start from its configuration too: hmx train --config {config} --init-from {other_run}"
         raise HmxError(message, hint)
-    warnings = [*warnings, *_check_meaning(session.cfg, source.cfg)]
+    changed = {key: pair for key, pair in codec.diff(source.cfg, cfg).items() if not fields.own_parts(key)}
+    fixed = {*codec.shape_keys(cfg), *codec.shape_keys(source.cfg)} - {"ppo.reward_scale"}
+    warnings = [*warnings, *_check_meaning(cfg.run.init_from, changed, fixed)]
     if source.checkpoints.is_dir():
         run = dataclasses.replace(cfg.run, init_from=str(source.checkpoints / str(update)))
         session = session._replace(cfg=dataclasses.replace(cfg, run=run))
     return session, learned, warnings
 
 
-def _check_meaning(cfg: Config, taught: Config) -> list[str]:
-    """Return a warning if values meant something else to a learned network.
+def _check_meaning(source: str, changed: Changes, fixed: Set[str]) -> list[str]:
+    """Return a warning if a learned network predicted values of another meaning.
+
+    Args:
+        source: the run of the network.
+        changed: keys with another value than there, with both values.
+        fixed: keys that decide what a network computes from its parameters.
 
     Raises:
-        HmxError: the network computes something else from the same parameters.
+        HmxError: the network would compute other results from the same parameters.
     """
-    changed = {key: pair for key, pair in codec.diff(taught, cfg).items() if not fields.own_parts(key)}
-    fixed = {*codec.shape_keys(cfg), *codec.shape_keys(taught)} - {"ppo.reward_scale"}
     wrong = [key for key in changed if key in fixed and key.startswith(("net.", "ppo."))]
     if wrong:
         settings = " ".join(f"--set {key}={show(changed[key][0])}" for key in wrong)
-        raise HmxError(f"cannot start from {cfg.run.init_from}: {_became(changed, wrong)}", settings)
+        raise HmxError(f"cannot start from {source}: {_became(changed, wrong)}", settings)
     scales = [key for key in ("algo.gamma", "ppo.reward_scale") if key in changed]
-    what = f"the values that the network of {cfg.run.init_from} predicts mean something else here"
+    what = f"the values that the network of {source} predicts have another meaning here"
     return [f"{what}: {_became(changed, scales)}"] if scales else []
 
 
-def _became(changed: Mapping[str, tuple[object, object]], keys: Sequence[str]) -> str:
+def _became(changed: Changes, keys: Sequence[str]) -> str:
     return ", ".join(f"{key} was {show(changed[key][0])} and is {show(changed[key][1])}" for key in keys)
 
 

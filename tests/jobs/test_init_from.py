@@ -134,7 +134,7 @@ def test_different_network_is_refused_before_anything_is_written(make_config: Ma
 
 
 @pytest.mark.parametrize(("key", "value"), [("net__activation", "tanh"), ("ppo__value_target", "identity")])
-def test_a_network_that_would_mean_something_else_is_refused(
+def test_a_network_that_would_compute_other_results_is_refused(
     make_config: MakeConfig, teacher: TrainResult, key: str, value: str
 ) -> None:
     dotted = key.replace("__", ".")
@@ -149,7 +149,7 @@ def test_values_on_another_scale_are_reported(make_config: MakeConfig, teacher: 
     _, _, warnings = read_learned(open_session(cfg))
     assert plan(cfg).warnings[0] == warnings[0]
     assert warnings == [
-        "the values that the network of teacher predicts mean something else here: "
+        "the values that the network of teacher predicts have another meaning here: "
         "algo.gamma was 0.99 and is 0.5, ppo.reward_scale was 1.0 and is 2.0"
     ]
 

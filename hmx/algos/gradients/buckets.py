@@ -53,7 +53,7 @@ def sample_std(returns: Float[Floats, "G K"]) -> tuple[Float[Floats, " G"], Floa
 def merge_equal(values: Float[Floats, " n"], rounding: Float[Floats, " n"]) -> Float[Floats, " n"]:
     """Return the values, with values that differ from a lower one only by rounding replaced by it; NaN and 0 stay.
 
-    Each value is compared with the lowest of its run of equal values: a chain of small differences is no equality.
+    Each value is compared with the lowest of its run of equal values, since small differences add up along a chain.
     """
     ids = np.flatnonzero(values > 0)
     merged, lowest, error = values.copy(), -np.inf, 0.0
