@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import GAMMA, action_must_match_observation, never_ending
+from training import last_mean, train_seeds
 
 from hmx.algos.build import make_algorithm
 from hmx.algos.dqn.update import make_dqn_components
@@ -235,27 +236,20 @@ def solve(probe, updates=500):
         replay__survey_every=10_000,
     )
     algorithm = make_algorithm(cfg, probe.env)
-    rows = [algorithm.hypers(update) for update in range(updates)]
-    hypers = {name: jnp.array([row[name] for row in rows]) for name in rows[0]}
-
-    @jax.jit
-    def train(key):
-        return jax.lax.scan(lambda state, row: (algorithm.update(state, row)[0], None), algorithm.init(key), hypers)[0]
-
-    return algorithm, train(jax.random.key(0))
+    return algorithm, [state for state, _ in train_seeds(algorithm, updates)]
 
 
 @pytest.mark.parametrize("make_probe", [action_must_match_observation, never_ending])
 def test_q_learning_solves_the_probes(make_probe):
     """Actions that must match what is seen, and an episode without an end."""
     probe = make_probe()
-    algorithm, state = solve(probe)
+    algorithm, states = solve(probe)
     for obs, value, action in probe.answers:
         seen, legal, begins = jnp.full((1, 1, 1), obs), jnp.ones((1, 1, 2), bool), jnp.ones(1, bool)
-        decision, _ = algorithm.act(state, (), seen, legal, begins, jax.random.key(1), True)
+        found = [algorithm.act(state, (), seen, legal, begins, jax.random.key(1), True)[0] for state in states]
         if action is not None:
-            assert decision.action.tolist() == [[action]]
-        np.testing.assert_allclose(decision.value, [[value]], atol=0.05, rtol=0.05)
+            assert np.median([one.action for one in found]) == action
+        np.testing.assert_allclose(np.median([one.value for one in found]), value, atol=0.05, rtol=0.05)
 
 
 def test_agents_trained_together_equal_agents_trained_alone():
@@ -297,13 +291,6 @@ def test_a_team_of_two_learns_to_meet_and_go_home():
         replay__survey_every=10_000,
     )
     algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
-    rows = [algorithm.hypers(update) for update in range(1200)]
-    hypers = {name: jnp.array([row[name] for row in rows]) for name in rows[0]}
-
-    @jax.jit
-    def train(key):
-        return jax.lax.scan(algorithm.update, algorithm.init(key), hypers)[1]
-
-    metrics = train(jax.random.key(0))["train/mean_episode_return"]
-    last = float(metrics.total[-50:].sum() / metrics.count[-50:].sum())
-    assert last > 3.4  # with a twentieth of random actions
+    trained = train_seeds(algorithm, 1200)
+    returns = [last_mean(metrics, "train/mean_episode_return", 50) for _, metrics in trained]
+    assert np.median(returns) > 3.4  # with a twentieth of random actions

@@ -89,9 +89,9 @@ def leaves(run: Path) -> dict[str, np.ndarray]:
 def test_example_learns_the_corridor(place: Path) -> None:
     more = {"env.num_envs": 32, "env.max_steps": 100, "algo.num_steps": 16, "run.total_steps": 51_200}
     more |= {"run.updates_per_chunk": 100, "algo.name": "./a2c.py", "algo.learning_rate": 0.02, "run.name": "learns"}
-    result = hmx.train({**TINY, **more, "run.eval_episodes": 64}, progress=False)
-    random, trained = result.evaluation
-    assert trained.return_mean > 0.9 > random.return_mean + 0.2
+    result = hmx.train({**TINY, **more, "run.eval_episodes": 64, "run.num_seeds": 5}, progress=False)
+    random, *trained = result.evaluation
+    assert np.median([row.return_mean for row in trained]) > 0.85 > random.return_mean + 0.2
 
 
 def test_example_resumes_bit_for_bit(place: Path) -> None:
