@@ -189,6 +189,13 @@ def test_budgets():
         assert not [w for w in known_warnings(fixed) if w.code == "rounded_up"]
 
 
+def test_budget_of_brax_changes_only_the_steps_of_a_team():
+    exact = config(env__id="rendezvous", env__num_agents=3)
+    brax = replace(exact, {"run.budget": "brax", "run.budget_epochs": 3})
+    before, after = vars(inputs_of(exact)), vars(inputs_of(brax))
+    assert {name for name in before if before[name] != after[name]} <= {"total_timesteps"}
+
+
 def test_newer_shape_key_at_its_default_keeps_the_digest():
     cfg = config()
     assert shape_digest(replace(cfg, {"ppo.vf_half": False})) == shape_digest(cfg)

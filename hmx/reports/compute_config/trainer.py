@@ -19,8 +19,8 @@ def inputs_of(cfg: Config) -> TrainerInputs:
     batch = agents * cfg.algo.num_steps
     steps = cfg.run.total_steps
     if cfg.run.budget == "brax":  # which rounds up in every epoch
-        batch = cfg.env.num_envs * cfg.algo.num_steps
-        steps = derive.num_updates(cfg.run, batch) * batch
+        per_update = cfg.env.num_envs * cfg.algo.num_steps
+        steps = derive.num_updates(cfg.run, per_update) * per_update
     return TrainerInputs(
         num_agents=cfg.env.num_agents,
         num_workers=1,
