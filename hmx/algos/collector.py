@@ -61,7 +61,8 @@ DEFAULT = RolloutOptions()
 def start(env: Env, num_envs: int, carry: Carry, key: Key) -> RolloutState:
     """Return newly reset environments."""
     env_state, timestep = env.reset(jax.random.split(key, num_envs))
-    episode, everywhere = Episode.start(num_envs), jnp.ones(num_envs, bool)
+    episode = Episode.start(num_envs)
+    everywhere = jnp.ones(num_envs, bool)
     return RolloutState(
         env_state,
         timestep.obs,

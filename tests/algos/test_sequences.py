@@ -80,15 +80,15 @@ def test_sequence_has_consecutive_steps_of_one_agent_and_its_carry(rollout):
 
 @pytest.mark.parametrize("horizon", [1, HORIZON, STEPS])
 def test_sequence_length_does_not_change_advantages(rollout, horizon):
-    """Neither cutting into rows nor computing anew inside them at ratio 1: what follows the row is known."""
+    """At ratio 1, advantages computed within a row equal those of the rollout: what follows the row is known."""
     batch = make_batch(rollout._replace(carry=()), CFG, horizon)
     expected = whole(rollout)
     t, e, a = np.asarray(batch.obs).transpose(2, 0, 1)
     np.testing.assert_array_equal(batch.advantage, expected.advantage_t[t, e, a])
     np.testing.assert_array_equal(batch.target, expected.target_t[t, e, a])
-    anew = vtrace_advantages(batch, jnp.ones_like(batch.advantage), CFG.ppo, CFG.algo.gamma)
-    np.testing.assert_allclose(anew.advantage_t, batch.advantage, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(anew.target_t, batch.target, rtol=1e-5, atol=1e-6)
+    recomputed = vtrace_advantages(batch, jnp.ones_like(batch.advantage), CFG.ppo, CFG.algo.gamma)
+    np.testing.assert_allclose(recomputed.advantage_t, batch.advantage, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(recomputed.target_t, batch.target, rtol=1e-5, atol=1e-6)
 
 
 def test_advantages_on_the_scale_of_symlog_are_changes_of_the_coded_value(rollout):
