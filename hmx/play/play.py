@@ -18,6 +18,7 @@ from hmx.play.simulator import Simulator
 from hmx.play.watch import Warn, agent_policy, ignore
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
+from hmx.registry.environments import features_of
 from hmx.runs.compilation import enable_cache
 from hmx.runs.session import open_session
 from hmx.runs.signals import interruptible
@@ -50,7 +51,7 @@ def open_game(
     position = None if scenario is None else read_scenario(scenario)
     paths = None if advise is None else find_policy(advise)
     cfg = Config() if paths is None else read_config(paths)
-    if cfg.env.id != "hackmatrix":
+    if "board" not in features_of(cfg.env):
         raise HmxError(f"cannot take advice from {advise}: it plays {cfg.env.id}", "give a run of HackMatrix")
     enable_cache()
     env = dataclasses.replace(cfg.env, max_steps=0)

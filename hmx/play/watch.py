@@ -26,6 +26,7 @@ from hmx.play.spectator import Spectator
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import RunPaths
+from hmx.registry.environments import features_of
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import seed_state
 from hmx.runs.restoring import restore_policy
@@ -73,7 +74,8 @@ def watch(
     cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
     if search is not None and run is None:
         raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
-    if scenario is not None and cfg.env.id != "hackmatrix":
+    has_board = "board" in features_of(cfg.env)
+    if scenario is not None and not has_board:
         raise HmxError(f"cannot start from a scenario: {cfg.env.id} has none", "leave out --scenario")
 
     def open_game() -> Simulator | Spectator:
@@ -83,7 +85,7 @@ def watch(
         else:
             session = open_session(cfg, paths)
             made, policy = session.env, agent_policy(session, paths, greedy, checkpoint, search, warn)
-        if cfg.env.id == "hackmatrix":
+        if has_board:
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
         return Spectator(made, seed=seed, policy=policy)
 

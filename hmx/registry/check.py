@@ -5,7 +5,7 @@ What only one algorithm or environment needs is in the `check` and `warn` of its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hmx.config.coerce import BadValue, check_range, coerce, show
@@ -19,7 +19,7 @@ from hmx.errors import HmxError, counted, nearest
 from hmx.registry import environments, user_code
 from hmx.registry.algorithms import AlgorithmEntry, built_in, find_algorithm
 from hmx.registry.derive import Derived, derive
-from hmx.registry.environments import EXTRAS, EnvSource, Feature, find_environment, find_source
+from hmx.registry.environments import EXTRAS, EnvSource, features_of, find_environment, find_source
 from hmx.registry.sizes import Sizes
 
 _SIZE_KEYS = (
@@ -150,7 +150,7 @@ def _run_folder(run: RunConfig) -> Iterator[Problem]:
 def _environment(env: EnvConfig, net_kind: str, start_share: float, source: EnvSource | None) -> Iterator[Problem]:
     """Find an environment that does not exist, and what the chosen one does not offer."""
     entry = find_environment(env.id)
-    features: Collection[Feature] = entry.features(env) if entry else ()
+    features = features_of(env)
     if source is None and not env.sha256:  # a package that registered it may not be installed here
         near = nearest(env.id, ENV_IDS)
         others = ", ".join(f"{extra}/NAME" for extra in EXTRAS)

@@ -22,9 +22,9 @@ from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import owners, registered
 
 Origin = Literal["built in", "extra", "package", "module", "file"]
-Feature = Literal["cells", "later starts", "world state"]
-"""What only some environments have: board cells that a network reads one by one, starts in later stages, and a state of
-all units for a value network."""
+Feature = Literal["board", "cells", "later starts", "world state"]
+"""What only some environments have: a board that `hmx watch` draws, a person plays and scenarios describe; board cells
+that a network reads one by one; starts in later stages; and a state of all units for a value network."""
 
 Arguments = Callable[[EnvConfig, RewardWeights], tuple[Any, ...]]
 
@@ -95,6 +95,12 @@ def find_environment(env_id: str) -> EnvEntry | None:
     """Return the entry of an environment of hmx or of an extra; None for any other."""
     every = {entry.id: entry for place in PLACES for entry in imported(place)}
     return every.get(env_id) or every.get(f"{extra_of(env_id)}/")
+
+
+def features_of(cfg: EnvConfig) -> frozenset[Feature]:
+    """Return the features of an environment; an environment of a user has none."""
+    entry = find_environment(cfg.id)
+    return entry.features(cfg) if entry else frozenset()
 
 
 def names_in(extra: str) -> list[str]:

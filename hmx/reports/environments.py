@@ -7,7 +7,7 @@ import importlib.util
 
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.records.plain import JsonValue, plain_object
-from hmx.registry.environments import EXTRAS, clashes, find_source, names_in, stored_sizes
+from hmx.registry.environments import EXTRAS, clashes, features_of, find_source, names_in, stored_sizes
 from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import registered
 from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
@@ -75,7 +75,7 @@ def build_environment(cfg: EnvConfig) -> EnvironmentRow:
         reward_terms=spec.reward_terms,
         max_steps=spec.max_steps,
         options=dict(done.my),
-        renders=spec.render is not None or cfg.id == "hackmatrix",
+        renders=spec.render is not None or "board" in features_of(cfg),
     )
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextvars import ContextVar
 from types import FrameType
 from typing import TypeVar
 
@@ -108,18 +109,18 @@ class StopWaiting(Exception):
     """Raised by a check of `watching` to abandon the work of `interruptible` in its thread."""
 
 
-_checks: list[Callable[[], None]] = []
-_left: list[threading.Thread] = []
+_WORKING, _ABANDONED = "hmx-work", "hmx-abandoned"  # names of threads
+_CHECKS: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("checks", default=())  # of the blocks of `watching`
 
 
 @contextlib.contextmanager
 def watching(check: Callable[[], None]) -> Iterator[None]:
     """Call `check` regularly while the main thread waits inside the block; an exception it raises ends the wait."""
-    _checks.append(check)
+    before = _CHECKS.set((*_CHECKS.get(), check))
     try:
         yield
     finally:
-        _checks.remove(check)
+        _CHECKS.reset(before)
 
 
 def interruptible(work: Callable[[], T]) -> T:
@@ -138,12 +139,12 @@ def interruptible(work: Callable[[], T]) -> T:
         except BaseException as error:
             result.set_exception(error)
 
-    thread = threading.Thread(target=run, name="hmx-work", daemon=True)
+    thread = threading.Thread(target=run, name=_WORKING, daemon=True)
     thread.start()
     try:
         wait_for(thread)
     except StopWaiting:
-        _left.append(thread)
+        thread.name = _ABANDONED
         atexit.register(thread.join)  # an interpreter that ends during a compilation may crash
         raise
     return result.result()
@@ -151,7 +152,7 @@ def interruptible(work: Callable[[], T]) -> T:
 
 def is_working() -> bool:
     """Return whether work that was abandoned in its thread is still running."""
-    return any(thread.is_alive() for thread in _left)
+    return any(thread.name == _ABANDONED for thread in threading.enumerate())
 
 
 def wait_for(thread: threading.Thread, seconds: float = math.inf) -> bool:
@@ -164,6 +165,6 @@ def wait_for(thread: threading.Thread, seconds: float = math.inf) -> bool:
     while thread.is_alive() and (left := end - time.monotonic()) > 0:
         thread.join(min(left, _LOOK_UP))
         if threading.current_thread() is threading.main_thread():
-            for check in _checks:
+            for check in _CHECKS.get():
                 check()
     return not thread.is_alive()

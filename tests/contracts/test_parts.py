@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hmx.config.schema import ALGORITHMS
+from hmx.config.schema import ALGORITHMS, ENV_IDS
 from hmx.registry import environments
 from hmx.registry.algorithms import built_in, entry_named
 from hmx.registry.importing import imported
@@ -25,7 +25,6 @@ NAMES = {
 
 MUTABLE = {
     "hmx/registry/user_code.py": "what this process may run: trusted files, loaded modules, functions from Python",
-    "hmx/runs/signals.py": "handlers of signals, of which a process has one set",
 }
 """Modules outside `cli` whose state changes while they are used, and why."""
 
@@ -70,6 +69,17 @@ def deciding(modules: Modules) -> set[str]:
             if any(ast.unparse(part).endswith("algo.name") for part in parts):
                 found.add(module)
     return found
+
+
+def comparing_environments(modules: Modules) -> set[str]:
+    """Return the modules outside `envs` that compare something with the id of a built-in environment."""
+    return {
+        module
+        for module, tree in modules.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and not module.startswith("hmx/envs/")
+        if any(isinstance(part, ast.Constant) and part.value in ENV_IDS for part in (node.left, *node.comparators))
+    }
 
 
 def answers_of_entries() -> set[tuple[str, str]]:
@@ -166,6 +176,16 @@ def test_algorithm_is_asked_and_not_compared(modules: Modules) -> None:
 )
 def test_a_decision_by_name_is_found(source: str) -> None:
     assert deciding(planted(source)) == {"hmx/reports/planted.py"}
+
+
+def test_environment_is_asked_and_not_compared(modules: Modules) -> None:
+    assert comparing_environments(modules) == set()
+
+
+@pytest.mark.parametrize("source", ["cfg.env.id == 'hackmatrix'", "'corridor' != spec.id"])
+def test_a_compared_environment_is_found(source: str) -> None:
+    assert comparing_environments(planted(source)) == {"hmx/reports/planted.py"}
+    assert comparing_environments(planted(source, "hmx/envs/hackmatrix/planted.py")) == set()
 
 
 def test_few_functions_take_the_whole_configuration(modules: Modules) -> None:

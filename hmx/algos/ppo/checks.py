@@ -10,7 +10,7 @@ from hmx.config.fields import FIELDS, values_of
 from hmx.config.problem import Problem, fix
 from hmx.config.schema import Config, EnvConfig, PpoConfig, Rnn
 from hmx.registry.derive import derive, horizon
-from hmx.registry.environments import find_environment
+from hmx.registry.environments import features_of
 from hmx.registry.sizes import Sizes
 
 _SIZE_KEYS = (
@@ -66,8 +66,7 @@ def switches(ppo: PpoConfig, rnn: Rnn, env: EnvConfig) -> Iterator[Problem]:
     if ppo.value_target == "two_hot" and ppo.clip_vf_eps > 0:
         words = "a two_hot value cannot be clipped"
         yield Problem("clip_two_hot", ("ppo.clip_vf_eps", "ppo.value_target"), words, fix("ppo.clip_vf_eps", 0))
-    entry = find_environment(env.id)
-    if ppo.obs_norm != "none" and entry is not None and "cells" in entry.features(env):
+    if ppo.obs_norm != "none" and "cells" in features_of(env):
         words = "packed observations are words of bits, which cannot be normalised"
         works = fix("ppo.obs_norm", "none") + fix("env.obs", "flat")
         yield Problem("norm_packed", ("ppo.obs_norm", "env.obs"), words, works)

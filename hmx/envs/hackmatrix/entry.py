@@ -7,8 +7,9 @@ from hmx.registry.environments import EnvEntry, Feature
 
 
 def features(cfg: EnvConfig) -> frozenset[Feature]:
-    """Offer later starts, and board cells if observations are packed."""
-    return frozenset({"later starts", "cells"} if cfg.obs == "packed" else {"later starts"})
+    """Offer a board and later starts, and board cells if observations are packed."""
+    always: frozenset[Feature] = frozenset({"board", "later starts"})
+    return always | {"cells"} if cfg.obs == "packed" else always
 
 
 def _arguments(cfg: EnvConfig, weights: RewardWeights) -> tuple[EnvConfig, RewardWeights]:

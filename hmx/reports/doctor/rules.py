@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from hmx.config.fields import FIELDS
 from hmx.registry.environments import extra_of, find_environment, known_sizes, step_limit
 from hmx.render.quantities import number, percent
 from hmx.reports.doctor.history import WINDOW, History
@@ -174,7 +175,8 @@ def _always_truncated(run: History) -> str:
 
 
 def _zero_terms(run: History) -> str:
-    weights = vars(run.cfg.reward) if run.cfg.env.id == "hackmatrix" else {}
+    fields = [f for f in FIELDS.values() if f.section == "reward" and f.of_env(run.cfg.env.id)]
+    weights = {field.name: getattr(run.cfg.reward, field.name) for field in fields}
     zero = [
         name for name, term in run.groups["reward"].items() if term.low == term.high == 0 and weights.get(name, 1.0)
     ]
