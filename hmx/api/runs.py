@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from hmx.api.configs import Settings, resolve
-from hmx.cli.console import ConsoleSink
-from hmx.cli.progress import ProgressLog
+from hmx.console.panel import ConsoleSink
+from hmx.console.progress import ProgressLog
 from hmx.jobs import resume as resuming
 from hmx.jobs import train as training
 from hmx.jobs.evaluate import EvaluateResult, evaluate

@@ -32,7 +32,7 @@ def bench(
 
     Example: hmx bench --preset quick --compare before.json
     """
-    from hmx.cli.progress import progress
+    from hmx.console.progress import progress
 
     outputs.check()
     loaded = configure(typed, sets, config, preset)

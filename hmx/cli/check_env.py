@@ -28,7 +28,7 @@ def check_env(env: EnvArgument, sets: Sets = None, *, request: CheckEnvRequest, 
     Example: hmx check-env corridor --set env.slip=0.3
     """
     from hmx.cli.boundary import say
-    from hmx.cli.progress import status
+    from hmx.console.progress import status
     from hmx.registry.load import ENV_SECTIONS, load
 
     outputs.check()

@@ -72,7 +72,7 @@ def compare(
 
     Example: hmx compare runs/one runs/another --html comparison.html
     """
-    from hmx.cli.progress import status
+    from hmx.console.progress import status
 
     request = CompareRequest(
         **vars(options), sides=tuple(sides or ()), metric=metric, last=window(last),

@@ -70,7 +70,7 @@ def compute_config(
 
     Example: hmx compute-config --preset metta --gpu-mem 80GB
     """
-    from hmx.cli.progress import status
+    from hmx.console.progress import status
     from hmx.reports.compute_config.document import sweep_document, sweep_table
     from hmx.reports.compute_config.job import compute_sizes, sweep_sizes
     from hmx.reports.compute_config.source import read_source

@@ -55,7 +55,7 @@ def evaluate(
     Example: hmx evaluate champion --episodes 200 --set env.loopholes=false
     """
     from hmx.cli.boundary import say
-    from hmx.cli.progress import progress
+    from hmx.console.progress import progress
     from hmx.reports.summaries import evaluation
 
     changes = parse(sets or ())

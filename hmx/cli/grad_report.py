@@ -22,7 +22,7 @@ def grad_report(path: PathArgument, request: GradReportRequest, outputs: Outputs
 
     Example: hmx grad-report RUN --all-checkpoints --html report.html
     """
-    from hmx.cli.progress import progress
+    from hmx.console.progress import progress
 
     outputs.check()
     with progress(quiet) as report:

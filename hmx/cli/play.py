@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hmx.cli.options import with_options
-from hmx.cli.progress import status
 from hmx.cli.watch import COMPILING, GAME_PANEL, GameOptions, ScenarioFile, leaving_by_ctrl_c, saying_at_end
 from hmx.config.option import opt
+from hmx.console.progress import status
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ def report(
     Example: hmx report runs/one runs/other --html both.html
     """
     from hmx.cli.boundary import say
-    from hmx.cli.progress import progress
+    from hmx.console.progress import progress
 
     request = ReportRequest(**vars(options), runs=tuple(map(str, runs)))
     _check(outputs, force)

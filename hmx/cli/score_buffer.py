@@ -51,7 +51,7 @@ def score_buffer(
 
     Example: hmx score-buffer hackmatrix-dqn-s0-001 --rollouts 64 --html scores.html
     """
-    from hmx.cli.progress import progress
+    from hmx.console.progress import progress
 
     outputs.check()
     if dry_run:

@@ -13,11 +13,11 @@ import typer
 from rich.console import Console
 
 from hmx.cli.boundary import pasteable, say
-from hmx.cli.console import ConsoleSink, JsonSink
 from hmx.cli.options import Typed
 from hmx.cli.output import write_result
-from hmx.cli.progress import ProgressLog
 from hmx.config.textfile import printable, quoted
+from hmx.console.panel import ConsoleSink, JsonSink
+from hmx.console.progress import ProgressLog
 from hmx.errors import HmxError, counted
 from hmx.registry.changes import parse
 from hmx.render.quantities import short

@@ -15,10 +15,10 @@ import typer
 from hmx.cli import completion
 from hmx.cli.boundary import check_reports, print_json
 from hmx.cli.options import Json, Sets, argument, ask, configure, with_options
-from hmx.cli.progress import status
 from hmx.config.option import MAX_SEED, OUTPUT_PANEL, checkpoint_option, opt, search_option
 from hmx.config.schema import ENV_IDS
 from hmx.config.textfile import printable, quoted
+from hmx.console.progress import status
 from hmx.errors import ExitCode, HmxError
 from hmx.render.quantities import data_size
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hmx.cli.console import ConsoleSink, JsonSink, clock, short
 from hmx.config.schema import Config
+from hmx.console.panel import ConsoleSink, JsonSink, clock, short
 from hmx.jobs.evaluation import PolicyStats
 from hmx.render.blocks import Document
 from hmx.render.terminal import print_document

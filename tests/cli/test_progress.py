@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hmx.cli import boundary
-from hmx.cli.progress import Pace, ProgressLog, progress_lines
 from hmx.config.schema import Config
+from hmx.console.progress import Pace, ProgressLog, progress_lines
 from hmx.runs.sinks import RunInfo
 
 INFO = RunInfo("first", Path("runs/first"), Config(), "", 0, 100, 1000, 1, "cpu")

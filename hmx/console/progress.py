@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeE
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from hmx.cli.console import NOTES
 from hmx.config.textfile import printable
+from hmx.console.panel import NOTES
 from hmx.errors import counted
 from hmx.render.quantities import clock, short
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink

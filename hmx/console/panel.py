@@ -41,7 +41,7 @@ NOTES = {
 
 
 class ConsoleSink(Sink):
-    """Show a live panel; without a terminal, `hmx.cli.progress.ProgressLog` writes lines instead."""
+    """Show a live panel; without a terminal, `hmx.console.progress.ProgressLog` writes lines instead."""
 
     name = "the console"
 
