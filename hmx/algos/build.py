@@ -15,5 +15,5 @@ def make_algorithm(cfg: Config, env: Env) -> Algorithm:
     Raises:
         HmxError: own code may not run or fails.
     """
-    algorithm: Algorithm = imported(find_algorithm(cfg).make)(cfg, env)
+    algorithm: Algorithm = imported(find_algorithm(cfg.algo.name).make)(cfg, env)
     return algorithm

@@ -50,7 +50,7 @@ def make_policy_outputs(cfg: Config, env: Env) -> PolicyOutputs:
             f"cannot score with a recurrent network ({cfg.net.rnn}): stored positions do not hold its RNN carry",
             "score a run with net.rnn = none",
         )
-    outputs: PolicyOutputs = imported(find_algorithm(cfg).policy_outputs)(cfg, env)
+    outputs: PolicyOutputs = imported(find_algorithm(cfg.algo.name).policy_outputs)(cfg, env)
     return outputs
 
 

@@ -39,7 +39,7 @@ class _Position(NamedTuple):
 
 def simulations_of(cfg: Config, asked: int | None = None) -> int | None:
     """Return the simulations per decision of a run: as requested, or else as in training; None means no search."""
-    return find_algorithm(cfg).simulations(cfg) if asked is None else asked
+    return find_algorithm(cfg.algo.name).simulations(cfg) if asked is None else asked
 
 
 def check_search(spec: EnvSpec, num_simulations: int) -> None:
@@ -102,7 +102,7 @@ def make_search(
 
     check_search(env.spec, num_simulations)
     gamma = cfg.algo.gamma
-    reward_scale = find_algorithm(cfg).reward_scale(cfg)
+    reward_scale = find_algorithm(cfg.algo.name).reward_scale(cfg)
 
     def judge(state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array) -> Judged:
         decision, carry = algorithm.act(state, carry, obs, legal, reset, jax.random.key(0), False)

@@ -33,7 +33,7 @@ Run = Annotated[
 ]
 # The full name of this input does not fit into the help of a terminal of 80 columns.
 TargetInFull = Annotated[str | None, typer.Option("--forward-pass-minibatch-target-size", hidden=True)]
-Config = Annotated[
+ConfigFile = Annotated[
     Path | None,
     ask(
         "--config", "FILE", "Start from a configuration file, or from one with a table `batch` of sizes.", CONFIG_PANEL
@@ -58,7 +58,7 @@ def compute_config(
     run: Run = None,
     target_in_full: TargetInFull = None,
     preset: Preset = None,
-    config: Config = None,
+    config: ConfigFile = None,
     *,
     outputs: Outputs,
 ) -> None:

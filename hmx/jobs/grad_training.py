@@ -44,7 +44,7 @@ def make_reports(session: Session) -> Reports | None:
 
     def measure(state: TrainState, update: int) -> list[Record]:
         hypers, found = session.algorithm.hypers(update - 1), []
-        if find_algorithm(cfg).replays:
+        if find_algorithm(cfg.algo.name).replays:
             # Reports on episodes do not need the buffer, which would be copied for each agent.
             state = state._replace(learner=state.learner._replace(replay=None, overwritten=None))
         for agent in range(cfg.run.num_seeds):

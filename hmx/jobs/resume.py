@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hmx.config import codec, fields
 from hmx.config.files import Unreadable
@@ -179,7 +179,7 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     old = read_config(paths)
     cfg, origins, _ = apply(old, changes)
     if Permissions.accept_change:
-        cfg = fields.replace(cfg, hashes_of(cfg))
+        cfg = fields.replace(cfg, hashes_of(fields.values_of(cfg)))
     session = open_session(cfg, paths, origins=origins)
     cfg = session.cfg
     session = session._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))  # refuses before anything is changed
@@ -196,7 +196,7 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
         message = f"{paths.name} is finished: {steps:,} steps, {restored.update:,} updates"
         raise HmxError(message, f"to extend it: hmx resume {paths.argument} --steps {2 * steps}")
     differences = codec.diff(old, cfg)
-    warnings = restored.warnings + _schedule_note(cfg, differences)
+    warnings = restored.warnings + _schedule_note(fields.values_of(cfg), differences)
     return _Opened(paths, session, restored, differences, tuple(warnings))
 
 
@@ -251,11 +251,11 @@ def _other_versions(old: Meta) -> list[str]:
     return [f"versions have changed, so the numbers may differ in their last bits: {', '.join(parts)}"] if parts else []
 
 
-def _schedule_note(cfg: Config, differences: Mapping[str, object]) -> list[str]:
+def _schedule_note(values: Mapping[str, Any], differences: Mapping[str, object]) -> list[str]:
     if "run.total_steps" not in differences:
         return []
-    entry = find_algorithm(cfg)
-    kinds = {name: fields.get(cfg, SCHEDULED[name].schedule) for name in entry.schedules}
+    entry = find_algorithm(values["algo.name"])
+    kinds = {name: values[SCHEDULED[name].schedule] for name in entry.schedules}
     kinds |= dict.fromkeys(entry.linear, "linear")
-    spans = f"schedule now spans {cfg.run.total_steps:,} steps"
+    spans = f"schedule now spans {values['run.total_steps']:,} steps"
     return [f"the {kind} {name} {spans}" for name, kind in kinds.items() if kind != "constant"]

@@ -11,7 +11,7 @@ from typing import Literal
 from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
 from hmx.config import codec
-from hmx.config.fields import replace
+from hmx.config.fields import replace, values_of
 from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
@@ -188,7 +188,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
     stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
     name = layout.planned_name(cfg.run.root, cfg.run.name, stem)
     paths = RunPaths(Path(cfg.run.root), name)
-    entry = find_algorithm(cfg)
+    entry = find_algorithm(cfg.algo.name)
     env_sizes = sizes_of(env)
     size = state_bytes(session.abstract)
     files = {
@@ -232,8 +232,8 @@ def resolve_config(
     Raises:
         HmxError: it has problems, all of them named; or code of the user may not run or fails.
     """
-    scaled = find_algorithm(cfg).scale(cfg, origins)
-    cfg = replace(scaled.config, hashes_of(scaled.config))
+    scaled = find_algorithm(cfg.algo.name).scale(cfg, origins)
+    cfg = replace(scaled.config, hashes_of(values_of(scaled.config)))
     cfg, env = build_and_check(cfg, origins=origins, sizes=sizes)
     return cfg, env, scaled.changes
 
@@ -355,7 +355,7 @@ def _evaluate(
         return ()
     sink_group.phase("evaluating")
     play = make_player(session, episodes, simulations_of(session.cfg))
-    for policy in (RANDOM, find_algorithm(session.cfg).evaluated_by):
+    for policy in (RANDOM, find_algorithm(session.cfg.algo.name).evaluated_by):
         if done.signum is None and guard.requested is None:
             rows += play(done.state, policy, session.cfg.run.seed)
     try:

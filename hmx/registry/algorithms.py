@@ -98,13 +98,8 @@ class AlgorithmEntry(NamedTuple):
         return self.replay_ratio is not None
 
 
-def find_algorithm(cfg: Config) -> AlgorithmEntry:
-    """Return the entry of the algorithm `cfg.algo.name`, which need not exist."""
-    return entry_named(cfg.algo.name)
-
-
-def entry_named(name: str) -> AlgorithmEntry:
-    """Return the entry of an algorithm: built in, or one with the defaults of own algorithms."""
+def find_algorithm(name: str) -> AlgorithmEntry:
+    """Return the entry of an algorithm: built in, or one with the defaults of own algorithms, which need not exist."""
     if name in ALGORITHMS:
         entry: AlgorithmEntry = imported(f"hmx.algos.{name}.entry:ENTRY")
         return entry
@@ -114,9 +109,9 @@ def entry_named(name: str) -> AlgorithmEntry:
 
 def built_in() -> tuple[AlgorithmEntry, ...]:
     """Return the entries of all algorithms of hmx."""
-    return tuple(entry_named(name) for name in ALGORITHMS)
+    return tuple(find_algorithm(name) for name in ALGORITHMS)
 
 
 def hyperparameters(cfg: Config, done: float) -> dict[str, float]:
     """Return every scheduled hyperparameter that the algorithm reads, where the share `done` of the run is."""
-    return scheduled_values(cfg, done, find_algorithm(cfg).schedules)
+    return scheduled_values(cfg, done, find_algorithm(cfg.algo.name).schedules)

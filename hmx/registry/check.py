@@ -40,7 +40,7 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
     values = values_of(cfg)
     single = [problem for key, field in FIELDS.items() for problem in _value_problems(field, values[key])]
     bad = {key for problem in single for key in problem.keys}
-    entry, source = find_algorithm(cfg), find_source(cfg.env.id)
+    entry, source = find_algorithm(cfg.algo.name), find_source(cfg.env.id)
     environment = find_environment(cfg.env.id)
     together = [
         *_environment(cfg.env, cfg.net.kind, cfg.starts.share, source),
@@ -61,7 +61,7 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
 
 def warnings(cfg: Config, sizes: Sizes | None) -> list[Problem]:
     """Find settings that run but may be unintended; the configuration must have no `problems`."""
-    entry, environment = find_algorithm(cfg), find_environment(cfg.env.id)
+    entry, environment = find_algorithm(cfg.algo.name), find_environment(cfg.env.id)
     unlimited = sizes is not None and sizes.max_steps == 0
     undamped = cfg.algo.gamma == 1.0 and (entry.replays or cfg.ppo.gae_lambda == 1.0)
     return [
@@ -76,7 +76,7 @@ def warnings(cfg: Config, sizes: Sizes | None) -> list[Problem]:
 def check(cfg: Config, sizes: Sizes | None, origins: Mapping[str, str] | None = None) -> None:
     """Raise one `HmxError` that lists every problem, with the origin of each value if it is in `origins`."""
     if unfit := problems(cfg, sizes):
-        raise error_of(unfit, cfg, origins)
+        raise error_of(unfit, values_of(cfg), origins)
 
 
 def known_problems(cfg: Config) -> list[Problem]:
@@ -89,14 +89,8 @@ def known_warnings(cfg: Config) -> list[Problem]:
     return warnings(cfg, environments.known_sizes(cfg.env))
 
 
-def runs(cfg: Config) -> bool:
-    """Return whether a configuration has no problem that is known without building the environment."""
-    return not known_problems(cfg)
-
-
-def error_of(unfit: Sequence[Problem], cfg: Config, origins: Mapping[str, str] | None = None) -> HmxError:
-    """Make one error of all problems, with the value of each key in `cfg` and its origin."""
-    values = values_of(cfg)
+def error_of(unfit: Sequence[Problem], values: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> HmxError:
+    """Make one error of all problems, with the value of each key and its origin."""
     return error(unfit, {key: show(values[key]) for key in FIELDS}, origins)
 
 

@@ -35,7 +35,7 @@ def derive(cfg: Config) -> Derived:
     """Compute the sizes of a run; the configuration must have no `problems`."""
     batch = cfg.env.num_envs * cfg.algo.num_steps
     agent_steps, length = batch * cfg.env.num_agents, horizon(cfg.net, cfg.ppo, cfg.algo.num_steps)
-    steps = find_algorithm(cfg).gradient_steps(cfg)
+    steps = find_algorithm(cfg.algo.name).gradient_steps(cfg)
     minibatch = steps.minibatch_size
     updates = num_updates(cfg.run, batch)
     per_chunk = min(cfg.run.updates_per_chunk, updates)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hmx.config import codec, presets
 from hmx.config.coerce import BadValue, check_range, coerce, show
-from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace
+from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace, values_of
 from hmx.config.files import open_limited
 from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set
 from hmx.config.schema import Config
@@ -113,14 +113,14 @@ def load(
         layers.origins["env.num_agents"] = "env.id"  # which fixes it
         cfg = replace(cfg, {"env.num_agents": entry.num_agents})
     if preset is None and file is None and is_small(cfg.env.id):
-        fitting = small_task_sizes(cfg.run.total_steps, find_algorithm(cfg).replays)
+        fitting = small_task_sizes(cfg.run.total_steps, find_algorithm(cfg.algo.name).replays)
         chosen = {key: size for key, size in fitting.items() if layers.origins[key] == DEFAULT}
         layers.origins.update(dict.fromkeys(chosen, SMALL_TASK))
         cfg = replace(cfg, chosen)
     sizes = known_sizes(cfg.env) if check else None
     unfit = layers.problems
     if check and (entry or unfit or not exists(cfg.env.id)):
-        scaled = find_algorithm(cfg).scale(cfg, layers.origins).config
+        scaled = find_algorithm(cfg.algo.name).scale(cfg, layers.origins).config
         bad = {key for problem in unfit for key in problem.keys}
         broken = [problem for problem in problems(scaled, sizes) if not bad.intersection(problem.keys)]
         if check is not True:
@@ -128,7 +128,7 @@ def load(
             broken = [p for p in own if p.keys != ("env.id",)]  # building the environment reports the missing package
         unfit = unfit + broken
     if unfit:
-        raise error_of(unfit, cfg, layers.origins)
+        raise error_of(unfit, values_of(cfg), layers.origins)
     return Loaded(cfg, layers.origins, sizes)
 
 

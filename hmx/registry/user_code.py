@@ -116,9 +116,8 @@ def check_unchanged(text: str, key: str, before: str) -> None:
         raise CodeChanged(code_file(text, key), before, now)
 
 
-def hashes_of(cfg: Config) -> dict[str, str]:
-    """Return the SHA-256 of every file that the configuration names, as it is now, by key."""
-    values = values_of(cfg)
+def hashes_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of every file that the values of a configuration name, as it is now, by key."""
     return {hash_key: sha256(values[key], key) for key, hash_key in HASHES.items()}
 
 

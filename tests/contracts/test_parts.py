@@ -10,7 +10,7 @@ import pytest
 
 from hmx.config.schema import ALGORITHMS, ENV_IDS
 from hmx.registry import environments
-from hmx.registry.algorithms import built_in, entry_named
+from hmx.registry.algorithms import built_in, find_algorithm
 from hmx.registry.importing import imported
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ MUTABLE = {
 }
 """Modules outside `cli` whose state changes while they are used, and why."""
 
-MOST_WHOLE_CONFIGURATIONS = 80
+MOST_WHOLE_CONFIGURATIONS = 64
 """Functions that take a whole `Config`, without the answers of entries; lower it when there are fewer."""
 
 
@@ -85,7 +85,7 @@ def comparing_environments(modules: Modules) -> set[str]:
 def answers_of_entries() -> set[tuple[str, str]]:
     """Return module and name of every function of an entry: a question about a whole configuration, or a maker."""
     env_entries = [entry for place in environments.PLACES for entry in imported(place)]
-    entries = [*built_in(), entry_named("game.py:make"), *env_entries]
+    entries = [*built_in(), find_algorithm("game.py:make"), *env_entries]
     answers = set()
     for value in (value for entry in entries for value in entry):
         if isinstance(value, str) and value.startswith("hmx.") and ":" in value:

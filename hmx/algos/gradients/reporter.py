@@ -20,7 +20,7 @@ def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored |
     environment, or takes the buffer of the train state.
     """
     check(request)
-    entry = find_algorithm(cfg)
+    entry = find_algorithm(cfg.algo.name)
     if not entry.reporter:
         hint = f"gradient reports know the losses of {reported()}"
         raise HmxError(f"cannot report on algorithm {entry.name}: its loss is not known to hmx", hint)

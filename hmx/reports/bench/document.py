@@ -152,7 +152,7 @@ def verdict(parts: Sequence[Part], compile_seconds: float, run_seconds: float) -
 
 def advice(cfg: Config, bottleneck: PartName) -> str:
     """Say what makes that part faster, as the algorithm says, or else as for all."""
-    if specific := find_algorithm(cfg).advice(cfg, bottleneck):
+    if specific := find_algorithm(cfg.algo.name).advice(cfg, bottleneck):
         return specific
     if bottleneck == "environment":
         return (

@@ -78,7 +78,7 @@ def bench(
     session = _open(cfg, origins, sizes)
     cfg, free = session.cfg, free_memory()
     progress("compiling", 0, 0)
-    with SignalGuard(_stop), out_of_memory("benchmarking"), _scratch(cfg) as folder:
+    with SignalGuard(_stop), out_of_memory("benchmarking"), _scratch(cfg.run.root) as folder:
         updates = Updates(session)
         phases, on_disk, others = _measure_phases(updates, folder, request.seconds * SHARE, progress)
         base = phases[3].steps_per_sec
@@ -134,10 +134,10 @@ def _stop(signum: int) -> None:
     raise StopNow(signum)
 
 
-def _scratch(cfg: Config) -> tempfile.TemporaryDirectory[str]:
+def _scratch(root: str) -> tempfile.TemporaryDirectory[str]:
     """Make a folder on the disk that runs are written to."""
-    root = Path(cfg.run.root).absolute()
-    place = next(folder for folder in (root, *root.parents) if folder.is_dir())
+    wanted = Path(root).absolute()
+    place = next(folder for folder in (wanted, *wanted.parents) if folder.is_dir())
     with writing("a folder for the benchmark in", place):
         return tempfile.TemporaryDirectory(prefix=".hmx-bench-", dir=place, ignore_cleanup_errors=True)
 

@@ -14,7 +14,7 @@ from hmx.config.fields import FIELDS, OWN_SECTIONS, get, keys_of, own_parts
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.registry.algorithms import Aspect, find_algorithm
-from hmx.registry.check import runs
+from hmx.registry.check import known_problems
 from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import known_sizes
 from hmx.registry.user_code import WHAT
@@ -48,16 +48,20 @@ def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
     known = [side for side in sides if side.configs]
     if len(known) < 2 and not any(len(side.configs) > 1 for side in known):
         return []
-    described = {aspect.id: aspect for side in sides for config in side.configs for aspect in aspects(config)}
+    by_config = {config: aspects(config) for side in sides for config in side.configs}
+    described = {number: aspect for found in by_config.values() for number, aspect in found.items()}
     aspect_of = {key: aspect.id for aspect in described.values() for key in aspect.values}
     by_section: dict[str, list[Difference]] = {}
     for key in keys_of(config for side in sides for config in side.configs):
         if key not in NO_PART:
             section = aspect_of.get(key) or key.partition(".")[0]
             by_section.setdefault(section, []).extend(_difference(sides, key, partial(_shown, key=key), _doc(key)))
-    sizes = [row for name, doc in _SIZES.items() for row in _difference(sides, name, partial(_size, name=name), doc)]
+    derived_of = {config: derived(config) for config in by_config}
+    sizes = [row for name, doc in _SIZES.items() for row in _difference(sides, name, _sizes(derived_of, name).get, doc)]
     rows = [
-        _aspect(sides, aspect, by_section[number]) for number, aspect in described.items() if by_section.get(number)
+        _aspect(sides, aspect, by_section[number], by_config)
+        for number, aspect in described.items()
+        if by_section.get(number)
     ]
     tables = [(title, by_section.get(name, [])) for name, title in _TITLES.items()] + [("resulting sizes", sizes)]
     return [*rows, *(DifferenceGroup(title, "", tuple(group)) for title, group in tables if group)]
@@ -65,24 +69,27 @@ def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
 
 def derived(config: Config | None) -> Derived | None:
     """Return the sizes derived from a configuration; None without one or if it cannot run."""
-    return None if config is None or not runs(config) else derive(config)
+    return None if config is None or known_problems(config) else derive(config)
 
 
-def aspects(config: Config) -> tuple[Aspect, ...]:
+def aspects(config: Config) -> dict[str, Aspect]:
     """Describe a configuration where implementations of its algorithm differ; nothing if it cannot run."""
-    return find_algorithm(config).aspects(config, known_sizes(config.env)) if runs(config) else ()
+    if known_problems(config):
+        return {}
+    described = find_algorithm(config.algo.name).aspects(config, known_sizes(config.env))
+    return {aspect.id: aspect for aspect in described}
 
 
-def _aspect(sides: Sequence[Side], shown: Aspect, keys: Sequence[Difference]) -> DifferenceGroup:
-    def aspect(config: Config) -> Aspect | None:
-        return next((row for row in aspects(config) if row.id == shown.id), None)
-
-    def effect(config: Config) -> str | None:
-        row = aspect(config)
-        return None if row is None else row.meaning
-
-    effects = tuple(_text(_by_task(side, effect)) for side in sides)
-    bug = any(row.bug for side in sides for config in side.configs if (row := aspect(config)))
+def _aspect(
+    sides: Sequence[Side],
+    shown: Aspect,
+    keys: Sequence[Difference],
+    by_config: Mapping[Config, Mapping[str, Aspect]],
+) -> DifferenceGroup:
+    described = {config: aspects[shown.id] for config, aspects in by_config.items() if shown.id in aspects}
+    meanings = {config: aspect.meaning for config, aspect in described.items()}
+    effects = tuple(_text(_by_task(side, meanings.get)) for side in sides)
+    bug = any(aspect.bug for aspect in described.values())
     return DifferenceGroup(shown.title, shown.id, tuple(keys), effects, bug)
 
 
@@ -103,9 +110,9 @@ def _shown(config: Config, key: str) -> str | None:
     return (quoted(show(get(config, key))) or '""') if applies else None
 
 
-def _size(config: Config, name: str) -> str | None:
-    sizes = derived(config)
-    return None if sizes is None else f"{getattr(sizes, name):,}"
+def _sizes(derived_of: Mapping[Config, Derived | None], name: str) -> dict[Config, str]:
+    """Return one derived size of each configuration that can run."""
+    return {config: f"{getattr(sizes, name):,}" for config, sizes in derived_of.items() if sizes is not None}
 
 
 def _by_task(side: Side, value_of: Callable[[Config], str | None]) -> _Values:

@@ -90,7 +90,7 @@ def compare_losses(sides: Mapping[str, Config], seed: int = 0) -> Losses:
     state = make_ppo(configs[0], env).init(jax.random.key(seed))
     rollout = jax.jit(partial(_play, built[0]))(state, jax.random.fold_in(jax.random.key(seed), 1))
     params: Params = state.params
-    data = [_data(config, part, rollout, params) for config, part in zip(configs, built, strict=True)]
+    data = [_data(part, rollout, params) for part in built]
     moved = jax.jit(partial(_descend, built[0]))(params, data[0])
     computes = [jax.jit(partial(_gradients, part)) for part in built]
     first, later = _losses(computes, params, data), _losses(computes, moved, data)
@@ -114,11 +114,11 @@ def _play(parts: PpoComponents, state: TrainState, key: Key) -> Rollout:
     return collect(parts.env, policy_of(parts, state), state.actors, key, NUM_STEPS, 1, options)[1]
 
 
-def _data(config: Config, parts: PpoComponents, rollout: Rollout, params: Params) -> _Data:
+def _data(parts: PpoComponents, rollout: Rollout, params: Params) -> _Data:
     stats = parts.codec.init_stats()
     replayed = jax.jit(partial(_as_seen_by, parts))(params, stats, rollout)
-    hypers = {name: jnp.float32(value) for name, value in hyperparameters(config, 0.0).items()}
-    return _Data(hypers, make_batch(replayed, config, parts.horizon), stats)
+    hypers = {name: jnp.float32(value) for name, value in hyperparameters(parts.cfg, 0.0).items()}
+    return _Data(hypers, make_batch(replayed, parts.cfg, parts.horizon), stats)
 
 
 def _as_seen_by(parts: PpoComponents, params: Params, stats: Stats, rollout: Rollout) -> Rollout:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from hmx.config import fields
 from hmx.config.coerce import show, typed_number
 from hmx.config.divisors import all_divisors
+from hmx.config.fields import values_of
 from hmx.config.problem import Problem, fix
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
@@ -80,7 +81,9 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         gpu_memory_bytes=limit,
         measured=measured,
         schedules=schedules(source.hypers),
-        horizons=horizons(source.hypers, inputs.bptt_horizon if inputs else None),
+        horizons=horizons(
+            source.hypers.algo.gamma, source.hypers.ppo.gae_lambda, inputs.bptt_horizon if inputs else None
+        ),
         wall_clock=_wall_clock(inputs, derived or {}, speeds) if inputs and speeds else None,
         notes=(*source.notes, *filter(None, (note, unknown))),
     )
@@ -124,13 +127,12 @@ def schedules(cfg: Config) -> dict[str, findings.ScheduleEnds]:
     }
 
 
-def horizons(cfg: Config, sequence: int | None) -> findings.Horizons:
+def horizons(gamma: float, gae_lambda: float, sequence: int | None) -> findings.Horizons:
     """Return how far rewards and advantages look ahead, and the length of a training sequence."""
-    gamma = cfg.algo.gamma
-    decay = cfg.algo.gamma * cfg.ppo.gae_lambda
+    decay = gamma * gae_lambda
     return findings.Horizons(
         gamma=gamma,
-        gae_lambda=cfg.ppo.gae_lambda,
+        gae_lambda=gae_lambda,
         reward_steps=1.0 / (1.0 - gamma) if gamma < 1.0 else None,
         advantage_steps=1.0 / (1.0 - decay) if decay < 1.0 else None,
         bptt_horizon=sequence,
@@ -245,19 +247,23 @@ def check_trainer(trainer: Config, inputs: BatchInputs | None, changed: bool) ->
 
 def config_warnings(cfg: Config) -> list[Problem]:
     """List settings that will run but may not be intended; the configuration must have no problems."""
-    cautions = [_translated("W", cfg, problem) for problem in known_warnings(cfg)]
+    values = values_of(cfg)
+    cautions = [_translated("W", values, problem) for problem in known_warnings(cfg)]
     if cfg.ppo.prio_alpha and cfg.ppo.prio_weights == "max":
         message = (
             "importance weights are divided by the largest of the minibatch, which scales the gradient by a factor "
             "that depends on ppo.num_minibatches: tune the learning rate again when you change the number"
         )
         keys = ("ppo.prio_weights", "ppo.num_minibatches")
-        cautions.append(_translated("W", cfg, Problem("prio_weights", keys, message, fix("ppo.prio_weights", "clip"))))
+        cautions.append(
+            _translated("W", values, Problem("prio_weights", keys, message, fix("ppo.prio_weights", "clip")))
+        )
     return cautions
 
 
 def _problems(cfg: Config) -> list[Problem]:
-    return [_translated("E", cfg, problem) for problem in known_problems(cfg)]
+    values = values_of(cfg)
+    return [_translated("E", values, problem) for problem in known_problems(cfg)]
 
 
 def _fixes(broken: list[Problem], inputs: BatchInputs, trainer: Config) -> tuple[tuple[str, object], ...]:
@@ -283,7 +289,7 @@ def _no_fit(inputs: BatchInputs) -> Problem:
     return violation("E_NO_EXACT_FIT", message, values, batch_fits(inputs))
 
 
-def _translated(kind: str, cfg: Config, problem: Problem) -> Problem:
-    named = ", ".join(f"{key} = {show(fields.get(cfg, key))}" for key in problem.keys)
-    values = {key: fields.get(cfg, key) for key in problem.keys}
+def _translated(kind: str, configured: Mapping[str, object], problem: Problem) -> Problem:
+    named = ", ".join(f"{key} = {show(configured.get(key))}" for key in problem.keys)
+    values = {key: configured.get(key) for key in problem.keys}
     return violation(f"{kind}_{problem.code.upper()}", f"{named}: {problem.message}", values, problem.fixes)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hmx.config.schema import Config
+from hmx.config.schema import Config, EnvConfig
 from hmx.errors import HmxError
 from hmx.records.layout import find_run
 from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import known_problems
-from hmx.registry.derive import derive
+from hmx.registry.derive import Derived, derive
 from hmx.registry.load import load, read_file
 from hmx.reports.compute_config.trainer import inputs_of
 from hmx.runs.memory_parts import Memory
@@ -63,13 +63,13 @@ def read_source(
         source = _of_trainer(name, cfg)
     else:
         hypers = load(preset=METTA, environ={}, check=False).config
-        notes = (_relation(hypers),) if preset else ()
+        notes = (_relation(derive(hypers), hypers.env, hypers.ppo.num_minibatches),) if preset else ()
         source = SizesSource(name=name or DEFAULTS, inputs={}, trainer=None, hypers=hypers, notes=notes)
     return replace(source, inputs={**source.inputs, **(table or {})})
 
 
 def _of_trainer(name: str, cfg: Config) -> SizesSource:
-    entry = find_algorithm(cfg)
+    entry = find_algorithm(cfg.algo.name)
     if entry.replays:
         raise HmxError(
             f"cannot compute batch sizes for {name}: {entry.name} draws its batches from a replay buffer",
@@ -106,10 +106,9 @@ def _table(file: Path) -> dict[str, object] | None:
     return {key.removeprefix(prefix): value for key, value in values.items()}
 
 
-def _relation(cfg: Config) -> str:
-    sizes = derive(cfg)
+def _relation(sizes: Derived, env: EnvConfig, minibatches: int) -> str:
     return (
         f"hmx train --preset {METTA} has the same hyperparameters, sequences of {sizes.horizon} steps and "
-        f"{cfg.ppo.num_minibatches} minibatches, but {cfg.env.num_envs:,} environments with {cfg.env.num_agents} agent "
+        f"{minibatches} minibatches, but {env.num_envs:,} environments with {env.num_agents} agent "
         f"each: {sizes.agent_steps:,} agent steps per update"
     )

@@ -19,7 +19,7 @@ from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.types import Episode, Params, RolloutState, TrainState
 from hmx.config.files import words
-from hmx.config.schema import Config
+from hmx.config.schema import Config, ReplayConfig
 from hmx.envs.protocol import Env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress, no_progress
@@ -184,16 +184,16 @@ def open_buffer(path: Path, cfg: Config, env: Env, request: ProbeRequest) -> Sto
     """Read a saved buffer that fits a run: with `request.replay` transitions to measure, otherwise start states."""
     buffer = buffers.load(path)
     buffers.check(buffer, cfg, env, str(path), learned=request.replay)
-    return _transitions(path, buffer, cfg, env) if request.replay else _positions(path, buffer, env)
+    return _transitions(path, buffer, cfg.replay) if request.replay else _positions(path, buffer, env)
 
 
-def _transitions(path: Path, buffer: Buffer, cfg: Config, env: Env) -> Stored:
+def _transitions(path: Path, buffer: Buffer, replay: ReplayConfig) -> Stored:
     values = buffer.td_errors, buffer.consequence_scores
     if not all(np.isfinite(leaf).all() and (leaf >= 0).all() for leaf in values):
         what = f"{path} is damaged: it holds TD errors or scores that are negative or not finite"
         raise HmxError(what, "use an intact copy", ExitCode.ARTEFACT)
     td_errors, scores, scored = (jnp.asarray(leaf) for leaf in (*values, buffer.scored))
-    found = probabilities(td_errors, scores, scored, cfg.replay)
+    found = probabilities(td_errors, scores, scored, replay)
     return Stored(
         name=str(path),
         num_envs=buffer.header.num_envs,

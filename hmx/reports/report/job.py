@@ -26,7 +26,7 @@ from hmx.records.layout import find_run
 from hmx.records.meta import Resume
 from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
-from hmx.registry.check import runs
+from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
 from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
@@ -72,7 +72,7 @@ def _facts(paths: RunPaths) -> RunFacts:
     curves = seed_curves(found)
     others = tuple(other_reports(paths, warnings))
     evaluation, faults = read_evaluation(paths)
-    runnable = config is not None and runs(config)
+    runnable = config is not None and not known_problems(config)
     sizes = derive(config) if config is not None and runnable else None
     steps = max((seed.env_steps[-1] for seed in curves if seed.env_steps), default=0.0)
     update = max((agent.update for agent in found.agents), default=0)

@@ -90,11 +90,11 @@ def dry_run(
             raise source.missing_policy(path)
         size = buffer_file.read_header(path).size
     cfg = find(path if checkpoint is None else checkpoint, root).cfg
-    replays = find_algorithm(cfg).replays
+    replays = find_algorithm(cfg.algo.name).replays
     if size is None:
         size = cfg.replay.capacity if replays else request.collect
     env = make_env(cfg.env, cfg.reward)
-    options, _ = source.settle(request, cfg, env.spec, ("greedy" if replays else "softmax", 1.0), "mean")
+    options, _ = source.settle(request, cfg.algo.gamma, env.spec, ("greedy" if replays else "softmax", 1.0), "mean")
     number = size if request.select == "all" else min(request.positions, size)
     if request.indices:
         number = len(source.read_indices(Path(request.indices), size))

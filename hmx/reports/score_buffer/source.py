@@ -128,7 +128,7 @@ def open_task(
     agent = open_agent(checkpoint or path, root, request.agent)
     own = (agent.network.kind, agent.network.parameter)
     # Before any rollout, so that impossible requests are refused at once.
-    options, policy = settle(request, agent.cfg, agent.env.spec, own, agent.network.team_reward)
+    options, policy = settle(request, agent.cfg.algo.gamma, agent.env.spec, own, agent.network.team_reward)
     seed = agent.cfg.run.seed if request.seed is None else request.seed
     progress("collecting positions" if saved is None else "reading positions", 0, 0)
     origin: Literal["file", "replay", "collected"]
@@ -226,11 +226,11 @@ def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> _
 
 
 def settle(
-    request: ScoreRequest, cfg: Config, spec: EnvSpec, own: PolicyKind, team_reward: TeamReward
+    request: ScoreRequest, gamma: float, spec: EnvSpec, own: PolicyKind, team_reward: TeamReward
 ) -> tuple[ScoreOptions, PolicyKind]:
     """Return how consequence is measured and the policy that continues, after checking that they fit.
 
-    `own` is the policy of the agent.
+    `own` is the policy of the agent, and `gamma` its discount.
     """
     parameters = {"greedy": 1.0, "softmax": request.temperature, "epsilon": request.epsilon}
     policy = own if request.policy is None else (request.policy, parameters[request.policy])
@@ -243,7 +243,7 @@ def settle(
         metric=request.metric,
         aggregate=request.aggregate,
         corrected=request.correct,
-        gamma=cfg.algo.gamma if request.gamma is None else request.gamma,
+        gamma=gamma if request.gamma is None else request.gamma,
         team_reward=team_reward,
         null=True,
     )

@@ -296,8 +296,8 @@ def test_inactive_schedule_is_not_shown():
 
 def test_horizons_match_their_equations():
     metta = load(preset="metta", environ={}).config
-    ahead = job.horizons(metta, 64)
+    ahead = job.horizons(metta.algo.gamma, metta.ppo.gae_lambda, 64)
     assert round(ahead.reward_steps, 1) == 43.5 and round(ahead.advantage_steps, 2) == 9.52
     assert ahead.bptt_horizon == 64
-    forever = job.horizons(replace(metta, {"algo.gamma": 1.0, "ppo.gae_lambda": 1.0}), 1)
+    forever = job.horizons(1.0, 1.0, 1)
     assert forever.reward_steps is None and forever.advantage_steps is None
