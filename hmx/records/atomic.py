@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from hmx.errors import ExitCode, HmxError
+
+_ABANDONED = 3600.0  # seconds since a temporary file was written after which its process is gone
 
 
 def write_text(path: Path, text: str) -> None:
@@ -27,10 +31,16 @@ def write_bytes(path: Path, data: bytes) -> None:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file under a temporary name; after the block it is flushed to disk and renamed.
 
+    Temporary files that a killed process has left for the same name are deleted.
+
     Raises:
         OSError: it cannot be written; the old file, if any, is unchanged.
     """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    for stale in path.parent.glob(f".{glob.escape(path.name)}.tmp-[0-9]*"):
+        with contextlib.suppress(OSError):
+            if time.time() - stale.lstat().st_mtime > _ABANDONED:
+                stale.unlink()
     try:
         with temporary.open("wb") as file:
             yield file

@@ -12,9 +12,10 @@ from hmx.config.references import name_of
 from hmx.errors import ExitCode, HmxError, nearest
 from hmx.records.atomic import sync_folder, writing
 from hmx.records.lock import RunLock, check_free
-from hmx.records.paths import CHAMPION, CONFIG, DEFAULT_ROOT, RunPaths, is_folder_name, name_error
+from hmx.records.paths import CHAMPION, CONFIG, DEFAULT_ROOT, META, RunPaths, is_folder_name, name_error
 
 _TRIES = 1000
+_REMOVED = ".removed-"  # in the name of a run that is being deleted
 
 
 def new_run(root: str | Path, name: str, stem: str, force: bool = False) -> RunPaths:
@@ -184,14 +185,27 @@ def check_removable(paths: RunPaths, given: Path) -> None:
 
 
 def remove_run(paths: RunPaths) -> None:
-    """Delete a run folder with everything in it; links are deleted, not followed; errors as of `check_removable`."""
+    """Delete a run folder with everything in it; links are deleted, not followed; errors as of `check_removable`.
+
+    The folder is renamed first, so that no half-deleted run is left if the process is killed. What a killed deletion
+    has left in the root is deleted too.
+    """
     check_removable(paths, paths.folder)
-    last = (paths.meta, paths.config, paths.lock)
+    removed = paths.root / f".{paths.name}{_REMOVED}{os.getpid()}"
     with RunLock(paths), writing("the run folder", paths.folder):
-        # Last the files that make it a run, so that an interrupted deletion can be repeated.
-        for path in (*(path for path in paths.folder.iterdir() if path not in last), *last):
+        paths.folder.rename(removed)
+        try:
+            # Last the files that make it a run, so that a deletion that fails can be repeated.
+            for path in sorted(removed.iterdir(), key=lambda path: path.name in (META, CONFIG)):
+                _delete(path)
+            removed.rmdir()
+        except OSError:
+            with contextlib.suppress(OSError):
+                removed.rename(paths.folder)
+            raise
+    for path in paths.root.glob(f".*{_REMOVED}[0-9]*"):
+        with contextlib.suppress(OSError):
             _delete(path)
-        paths.folder.rmdir()
 
 
 def aside(path: Path) -> Path:

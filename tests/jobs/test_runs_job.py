@@ -303,6 +303,29 @@ def test_remove_deletes_folders_but_not_running_runs_or_link_targets(tmp_path: P
     assert not paths.folder.exists() and other.exists() and (kept / "file").exists()
 
 
+def test_a_killed_removal_leaves_no_damaged_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, other, really = make(tmp_path, "a"), make(tmp_path, "b"), Path.unlink
+
+    def ends(problem: BaseException) -> None:
+        def unlink(path: Path, missing_ok: bool = False) -> None:
+            if path.name == "metrics.jsonl":
+                raise problem
+            really(path, missing_ok)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", unlink)
+            with pytest.raises(type(problem) if isinstance(problem, KeyboardInterrupt) else HmxError):
+                runs.remove(runs.removable([paths.folder]))
+
+    ends(OSError(errno.EACCES, "Permission denied"))
+    assert [row.name for row in runs.list_runs(tmp_path).runs] == ["a", "b"], "it can be repeated"
+    ends(KeyboardInterrupt())
+    assert [row.name for row in runs.list_runs(tmp_path).runs] == ["b"]
+    assert len(list(tmp_path.iterdir())) == 2, "the rest is hidden"
+    runs.remove(runs.removable([other.folder]))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_followed_tail_shows_every_record_and_ends_with_the_run(tmp_path: Path) -> None:
     paths = make(tmp_path, "a", "running", updates=5)
     updates = [record["update"] for record in runs.tail(paths.folder, 2)]
