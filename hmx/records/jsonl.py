@@ -29,6 +29,7 @@ SCHEMA = 2
 NONFINITE = "nonfinite"
 LARGEST = 1e100  # larger numbers count as not finite: their squares may not be
 MAX_LINE = 1 << 22  # maximum bytes; a longer line counts as damaged
+MOST_DAMAGED = 100  # damaged lines after which a check of a file stops
 _TAIL = 1 << 16
 _BLOCK = 1 << 20
 _PART = 1 << 16  # bytes of a part of a large file
@@ -236,10 +237,11 @@ class Survey(NamedTuple):
     missing: tuple[tuple[int, int], ...]  # first and last update of each gap
     repeated: tuple[int, ...]  # updates whose records are repeated later
     runs: tuple[str, ...]  # ids of the runs that wrote records
+    whole: bool = True  # whether the file was read to its end
 
 
 def survey(path: Path) -> Survey:
-    """Read a whole file and check the sequence of its records."""
+    """Read a file and check the sequence of its records; stop after `MOST_DAMAGED` damaged lines."""
     records = last = 0
     torn = False
     damaged: list[int] = []
@@ -250,8 +252,10 @@ def survey(path: Path) -> Survey:
     for number, line, record in scan(path):
         update = None if record is None else update_of(record)
         if record is None or update is None:
-            torn = not line.endswith(b"\n")
+            torn = not line.endswith(b"\n") and len(line) < MAX_LINE
             damaged += [] if torn else [number]
+            if len(damaged) >= MOST_DAMAGED:
+                break
             continue
         records += 1
         runs[run_of(record)] = None
@@ -263,7 +267,8 @@ def survey(path: Path) -> Survey:
         seen = {seed} if update > last else seen | {seed}
         last = max(last, update)
     runs.pop("", None)
-    return Survey(records, last, tuple(damaged), torn, tuple(missing), tuple(dict.fromkeys(repeated)), tuple(runs))
+    gaps, again, whole = tuple(missing), tuple(dict.fromkeys(repeated)), len(damaged) < MOST_DAMAGED
+    return Survey(records, last, tuple(damaged), torn, gaps, again, tuple(runs), whole)
 
 
 def scan(path: Path, limit: int | None = None) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:

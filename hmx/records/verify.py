@@ -127,6 +127,9 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
     yield from (Damage(METRICS, f"line {number} is not a record") for number in found.damaged[:20])
     yield from (Damage(METRICS, f"lacks {_span(first, last)}") for first, last in found.missing[:20])
     yield from (Damage(METRICS, f"has update {update} more than once") for update in found.repeated[:20])
+    if not found.whole:
+        yield Damage(METRICS, f"has {jsonl.MOST_DAMAGED} damaged lines or more; the rest was not read")
+        return
     if found.torn and known is not None and known.state in ("finished", "interrupted"):
         yield Damage(METRICS, "the last line is incomplete")
     try:

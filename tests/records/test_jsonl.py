@@ -334,3 +334,14 @@ def test_only_regular_files_are_read(path):
         with pytest.raises(HmxError, match=words):
             updates(path.with_name(f"{other}.jsonl"))
         assert not begins_with(path.with_name(f"{other}.jsonl"), Marker(path).mark())
+
+
+def test_a_check_stops_after_many_damaged_lines(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"update": 1}\n' + b"x\n" * 150 + b'{"update": 2}\n')
+    found = jsonl.survey(path)
+    assert (found.records, len(found.damaged), found.whole) == (1, jsonl.MOST_DAMAGED, False)
+    path.write_bytes(b'{"update": 1}\n')
+    os.truncate(path, 20 << 30)  # sparse: it takes no space on disk, and would take minutes to read
+    found = jsonl.survey(path)
+    assert (len(found.damaged), found.whole, found.torn) == (jsonl.MOST_DAMAGED, False, False)
