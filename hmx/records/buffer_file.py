@@ -83,6 +83,11 @@ def read_header(path: Path) -> BufferHeader:
     return sealed_arrays.read(path, KIND, _parse, whole=False)[0]
 
 
+def check(path: Path) -> None:
+    """Compare a file with its checksums, with little memory; errors as of `sealed_arrays.read`."""
+    sealed_arrays.read(path, KIND, _parse, in_memory=False)
+
+
 def settings_of(cfg: Config) -> dict[str, Any]:
     """Return the options that decide what a step of the environment does and how it is rewarded, by dotted key.
 

@@ -21,6 +21,7 @@ COLUMNS = {
 }  # fmt: skip
 """Every column with its type and the axes after the rows: K actions, A agents. Schema 1 has no `bias`."""
 
+DONE, UNDONE = NAMES = "scores.npz", "unfinished.npz"
 _MAX_STEPS = 2**31 - 1
 
 
@@ -45,6 +46,11 @@ def write(path: Path, header: ScoreHeader, columns: Mapping[str, StoredArray]) -
 def read(path: Path, whole: bool = True) -> tuple[ScoreHeader, dict[str, StoredArray]]:
     """Read scores, or without `whole` only check that the columns exist; errors as of `sealed_arrays.read`."""
     return sealed_arrays.read(path, KIND, _parse, whole)
+
+
+def check(path: Path) -> None:
+    """Compare a file with its checksums, with little memory; errors as of `sealed_arrays.read`."""
+    sealed_arrays.read(path, KIND, _parse, in_memory=False)
 
 
 def _parse(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> ScoreHeader:

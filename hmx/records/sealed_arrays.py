@@ -103,13 +103,17 @@ def is_archive(path: Path) -> bool:
 
 
 def read(
-    path: Path, kind: FileKind, parse: Callable[[Mapping[str, Any], dict[str, ArrayForm]], T], whole: bool = True
+    path: Path,
+    kind: FileKind,
+    parse: Callable[[Mapping[str, Any], dict[str, ArrayForm]], T],
+    whole: bool = True,
+    in_memory: bool = True,
 ) -> tuple[T, dict[str, StoredArray]]:
     """Read a file and compare its content with the checksums.
 
     `parse` makes the first result from the header and the forms of the arrays, before any array is read, and raises
     ValueError, TypeError, KeyError or AttributeError to refuse them. Without `whole`, only the existence of the arrays
-    is checked, and their data are empty.
+    is checked, and their data are empty; without `in_memory` they are compared with their checksums, but not kept.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
@@ -129,7 +133,7 @@ def read(
                 raise ValueError("it contains more than its header names")
             found = parse(body, forms)
             return found, {
-                name: StoredArray(form, _data(archive, name, form, rows[name]["sha256"] if whole else None))
+                name: StoredArray(form, _data(archive, name, form, rows[name]["sha256"] if whole else None, in_memory))
                 for name, form in forms.items()
             }
     except FileNotFoundError:
@@ -180,9 +184,10 @@ def _header(
     return data
 
 
-def _data(archive: zipfile.ZipFile, name: str, form: ArrayForm, sha256: str | None) -> bytearray:
-    """Return the data of an array, compared with its checksum; none without one."""
-    head, found, at = _npy_head(form), bytearray(form.nbytes if sha256 is not None else 0), 0
+def _data(archive: zipfile.ZipFile, name: str, form: ArrayForm, sha256: str | None, in_memory: bool) -> bytearray:
+    """Return the data of an array if they are to be kept, compared with its checksum if there is one."""
+    head, found, at = _npy_head(form), bytearray(form.nbytes if sha256 is not None and in_memory else 0), 0
+    digest_of_data = hashlib.sha256()
     with archive.open(f"{name}.npy") as member:
         if member.read(len(head)) != head:
             raise ValueError(f"the array {name} is not {form.dtype}{list(form.shape)}, as the header states")
@@ -191,9 +196,11 @@ def _data(archive: zipfile.ZipFile, name: str, form: ArrayForm, sha256: str | No
         view = memoryview(found)
         # The last, empty read makes the archive compare its own checksum.
         while part := member.read(min(form.nbytes - at, 1 << 22) or 1):
-            view[at : at + len(part)] = part
+            digest_of_data.update(part)
+            if in_memory:
+                view[at : at + len(part)] = part
             at += len(part)
-    if at != form.nbytes or hashlib.sha256(found).hexdigest() != sha256:
+    if at != form.nbytes or digest_of_data.hexdigest() != sha256:
         raise ValueError(f"the array {name} has changed")
     return found
 

@@ -11,10 +11,23 @@ from typing import NamedTuple
 
 from hmx.config import files
 from hmx.errors import HmxError
-from hmx.records import artefact, checkpoints, frozen, jsonl, lock, meta
+from hmx.records import artefact, buffer_file, checkpoints, frozen, jsonl, lock, meta, score_file
 from hmx.records.checkpoints import Manifest
 from hmx.records.meta import Meta
-from hmx.records.paths import CHECKPOINTS, CONFIG, ENVIRONMENT, EVALUATION, LOCK, META, METRICS, RunPaths
+from hmx.records.paths import (
+    CHECKPOINTS,
+    CONFIG,
+    ENVIRONMENT,
+    EVALUATION,
+    GRADIENTS,
+    LOCK,
+    META,
+    METRICS,
+    SCORE_REPORT,
+    RunPaths,
+)
+
+_REPORTS = (EVALUATION, GRADIENTS, SCORE_REPORT)
 
 
 class Damage(NamedTuple):
@@ -33,7 +46,7 @@ class Findings(NamedTuple):
 
 
 def verify(paths: RunPaths) -> Findings:
-    """Read every file of a run and compare it with its checksum.
+    """Read every file of a run that has a checksum, and compare them.
 
     Files may change while a process trains there: a checkpoint is deleted while it is read, for example. So damage
     counts only if a second check also finds it.
@@ -57,8 +70,9 @@ def _verify(paths: RunPaths) -> Findings:
     damage += _absent(paths, known, faults)
     damage += _environment(paths, known)
     damage += _metrics(paths, known, intact)
-    reports = [] if paths.reports.is_symlink() else sorted(paths.reports.glob("*.json"))
-    damage += [found for path in reports for found in _report(paths, path, run_id)]
+    reports = [] if paths.reports.is_symlink() else sorted(paths.reports.rglob("*"))
+    damage += [found for path in reports if path.suffix == ".json" for found in _report(paths, path, run_id)]
+    damage += [found for path in reports if path.suffix == ".npz" for found in _arrays(paths, path)]
     # Last, since a run writes it after each checkpoint.
     problem = frozen.meta_fault(paths)
     damage += [Damage(META, _short(problem, paths.meta))] if problem is not None else []
@@ -158,9 +172,23 @@ def _report(paths: RunPaths, path: Path, run_id: str) -> Iterator[Damage]:
     except HmxError as problem:
         yield Damage(_inside(paths, path), _short(problem, path))
         return
+    if path.name in _REPORTS and not (isinstance(data, dict) and type(data.get("schema")) is int):
+        yield Damage(_inside(paths, path), "not a report")
+        return
     found = str(data.get("run_id", "")) if isinstance(data, dict) else ""
     if artefact.is_foreign(found, run_id):
         yield Damage(_inside(paths, path), artefact.of_another_run(found, run_id))
+
+
+def _arrays(paths: RunPaths, path: Path) -> Iterator[Damage]:
+    """Find a damaged file of scores, or of a replay buffer; other files may be the user's."""
+    try:
+        if path.name in score_file.NAMES:
+            score_file.check(path)
+        elif path.name.startswith("buffer"):
+            buffer_file.check(path)
+    except HmxError as problem:
+        yield Damage(_inside(paths, path), _short(problem, path))
 
 
 def _no_report(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:

@@ -25,12 +25,14 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs import evaluate as evaluates
 from hmx.jobs import resume as resumes
 from hmx.jobs import runs
-from hmx.records import atomic, checkpoints, jsonl
+from hmx.records import atomic, checkpoints, jsonl, score_file
 from hmx.records import meta as metas
 from hmx.records.artefact import sealed, write_sealed
 from hmx.records.frozen import config_fault, read_config
 from hmx.records.lock import this_process
 from hmx.records.paths import RunPaths
+from hmx.records.score_file import ScoreHeader
+from hmx.records.sealed_arrays import ArrayForm, StoredArray
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore
 from hmx.runs.session import Session, open_session
@@ -277,6 +279,28 @@ def test_damaged_report_is_reported_and_does_not_block(
         went = command(run)
         assert went.update == 4
         assert same(went, states)
+
+
+@pytest.mark.parametrize("name", ["gradients.json", "scores/report.json", "scores/scores.npz"])
+@WAYS
+def test_damaged_scores_and_gradients_are_reported(damage: Any, name: str, run: RunPaths, tmp_path: Path) -> None:
+    (run.reports / "scores").mkdir()
+    for report in ("gradients.json", "scores/report.json"):
+        write_sealed(run.reports / report, {"schema": 2, "values": list(range(100))})
+    header = ScoreHeader(request="", size=2, total=2, horizon=1, lengths=(1,), seconds=0.0, compile_seconds=0.0)
+    forms = {name: ArrayForm((2, *(2 for _ in axes)), dtype) for name, (dtype, axes) in score_file.COLUMNS.items()}
+    columns = {name: StoredArray(form, bytes(form.nbytes)) for name, form in forms.items()}
+    score_file.write(run.reports / "scores" / "scores.npz", header, columns)
+    assert runs.verify(run.folder).damage == ()
+    damage(run.reports / name, tmp_path / "outside")
+    found = [place.path for place in runs.verify(run.folder).damage]
+    assert found == ([] if damage is delete else [f"reports/{name}"])
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"schema": "2"}'])
+def test_a_report_without_a_schema_is_damaged(text: str, run: RunPaths) -> None:
+    (run.reports / "gradients.json").write_text(text)
+    assert [place.what for place in runs.verify(run.folder).damage] == ["not a report"]
 
 
 @WAYS

@@ -34,7 +34,6 @@ from hmx.types import Array, Key
 
 KeptMetric = Literal["w1", "dmean", "tv", "js"]
 METRICS: tuple[KeptMetric, ...] = get_args(KeptMetric)  # each has a column; they come from the same rollouts
-DONE, UNDONE = "scores.npz", "unfinished.npz"
 
 _LIVE = {"cpu": 4096}  # environments in parallel
 _LIVE_ELSEWHERE = 65536
@@ -81,7 +80,7 @@ def compute(task: ScoreTask, out: Path, progress: Progress) -> ScoreTable:
         with SignalGuard() as guard:
             found = _score(task, policy, out, found, progress, guard)
         with suppress(OSError):
-            (out / UNDONE).unlink(missing_ok=True)
+            (out / score_file.UNDONE).unlink(missing_ok=True)
     return found
 
 
@@ -107,7 +106,7 @@ def request_of(task: ScoreTask) -> str:
 
 def _earlier(out: Path, request: str, force: bool) -> ScoreTable | None:
     """Return the scores of an earlier call for the same request."""
-    for name in (DONE, UNDONE):
+    for name in score_file.NAMES:
         path = out / name
         if not path.exists():
             continue
@@ -120,7 +119,7 @@ def _earlier(out: Path, request: str, force: bool) -> ScoreTable | None:
         if header.request == request:
             return ScoreTable(header, {name: loaded(column) for name, column in columns.items()})
         if not force:
-            what = "scores" if name == DONE else "unfinished scores"
+            what = "scores" if name == score_file.DONE else "unfinished scores"
             raise HmxError(
                 f"cannot write to {out}: it contains {what} for other options, positions or another policy",
                 "choose another folder with --out, or replace them with --force",
@@ -154,7 +153,8 @@ def _score(
             with writing("the folder", out):
                 out.mkdir(parents=True, exist_ok=True)
             columns = {name: stored(column, name) for name, column in tables[0].items()}
-            score_file.write(out / (DONE if header.size == total else UNDONE), header, columns)
+            name = score_file.DONE if header.size == total else score_file.UNDONE
+            score_file.write(out / name, header, columns)
             saved = time.monotonic()
         if stopped is not None:
             stop = StopNow(stopped)
