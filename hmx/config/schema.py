@@ -84,7 +84,12 @@ class RunConfig:
     )
     budget_epochs: int = opt(90, "parts of the budget if run.budget = brax: evaluations x resets between them", ge=1)
     updates_per_chunk: int = opt(4, "updates per compiled call; the host logs and saves between calls", "updates", ge=1)
-    checkpoint_every: int = opt(10, "chunks between two checkpoints; the last chunk is always saved", "chunks", ge=1)
+    checkpoint_every: int = opt(
+        10,
+        "chunks between two checkpoints; another one after 30 s of training, and one at the end",
+        "chunks",
+        ge=1,
+    )
     keep: int = opt(3, "number of latest checkpoints to keep", "checkpoints", ge=1)
     keep_best: int = opt(
         1, "number of checkpoints with the highest mean episode return to keep as well", "checkpoints", ge=0

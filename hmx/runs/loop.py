@@ -29,6 +29,8 @@ from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import SinkGroup
 from hmx.types import Key
 
+FIRST_CHECKPOINT = 30.0  # seconds of training after which a run without a checkpoint writes one
+
 
 class Moment(NamedTuple):
     """One moment of a run."""
@@ -239,7 +241,8 @@ class Loop:
             self._hand_over(records, state, done)
             if good < n:
                 self._end_before(state, done, values[good])
-            if self._failed(wait=False) or (done == end < total and chunks % self.checkpoint_every == 0):
+            due = done == end < total and chunks % self.checkpoint_every == 0
+            if self._failed(wait=False) or due or self._is_first_due(seconds):
                 self._save(state, done)
                 self.sink_group.phase("training")
         self._save(state, done, last=True)
@@ -252,6 +255,10 @@ class Loop:
         """Return whether this or another process of the run was requested to stop."""
         self._stop = self.group.all_reduce_max(self._stop or self.guard.requested or 0)
         return self._stop != 0
+
+    def _is_first_due(self, seconds: float) -> bool:
+        """Return whether the run has no checkpoint after `FIRST_CHECKPOINT` seconds, which a kill would lose."""
+        return self._saved < 0 and bool(self.group.all_reduce_max(seconds >= FIRST_CHECKPOINT))
 
     def _until_report(self, done: int, end: int) -> int:
         """Return the update, at most `end`, before the second next report."""

@@ -28,6 +28,17 @@ def test_full_and_partial_chunks_share_one_trace(chunk: Chunk, learner: Algorith
     assert result.steps == 64
 
 
+def test_the_first_checkpoint_is_written_after_a_time(
+    chunk: Chunk, learner: Algorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed run resumes from it, however long its chunks take."""
+    monkeypatch.setattr(loops, "FIRST_CHECKPOINT", 0.0)
+    result, disk = drive(chunk, learner, total=8)
+    assert disk.saved == [1, 6, 8]
+    _, disk = drive(chunk, learner, total=12, state=result.state, first=8)
+    assert 9 not in disk.saved
+
+
 def test_the_state_is_donated(chunk: Chunk, learner: Algorithm) -> None:
     state = init_state(learner, 7, 1)
     kernel = state.params["torso"]["kernel"]
