@@ -45,8 +45,8 @@ def evaluate(
     """Evaluate an agent over many episodes.
 
     Plays with the most probable action and with sampled actions. With --search N it also looks ahead: it simulates N
-    steps before each action. Every figure has a 95 % confidence interval. --set changes a setting for this evaluation
-    only, such as a rule of the environment.
+    steps before each action. Figures have 95 % confidence intervals; those of returns that rest on fewer than 10 wins
+    cover less. --set changes a setting for this evaluation only, such as a rule of the environment.
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 2000 --policy sampled
 

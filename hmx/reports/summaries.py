@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hmx.records.verify import Damage
     from hmx.runs.memory_parts import Memory
 
+_FEW_WINS = 10  # below this, the bootstrap interval of the mean return covers less than 95 %
 _LONGEST = 400  # characters of a text from a file
 _TONES: dict[str, Tone] = {
     "running": "good", "crashed": "bad", "failed": "bad", "unknown": "bad", "interrupted": "warning",
@@ -47,6 +48,7 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
         *_listed("next", [command(text) for text in further]),
     ]
     blocks: list[Block] = [policies(result.evaluation, _TRAINED)] if result.evaluation else []
+    blocks += few_wins(result.evaluation, _TRAINED)
     return Document("", (*blocks, facts(tuple(rows))))
 
 
@@ -64,9 +66,21 @@ def evaluation(found: EvaluateResult) -> Document:
             blocks.append(Paragraph(f"{row.policy}: {stages}, {row.undo_stages:.2f} of them with UNDO", "faint"))
         if row.unfinished:
             blocks.append(Paragraph(f"{row.policy}: {counted(row.unfinished, 'episode')} did not finish", "warning"))
+    blocks += few_wins(found.policies, {})
     checkpoint = f"checkpoint {found.checkpoint} ({counted(found.env_steps, 'step')})"
     title = f"{found.run.name}, {checkpoint}, {counted(found.episodes, 'episode')}"
     return Document(f"{title} per policy", tuple(blocks))
+
+
+def few_wins(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Iterator[Paragraph]:
+    """Say of each agent with few wins that the interval of its return rests on them."""
+    for row in rows:
+        few = row.wins is not None and row.wins < _FEW_WINS
+        if few and row.policy != "random" and row.win_rate_interval is not None:
+            rate = f"{100 * row.win_rate_interval.low:.1f} to {100 * row.win_rate_interval.high:.1f} %"
+            rests = f"the return rests on {counted(row.wins or 0, 'win')} in {counted(row.episodes, 'episode')}"
+            text = f"{names.get(row.policy, row.policy)}: {rests} (win rate {rate})"
+            yield Paragraph(f"{text}, so its interval covers less than 95 %", "faint")
 
 
 def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:

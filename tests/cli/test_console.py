@@ -17,8 +17,9 @@ from hmx.console.panel import ConsoleSink, JsonSink, clock, short
 from hmx.jobs.evaluation import PolicyStats
 from hmx.render.blocks import Document
 from hmx.render.terminal import print_document
-from hmx.reports.summaries import policies
+from hmx.reports.summaries import few_wins, policies
 from hmx.runs.sinks import RunInfo
+from hmx.stats.intervals import wilson
 
 INFO = RunInfo(
     name="hackmatrix-ppo-s0-001",
@@ -238,3 +239,15 @@ def test_wins_are_counted_without_stages():
     print_document(Document("", (policies(rows, {}),)), shown)
     text = shown.file.getvalue()
     assert "wins" in text and "5/8" in text and "0/8" in text and "stage" not in text
+
+
+def test_an_interval_that_rests_on_few_wins_says_so() -> None:
+    rows = [
+        PolicyStats(policy=policy, episodes=200, return_mean=1.0, wins=wins, win_rate_interval=wilson(wins, 200))
+        for policy, wins in (("random", 0), ("greedy", 0), ("sampled", 2), ("search", 10))
+    ]
+    rests = "the return rests on {} wins in 200 episodes (win rate {} %), so its interval covers less than 95 %"
+    assert [note.text for note in few_wins(rows, {"sampled": "trained"})] == [
+        f"greedy: {rests.format(0, '0.0 to 1.9')}",
+        f"trained: {rests.format(2, '0.3 to 3.6')}",
+    ]
