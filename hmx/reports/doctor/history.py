@@ -22,7 +22,6 @@ class Track:
     high: float = -math.inf
     first: float = math.nan  # mean of the first WINDOW values
     best: float = -math.inf  # highest mean of WINDOW values in a row
-    best_error: float = math.nan  # its standard error
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def add(self, value: float) -> None:
@@ -37,19 +36,12 @@ class Track:
         if self.count <= WINDOW:
             self.first = self.mean
         if self.count >= WINDOW and self.mean > self.best:
-            self.best, self.best_error = self.mean, self.error
+            self.best = self.mean
 
     @property
     def mean(self) -> float:
         """The mean of the latest values; NaN without any."""
         return math.fsum(self.recent) / len(self.recent) if self.recent else math.nan
-
-    @property
-    def error(self) -> float:
-        """The standard error of the mean of the latest values; NaN without two."""
-        mean, count = self.mean, len(self.recent)
-        squares = math.fsum((value - mean) ** 2 for value in self.recent)
-        return math.sqrt(squares / (count - 1) / count) if count > 1 else math.nan
 
     @property
     def last(self) -> float:
@@ -67,6 +59,57 @@ class Track:
         return self.count >= WINDOW
 
 
+_FEWEST = 8  # blocks of a long history; there are up to twice as many
+_NORMAL = 0.6745  # median of the absolute value of a standard normal variable
+
+
+@dataclass
+class ReturnHistory:
+    """The mean episode return so far; adding a value takes constant time and memory.
+
+    Means of long blocks show changes despite noise that is correlated over many updates. Windows without their highest
+    and lowest value show the location despite rare outliers.
+    """
+
+    count: int = 0
+    low: float = math.inf  # of the windows, without their extremes
+    high: float = -math.inf
+    first: float = math.nan  # mean of the first window, without its extremes
+    best: float = -math.inf
+    blocks: list[float] = field(default_factory=list)  # means of successive blocks of `size` values
+    size: int = WINDOW
+    open: list[float] = field(default_factory=list)  # values of the next block
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def add(self, value: float) -> None:
+        """Take the next value."""
+        self.count += 1
+        self.recent.append(value)
+        self.open.append(value)
+        if self.count >= WINDOW:
+            inner = sorted(self.recent)[1:-1]
+            mean = math.fsum(inner) / len(inner)
+            self.first = mean if self.count == WINDOW else self.first
+            self.best, self.low, self.high = max(self.best, mean), min(self.low, inner[0]), max(self.high, inner[-1])
+        if len(self.open) == self.size:
+            self.blocks.append(math.fsum(self.open) / self.size)
+            self.open = []
+            if len(self.blocks) == 2 * _FEWEST:
+                self.blocks = [(a + b) / 2 for a, b in zip(self.blocks[::2], self.blocks[1::2], strict=True)]
+                self.size *= 2
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the difference of two blocks; infinite for fewer than 5 blocks.
+
+        It is estimated from second differences, which a trend does not change, by their median, which a few sudden
+        changes do not change.
+        """
+        triples = zip(self.blocks, self.blocks[1:], self.blocks[2:], strict=False)
+        second = sorted(abs(a - 2 * b + c) for a, b, c in triples)
+        return second[len(second) // 2] / _NORMAL / math.sqrt(3) if len(second) > 2 else math.inf
+
+
 _NEVER = Track()
 _LARGEST = 1e100  # larger numbers count as not finite
 _GROUPS = ("train", "reward", "actions")  # groups of the metrics that rules read
@@ -81,6 +124,7 @@ class History:
     update: int = 0
     steps: int = 0  # environment steps
     elapsed: float = 0.0  # seconds of training
+    returns: ReturnHistory = field(default_factory=ReturnHistory)
     tracks: dict[str, Track] = field(default_factory=dict)
     groups: dict[str, dict[str, Track]] = field(default_factory=lambda: {name: {} for name in _GROUPS})
 
@@ -90,6 +134,8 @@ class History:
         for name, value in record.items():
             if isinstance(value, float | int) and -_LARGEST < value < _LARGEST:
                 track = self.tracks.get(name) or self._new(name)
+                if name == "train/mean_episode_return":
+                    self.returns.add(value)
                 if track is not None:
                     track.add(value)
                 elif name == "elapsed":

@@ -206,17 +206,19 @@ def _unused_action(run: History) -> str:
 
 
 def _return_fell(run: History) -> str:
-    returns = run["train/mean_episode_return"]
-    gain = returns.best - returns.first
-    lost = returns.best - returns.mean
-    fell = returns.full and gain > 0.2 * (returns.high - returns.low) and lost > 0.8 * gain
-    fell = fell and lost > 3 * math.hypot(returns.error, returns.best_error)  # else it may be noise
-    return f"mean return {number(returns.mean)}, {number(returns.best)} at its best" * fell
+    returns, blocks = run["train/mean_episode_return"], run.returns.blocks
+    if len(blocks) < 2:
+        return ""
+    best, now = max(blocks), max(blocks[-2:])
+    gain, lost = best - blocks[0], best - now
+    fell = gain > 0.3 * (returns.high - returns.low) and lost > 0.8 * gain
+    fell = fell and lost > 5 * run.returns.noise  # else it may be noise: `best` is the highest of many blocks
+    return f"mean return {number(now)}, {number(best)} at its best" * fell
 
 
 def _no_progress(run: History) -> str:
-    returns = run["train/mean_episode_return"]
-    if run.share < 0.5 or returns.count < 3 * WINDOW or returns.constant:
+    returns = run.returns
+    if run.share < 0.5 or returns.count < 3 * WINDOW or run["train/mean_episode_return"].constant:
         return ""
     gain = returns.best - returns.first
     return f"mean return {number(returns.first)} at first, {number(returns.best)} at its best" * (

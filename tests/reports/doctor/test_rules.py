@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hmx.config import fields
@@ -127,7 +128,37 @@ def test_a_return_that_only_fluctuates_has_not_fallen() -> None:
     noise = [0.0, 0.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.4, 0.0, 0.0, 0.0, 0.0, 0.0]
     few = {"train/mean_episode_return": 0.0}
     assert names(check(lambda u: few if u < 30 or u > 60 else {"train/mean_episode_return": noise[u % 17]})) == []
-    assert names(check(lambda u: {"train/mean_episode_return": float(30 <= u < 60)})) == ["return-fell"]
+    assert names(check(lambda u: {"train/mean_episode_return": fall(u)})) == ["return-fell"]
+
+
+def correlated(draw: np.random.Generator, correlation: float, std: float) -> list[float]:
+    """Noise whose values depend on the one before (an AR(1) process)."""
+    values = [std * draw.normal()]
+    for _ in range(TOTAL - 1):
+        values.append(correlation * values[-1] + math.sqrt(1 - correlation**2) * std * draw.normal())
+    return values
+
+
+def reported(rule: str, curve: Callable[[np.random.Generator], Sequence[float]], runs: int = 60) -> float:
+    """Return the share of runs in which a rule is broken."""
+    found = []
+    for seed in range(runs):
+        returns = [float(value) for value in curve(np.random.default_rng(seed))]
+        found.append(rule in names(check(lambda u: {"train/mean_episode_return": returns[u - 1]})))  # noqa: B023
+    return sum(found) / runs
+
+
+def test_correlated_noise_is_not_a_fall_and_hides_none() -> None:
+    rise = 1 - np.exp(-np.arange(TOTAL) / 30)
+    falls = np.array([fall(update) for update in range(1, TOTAL + 1)])
+    assert reported("return-fell", lambda draw: correlated(draw, 0.9, 1.0)) <= 0.1
+    assert reported("return-fell", lambda draw: rise + correlated(draw, 0.95, 0.15)) <= 0.02
+    assert reported("return-fell", lambda draw: falls + correlated(draw, 0.5, 0.1)) >= 0.8
+
+
+def test_rare_large_returns_do_not_hide_progress() -> None:
+    rise = np.arange(TOTAL) / TOTAL
+    assert reported("no-progress", lambda draw: 10 * rise + 30 * (draw.random(TOTAL) < 0.02)) <= 0.05
 
 
 def test_missing_and_damaged_values_are_skipped() -> None:
