@@ -180,7 +180,7 @@ class StartsConfig:
     """Training episodes that begin in a later stage, with separate metrics."""
 
     share: float = opt(
-        0.0, "probability that a training episode begins in stage 2 to 8, with random programs, strength and resources",
+        0.0, "probability, per environment and rollout, that episodes begin in stage 2 to 8, with random programs",
         "probability", ge=0, le=1, shape="if_not_default",
     )  # fmt: skip
     share_schedule: Schedule = opt("constant", "schedule of share")
