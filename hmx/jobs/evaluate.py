@@ -238,7 +238,11 @@ def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:
     info = {name: [float(x) for x in np.asarray(values)] for name, values in sorted(played.info.items())}
     per_episode = {name: stats.mean(values) for name, values in info.items()}
     stages = info.get("highest_stage")
-    wins = sum(won > 0 for won in info["wins"]) if "wins" in info else None
+    won = [wins > 0 for wins in info["wins"]] if "wins" in info else None
+    wins = None if won is None else sum(won)
+    without = None
+    if won is not None and "undo_stages" in info:
+        without = sum(is_won and stages == 0 for is_won, stages in zip(won, info["undo_stages"], strict=True))
     return PolicyStats(
         policy=policy,
         seed=seed,
@@ -257,6 +261,7 @@ def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:
         win_rate_interval=None if wins is None else stats.wilson(wins, len(returns)),
         stages_completed=per_episode.get("stages_completed"),
         undo_stages=per_episode.get("undo_stages"),
+        wins_without_undo=without,
         info=per_episode,
     )
 

@@ -48,7 +48,8 @@ class PolicyStats:
     wins: int | None = None  # episodes won
     win_rate_interval: Interval | None = None
     stages_completed: float | None = None  # per episode
-    undo_stages: float | None = None  # per episode, and the part completed after UNDO
+    undo_stages: float | None = None  # per episode, the part completed on a board that UNDO brought back
+    wins_without_undo: int | None = None  # episodes won without such a stage
     info: dict[str, float] = field(default_factory=dict)  # all values that the environment reports, mean per episode
 
     def to_json(self) -> dict[str, JsonValue]:

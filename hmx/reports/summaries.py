@@ -53,17 +53,15 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
 
 
 def evaluation(found: EvaluateResult) -> Document:
-    """Show a row per policy, and the number of stages completed with UNDO."""
+    """Show a row per policy, and what was completed on boards that UNDO brought back."""
     blocks: list[Block] = [policies(found.policies, {})]
     if found.search is not None:
         blocks.append(Paragraph(f"search: looks ahead by {found.search} simulated steps before each action", "faint"))
     if found.changes:
         changed = ", ".join(f"{key} = {show(value)}" for key, value in found.changes.items())
         blocks.append(Paragraph(f"evaluated with {changed}, unlike the run", "warning"))
+    blocks += undone(found.policies, {})
     for row in found.policies:
-        if row.stages_completed is not None and row.undo_stages is not None:
-            stages = f"{row.stages_completed:.2f} stages completed per episode"
-            blocks.append(Paragraph(f"{row.policy}: {stages}, {row.undo_stages:.2f} of them with UNDO", "faint"))
         if row.unfinished:
             blocks.append(Paragraph(f"{row.policy}: {counted(row.unfinished, 'episode')} did not finish", "warning"))
     blocks += few_wins(found.policies, {})
@@ -81,6 +79,17 @@ def few_wins(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Iterator[
             rests = f"the return rests on {counted(row.wins or 0, 'win')} in {counted(row.episodes, 'episode')}"
             text = f"{names.get(row.policy, row.policy)}: {rests} (win rate {rate})"
             yield Paragraph(f"{text}, so its interval covers less than 95 %", "faint")
+
+
+def undone(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Iterator[Paragraph]:
+    """Say for each policy what it completed on boards that UNDO brought back from an earlier stage."""
+    for row in rows:
+        if row.stages_completed is None or row.undo_stages is None or row.wins_without_undo is None:
+            continue
+        stages = f"{row.stages_completed:.2f} stages completed per episode"
+        back = f"{row.undo_stages:.2f} of them on a board that UNDO brought back"
+        wins = f"wins without such a stage: {row.wins_without_undo}/{row.episodes}"
+        yield Paragraph(f"{names.get(row.policy, row.policy)}: {stages}, {back}; {wins}", "faint")
 
 
 def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:

@@ -17,6 +17,7 @@ from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.reports.report.episodes import play_episodes
 from hmx.reports.report.request import ReportOptions
+from hmx.reports.summaries import undone
 
 MakeConfig = Callable[..., Config]
 
@@ -69,11 +70,22 @@ def test_costly_resets_and_search_use_fewer_environments(
     assert side_by_side(session, episodes, search) == expected
 
 
+def test_wins_without_a_stage_that_undo_brought_back_are_counted_and_shown() -> None:
+    wins, stages = [1.0, 1.0, 1.0, 0.0, 0.0], [0.0, 2.0, 0.0, 0.0, 1.0]
+    played = episodes([0.0] * 5, [9] * 5, wins=wins, stages_completed=[8.0, 8.0, 8.0, 1.0, 2.0], undo_stages=stages)
+    row = summarise("search", 0, played)
+    assert (row.wins, row.wins_without_undo) == (3, 2)
+    (shown,) = undone([row], {"search": "trained"})
+    stages_shown = "5.40 stages completed per episode, 0.60 of them on a board that UNDO brought back"
+    assert shown.text == f"trained: {stages_shown}; wins without such a stage: 2/5"
+    assert not list(undone([summarise("search", 0, episodes([0.0], [9], wins=[1.0]))], {}))
+
+
 def test_one_episode_has_no_interval() -> None:
     row = summarise("random", None, episodes([1.0], [3]))
     assert row.return_interval is None
     assert row.to_json()["length_interval"] is None
-    assert (row.stage_mean, row.wins, row.undo_stages) == (None, None, None)
+    assert (row.stage_mean, row.wins, row.undo_stages, row.wins_without_undo) == (None, None, None, None)
 
 
 @pytest.fixture(scope="module")

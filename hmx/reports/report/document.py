@@ -30,9 +30,10 @@ from hmx.reports.doctor import document as health
 from hmx.reports.report import figures
 from hmx.reports.report.findings import PlayedEpisode, RunFacts, RunFindings, Setting
 from hmx.reports.score_buffer.pictures import picture
-from hmx.reports.summaries import policies
+from hmx.reports.summaries import policies, undone
 from hmx.stats.intervals import mean_interval
 
+_TRAINED = {"sampled": "trained", "greedy": "trained, greedy"}
 _BARS = 8  # probabilities of a position, at most
 _LONGEST = 300  # characters of a text from a file
 _KEY_METRICS = (
@@ -82,6 +83,7 @@ def _blocks(findings: RunFindings) -> Iterator[Block]:
         if run.evaluation:
             yield Heading(f"Evaluation{_named(run, findings)}")
             yield _evaluation(run)
+            yield from undone(run.evaluation, _TRAINED)
     if any(group.curves for group in findings.groups):
         yield Heading("Last values")
         yield _last_values(findings)
@@ -137,7 +139,7 @@ def _differences(findings: RunFindings) -> Table:
 
 
 def _evaluation(run: RunFacts) -> Table:
-    table = policies(run.evaluation, {"sampled": "trained", "greedy": "trained, greedy"})
+    table = policies(run.evaluation, _TRAINED)
     episodes = counted(max(row.episodes for row in run.evaluation), "whole episode")
     note = f"Mean over {episodes} per agent at the end of training; 95 %: bootstrap over episodes."
     return Table(table.columns, table.rows, note=note)
