@@ -146,7 +146,7 @@ def on_board(game: State) -> jax.Array:
 def whole_games(session: Session, policy: EvalPolicy, agent: Any, games: int) -> None:
     """Print how games ended, and how often with and without each program."""
     cfg = session.cfg
-    rules = Rules(undo_depth=cfg.env.undo_depth, loopholes=cfg.env.loopholes)
+    rules = Rules(undo_depth=cfg.env.undo_depth, name=cfg.env.rules)
 
     def act(*seen: Any) -> tuple[Any, Any]:
         action, carry = policy.act(*seen)

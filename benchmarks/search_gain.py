@@ -1,6 +1,6 @@
 """Gain and cost of search at play time in a run.
 
-    python benchmarks/search_gain.py RUN [--simulations 0 4 16 64] [--episodes 64] [--set env.loopholes=false]
+    python benchmarks/search_gain.py RUN [--simulations 0 4 16 64] [--episodes 64] [--set env.rules=designed]
 
 Plays the same number of episodes for each number of simulations; 0 is the greedy policy without search. Printed are the
 mean return with its standard error, the mean stage, the share of episodes won and of stages completed with UNDO (of

@@ -52,7 +52,7 @@ def evaluate(
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 100 --search 32
 
-    Example: hmx evaluate champion --episodes 200 --set env.loopholes=false
+    Example: hmx evaluate champion --episodes 200 --set env.rules=designed
     """
     from hmx.cli.boundary import say
     from hmx.console.progress import progress

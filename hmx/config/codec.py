@@ -15,8 +15,15 @@ from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
 
-SCHEMA = 2
-"""Number of the file format; a higher one is refused. Schema 2 moved the keys of PPO from [algo] to [ppo]."""
+SCHEMA = 3
+"""Number of the file format; a higher one is refused.
+
+Schema 2 moved the keys of PPO from [algo] to [ppo]. Schema 3 replaced `env.loopholes` by `env.rules`, with another
+default: files of earlier schemas without either key have the rules of the original game.
+"""
+
+_REPLACED = {"env.loopholes": ("env.rules", {"true": "original", "false": "closed"})}
+"""Key of an earlier schema -> its current key, and the current value for each of its values."""
 
 
 class Parsed(NamedTuple):
@@ -61,7 +68,7 @@ def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for section, body in data.items():
         if isinstance(body, Mapping):
-            flat.update({_current(f"{section}.{name}"): value for name, value in body.items()})
+            flat.update(current(f"{section}.{name}", value) for name, value in body.items())
             if section in OWN_SECTIONS and isinstance(body.get("my"), Mapping):
                 flat.update({own_key(section, name): value for name, value in flat.pop(f"{section}.my").items()})
         elif section != "schema":
@@ -69,10 +76,13 @@ def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _current(key: str) -> str:
-    """Return the current key for a key of schema 1, which had no [ppo]."""
+def current(key: str, value: Any = None) -> tuple[str, Any]:
+    """Return the current key and value for those of an earlier schema."""
+    if key in _REPLACED:
+        new, values = _REPLACED[key]
+        return new, values.get(show(value), value)
     moved = key.replace("algo.", "ppo.", 1)
-    return moved if key not in FIELDS and moved in FIELDS else key
+    return moved if key not in FIELDS and moved in FIELDS else key, value
 
 
 def published(key: str) -> str:
@@ -112,6 +122,10 @@ def resolve(
 
 def unknown_key(key: str, value: str = "", origin: str = "") -> Problem:
     """Return the problem with a key that the schema does not have; its fix is the nearest key that exists."""
+    if key in _REPLACED:
+        new, values = _REPLACED[key]
+        current = values.get(value.lower(), FIELDS[new].default)
+        return Problem(UNKNOWN, (key,), f"{new} has replaced it", fix(new, current), value, origin)
     near = nearest(key, FIELDS)
     section, dot, _ = key.partition(".")
     what = "unknown key" if section in SECTIONS or not dot else f"unknown section {quoted(section)}"
@@ -218,7 +232,10 @@ def parse_toml(text: str, source: str) -> Parsed:
             f"{source} has schema {show(schema)}, written by a newer hmx; this one reads schema {SCHEMA}",
             "upgrade hmx (pip install --upgrade hmx), or rewrite the file for this version",
         )
-    return Parsed(flatten(data), {_current(key): line for key, line in _lines(text).items()}, schema)
+    values = flatten(data)
+    if schema < 3:
+        values.setdefault("env.rules", "original")
+    return Parsed(values, {current(key)[0]: line for key, line in _lines(text).items()}, schema)
 
 
 def _syntax_error(text: str, source: str, words: str) -> HmxError:

@@ -20,6 +20,7 @@ ScoredActions = Literal["all", "single", "sampled", "topk"]
 ContinuationKind = Literal["greedy", "softmax", "epsilon"]
 Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
 Aggregate = Literal["mean", "max", "policy"]
+GameRules = Literal["original", "designed", "closed"]
 NET_KINDS, ALGORITHMS = ("auto", "mlp", "cells"), ("ppo", "gumbel", "dqn")
 ENV_IDS: tuple[str, ...] = (
     "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
@@ -160,7 +161,12 @@ class EnvConfig:
         shape="always",
     )
     undo_depth: int = opt(4, "snapshots for the program UNDO", "snapshots", ge=1, envs=HACKMATRIX, shape="always")
-    loopholes: bool = opt(True, "keep the exploits of the reference game (docs/adr/0003-rules.md)", envs=HACKMATRIX)
+    rules: GameRules = opt(
+        "designed",
+        "rules of HackMatrix: as in the original game, as designed (without its bug of UNDO), or closed, for recorded "
+        "runs only (docs/adr/0003-rules.md)",
+        envs=HACKMATRIX,
+    )
     world_state: bool = opt(
         False,
         "show a separate value network the state of every unit in SMAX (centralised critic)",

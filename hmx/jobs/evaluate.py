@@ -95,7 +95,7 @@ def evaluate(
         search: simulations per decision of the policy `search`; None takes those of a run that learned from search.
         seed: of the evaluation; None takes that of the run. All policies start from the same positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
-        changes: dotted key -> new value, such as `env.loopholes`, for this evaluation only.
+        changes: dotted key -> new value, such as `env.rules`, for this evaluation only.
         root: folder of the runs, for a name.
         trust: whether to run code that the run names.
         progress: called with the episodes that have ended, about twice a second.

@@ -52,7 +52,7 @@ class Simulator:
         position: Mapping[str, object] | None = None,
         policy: FramePolicy | None = None,
     ) -> None:
-        rules = Rules(undo_depth=env.undo_depth, loopholes=env.loopholes)
+        rules = Rules(undo_depth=env.undo_depth, name=env.rules)
         self._first = None if position is None else from_dict(position, rules)
         self._run = _compiled(env, weights, rules)
         self._state: State

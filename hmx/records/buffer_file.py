@@ -105,13 +105,14 @@ def differences(header: BufferHeader, now: Mapping[str, Any]) -> list[str]:
     An option newer than the buffer counts as its current default.
     """
     defaults = codec.flatten(codec.to_dict(Config()))
-    before = {key: header.settings.get(key, defaults.get(key)) for key in now}
+    recorded = dict(codec.current(key, value) for key, value in header.settings.items())
+    before = {key: recorded.get(key, defaults.get(key)) for key in now}
     lines = [
         f"{key} = {quoted(show(before[key]))} in the buffer, {quoted(show(now[key]))} here"
         for key in now
         if before[key] != now[key]
     ]
-    unknown = [key for key in header.settings if key not in FIELDS and key not in now]
+    unknown = [key for key in recorded if key not in FIELDS and key not in now]
     return [*lines, *(f"{quoted(key)} is set in the buffer, and unknown here" for key in unknown)]
 
 

@@ -7,11 +7,10 @@ import os
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hmx.config import codec
 from hmx.config.coerce import show
-from hmx.config.fields import own_parts
 from hmx.config.files import Unreadable, read_plain, words
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
@@ -207,17 +206,8 @@ def _agrees_with_digests(paths: RunPaths, text: str, known: Meta | None) -> bool
 
 
 def digest_of_file(text: str) -> str:
-    """Return the digest of a configuration over the keys that its file has."""
-    parsed = codec.parse_toml(text, CONFIG)
-    values, _ = codec.resolve(parsed.values)
-    sections: dict[str, dict[str, Any]] = {}
-    for key, value in values.items():
-        if own := own_parts(key):
-            sections.setdefault(own[0], {}).setdefault("my", {})[own[1]] = value
-            continue
-        section, _, name = (codec.published(key) if parsed.schema == 1 else key).partition(".")
-        sections.setdefault(section, {})[name] = value
-    return codec.sha256(sections)
+    """Return the digest of a configuration over the keys that its file has, under their names in its schema."""
+    return codec.sha256({name: part for name, part in tomllib.loads(text).items() if name != "schema"})
 
 
 def _damaged(paths: RunPaths, why: str, kept: Copy | None) -> HmxError:

@@ -158,9 +158,30 @@ def test_malformed_files_raise_readable_errors():
 
 
 def test_newer_schema_is_refused():
-    with pytest.raises(HmxError, match="schema 3, written by a newer hmx; this one reads schema 2") as caught:
-        codec.parse_toml("schema = 3\n[new]\nthing = 1\n", "my.toml")
+    newer = codec.SCHEMA + 1
+    words = f"schema {newer}, written by a newer hmx; this one reads schema {codec.SCHEMA}"
+    with pytest.raises(HmxError, match=words) as caught:
+        codec.parse_toml(f"schema = {newer}\n[new]\nthing = 1\n", "my.toml")
     assert "upgrade" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("", "designed"),
+        ("schema = 3\n", "designed"),
+        ("schema = 2\n", "original"),
+        ("schema = 1\n[env]\nid = 'hackmatrix'\n", "original"),
+        ("schema = 2\n[env]\nloopholes = true\n", "original"),
+        ("schema = 2\n[env]\nloopholes = false\n", "closed"),
+        ("[env]\nloopholes = false\n", "closed"),
+        ("schema = 2\n[env]\nrules = 'designed'\n", "designed"),
+    ],
+)
+def test_files_of_earlier_schemas_keep_their_rules(text, rules):
+    parsed = codec.parse_toml(text, "my.toml")
+    assert parsed.values.get("env.rules", FIELDS["env.rules"].default) == rules
+    assert "env.loopholes" not in parsed.values
 
 
 @pytest.mark.parametrize("schema", ['"1"', "true", "0", "1.5"])

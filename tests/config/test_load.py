@@ -102,10 +102,10 @@ def test_every_key_can_be_given_as_text_in_every_way(key):
         ("net.hidden", "(64,)", (64,)),
         ("net.hidden", "64", (64,)),
         ("net.hidden", "", ()),
-        ("env.loopholes", "off", False),
-        ("env.loopholes", "No", False),
-        ("env.loopholes", "TRUE", True),
-        ("env.loopholes", "1", True),
+        ("net.layer_norm", "off", False),
+        ("net.layer_norm", "No", False),
+        ("net.layer_norm", "TRUE", True),
+        ("net.layer_norm", "1", True),
         ("run.name", "a=b", "a=b"),
     ],
 )
@@ -131,8 +131,9 @@ def test_text_is_read_as_the_type_of_its_key(key, text, value):
         ("algo.gamma", "true"),
         ("net.hidden", "256,x"),
         ("net.hidden", "256,2.5"),
-        ("env.loopholes", "maybe"),
-        ("env.loopholes", "2"),
+        ("net.layer_norm", "maybe"),
+        ("net.layer_norm", "2"),
+        ("env.rules", "desgned"),
         ("net.kind", "mpl"),
         ("run.name", "\udcff"),
     ],
@@ -158,8 +159,8 @@ def test_unreadable_text_is_refused_with_a_value_that_works(key, text):
         ("net.hidden", 256),
         ("net.hidden", [256, True]),
         ("net.hidden", "256"),
-        ("env.loopholes", 1),
-        ("env.loopholes", "true"),
+        ("net.layer_norm", 1),
+        ("net.layer_norm", "true"),
         ("run.name", 3),
     ],
 )
@@ -167,6 +168,16 @@ def test_values_of_files_must_have_the_type_themselves(key, value):
     with pytest.raises(BadValue) as caught:
         coerce(FIELDS[key], value)
     coerce(FIELDS[key], caught.value.works)
+
+
+def test_replaced_key_is_refused_with_the_key_that_replaced_it(tmp_path):
+    (closed,) = failure(sets=["env.loopholes=False"])
+    assert closed == "env.loopholes = False (--set): env.rules has replaced it; did you mean env.rules=closed?"
+    (unknown,) = failure(sets=["env.loopholes=maybe"])
+    assert unknown.endswith("did you mean env.rules=designed?")
+    file = tmp_path / "old.toml"
+    file.write_text("schema = 2\n[env]\nloopholes = 1\n")
+    assert failure(file=file) == ["env.rules = 1 (old.toml:3): must be text in quotes; try env.rules=designed"]
 
 
 def test_whole_floats_of_files_are_whole_numbers(tmp_path):

@@ -33,7 +33,7 @@ def test_multi_agent_environment_passes_the_contract():
 @pytest.mark.slow
 def test_hackmatrix_passes_the_contract():
     """Short episodes, so that both kinds of end are seen, with every rule the configuration can switch."""
-    cfg = EnvConfig(max_steps=9, undo_depth=2, loopholes=False)
+    cfg = EnvConfig(max_steps=9, undo_depth=2, rules="designed")
     walk = check_env(make_env(cfg, RewardWeights()), num_envs=3, num_steps=24)
     assert bool(walk.timestep_tp1.truncated.any())
 

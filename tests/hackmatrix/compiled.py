@@ -30,7 +30,7 @@ from hmx.envs.hackmatrix.rules import Events, Rules, State
 from hmx.envs.hackmatrix.rules.scenario import from_dict
 from hmx.envs.hackmatrix.rules.state import C, E, T
 
-RULES = Rules()
+RULES = Rules(name="original")
 NUMBERS = {
     "hp": "hp",
     "credits": "credits",

@@ -22,7 +22,7 @@ from hmx.envs.hackmatrix.observation import packed, parts
 from hmx.types import Timestep
 
 BATCH = 512
-ENV = make_hackmatrix(EnvConfig(max_steps=0, undo_depth=RULES.undo_depth), RewardWeights())
+ENV = make_hackmatrix(EnvConfig(max_steps=0, undo_depth=RULES.undo_depth, rules=RULES.name), RewardWeights())
 
 
 class Seen(NamedTuple):

@@ -14,7 +14,7 @@ from hmx.envs.hackmatrix.env import make_hackmatrix
 from hmx.envs.hackmatrix.observation import parts
 
 ENVS, CHUNK = 512, 20
-ENV = make_hackmatrix(EnvConfig(max_steps=0), RewardWeights())
+ENV = make_hackmatrix(EnvConfig(max_steps=0, rules="original"), RewardWeights())
 
 
 class Step(NamedTuple):

@@ -20,8 +20,8 @@ from hmx.envs.hackmatrix.env import make_hackmatrix
 from hmx.envs.hackmatrix.observation import packed
 
 pytestmark = pytest.mark.slow
-CLOSED = game.Rules(undo_depth=2, loopholes=False)
-ENV = make_hackmatrix(EnvConfig(max_steps=1, undo_depth=2, loopholes=False), RewardWeights())
+CLOSED = game.Rules(undo_depth=2, name="closed")
+ENV = make_hackmatrix(EnvConfig(max_steps=1, undo_depth=2, rules="closed"), RewardWeights())
 SIZE = 16
 
 

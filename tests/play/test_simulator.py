@@ -26,7 +26,7 @@ MAX_STEPS = 4
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once():
     """All games of this file share one compiled step."""
-    functions = simulator._compiled(EnvConfig(max_steps=MAX_STEPS), RewardWeights(), simulator.Rules())
+    functions = simulator._compiled(EnvConfig(max_steps=MAX_STEPS), RewardWeights(), simulator.Rules(name="designed"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulator, "_compiled", lambda *_: functions)
         yield

@@ -59,7 +59,7 @@ def _describe(state: HackMatrixState) -> dict[str, Any]:
 
 def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
     """Build HackMatrix with the rules and the observation of `cfg` and the reward of `weights`."""
-    rules = Rules(undo_depth=cfg.undo_depth, loopholes=cfg.loopholes)
+    rules = Rules(undo_depth=cfg.undo_depth, name=cfg.rules)
     is_packed = cfg.obs == "packed"
 
     def observe(game: State) -> Array:

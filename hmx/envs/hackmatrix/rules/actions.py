@@ -133,7 +133,7 @@ def perform(state: State, action: Array, words: Array, rules: Rules) -> tuple[St
 
     missed_credits, missed_energy = (jnp.where(siphons, m, 0) for m in missed(state))
     t_hit, e_hit, found = _target(state, direction)
-    state, kills = _strike(state, t_hit, e_hit, stun=rules.loopholes)
+    state, kills = _strike(state, t_hit, e_hit, stun=rules.name != "closed")
     state, data_siphon, at_exit = _walk(state, direction, (direction >= 0) & ~found)
     state = siphon(state, siphons)
 

@@ -244,7 +244,7 @@ def enemy_turn(state: State, due: Array, words: Array, rules: Rules) -> tuple[St
         pending=state.pending - siphoned,
         enemies=state.enemies.at[E.STUNNED].set(stunned),
     )
-    # With the loopholes closed a skipped turn leaves a snapshot too: UNDO takes back programs that cost no turn, never
+    # With all loopholes closed a skipped turn leaves a snapshot too: UNDO takes back programs that cost no turn, never
     # a move.
-    state = push(state, running if rules.loopholes else due)
+    state = push(state, due if rules.name == "closed" else running)
     return state, occ, overflow + lost

@@ -217,7 +217,7 @@ def populate(state: State, needed: Array, occ: Occupied, words: Array, rules: Ru
         calm=state.calm & no,
         step_active=state.step_active & no,
         atk_uses=jnp.where(needed, 0, state.atk_uses),
-        history_count=state.history_count if rules.loopholes else jnp.where(needed, 0, state.history_count),
+        history_count=state.history_count if rules.name == "original" else jnp.where(needed, 0, state.history_count),
     )
     number = jnp.where(needed, state.stage, 0)
     none = jnp.zeros_like(number)

@@ -81,7 +81,7 @@ def push(state: State, condition: Array) -> State:
 def undo(state: State, condition: Array, rules: Rules) -> State:
     """Restore the newest snapshot in the games where `condition` holds, and delete it.
 
-    With the loopholes closed it is kept, so that UNDO never reaches past the start of the player's turn.
+    With all loopholes closed it is kept, so that UNDO never reaches past the start of the player's turn.
     """
     history = state.history
     lanes = min(condition.shape[0], max(_LANES, condition.shape[0] // 16))
@@ -96,6 +96,6 @@ def _undone(state: State, history: Array, rules: Rules) -> State:
     slots = jnp.arange(depth, dtype=jnp.int32)[:, None, None]
     words = jnp.where(slots == newest[None, None], history, u32(0)).sum(axis=0, dtype=jnp.uint32)
     back = restored(state, words)
-    if rules.loopholes:
+    if rules.name != "closed":
         back = back._replace(history_head=newest, history_count=state.history_count - 1)
     return back

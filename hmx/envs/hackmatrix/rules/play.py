@@ -78,9 +78,10 @@ def _events(
     completed = completed_stage > 0
     hunted = (adjacent(after.enemies, after.pos) & after.enemies[E.SIPHON]) != 0
     won = jnp.where(completed, before.exit_distance, before.exit_distance - after.exit_distance)
-    if not rules.loopholes:
+    if rules.name != "original":
         lost_path = ~completed & (after.exit_distance == 0) & (after.pos != after.exit)
         won = jnp.where(lost_path, 0, won)
+    if rules.name == "closed":
         died = died | ~valid
     zero = jnp.zeros_like(after.hp)
     return Events(

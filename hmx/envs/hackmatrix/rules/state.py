@@ -8,7 +8,7 @@ Feature axes lead and batch axes trail, so one code serves one game (no batch ax
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +21,11 @@ class Rules(NamedTuple):
 
     Attributes:
         undo_depth: turn-end snapshots kept; a further one replaces the oldest.
-        loopholes: keep the reference's exploitable behaviour (docs/adr/0003).
+        name: of the reference, as it was designed, or with all its loopholes closed (docs/adr/0003).
     """
 
     undo_depth: int = 4
-    loopholes: bool = True
+    name: Literal["original", "designed", "closed"] = "original"
 
 
 class E(enum.IntEnum):
