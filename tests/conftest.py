@@ -97,14 +97,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs XLA_FLAGS= (`make test` runs it separately)"))
 
 
-_folder: list[Path] = []
+_module: list[Path] = []
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Free the compiled programs of a folder's tests when the tests of another begin: together they take gigabytes."""
-    if _folder != [item.path.parent]:
-        _folder[:] = [item.path.parent]
+    """Free the compiled programs of a module's tests when the tests of another begin: together they take gigabytes."""
+    if _module != [item.path]:
+        _module[:] = [item.path]
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()
 
