@@ -97,14 +97,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs XLA_FLAGS= (`make test` runs it separately)"))
 
 
-_module: list[Path] = []
+_programs_of: list[Path] = []
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Free the compiled programs of a module's tests when the tests of another begin: together they take gigabytes."""
-    if _module != [item.path]:
-        _module[:] = [item.path]
+    """Free compiled programs when the tests of another module begin: together they take gigabytes.
+
+    The modules of tests/hackmatrix use the same few large programs, so these are kept for the whole folder.
+    """
+    owner = item.path.parent if item.path.parent.name == "hackmatrix" else item.path
+    if _programs_of != [owner]:
+        _programs_of[:] = [owner]
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()
 

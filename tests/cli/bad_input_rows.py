@@ -283,7 +283,11 @@ BENCH = rows(
     (["--seconds", "0"], USAGE, ["--seconds 0: must be from 1 to 86,400", "--seconds 1"]),
     (["--seconds", "long"], USAGE, ["--seconds long: must be a number"]),
     (["--secnds", "9"], USAGE, ["no such option: --secnds", "did you mean --seconds?"]),
-    (["--num-envs", "1000000000", "--steps", "100G"], USAGE, ["not enough memory: at least", "--num-envs"]),
+    (
+        ["--env", "corridor", "--num-envs", "1000000000", "--steps", "100G"],
+        USAGE,
+        ["not enough memory: at least", "--num-envs"],
+    ),
     (["--compare", "nosuch.json"], ARTEFACT, ["there is no result nosuch.json", "hmx bench --json > before.json"]),
     (["--compare", "{run}"], ARTEFACT, ["a folder instead of a file"]),
     (["--compare", "{run}/meta.json"], ARTEFACT, ["is not a result of hmx bench"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import jax
 import numpy as np
@@ -242,3 +243,14 @@ def test_later_starts_cover_stages_programs_and_strength(later_games: list[Posit
     rich = [g for g in later_games if g.stage > 4 and g.attack == 1]  # where no bound is reached
     each = [sum(k in g.owned for g in rich) for k in range(23)]
     assert max(each) < 1.4 * min(each)
+
+
+def test_program_with_two_resets_contains_the_operations_once() -> None:
+    """A search resets and steps in several places; tracing and compiling HackMatrix takes seconds each time."""
+
+    def twice(keys: jax.Array) -> tuple[Any, Any]:
+        return ENV.reset(keys), ENV.reset(jax.random.clone(keys))
+
+    program = jax.make_jaxpr(twice)(jax.random.split(jax.random.key(0), 2))
+    first, second = (eqn.params["jaxpr"] for eqn in program.eqns if eqn.params.get("name") == "_reset")
+    assert first is second

@@ -83,7 +83,9 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         describe=_describe,
         later_reset=partial(reset, later=True),
     )
-    return Env(spec, reset, partial(_step, rules=rules, weights=weights, observe=observe, spec=spec))
+    step = partial(_step, rules=rules, weights=weights, observe=observe, spec=spec)
+    # A program that steps in several places, as a search does, then contains the thousands of operations once.
+    return Env(spec, jax.jit(reset), jax.jit(step))
 
 
 def _reset(
