@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from hmx.cli.app import app
+from hmx.cli.app import COMMAND_GROUPS, app
 from hmx.cli.boundary import Command, version
 from hmx.errors import ExitCode
 
@@ -113,8 +113,10 @@ def _page(name: str, command: Any, ctx: Any, date: str, names: list[str]) -> str
     ]
     if name == "hmx":
         lines.append(".SH COMMANDS")
-        for word, sub in command.commands.items():
-            lines += [".TP", f".BR {roff('hmx-' + word)} (1)", roff(description(sub)[0])]
+        for group, words in COMMAND_GROUPS.items():
+            lines.append(f".SS {roff(group)}")
+            for word in words:
+                lines += [".TP", f".BR {roff('hmx-' + word)} (1)", roff(description(command.commands[word])[0])]
     lines += [".SH OPTIONS", *_options(command, ctx)]
     if name != "hmx":
         for word, sub, sub_ctx in members(command, ctx):

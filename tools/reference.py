@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 import manpages
-from hmx.cli.app import app
+from hmx.cli.app import COMMAND_GROUPS, app
 from hmx.cli.boundary import Command
 from hmx.config import presets
 from hmx.config.coerce import range_words, show
@@ -121,7 +121,12 @@ def cli() -> str:
     """List every command and option."""
     root: Any = typer.main.get_command(app)
     ctx = root.make_context("hmx", ["--help"], resilient_parsing=True)
-    lines = ["# Commands", "", "The same text as in `hmx COMMAND --help` and `man hmx-COMMAND`."]
+    lines = ["# Commands", "", "The same text as in `hmx COMMAND --help` and `man hmx-COMMAND`.", ""]
+    lines += ["| group | commands |", "|---|---|"]
+    lines += [
+        f"| {group} | {', '.join(f'[{name}](#hmx-{name})' for name in names)} |"
+        for group, names in COMMAND_GROUPS.items()
+    ]
     for name, command, sub in manpages.members(root, ctx):
         lines += _command(f"hmx {name}", command, sub, "##")
         for word, member, member_ctx in manpages.members(command, sub):

@@ -23,11 +23,19 @@ if "_HMX_COMPLETE" in os.environ:
 _COLUMNS = shutil.get_terminal_size().columns
 _NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUMNS < 60 else {}
 
-COMMANDS = (
-    "train", "resume", "evaluate", "watch", "play", "report", "doctor", "compare", "compute-config", "bench",
-    "check-env", "grad-report", "score-buffer", "export", "board", "presets", "envs", "new-env", "runs",
-)  # fmt: skip
-"""The commands in the order of the help. `hmx.cli` declares each in a module of its name, with `_` for `-`."""
+COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "First steps": ("train", "watch", "report", "doctor", "compare"),
+    "Train": ("resume", "presets", "envs", "new-env", "check-env", "compute-config", "bench"),
+    "Look": ("evaluate", "play", "board"),
+    "Analyse": ("grad-report", "score-buffer"),
+    "Manage": ("runs", "export"),
+}
+"""The commands in the order of the help: first the five that a newcomer needs, then the others by purpose.
+
+`hmx.cli` declares each command in a module of its name, with `_` for `-`.
+"""
+
+COMMANDS = tuple(name for names in COMMAND_GROUPS.values() for name in names)
 
 
 class _Commands(Mapping[str, Any]):
@@ -69,9 +77,20 @@ class Root(Boundary):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, which needs only the docstrings of the commands."""
-        commands, self.commands = self.commands, {name: TyperCommand(name, help=_summary(name)) for name in COMMANDS}
+        commands = self.commands
+        self.commands = {
+            name: TyperCommand(name, help=_summary(name), rich_help_panel=group)
+            for group, names in COMMAND_GROUPS.items()
+            for name in names
+        }
         super().format_help(ctx, formatter)
         self.commands = commands
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of each group below its name, where help has no panels."""
+        for group, names in COMMAND_GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name, self.commands[name].help.partition("\n\n")[0]) for name in names])
 
 
 def _summary(name: str) -> str:
@@ -86,7 +105,7 @@ app = typer.Typer(
     name="hmx",
     cls=Root,
     help="Train reinforcement-learning agents in JAX, and see why they learn.",
-    epilog="Start with: hmx train --preset quick",
+    epilog="Start with: hmx train --preset quick. hmx COMMAND --help explains the rest.",
     no_args_is_help=True,
     rich_markup_mode=None if _NARROW else "rich",
     pretty_exceptions_enable=False,

@@ -16,9 +16,9 @@ import typer
 from command_tree import leaves
 
 import hmx.cli.boundary
-from hmx.cli.app import _summary, app
+from hmx.cli.app import COMMAND_GROUPS, COMMANDS, _summary, app
 
-COMMANDS = ("runs", *(name.removeprefix("hmx ") for name, _ in leaves()))
+PATHS = ("runs", *(name.removeprefix("hmx ") for name, _ in leaves()))
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
 TYPES = re.compile(r"<[a-z]|x[<>]=")
 
@@ -57,9 +57,9 @@ print(json.dumps([pages, sorted(sys.modules)]))
 @pytest.mark.parametrize("columns", [44, 59, 80])
 def test_help_fits_the_terminal_and_loads_nothing_heavy(shell, columns):
     """The width is looked at when the program starts: a process for each, which shows the help of every command."""
-    pages, modules = json.loads(shell("-c", PAGES, "", *COMMANDS, COLUMNS=str(columns)).stdout)
+    pages, modules = json.loads(shell("-c", PAGES, "", *PATHS, COLUMNS=str(columns)).stdout)
     assert not HEAVY.intersection(modules)
-    assert set(pages) == {"", *COMMANDS}
+    assert set(pages) == {"", *PATHS}
     for command, page in pages.items():
         # An example stays on one line, so that it can be pasted.
         widest = max(len(line.rstrip()) for line in page.splitlines() if not line.startswith("    hmx "))
@@ -84,6 +84,22 @@ def test_an_example_with_a_wrong_option_is_refused():
         command.make_context("watch", ["--greed"])
 
 
+@pytest.mark.parametrize("columns", ["44", "80"])
+def test_the_help_lists_each_command_once_in_its_group(shell, columns):
+    page = shell("-m", "hmx", "--help", COLUMNS=columns).stdout
+    places = [re.search(rf"(?m)^(╭─ )?{title}( ─|:$)", page).start() for title in COMMAND_GROUPS]
+    assert places == sorted(places)
+    for (title, names), start, end in zip(COMMAND_GROUPS.items(), places, [*places[1:], None], strict=True):
+        listed = re.findall(r"(?m)^[│ ] ([a-z][a-z-]+) {2}", page[start:end])
+        assert listed == list(names), title
+
+
+def test_the_five_first_commands_come_first():
+    assert list(COMMAND_GROUPS) == ["First steps", "Train", "Look", "Analyse", "Manage"]
+    assert len(COMMAND_GROUPS["First steps"]) == 5 and COMMANDS[:5] == COMMAND_GROUPS["First steps"]
+    assert len(set(COMMANDS)) == len(COMMANDS)
+
+
 def test_the_version_is_that_of_the_project(hmx):
     source = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     version = re.search(r'^version = "(.+)"$', source, re.MULTILINE)[1]
@@ -104,7 +120,7 @@ def hmx_version_without_installation() -> str:
 def test_no_arguments_show_the_help(hmx):
     result = hmx()
     assert result.exit_code == 2
-    assert "Commands" in result.output
+    assert "First steps" in result.output
     assert "error:" not in result.output
 
 

@@ -42,6 +42,23 @@ def test_the_two_commands_of_the_readme_come_first():
     assert re.findall(r"^make (\w+)$", README, re.MULTILINE)[:2] == ["train", "test"]
 
 
+def test_the_first_command_of_the_readme_comes_within_16_lines():
+    before = README[: README.index("```sh")]
+    assert len(before.splitlines()) <= 16
+
+
+def test_the_readme_activates_the_environment_before_its_first_hmx_command():
+    activation = README.index("\n. .venv/bin/activate\n")
+    assert activation < re.search(r"^hmx ", README, re.MULTILINE).start()
+    assert ".venv/bin/hmx" not in README
+
+
+def test_every_extra_for_users_is_in_the_readme():
+    extras = {name for name in PROJECT["project"]["optional-dependencies"] if not name.startswith("test")}
+    table = README[README.index("| extra | for |") :].partition("\n\n")[0]
+    assert extras == set(re.findall(r"`([a-z]+)`", table.replace("`hmx", "hmx")))
+
+
 def test_every_command_of_the_program_is_in_the_readme_and_no_other():
     commands = set(typer.main.get_command(app).commands)
     assert set(re.findall(r"`hmx ([a-z-]+)", README)) == commands
