@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import secrets
 import shlex
 import time
 from collections.abc import Iterator
@@ -37,10 +38,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         OSError: it cannot be written; the old file, if any, is unchanged.
     """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    for stale in path.parent.glob(f".{glob.escape(path.name)}.tmp-[0-9]*"):
-        with contextlib.suppress(OSError):
-            if time.time() - stale.lstat().st_mtime > _ABANDONED:
-                stale.unlink()
+    _delete_abandoned(path)
     try:
         with temporary.open("wb") as file:
             yield file
@@ -52,6 +50,48 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def create(path: Path, text: str) -> bool:
+    """Create a whole file that no process has created before; return False if another one did.
+
+    Of any number of processes, on any number of hosts that share the folder, exactly one gets True. No process ever
+    sees a part of the file.
+
+    Raises:
+        OSError: it cannot be written, or the file system has no hard links.
+    """
+    _delete_abandoned(path)
+    # The name must be unique on all hosts, which may use the same process numbers.
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}-{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        created = _link(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+    sync_folder(path.parent)
+    return created
+
+
+def _link(temporary: Path, path: Path) -> bool:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        # NFS sends a call again if the answer was lost; the second call then fails although the first succeeded.
+        return temporary.stat().st_nlink == 2
+    return True
+
+
+def _delete_abandoned(path: Path) -> None:
+    """Delete temporary files that killed processes have left for a name."""
+    for stale in path.parent.glob(f".{glob.escape(path.name)}.tmp-[0-9]*"):
+        with contextlib.suppress(OSError):
+            if time.time() - stale.lstat().st_mtime > _ABANDONED:
+                stale.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -17,6 +17,7 @@ HOST_SIDE = {
     "cli",
     "console",
     "play",
+    "study",
     "render",
     "reports",
     "jobs",

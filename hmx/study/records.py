@@ -1,0 +1,407 @@
+"""The files of a study, and what they say together.
+
+A study is a folder. Every decision is a file that is created once, as a whole, and never changed, so any number of
+processes may work on it. Each trial is an ordinary run folder with a few more files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar
+
+from hmx.config.files import words
+from hmx.config.schema import Config
+from hmx.errors import ExitCode, HmxError
+from hmx.records import atomic
+from hmx.records.artefact import read_json, sealed
+from hmx.records.curves import RETURN
+from hmx.records.paths import RunPaths
+from hmx.records.plain import JsonValue, plain_object, typed
+
+SCHEMA = 1
+Measure = Literal["final", "auc", "steps_to", "seconds_to"]
+"""The mean of the last tenth, the mean over the steps, and steps or seconds of training to a threshold."""
+Sampler = Literal["quasi-random", "random", "grid", "tpe", "cmaes", "gp"]
+TrialState = Literal["waiting", "running", "paused", "finished", "failed", "refused"]
+"""waiting: has work to do, and no process does it; paused: stopped at a rung, from which it may be promoted."""
+
+TRIALS, CONFIRM, CONFIGS = "trials", "confirm", "configs"  # folders of a study
+PROPOSAL, CONFIRMED = "trial.json", "confirm.json"  # in the folder of a trial, and of a confirmation
+SETTINGS = re.compile(r"study\.([1-9][0-9]*)\.toml")
+CONFIG_KEY = "config"  # key of the configuration that a trial starts from, in a study of several
+
+_NUMBER = re.compile(r"[0-9]{4,}")
+_RUNG = re.compile(r"rung-([0-9]+)\.json")
+_PROMOTION = re.compile(r"promote-([0-9]+)\.json")
+R = TypeVar("R")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """An option that a study varies: a range, or choices."""
+
+    key: str
+    kind: Literal["float", "int", "choice"]
+    low: float | None = None  # of a range; both ends belong to it
+    high: float | None = None
+    log: bool = False  # whether equal ratios, not equal differences, are equally likely
+    choices: tuple[JsonValue, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objective:
+    """What a study optimises: a number of each seed's curve."""
+
+    metric: str = RETURN
+    measure: Measure = "final"
+    threshold: float | None = None  # of steps_to and seconds_to
+    maximize: bool = True  # the metric
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher value of the objective is better; a threshold should be reached early."""
+        return self.maximize and self.measure in ("final", "auc")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudySettings:
+    """The settings of a study, as of its newest settings file."""
+
+    revision: int = 1  # number of the settings file
+    space: tuple[Parameter, ...]
+    objective: Objective = Objective()
+    trials: int  # trials to run, without those that are refused
+    rungs: tuple[float, ...] = (1.0,)  # shares of a trial's run, rising, the last one 1
+    eta: int = 3  # one of so many trials is promoted to the next rung
+    sampler: Sampler = "quasi-random"
+    sampler_seed: int = 0
+    batch: int = 1  # trials proposed from the same results, in a synchronous study
+    synchronous: bool = False  # decide only when all results of a rung or batch are known
+    confirm_top: int = 0  # best trials that run again
+    confirm_seeds: int = 0  # on so many fresh seeds
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of the packages that results depend on
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RungResult:
+    """The result of a trial at a rung. It holds no times and no names of hosts, so equal studies have equal files."""
+
+    rung: int
+    update: int
+    env_steps: int
+    per_seed: tuple[float | None, ...]  # None: never reported, not finite, or never reached
+    objective: float | None  # interquartile mean over the seeds, for a threshold the median; None ranks last
+    failed: str = ""  # why the run cannot continue, such as a loss that is not finite
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """The file of a trial: what the sampler chose, and from what."""
+
+    number: int
+    values: dict[str, JsonValue]  # by key
+    sampler: Sampler
+    revision: int  # of the settings
+    seen: tuple[str, ...] = ()  # per rung: numbers of the trials whose results the sampler had seen, such as 1-57,60
+    refused: str = ""  # why it cannot run; a refused trial does not count
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Promotion:
+    """The decision to train a trial to the next rung."""
+
+    rung: int
+    seen: str  # numbers of the trials whose results at the rung below were known
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConfirmationChoice:
+    """The decision to run the configuration of a trial again on fresh seeds."""
+
+    trial: int
+    seeds: tuple[int, ...]
+    seen: str  # numbers of the trials whose results at the last rung were known
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial(Proposal):
+    """A trial with its results and promotions."""
+
+    folder: Path
+    rungs: tuple[RungResult, ...] = ()  # its results, from rung 0
+    promotions: tuple[Promotion, ...] = ()  # from rung 1
+
+    @property
+    def label(self) -> str:
+        """The name of the configuration that it starts from, in a study of several; otherwise empty."""
+        return str(self.values.get(CONFIG_KEY, ""))
+
+    @property
+    def promoted(self) -> int:
+        """The highest rung that it may train to."""
+        return self.promotions[-1].rung if self.promotions else 0
+
+    @property
+    def failed(self) -> str:
+        """Why it cannot continue; empty if it can."""
+        return self.rungs[-1].failed if self.rungs else ""
+
+    @property
+    def open(self) -> bool:
+        """Whether it has training to do before the next decision about it."""
+        return not self.refused and not self.failed and len(self.rungs) <= self.promoted
+
+    @property
+    def objective(self) -> float | None:
+        """The objective at its highest rung."""
+        return self.rungs[-1].objective if self.rungs else None
+
+    @property
+    def paths(self) -> RunPaths:
+        """The paths of its run."""
+        return RunPaths(self.folder.parent, self.folder.name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """The configuration of a trial on fresh seeds; `result` is None until it has run."""
+
+    trial: int
+    folder: Path
+    seeds: tuple[int, ...]
+    seen: str = ""
+    result: RungResult | None = None
+
+    @property
+    def per_seed(self) -> tuple[float | None, ...]:
+        """The objective of each seed; empty until it has run."""
+        return self.result.per_seed if self.result else ()
+
+    @property
+    def objective(self) -> float | None:
+        """The objective over all seeds."""
+        return self.result.objective if self.result else None
+
+    @property
+    def paths(self) -> RunPaths:
+        """The paths of its run."""
+        return RunPaths(self.folder.parent, self.folder.name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study as its files are now."""
+
+    folder: Path
+    history: tuple[StudySettings, ...]  # revision 1 first
+    configs: Mapping[str, Config]  # what trials start from, by name; most studies have one
+    trials: tuple[Trial, ...]  # by number
+    confirmations: tuple[Confirmation, ...]  # by number of the trial
+
+    @property
+    def settings(self) -> StudySettings:
+        """The settings that hold now."""
+        return self.history[-1]
+
+    @property
+    def base(self) -> Config:
+        """The configuration that trials start from; the first one of several."""
+        return next(iter(self.configs.values()))
+
+    @cached_property
+    def accepted(self) -> tuple[Trial, ...]:
+        """The trials that count."""
+        return tuple(trial for trial in self.trials if not trial.refused)
+
+    @property
+    def last_rung(self) -> int:
+        """The number of the rung at which a trial is finished."""
+        return len(self.settings.rungs) - 1
+
+    def ranked(self, rung: int) -> list[Trial]:
+        """Return the trials that have a result at a rung, the best first; equal ones by number."""
+        return rank((trial for trial in self.trials if len(trial.rungs) > rung), rung, self.settings.objective)
+
+    def best(self) -> list[Trial]:
+        """Return all trials with a result, the best first: those of the highest rung come before all others."""
+        trials: list[Trial] = []
+        for rung in reversed(range(self.last_rung + 1)):
+            trials += [trial for trial in self.ranked(rung) if len(trial.rungs) == rung + 1]
+        return trials
+
+
+def rank(trials: Iterable[Trial], rung: int, objective: Objective) -> list[Trial]:
+    """Return trials in the order of their results at a rung, the best first; one without an objective is last."""
+    sign = -1.0 if objective.higher_is_better else 1.0
+
+    def order(trial: Trial) -> tuple[bool, float, int]:
+        value = trial.rungs[rung].objective
+        return value is None, sign * (value or 0.0), trial.number
+
+    return sorted(trials, key=order)
+
+
+def trial_folder(study: Path, number: int) -> Path:
+    """Return the folder of a trial, which need not exist."""
+    return study / TRIALS / f"{number:04d}"
+
+
+def confirmation_folder(study: Path, trial: int) -> Path:
+    """Return the folder of the confirmation of a trial, which need not exist."""
+    return study / CONFIRM / f"{trial:04d}"
+
+
+def rung_file(folder: Path, rung: int) -> Path:
+    """Return the file of the result at a rung."""
+    return folder / f"rung-{rung}.json"
+
+
+def promotion_file(folder: Path, rung: int) -> Path:
+    """Return the file of the promotion to a rung."""
+    return folder / f"promote-{rung}.json"
+
+
+def write_once(path: Path, record: object) -> bool:
+    """Create the file of a decision or a result; return False if there is one already, which stays as it is.
+
+    Raises:
+        HmxError: it cannot be written (exit code 3).
+    """
+    return create(path, sealed({"schema": SCHEMA, **plain_object(record)}))
+
+
+def create(path: Path, text: str) -> bool:
+    """Create a file of a study, with its folder; errors and result as of `write_once`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return atomic.create(path, text)
+    except OSError as problem:
+        message = f"cannot write {path}: {words(problem)}"
+        hint = "free some space or choose another disk; what is finished stays, and a new worker continues"
+        raise HmxError(message, hint, ExitCode.ARTEFACT) from problem
+
+
+def read_record(kind: type[R], path: Path) -> R:
+    """Read the file of a decision or a result.
+
+    Raises:
+        NewerSchema: a later hmx wrote it (exit code 3).
+        HmxError: it is missing, damaged, or another kind of file (3).
+    """
+    hint = f"restore it, or delete it to have it made again: {path}"
+    data = read_json(path, SCHEMA, f"{path} is missing", hint, sealed_from=1)
+    try:
+        data.pop("schema")
+        return typed(kind, data)
+    except (TypeError, AttributeError, KeyError):
+        raise HmxError(f"{path} is damaged: not a record of a study", hint, ExitCode.ARTEFACT) from None
+
+
+def read_trials(folder: Path, known: Mapping[int, Trial] | None = None) -> tuple[Trial, ...]:
+    """Read all trials of a study; of trials in `known`, which were read before, only new files are read."""
+    trials = []
+    for number, place in _numbered(folder / TRIALS):
+        names = _names(place)
+        if PROPOSAL not in names:  # a process has made the folder, but not yet the trial
+            continue
+        before = (known or {}).get(number)
+        proposal = before or read_record(Proposal, place / PROPOSAL)
+        if proposal.number != number:
+            hint = f"a copied trial counts twice; delete it: rm -r {place}"
+            raise HmxError(f"{place / PROPOSAL} is of trial {proposal.number}", hint, ExitCode.ARTEFACT)
+        rungs = before.rungs if before else ()
+        promotions = before.promotions if before else ()
+        trials.append(Trial(
+            **{field.name: getattr(proposal, field.name) for field in dataclasses.fields(Proposal)},
+            folder=place,
+            rungs=rungs + _series(RungResult, place, _RUNG, names, len(rungs)),
+            promotions=promotions + _series(Promotion, place, _PROMOTION, names, len(promotions) + 1),
+        ))  # fmt: skip
+    return tuple(trials)
+
+
+def read_confirmations(folder: Path) -> tuple[Confirmation, ...]:
+    """Read all confirmations of a study."""
+    confirmations = []
+    for _, place in _numbered(folder / CONFIRM):
+        names = _names(place)
+        if CONFIRMED in names:
+            chosen = read_record(ConfirmationChoice, place / CONFIRMED)
+            results = _series(RungResult, place, _RUNG, names, 0)
+            confirmations.append(Confirmation(
+                trial=chosen.trial, folder=place, seeds=chosen.seeds, seen=chosen.seen,
+                result=results[0] if results else None,
+            ))  # fmt: skip
+    return tuple(confirmations)
+
+
+class Listing(NamedTuple):
+    """The names in a study's folder."""
+
+    revisions: tuple[int, ...]  # numbers of its settings files, rising
+    configs: tuple[str, ...]  # names of its configurations, in order
+
+
+def list_study(folder: Path) -> Listing:
+    """List the settings and configurations of a study.
+
+    Raises:
+        HmxError: it is not a study (exit code 3).
+    """
+    names = _names(folder)
+    revisions = sorted(int(match[1]) for name in names if (match := SETTINGS.fullmatch(name)))
+    configs = sorted(name.removesuffix(".toml") for name in _names(folder / CONFIGS) if name.endswith(".toml"))
+    if not revisions or not configs:
+        reason = "it has no study.1.toml" if not revisions else f"it has no configuration in {CONFIGS}/"
+        message = f"{folder} is not a study: {reason}" if folder.is_dir() else f"there is no study {folder}"
+        raise HmxError(message, "hmx study new makes one", ExitCode.ARTEFACT)
+    return Listing(tuple(revisions), tuple(configs))
+
+
+def ranges_of(numbers: Collection[int]) -> str:
+    """Write numbers as ranges, such as `1-57,60`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def numbers_of(ranges: str) -> list[int]:
+    """Return the numbers that `ranges_of` wrote."""
+    numbers: list[int] = []
+    for part in filter(None, ranges.split(",")):
+        low, _, high = part.partition("-")
+        numbers += range(int(low), int(high or low) + 1)
+    return numbers
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    """Return the folders whose names are numbers, in order; others are not of the study."""
+    return sorted((int(name), folder / name) for name in _names(folder) if _NUMBER.fullmatch(name))
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError as problem:
+        message = f"cannot read {folder}: {words(problem)}"
+        raise HmxError(message, "check the path and its permissions", ExitCode.ARTEFACT) from None
+
+
+def _series(kind: type[R], folder: Path, pattern: re.Pattern[str], names: set[str], first: int) -> tuple[R, ...]:
+    """Read numbered records from number `first` on, without a gap."""
+    records: list[R] = []
+    known = {int(match[1]): name for name in names if (match := pattern.fullmatch(name))}
+    while first + len(records) in known:
+        records.append(read_record(kind, folder / known[first + len(records)]))
+    return tuple(records)

@@ -1,0 +1,189 @@
+"""The options that a study varies: `KEY=LOW..HIGH`, `KEY=LOW..HIGH:log` and `KEY=A|B|C`.
+
+The types, ranges and rules of the options decide what is allowed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from hmx.config import codec
+from hmx.config.coerce import BadValue, check_range, coerce, show, typed_number
+from hmx.config.fields import FIELDS, is_own, replace
+from hmx.config.problem import UNKNOWN, Problem, error
+from hmx.config.schema import Config
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError, nearest
+from hmx.records.plain import JsonValue, plain
+from hmx.registry.check import error_of, known_problems
+from hmx.study.records import CONFIG_KEY, Parameter
+
+SPACE = "--space"
+OWNED: Mapping[str, str] = {
+    "run.name": "the number of the trial",
+    "run.root": "the folder of the study",
+    "run.seed": "the same in all trials",
+    "run.num_seeds": "set by --seeds",
+    "run.devices": "set when a worker starts",
+}
+"""Keys that a study cannot vary, and what decides them instead."""
+
+NumberKind = Literal["float", "int"]
+_NUMERIC: Mapping[str, NumberKind] = {"float": "float", "int": "int"}
+_EXAMPLE = "--space algo.learning_rate=1e-4..1e-2:log"
+
+
+def parse_space(texts: Iterable[str]) -> tuple[Parameter, ...]:
+    """Read the texts of `--space`.
+
+    Raises:
+        HmxError: lists every unknown key, and every value that its option does not take.
+    """
+    parameters: dict[str, Parameter] = {}
+    problems: list[Problem] = []
+    for text in texts:
+        key, equals, values = text.partition("=")
+        key = codec.current(key.strip())[0]
+        problem: Problem | None = None
+        if not equals or not key:
+            problem = Problem("syntax", (), f"{SPACE} {quoted(text)}: expected KEY=LOW..HIGH or KEY=A|B|C")
+        elif key in OWNED:
+            problem = Problem("owned", (key,), f"a study cannot vary it: it is {OWNED[key]}", (), values, SPACE)
+        elif key in parameters:
+            problem = Problem("twice", (key,), f"{SPACE} names it twice", (), values, SPACE)
+        elif key not in FIELDS and not is_own(key):
+            near = nearest(key, FIELDS)
+            message = f"unknown key; did you mean {near}?" if near else "unknown key"
+            problem = Problem(UNKNOWN, (key,), message, (), values, SPACE)
+        else:
+            try:
+                parameters[key] = _parameter(key, values.strip())
+            except BadValue as bad:
+                problem = Problem("value", (key,), bad.message, (), values, SPACE)
+        problems += [problem] if problem else []
+    if problems:
+        failure = error(problems)
+        raise HmxError(failure.message, _EXAMPLE if len(problems) == 1 else failure.hint)
+    return tuple(parameters.values())
+
+
+def text_of(parameter: Parameter) -> str:
+    """Write the values of a parameter as `parse_space` reads them."""
+    if parameter.kind == "choice":
+        return "|".join(show(_listed(choice)) for choice in parameter.choices)
+    return f"{parameter.low!r}..{parameter.high!r}{':log' if parameter.log else ''}"
+
+
+def value_at(parameter: Parameter, u: float) -> JsonValue:
+    """Return the value at a place in [0, 1): a uniform `u` gives a uniform value, or a log-uniform one."""
+    if parameter.kind == "choice":
+        return parameter.choices[int(u * len(parameter.choices))]
+    assert parameter.low is not None and parameter.high is not None
+    low, high = parameter.low, parameter.high
+    if parameter.kind == "int":  # each whole number has an interval of its own around it
+        low, high = low - 0.5, high + 0.5
+    value = low * (high / low) ** u if parameter.log else low + u * (high - low)
+    value = round(value) if parameter.kind == "int" else float(f"{value:.6g}")
+    return min(max(value, parameter.low), parameter.high)
+
+
+def grid(space: Sequence[Parameter]) -> Iterator[dict[str, JsonValue]]:
+    """Yield every combination of the choices; the last key varies fastest."""
+    for values in itertools.product(*(parameter.choices for parameter in space)):
+        yield {parameter.key: value for parameter, value in zip(space, values, strict=True)}
+
+
+def with_values(configs: Mapping[str, Config], values: Mapping[str, JsonValue]) -> Config:
+    """Return the configuration of a trial: one of `configs` with its values.
+
+    Raises:
+        HmxError: lists every value that its option does not take.
+    """
+    base = configs[str(values[CONFIG_KEY])] if CONFIG_KEY in values else next(iter(configs.values()))
+    own = {key: value for key, value in values.items() if key != CONFIG_KEY}
+    resolved, problems = codec.resolve(own)
+    if problems:
+        raise error(problems)
+    return replace(base, resolved)
+
+
+def check_space(space: Sequence[Parameter], configs: Mapping[str, Config]) -> None:
+    """Check the ends of every range and every choice, alone, on every configuration.
+
+    A rule that involves another key of the space is left to the trials, since the other value may satisfy it.
+
+    Raises:
+        HmxError: the problems of the first value that no trial could have.
+    """
+    varied = {parameter.key for parameter in space}
+    for base in configs.values():
+        for parameter in space:
+            ends = (parameter.low, parameter.high) if parameter.kind != "choice" else parameter.choices
+            for value in ends if parameter.key != CONFIG_KEY else ():
+                cfg = with_values({"": base}, {parameter.key: plain(value)})
+                alone = [p for p in known_problems(cfg) if not _involves_others(p.keys, varied, parameter.key)]
+                if alone:
+                    raise error_of(alone, codec.flatten(codec.to_dict(cfg)), {parameter.key: SPACE})
+
+
+def _involves_others(keys: Iterable[str], varied: set[str], key: str) -> bool:
+    """Return whether a problem involves another key that the study varies."""
+    return bool((varied - {key}).intersection(keys))
+
+
+def _parameter(key: str, text: str) -> Parameter:
+    low, dots, high = text.partition("..")
+    numeric = _NUMERIC.get(FIELDS[key].kind) if key in FIELDS else _kind_of_own(low, high)
+    if dots and "|" not in text and numeric:
+        return _range(key, numeric, low, high)
+    if dots and "|" not in text and key in FIELDS and FIELDS[key].kind != "str":
+        raise BadValue(f"has no range; list its values: {key}=A|B", None)
+    choices = [_value(key, choice) for choice in text.split("|")]
+    if len(choices) < 2:
+        raise BadValue(f"a choice needs two values; --set {key}={text} sets it in all trials", None)
+    if len({show(_listed(choice)) for choice in choices}) < len(choices):
+        raise BadValue("lists a value twice", None)
+    return Parameter(key=key, kind="choice", choices=tuple(choices))
+
+
+def _range(key: str, kind: NumberKind, first: str, rest: str) -> Parameter:
+    last, colon, scale = rest.partition(":")
+    if colon and scale != "log":
+        raise BadValue(f"unknown scale {quoted(scale)}: a range is linear, or logarithmic with :log", None)
+    low, high = _value(key, first), _value(key, last)
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        raise BadValue("the ends of a range must be numbers", None)
+    if not low < high:
+        raise BadValue("the low end must come first", None)
+    if colon and low <= 0:
+        raise BadValue("a logarithmic range must begin above 0", None)
+    return Parameter(key=key, kind=kind, low=low, high=high, log=bool(colon))
+
+
+def _kind_of_own(low: str, high: str) -> NumberKind | None:
+    """Return the type of a user's option by the ends of its range; None if they are not numbers."""
+    ends = [typed_number(low), typed_number(high.partition(":")[0])]
+    if any(isinstance(end, str) for end in ends):
+        return None
+    return "int" if all(isinstance(end, int) for end in ends) else "float"
+
+
+def _value(key: str, text: str) -> JsonValue:
+    """Return the value of an option that a text stands for, as JSON."""
+    text = text.strip()
+    if key not in FIELDS:
+        return {"true": True, "false": False}.get(text, typed_number(text))
+    field = FIELDS[key]
+    value: Any = coerce(field, text, text=True)
+    try:
+        check_range(field, value)
+    except BadValue as bad:
+        raise BadValue(f"{text} {bad.message}", bad.works) from None
+    return plain(value)
+
+
+def _listed(value: JsonValue) -> Any:
+    """Return a list as a tuple, which `show` writes without brackets."""
+    return tuple(value) if isinstance(value, list) else value
