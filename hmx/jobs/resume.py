@@ -33,9 +33,8 @@ from hmx.registry.changes import apply
 from hmx.registry.user_code import Permissions, hashes_of
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
-from hmx.runs.devices import make_mesh
 from hmx.runs.event_files import check_installed
-from hmx.runs.memory import memory_problem
+from hmx.runs.memory import placed
 from hmx.runs.restoring import Restored, restore
 from hmx.runs.session import Session, device_name, environment_facts, keep_environment, make_sinks, open_session
 from hmx.runs.sinks import Sink
@@ -180,13 +179,10 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
     cfg, origins, _ = apply(old, changes)
     if Permissions.accept_change:
         cfg = fields.replace(cfg, hashes_of(fields.values_of(cfg)))
-    session = open_session(cfg, paths, origins=origins)
+    session = placed(open_session(cfg, paths, origins=origins))  # refuses before anything is changed
     cfg = session.cfg
-    session = session._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))  # refuses before anything is changed
     if cfg.run.tensorboard:
         check_installed()
-    if problem := memory_problem(session):
-        raise problem
     restored = restore(session, paths)
     meta = metas.find(paths.meta)  # damaged meta data will be replaced
     # A run killed between its last checkpoint and its evaluation still needs the evaluation.

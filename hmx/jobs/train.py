@@ -14,7 +14,6 @@ from hmx.config import codec
 from hmx.config.fields import replace, values_of
 from hmx.config.problem import line
 from hmx.config.schema import Config
-from hmx.envs.protocol import Env
 from hmx.envs.registry import sizes_of
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import make_player
@@ -40,20 +39,19 @@ from hmx.runs.device_memory import out_of_memory
 from hmx.runs.devices import make_mesh
 from hmx.runs.event_files import check_installed
 from hmx.runs.loop import LoopResult, init_state
-from hmx.runs.memory import memory_problem, run_memory
+from hmx.runs.memory import memory_problem, placed, run_memory
 from hmx.runs.memory_parts import Memory
 from hmx.runs.restoring import start_over
 from hmx.runs.session import (
     MetaWriter,
     Session,
-    build_and_check,
     device_name,
     environment_facts,
     info_of,
     keep_environment,
     make_saver,
-    make_session,
     make_sinks,
+    open_session,
     run_updates,
     state_bytes,
 )
@@ -142,21 +140,19 @@ def train(
             numbers that are not finite (4), or a process of the group is gone (1).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
-    cfg, env, scaled = resolve_config(cfg, origins, sizes)
+    session, scaled = prepare(cfg, origins=origins, sizes=sizes)
+    cfg = session.cfg
     warning = enable_cache()
     check_same_config(group, {"command": "train", **codec.flatten(codec.to_dict(cfg))})
     if not group.is_coordinator:
         return worker_result(group)
-    session = make_session(cfg, env)
-    mesh = make_mesh(cfg.run.devices, cfg.env.num_envs)  # refuses before anything is written
+    session = placed(session)  # refuses before anything is written
     if cfg.run.tensorboard:
         check_installed()
-    if too_large := memory_problem(session._replace(mesh=mesh)):
-        raise too_large
     session, learned, warnings = read_learned(session) if cfg.run.init_from else (session, None, [])
     stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
     paths = layout.new_run(cfg.run.root, cfg.run.name, stem, force)
-    session = session._replace(cfg=replace(session.cfg, {"run.name": paths.name}), mesh=mesh)
+    session = session._replace(cfg=replace(session.cfg, {"run.name": paths.name}))
 
     def start() -> TrainState:
         state = init_state(session.algorithm, cfg.run.seed, cfg.run.num_seeds)
@@ -168,7 +164,7 @@ def train(
         sink_group = make_sinks(session.cfg.run, paths, sinks)
         for message in filter(None, (warning, *warnings)):
             sink_group.warn(message)
-        for problem in warnings_of(cfg, sizes_of(env)):
+        for problem in warnings_of(cfg, sizes_of(session.env)):
             if problem.code != "rounded_up":  # the numbers shown are the actual ones in any case
                 sink_group.warn(line(problem))
         return run_session(session, paths, meta, sink_group, start, first=0, scaled=tuple(scaled), group=group)
@@ -180,16 +176,16 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
     Raises:
         HmxError: the configuration cannot run.
     """
-    cfg, env, scaled = resolve_config(cfg, origins, sizes)
-    session, notes = make_session(cfg, env), list[str]()
-    if cfg.run.init_from:
+    session, scaled = prepare(cfg, origins=origins, sizes=sizes)
+    notes: list[str] = []
+    if session.cfg.run.init_from:
         session, _, notes = read_learned(session)
-        cfg = session.cfg
+    cfg = session.cfg
     stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
     name = layout.planned_name(cfg.run.root, cfg.run.name, stem)
     paths = RunPaths(Path(cfg.run.root), name)
     entry = find_algorithm(cfg.algo.name)
-    env_sizes = sizes_of(env)
+    env_sizes = sizes_of(session.env)
     size = state_bytes(session.abstract)
     files = {
         "config": paths.config,
@@ -222,20 +218,21 @@ def _refusal(session: Session) -> list[str]:
     return [f"{problem.message}: train would refuse; {problem.hint}"] if problem else []
 
 
-def resolve_config(
-    cfg: Config, origins: Mapping[str, str] | None, sizes: Sizes | None
-) -> tuple[Config, Env, list[str]]:
-    """Return the configuration that will run, its environment, and one line for each change that scaling made.
+def prepare(
+    cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes | None = None
+) -> tuple[Session, list[str]]:
+    """Scale, build and check a new run; compute and write nothing.
 
-    The configuration has the SHA-256 of all code of the user, and every option of their code.
+    Returns:
+        The session, whose configuration has the SHA-256 of all code of the user and every option of their code; and
+        one line for each change that scaling made.
 
     Raises:
-        HmxError: it has problems, all of them named; or code of the user may not run or fails.
+        HmxError: the configuration has problems, all of them named; or code of the user may not run or fails.
     """
     scaled = find_algorithm(cfg.algo.name).scale(cfg, origins)
     cfg = replace(scaled.config, hashes_of(values_of(scaled.config)))
-    cfg, env = build_and_check(cfg, origins=origins, sizes=sizes)
-    return cfg, env, scaled.changes
+    return open_session(cfg, origins=origins, sizes=sizes), scaled.changes
 
 
 def create_run(session: Session, paths: RunPaths, command_line: Sequence[str]) -> Meta:

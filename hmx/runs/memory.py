@@ -17,7 +17,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.registry.check import problems
 from hmx.runs.chunk import trace_chunk
 from hmx.runs.device_memory import free_memory
-from hmx.runs.devices import shardings
+from hmx.runs.devices import make_mesh, shardings
 from hmx.runs.memory_parts import UNCERTAINTY, Memory, MemoryPart, add_up, largest_fit
 from hmx.runs.peak_bytes import peak_bytes
 from hmx.runs.session import Session, make_session, state_bytes
@@ -42,6 +42,20 @@ def fits(session: Session) -> bool:
     """Return whether a run may fit into free memory: the lowest estimate does, or it is not known what is free."""
     free = free_memory()
     return free is None or _least_bytes(session, free) <= free
+
+
+def placed(session: Session) -> Session:
+    """Return a session on the devices that its configuration asks for.
+
+    Raises:
+        HmxError: there are too few devices, they do not divide the environments, or the run does not fit into their
+            memory (exit code 2).
+    """
+    cfg = session.cfg
+    session = session._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))
+    if problem := memory_problem(session):
+        raise problem
+    return session
 
 
 def memory_problem(session: Session) -> HmxError | None:

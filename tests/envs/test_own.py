@@ -14,7 +14,7 @@ from hmx.config import codec
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import make_env, sizes_of
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.train import resolve_config
+from hmx.jobs.train import prepare
 from hmx.registry import user_code
 from hmx.registry.check import warnings
 from hmx.registry.environments import known_sizes
@@ -93,11 +93,13 @@ def test_only_environments_without_any_limit_get_a_warning():
     unlimited = EnvConfig(id="./game.py", max_steps=0)
     write(GAME)
     assert known_sizes(unlimited) is None and known_sizes(EnvConfig(id="gymnax/Never-built-v0", max_steps=0)) is None
-    cfg, env, _ = resolve_config(load(sets=["env.id=./game.py", "env.max_steps=0"]).config, None, None)
-    assert sizes_of(env).max_steps == 9 and "no_limit" not in {p.code for p in warnings(cfg, sizes_of(env))}
+    session, _ = prepare(load(sets=["env.id=./game.py", "env.max_steps=0"]).config)
+    sizes = sizes_of(session.env)
+    assert sizes.max_steps == 9 and "no_limit" not in {p.code for p in warnings(session.cfg, sizes)}
     write(GAME.replace("MAX_STEPS = 9", ""))
-    cfg, env, _ = resolve_config(load(sets=["env.id=./game.py", "env.max_steps=0"]).config, None, None)
-    assert sizes_of(env).max_steps == 0 and "no_limit" in {p.code for p in warnings(cfg, sizes_of(env))}
+    session, _ = prepare(load(sets=["env.id=./game.py", "env.max_steps=0"]).config)
+    sizes = sizes_of(session.env)
+    assert sizes.max_steps == 0 and "no_limit" in {p.code for p in warnings(session.cfg, sizes)}
 
 
 def test_file_can_return_an_env_or_a_gymnax_like_object(monkeypatch):

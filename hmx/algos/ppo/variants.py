@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Shaped
 from hmx.algos.collector import Rollout, RolloutOptions
 from hmx.algos.sequences import Batch, as_sequences
 from hmx.algos.types import Carry, Params, RolloutState, Starts, TrainState
-from hmx.config.schema import Config, EnvConfig, PpoConfig
+from hmx.config.schema import EnvConfig, PpoConfig
 from hmx.envs.protocol import Env, select
 from hmx.nets import Net
 from hmx.rl import normaliser
@@ -206,7 +206,8 @@ def adapt_batch(batch: Batch, rollout: Rollout, ppo: PpoConfig, gamma: float) ->
 
 
 def recompute_advantages(
-    cfg: Config,
+    ppo: PpoConfig,
+    gamma: float,
     net: Net,
     decode: Callable[[Array], Array],
     params: Params,
@@ -222,13 +223,13 @@ def recompute_advantages(
     if batch.terminated is None or batch.truncated is None or batch.obs_last is None or batch.reset_last is None:
         return batch
     value_t = decode(value_raw)
-    if cfg.ppo.value_forward == "both" and batch.obs_next is not None:
+    if ppo.value_forward == "both" and batch.obs_next is not None:
         (_, later), _ = net.unroll(params, batch.carry, batch.obs_next, jnp.zeros_like(batch.reset))
         value_tp1 = decode(later)
     else:
         (_, later), _ = net.apply(params, carry, batch.obs_last, batch.reset_last)
         value_tp1 = jnp.concatenate([value_t[1:], decode(later)[None]])
-    variant = _variant(cfg.ppo, cfg.algo.gamma)
+    variant = _variant(ppo, gamma)
     found = variant_gae(batch.reward, value_t, value_tp1, batch.terminated, batch.truncated, *variant)
     advantage, target = jax.lax.stop_gradient(found)
     return batch._replace(advantage=advantage, target=target)

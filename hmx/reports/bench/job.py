@@ -16,7 +16,7 @@ from hmx.config import codec, fields
 from hmx.config.schema import Config
 from hmx.envs.registry import sizes_of
 from hmx.jobs.evaluation import Progress, no_progress
-from hmx.jobs.train import resolve_config
+from hmx.jobs.train import prepare
 from hmx.records.atomic import writing
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.meta import versions
@@ -40,9 +40,8 @@ from hmx.reports.bench.measure import EnvPlayer, OtherPrograms, Updates, calls_f
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.compilation import enable_cache, processor
 from hmx.runs.device_memory import free_memory, out_of_memory
-from hmx.runs.devices import make_mesh
-from hmx.runs.memory import fits, memory_problem
-from hmx.runs.session import Session, device_name, make_session
+from hmx.runs.memory import fits, placed
+from hmx.runs.session import device_name, make_session
 from hmx.runs.signals import SignalGuard, StopNow
 from hmx.stats.estimate import Estimate
 
@@ -75,7 +74,8 @@ def bench(
     file = Path(request.compare)
     earlier = read_result(file) if request.compare else None
     warning = enable_cache()
-    session = _open(cfg, origins, sizes)
+    session, _ = prepare(cfg, origins=origins, sizes=sizes)
+    session = placed(session)  # refuses before anything is allocated
     cfg, free = session.cfg, free_memory()
     progress("compiling", 0, 0)
     with SignalGuard(_stop), out_of_memory("benchmarking"), _scratch(cfg.run.root) as folder:
@@ -113,20 +113,12 @@ def measure_speed(cfg: Config, seconds: float, progress: Progress = no_progress)
     """Measure whole updates of a configuration, and of others with more and fewer environments; see `bench`."""
     begun = time.perf_counter()
     enable_cache()
-    session = _open(cfg, None, None)
+    session, _ = prepare(cfg)
+    session = placed(session)
     progress("compiling", 0, 0)
     with out_of_memory("measuring"):
         updates = Updates(session)
         return _speed(updates, seconds - (time.perf_counter() - begun), progress)
-
-
-def _open(cfg: Config, origins: Mapping[str, str] | None, sizes: Sizes | None) -> Session:
-    """Build the environment and the algorithm; refuse sizes that do not fit before anything is allocated."""
-    cfg, env, _ = resolve_config(cfg, origins, sizes)
-    session = make_session(cfg, env)._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))
-    if problem := memory_problem(session):
-        raise problem
-    return session
 
 
 def _stop(signum: int) -> None:

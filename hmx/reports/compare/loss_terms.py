@@ -181,7 +181,14 @@ def _gradients(parts: PpoComponents, params: Params, data: _Data) -> _Gradients:
     batch = data.batch
     (_, raw_value), carry = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
     batch = recompute_advantages(
-        parts.cfg, parts.net, lambda raw: parts.codec.decode(raw, data.stats), params, batch, raw_value, carry
+        parts.cfg.ppo,
+        parts.cfg.algo.gamma,
+        parts.net,
+        lambda raw: parts.codec.decode(raw, data.stats),
+        params,
+        batch,
+        raw_value,
+        carry,
     )
     return _Gradients(losses, raw, grads, batch.advantage, batch.target)
 
