@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hmx import stats
 from hmx.stats import aggregates as agg
 from hmx.stats.intervals import mean_interval, t_quantile
 
@@ -206,5 +207,20 @@ def test_many_runs_are_resampled_in_blocks(monkeypatch):
 
 
 def test_importing_loads_neither_jax_nor_scipy():
-    code = "import sys, hmx.stats.aggregates; sys.exit(bool({'jax', 'scipy'} & set(sys.modules)))"
+    code = (
+        "import sys; from hmx import stats; all(getattr(stats, name) for name in stats.__all__);"
+        "print(stats.iqm_estimate([[0.1, 0.4, 0.2, 0.9]]).value);"
+        "sys.exit(bool({'jax', 'jaxlib', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "0.30000000000000004\n")
+
+
+def test_importing_the_package_alone_loads_no_numpy():
+    code = "import sys, hmx.stats, hmx.stats.estimate; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_public_names_have_docstrings():
+    assert dir(stats) == sorted(stats.__all__)
+    assert all(getattr(stats, name).__doc__ for name in stats.__all__)

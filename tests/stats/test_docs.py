@@ -1,0 +1,33 @@
+"""The examples of docs/stats.md run as they are, and its table of sample sizes is what the functions return."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+from statistics import NormalDist
+
+import pytest
+
+from hmx import stats
+
+PAGE = Path(__file__).parents[2] / "docs" / "stats.md"
+ROWS = re.findall(r"^\| (\d+) \| (0\.\d+) \| (\d\.\d) \|$", PAGE.read_text(), re.MULTILINE)
+
+
+def test_examples_of_the_page_run() -> None:
+    result = doctest.testfile(str(PAGE), module_relative=False)
+    assert result.attempted > 10 and not result.failed
+
+
+@pytest.mark.parametrize(("runs", "improvement", "deviations"), ROWS)
+def test_table_of_sample_sizes_is_current(runs: str, improvement: str, deviations: str) -> None:
+    found = stats.detectable_improvement(int(runs))
+    assert found is not None and f"{found:.2f}" == improvement
+    assert f"{2**0.5 * NormalDist().inv_cdf(found):.1f}" == deviations
+
+
+def test_the_page_names_every_public_function() -> None:
+    assert len(ROWS) == 7
+    functions = [name for name in stats.__all__ if name[0].islower()]
+    assert not [name for name in functions if name not in PAGE.read_text()]
