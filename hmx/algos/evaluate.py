@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ class Episodes(NamedTuple):
     """
 
     total: Array  # reward, summed over steps and agents
+    terms: dict[str, Array]  # each reward term, summed over steps
     length: Array  # int32
     finished: Array  # bool: False only if an episode was abandoned at a limit of steps
     info: dict[str, Array]
@@ -130,7 +131,7 @@ def make_evaluation(
             jnp.ones(num_envs, bool),
             step=jnp.int32(0),
             entry=jnp.arange(num_envs),
-            episodes=_no_episodes(timestep, num_episodes),
+            episodes=_no_episodes(env.spec.reward_terms, timestep, num_episodes),
         )
 
     def unfinished(play: Play) -> Array:
@@ -192,13 +193,19 @@ def make_evaluator(
     return evaluate
 
 
-def _no_episodes(timestep: Timestep, count: int) -> Episodes:
+def _no_episodes(terms: Sequence[str], timestep: Timestep, count: int) -> Episodes:
     info = {}
     for key in timestep.info:
         name, kind = info_name(key)
         if kind in ("max", "sum"):
             info[name] = jnp.full(count, -jnp.inf if kind == "max" else 0.0, jnp.float32)
-    return Episodes(jnp.zeros(count, jnp.float32), jnp.zeros(count, jnp.int32), jnp.zeros(count, bool), info)
+    return Episodes(
+        total=jnp.zeros(count, jnp.float32),
+        terms={name: jnp.zeros(count, jnp.float32) for name in terms},
+        length=jnp.zeros(count, jnp.int32),
+        finished=jnp.zeros(count, bool),
+        info=info,
+    )
 
 
 def _step(env: Env, policy: EvalPolicy, state: TrainState, key: Key, play: Play) -> tuple[Play, Timestep]:
@@ -216,6 +223,7 @@ def _step(env: Env, policy: EvalPolicy, state: TrainState, key: Key, play: Play)
             info[name] = info[name].at[entry].add(value, mode="drop")
     episodes = Episodes(
         total=episodes.total.at[entry].add(timestep.reward.sum(-1), mode="drop"),
+        terms={name: total.at[entry].add(timestep.terms[name], mode="drop") for name, total in episodes.terms.items()},
         length=episodes.length.at[entry].add(1, mode="drop"),
         finished=episodes.finished.at[entry].set(done, mode="drop"),
         info=info,

@@ -251,6 +251,7 @@ def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:
         return_mean=stats.mean(returns),
         return_interval=stats.bootstrap(returns),
         return_median=stats.median(returns),
+        reward_terms={name: stats.mean([float(x) for x in np.asarray(v)]) for name, v in played.terms.items()},
         length_mean=stats.mean(lengths),
         length_interval=stats.mean_interval(lengths),
         stage_mean=stats.mean(stages) if stages else None,

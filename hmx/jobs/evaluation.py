@@ -39,6 +39,7 @@ class PolicyStats:
     return_mean: float
     return_interval: Interval | None = None  # bootstrap of the mean: one win can be worth hundreds
     return_median: float | None = None
+    reward_terms: dict[str, float] = field(default_factory=dict)  # mean per episode; they add up to `return_mean`
     length_mean: float | None = None
     length_interval: Interval | None = None
     stage_mean: float | None = None

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 _FEW_WINS = 10  # below this, the bootstrap interval of the mean return covers less than 95 %
 _LONGEST = 400  # characters of a text from a file
+_TERMS = 5  # reward terms with a name, at most
 _TONES: dict[str, Tone] = {
     "running": "good", "crashed": "bad", "failed": "bad", "unknown": "bad", "interrupted": "warning",
 }  # fmt: skip
-_TRAINED = {"sampled": "trained", "greedy": "trained", "search": "trained"}
+TRAINED = {"sampled": "trained", "greedy": "trained", "search": "trained"}
+"""Name of the policy that judged a run at its end -> its name in the summary of that run."""
 
 
 def training(result: TrainResult, command: Callable[[str], str] = str, page: Path | None = None) -> Document:
@@ -47,8 +49,8 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
         *_listed("scaled", result.auto_scale),
         *_listed("next", [command(text) for text in further]),
     ]
-    blocks: list[Block] = [policies(result.evaluation, _TRAINED)] if result.evaluation else []
-    blocks += few_wins(result.evaluation, _TRAINED)
+    blocks: list[Block] = [policies(result.evaluation, TRAINED)] if result.evaluation else []
+    blocks += few_wins(result.evaluation, TRAINED)
     return Document("", (*blocks, facts(tuple(rows))))
 
 
@@ -60,6 +62,7 @@ def evaluation(found: EvaluateResult) -> Document:
     if found.changes:
         changed = ", ".join(f"{key} = {show(value)}" for key, value in found.changes.items())
         blocks.append(Paragraph(f"evaluated with {changed}, unlike the run", "warning"))
+    blocks += (Paragraph(f"{policy}: {terms}", "faint") for policy, terms in earned(found.policies).items())
     blocks += undone(found.policies, {})
     for row in found.policies:
         if row.unfinished:
@@ -68,6 +71,26 @@ def evaluation(found: EvaluateResult) -> Document:
     checkpoint = f"checkpoint {found.checkpoint} ({counted(found.env_steps, 'step')})"
     title = f"{found.run.name}, {checkpoint}, {counted(found.episodes, 'episode')}"
     return Document(f"{title} per policy", tuple(blocks))
+
+
+def earned(rows: Sequence[PolicyStats]) -> dict[str, str]:
+    """Return for each policy the reward terms that its return is made of, as means over its agents."""
+    agents = {name: [row.reward_terms for row in rows if row.policy == name] for name in (row.policy for row in rows)}
+    means = {
+        name: {term: sum(found.get(term, 0.0) for found in terms) / len(terms) for term in terms[0]}
+        for name, terms in agents.items()
+    }
+    return {name: f"{composition(terms)} per episode" for name, terms in means.items() if len(terms) > 1}
+
+
+def composition(terms: Mapping[str, float]) -> str:
+    """Return the largest reward terms with their amounts, and the sum of the others: coin +1.00, door +0.90."""
+    order = sorted((name for name in terms if terms[name]), key=lambda name: -abs(terms[name]))
+    whole = order if len(order) <= _TERMS + 1 else order[:_TERMS]
+    shown = [f"{name} {terms[name]:+.2f}" for name in whole]
+    if rest := order[len(whole) :]:
+        shown.append(f"{len(rest)} others {sum(terms[name] for name in rest):+.2f}")
+    return ", ".join(shown) or "no reward"
 
 
 def few_wins(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Iterator[Paragraph]:

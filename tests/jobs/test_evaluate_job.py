@@ -17,14 +17,20 @@ from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.reports.report.episodes import play_episodes
 from hmx.reports.report.request import ReportOptions
-from hmx.reports.summaries import undone
+from hmx.reports.summaries import composition, earned, undone
 
 MakeConfig = Callable[..., Config]
 
 
 def episodes(total: list[float], length: list[int], **info: list[float]) -> Episodes:
-    finished = np.ones(len(total), bool)
-    return Episodes(np.array(total), np.array(length), finished, {k: np.array(v) for k, v in info.items()})  # type: ignore[arg-type]
+    terms = {"goal": np.array(total) + 1.0, "step_cost": -np.ones(len(total))}
+    return Episodes(
+        total=np.array(total),  # type: ignore[arg-type]
+        terms=terms,  # type: ignore[arg-type]
+        length=np.array(length),  # type: ignore[arg-type]
+        finished=np.ones(len(total), bool),  # type: ignore[arg-type]
+        info={k: np.array(v) for k, v in info.items()},  # type: ignore[misc]
+    )
 
 
 def test_summary_matches_a_hand_calculation() -> None:
@@ -44,6 +50,7 @@ def test_summary_matches_a_hand_calculation() -> None:
     assert row.wins == 1
     assert (row.stages_completed, row.undo_stages) == (2.25, 0.5)
     assert row.info["kills"] == 2.0
+    assert row.reward_terms == {"goal": 150.5, "step_cost": -1.0}
     assert row.return_interval is not None
     assert row.return_interval.low <= 149.5 <= row.return_interval.high
     assert row.win_rate_interval is not None
@@ -79,6 +86,14 @@ def test_wins_without_a_stage_that_undo_brought_back_are_counted_and_shown() -> 
     stages_shown = "5.40 stages completed per episode, 0.60 of them on a board that UNDO brought back"
     assert shown.text == f"trained: {stages_shown}; wins without such a stage: 2/5"
     assert not list(undone([summarise("search", 0, episodes([0.0], [9], wins=[1.0]))], {}))
+
+
+def test_return_is_shown_by_reward_term() -> None:
+    rows = [summarise("greedy", seed, episodes([3.0 * seed] * 2, [9, 9])) for seed in (0, 1)]
+    assert earned(rows) == {"greedy": "goal +2.50, step_cost -1.00 per episode"}
+    many = {f"term{i}": float(i) for i in range(8)}
+    assert composition(many) == "term7 +7.00, term6 +6.00, term5 +5.00, term4 +4.00, term3 +3.00, 2 others +3.00"
+    assert composition({"reward": 0.0}) == "no reward"
 
 
 def test_one_episode_has_no_interval() -> None:
@@ -130,6 +145,9 @@ def test_policies_play_the_same_games(trained: Path) -> None:
     assert [(row.policy, row.seed) for row in result.policies] == [
         ("random", None), ("sampled", 0), ("sampled", 1), ("greedy", 0), ("greedy", 1),
     ]  # fmt: skip
+    for row in result.policies:
+        assert set(row.reward_terms) == {"goal", "step_cost"}
+        assert sum(row.reward_terms.values()) == pytest.approx(row.return_mean, abs=1e-5)
     chance, *_, best = result.policies
     # seven steps to the right, each -0.01, and 1 at the end
     assert best.return_mean == pytest.approx(0.93, abs=1e-5)
