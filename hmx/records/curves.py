@@ -23,10 +23,12 @@ LIMIT = 64 << 20  # bytes that are read of a file: some 130,000 records
 ABSENT = math.inf  # stands for the value of a metric that an update did not report; NaN for one that is not a number
 
 RETURN = "train/mean_episode_return"
+SPEED = "train/steps_per_sec"
 NO_RECORDS = "it has no records yet"
 
 _TAIL = 1 << 15  # bytes at the end of a file that `read_newest` reads
 _NO_COLUMNS = {"schema", "seed", "run"}
+_SLOWEST = 1e-9  # steps per second; lower speeds count as unknown
 _NAMED = 5  # damaged lines whose numbers are given
 
 
@@ -108,6 +110,19 @@ class AgentCurves:
         """Return the values of a counter or metric, one per record."""
         return self.columns.get(name) or array("d", [ABSENT]) * len(self._rows)
 
+    def seconds(self, agents: int) -> list[float]:
+        """Return the seconds of training up to each record, without compiling, saving and evaluating; NaN if unknown.
+
+        The speed in a record is that of its chunk over all `agents` that train side by side.
+        """
+        steps, speeds = self.steps, self.column(SPEED)
+        times, total, before = [math.nan] * len(steps), 0.0, 0
+        for i in sorted(range(len(steps)), key=steps.__getitem__):
+            known = math.isfinite(speeds[i]) and speeds[i] > _SLOWEST
+            total += (steps[i] - before) * agents / speeds[i] if known else math.nan
+            times[i], before = total, steps[i]
+        return times
+
 
 class MetricCurves(NamedTuple):
     """The curves of a metrics file, agents by seed, and what was wrong with the file."""
@@ -166,7 +181,7 @@ def read_newest(path: Path) -> Newest:
         update=max(update for update, _ in found),
         env_steps=max(_steps(record) or 0 for record in records),
         last_return=math.fsum(returns) / len(returns) if returns else None,
-        steps_per_sec=jsonl.number(records[-1].get("train/steps_per_sec")),
+        steps_per_sec=jsonl.number(records[-1].get(SPEED)),
     )
 
 

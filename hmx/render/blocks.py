@@ -121,6 +121,7 @@ class Plot:
     references: tuple[Reference, ...] = ()
     categories: tuple[str, ...] = ()  # names along the x axis instead of numbers
     grouped: bool = False  # whether bars that share an `x` stand side by side instead of on top of each other
+    wide: bool = False  # whether the plot takes the whole width of a page
     x2: Axis | None = None  # to which the reader of an HTML page may switch; references are given on the first axis
 
 

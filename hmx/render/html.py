@@ -110,7 +110,12 @@ def _table(table: blocks.Table) -> str:
 
 
 def _side(column: blocks.Column) -> str:
-    return _class("right" if column.align == "right" else "")
+    return _class("right" if column.align == "right" else "", _rank(column))
+
+
+def _rank(column: blocks.Column) -> str:
+    """Return the class of columns that a phone leaves out."""
+    return "spare" if column.rank > 1 else ""
 
 
 def _row(row: blocks.Row, columns: Sequence[blocks.Column]) -> str:
@@ -132,7 +137,7 @@ def _cell(cell: blocks.Cell, column: blocks.Column) -> str:
         width = 6.0 * min(max(cell.bar, 0.0), 1.0)
         bar = f'<span class="space"><span class="bar" style="width: {width:.2f}em"></span></span>'
     prose = column.rank and len(cell.text) > _PROSE
-    names = _class("right" if column.align == "right" else "prose" if prose else "", cell.tone, shade)
+    names = _class("right" if column.align == "right" else "prose" if prose else "", _rank(column), cell.tone, shade)
     return f"<td{names}{style}>{safe(cell.text)}{bar}</td>"
 
 
@@ -147,7 +152,7 @@ def _plot(plot: blocks.Plot) -> str:
     if drawn and not plot.categories and all(series.kind in ("line", "steps", "area") for series in plot.series):
         drawn, kind = drawn.replace("<svg ", '<svg class="drawing" ', 1) + _data(_chart(plot)), "plot"
     heading = f"<figcaption><h3>{safe(plot.title)}</h3>{caption}{legend}</figcaption>"
-    return f"<figure{_class(kind)}>{heading}{drawn}</figure>"
+    return f"<figure{_class(kind, 'wide' if plot.wide else '')}>{heading}{drawn}</figure>"
 
 
 def _chart(plot: blocks.Plot) -> JsonValue:

@@ -81,6 +81,8 @@ class Chart {
     item.append(toggle);
   }
 
+  get height() { return parseFloat(getComputedStyle(this.box).minHeight); }
+
   get axis() { return this.second ? this.spec.x2 : this.spec.x; }
 
   // One column of values per line: of a band also its ends, of an area also where it starts.
@@ -151,7 +153,7 @@ class Chart {
     };
     this.full = [data[0][0], data[0][data[0].length - 1]];
     this.plot = new uPlot({
-      width: Math.max(this.box.clientWidth, 100), height: 260, series, bands, legend: { show: false },
+      width: Math.max(this.box.clientWidth, 100), height: this.height, series, bands, legend: { show: false },
       scales: {
         x: { time: false, distr: this.axis.scale === "log" ? 3 : 1 },
         y: { distr: log ? 3 : 1, range },
@@ -187,7 +189,7 @@ class Chart {
 
   size() {
     const width = this.box.clientWidth;
-    if (width && Math.abs(width - this.plot.width) > 1) this.plot.setSize({ width, height: 260 });
+    if (width && Math.abs(width - this.plot.width) > 1) this.plot.setSize({ width, height: this.height });
   }
 
   read(plot) {

@@ -17,7 +17,7 @@ from hmx.config.textfile import quoted
 from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen, jsonl
-from hmx.records.curves import ABSENT, AgentCurves, MetricCurves, read_curves
+from hmx.records.curves import ABSENT, SPEED, AgentCurves, MetricCurves, read_curves
 from hmx.records.meta import Meta
 from hmx.records.paths import RunPaths
 from hmx.registry.load import load
@@ -25,16 +25,14 @@ from hmx.reports.compare.imported import is_imported, read_imported
 from hmx.reports.compare.sides import Member, MetricSeries, Seed, Side
 from hmx.stats.intervals import Floats
 
-RATE = "train/steps_per_sec"
 EPISODES = "train/num_episodes"
 
 _COUNTERS = {"update", "wall_time"}
-_SLOWEST = 1e-9  # steps per second; lower speeds count as unknown
 
 
 def read_side(side: Side, names: Set[str]) -> Side:
     """Read all members of a side; refuse configurations that cannot be read, and files of a newer hmx."""
-    return replace(side, members=tuple(_read(member, {*names, RATE, EPISODES}) for member in side.members))
+    return replace(side, members=tuple(_read(member, {*names, SPEED, EPISODES}) for member in side.members))
 
 
 def _read(member: Member, names: Set[str]) -> Member:
@@ -79,9 +77,8 @@ def _seed(label: str, task: str, agent: AgentCurves, side_by_side: int) -> Seed:
     order = np.argsort(steps)
     columns = {name: np.array(column, np.float64)[order] for name, column in agent.columns.items()}
     steps = steps[order]
-    missing = np.full(len(steps), ABSENT)
-    time = _times(steps, columns.get(RATE, missing), side_by_side)
-    episodes = columns.get(EPISODES, missing)
+    time = np.array(agent.seconds(side_by_side))[order]
+    episodes = columns.get(EPISODES, np.full(len(steps), ABSENT))
     series = {name: _series(name, steps, time, columns[name], episodes) for name in sorted(columns.keys() - _COUNTERS)}
     return Seed(label, agent.seed, task, steps, time, series, agent.update)
 
@@ -94,19 +91,12 @@ def _series(name: str, steps: NDArray[np.int64], time: Floats, values: Floats, e
     return MetricSeries(steps[there], time[there], values[there], weights[there])
 
 
-def _times(steps: NDArray[np.int64], rates: Floats, side_by_side: int) -> Floats:
-    """Return seconds of training; the rate in a record is that of its chunk over all agents."""
-    taken = np.diff(steps, prepend=0) * side_by_side
-    known = np.isfinite(rates) & (rates > _SLOWEST)
-    return np.cumsum(taken / np.where(known, rates, np.nan))
-
-
 def _began(agents: Sequence[AgentCurves]) -> float | None:
     """Return the moment the first chunk began; every record of a chunk has the time of its end."""
     if not agents:
         return None
     first = agents[0]
-    moments, rates = first.column("wall_time"), first.column(RATE)
+    moments, rates = first.column("wall_time"), first.column(SPEED)
     start = min(range(len(moments)), key=first.steps.__getitem__)
     if not math.isfinite(moments[start]):
         return None

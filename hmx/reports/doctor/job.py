@@ -77,9 +77,11 @@ class HealthFindings:
         if not self.updates:
             return "The run has no metrics yet."
         count = sum(finding.severity == "warning" for finding in self.findings)
+        notes = len(self.findings) - count
         checked = sum(rule.status != "not measured" for rule in self.rules)
-        found = f"{counted(count, 'problem')} found" if count else "No problem found"
-        return f"{found} by {checked} rules in {self.updates:,} of {self.total_updates:,} updates."
+        found = counted(count, "problem") if count else "No problem"
+        found += f" and {counted(notes, 'note')}" if notes else ""
+        return f"{found} found by {checked} rules in {self.updates:,} of {self.total_updates:,} updates."
 
 
 @dataclass

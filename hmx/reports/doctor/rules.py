@@ -220,6 +220,8 @@ def _no_progress(run: History) -> str:
     returns = run.returns
     if run.share < 0.5 or returns.count < 3 * WINDOW or run["train/mean_episode_return"].constant:
         return ""
+    if run.cfg.run.init_from:
+        return ""  # the start may be as good as the task allows
     gain = returns.best - returns.first
     return f"mean return {number(returns.first)} at first, {number(returns.best)} at its best" * (
         gain < 0.1 * (returns.high - returns.low)
@@ -233,7 +235,25 @@ def _diverging_q(run: History) -> str:
 
 
 def _no_gradient_steps(run: History) -> str:
-    return f"no gradient step in {run.update:,} updates" if run["train/gradient_steps"].high == 0 else ""
+    if run["train/gradient_steps"].high > 0 or run.steps <= run.cfg.dqn.learn_starts:
+        return ""
+    return f"no gradient step in {run.update:,} updates"
+
+
+_FEW_UPDATES = 30  # PPO seldom learns from fewer, and the rules and curves show little
+
+
+def _few_updates(run: History) -> str:
+    return f"{run.total:,} updates in the whole run" * (run.total < _FEW_UPDATES)
+
+
+def _still_rising(run: History) -> str:
+    blocks = run.returns.blocks
+    if run.share < 1 or len(blocks) < 5:
+        return ""
+    before, now = blocks[-3], blocks[-1]
+    rises = now - before > max(3 * run.returns.noise, 0.05 * (max(blocks) - min(blocks)))
+    return f"mean return {number(before)} shortly before the end, {number(now)} at the end" * rises
 
 
 RULES: tuple[Rule, ...] = (
@@ -365,6 +385,17 @@ RULES: tuple[Rule, ...] = (
         "no-gradient-steps", ("train/gradient_steps",), _no_gradient_steps,
         "Learning has not started",
         "Lower dqn.learn_starts.", patience=0.08,
+    ),
+    Rule(
+        "few-updates", ("train/approx_kl",), _few_updates,
+        "The run has few updates",
+        "Lower env.num_envs or algo.num_steps, so that an update takes fewer steps, or raise run.total_steps.",
+        patience=0.0, updates=1, severity="note",
+    ),
+    Rule(
+        "still-rising", ("train/mean_episode_return",), _still_rising,
+        "The return still rises at the end",
+        "Train longer: hmx resume RUN --set run.total_steps=STEPS.", patience=0.0, updates=1, severity="note",
     ),
 )  # fmt: skip
 """In the order of the report."""

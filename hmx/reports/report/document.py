@@ -28,16 +28,20 @@ from hmx.render.blocks import (
 from hmx.render.quantities import clock, interval, number, short
 from hmx.reports.doctor import document as health
 from hmx.reports.report import figures
+from hmx.reports.report.answers import LEARNED, WRONG, answers
 from hmx.reports.report.findings import PlayedEpisode, RunFacts, RunFindings, Setting
 from hmx.reports.score_buffer.pictures import picture
-from hmx.reports.summaries import policies, undone
-from hmx.stats.intervals import mean_interval
+from hmx.reports.summaries import TRAINED, policies, undone
 
-_TRAINED = {"sampled": "trained", "greedy": "trained, greedy"}
+_READING = (
+    "Lines are smoothed means over seeds, shaded areas 95% intervals (of at least 3 seeds), thin lines the values of "
+    "single seeds. Drag across a plot to zoom, double-click to reset; a click on a name in a legend hides it. With the "
+    "keyboard, arrow keys move the cursor, + and - zoom, and 0 resets."
+)
 _BARS = 8  # probabilities of a position, at most
 _LONGEST = 300  # characters of a text from a file
 _KEY_METRICS = (
-    RETURN, "stats/highest_stage", "stats/wins", "train/mean_episode_length", "train/entropy", "train/approx_kl",
+    RETURN, "stats/stages_completed", "stats/wins", "train/mean_episode_length", "train/entropy", "train/approx_kl",
     "train/clip_frac", "train/explained_variance", "train/value_loss", "train/td_error", "train/grad_norm",
     "train/steps_per_sec",
 )  # fmt: skip
@@ -73,54 +77,58 @@ def _blocks(findings: RunFindings) -> Iterator[Block]:
         yield Paragraph(verdict(run), "bad" if run.state in ("failed", "crashed") else "strong")
         of = f"{quoted(run.name, 80)}: " if len(findings.runs) > 1 else ""
         yield from (Paragraph(f"Warning: {of}{quoted(text, _LONGEST)}.", "warning") for text in run.warnings)
-    for run in findings.runs:
-        if run.health is not None:
-            yield Heading(f"Health{_named(run, findings)}")
-            yield from health.blocks(run.health)
+    yield _answers(findings)
     if findings.differences:
         yield _differences(findings)
+    if any(group.curves for group in findings.groups):
+        yield Aside((*figures.best_known(findings), Paragraph(_READING, "faint")), beside=False)
     for run in findings.runs:
         if run.evaluation:
             yield Heading(f"Evaluation{_named(run, findings)}")
             yield _evaluation(run)
-            yield from undone(run.evaluation, _TRAINED)
-    if any(group.curves for group in findings.groups):
-        yield Heading("Last values")
-        yield _last_values(findings)
-        yield Aside(tuple(_curves(findings)), beside=False)
+            yield from undone(run.evaluation, TRAINED)
     for run in findings.runs:
         yield from episodes(run, _named(run, findings))
     for run in findings.runs:
+        if run.health is not None and run.health.findings:
+            yield Heading(f"Health{_named(run, findings)}")
+            yield from health.blocks(run.health)
+    for run in findings.runs:
         for other in run.others:
             yield from _embedded(other)
+    if any(group.curves for group in findings.groups):
+        yield Heading("Metrics")
+        yield _last_values(findings)
+        yield from _curves(findings)
     for run in findings.runs:
         yield from _about(run, findings)
     yield Aside((_terms(findings),), "Terms on this page", beside=False)
 
 
 def verdict(run: RunFacts) -> str:
-    """Return the outcome of a run in one sentence."""
+    """Return the state of a run in one sentence."""
     seeds = len(run.curves)
     steps = f"{run.env_steps:,} steps" + (f" for each of {seeds} seeds" if seeds > 1 else "")
-    state = {"unknown": "state unknown"}.get(run.state, run.state)
-    texts = [f"{quoted(run.name, 80)}: {state} after {steps}"]
+    text = f"{quoted(run.name, 80)}: {'state unknown' if run.state == 'unknown' else run.state} after {steps}"
     if run.state != "finished" and run.total_steps:
-        texts[0] += f" of {run.total_steps:,}"
-    if run.minutes is not None:
-        texts[0] += f" in {clock(60 * run.minutes)}"
-    if run.meta is not None and run.meta.message:
-        texts.append(quoted(run.meta.message, _LONGEST))
-    trained = [row for row in run.evaluation if row.policy != "random"]
-    random = [row for row in run.evaluation if row.policy == "random"]
-    if trained:
-        means = [row.return_mean for row in trained]
-        ends = trained[0].return_interval if len(trained) == 1 else mean_interval(means)
-        found = interval(sum(means) / len(means), *(ends or ()))
-        against = (
-            f", random play {interval(random[0].return_mean, *(random[0].return_interval or ()))}" if random else ""
+        text += f" of {run.total_steps:,}"
+    return text + (f" and {clock(60 * run.minutes)} of training." if run.minutes is not None else ".")
+
+
+def _answers(findings: RunFindings) -> Table:
+    """Answer what a reader asks first; for several runs, say whether each learned, and what is wrong."""
+    if len(findings.runs) == 1:
+        rows = (
+            Row((Cell(one.question, tone="faint"), Cell(one.text, tone=one.tone))) for one in answers(findings.runs[0])
         )
-        texts.append(f"return of the trained agent {found}{' over seeds' if len(trained) > 1 else ''}{against}")
-    return "; ".join(texts) + "."
+        return Table((Column("", "left"), Column("", "left")), tuple(rows))
+    kept = {run.name: {one.question: one for one in answers(run)} for run in findings.runs}
+    asked = (LEARNED, WRONG)
+    columns = (Column("run", "left"), *(Column(question, "left") for question in asked))
+    return Table(columns, tuple(
+        Row((quoted(name, 80), *(Cell(answered[question].text, tone=answered[question].tone) for question in asked)))
+        for name, answered in kept.items()
+    ))  # fmt: skip
 
 
 def _terms(findings: RunFindings) -> Table:
@@ -139,7 +147,7 @@ def _differences(findings: RunFindings) -> Table:
 
 
 def _evaluation(run: RunFacts) -> Table:
-    table = policies(run.evaluation, _TRAINED)
+    table = policies(run.evaluation, TRAINED)
     episodes = counted(max(row.episodes for row in run.evaluation), "whole episode")
     note = f"Mean over {episodes} per agent at the end of training; 95 %: bootstrap over episodes."
     return Table(table.columns, table.rows, note=note)
@@ -152,7 +160,7 @@ def _named(run: RunFacts, findings: RunFindings) -> str:
 def _last_values(findings: RunFindings) -> Table:
     names = [name for name in _KEY_METRICS if any(name in group.curves for group in findings.groups)]
     groups = (Column(group.name) for group in findings.groups)
-    columns = (Column("metric", "left"), *groups, Column("meaning", "left", 1))
+    columns = (Column("metric", "left"), *groups, Column("meaning", "left", 2))
 
     def cell(name: str, place: int) -> Cell:
         curve = findings.groups[place].curves.get(name)
@@ -170,29 +178,22 @@ def _last_values(findings: RunFindings) -> Table:
     return Table(columns, rows, note="Means over the last part of training and over seeds; intervals hold 95%.")
 
 
-def _curves(findings: RunFindings) -> Iterator[Heading | Paragraph | Plot]:
-    reading = (
-        "Lines are means over seeds, shaded areas 95% intervals (of at least 3 seeds), thin lines single seeds. Drag "
-        "across a plot to zoom, double-click to reset; a click on a name in a legend hides it. With the keyboard, "
-        "arrow keys move the cursor, + and - zoom, and 0 resets."
+def _curves(findings: RunFindings) -> Iterator[Aside]:
+    """Yield the other curves of the page, each kind behind a disclosure."""
+    fixed = figures.fixed_values(findings)
+    constant = [Paragraph(f"Constant: {fixed}.", "faint")] if fixed else []
+    stacked = [plot for prefix in ("actions/", "programs/") for plot in figures.stacks(findings, prefix)]
+    kinds: tuple[tuple[str, list[Plot], list[Paragraph]], ...] = (
+        ("Actions", stacked, []),
+        ("Optimisation", list(figures.plots(findings, figures.OPTIMISATION)), []),
+        ("Gradient reports", list(figures.gradients(findings)), []),
+        ("Schedules", list(figures.plots(findings, figures.SCHEDULES)), constant),
+        ("Speed", list(figures.plots(findings, figures.SPEED)), []),
+        ("Other metrics", list(figures.others(findings)), []),
     )
-    yield Heading("Learning")
-    yield Paragraph(reading, "faint")
-    yield from figures.plots(findings, figures.LEARNING)
-    for title, plots in (
-        ("Reward and actions", [plot for prefix in figures.STACKS for plot in figures.stacks(findings, prefix)]),
-        ("Optimisation", list(figures.plots(findings, figures.OPTIMISATION))),
-        ("Gradient reports", list(figures.gradients(findings))),
-        ("Schedules", list(figures.plots(findings, figures.SCHEDULES))),
-        ("Speed", list(figures.plots(findings, figures.SPEED))),
-        ("Other metrics", list(figures.others(findings))),
-    ):
-        fixed = figures.fixed_values(findings) if title == "Schedules" else ""
-        if plots or fixed:
-            yield Heading(title)
-            yield from plots
-        if fixed:
-            yield Paragraph(f"Constant: {fixed}.", "faint")
+    for title, plots, notes in kinds:
+        if plots or notes:
+            yield Aside((*plots, *notes), f"{title}: {counted(len(plots), 'plot')}", beside=False)
 
 
 def episodes(run: RunFacts, named: str = "") -> Iterator[Block]:
@@ -252,7 +253,7 @@ def _about(run: RunFacts, findings: RunFindings) -> Iterator[Block]:
         yield _resumes(run)
     changed = [setting for setting in run.settings if setting.changed and setting.key != "run.name"]
     columns = (
-        Column("setting", "left"), Column("value", "left"), Column("default", "left"), Column("meaning", "left", 1),
+        Column("setting", "left"), Column("value", "left"), Column("default", "left"), Column("meaning", "left", 2),
     )  # fmt: skip
     if changed:
         yield Table(columns, tuple(map(_setting, changed)), f"Different from the defaults{_named(run, findings)}")

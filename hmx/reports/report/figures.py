@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from hmx.errors import counted
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import Axis, NumberFormat, Plot, Reference, Series
 from hmx.render.quantities import number
 from hmx.reports.report.findings import ConfigGroup, Curve, RunFacts, RunFindings, SeedCurves
+from hmx.reports.report.read import per_episode
+from hmx.stats.intervals import Floats
+from hmx.stats.smoothing import smoothed
 
 STEPS, MINUTES = Axis("environment steps per seed", format="count"), Axis("minutes of training")
 THIN = 10  # agents that are drawn as thin lines, at most
@@ -25,12 +32,10 @@ class PlotPlan:
     format: NumberFormat = "number"
 
 
-LEARNING = (
-    PlotPlan("Return", ("train/mean_episode_return",)),
-    PlotPlan("Highest stage", ("stats/highest_stage",)),
-    PlotPlan("Stages completed", ("stats/stages_completed",)),
-    PlotPlan("Wins", ("stats/wins",)),
-    PlotPlan("Win rate", ("stats/win_rate",), "percent"),
+RETURN = PlotPlan("Return", ("train/mean_episode_return",))
+PROGRESS = (
+    PlotPlan("Share of games won", ("stats/wins",), "percent"),
+    PlotPlan("Stages completed per episode", ("stats/stages_completed",)),
     PlotPlan("Episode length", ("train/mean_episode_length",)),
 )
 OPTIMISATION = (
@@ -59,10 +64,14 @@ SCHEDULES = tuple(
 )  # fmt: skip
 SPEED = (PlotPlan("Speed", ("train/steps_per_sec",), "count"),)
 STACKS = {
-    "reward/": ("Reward terms", "Mean reward per step by term; terms above 0 and below 0 are stacked apart."),
+    "reward/": ("What the return is made of", "Each reward term per step, times the mean length of an episode. Terms "
+                "above 0 and below 0 are stacked apart."),
     "actions/": ("Actions", "Shares of the kinds of actions; they sum to 1."),
-    "programs/": ("Programs used", "Uses per update and seed."),
-}
+    "programs/": ("Programs used", "Uses per episode."),
+}  # fmt: skip
+_LENGTH = "train/mean_episode_length"
+_TAIL = 0.05  # share of the values at each end that does not decide the range of an axis
+_WIDE = 4.0  # times that range: an axis that outliers would make wider leaves them out
 
 
 def plots(findings: RunFindings, plans: Iterable[PlotPlan]) -> Iterator[Plot]:
@@ -70,8 +79,15 @@ def plots(findings: RunFindings, plans: Iterable[PlotPlan]) -> Iterator[Plot]:
     for plan in plans:
         reported = [name for name in plan.metrics if any(name in group.curves for group in findings.groups)]
         fixed = [constant(findings, name) for name in reported]
-        if any(value is None or (value and plan in LEARNING) for value in fixed):
+        if any(value is None or (value and plan in (RETURN, *PROGRESS)) for value in fixed):
             yield _plot(findings, plan, reported)
+
+
+def best_known(findings: RunFindings) -> Iterator[Plot]:
+    """Yield the return in a wide plot, what it is made of, and how far episodes get."""
+    yield from (replace(plot, wide=True) for plot in plots(findings, [RETURN]))
+    yield from stacks(findings, "reward/")
+    yield from plots(findings, PROGRESS)
 
 
 def constant(findings: RunFindings, metric: str) -> float | None:
@@ -89,17 +105,39 @@ def stacks(findings: RunFindings, prefix: str) -> Iterator[Plot]:
         if found := {
             name: curve for name, curve in group.curves.items() if name.startswith(prefix) and any(curve.mean)
         }:
-            unit = next((METRICS[name].unit for name in found if name in METRICS), "value")
-            y = Axis("share", format="percent", low=0.0, high=1.0) if prefix == "actions/" else Axis(unit)
+            y = Axis("share", format="percent", low=0.0, high=1.0) if prefix == "actions/" else Axis("per episode")
+            if prefix == "reward/":
+                found = _per_episode(found, group.curves.get(_LENGTH))
+            found = {name: _smooth(_within(curve, None, None)) for name, curve in found.items()}
             yield Plot(named, STEPS, y, tuple(_layers(found)), _explained(caption, found), _marks(findings), x2=MINUTES)
 
 
+def _per_episode(terms: Mapping[str, Curve], length: Curve | None) -> dict[str, Curve]:
+    """Return reward terms per episode, from where the length of episodes is known; per step if it never is."""
+    if length is None:
+        return dict(terms)
+    return {
+        name: replace(
+            curve, low=(), high=(),
+            mean=tuple(
+                None if value is None or x < length.env_steps[0] else value * steps
+                for x, value, steps in zip(
+                    curve.env_steps, curve.mean, np.interp(curve.env_steps, length.env_steps, _numbers(length.mean)),
+                    strict=True,
+                )
+            ),
+        )
+        for name, curve in terms.items()
+    }  # fmt: skip
+
+
 def others(findings: RunFindings) -> Iterator[Plot]:
-    """Yield a plot of every metric of the table that no other plot shows and that changes."""
-    shown = {name for plan in (*LEARNING, *OPTIMISATION, *SCHEDULES, *SPEED) for name in plan.metrics}
+    """Yield a plot of every metric that no other plot shows and that changes, those of own algorithms first."""
+    shown = {name for plan in (RETURN, *PROGRESS, *OPTIMISATION, *SCHEDULES, *SPEED) for name in plan.metrics}
     found = {name for group in findings.groups for name in group.curves} - shown
+    own = sorted(name for name in found - METRICS.keys() if not name.startswith((*STACKS, "grad_norm/")))
     names = [name for name in METRICS if name in found and not name.startswith(tuple(STACKS))]
-    yield from plots(findings, [PlotPlan(name, (name,)) for name in names])
+    yield from plots(findings, [PlotPlan(name, (name,)) for name in (*own, *names)])
 
 
 def gradients(findings: RunFindings) -> Iterator[Plot]:
@@ -128,6 +166,9 @@ def _part(metric: str) -> tuple[str, ...]:
 
 
 def _plot(findings: RunFindings, plan: PlotPlan, metrics: Sequence[str]) -> Plot:
+    infos = [METRICS[metric] for metric in metrics if metric in METRICS]
+    robust = plan not in (RETURN, *PROGRESS)
+    low, high, outliers = _range(findings, metrics) if robust else (None, None, 0)
     series: list[Series] = []
     for colour, group in enumerate(findings.groups):
         for place, metric in enumerate(metrics):
@@ -137,12 +178,65 @@ def _plot(findings: RunFindings, plan: PlotPlan, metrics: Sequence[str]) -> Plot
             name = ", ".join(part for part in (group.name if len(findings.groups) > 1 else "", own) if part)
             if place == 0:
                 series += _thin(findings.runs, group, metric, name, colour)
-            series.append(_series(group.curves[metric], name, colour, dashed=place > 0))
-    infos = [METRICS[metric] for metric in metrics]
+            curve = group.curves[metric]
+            if plan not in SCHEDULES:
+                curve = _smooth(_within(curve, low, high))
+            series.append(_series(curve, name, colour, dashed=place > 0))
     caption = " ".join(f"{info.help[:1].upper()}{info.help[1:]}." for info in infos)
-    per = " per update and seed" if infos[0].reduce == "sum" else ""
-    y = Axis((infos[0].unit or plan.title.lower()) + per, format=plan.format)
+    if outliers:
+        caption = f"{caption} {counted(outliers, 'outlier')} beyond the axis.".lstrip()
+    unit = next((info.unit for info in infos), "") or plan.title.lower()
+    y = Axis(unit + " per episode" * per_episode(metrics[0]), format=plan.format, low=low, high=high)
     return Plot(plan.title, STEPS, y, tuple(series), caption, _marks(findings), x2=MINUTES)
+
+
+def _range(findings: RunFindings, metrics: Sequence[str]) -> tuple[float | None, float | None, int]:
+    """Return both ends of an axis and the number of outliers beyond them; None for an end without outliers."""
+    values = sorted(
+        value
+        for run in findings.runs
+        for seed in run.curves
+        for metric in metrics
+        for value in seed.values.get(metric, ())
+        if value is not None
+    )
+    if not values:
+        return None, None, 0
+    edge = int(_TAIL * len(values))
+    bottom, top = values[edge], values[-1 - edge]
+    reach = _WIDE * (top - bottom)
+    kept = [value for value in values if bottom - reach <= value <= top + reach] if reach else values
+    low = kept[0] if kept[0] > values[0] else None
+    high = kept[-1] if kept[-1] < values[-1] else None
+    return low, high, len(values) - len(kept)
+
+
+def _within(curve: Curve, low: float | None, high: float | None) -> Curve:
+    """Return a curve without its values beyond an axis."""
+    bottom, top = -math.inf if low is None else low, math.inf if high is None else high
+    kept = [i for i, value in enumerate(curve.mean) if value is not None and bottom <= value <= top]
+
+    def part(values: Sequence[float | None]) -> tuple[float | None, ...]:
+        return tuple(values[i] for i in kept) if values else ()
+
+    return Curve(
+        tuple(curve.env_steps[i] for i in kept), part(curve.minutes), part(curve.mean), part(curve.low),
+        part(curve.high),
+    )  # fmt: skip
+
+
+def _smooth(curve: Curve) -> Curve:
+    """Smooth a curve without gaps, and its interval."""
+    x = np.array(curve.env_steps)
+
+    def smooth(values: Sequence[float | None]) -> tuple[float | None, ...]:
+        return tuple(smoothed(x, _numbers(values)).tolist()) if values else ()
+
+    return replace(curve, mean=smooth(curve.mean), low=smooth(curve.low), high=smooth(curve.high))
+
+
+def _numbers(values: Sequence[float | None]) -> Floats:
+    return np.array([math.nan if value is None else value for value in values])
 
 
 def _series(curve: Curve, name: str, colour: int, dashed: bool = False) -> Series:
@@ -155,9 +249,9 @@ def _times(minutes: Sequence[float | None]) -> tuple[float, ...]:
 
 
 def _thin(runs: Sequence[RunFacts], group: ConfigGroup, metric: str, name: str, colour: int) -> Iterator[Series]:
-    """Yield a thin line per agent, if there are several but not too many."""
+    """Yield the values of each agent as a thin line, unless there are too many agents."""
     agents: list[SeedCurves] = [seed for run in runs if run.name in group.runs for seed in run.curves]
-    if 1 < len(agents) <= THIN:
+    if len(agents) <= THIN:
         for seed in agents:
             if metric in seed.values:
                 yield Series(name, seed.env_steps, seed.values[metric], colour=colour, x2=_times(seed.minutes),

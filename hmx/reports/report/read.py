@@ -20,16 +20,15 @@ AGENTS = 16  # agents with all points; with more agents, each has fewer, so that
 FEWEST = 3  # minimum agents for an interval: with 2, Student's t is too wide to be useful
 
 _COUNTERS = {"update", "env_steps", "elapsed", "wall_time", NONFINITE}
+_EPISODES = "train/num_episodes"
 _EPISODE = ("train/mean_episode_return", "train/mean_episode_length")
+_COUNTED = ("stats", "programs")  # groups of metrics whose sums are shown per episode
 
 
 def seed_curves(found: MetricCurves) -> tuple[SeedCurves, ...]:
     """Average the metrics of each agent over equal parts of its updates."""
     most = max(POINTS * AGENTS // max(len(found.agents), AGENTS), 8)
-    # Schema 1 has no time of training: that since the first record stands for it.
-    times = [time for agent in found.agents for time in agent.column("wall_time") if math.isfinite(time)]
-    began = min(times, default=math.nan)
-    return tuple(_averaged(agent, most, began) for agent in found.agents)
+    return tuple(_averaged(agent, most, len(found.agents)) for agent in found.agents)
 
 
 def nonfinite(found: MetricCurves) -> list[str]:
@@ -38,7 +37,7 @@ def nonfinite(found: MetricCurves) -> list[str]:
     return [f"{counted(bad, 'value')} left out of the curves: not finite"] if bad else []
 
 
-def _averaged(agent: AgentCurves, most: int, began: float) -> SeedCurves:
+def _averaged(agent: AgentCurves, most: int, agents: int) -> SeedCurves:
     columns = {name: np.array(column) for name, column in agent.columns.items()}
     steps = np.array(agent.steps, np.int64)
     missing = np.full(len(steps), ABSENT)
@@ -50,15 +49,17 @@ def _averaged(agent: AgentCurves, most: int, began: float) -> SeedCurves:
     parts, place = np.unique(numbers // stride, return_inverse=True)
     ends = np.zeros(len(parts))
     np.maximum.at(ends, place, steps)
-    elapsed = columns.get("elapsed", missing)
-    elapsed = np.where(np.isfinite(elapsed), elapsed, columns.get("wall_time", missing) - began)
-    known = np.isfinite(elapsed)
+    seconds = np.array(agent.seconds(agents))
+    known = np.isfinite(seconds)
     minutes = np.full(len(parts), np.nan)
-    minutes[place[known]] = elapsed[known] / 60
-    episodes = columns.get("train/num_episodes", missing)
+    minutes[place[known]] = seconds[known] / 60
+    episodes = columns.get(_EPISODES, missing)
     weights = np.where(np.isfinite(episodes), np.maximum(episodes, 1.0), 1.0)
+    ended: Floats = np.bincount(place, np.where(np.isfinite(episodes), episodes, 0.0), len(parts)).astype(np.float64)
     values = {
-        name: _reduced(name, columns[name], place, weights if name in _EPISODE else np.ones(len(steps)), len(parts))
+        name: _per_episode(columns[name], place, ended)
+        if per_episode(name)
+        else _reduced(name, columns[name], place, weights if name in _EPISODE else np.ones(len(steps)), len(parts))
         for name in sorted(columns.keys() - _COUNTERS)
     }
     reported = {name: found for name, found in values.items() if any(value is not None for value in found)}
@@ -79,6 +80,24 @@ def _reduced(
     else:
         reduced = np.bincount(place, values * weights, parts) / np.where(total > 0, total, 1.0)
     return _known(np.where(total > 0, reduced, np.nan))
+
+
+def per_episode(metric: str) -> bool:
+    """Return whether a page shows a count of events per episode instead of per update."""
+    info = METRICS.get(metric)
+    return info is not None and info.reduce == "sum" and info.group in _COUNTED
+
+
+def _per_episode(values: Floats, place: NDArray[np.intp], ended: Floats) -> tuple[float | None, ...]:
+    """Divide the events since the last part in which an episode ended by the episodes that ended.
+
+    The first such part is left out: episodes that end before every environment has ended one are not counted.
+    """
+    events = np.cumsum(np.bincount(place, np.where(np.isfinite(values), values, 0.0), len(ended)))
+    there = np.flatnonzero(ended)
+    counts = np.full(len(ended), np.nan)
+    counts[there[1:]] = np.diff(events[there]) / ended[there[1:]]
+    return _known(counts)
 
 
 def _known(values: Floats) -> tuple[float | None, ...]:

@@ -29,11 +29,11 @@ def config(values: dict[str, Any]) -> Config:
 
 
 def healthy(update: int) -> Record:
-    """The record of an update of a run that learns: every metric moves a little."""
+    """The record of an update of a run that learns, until two thirds of the run: every metric moves a little."""
     done, wave = update / TOTAL, math.sin(update)
     return {
         "update": update, "env_steps": update * BATCH, "seed": 0, "elapsed": 2.0 * update,
-        "train/mean_reward": 0.1 * done + 0.001 * wave, "train/mean_episode_return": done + 0.02 * wave,
+        "train/mean_reward": 0.1 * done + 0.001 * wave, "train/mean_episode_return": min(1.5 * done, 1.0) + 0.02 * wave,
         "train/mean_episode_length": 50.0 + wave, "train/num_episodes": 20.0, "train/truncated_frac": 0.001,
         "train/advantage_std": 0.3 + 0.01 * wave, "train/approx_kl": 0.01 + 0.001 * wave, "train/clip_frac": 0.1,
         "train/entropy": 0.6 * (1 - 0.8 * done), "train/max_entropy": 0.65, "train/explained_variance": 0.1 + done,
@@ -86,6 +86,8 @@ PLANTED: dict[str, tuple[dict[str, Any], Callable[[int], Record]]] = {
     "no-progress": ({}, lambda u: {"train/mean_episode_return": math.sin(u)}),
     "diverging-q": (DQN, lambda u: {"train/q_value": 1.2**u}),
     "no-gradient-steps": (DQN, lambda u: {"train/gradient_steps": 0.0}),
+    "few-updates": ({"env.num_envs": 1024, "algo.num_steps": 100}, lambda u: {}),
+    "still-rising": ({}, lambda u: {"train/mean_episode_return": u / TOTAL + 0.01 * math.sin(u)}),
 }
 
 
@@ -112,6 +114,13 @@ def test_a_finding_says_since_when_until_when_and_for_which_seeds() -> None:
     (finding,) = monitor.findings()
     assert (finding.since, finding.found, finding.until) == (20 * BATCH, 22 * BATCH, 40 * BATCH)
     assert finding.seeds == (1,) and "0.1" in finding.evidence
+
+
+def test_warm_starts_and_filling_buffers_are_not_reported() -> None:
+    flat = PLANTED["no-progress"][1]
+    assert names(check(flat)) == ["no-progress"] and names(check(flat, {"run.init_from": "runs/other"})) == []
+    filling = {**DQN, "dqn.learn_starts": TOTAL * BATCH}
+    assert names(check(PLANTED["no-gradient-steps"][1], filling)) == []
 
 
 def test_short_evidence_is_not_a_finding() -> None:
