@@ -29,7 +29,7 @@ def spoil(metrics: Path) -> None:
 
 def test_healthy_run_passes_every_rule(hmx, metrics):
     done = hmx("doctor", "corridor", "--fail-on", "any", "--fail-on", "first-ratio")
-    assert done.exit_code == 0 and "No problem found" in done.stdout and "4 of 8 updates" in done.stdout
+    assert done.exit_code == 0 and "No problem and 1 note found" in done.stdout and "4 of 8 updates" in done.stdout
 
 
 def test_a_broken_rule_is_reported_in_every_format_and_fails_the_check(hmx, metrics):

@@ -141,7 +141,7 @@ def _certainty(run: RunFacts, trained: Sequence[PolicyStats], random: PolicyStat
 def _made_of(run: RunFacts, trained: Sequence[PolicyStats], random: PolicyStats | None) -> str:
     """Say what an episode is paid for, in the evaluation or else at the end of the training."""
     if terms := earned(trained):
-        text = f"{_capital(next(iter(terms.values())))}"
+        text = f"Trained agent: {next(iter(terms.values()))}"
         untrained = earned([random] if random is not None else [])
         return text + (f"; random play: {untrained[RANDOM]}." if untrained else ".")
     terms_of = _last_terms(run.curves)

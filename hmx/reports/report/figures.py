@@ -259,20 +259,27 @@ def _thin(runs: Sequence[RunFacts], group: ConfigGroup, metric: str, name: str, 
 
 
 def _layers(curves: Mapping[str, Curve]) -> Iterator[Series]:
-    """Yield the largest curves as areas; the smaller ones are added up."""
+    """Yield the largest curves as areas; the smaller ones are added up, those above and those below 0."""
     order = sorted(
         curves, key=lambda name: -sum(abs(value or 0.0) for value in curves[name].mean) / len(curves[name].mean)
     )
     whole = order if len(order) <= _LAYERS + 1 else order[:_LAYERS]
     for colour, name in enumerate(whole):
-        curve = curves[name]
         label = name.partition("/")[2].removesuffix("_frac").removesuffix("/share")
-        yield Series(label, curve.env_steps, curve.mean, "area", colour=colour, x2=_times(curve.minutes))
+        yield from _areas(label, [curves[name]], colour)
     if rest := [curves[name] for name in order if name not in whole]:
         longest = max(rest, key=lambda curve: len(curve.mean))
         same = [curve for curve in rest if curve.env_steps == longest.env_steps]
-        sums = tuple(sum(value or 0.0 for value in values) for values in zip(*(c.mean for c in same), strict=True))
-        yield Series(f"{len(same)} smaller", longest.env_steps, sums, "area", colour=-1, x2=_times(longest.minutes))
+        yield from _areas(f"{len(same)} smaller", same, -1)
+
+
+def _areas(name: str, curves: Sequence[Curve], colour: int) -> Iterator[Series]:
+    """Yield the sum of the values above 0 and that of the values below 0 of curves with the same steps."""
+    first = curves[0]
+    values = np.array([[value or 0.0 for value in curve.mean] for curve in curves])
+    for sums in (np.maximum(values, 0.0).sum(0), np.minimum(values, 0.0).sum(0)):
+        if sums.any():
+            yield Series(name, first.env_steps, tuple(sums.tolist()), "area", colour=colour, x2=_times(first.minutes))
 
 
 def _explained(caption: str, names: Iterable[str]) -> str:

@@ -93,8 +93,10 @@ def test_the_return_is_split_by_reward_term(tmp_path: Path) -> None:
     rows = [stats("random", 0.1, reward_terms={"goal": 0.5, "step_cost": -0.4})]
     rows += [stats("sampled", 0.8, seed=0, reward_terms={"goal": 0.97, "step_cost": -0.17})]
     evaluate(run, *rows)
-    shown = "Goal +0.97, step_cost -0.17 per episode; random play: goal +0.50, step_cost -0.40 per episode."
-    assert told(run)[question][0].lower() == shown.lower()
+    shown = (
+        "Trained agent: goal +0.97, step_cost -0.17 per episode; random play: goal +0.50, step_cost -0.40 per episode."
+    )
+    assert told(run)[question][0] == shown
 
 
 def test_changes_have_their_steps(tmp_path: Path) -> None:
