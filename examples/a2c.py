@@ -21,7 +21,9 @@ class Options:
 
 def make(cfg: hmx.Config, env: hmx.Env, options: Options) -> hmx.Algorithm:
     """Build the algorithm, which also reads `[algo]` and `[net]`."""
-    net, head, optimiser = make_net(cfg.net, env.spec), make_head(cfg, env.spec.action_dim), make_optimiser(cfg.algo)
+    net = make_net(cfg.net, env.spec)
+    head = make_head(cfg.net, cfg.ppo, env.spec.action_dim)
+    optimiser = make_optimiser(cfg.algo)
 
     def init(key):
         k_params, k_env, k_run = jax.random.split(key, 3)

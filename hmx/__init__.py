@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hmx.api.agent import TrainedAgent, check_env, load_agent, make_env
     from hmx.api.chart import Chart, plot
     from hmx.api.configs import load_config, load_metrics
-    from hmx.api.runs import compare, evaluate, resume, show, train
+    from hmx.api.runs import compare, evaluate, fork, resume, show, train
     from hmx.config.schema import Config
     from hmx.envs.protocol import Env, EnvSpec
     from hmx.nets.build import Net, NetOutput
@@ -37,6 +37,7 @@ __all__ = [
     "check_env",
     "compare",
     "evaluate",
+    "fork",
     "load_agent",
     "load_config",
     "load_metrics",

@@ -12,9 +12,11 @@ from rich.console import Console
 from hmx.api.configs import Settings, resolve
 from hmx.console.panel import ConsoleSink
 from hmx.console.progress import ProgressLog
+from hmx.jobs import fork as forking
 from hmx.jobs import resume as resuming
 from hmx.jobs import train as training
 from hmx.jobs.evaluate import EvaluateResult, evaluate
+from hmx.jobs.requests import ForkRequest
 from hmx.jobs.train import TrainResult
 from hmx.records.curves import RETURN
 from hmx.records.paths import DEFAULT_ROOT
@@ -30,7 +32,7 @@ from hmx.reports.compare.request import CompareRequest
 from hmx.reports.doctor.job import HealthSink
 from hmx.runs.sinks import Sink
 
-__all__ = ["compare", "evaluate", "resume", "show", "train"]
+__all__ = ["compare", "evaluate", "fork", "resume", "show", "train"]
 
 
 def train(
@@ -89,6 +91,37 @@ def resume(
     """
     with trusting(trust):
         return resuming.resume(run, changes=changes, sinks=[*_own_sinks(progress), *sinks], root=root)
+
+
+def fork(
+    run: str | Path,
+    changes: Mapping[str, object] | None = None,
+    *,
+    at: int | None = None,
+    name: str = "",
+    root: str | Path = DEFAULT_ROOT,
+    progress: bool = True,
+    sinks: Sequence[Sink] = (),
+    trust: bool = False,
+) -> TrainResult:
+    """Continue a run from the exact state at a checkpoint as a new run, with changed settings.
+
+    Args:
+        run: name or path of the run, which stays as it is.
+        changes: new values by dotted key, such as `{"algo.learning_rate": 1e-4}`.
+        at: update of the checkpoint; None takes the newest intact one.
+        name: of the new run; "" for one made of the name of the run and a number.
+        root: folder of the runs, for a name.
+        progress: see `hmx.train`.
+        sinks: see `hmx.train`.
+        trust: whether to run code that the run names.
+
+    Raises:
+        HmxError: a change that the state forbids, a name that is taken, or no such intact checkpoint.
+    """
+    request = ForkRequest(at=at, name=name)
+    with trusting(trust):
+        return forking.fork(run, request, changes=changes, sinks=[*_own_sinks(progress), *sinks], root=root)
 
 
 def compare(*sides: str | Path, metric: str = RETURN, root: str | Path = DEFAULT_ROOT) -> CompareFindings:

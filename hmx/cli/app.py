@@ -25,7 +25,7 @@ _NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUM
 
 COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
     "First steps": ("train", "watch", "report", "doctor", "compare"),
-    "Train": ("resume", "presets", "envs", "new-env", "check-env", "compute-config", "bench"),
+    "Train": ("resume", "fork", "presets", "envs", "new-env", "check-env", "compute-config", "bench"),
     "Look": ("evaluate", "play", "board"),
     "Analyse": ("grad-report", "score-buffer"),
     "Manage": ("runs", "export"),

@@ -35,7 +35,9 @@ _OFFERED: dict[str, Callable[..., object]] = {
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "tuple[int, ...]": "N,..."}
 
 
-def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[Command], Command]:
+def with_options(
+    fields: Iterable[Field] = (), default: str = "", changing: bool = False
+) -> Callable[[Command], Command]:
     """Give a command an option for each field of its parameters that are dataclasses.
 
     The fields of a request are declared with `hmx.config.option.opt`, and types, ranges and choices are checked before
@@ -50,6 +52,8 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
     Args:
         fields: options of the configuration, see `flagged`.
         default: value of keys of the configuration that are not given, if it is not their default.
+        changing: whether the command changes a run that has a state. Options whose values such a run keeps are then
+            hidden; the command explains why it refuses them.
     """
     keys = {f"{field.section}_{field.name}": field for field in fields}
 
@@ -60,7 +64,10 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
         groups = {name: kind for name, kind in types.items() if isinstance(kind, type) and is_dataclass(kind)}
         for parameter in signature.parameters.values():
             if parameter.name == "typed":
-                parameters += [_parameter(name, field, default) for name, field in keys.items()]
+                parameters += [
+                    _parameter(name, field, default, hidden=changing and not field.may_change)
+                    for name, field in keys.items()
+                ]
             elif kind := groups.get(parameter.name):
                 declared = [_parameter(field.name, field, "") for field in fields_of(kind).values()]
                 parameters += declared or inspect.signature(kind, eval_str=True).parameters.values()
@@ -88,7 +95,7 @@ def with_options(fields: Iterable[Field] = (), default: str = "") -> Callable[[C
     return decorate
 
 
-def _parameter(name: str, field: Field, default: str) -> inspect.Parameter:
+def _parameter(name: str, field: Field, default: str, hidden: bool = False) -> inspect.Parameter:
     """Make the parameter for an option; its value is None if the option is not given."""
     kind: Any = bool if field.kind == "bool" else str
     spelling = f"{field.flag}/--no-{field.flag[2:]}" if field.kind == "bool" and field.default else field.flag
@@ -98,7 +105,8 @@ def _parameter(name: str, field: Field, default: str) -> inspect.Parameter:
         offered = completion.offer(field.values)
     spellings = [spelling, field.short] if field.short else [spelling]
     annotation = Annotated[
-        kind | None, ask(spellings, metavar, help_of(field, default), field.panel, autocompletion=offered)
+        kind | None,
+        ask(spellings, metavar, help_of(field, default), field.panel, autocompletion=offered, hidden=hidden),
     ]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

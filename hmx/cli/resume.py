@@ -6,7 +6,7 @@ from hmx.cli.options import DryRun, Json, Quiet, RunArgument, Sets, Typed, flagg
 from hmx.runs.cluster.hosts import Hosts
 
 
-@with_options(flagged("run.total_steps", "run.on_nonfinite", "run.devices", "run.grad_report_every"), "the run's own")
+@with_options(flagged(), "the run's own", changing=True)
 def resume(
     run: RunArgument,
     typed: Typed,

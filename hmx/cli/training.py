@@ -1,4 +1,4 @@
-"""Common parts of `train` and `resume`: sinks, progress, several processes, and the final report."""
+"""Common parts of `train`, `resume` and `fork`: sinks, progress, several processes, and the final report."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from hmx.reports.doctor.job import HealthSink
 from hmx.runs.cluster.hosts import Hosts
 
 if TYPE_CHECKING:
+    from hmx.jobs.requests import ForkRequest
     from hmx.jobs.train import TrainResult
     from hmx.registry.load import Loaded
     from hmx.runs.cluster.group import Group
@@ -73,6 +74,39 @@ def resume_run(
         return resume(run_name, changes=wanted, sinks=sinks, command_line=command_line, group=group)
 
     _execute(start, hosts, json, quiet)
+
+
+def fork_run(
+    run_name: Path,
+    request: ForkRequest,
+    hosts: Hosts,
+    *,
+    changes: Typed,
+    sets: Iterable[str],
+    json: bool,
+    quiet: bool = False,
+) -> None:
+    """Fork a run, and exit with the code of the signal that stopped it, if any."""
+    if not quiet and not hosts.process_id:
+        say("starting", f"forking {quoted(str(run_name), 100)}")
+    from hmx.jobs.fork import fork  # imports JAX, which takes seconds
+
+    wanted, command_line = {**parse(sets), **changes}, ["hmx", *sys.argv[1:]]
+
+    def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
+        return fork(run_name, request, changes=wanted, sinks=sinks, command_line=command_line, group=group)
+
+    _execute(start, hosts, json, quiet)
+
+
+def dry_fork(run_name: Path, request: ForkRequest, *, changes: Typed, sets: Iterable[str], json: bool) -> None:
+    """Show the plan of `fork`."""
+    from hmx.jobs.fork import plan
+
+    planned = plan(run_name, request, changes={**parse(sets), **changes})
+    write_result(planned.to_json(), summaries.resumption(planned, planned.parent), json)
+    for warning in () if json else planned.warnings:
+        say("warning", warning)
 
 
 def dry_resume(run_name: Path, *, changes: Typed, sets: Iterable[str], json: bool) -> None:

@@ -24,6 +24,11 @@ class Field(Option):
     optional: bool  # whether None is a value
     choices: tuple[Any, ...]
 
+    @property
+    def may_change(self) -> bool:
+        """Whether a run that has a state may get another value."""
+        return not self.shape and not self.fixed
+
     def read_by(self, algorithm: str) -> bool:
         """Return whether an algorithm reads this option; own algorithms read only those that all read."""
         return not self.applies or algorithm in self.applies

@@ -61,10 +61,10 @@ class RunConfig:
 
     name: str = opt(
         "", "name of the run folder; empty for a name made of environment, algorithm and seed", flag="--name",
-        metavar="NAME", panel=RUN_PANEL,
+        metavar="NAME", panel=RUN_PANEL, fixed=True,
     )  # fmt: skip
-    root: str = opt("runs", "folder that contains the run folders")
-    seed: int = opt(0, "random seed", ge=0, le=MAX_SEED, flag="--seed", panel=RUN_PANEL)
+    root: str = opt("runs", "folder that contains the run folders", fixed=True)
+    seed: int = opt(0, "random seed", ge=0, le=MAX_SEED, flag="--seed", panel=RUN_PANEL, fixed=True)
     num_seeds: int = opt(
         1, "number of independent agents (seeds) to train in parallel", "agents", ge=1, flag="--seeds",
         panel=RUN_PANEL, shape="always",
@@ -78,7 +78,7 @@ class RunConfig:
     )
     init_from: str = opt(
         "", "run or checkpoint whose network to start from; empty for random weights", flag="--init-from",
-        metavar="RUN", panel=RUN_PANEL,
+        metavar="RUN", panel=RUN_PANEL, fixed=True,
     )  # fmt: skip
     budget: Literal["exact", "brax"] = opt(
         "exact", "how total_steps is rounded up to whole updates: once, or as in Brax in each of budget_epochs parts"
@@ -248,7 +248,7 @@ class AlgoConfig:
     )  # fmt: skip
     sha256: str = opt("", "SHA-256 of your own file that algo.name names; written by hmx train")
     my: OwnOptions = ()
-    num_steps: int = opt(64, "steps per environment and update", "steps", ge=1)
+    num_steps: int = opt(64, "steps per environment and update", "steps", ge=1, fixed=True)
     learning_rate: float = opt(5e-4, "initial learning rate of Adam", ge=0, flag="--lr")
     lr_schedule: Schedule = opt("linear", "schedule of the learning rate")
     lr_end: float = opt(0.0, "final learning rate, as a share of the initial one", ge=0)
@@ -372,8 +372,9 @@ class PpoConfig:
         "symlog", "transformation of the returns that the value head predicts", shape="always"
     )
     auto_scale: bool = opt(
-        False, "fit minibatches, epochs and learning rate to a large batch, and show what changed", flag="--auto-scale"
-    )
+        False, "fit minibatches, epochs and learning rate to a large batch, and show what changed", flag="--auto-scale",
+        fixed=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

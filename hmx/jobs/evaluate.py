@@ -107,7 +107,7 @@ def evaluate(
     paths = find_policy(run, root)
     old = read_config(paths)
     with trusting(trust):
-        cfg, origins, _ = apply(old, changes or {})
+        cfg, origins, _ = apply(old, changes or {}, paths.folder)
         if policies is None or "search" in policies:  # otherwise it would be compiled without need
             search = simulations_of(cfg, search)
         if policies is None:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from hmx.config.option import OUTPUT_PANEL, checkpoint_option, opt
+from hmx.config.option import OUTPUT_PANEL, RUN_PANEL, checkpoint_option, opt
 
 State = Literal["running", "finished", "interrupted", "failed", "crashed", "unknown"]
 """crashed: running, but no process holds the lock; unknown: meta.json is unreadable."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForkRequest:
+    """The checkpoint that a new run continues from, and the name of that run."""
+
+    at: int | None = opt(
+        None, "checkpoint to continue from (the latest by default)", ge=0, metavar="UPDATE", panel=RUN_PANEL
+    )
+    name: str = opt("", "name of the new run (RUN-fork-001 and so on by default)", metavar="NAME", panel=RUN_PANEL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

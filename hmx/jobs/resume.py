@@ -30,6 +30,7 @@ from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
 from hmx.records.plain import JsonResult, JsonValue, plain
 from hmx.registry.algorithms import find_algorithm
 from hmx.registry.changes import apply
+from hmx.registry.load import Loaded
 from hmx.registry.user_code import Permissions, hashes_of
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
@@ -174,15 +175,21 @@ def plan(run: str | Path, *, changes: Mapping[str, object] | None = None) -> Res
     )
 
 
-def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
-    old = read_config(paths)
-    cfg, origins, _ = apply(old, changes)
+def open_to_train(loaded: Loaded, paths: RunPaths) -> Session:
+    """Open the session of a run that has a state; refuse what cannot be trained before anything is changed."""
+    cfg = loaded.config
     if Permissions.accept_change:
         cfg = fields.replace(cfg, hashes_of(fields.values_of(cfg)))
-    session = placed(open_session(cfg, paths, origins=origins))  # refuses before anything is changed
-    cfg = session.cfg
-    if cfg.run.tensorboard:
+    session = placed(open_session(cfg, paths, origins=loaded.origins))
+    if session.cfg.run.tensorboard:
         check_installed()
+    return session
+
+
+def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
+    old = read_config(paths)
+    session = open_to_train(apply(old, changes, paths.folder), paths)
+    cfg = session.cfg
     restored = restore(session, paths)
     meta = metas.find(paths.meta)  # damaged meta data will be replaced
     # A run killed between its last checkpoint and its evaluation still needs the evaluation.
@@ -192,7 +199,7 @@ def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
         message = f"{paths.name} is finished: {steps:,} steps, {restored.update:,} updates"
         raise HmxError(message, f"to extend it: hmx resume {paths.argument} --steps {2 * steps}")
     differences = codec.diff(old, cfg)
-    warnings = restored.warnings + _schedule_note(fields.values_of(cfg), differences)
+    warnings = restored.warnings + schedule_notes(fields.values_of(cfg), differences)
     return _Opened(paths, session, restored, differences, tuple(warnings))
 
 
@@ -247,7 +254,8 @@ def _other_versions(old: Meta) -> list[str]:
     return [f"versions have changed, so the numbers may differ in their last bits: {', '.join(parts)}"] if parts else []
 
 
-def _schedule_note(values: Mapping[str, Any], differences: Mapping[str, object]) -> list[str]:
+def schedule_notes(values: Mapping[str, Any], differences: Mapping[str, object]) -> list[str]:
+    """Return a note for each schedule that a new length of the run stretches."""
     if "run.total_steps" not in differences:
         return []
     entry = find_algorithm(values["algo.name"])

@@ -160,7 +160,8 @@ def train(
 
     with RunLock(paths):
         with writing("the run folder", paths.folder):
-            meta = create_run(session, paths, command_line)
+            meta = new_meta(session, command_line)
+            write_run(session, paths, meta)
         sink_group = make_sinks(session.cfg.run, paths, sinks)
         for message in filter(None, (warning, *warnings)):
             sink_group.warn(message)
@@ -235,16 +236,19 @@ def prepare(
     return open_session(cfg, origins=origins, sizes=sizes), scaled.changes
 
 
-def create_run(session: Session, paths: RunPaths, command_line: Sequence[str]) -> Meta:
+def new_meta(session: Session, command_line: Sequence[str]) -> Meta:
+    """Return the meta data of a run that starts now."""
+    cfg, device = session.cfg, device_name(session.mesh)
+    digests = codec.digest(cfg), codec.shape_digest(cfg)
+    meta = metas.collect(device, command_line, *digests, codec.to_toml(cfg))
+    return dataclasses.replace(meta, environment=environment_facts(cfg.env))
+
+
+def write_run(session: Session, paths: RunPaths, meta: Meta) -> None:
     """Write run.toml and meta.json, and keep a copy of a user's environment."""
-    cfg = session.cfg
-    text = codec.to_toml(cfg)
-    meta = metas.collect(device_name(session.mesh), command_line, codec.digest(cfg), codec.shape_digest(cfg), text)
-    meta = dataclasses.replace(meta, environment=environment_facts(cfg.env))
     keep_environment(meta, paths)
-    atomic.write_text(paths.config, text)
+    atomic.write_text(paths.config, codec.to_toml(session.cfg))
     metas.write(paths.meta, meta)
-    return meta
 
 
 def run_session(

@@ -120,7 +120,7 @@ def intact(folder: Path, update: int, run_id: str = "") -> Path:
         names = ", ".join(p.name for p in known) or "none"
         raise HmxError(f"there is no checkpoint {path}", f"checkpoints there: {names}", ExitCode.ARTEFACT)
     if found := faults(path, run_id=run_id):
-        hint = "give another checkpoint, or leave out --checkpoint to use the newest intact one"
+        hint = "give another checkpoint, or none to use the newest intact one"
         raise HmxError(f"checkpoint {path} is damaged: {'; '.join(found[:2])}", hint, ExitCode.ARTEFACT)
     return path
 

@@ -227,6 +227,27 @@ def salvage(path: Path, update: int, run_id: str = "") -> list[int]:
     return damaged
 
 
+def adopt(source: Path, target: Path, update: int, run_id: str, new_id: str) -> list[int]:
+    """Write the records of a run up to `update` to a new file, as records of the run `new_id`.
+
+    Damaged lines are left out, as `salvage` does; after `MOST_DAMAGED` of them nothing more is read.
+
+    Returns:
+        The numbers of the damaged lines.
+    """
+    damaged: list[int] = []
+    with replacing(target) as file:
+        for number, line, record in scan(source):
+            number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
+            if record is None or number_of is None:
+                damaged += [number] if line.endswith(b"\n") else []
+            elif number_of <= update:
+                file.write((encode({**record, "schema": SCHEMA, "run": new_id}) + "\n").encode())
+            if len(damaged) >= MOST_DAMAGED:
+                break
+    return damaged
+
+
 class Survey(NamedTuple):
     """The content of a metrics file."""
 

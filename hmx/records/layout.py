@@ -43,6 +43,17 @@ def new_run(root: str | Path, name: str, stem: str, force: bool = False) -> RunP
     return paths
 
 
+def check_new_name(root: str | Path, name: str) -> None:
+    """Refuse (exit code 2) the name of a new run that is invalid or taken; without a name, `new_run` finds one."""
+    if not name:
+        return
+    if not is_run_name(name):
+        raise name_error(name)
+    folder = RunPaths(Path(root), name).folder
+    if os.path.lexists(folder):
+        raise HmxError(f"{folder} already exists", f"use another name: --name {name}-2")
+
+
 def planned_name(root: str | Path, name: str, stem: str) -> str:
     """Return the name that `new_run` would choose now, without making it."""
     return name or f"{stem}-{_next_number(Path(root), stem):03d}"

@@ -20,7 +20,7 @@ from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
 from hmx.records.artefact import read_json, sealed
-from hmx.records.plain import plain_object, typed
+from hmx.records.plain import JsonValue, plain_object, typed
 
 SCHEMA = 3
 _ID_BYTES = 8
@@ -30,7 +30,7 @@ PACKAGES = ("hmx", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resume:
-    """One resumption of a run."""
+    """One resumption of a run, or the fork that began it."""
 
     at: str
     update: int
@@ -38,6 +38,7 @@ class Resume:
     changes: dict[str, list[object]] = dataclasses.field(default_factory=dict)  # dotted key -> [old, new]
     damaged: dict[str, str] = dataclasses.field(default_factory=dict)  # newer checkpoint -> why it was not used
     notes: tuple[str, ...] = ()  # other problems found and repaired, such as a stale lock or lost records
+    parent: dict[str, str] = dataclasses.field(default_factory=dict)  # of a fork: name and run_id of the other run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,6 +118,7 @@ def resumed(
     changes: Mapping[str, Sequence[object]] | None = None,
     damaged: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
+    parent: Mapping[str, str] | None = None,
 ) -> Meta:
     """Return the meta data of a run that is resumed from `update`; see `Resume`. A run without an id gets one."""
     entry = Resume(
@@ -126,6 +128,7 @@ def resumed(
         changes={key: list(pair) for key, pair in (changes or {}).items()},
         damaged=dict(damaged or {}),
         notes=tuple(notes),
+        parent=dict(parent or {}),
     )
     run_id = meta.run_id or secrets.token_hex(_ID_BYTES)
     return changed(meta, run_id=run_id, state="running", message="", update=update, resumes=(*meta.resumes, entry))
@@ -168,9 +171,18 @@ def _git(folder: Path, *arguments: str) -> str:
 def to_text(meta: Meta) -> str:
     """Return the content of the file."""
     data = {**plain_object(meta), "schema": SCHEMA}
-    if not meta.environment:  # most runs have none, and older versions do not know the field
+    # Most runs have neither, and older versions do not know these fields.
+    if not meta.environment:
         del data["environment"]
+    data["resumes"] = [_resume_object(entry) for entry in meta.resumes]
     return sealed(data)
+
+
+def _resume_object(entry: Resume) -> dict[str, JsonValue]:
+    data = plain_object(entry)
+    if not entry.parent:
+        del data["parent"]
+    return data
 
 
 def write(path: Path, meta: Meta) -> None:

@@ -1,8 +1,11 @@
-"""Change the configuration of a run that has a state, for `hmx resume` and `hmx evaluate`."""
+"""Change the configuration of a run that has a state, for `hmx resume`, `hmx fork` and `hmx evaluate`."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from hmx.config import codec, fields
 from hmx.config.coerce import show
@@ -11,8 +14,7 @@ from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.registry.load import Loaded
 
-FIXED = ("algo.num_steps", "run.seed", "run.name", "run.root")
-"""Keys that cannot change, in addition to shape keys: they define the meaning of counters and the folder of the run."""
+_FORKS_TO = ("run.name", "run.root")  # where a fork is written
 
 
 def parse(sets: Iterable[str]) -> dict[str, str]:
@@ -29,10 +31,15 @@ def parse(sets: Iterable[str]) -> dict[str, str]:
     return changes
 
 
-def apply(cfg: Config, changes: Mapping[str, object]) -> Loaded:
+def apply(cfg: Config, changes: Mapping[str, object], folder: Path, forked: Path | None = None) -> Loaded:
     """Return the configuration with changes that the state of a run allows, not checked yet.
 
-    Text is read as on the command line.
+    Args:
+        cfg: of the run.
+        changes: new values by dotted key; text is read as on the command line.
+        folder: of the run, for hints.
+        forked: the checkpoint from which a new run continues. It has another name, and may have other options of the
+            user's environment or algorithm.
 
     Raises:
         HmxError: unknown keys, impossible values, or fields that are fixed, each named.
@@ -42,12 +49,36 @@ def apply(cfg: Config, changes: Mapping[str, object]) -> Loaded:
     if problems:
         raise error(problems)
     new = fields.replace(cfg, values)
-    shaping = {key for key, field in fields.FIELDS.items() if field.shape}.union(FIXED)
-    fixed = {key: pair for key, pair in codec.diff(cfg, new).items() if key in shaping or fields.own_parts(key)}
+    changed = codec.diff(cfg, new)
+    fixed = [key for key in changed if not _may_change(key, forked is not None)]
     if fixed:
-        lines = [f"  {key}: {show(before)} cannot become {show(after)}" for key, (before, after) in fixed.items()]
-        hint = "start a new run with these values: hmx train --config RUN/run.toml --name NEW " + " ".join(
-            f"--set {key}={show(after)}" for key, (_, after) in fixed.items()
-        )
+        lines = [f"  {key}: {show(changed[key][0])} cannot become {show(changed[key][1])}" for key in fixed]
+        if forked is None and all(_may_change(key, fork=True) and key not in _FORKS_TO for key in fixed):
+            hint = shlex.join(["hmx", "fork", str(folder), *_sets(values)])
+        else:
+            hint = start_command(folder, forked or folder, values)
         raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
     return Loaded(new, origins)
+
+
+def _may_change(key: str, fork: bool) -> bool:
+    if parts := fields.own_parts(key):
+        return fork and parts[0] != "net"
+    field = fields.FIELDS.get(key)
+    return field is None or field.may_change or (fork and key in _FORKS_TO)
+
+
+def start_command(folder: Path, source: Path, values: Mapping[str, Any]) -> str:
+    """Return the command that comes closest to continuing a run with values that its state does not allow.
+
+    It starts a new run from the network of `source`, the run in `folder` or a checkpoint of it, unless the network
+    would be another one.
+    """
+    shapes = {key for key, field in fields.FIELDS.items() if field.shape and key.startswith(("net.", "ppo."))}
+    other_network = any(key in shapes or (fields.own_parts(key) or ("",))[0] == "net" for key in values)
+    network = [] if other_network or "run.init_from" in values else ["--init-from", str(source)]
+    return shlex.join(["hmx", "train", "--config", str(folder), *network, *_sets(values)])
+
+
+def _sets(values: Mapping[str, Any]) -> list[str]:
+    return [word for key, value in values.items() for word in ("--set", f"{key}={show(value)}")]

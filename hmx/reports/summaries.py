@@ -258,9 +258,10 @@ def verification(found: VerifyResult) -> Document:
     return Document("", (Table(columns, tuple(rows)), end) if rows else (end,))
 
 
-def resumption(planned: ResumePlan) -> Document:
-    """Show the range in which a run would be resumed, and the changes."""
+def resumption(planned: ResumePlan, parent: Path | None = None) -> Document:
+    """Show the range in which a run would be resumed, or forked from `parent`, and the changes."""
     rows = [
+        *([("fork of", quoted(str(parent), _LONGEST))] if parent is not None else []),
         ("run", quoted(str(planned.run), _LONGEST)),
         ("from", f"update {planned.update:,}, {planned.env_steps:,} steps per seed"),
         ("to", f"update {planned.total_updates:,}, {planned.total_env_steps:,} steps per seed"),

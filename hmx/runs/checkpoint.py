@@ -30,6 +30,10 @@ ARRAYS = "arrays"  # the orbax folder inside a checkpoint
 Leaves = dict[str, np.ndarray[Any, Any]]
 
 
+class DoesNotFit(HmxError):
+    """The arrays of a checkpoint have other shapes than a configuration needs."""
+
+
 class Form(NamedTuple):
     """The shape and dtype of an array."""
 
@@ -159,8 +163,8 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
     """Restore the state saved at `path`, bit for bit, in the structure of `abstract` (arrays, or their shapes).
 
     Raises:
-        HmxError: the saved leaves differ from those of `abstract` (each difference is named), or the checkpoint cannot
-            be read (exit code 3).
+        DoesNotFit: the saved leaves differ from those of `abstract`; each difference is named (exit code 3).
+        HmxError: the checkpoint cannot be read (3).
     """
     manifest, wanted = records.read_manifest(path), describe(abstract)
     migrated = migrate(manifest, wanted)
@@ -169,7 +173,7 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
         more = [f"and {len(problems) - 8} more"] if len(problems) > 8 else []
         message = "\n  ".join([f"checkpoint {path} does not fit this configuration:", *problems[:8], *more])
         hint = "use the run's own run.toml, and the version of hmx that its meta.json names"
-        raise HmxError(message, hint, ExitCode.ARTEFACT)
+        raise DoesNotFit(message, hint, ExitCode.ARTEFACT)
     forms = host_forms(abstract)
     zeros = {leaf.path: np.zeros(*forms[leaf.path]) for leaf in migrated.zeros}
     saved = {path: forms[leaf.path] for path, leaf in migrated.leaves.items()}

@@ -38,6 +38,15 @@ class Restored(NamedTuple):
         return [*gone, *(f"checkpoint {update} is damaged ({why}); {used}" for update, why in self.damaged)]
 
 
+class ChosenCheckpoint(NamedTuple):
+    """A checkpoint to restore; its fields are those of `Restored`."""
+
+    path: Path
+    manifest: Manifest
+    damaged: tuple[tuple[int, str], ...]
+    missing: int | None
+
+
 def restore(session: Session, paths: RunPaths, update: int | None = None) -> Restored:
     """Restore the newest intact checkpoint, or the one of `update`.
 
@@ -45,6 +54,12 @@ def restore(session: Session, paths: RunPaths, update: int | None = None) -> Res
         HmxError: there is none, or it is damaged, unreadable, of another run, of a later hmx, or of another
             configuration (exit code 3).
     """
+    chosen = choose(paths, update)
+    return restore_chosen(session, paths, chosen, codec.shape_digest(session.cfg, chosen.manifest.schema))
+
+
+def choose(paths: RunPaths, update: int | None = None) -> ChosenCheckpoint:
+    """Choose the newest intact checkpoint, or the one of `update`; errors as of `restore`."""
     if paths.checkpoints.is_symlink() or (paths.checkpoints.exists() and not paths.checkpoints.is_dir()):
         what = "a link" if paths.checkpoints.is_symlink() else "a file"
         hint = "put the folder of checkpoints itself in its place"
@@ -59,11 +74,21 @@ def restore(session: Session, paths: RunPaths, update: int | None = None) -> Res
     if path is None:
         raise _none(paths, broken)
     manifest = records.read_manifest(path)
-    _check_configuration(session, paths, manifest)
-    state = checkpoint.restore(path, session.abstract)
     damaged = tuple((int(p.name), "; ".join(why[:2])) for p, why in broken.items())
     missing = _missing(paths, manifest.update, broken) if update is None else None
-    return Restored(state, int(path.name), damaged, manifest, missing)
+    return ChosenCheckpoint(path, manifest, damaged, missing)
+
+
+def restore_chosen(session: Session, paths: RunPaths, chosen: ChosenCheckpoint, shape_digest: str) -> Restored:
+    """Restore a checkpoint of the configuration with a shape digest, which may not be that of the session.
+
+    Raises:
+        DoesNotFit: arrays of the session have other shapes (exit code 3).
+        HmxError: the checkpoint is of another configuration, or cannot be read (3).
+    """
+    _check_configuration(session, shape_digest, paths, chosen.manifest)
+    state = checkpoint.restore(chosen.path, session.abstract)
+    return Restored(state, int(chosen.path.name), chosen.damaged, chosen.manifest, chosen.missing)
 
 
 def restore_policy(session: Session, paths: RunPaths, update: int | None = None) -> Restored:
@@ -108,11 +133,10 @@ def _none(paths: RunPaths, broken: dict[Path, list[str]]) -> HmxError:
     return HmxError(message, hint, ExitCode.ARTEFACT)
 
 
-def _check_configuration(session: Session, paths: RunPaths, manifest: Manifest) -> None:
+def _check_configuration(session: Session, shape_digest: str, paths: RunPaths, manifest: Manifest) -> None:
     """Refuse a run.toml that would give saved numbers another meaning."""
     steps = manifest.update * session.sizes.batch_size
-    now = codec.shape_digest(session.cfg, manifest.schema)
-    if manifest.shape_digest and manifest.shape_digest != now:
+    if manifest.shape_digest and manifest.shape_digest != shape_digest:
         what = "the network, the environment or the number of seeds"
     elif manifest.env_steps != steps:
         what = "env.num_envs or algo.num_steps"

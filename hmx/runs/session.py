@@ -338,12 +338,8 @@ def make_saver(
         )
         saved = checkpoint.snapshot(devices.replicate_locally(mesh, state))
 
-        def add_copies(folder: Path) -> None:
-            (folder / CONFIG).write_text(config, encoding="utf-8")
-            (folder / META).write_text(metas.to_text(meta), encoding="utf-8")
-
-        run = cfg.run
-        return partial(checkpoint.write, paths.checkpoints, saved, update, run.keep, info, run.keep_best, add_copies)
+        run, copies = cfg.run, partial(add_copies, config, meta)
+        return partial(checkpoint.write, paths.checkpoints, saved, update, run.keep, info, run.keep_best, copies)
 
     def on_slow(message: str, stuck: bool) -> None:
         sink_group.warn(message)
@@ -351,6 +347,12 @@ def make_saver(
             raise StopNow(guard.requested)
 
     return Saver(prepare, lambda update: meta_writer.update(update=update, env_steps=update * batch), on_slow)
+
+
+def add_copies(config: str, meta: Meta, folder: Path) -> None:
+    """Write the copies of run.toml and meta.json in a checkpoint."""
+    (folder / CONFIG).write_text(config, encoding="utf-8")
+    (folder / META).write_text(metas.to_text(meta), encoding="utf-8")
 
 
 def state_bytes(state: Any) -> int:

@@ -218,7 +218,20 @@ RESUME = rows(
     (["{run}", "--distributed", "--devices", "2"], USAGE, ["--devices 2 cannot be combined with --distributed"]),
     (["{run}", SET, "env.num_envs=7"], USAGE, ["env.num_envs: 16 cannot become 7", "hmx train --config"]),
     (["{run}", SET, "run.seed=3"], USAGE, ["run.seed: 0 cannot become 3"]),
+    (["{run}", "--num-envs", "7", "--lr", "1e-4"], USAGE, ["env.num_envs: 16 cannot become 7", "--init-from"]),
     (["{run}", SET, "x"], USAGE, ["--set x: expected section.key=value"]),
+)
+
+FORK = rows(
+    "fork",
+    ([], USAGE, ["missing argument 'RUN'"]),
+    (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["{run}", "--at", "x"], USAGE, ["--at x: must be a whole number"]),
+    (["{run}", "--at", "9999"], ARTEFACT, ["there is no checkpoint", "checkpoints there:"]),
+    (["{run}", "--name", "a b"], USAGE, ["'a b' cannot be the name of a run", "--name a-b"]),
+    (["{run}", "--lr", "-1"], USAGE, ["algo.learning_rate = -1.0", "0 or more"]),
+    (["{run}", "--num-envs", "7"], USAGE, ["env.num_envs: 16 cannot become 7", "--init-from"]),
+    (["{run}", SET, "net.hidden=9"], USAGE, ["cannot become 9", "hmx train --config"]),
 )
 
 EVALUATE = rows(
@@ -388,7 +401,7 @@ NEW_ENV = rows(
 
 COMMANDS: list[Row] = [
     *PRESETS, *ENVS, *NEW_ENV, *EXPORT, *BOARD, *DOCTOR,
-    *ROOT, *TRAIN, *RESUME, *EVALUATE, *WATCH, *PLAY, *COMPARE, *BENCH, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS,
+    *ROOT, *TRAIN, *RESUME, *FORK, *EVALUATE, *WATCH, *PLAY, *COMPARE, *BENCH, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS,
     *GRAD_REPORT, *SCORE_BUFFER,
 ]  # fmt: skip
 

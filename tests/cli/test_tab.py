@@ -33,13 +33,14 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("hmx c", ["compare", "compute-config", "check-env"]),
+        ("hmx c", ["compare", "check-env", "compute-config"]),
         ("hmx runs ", ["list", "show", "tail", "rename", "rm", "export", "verify", "sync"]),
         ("hmx tr", ["train"]),
         ("hmx train --env frozen", ["frozenlake", "frozenlake-slippery"]),
         ("hmx train --preset q", ["quick"]),
         ("hmx train --wandb off", ["offline"]),
         ("hmx train --dry", ["--dry-run"]),
+        ("hmx fork x --na", ["--name"]),
         ("hmx train --set algo.lr_", ["algo.lr_schedule=", "algo.lr_end=", "algo.lr_warmup="]),
         ("hmx train --set algo.lr_schedule=c", ["algo.lr_schedule=constant", "algo.lr_schedule=cosine"]),
         ("hmx train --set net.shared_torso=", ["net.shared_torso=true", "net.shared_torso=false"]),
@@ -78,6 +79,7 @@ def runs(tmp_path: Path) -> Path:
         ("hmx evaluate cor", ["corridor"]),
         ("hmx watch l", ["lake"]),
         ("hmx evaluate corridor --checkpoint ", ["32", "4"]),
+        ("hmx fork corridor --at ", ["32", "4"]),
         ("hmx watch --greedy runs/corridor --checkpoint 3", ["32"]),
         ("hmx grad-report lake --checkpoint ", ["8"]),
         ("hmx grad-report corridor --reference ", ["32", "4"]),
@@ -107,7 +109,8 @@ def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
             if has_value and not param.shell_complete(ctx, ""):
                 silent.add((name, param.opts[0], param.metavar))
     new_names = {
-        ("hmx train", "--name"), ("hmx runs rename", "name"), ("hmx runs sync", "--project"), ("hmx new-env", "name"),
+        ("hmx train", "--name"), ("hmx fork", "--name"), ("hmx runs rename", "name"), ("hmx runs sync", "--project"),
+        ("hmx new-env", "name"),
     }  # fmt: skip
     assert {row[:2] for row in silent if row[2] not in FREE} == new_names
 

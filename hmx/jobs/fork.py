@@ -1,0 +1,226 @@
+"""`hmx fork`: continue a run from a checkpoint as a new run, with changed settings."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hmx.config import codec, fields
+from hmx.config.coerce import show
+from hmx.config.files import words
+from hmx.config.names import clean_run_name
+from hmx.config.problem import error
+from hmx.errors import HmxError
+from hmx.jobs.requests import ForkRequest
+from hmx.jobs.resume import ResumePlan, open_to_train, schedule_notes
+from hmx.jobs.train import TrainResult, new_meta, run_session, worker_result, write_run
+from hmx.jobs.worker import check_same_config
+from hmx.records import frozen, jsonl, layout
+from hmx.records import meta as metas
+from hmx.records.atomic import writing
+from hmx.records.checkpoints import CheckpointInfo
+from hmx.records.layout import find_run
+from hmx.records.lock import RunLock
+from hmx.records.meta import Meta, Resume
+from hmx.records.paths import DEFAULT_ROOT, RunPaths
+from hmx.registry.changes import apply, start_command
+from hmx.runs import checkpoint
+from hmx.runs.cluster.group import ALONE, Group
+from hmx.runs.compilation import enable_cache
+from hmx.runs.restoring import Restored, choose, restore_chosen
+from hmx.runs.session import Session, add_copies, device_name, make_sinks
+from hmx.runs.sinks import Sink
+
+_DEFAULTS = ForkRequest()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForkPlan(ResumePlan):
+    """The plan of a fork; `run` is the new run, and nothing of it has been written."""
+
+    parent: Path
+
+
+class _Opened(NamedTuple):
+    parent: RunPaths
+    history: tuple[Resume, ...]  # of the parent until the checkpoint
+    session: Session
+    restored: Restored
+    changes: dict[str, tuple[object, object]]  # dotted key -> (value of the parent, value of the fork)
+    warnings: tuple[str, ...]
+
+
+def fork(
+    run: str | Path,
+    request: ForkRequest = _DEFAULTS,
+    *,
+    changes: Mapping[str, object] | None = None,
+    sinks: Sequence[Sink] = (),
+    command_line: Sequence[str] = (),
+    root: str | Path = DEFAULT_ROOT,
+    group: Group = ALONE,
+) -> TrainResult:
+    """Continue a run from the exact state at a checkpoint as a new run; the run itself stays as it is.
+
+    The new run gets a copy of the checkpoint and of the records up to it, so it does not need the folder of the other.
+    Without changes it equals the other run bit for bit.
+
+    Args:
+        run: name or path of the run, which may be training.
+        request: the checkpoint, and the name of the new run.
+        changes: new values by dotted key (text is read as on the command line). They apply from the checkpoint on, and
+            meta.json records them.
+        sinks: receivers of records in addition to the local file.
+        command_line: kept in meta.json.
+        root: folder of the runs, for a name. The new run is written beside the other one.
+        group: the processes of the new run; only process 0 reads and writes files.
+
+    Raises:
+        HmxError: a change that the state forbids, no updates left, or a name that is taken (exit code 2); no such run
+            or checkpoint, or one that is damaged or does not fit (3); a process of the group is gone (1).
+        StopNow: a second signal; the last complete checkpoint is intact.
+    """
+    asked = {"command": "fork", "run": Path(run).name, **vars(request), **(changes or {})}
+    check_same_config(group, asked)
+    if not group.is_coordinator:
+        enable_cache()
+        return worker_result(group)
+    opened = _open(find_run(run, root), request, changes or {})
+    cfg, restored = opened.session.cfg, opened.restored
+    warning = enable_cache()
+    paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(opened.parent))
+    with RunLock(paths):
+        with _deleted_on_failure(paths), writing("the run folder", paths.folder):
+            session, meta = _create(opened, paths, command_line)
+        sink_group = make_sinks(session.cfg.run, paths, sinks)
+        for text in (warning, *meta.resumes[-1].notes, *opened.warnings):
+            if text:
+                sink_group.warn(text)
+        return run_session(session, paths, meta, sink_group, lambda: restored.state, first=restored.update, group=group)
+
+
+def plan(
+    run: str | Path,
+    request: ForkRequest = _DEFAULTS,
+    *,
+    changes: Mapping[str, object] | None = None,
+    root: str | Path = DEFAULT_ROOT,
+) -> ForkPlan:
+    """Return the plan of `fork`; read the checkpoint and write nothing."""
+    opened = _open(find_run(run, root), request, changes or {})
+    cfg, sizes = opened.session.cfg, opened.session.sizes
+    name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(opened.parent))
+    return ForkPlan(
+        run=Path(cfg.run.root) / name,
+        parent=opened.parent.folder,
+        update=opened.restored.update,
+        total_updates=sizes.num_updates,
+        env_steps=opened.restored.update * sizes.batch_size,
+        total_env_steps=sizes.total_env_steps,
+        changes=opened.changes,
+        config=fields.replace(cfg, {"run.name": name}),
+        device=device_name(opened.session.mesh),
+        warnings=opened.warnings,
+    )
+
+
+def _stem(parent: RunPaths) -> str:
+    return f"{clean_run_name(parent.name)}-fork"
+
+
+def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object]) -> _Opened:
+    layout.check_new_name(parent.root, request.name)
+    newest = frozen.read_config(parent)
+    chosen = choose(parent, request.at)
+    known = frozen.known_meta(parent)
+    resumes = known.resumes if known is not None else ()
+    later = _changed_later(resumes, chosen.manifest.update)
+    old = fields.replace(newest, later)
+    loaded = apply(old, changes, parent.folder, forked=chosen.path)
+    place = {"run.root": str(parent.root), "run.name": request.name}
+    session = open_to_train(loaded._replace(config=fields.replace(loaded.config, place)), parent)
+    try:
+        restored = restore_chosen(session, parent, chosen, codec.shape_digest(old, chosen.manifest.schema))
+    except checkpoint.DoesNotFit as problem:
+        raise HmxError(problem.message, start_command(parent.folder, chosen.path, changes)) from None
+    differences = codec.diff(old, session.cfg)
+    differences = {key: pair for key, pair in differences.items() if key not in place}
+    update, sizes = restored.update, session.sizes
+    if update >= sizes.num_updates:
+        message = f"cannot fork {parent.name} at update {update:,}: it ends there"
+        hint = f"train longer: --steps {2 * update * sizes.batch_size}; or fork an earlier checkpoint: --at UPDATE"
+        raise HmxError(message, hint)
+    warnings = [*restored.warnings, *schedule_notes(fields.values_of(session.cfg), differences)]
+    if later:
+        kept = ", ".join(f"{key} = {show(value)}" for key, value in later.items())
+        warnings.append(f"the run was changed after update {update:,}; the fork keeps {kept}")
+    history = tuple(resume for resume in resumes if resume.update <= update)
+    return _Opened(parent, history, session, restored, differences, tuple(warnings))
+
+
+def _changed_later(resumes: Sequence[Resume], update: int) -> dict[str, Any]:
+    """Return the values, after an update, of the keys that resumptions after it have changed.
+
+    Raises:
+        HmxError: meta.json names keys or values that this hmx does not know.
+    """
+    before: dict[str, object] = {}
+    for resume in reversed(resumes):
+        if resume.update > update:
+            before |= {key: pair[0] for key, pair in resume.changes.items() if pair and pair[0] is not None}
+    values, problems = codec.resolve(before, {}, text=False)
+    if problems:
+        raise error(problems)
+    return values
+
+
+def _create(opened: _Opened, paths: RunPaths, command_line: Sequence[str]) -> tuple[Session, Meta]:
+    """Write the new run as if it had been interrupted at the checkpoint; its run.toml and meta.json come last."""
+    session = opened.session._replace(cfg=fields.replace(opened.session.cfg, {"run.name": paths.name}))
+    update, manifest = opened.restored.update, opened.restored.manifest
+    parent = {"name": opened.parent.name, "run_id": manifest.run_id or frozen.run_id_of(opened.parent)}
+    meta = dataclasses.replace(new_meta(session, command_line), resumes=opened.history)
+    notes = _copy_records(opened, paths, parent["run_id"], meta.run_id)
+    meta = metas.resumed(meta, update, command_line, opened.changes, notes=notes, parent=parent)
+    env_steps = update * session.sizes.batch_size
+    meta = dataclasses.replace(meta, env_steps=env_steps)
+    info = CheckpointInfo(
+        run_id=meta.run_id,
+        env_steps=env_steps,
+        shape_digest=meta.shape_digest,
+        config_digest=meta.config_digest,
+        metrics=jsonl.Marker(paths.metrics).mark(),
+    )
+    copies = partial(add_copies, codec.to_toml(session.cfg), meta)
+    saved = checkpoint.snapshot(opened.restored.state)
+    checkpoint.write(paths.checkpoints, saved, update, None, info, add_files=copies)
+    write_run(session, paths, meta)
+    return session, meta
+
+
+def _copy_records(opened: _Opened, paths: RunPaths, run_id: str, new_id: str) -> list[str]:
+    """Copy the records up to the checkpoint; return what is missing of them."""
+    source, update = opened.parent.metrics, opened.restored.update
+    try:
+        damaged = jsonl.adopt(source, paths.metrics, update, run_id, new_id)
+    except OSError as problem:
+        return [f"cannot copy {source}: {words(problem)}; the records start after update {update:,}"]
+    if not damaged:
+        return []
+    lines = ", ".join(map(str, damaged[:8]))
+    return [f"{source}: damaged lines were left out ({lines})"]
+
+
+@contextlib.contextmanager
+def _deleted_on_failure(paths: RunPaths) -> Iterator[None]:
+    """Delete the folder of a run that could not be created, or whose creation was interrupted."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(paths.folder, ignore_errors=True)
+        raise
