@@ -1,4 +1,4 @@
-"""hmx: train, watch and measure agents on HackMatrix, in pure JAX.
+"""hmx: train reinforcement-learning agents in JAX, and see why they learn.
 
 The names below are the public interface; docs/python.md explains them. Everything that a user can do something about
 raises `HmxError`. `import hmx` loads no JAX: a name loads what it needs when it is first used.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,12 +13,15 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 from hmx.cli.app import app
 from hmx.config import presets
+from hmx.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+AGENTS = (ROOT / "AGENTS.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -71,7 +75,7 @@ def test_every_option_in_the_readme_exists(option):
 
 
 def test_links_in_the_documents_exist():
-    for text in (README, CONTRIBUTING):
+    for text in (path.read_text() for path in ROOT.glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
             assert (ROOT / target).exists(), target
 
@@ -98,6 +102,32 @@ def test_all_dependencies_are_pinned():
 
 def test_changelog_has_the_version():
     assert f"## [{PROJECT['project']['version']}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_citation_has_the_fields_of_its_format_and_the_released_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(citation) and citation["cff-version"] == "1.2.0"
+    project, released = PROJECT["project"], f"## [{citation['version']}] - {citation['date-released']}"
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
+    assert released in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_command_for_agents_parses():
+    lines = re.findall(r"^hmx (.+)$", AGENTS, re.MULTILINE) + re.findall(r"`hmx ([^`]*--[^`]+)`", AGENTS)
+    commands = [shlex.split(line.partition(" > ")[0].replace("COMMAND --help", "")) for line in lines]
+    assert len(AGENTS.splitlines()) <= 100 and len(commands) > 15
+    root = typer.main.get_command(app)
+    for words in (words for words in commands if words and words[0] != "--version"):
+        command, context = root, root.make_context("hmx", ["--help"], resilient_parsing=True)
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        command.make_context("hmx", words, parent=context)  # raises if it does not parse
+
+
+def test_exit_codes_for_agents_are_those_of_the_program():
+    codes = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", AGENTS, re.MULTILINE) for code in row.split(", ")}
+    assert codes == {int(code) for code in ExitCode}
 
 
 def test_wheel_contains_the_documented_files(tmp_path):
