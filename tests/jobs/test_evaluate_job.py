@@ -20,6 +20,7 @@ from hmx.reports.report.request import ReportOptions
 from hmx.reports.summaries import composition, earned, undone
 
 MakeConfig = Callable[..., Config]
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def episodes(total: list[float], length: list[int], **info: list[float]) -> Episodes:

@@ -7,7 +7,6 @@ every way. Loss of power is simulated after every checkpoint.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import io
 import itertools
@@ -31,7 +30,7 @@ from hmx.records import jsonl
 from hmx.records import meta as metas
 from hmx.records.paths import RunPaths
 from hmx.records.verify import verify
-from hmx.runs import checkpoint, chunk, session
+from hmx.runs import checkpoint, session
 from hmx.runs.restoring import restore
 
 UPDATES = 3
@@ -40,31 +39,9 @@ Job = Callable[[RunPaths], object]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled_once() -> Iterator[None]:
-    """All runs of this file share their compiled programs, wherever their folders are; nothing waits for a retry."""
-    opened = functools.lru_cache(session.open_session)
-    compiled: dict[int, chunk.Chunk] = {}
-    compile_chunk, make_player = chunk.compile_chunk, evaluates.make_player
-    players: dict[int, evaluates.PlayPolicy] = {}
-
-    def open_session(cfg: Config, paths: RunPaths | None = None, **given: Any) -> session.Session:
-        return opened(fields.replace(cfg, {"run.root": "runs"}))._replace(cfg=cfg)
-
-    def compile_shared(algorithm: Any, *rest: Any) -> chunk.Chunk:
-        if id(algorithm) not in compiled:
-            compiled[id(algorithm)] = compile_chunk(algorithm, *rest)
-        return compiled[id(algorithm)]
-
-    def shared_player(opened: session.Session, episodes: int, search: int | None = None) -> evaluates.PlayPolicy:
-        return players.setdefault(id(opened.algorithm), make_player(opened, episodes, search))
-
+def without_waiting(compiled_once: None) -> Iterator[None]:
+    """Nothing waits for a retry."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (resumes, evaluates):
-            patch.setattr(module, "open_session", open_session)
-        patch.setattr(trains, "make_session", lambda cfg, env: open_session(cfg))
-        patch.setattr(trains, "make_player", shared_player)
-        patch.setattr(evaluates, "make_player", shared_player)
-        patch.setattr(session, "compile_chunk", compile_shared)
         for module in (files, jsonl):
             patch.setattr(module, "_RETRY_SECONDS", 0.0)
         patch.setattr(boundary, "_silence", lambda: None)

@@ -25,6 +25,7 @@ from hmx.runs.session import open_session
 from hmx.runs.warm_start import read_learned, start_from
 
 MakeConfig = Callable[..., Config]
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def learned(run: Path) -> dict[str, Any]:

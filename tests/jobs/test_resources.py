@@ -28,6 +28,7 @@ from hmx.runs import checkpoint, session
 from hmx.runs.sinks import Record, Sink
 
 MakeConfig = Callable[..., Config]
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 class At(Sink):

@@ -26,6 +26,7 @@ from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 
 MakeConfig = Callable[..., Config]
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def saved(run: Path) -> dict[str, np.ndarray[Any, Any]]:

@@ -23,6 +23,7 @@ from hmx.reports.compare.read import read_side
 from hmx.reports.compare.sides import choose
 
 MakeConfig = Callable[..., Any]
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 @pytest.fixture(scope="module")

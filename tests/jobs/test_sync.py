@@ -21,6 +21,7 @@ from hmx.runs.sinks import RunInfo
 from hmx.runs.wandb_sink import WandbSink
 
 MakeConfig = Callable[..., Config]
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 class Cloud:

@@ -23,6 +23,7 @@ from hmx.registry.load import load
 from hmx.reports.summaries import training
 
 MakeConfig = Callable[..., Config]
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def test_run_ends_with_its_table(make_config: MakeConfig, watcher: Any, lines: Any) -> None:
