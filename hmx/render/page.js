@@ -244,10 +244,13 @@ class Chart {
       }
       ctx.setLineDash([5 * scale, 4 * scale]);
       ctx.beginPath(); ctx.moveTo(...from); ctx.lineTo(...to); ctx.stroke();
-      const right = from[0] > left + width / 2;
-      const text = reference.label, wide = ctx.measureText(text).width, x = from[0] + (right ? -5 * scale - wide : 5 * scale);
+      // A threshold is labelled below its right end, where curves that passed it are above.
+      const level = reference.axis === "y", start = level ? to : from;
+      const right = level || from[0] > left + width / 2;
+      const text = reference.label, wide = ctx.measureText(text).width;
+      const x = start[0] + (right ? -5 * scale - wide : 5 * scale);
       const label = { text, x, end: x + wide,
-        y: reference.axis === "x" ? top + 12 * scale : Math.max(from[1] - 5 * scale, top + 11 * scale) };
+        y: Math.min((reference.axis === "x" ? top : start[1]) + 12 * scale, top + height - 4 * scale) };
       const hits = other => x < other.end && other.x < label.end && Math.abs(label.y - other.y) < 12 * scale;
       while (labels.some(hits)) label.y += scale;
       labels.push(label);

@@ -222,9 +222,10 @@ def _references(area: _Area) -> Iterator[str]:
             continue
         yield svg.line(ends, _FAINT, 1, "5 4")
         if ref.label:
-            x, y = ends[1] if ref.axis == "diagonal" else ends[0]
+            # A threshold is labelled below its right end, where curves that passed it are above.
+            x, y = ends[0] if ref.axis == "x" else ends[1]
             rightward = x < (area.left + area.right) / 2
-            x, y = (x + 5 if rightward else x - 5), (y + 11 if ref.axis == "x" else max(y - 4, 10))
+            x, y = (x + 5 if rightward else x - 5), min(y + 11, area.bottom - 4)
             start = x - (0 if rightward else _LETTER * len(ref.label))
             end = start + _LETTER * len(ref.label)
             while any(start < right and left < end and abs(y - height) < 12 for left, right, height in taken):

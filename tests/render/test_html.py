@@ -243,7 +243,7 @@ def test_labels_of_close_reference_lines_are_stacked():
     lines = [
         points(line)[0][1] for line in outline(plot(UP, references=apart)).all("polyline") if "5 4" in line.values()
     ]
-    assert [float(first["y"]) + 4, float(second["y"]) + 4] == pytest.approx(sorted(lines))
+    assert [float(first["y"]) - 11, float(second["y"]) - 11] == pytest.approx(sorted(lines))
 
 
 def test_tags_are_drawn_next_to_values():

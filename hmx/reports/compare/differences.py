@@ -283,7 +283,11 @@ def _copies(task: str, groups: Groups) -> Iterator[Notice]:
                 who = f"{letter}'s {seed.run}" + ("" if seed.number is None else f" seed {seed.number}")
                 alike.setdefault(_fingerprint(seed), []).append(who)
     copies = [who for who in alike.values() if len(who) > 1]
-    if copies:
+    runs = {letter: {seed.run for seed in group} for letter, group in groups.items()}
+    same = [f"{a} and {b}" for a, b in itertools.combinations(runs, 2) if runs[a] == runs[b]]
+    if same:
+        yield Notice("caution", "", f"{_list(same)} are the same {'run' if len(runs[same[0][0]]) == 1 else 'runs'}")
+    elif copies:
         more = f", and {len(copies) - 1} more" if len(copies) > 1 else ""
         yield Notice("caution", "", f"identical metrics on {task}: {_list(copies[0])}{more}")
 

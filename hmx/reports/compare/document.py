@@ -47,6 +47,7 @@ ALL_PAIRS = 12  # maximum sides for which every pair is shown; with more sides, 
 _DETAILED = 3  # pairs whose verdict comes with its numbers
 _TONES: Mapping[Outcome, Tone] = {"better": "good", "weak evidence": "warning", "no verdict": "bad"}
 _COLOURS = 8
+_NARROW = 0.1  # scores: a performance profile that falls within less shows nothing
 _Row = TypeVar("_Row", bound=SideFacts | SideScores | Aggregates | Speed)
 _SAME = "the same: nothing in these runs depends on the difference"
 
@@ -115,6 +116,10 @@ def _verdicts(where: str, pairs: Sequence[Pair], findings: CompareFindings) -> I
             view = pair.turned() if pair.verdict.better == pair.b else pair
             text += f" P({view.a} {_word(findings)}) = {estimate(view.improvement)}, "
             text += f"difference of IQMs {estimate(view.difference, sign=True)}, p = {number(view.p_value, 2)}."
+        if pair.faster and pair.area_difference and findings.direction != "none":
+            view = pair.turned() if pair.faster == pair.b else pair
+            gain = estimate(view.area_difference, sign=True)
+            text += f" {view.a} learns faster: its area under the curve differs by {gain}."
         yield Paragraph(text, _TONES.get(pair.verdict.outcome, "plain"))
 
 
@@ -227,6 +232,11 @@ def _task(task: TaskFindings, findings: CompareFindings) -> Iterator[Block]:
     text += "" if findings.metric == EVALUATION else f"; final is the mean of the last {task.window:,.0f} steps"
     yield Paragraph(f"{text[:1].upper()}{text[1:]}.")
     sides = task.sides
+    plots = [plot for over in OVER if (plot := _curves(task, over, findings)) is not None]
+    if len(findings.tasks) == 1 and findings.overall.sides:
+        plots += _profile(findings)
+    if plots:
+        yield Aside(tuple(plots))
     evaluated = findings.metric != EVALUATION and any(side.evaluated for side in sides)
     columns = _columns(SIDE, "seeds", "iqm", "std", "auc", *(["evaluated"] if evaluated else []))
     few = " With 4 seeds those of an IQM cover about 87 %." if any(len(side.values) == 4 for side in sides) else ""
@@ -236,13 +246,9 @@ def _task(task: TaskFindings, findings: CompareFindings) -> Iterator[Block]:
     rows = (row for i, level in enumerate(levels) for row in _threshold(i, level, sides, findings))
     if levels:
         heads = (_text("threshold"), Column("reached by"), Column("median steps"), Column("median time"))
-        yield Table(heads, tuple(rows))
+        note = "Times depend on the load of the machine: compare them only for runs on an idle machine."
+        yield Table(heads, tuple(rows), note=note)
     yield from _pairs(task.pairs, PAIR, findings)
-    plots = [plot for over in OVER if (plot := _curves(task, over, findings)) is not None]
-    if len(findings.tasks) == 1 and findings.overall.sides:
-        plots.append(_profile(findings))
-    if plots:
-        yield Aside(tuple(plots))
 
 
 def _threshold(i: int, level: float, sides: Sequence[SideScores], findings: CompareFindings) -> Iterator[Row]:
@@ -259,7 +265,8 @@ def _pairs(pairs: Sequence[Pair], numbers: Sequence[Number[Pair]], findings: Com
         return
     difference = "difference" if numbers is PAIR else "score_difference"
     paired = ["paired"] if any(pair.paired for pair in pairs) else []
-    (wins, show_wins), *others = _columns(numbers, "P", difference, *paired, "p_value")
+    areas = ["area_difference"] if any(pair.area_difference for pair in pairs) else []
+    (wins, show_wins), *others = _columns(numbers, "P", difference, *paired, *areas, "p_value")
     columns = [(replace(wins, name=f"P(first {_word(findings)})"), show_wins), *others]
     rows = (Row((f"{pair.a} vs {pair.b}", *(show(pair) for _, show in columns))) for pair in _shown(pairs, findings))
     yield Table((_text("pair"), *(head for head, _ in columns)), tuple(rows))
@@ -279,7 +286,7 @@ def _curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot |
         replace(_series(findings, letter, band.x, band.center), low=band.low, high=band.high)
         for letter, band in bands.items()
     )
-    thresholds = (Reference("y", row.value, f"threshold {row.value:g}") for row in task.sides[0].thresholds)
+    thresholds = (Reference("y", row.value, f"{row.value:g}") for row in task.sides[0].thresholds)
     end = [Reference("x", task.end, "compared up to here")] if over == "steps" and task.limited_by else []
     if over == "steps":
         x = Axis("environment steps", format="count", low=0.0)
@@ -307,20 +314,38 @@ def _overall(findings: CompareFindings) -> Iterator[Block]:
     yield Table((_text("task"), Column("0 is"), Column("1 is"), _text("scale", 1)), tuple(scales))
     yield _by_side(findings, overall.sides, _columns(AGGREGATE, "score", "median", "mean", "gap"))
     yield from _pairs(overall.pairs, OVERALL_PAIR, findings)
-    yield Aside((_profile(findings),))
+    yield Aside(tuple(_profile(findings)))
 
 
-def _profile(findings: CompareFindings) -> Plot:
+def _profile(findings: CompareFindings) -> list[Plot]:
+    """Return the performance profile, from where it falls below 1 to where it reaches 0; none if that is one step."""
     overall = findings.overall
-    return Plot(
-        title="Performance profile",
-        x=Axis("score", low=0.0),
-        y=Axis("runs above the score", format="percent", low=0.0, high=1.0),
-        series=tuple(
-            replace(_series(findings, side.letter, overall.taus, side.profile), kind="steps") for side in overall.sides
-        ),
-        caption="Share of runs whose score is above each value.",
+    falling = [
+        tau
+        for side in overall.sides
+        for tau, share in zip(overall.taus, side.profile, strict=True)
+        if 0 < share < 1
+    ]  # fmt: skip
+    if not falling or max(falling) - min(falling) < _NARROW:
+        return []
+    low, high = max(min(falling) - _NARROW, 0.0), max(falling) + _NARROW
+    shown = [i for i, tau in enumerate(overall.taus) if low <= tau <= high]
+    taus = tuple(overall.taus[i] for i in shown)
+    lines = (
+        replace(_series(findings, side.letter, taus, tuple(side.profile[i] for i in shown)), kind="steps")
+        for side in overall.sides
     )
+    caption = "Share of runs whose score is above each value. Score 1 is the best seed of all sides; score 0 is random "
+    caption += "play if runs were evaluated, otherwise the worst seed. --range sets other values."
+    return [
+        Plot(
+            title="Performance profile",
+            x=Axis("score"),
+            y=Axis("runs above the score", format="percent", low=0.0, high=1.0),
+            series=tuple(lines),
+            caption=caption,
+        )
+    ]
 
 
 def _speed(findings: CompareFindings) -> Iterator[Block]:

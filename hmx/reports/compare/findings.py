@@ -125,7 +125,8 @@ class SideScores:
     mean: float | None
     std: float | None
     iqm: Estimate | None
-    area: Estimate | None  # interquartile mean of the area under the curve, per step
+    areas: tuple[float, ...]  # area under the curve of each seed, per step
+    area: Estimate | None  # their interquartile mean
     evaluated: Estimate | None  # interquartile mean of the evaluation at the end of each run
     thresholds: tuple[ThresholdTimes, ...]
     curves: Mapping[Over, CurveBand | None]
@@ -156,6 +157,8 @@ class Pair:
     shared: int = 0  # seeds that both sides have
     paired: Estimate | None = None  # mean difference of these seeds
     p_value: float | None  # of the permutation test of `improvement`
+    area_difference: Estimate | None = None  # of the interquartile means of the areas under the curves
+    faster: str = ""  # letter of the side that learns faster, by its area; "" without evidence
     verdict: Verdict
 
     def turned(self) -> Pair:
@@ -164,6 +167,7 @@ class Pair:
             self, a=self.b, b=self.a,
             improvement=self.improvement and self.improvement.mirrored(1.0),
             difference=self.difference and self.difference.mirrored(),
+            area_difference=self.area_difference and self.area_difference.mirrored(),
             paired=self.paired and self.paired.mirrored(),
         )  # fmt: skip
 

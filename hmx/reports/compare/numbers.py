@@ -103,6 +103,9 @@ PAIR: tuple[Number[Pair], ...] = (
            "difference of IQMs", lambda pair: estimate(pair.difference, sign=True)),
     Number("paired", lambda pair: pair.paired, "metric", "none", "mean difference of the seeds that both sides have",
            "same seeds", lambda pair: f"{estimate(pair.paired, sign=True)} ({pair.shared})", rank=1),
+    Number("area_difference", lambda pair: pair.area_difference, "metric", "none",
+           "difference of the IQMs of the areas under the curves, A less B", "difference of areas",
+           lambda pair: estimate(pair.area_difference, sign=True), rank=2),
     *_TESTS,
 )  # fmt: skip
 """Of two sides on an environment, such as `P(A>B)` and `difference(A, B)`."""

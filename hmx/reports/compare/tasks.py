@@ -103,6 +103,7 @@ def _side(
 ) -> SideScores:  # fmt: skip
     values = _known(scores)
     areas = [area(seed.series.get(request.curve), _end(seed, end, request)) for seed in seeds]
+    known = tuple(value for value in areas if value is not None)
     played = [evaluated[key] for seed in seeds if (key := (seed.run, seed.number)) in evaluated]
     resamples = min(request.samples, _CURVE_SAMPLES)
     return SideScores(
@@ -112,7 +113,8 @@ def _side(
         mean=float(values.mean()) if len(values) else None,
         std=float(values.std(ddof=1)) if len(values) > 1 else None,
         iqm=_iqm(values, request),
-        area=_iqm(np.array([value for value in areas if value is not None]), request),
+        areas=known,
+        area=_iqm(np.array(known), request),
         evaluated=_iqm(np.array(played), request) if len(played) == len(seeds) else None,
         thresholds=tuple(_times(level, seeds, end, request) for level in levels),
         curves={over: curve(seeds, request.curve, over, resamples, request.seed) for over in ("steps", "time")},
@@ -144,6 +146,7 @@ def _pair(x: SideScores, y: SideScores, blocks: Sequence[str], request: CompareR
     p_value = agg.p_value(first, second, request.samples, request.seed)
     paired = np.array(paired_differences(x, y))
     strata = [sign * first[0], sign * second[0]]
+    area_difference, faster = _faster(x, y, request)
     return Pair(
         a=x.letter, b=y.letter,
         improvement=agg.bootstrap(strata, agg.improvement, request.samples, request.seed),
@@ -151,8 +154,21 @@ def _pair(x: SideScores, y: SideScores, blocks: Sequence[str], request: CompareR
         shared=len(paired),
         paired=agg.mean_estimate([paired]) if len(paired) else None,
         p_value=p_value,
+        area_difference=area_difference,
+        faster="" if blocks else faster,
         verdict=judge(x, y, difference, p_value, blocks, request),
     )  # fmt: skip
+
+
+def _faster(x: SideScores, y: SideScores, request: CompareRequest) -> tuple[Estimate | None, str]:
+    """Return the difference of the areas under the curves, and the side that learns faster by the tests of `judge`."""
+    if request.metric == EVALUATION or min(len(x.areas), len(y.areas)) < 2:
+        return None, ""
+    first, second = [np.array(x.areas)], [np.array(y.areas)]
+    difference = agg.iqm_difference(first, second, request.samples, request.seed)
+    if not difference.excludes_zero or agg.p_value(first, second, request.samples, request.seed) > _SIGNIFICANT:
+        return difference, ""
+    return difference, x.letter if (difference.value > 0) == request.up else y.letter
 
 
 def paired_differences(x: SideScores, y: SideScores) -> list[float]:

@@ -19,6 +19,8 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.meta import Resume
+from hmx.render.blocks import Paragraph
+from hmx.reports.compare.document import document
 from hmx.reports.compare.findings import Verdict
 from hmx.reports.compare.job import DIAGNOSTICS
 from hmx.reports.compare.numbers import TABLE, table
@@ -45,6 +47,19 @@ def test_json_is_plain_and_finite(tmp_path, good):
     ]  # fmt: skip
     assert body["tasks"][0]["sides"][0]["iqm"]["low"] <= body["figures"]["iqm(A, corridor)"]
     assert body["figures"]["iqm(A, corridor)"] == pytest.approx(0.92)
+
+
+def test_the_side_that_learns_faster_is_named_even_if_both_end_equal(tmp_path):
+    def curves(slope):
+        return {seed: [min(slope * update, 10) / 10 + seed / 1000 for update in range(30)] for seed in range(5)}
+
+    fast, slow = (make_run(tmp_path / name, curves(slope)) for name, slope in (("fast", 5), ("slow", 1)))
+    (pair,) = compare(slow, fast).tasks[0].pairs
+    assert pair.verdict.outcome == "not distinguishable" and pair.faster == "B"
+    assert pair.area_difference is not None and pair.area_difference.high < 0
+    text = " ".join(block.text for block in document(compare(slow, fast)).blocks if isinstance(block, Paragraph))
+    assert "B learns faster: its area under the curve differs by +0.1" in text
+    assert compare(fast, fast).tasks[0].pairs[0].faster == ""
 
 
 def test_figures_are_named_with_and_without_the_task(good, bad):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -71,8 +72,10 @@ def test_different_devices_and_revisions_are_reported(tmp_path, good):
     assert "git revisions differ: A 0123456789, B fedcba9876" in noticed(result, "note")
 
 
-def test_identical_metrics_are_reported(good):
-    assert "identical metrics on corridor" in noticed(compare(good, good), "caution")
+def test_identical_metrics_are_reported(good, tmp_path):
+    copy = shutil.copytree(good, tmp_path / "copy")
+    assert "identical metrics on corridor" in noticed(compare(good, copy), "caution")
+    assert "A and B are the same run" in noticed(compare(good, good), "caution")
 
 
 def test_a_torn_last_line_is_ignored_and_damaged_lines_are_reported(tmp_path, good):
