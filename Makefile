@@ -4,9 +4,10 @@
 #   make test     the same set-up plus the test tools, then the tests
 #   make test-optimised   all tests, compiled as users compile; before a release and with a new version of JAX
 #   make test-extras   the tests of optional extras, in .venv-extras with these installed
-#   make check    what CI runs: lint, format, types, layers, generated docs, tests
+#   make check    what CI runs: lint, format, types, layers, generated docs, documentation site, tests
 #   make docs     regenerate man pages, completions and the reference pages
-#   make clean    remove .venv, .venv-extras and caches; runs/ stays
+#   make site     build the documentation site in site/
+#   make clean    remove .venv, .venv-extras, site and caches; runs/ stays
 #
 # Variables: PYTHON (interpreter to build the environment with), VENV and VENV_EXTRAS (where they go),
 # ARGS (more options for `make train`, `make test` or `make test-extras`), PINS (the file of pinned versions;
@@ -24,7 +25,7 @@ INSTALLED_TEST := $(VENV)/.installed-test
 FILES := $(wildcard hmx tests tools benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-optimised test-extras check static lint format types layers docs docs-current constraints clean
+.PHONY: help install train test test-optimised test-extras check static lint format types layers docs docs-current site site-current constraints clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -79,7 +80,7 @@ test-extras: $(VENV_EXTRAS)/.installed
 check: static test
 	@echo "All checks passed."
 
-static: lint types layers docs-current
+static: lint types layers docs-current site-current
 
 lint: $(INSTALLED_TEST)
 	@echo "Lint and format ..."
@@ -105,10 +106,17 @@ docs-current: $(INSTALLED_TEST)
 	@echo "Generated docs ..."
 	@$(BIN)/python tools/docs.py --check
 
+site: $(INSTALLED_TEST)
+	@$(BIN)/python tools/site_pages.py
+
+site-current: $(INSTALLED_TEST)
+	@echo "Documentation site ..."
+	@$(BIN)/python tools/site_pages.py --check
+
 constraints: $(VENV_EXTRAS)/.installed
 	@$(VENV_EXTRAS)/bin/python tools/constraints.py
 
 clean:
 	@echo "Removing $(VENV), $(VENV_EXTRAS) and caches; runs/ stays."
-	@rm -rf "$(VENV)" "$(VENV_EXTRAS)" .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf "$(VENV)" "$(VENV_EXTRAS)" site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find hmx tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,6 +21,7 @@ os.environ.update(COLUMNS="100", NO_COLOR="1", TERM="dumb")
 
 def generate() -> dict[str, str]:
     """Return the text of every generated file, by path below the root."""
+    import api_pages
     import completions
     import env_sizes
     import manpages
@@ -29,6 +30,7 @@ def generate() -> dict[str, str]:
     pages = {f"man/{name}.1": text for name, text in manpages.pages(ROOT / "CHANGELOG.md").items()}
     scripts = {f"completions/{name}": text for name, text in completions.scripts().items()}
     docs = {f"docs/{name}.md": text for name, text in reference.pages().items()}
+    docs["docs/api.md"] = reference.NOTE + api_pages.page()
     return {**pages, **scripts, **docs, "hmx/registry/sizes.json": env_sizes.text()}
 
 

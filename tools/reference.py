@@ -119,30 +119,44 @@ def metrics() -> str:
 
 def cli() -> str:
     """List every command and option."""
-    root: Any = typer.main.get_command(app)
-    ctx = root.make_context("hmx", ["--help"], resilient_parsing=True)
     lines = ["# Commands", "", "The same text as in `hmx COMMAND --help` and `man hmx-COMMAND`.", ""]
     lines += ["| group | commands |", "|---|---|"]
     lines += [
         f"| {group} | {', '.join(f'[{name}](#hmx-{name})' for name in names)} |"
         for group, names in COMMAND_GROUPS.items()
     ]
-    for name, command, sub in manpages.members(root, ctx):
-        lines += _command(f"hmx {name}", command, sub, "##")
-        for word, member, member_ctx in manpages.members(command, sub):
-            lines += _command(f"hmx {name} {word}", member, member_ctx, "###")
+    for text in commands().values():
+        lines += ["", text]
     lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {int(code)} | {text} |" for code, text in manpages.EXIT_STATUS.items()]
     return "\n".join(lines) + "\n"
 
 
+def commands(head: str = "##") -> dict[str, str]:
+    """Return the Markdown of each command, by its name, below headings of this level."""
+    root: Any = typer.main.get_command(app)
+    ctx = root.make_context("hmx", ["--help"], resilient_parsing=True)
+    texts = {}
+    for name, command, sub in manpages.members(root, ctx):
+        lines = _command(f"hmx {name}", command, sub, head)
+        for word, member, member_ctx in manpages.members(command, sub):
+            lines += ["", *_command(f"hmx {name} {word}", member, member_ctx, f"{head}#")]
+        texts[name] = "\n".join(lines)
+    return texts
+
+
 def _command(name: str, command: Any, ctx: Any, head: str) -> list[str]:
-    cells = (
-        (spelling.replace("|", "\\|"), text.replace("|", "\\|")) for spelling, text in manpages.options(command, ctx)
-    )
-    rows = (f"| `{spelling}` | {text} |" for spelling, text in cells)
-    lines = ["", f"{head} {name}", "", f"`{name} {manpages.usage(command, ctx)}`", ""]
+    rows = [
+        f"| {_spelling(spelling)} | {text.replace('|', '&#124;')} |"
+        for spelling, text in manpages.options(command, ctx)
+    ]
+    lines = [f"{head} {name}", "", f"`{name} {manpages.usage(command, ctx)}`", ""]
     lines.append("\n\n".join(manpages.description(command)))
     if isinstance(command, Command):
         lines += ["", "```sh", *command.examples, "```"]
     return [*lines, "", "| option | meaning |", "|---|---|", *rows]
+
+
+def _spelling(text: str) -> str:
+    """Return an option as code; a bar would end the cell of the table."""
+    return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
