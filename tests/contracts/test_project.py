@@ -140,7 +140,7 @@ def test_wheel_contains_the_documented_files(tmp_path):
     wanted = {f"{share}/man/man1/hmx{name}.1" for name in commands}
     wanted |= {f"{share}/doc/hmx/{path.relative_to(ROOT)}" for path in (ROOT / "docs").rglob("*.*")}
     wanted |= {f"{share}/doc/hmx/{name}" for name in ("README.md", "CHANGELOG.md")}
-    wanted |= {f"{share}/doc/hmx/examples/{name}" for name in ("a2c.py", "rnd.py", "quickstart.ipynb")}
+    wanted |= {f"{share}/doc/hmx/examples/{name}" for name in ("a2c.py", "rnd.py", "1-first-agent.ipynb")}
     wanted |= {f"hmx/config/presets/{name}.toml" for name in presets.names() if name != presets.DEFAULT}
     wanted |= {
         f"{share}/bash-completion/completions/hmx",

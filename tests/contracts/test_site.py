@@ -49,7 +49,7 @@ def test_each_command_has_a_page_with_its_options(staged: Path) -> None:
 
 
 def test_notebooks_are_pages_with_their_code(staged: Path) -> None:
-    page = (staged / "source" / "examples" / "quickstart.md").read_text()
+    page = (staged / "source" / "examples" / "1-first-agent.md").read_text()
     assert page.startswith("# ") and "```python\nimport jax\n\nimport hmx\n```" in page
     assert ".ipynb)" not in (staged / "source" / "README.md").read_text()
 
