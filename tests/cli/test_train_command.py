@@ -18,7 +18,7 @@ QUICK = ["train", "--preset", "tiny", "--steps", "4096", "--eval-episodes", "20"
 POLICY_KEYS = {
     "policy", "seed", "episodes", "unfinished", "return_mean", "return_interval", "return_median", "length_mean",
     "length_interval", "stage_mean", "stage_median", "stage_max", "stage_counts", "wins", "win_rate_interval",
-    "stages_completed", "undo_stages", "wins_without_undo", "info",
+    "stages_completed", "undo_stages", "wins_without_undo", "info", "reward_terms",
 }  # fmt: skip
 
 
