@@ -67,6 +67,7 @@ def make_run(
     git: str = "0123456789abcdef",
     command: Sequence[str] = (),
     resumes: Sequence[Resume] = (),
+    run_id: str = "",
     **more: Any,
 ) -> Path:
     """A whole run folder.
@@ -82,6 +83,7 @@ def make_run(
         git: likewise.
         command: likewise.
         resumes: likewise.
+        run_id: likewise.
         more: further metrics of every record.
     """
     paths = RunPaths(folder.parent, folder.name)
@@ -101,6 +103,7 @@ def make_run(
             git_revision=git,
             command=tuple(command),
             resumes=tuple(resumes),
+            run_id=run_id,
             versions={"hmx": "0.1.0", "jax": "0.10.2"},
             memory_bytes=1_000_000,
             config_digest=codec.digest(cfg),

@@ -188,7 +188,8 @@ def _create(opened: _Opened, paths: RunPaths, command_line: Sequence[str]) -> tu
     notes = _copy_records(opened, paths, parent["run_id"], meta.run_id)
     meta = metas.resumed(meta, update, command_line, opened.changes, notes=notes, parent=parent)
     env_steps = update * session.sizes.batch_size
-    meta = dataclasses.replace(meta, env_steps=env_steps)
+    text = metas.with_history(codec.to_toml(session.cfg), meta.resumes)
+    meta = dataclasses.replace(meta, env_steps=env_steps, config_sha256=metas.sha256(text))
     info = CheckpointInfo(
         run_id=meta.run_id,
         env_steps=env_steps,
@@ -196,7 +197,7 @@ def _create(opened: _Opened, paths: RunPaths, command_line: Sequence[str]) -> tu
         config_digest=meta.config_digest,
         metrics=jsonl.Marker(paths.metrics).mark(),
     )
-    copies = partial(add_copies, codec.to_toml(session.cfg), meta)
+    copies = partial(add_copies, text, meta)
     saved = checkpoint.snapshot(opened.restored.state)
     checkpoint.write(paths.checkpoints, saved, update, None, info, add_files=copies)
     write_run(session, paths, meta)

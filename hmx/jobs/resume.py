@@ -122,7 +122,7 @@ def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> 
     notes = [*notes, *found, *_rewind(paths, restored, fits, old.run_id), *_plain_reports(paths), *_other_versions(old)]
     damaged = {str(update): why for update, why in restored.damaged}
     meta = metas.resumed(old, restored.update, command_line, opened.changes, damaged, notes)
-    text = codec.to_toml(cfg)
+    text = metas.with_history(codec.to_toml(cfg), meta.resumes)
     meta = dataclasses.replace(
         meta,
         device=device_name(opened.session.mesh),

@@ -247,7 +247,7 @@ def new_meta(session: Session, command_line: Sequence[str]) -> Meta:
 def write_run(session: Session, paths: RunPaths, meta: Meta) -> None:
     """Write run.toml and meta.json, and keep a copy of a user's environment."""
     keep_environment(meta, paths)
-    atomic.write_text(paths.config, codec.to_toml(session.cfg))
+    atomic.write_text(paths.config, metas.with_history(codec.to_toml(session.cfg), meta.resumes))
     metas.write(paths.meta, meta)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.references import name_of
 from hmx.errors import ExitCode, HmxError, nearest
+from hmx.records import meta
 from hmx.records.atomic import sync_folder, writing
 from hmx.records.lock import RunLock, check_free
 from hmx.records.paths import CHAMPION, CONFIG, DEFAULT_ROOT, META, RunPaths, is_folder_name, name_error
@@ -111,6 +112,17 @@ def _candidates(text: str, root: Path) -> list[Path]:
     except RuntimeError:  # ~ of an unknown user
         given = Path(text)
     return [*([root / text] if is_folder_name(text) else []), given.parent if given.is_file() else given]
+
+
+def find_by_id(root: Path, name: str, run_id: str) -> RunPaths | None:
+    """Return the run with an id in a folder of runs, by its usual name or by any other; None if it is not there."""
+    for candidate in (name, *list_runs(root)) if run_id else ():
+        if is_folder_name(candidate):
+            paths = RunPaths(root, candidate)
+            known = meta.find(paths.meta)
+            if known is not None and known.run_id == run_id:
+                return paths
+    return None
 
 
 def list_runs(root: str | Path = DEFAULT_ROOT) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hmx.config.coerce import show
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
@@ -25,6 +26,7 @@ from hmx.records.plain import JsonValue, plain_object, typed
 SCHEMA = 3
 _ID_BYTES = 8
 STATES = ("running", "finished", "interrupted", "failed")
+_LONGEST = 400  # characters of the changes of an entry
 PACKAGES = ("hmx", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
@@ -132,6 +134,17 @@ def resumed(
     )
     run_id = meta.run_id or secrets.token_hex(_ID_BYTES)
     return changed(meta, run_id=run_id, state="running", message="", update=update, resumes=(*meta.resumes, entry))
+
+
+def with_history(config: str, resumes: Sequence[Resume]) -> str:
+    """Return the content of run.toml: a configuration below the forks and changes that led to it, as comments."""
+    lines = []
+    for entry in resumes:
+        what = f"forked from {quoted(entry.parent.get('name', ''))}" if entry.parent else "resumed"
+        changes = ", ".join(f"{key} {show(pair[0])} -> {show(pair[-1])}" for key, pair in entry.changes.items() if pair)
+        if entry.parent or changes:
+            lines.append(f"# {what} at update {entry.update}: {quoted(changes or 'no changes', _LONGEST)}\n")
+    return "".join(lines) + config
 
 
 def versions() -> dict[str, str]:

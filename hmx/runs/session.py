@@ -318,7 +318,8 @@ def make_saver(
 ) -> Saver:
     """Return the saver that writes the checkpoints of a run and records them in meta.json."""
     cfg, batch, mesh = session.cfg, session.sizes.batch_size, session.mesh
-    marker, config = Marker(paths.metrics), codec.to_toml(cfg)
+    marker = Marker(paths.metrics)
+    config = metas.with_history(codec.to_toml(cfg), meta_writer.meta.resumes)
 
     def prepare(state: TrainState, update: int, score: float | None) -> Callable[[], Path]:
         meta = metas.changed(meta_writer.meta, update=update, env_steps=update * batch)

@@ -100,6 +100,11 @@ def test_changes_apply_from_the_checkpoint_on_and_are_recorded(parent, determini
     assert entry.command == ("hmx", "fork")
     assert entry.changes == {"algo.learning_rate": [5e-4, 1e-4], "env.slip": [0.1, 0.0]}
 
+    assert (first.run / "run.toml").read_text().splitlines()[:2] == [
+        "# forked from parent at update 6: env.slip 0.1 -> 0.0, algo.learning_rate 0.0005 -> 0.0001",
+        "schema = 3",
+    ]
+
     # A fork of a fork lists both.
     second = forks.plan(first.run, at(8, ""), changes={"run.total_steps": 512})
     assert second.run.name == "parent-fork-001-fork-001" and second.changes == {"run.total_steps": (256, 512)}

@@ -18,7 +18,15 @@ from hmx.registry.check import known_problems
 from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import known_sizes
 from hmx.registry.user_code import WHAT
-from hmx.reports.compare.findings import Difference, DifferenceGroup, MemberFacts, Notice, Severity, SideFacts
+from hmx.reports.compare.findings import (
+    Difference,
+    DifferenceGroup,
+    MemberFacts,
+    Notice,
+    Severity,
+    SharedStart,
+    SideFacts,
+)
 from hmx.reports.compare.sides import Member, Seed, Side
 from hmx.reports.compare.tasks import Groups
 
@@ -191,7 +199,13 @@ def with_tasks(sides: Sequence[Side]) -> tuple[tuple[Side, ...], list[Notice]]:
 
 def notices(sides: Sequence[Side], groups: Mapping[str, Groups]) -> list[Notice]:
     """Return all notices about the reliability of the figures, the gravest first."""
-    found = [*_reading(sides), *_coverage(sides, groups), *_evaluations(sides), *_machines(sides)]
+    found = [
+        *_reading(sides),
+        *_shared_starts(sides),
+        *_coverage(sides, groups),
+        *_evaluations(sides),
+        *_machines(sides),
+    ]
     for task, by_letter in groups.items():
         found += [*_definition(task, sides), *_lengths(task, by_letter), *_seeds(task, by_letter)]
         found += _copies(task, by_letter)
@@ -204,9 +218,12 @@ def _reading(sides: Sequence[Side]) -> Iterator[Notice]:
         for warning in member.warnings:
             yield Notice("caution", "", f"{label}: {warning}")
         for resume in member.meta.resumes if member.meta is not None else ():
-            if resume.changes:
-                changed = _list([quoted(str(key)) for key in resume.changes])
-                yield Notice("caution", "", f"{label} was resumed at update {resume.update:,} with changes: {changed}")
+            at, changed = f"at update {resume.update:,}", _list([quoted(str(key)) for key in resume.changes])
+            if resume.parent:
+                parent = quoted(resume.parent.get("name", ""))
+                yield Notice("note", "", f"{label} was forked from {parent} {at} with changes: {changed or 'none'}")
+            elif changed:
+                yield Notice("caution", "", f"{label} was resumed {at} with changes: {changed}")
         if member.state in _STATES:
             sizes = derived(member.config)
             ran = min((seed.end for seed in member.seeds), default=0)
@@ -332,8 +349,33 @@ def _list(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def describe(side: Side) -> SideFacts:
-    """Return the facts about a side."""
+def shared_start(side: Side, sides: Sequence[Side]) -> SharedStart | None:
+    """Return the steps that a side shares with another, from which all its runs were forked; the latest of several."""
+    starts = [SharedStart(other.letter, _forked_at(side, other)) for other in sides if other is not side]
+    longest = max(starts, key=lambda start: start.env_steps, default=None)
+    return longest if longest is not None and longest.env_steps else None
+
+
+def _forked_at(side: Side, other: Side) -> int:
+    """Return the steps up to which all runs of a side are runs of another side; 0 if any is not."""
+    ids = {member.meta.run_id for member in other.members if member.meta is not None} - {""}
+    steps = []
+    for member in side.members:
+        sizes = derived(member.config)
+        updates = [r.update for r in (member.meta.resumes if member.meta else ()) if r.parent.get("run_id") in ids]
+        steps.append(max(updates, default=0) * (sizes.batch_size if sizes is not None else 0))
+    return min(steps, default=0)
+
+
+def _shared_starts(sides: Sequence[Side]) -> Iterator[Notice]:
+    for side in sides:
+        if start := shared_start(side, sides):
+            text = f"{side.letter} branches off {start.letter} at {start.env_steps:,} steps; before that they are equal"
+            yield Notice("note", "", text)
+
+
+def describe(side: Side, sides: Sequence[Side]) -> SideFacts:
+    """Return the facts about one of the sides."""
     return SideFacts(
         letter=side.letter,
         name=side.name,
@@ -344,6 +386,7 @@ def describe(side: Side) -> SideFacts:
         jax=_machine(side, "jax"),
         hmx=_machine(side, "hmx"),
         device=_machine(side, "device"),
+        fork=shared_start(side, sides),
     )
 
 

@@ -282,11 +282,14 @@ def _curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot |
     bands = {side.letter: band for side in task.sides if (band := side.curves[over]) is not None}
     if not bands:
         return None
+    starts = {side.letter: side.fork.env_steps for side in findings.sides if side.fork and over == "steps"}
+    bands = {letter: band.since(starts.get(letter, 0.0)) for letter, band in bands.items()}
     series = (
         replace(_series(findings, letter, band.x, band.center), low=band.low, high=band.high)
         for letter, band in bands.items()
     )
     thresholds = (Reference("y", row.value, f"{row.value:g}") for row in task.sides[0].thresholds)
+    forks = (Reference("x", float(at), f"{letter} branches off") for letter, at in starts.items() if letter in bands)
     end = [Reference("x", task.end, "compared up to here")] if over == "steps" and task.limited_by else []
     if over == "steps":
         x = Axis("environment steps", format="count", low=0.0)
@@ -298,7 +301,7 @@ def _curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot |
         y=Axis(_metric(RETURN if findings.metric == EVALUATION else findings.metric)),
         series=tuple(series),
         caption="Interquartile mean over seeds with its 95 % interval; each side up to the end of its shortest seed.",
-        references=(*thresholds, *end),
+        references=(*thresholds, *end, *forks),
     )
 
 

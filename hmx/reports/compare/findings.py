@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -35,6 +36,14 @@ class MemberFacts:
     evaluated_policy: str | None
 
 
+@dataclass(frozen=True)
+class SharedStart:
+    """The steps that a side shares with another one, from which all its runs were forked."""
+
+    letter: str  # of the other side
+    env_steps: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class SideFacts:
     """One side: its members, machines and versions."""
@@ -48,6 +57,7 @@ class SideFacts:
     jax: tuple[str, ...]
     hmx: tuple[str, ...]
     device: tuple[str, ...]
+    fork: SharedStart | None = None
 
     @property
     def label(self) -> str:
@@ -113,6 +123,11 @@ class CurveBand:
     center: tuple[float, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+
+    def since(self, start: float) -> CurveBand:
+        """Return the part from `start` on."""
+        first = bisect_left(self.x, start)
+        return CurveBand(self.x[first:], self.center[first:], self.low[first:], self.high[first:])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,7 +59,7 @@ def compare(request: CompareRequest) -> CompareFindings:
         level=LEVEL,
         samples=request.samples,
         seed=request.seed,
-        sides=tuple(describe(side) for side in sides),
+        sides=tuple(describe(side, sides) for side in sides),
         notices=tuple(found),
         config=tuple(differences(sides)),
         tasks=tuple(tasks),

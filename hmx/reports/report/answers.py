@@ -186,7 +186,7 @@ def _changes(run: RunFacts, trend: Course | None) -> Iterator[str]:
             yield f"the best was {number(float(trend.values[best]))} at step {short(float(trend.steps[best]))}"
     for mark in run.resumes:
         changes = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in mark.changes.items())
-        yield f"resumed at step {short(mark.env_steps)}" + (f" with {quoted(changes, _LONGEST)}" if changes else "")
+        yield f"{mark.what} at step {short(mark.env_steps)}" + (f" with {quoted(changes, _LONGEST)}" if changes else "")
 
 
 def _problems(run: RunFacts) -> Answer:

@@ -285,12 +285,20 @@ def _facts(run: RunFacts) -> Iterator[tuple[str, str]]:
 
 
 def _resumes(run: RunFacts) -> Table:
-    columns = (Column("resumed at", "left"), Column("update"), Column("steps per seed"), Column("changes", "left"))
+    columns = (
+        Column("what", "left"),
+        Column("at", "left"),
+        Column("update"),
+        Column("steps per seed"),
+        Column("changes", "left"),
+    )
     rows = []
     for mark in run.resumes:
         changes = ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in mark.changes.items())
-        rows.append(Row((mark.at, f"{mark.update:,}", f"{mark.env_steps:,}", quoted(changes or "none", _LONGEST))))
-    return Table(columns, tuple(rows), "Resumptions")
+        rows.append(
+            Row((mark.what, mark.at, f"{mark.update:,}", f"{mark.env_steps:,}", quoted(changes or "none", _LONGEST)))
+        )
+    return Table(columns, tuple(rows), "Forks and resumptions")
 
 
 def values(findings: RunFindings) -> Table:

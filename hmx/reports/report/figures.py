@@ -12,6 +12,7 @@ from hmx.errors import counted
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import Axis, NumberFormat, Plot, Reference, Series
 from hmx.render.quantities import number
+from hmx.reports.report import branches
 from hmx.reports.report.findings import ConfigGroup, Curve, RunFacts, RunFindings, SeedCurves
 from hmx.reports.report.read import per_episode
 from hmx.stats.intervals import Floats
@@ -170,18 +171,19 @@ def _plot(findings: RunFindings, plan: PlotPlan, metrics: Sequence[str]) -> Plot
     robust = plan not in (RETURN, *PROGRESS)
     low, high, outliers = _range(findings, metrics) if robust else (None, None, 0)
     series: list[Series] = []
-    for colour, group in enumerate(findings.groups):
+    groups = (*findings.groups, *findings.parents)
+    for colour, group in enumerate(groups):
         for place, metric in enumerate(metrics):
             if metric not in group.curves:
                 continue
             own = metric.partition("/")[2] if len(metrics) > 1 else ""
-            name = ", ".join(part for part in (group.name if len(findings.groups) > 1 else "", own) if part)
+            name = ", ".join(part for part in (group.name if len(groups) > 1 else "", own) if part)
             if place == 0:
                 series += _thin(findings.runs, group, metric, name, colour)
-            curve = group.curves[metric]
+            curve = branches.since(group.curves[metric], group.branch)
             if plan not in SCHEDULES:
                 curve = _smooth(_within(curve, low, high))
-            series.append(_series(curve, name, colour, dashed=place > 0))
+            series.append(_series(curve, name, colour, dashed=place > 0 or group in findings.parents))
     caption = " ".join(f"{info.help[:1].upper()}{info.help[1:]}." for info in infos)
     if outliers:
         caption = f"{caption} {counted(outliers, 'outlier')} beyond the axis.".lstrip()
@@ -254,8 +256,8 @@ def _thin(runs: Sequence[RunFacts], group: ConfigGroup, metric: str, name: str, 
     if len(agents) <= THIN:
         for seed in agents:
             if metric in seed.values:
-                yield Series(name, seed.env_steps, seed.values[metric], colour=colour, x2=_times(seed.minutes),
-                             thin=True)  # fmt: skip
+                line = Curve(seed.env_steps, seed.minutes, seed.values[metric])
+                yield replace(_series(branches.since(line, group.branch), name, colour), thin=True)
 
 
 def _layers(curves: Mapping[str, Curve]) -> Iterator[Series]:
@@ -292,10 +294,15 @@ def _explained(caption: str, names: Iterable[str]) -> str:
 
 
 def _marks(findings: RunFindings) -> tuple[Reference, ...]:
-    """Return the steps at which runs were resumed."""
+    """Return the steps at which runs were resumed or forked."""
     several = len(findings.runs) > 1
-    found = {mark.env_steps: run.name for run in findings.runs for mark in run.resumes if mark.env_steps}
-    return tuple(Reference("x", float(at), f"{name} resumed" if several else "resumed") for at, name in found.items())
+    found = {
+        mark.env_steps: f"{run.name} {mark.what}" if several else mark.what
+        for run in findings.runs
+        for mark in run.resumes
+        if mark.env_steps
+    }
+    return tuple(Reference("x", float(at), text) for at, text in found.items())
 
 
 def fixed_values(findings: RunFindings) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hmx.config.textfile import quoted
 from hmx.jobs.evaluation import PolicyStats
 from hmx.records.meta import Meta
 from hmx.records.plain import JsonValue
@@ -18,13 +19,19 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class ResumeMark:
-    """A resumption: the environment steps per seed at which it began, and its changes."""
+    """A resumption, or the fork that began a run: the environment steps per seed where it began, and its changes."""
 
     at: str
     update: int
     env_steps: int
     command: str
     changes: Mapping[str, tuple[str, str]]
+    parent: Mapping[str, str] = field(default_factory=dict)  # of a fork: name and run_id of the other run
+
+    @property
+    def what(self) -> str:
+        """What happened."""
+        return f"forked from {quoted(self.parent.get('name', ''))}" if self.parent else "resumed"
 
 
 @dataclass(frozen=True)
@@ -144,6 +151,7 @@ class ConfigGroup:
     runs: tuple[str, ...]
     seeds: int
     curves: Mapping[str, Curve]
+    branch: float = 0.0  # environment steps at which its curves branch off those of another group
 
 
 @dataclass(frozen=True)
@@ -154,3 +162,4 @@ class RunFindings:
     groups: tuple[ConfigGroup, ...]
     differences: Mapping[str, tuple[str, ...]]
     schema: int = SCHEMA
+    parents: tuple[ConfigGroup, ...] = field(default=(), metadata={"json": False})  # of forks, without own pages

@@ -31,6 +31,7 @@ from hmx.registry.derive import derive
 from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
 from hmx.reports.doctor.job import HealthFindings, doctor
+from hmx.reports.report import branches
 from hmx.reports.report.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting
 from hmx.reports.report.read import mean_curve, nonfinite, seed_curves
 from hmx.reports.report.request import ReportOptions, ReportRequest
@@ -47,7 +48,7 @@ def run_report(request: ReportRequest, progress: Progress = no_progress) -> RunF
     wanted = len(found) == 1 if request.num_episodes is None else request.num_episodes > 0
     facts = tuple(_with_episodes(paths, _facts(paths), request, wanted, progress) for paths in found)
     groups, differences = _groups(facts)
-    return RunFindings(facts, groups, differences)
+    return RunFindings(facts, groups, differences, parents=tuple(branches.parents(found, facts)))
 
 
 def _with_episodes(
@@ -111,7 +112,7 @@ def _health(paths: RunPaths, warnings: list[str]) -> HealthFindings | None:
 
 def _resume(entry: Resume, batch: int) -> ResumeMark:
     changes = {key: (show(pair[0]), show(pair[-1])) for key, pair in entry.changes.items() if pair}
-    return ResumeMark(entry.at, entry.update, entry.update * batch, shlex.join(entry.command), changes)
+    return ResumeMark(entry.at, entry.update, entry.update * batch, shlex.join(entry.command), changes, entry.parent)
 
 
 def _settings(config: Config) -> tuple[Setting, ...]:
@@ -150,7 +151,9 @@ def _groups(runs: Sequence[RunFacts]) -> tuple[tuple[ConfigGroup, ...], dict[str
         metrics = sorted({name for seed in seeds for name in seed.values})
         curves = {name: curve for name in metrics if (curve := mean_curve(seeds, name)) is not None}
         names = tuple(run.name for run in group)
-        groups.append(ConfigGroup(_name(i, names, differences), names, len(seeds), curves))
+        others = [run for run in runs if run not in group]
+        branch = branches.steps(group, branches.ids(others))
+        groups.append(ConfigGroup(_name(i, names, differences), names, len(seeds), curves, branch))
     return tuple(groups), differences
 
 
