@@ -87,7 +87,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests marked `optimised` in a process that compiles with less optimisation."""
+    """Skip tests marked `optimised` in a process that compiles with less optimisation.
+
+    The tests of HackMatrix come first, where one process runs them all: two would compile the same large programs.
+    """
+    items.sort(key=lambda item: item.path.parent.name != "hackmatrix")
     optimised = [item for item in items if item.get_closest_marker("optimised") is not None]
     if config.getoption("only_optimised"):
         config.hook.pytest_deselected(items=[item for item in items if item not in optimised])

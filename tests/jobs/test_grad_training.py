@@ -193,11 +193,11 @@ def test_second_report_compiles_nothing(make_config: Any, caplog: pytest.LogCapt
 
 def test_resume_can_enable_reports(make_config: Any) -> None:
     cfg = make_config(4)
-    on = apply(cfg, {"run.grad_report_every": "50"}).config
+    on = apply(cfg, {"run.grad_report_every": "50"}, Path("r")).config
     assert on == fields.replace(cfg, {"run.grad_report_every": 50})
     assert make_reports(open_session(cfg)) is None
     for key, value in (("run.grad_report_every", "-1"), ("run.grad_report_groups", "3")):
-        changed = apply(cfg, {key: value}).config
+        changed = apply(cfg, {key: value}, Path("r")).config
         with pytest.raises(HmxError, match=key):
             open_session(changed)
 
