@@ -94,6 +94,7 @@ class Boundary(CommandGroup):
         end = given.index("--") if "--" in given else len(given)
         switches = ("--debug", user_code.TRUST_FLAG, user_code.ACCEPT_FLAG)
         words = [word for word in given[:end] if word not in switches] + given[end:]
+        words = [*words[1:], "--help"] if words[:1] == ["help"] else words
         debug, trust, changed = (switch in given[:end] for switch in switches)
 
         def run() -> Any:
@@ -133,7 +134,8 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
     """Report an error on stderr and return the exit code."""
     if isinstance(error, HmxError):
         usage = f"{_command(words)} --help lists the options" if error.exit_code == ExitCode.USAGE else ""
-        say("error", error.message, error.hint or usage)
+        message = error.message.removesuffix(f"; try {error.hint}") if error.hint else error.message
+        say("error", message, error.hint or usage)
         if debug:
             sys.stderr.write(_traceback(error))
         return int(error.exit_code)

@@ -14,6 +14,7 @@ _FALSE = {"false", "no", "off", "0"}
 _MAX_INT = 2**53 - 1  # the largest integer that JSON and every float64 hold exactly
 _MAX_BITS = 1024  # of an integer in a message; Python itself refuses to write more than 4,300 digits
 _SUFFIXED = re.compile(r"([0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)([kmg])", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9][0-9_]*(?:\.[0-9]*)?(?:e[0-9]{1,2})?", re.IGNORECASE)
 _POWERS = {"k": 3, "m": 6, "g": 9}
 _LONGEST = 4000  # digits that Python converts to a number without an error
 
@@ -27,8 +28,12 @@ class BadValue(ValueError):
         self.works = works
 
 
-def _good(field: Field) -> Any:
-    """Return a value that the option takes: its default, or its lowest value if it has no default."""
+def _good(field: Field, given: Any = None) -> Any:
+    """Return a value that the option takes: the number at the start of a text, the default, or the lowest value."""
+    start = _NUMBER.match(given) if isinstance(given, str) and field.kind in ("int", "float") else None
+    number = typed_number(start[0]) if start else None
+    if isinstance(number, float | int) and number == _clamped(field, number) and number == int(number):
+        return int(number) if field.kind == "int" else float(number)
     return field.ge if field.default is None else field.default
 
 
@@ -81,7 +86,9 @@ def _clamped(field: Field, value: Any) -> Any:
         return type(value)(field.le)
     if field.gt is not None and value <= field.gt:
         return field.default
-    return type(value)(field.ge) if field.ge is not None and value < field.ge else value
+    if field.ge is None or value >= field.ge:
+        return value
+    return type(value)(field.ge) if field.default is None or isinstance(field.default, tuple) else field.default
 
 
 def show(value: Any) -> str:
@@ -137,7 +144,7 @@ def _whole(field: Field, value: Any) -> int:
     listed = field.kind != "int"
     words = " or ".join(["must be a list of whole numbers" if listed else "must be a whole number", *field.words])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadValue(words, _good(field))
+        raise BadValue(words, _good(field, value))
     if isinstance(value, float) and not math.isfinite(value):
         raise BadValue(words, _good(field))
     if value != int(value):
@@ -149,7 +156,7 @@ def _whole(field: Field, value: Any) -> int:
 
 def _real(field: Field, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadValue(" or ".join(["must be a number", *field.words]), _good(field))
+        raise BadValue(" or ".join(["must be a number", *field.words]), _good(field, value))
     try:
         result = float(value)
     except OverflowError:

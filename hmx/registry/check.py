@@ -148,11 +148,14 @@ def _environment(env: EnvConfig, net_kind: str, start_share: float, source: EnvS
     if source is None and not env.sha256:  # a package that registered it may not be installed here
         near = nearest(env.id, ENV_IDS)
         others = ", ".join(f"{extra}/NAME" for extra in EXTRAS)
-        words = (
-            f"no such environment; choose from {', '.join(ENV_IDS)}, with optional extras {others}, or your own: "
-            "./FILE.py or package.module:make"
-        )
-        yield Problem("unknown_env", ("env.id",), words, fix("env.id", near or ENV_IDS[0]))
+        words = f"no such environment; choose from {', '.join(ENV_IDS)}, with optional extras {others}, or your own: "
+        words += "./FILE.py or package.module:make"
+        if env.id.startswith((".", "/")):
+            yield Problem("unknown_env", ("env.id",), "a file ends in .py", fix("env.id", f"{env.id}.py"))
+        elif near:
+            yield Problem("unknown_env", ("env.id",), "no such environment", fix("env.id", near))
+        else:
+            yield Problem("unknown_env", ("env.id",), words, fix("env.id", ENV_IDS[0]))
     elif source is not None and source.origin == "extra" and entry is None:
         known = environments.names_in(source.target)
         near = nearest(env.id.partition("/")[2], known) or known[0]
