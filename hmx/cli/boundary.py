@@ -37,6 +37,14 @@ _DISK = {
 }
 _OTHER_DISK = "check the disk and the open-file limit, then try again"
 
+# What is not a command, and where it is.
+_ELSEWHERE = {
+    "docs": "docs/README.md lists all documents",
+    "config": "docs/config.md explains every key; hmx train --dry-run --full shows their values",
+    "list": "hmx runs list",
+    "ls": "hmx runs list",
+}
+
 # Libraries with threads that cannot be stopped; while these run, an ordinary exit waits or crashes.
 _THREADED = ("jax", "wandb")
 
@@ -259,15 +267,16 @@ def _usage(error: TyperException, words: Sequence[str]) -> int:
     message, hint = error.format_message().rstrip("."), f"run {path} --help"
     if type(error).__name__ == "NoSuchOption" and ctx is not None:
         names = [name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("--")]
-        close = nearest(str(option), names)
+        close = nearest(str(option).lstrip("-"), [name.lstrip("-") for name in names])
         message = f"no such option: {option}"
         every = f"{path} --help lists all options"
-        hint = f"did you mean {close}? {every}" if close else every
+        hint = f"did you mean --{close}? {every}" if close else every
     elif message.startswith("No such command") and ctx is not None:
         word = message.split("'")[1]
         close = nearest(word, list(ctx.command.commands))
         message = f"no such command: {word}"
         hint = f"did you mean {path} {close}?" if close else f"{path} --help lists all commands"
+        hint = _ELSEWHERE.get(word, hint) if path == "hmx" else hint
     say("error", message[:1].lower() + message[1:], hint)
     return int(ExitCode.USAGE)
 

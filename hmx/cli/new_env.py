@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import keyword
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,8 @@ def new_env(
     if not stem.isidentifier():
         words = f"cannot name an environment {name!r}: use letters, digits and underscores"
         raise HmxError(words, "hmx new-env my_game")
+    if keyword.iskeyword(stem):
+        raise HmxError(f"cannot name an environment {stem}: it is a keyword of Python", f"hmx new-env my_{stem}")
     if not force and importlib.util.find_spec(stem) is not None and not Path(f"{stem}.py").exists():
         words = f"cannot name an environment {stem}: a Python module of this name is installed, which it would hide"
         raise HmxError(words, f"hmx new-env my_{stem}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,8 @@ from hmx.cli.boundary import Command, CommandGroup, print_json, say
 from hmx.cli.options import Json, RunArgument, argument, ask, switch, with_options
 from hmx.cli.output import write_result
 from hmx.config.option import OUTPUT_PANEL, opt
-from hmx.errors import HmxError, counted
+from hmx.config.textfile import quoted
+from hmx.errors import ExitCode, HmxError, counted, nearest
 from hmx.jobs.requests import ExportRequest, ListRequest
 from hmx.records.paths import DEFAULT_ROOT
 
@@ -41,8 +43,11 @@ def list_(request: ListRequest, root: Root = Path(DEFAULT_ROOT), json: Json = Fa
     from hmx.jobs.runs import list_runs
     from hmx.reports import summaries
 
+    if root != Path(DEFAULT_ROOT) and not root.is_dir():
+        raise HmxError(f"there is no folder {root}", "hmx runs list without --root lists runs/", ExitCode.ARTEFACT)
     found = list_runs(root, request)
-    write_result(found.to_json(), summaries.run_list(found), json)
+    chosen = request.match or request.state
+    write_result(found.to_json(), summaries.run_list(found, filtered=bool(chosen)), json)
 
 
 @app.command(cls=Command)
@@ -92,6 +97,7 @@ def tail(
     from hmx.reports.summaries import record_head, record_line
 
     names: tuple[str, ...] | None = tuple(metric) if metric else None
+    _check_metrics(metric or (), {name for record in job(run, 100) for name in record} if metric else ())
     headed = False
     for record in job(run, options.lines, follow):
         if json:
@@ -103,6 +109,17 @@ def tail(
         headed = True
     if not headed:
         say("warning", f"{run} has no records yet")
+
+
+def _check_metrics(names: Iterable[str], reported: Collection[str]) -> None:
+    """Refuse a metric that neither hmx knows nor the newest records have."""
+    from hmx.records.metrics_table import METRICS
+
+    for name in names:
+        if name not in METRICS and name not in reported:
+            near = nearest(name, [*reported, *METRICS])
+            hint = f"did you mean --metric {near}?" if near else "docs/metrics.md lists all metrics"
+            raise HmxError(f"the run reports no metric {quoted(name)}", hint)
 
 
 @app.command(cls=Command)
@@ -133,7 +150,6 @@ def rm(
     """
     import sys
 
-    from hmx.config.textfile import quoted
     from hmx.jobs.runs import removable, remove
     from hmx.render.quantities import data_size, short
 
@@ -193,7 +209,6 @@ def verify(run: RunArgument, json: Json = False) -> None:
 
     Example: hmx runs verify hackmatrix-ppo-s0-001
     """
-    from hmx.errors import ExitCode
     from hmx.jobs.runs import verify as job
     from hmx.records.paths import RunPaths
     from hmx.reports import summaries

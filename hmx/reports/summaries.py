@@ -198,10 +198,11 @@ def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
         yield "", f"{part.label}: {data_size(part.bytes)}, {part.formula}"
 
 
-def run_list(found: ListResult) -> Document:
-    """Show a row per run, by name."""
+def run_list(found: ListResult, filtered: bool = False) -> Document:
+    """Show a row per run; `filtered` says that only some runs of the folder were asked for."""
     if not found.runs:
-        return Document("", (Paragraph(f"no runs in {found.root}; hmx train creates one"),))
+        why = "no run matches" if filtered else "hmx train creates one"
+        return Document("", (Paragraph(f"no runs in {found.root}: {why}"),))
     columns = (
         Column("run", "left"), Column("state", "left", 1), Column("steps", rank=2), Column("return"),
         Column("size", rank=3), Column("age", rank=4),

@@ -29,7 +29,7 @@ NO_ROBOTS = _absent("playground", "mujoco_playground", ["robots that Playground 
 ROOT: list[Row] = [
     (["trian"], USAGE, ["no such command: trian", "did you mean hmx train?"]),
     (["TRAIN"], USAGE, ["no such command: TRAIN", "did you mean hmx train?"]),
-    (["help"], USAGE, ["no such command: help", "hmx --help"]),
+    (["halp"], USAGE, ["no such command: halp", "hmx --help"]),
     (["--versoin"], USAGE, ["--versoin", "did you mean --version?"]),
     (["\x1b[2Jtrain"], USAGE, ["\\x1b[2Jtrain", "hmx --help"]),
 ]
@@ -83,7 +83,7 @@ TRAIN = rows(
     (["--steps", "-1"], USAGE, ["run.total_steps", "-1", "--steps"]),
     (["--steps", "1e30"], USAGE, ["run.total_steps = 1e30", "at most 9,007,199,254,740,991"]),
     (["--steps", BIG], USAGE, ["run.total_steps = 1000", "...", "at most"]),
-    (["--num-envs", "-4"], USAGE, ["env.num_envs = -4", "--num-envs 1"]),
+    (["--num-envs", "-4"], USAGE, ["env.num_envs = -4", "--num-envs 512"]),
     (["--num-envs", "3.7"], USAGE, ["env.num_envs = 3.7", "--num-envs 4"]),
     (["--num-envs", "many"], USAGE, ["env.num_envs = many", "must be a whole number"]),
     (["--num-envs", DIGITS], USAGE, ["env.num_envs = 9999", "...", "--num-envs 512"]),
@@ -92,7 +92,7 @@ TRAIN = rows(
     (["--lr", "nan"], USAGE, ["algo.learning_rate = nan", "must be a number"]),
     (["--lr", "1e999"], USAGE, ["algo.learning_rate = 1e999", "must be a number"]),
     (["--lr", "-1"], USAGE, ["algo.learning_rate = -1.0", "must be 0 or more"]),
-    (["--eval-episodes", "-5"], USAGE, ["run.eval_episodes = -5", "--eval-episodes 0"]),
+    (["--eval-episodes", "-5"], USAGE, ["run.eval_episodes = -5", "--eval-episodes 1000"]),
     (["--process-id", "1"], USAGE, ["--process-id requires --distributed", "--distributed --process-id 1"]),
     (["--coordinator", "a:1"], USAGE, ["--coordinator requires --distributed", "--distributed --coordinator a:1"]),
     (
@@ -293,7 +293,7 @@ BENCH = rows(
     "bench",
     (["--env", "coridor"], USAGE, ["no such environment", "--env corridor"]),
     (["--env", "./nosuch.py"], USAGE, ["nosuch.py"]),
-    (["--seconds", "0"], USAGE, ["--seconds 0: must be from 1 to 86,400", "--seconds 1"]),
+    (["--seconds", "0"], USAGE, ["--seconds 0: must be from 1 to 86,400", "--seconds 60"]),
     (["--seconds", "long"], USAGE, ["--seconds long: must be a number"]),
     (["--secnds", "9"], USAGE, ["no such option: --secnds", "did you mean --seconds?"]),
     (
@@ -382,7 +382,7 @@ BOARD = rows(
     (["surplus"], USAGE, ["unexpected extra argument"]),
 )
 
-PRESETS = rows("presets", (["surplus"], USAGE, ["unexpected extra argument", "hmx presets --help"]))
+PRESETS = rows("presets", (["tinny"], USAGE, ["there is no preset tinny", "did you mean", "tiny"]))
 
 ENVS = rows(
     "envs",
@@ -395,6 +395,7 @@ NEW_ENV = rows(
     "new-env",
     ([], USAGE, ["missing argument 'NAME'"]),
     (["3d"], USAGE, ["cannot name an environment", "letters, digits and underscores"]),
+    (["class"], USAGE, ["a keyword of Python", "hmx new-env my_class"]),
     (["jax"], USAGE, ["a Python module of this name is installed", "hmx new-env my_jax"]),
     (["../up"], USAGE, ["cannot name an environment"]),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 import subprocess
 import sys
@@ -149,3 +150,27 @@ def test_wrong_arguments_are_reported_with_a_hint(hmx, words, message, hint):
     assert error.startswith("error: ") and "\n" not in error
     assert rest.startswith("hint: ") and hint in rest
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("train --lr -1", "hint: --lr 0.0005\n"),
+        ("train --steps 1e3x", "hint: --steps 1000\n"),
+        ("train --env ./afile", "hint: --env ./afile.py\n"),
+        ("train --env corridr", "hint: --env corridor\n"),
+        ("compare a b --level 0.9", "hint: hmx compare --help lists all options\n"),
+        ("config algo.gamma", "explains every key; hmx train --dry-run --full shows their values\n"),
+        ("list", "hint: hmx runs list\n"),
+    ],
+)
+def test_a_hint_is_given_once_and_is_useful(hmx: Any, words: str, hint: str) -> None:
+    result = hmx(*words.split())
+    assert result.stderr.endswith(hint) and "; try " not in result.stderr and len(result.stderr) < 250
+
+
+def test_help_of_a_command_and_settings_of_a_preset_are_shown(hmx: Any) -> None:
+    assert hmx("help", "runs", "list").stdout == hmx("runs", "list", "--help").stdout != ""
+    assert 'id = "corridor"' in hmx("presets", "tiny").stdout
+    values = json.loads(hmx("presets", "tiny", "--json").stdout)["values"]
+    assert values["env.id"] == "corridor" and values["algo.num_steps"] == 16

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import flat, make_run
 
+from hmx.errors import ExitCode
 from hmx.jobs import sync as syncs
 from hmx.jobs.sync import SyncResult, WandbRun
 from hmx.records import artefact
@@ -64,7 +66,8 @@ def test_list_shows_every_run(hmx: Any, run: Path) -> None:
     head, row = (line.split() for line in result.stdout.splitlines() if line.strip() and "─" not in line)
     assert head == ["run", "state", "steps", "return", "size", "age"]
     assert row[:3] == ["corridor", "interrupted", "64"]
-    assert hmx("runs", "list", "--root", "elsewhere").stdout == "no runs in elsewhere; hmx train creates one\n"
+    missing = hmx("runs", "list", "--root", "elsewhere")
+    assert missing.exit_code == ExitCode.ARTEFACT and "there is no folder elsewhere" in missing.stderr
     data = json.loads(hmx("runs", "list", "--json").stdout)
     assert [(row["name"], row["state"], row["update"]) for row in data["runs"]] == [("corridor", "interrupted", 4)]
 
@@ -242,3 +245,17 @@ def test_remove_asks_and_rename_is_reported(hmx: Any, run: Path, monkeypatch: py
     result = hmx("runs", "rm", "other", "--yes")
     assert result.exit_code == 0 and "removed: runs/other (interrupted, 64 steps" in result.stderr
     assert not (run.parent / "other").exists()
+
+
+def test_an_empty_list_says_whether_a_filter_emptied_it(hmx, tmp_path):
+    (tmp_path / "runs").mkdir()
+    assert hmx("runs", "list").stdout == "no runs in runs: hmx train creates one\n"
+    assert hmx("runs", "list", "--match", "zz*").stdout == "no runs in runs: no run matches\n"
+
+
+def test_tail_refuses_a_metric_that_the_run_does_not_report(hmx, tmp_path):
+    make_run(tmp_path / "runs" / "one", flat(0.5), **{"reward/goal": 1.0, "es/best": 2.0})
+    refused = hmx("runs", "tail", "one", "--metric", "reward/gaol")
+    assert refused.exit_code == ExitCode.USAGE and "did you mean --metric reward/goal?" in refused.stderr
+    assert "2" in hmx("runs", "tail", "one", "--metric", "es/best").stdout
+    assert hmx("runs", "tail", "one", "--metric", "train/td_error").exit_code == ExitCode.OK

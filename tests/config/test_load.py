@@ -204,13 +204,9 @@ def test_problems_of_all_layers_are_listed_at_once(tmp_path):
         "--set gamma: expected section.key=value; try algo.gamma=0.99",
         "run.wandb = onlin (--wandb): is not one of disabled, offline, online; try --wandb online",
         "run.num_seeds = 0 (--seeds): must be 1 or more; try --seeds 1",
-        "env.max_steps = -1 (HMX_ENV_MAX_STEPS): must be 0 or more; try env.max_steps=0",
+        "env.max_steps = -1 (HMX_ENV_MAX_STEPS): must be 0 or more; try env.max_steps=1000",
         "ppo.clip_eps = 0.0 (--set): must be above 0; try ppo.clip_eps=0.2",
-        "env.id = hackmatirx (my.toml:6): no such environment; choose from hackmatrix, counting, corridor, frozenlake, "
-        "frozenlake-slippery, recall, rendezvous, pendulum, cartpole, cartpole-discrete, with optional extras "
-        "gymnax/NAME, brax/NAME, playground/NAME, smax/NAME, craftax/NAME, navix/NAME, xminigrid/NAME, "
-        "jumanji/NAME, or your own: ./FILE.py or package.module:make; "
-        "try env.id=hackmatrix",
+        "env.id = hackmatirx (my.toml:6): no such environment; try env.id=hackmatrix",
     ]
 
 
@@ -383,7 +379,7 @@ def test_all_problems_of_a_request_are_named_with_options_that_work():
         read_request(Ask, {"--rollouts": "0", "--horizon": "long", "--metric": "w2", "--gamma": "2"})
     assert caught.value.message.splitlines() == [
         "4 problems in the options",
-        "  --rollouts 0: must be from 1 to 100; try --rollouts 1",
+        "  --rollouts 0: must be from 1 to 100; try --rollouts 16",
         "  --horizon long: must be a whole number or auto; try --horizon 1",
         "  --metric w2: is not one of w1, tv; try --metric w1",
         "  --gamma 2: must be from 0 to 1; try --gamma 1.0",
