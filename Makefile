@@ -4,10 +4,11 @@
 #   make test     the same set-up plus the test tools, then the tests
 #   make test-optimised   all tests, compiled as users compile; before a release and with a new version of JAX
 #   make test-extras   the tests of optional extras, in .venv-extras with these installed
+#   make test-lowest   a part of the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 #   make check    what CI runs: lint, format, types, layers, generated docs, documentation site, tests
 #   make docs     regenerate man pages, completions and the reference pages
 #   make site     build the documentation site in site/
-#   make clean    remove .venv, .venv-extras, site and caches; runs/ stays
+#   make clean    remove .venv, .venv-extras, .venv-lowest, site and caches; runs/ stays
 #
 # Variables: PYTHON (interpreter to build the environment with), VENV and VENV_EXTRAS (where they go),
 # ARGS (more options for `make train`, `make test` or `make test-extras`), PINS (the file of pinned versions;
@@ -15,6 +16,7 @@
 
 VENV ?= .venv
 VENV_EXTRAS ?= .venv-extras
+VENV_LOWEST ?= .venv-lowest
 PYTHON ?= python3
 ARGS ?=
 PINS ?= constraints.txt
@@ -25,7 +27,7 @@ INSTALLED_TEST := $(VENV)/.installed-test
 FILES := $(wildcard hmx tests tools benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-optimised test-extras check static lint format types layers docs docs-current site site-current constraints clean
+.PHONY: help install train test test-optimised test-extras test-lowest check static lint format types layers docs docs-current site site-current constraints clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -77,6 +79,22 @@ test-extras: $(VENV_EXTRAS)/.installed
 	@$(VENV_EXTRAS)/bin/python -m pytest tests/extras $(ARGS)
 	@XLA_FLAGS= $(VENV_EXTRAS)/bin/python -m pytest tests/extras --only-optimised $(ARGS)
 
+$(VENV_LOWEST)/.created:
+	@PYTHON="$(PYTHON)" sh tools/make-venv.sh "$(VENV_LOWEST)"
+	@touch $@
+
+$(VENV_LOWEST)/.installed: $(VENV_LOWEST)/.created $(INSTALLED_TEST)
+	@echo "Installing the lowest versions into $(VENV_LOWEST) (a few minutes the first time) ..."
+	@$(BIN)/python tools/constraints.py --lowest > $(VENV_LOWEST)/lowest.txt
+	@$(VENV_LOWEST)/bin/python -m pip -qq --disable-pip-version-check install --constraint $(VENV_LOWEST)/lowest.txt --editable '.[test]'
+	@touch $@
+
+LOWEST := tests/config tests/records tests/stats tests/render tests/cli tests/api tests/algos/test_probes.py tests/jobs/test_train_job.py tests/jobs/test_resume_job.py
+
+test-lowest: $(VENV_LOWEST)/.installed
+	@echo "Testing with the lowest versions ..."
+	@$(VENV_LOWEST)/bin/python -m pytest -n 2 --dist worksteal $(LOWEST) $(ARGS)
+
 check: static test
 	@echo "All checks passed."
 
@@ -117,6 +135,6 @@ constraints: $(VENV_EXTRAS)/.installed
 	@$(VENV_EXTRAS)/bin/python tools/constraints.py
 
 clean:
-	@echo "Removing $(VENV), $(VENV_EXTRAS) and caches; runs/ stays."
-	@rm -rf "$(VENV)" "$(VENV_EXTRAS)" site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@echo "Removing $(VENV), $(VENV_EXTRAS), $(VENV_LOWEST), site and caches; runs/ stays."
+	@rm -rf "$(VENV)" "$(VENV_EXTRAS)" "$(VENV_LOWEST)" site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find hmx tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
