@@ -156,7 +156,7 @@ def sha256(file: Path) -> str:
 
 
 def output(*command: str) -> bytes:
-    """Return what a command prints in the project."""
+    """Return the output of a command that runs in the project."""
     return run(*command, folder=ROOT)
 
 
