@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hmx.config import codec, fields
@@ -36,9 +37,12 @@ from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.event_files import check_installed
 from hmx.runs.memory import placed
+from hmx.runs.programs import Programs
 from hmx.runs.restoring import Restored, restore
 from hmx.runs.session import Session, device_name, environment_facts, keep_environment, make_sinks, open_session
 from hmx.runs.sinks import Sink
+
+NO_CHANGES: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,18 +100,43 @@ def resume(
         return worker_result(group)
     paths = find_run(run, root)
     with RunLock(paths) as lock:
-        opened = _open(paths, changes or {})
-        warning = enable_cache()
-        with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
-            meta, notes = _prepare(opened, command_line, [lock.note] if lock.note else [])
-        sink_group = make_sinks(opened.session.cfg.run, paths, sinks)
-        for text in (warning, *notes, *opened.warnings):
-            if text:
-                sink_group.warn(text)
-        restored = opened.restored
-        return run_session(
-            opened.session, paths, meta, sink_group, lambda: restored.state, first=restored.update, group=group
-        )
+        return resume_locked(lock, paths, changes=changes or {}, sinks=sinks, command_line=command_line, group=group)
+
+
+def resume_locked(
+    lock: RunLock,
+    paths: RunPaths,
+    *,
+    changes: Mapping[str, object] = NO_CHANGES,
+    sinks: Sequence[Sink] = (),
+    command_line: Sequence[str] = (),
+    group: Group = ALONE,
+    until: int | None = None,
+    programs: Programs | None = None,
+) -> TrainResult:
+    """Continue a run as `resume` does, holding its lock; with `until`, only to that update.
+
+    `programs` are those of earlier runs, which are used where they fit.
+    """
+    opened = _open(paths, changes, programs)
+    warning = enable_cache()
+    with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
+        meta, notes = _prepare(opened, command_line, [lock.note] if lock.note else [])
+    sink_group = make_sinks(opened.session.cfg.run, paths, sinks)
+    for text in (warning, *notes, *opened.warnings):
+        if text:
+            sink_group.warn(text)
+    restored = opened.restored
+    return run_session(
+        opened.session,
+        paths,
+        meta,
+        sink_group,
+        lambda: restored.state,
+        first=restored.update,
+        group=group,
+        until=until,
+    )
 
 
 def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> tuple[Meta, list[str]]:
@@ -175,20 +204,20 @@ def plan(run: str | Path, *, changes: Mapping[str, object] | None = None) -> Res
     )
 
 
-def open_to_train(loaded: Loaded, paths: RunPaths) -> Session:
+def open_to_train(loaded: Loaded, paths: RunPaths, programs: Programs | None = None) -> Session:
     """Open the session of a run that has a state; refuse what cannot be trained before anything is changed."""
     cfg = loaded.config
     if Permissions.accept_change:
         cfg = fields.replace(cfg, hashes_of(fields.values_of(cfg)))
-    session = placed(open_session(cfg, paths, origins=loaded.origins))
+    session = placed(open_session(cfg, paths, origins=loaded.origins, programs=programs))
     if session.cfg.run.tensorboard:
         check_installed()
     return session
 
 
-def _open(paths: RunPaths, changes: Mapping[str, object]) -> _Opened:
+def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | None = None) -> _Opened:
     old = read_config(paths)
-    session = open_to_train(apply(old, changes, paths.folder), paths)
+    session = open_to_train(apply(old, changes, paths.folder), paths, programs)
     cfg = session.cfg
     restored = restore(session, paths)
     meta = metas.find(paths.meta)  # damaged meta data will be replaced

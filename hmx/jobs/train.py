@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
@@ -38,15 +38,17 @@ from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.devices import make_mesh
 from hmx.runs.event_files import check_installed
-from hmx.runs.loop import LoopResult, init_state
+from hmx.runs.loop import LoopResult
 from hmx.runs.memory import memory_problem, placed, run_memory
 from hmx.runs.memory_parts import Memory
+from hmx.runs.programs import Programs
 from hmx.runs.restoring import start_over
 from hmx.runs.session import (
     MetaWriter,
     Session,
     device_name,
     environment_facts,
+    first_state,
     info_of,
     keep_environment,
     make_saver,
@@ -57,7 +59,7 @@ from hmx.runs.session import (
 )
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Sink, SinkGroup
-from hmx.runs.warm_start import read_learned, start_from
+from hmx.runs.warm_start import Learned, read_learned, start_from
 
 SCHEMA = 1
 
@@ -142,33 +144,70 @@ def train(
     """
     session, scaled = prepare(cfg, origins=origins, sizes=sizes)
     cfg = session.cfg
-    warning = enable_cache()
+    if not group.is_coordinator:
+        enable_cache()
     check_same_config(group, {"command": "train", **codec.flatten(codec.to_dict(cfg))})
     if not group.is_coordinator:
         return worker_result(group)
-    session = placed(session)  # refuses before anything is written
+    new = check_run(session, scaled)
+    paths = layout.new_run(cfg.run.root, cfg.run.name, new.stem, force)
+    with RunLock(paths):
+        return start_run(new, paths, sinks=sinks, command_line=command_line, group=group)
+
+
+class NewRun(NamedTuple):
+    """A run that can start; nothing is computed or written yet."""
+
+    session: Session
+    learned: Learned | None  # what it starts from; None for random weights
+    scaled: tuple[str, ...]  # changes that scaling made
+    notes: tuple[str, ...]  # warnings
+    stem: str  # of its default name
+
+
+def check_run(session: Session, scaled: list[str]) -> NewRun:
+    """Check what `prepare` has not checked yet, with the errors of `train`; nothing is written."""
+    warning = enable_cache()
+    session = placed(session)
+    cfg = session.cfg
     if cfg.run.tensorboard:
         check_installed()
-    session, learned, warnings = read_learned(session) if cfg.run.init_from else (session, None, [])
+    session, learned, notes = read_learned(session) if cfg.run.init_from else (session, None, [])
     stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
-    paths = layout.new_run(cfg.run.root, cfg.run.name, stem, force)
+    return NewRun(session, learned, tuple(scaled), (*([warning] if warning else []), *notes), stem)
+
+
+def start_run(
+    new: NewRun,
+    paths: RunPaths,
+    *,
+    sinks: Sequence[Sink] = (),
+    command_line: Sequence[str] = (),
+    group: Group = ALONE,
+    until: int | None = None,
+) -> TrainResult:
+    """Train a new run in an empty run folder, whose lock the caller holds.
+
+    With `until`, the run stops after that update with a checkpoint, as if it had been interrupted there.
+    """
+    session, learned = new.session, new.learned
     session = session._replace(cfg=replace(session.cfg, {"run.name": paths.name}))
+    run = session.cfg.run
 
     def start() -> TrainState:
-        state = init_state(session.algorithm, cfg.run.seed, cfg.run.num_seeds)
+        state = first_state(session)
         return state if learned is None else start_from(state, learned)
 
-    with RunLock(paths):
-        with writing("the run folder", paths.folder):
-            meta = new_meta(session, command_line)
-            write_run(session, paths, meta)
-        sink_group = make_sinks(session.cfg.run, paths, sinks)
-        for message in filter(None, (warning, *warnings)):
-            sink_group.warn(message)
-        for problem in warnings_of(cfg, sizes_of(session.env)):
-            if problem.code != "rounded_up":  # the numbers shown are the actual ones in any case
-                sink_group.warn(line(problem))
-        return run_session(session, paths, meta, sink_group, start, first=0, scaled=tuple(scaled), group=group)
+    with writing("the run folder", paths.folder):
+        meta = new_meta(session, command_line)
+        write_run(session, paths, meta)
+    sink_group = make_sinks(run, paths, sinks)
+    for message in new.notes:
+        sink_group.warn(message)
+    for problem in warnings_of(session.cfg, sizes_of(session.env)):
+        if problem.code != "rounded_up":  # the numbers shown are the actual ones in any case
+            sink_group.warn(line(problem))
+    return run_session(session, paths, meta, sink_group, start, first=0, scaled=new.scaled, group=group, until=until)
 
 
 def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes | None = None) -> Plan:
@@ -220,7 +259,11 @@ def _refusal(session: Session) -> list[str]:
 
 
 def prepare(
-    cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes | None = None
+    cfg: Config,
+    *,
+    origins: Mapping[str, str] | None = None,
+    sizes: Sizes | None = None,
+    programs: Programs | None = None,
 ) -> tuple[Session, list[str]]:
     """Scale, build and check a new run; compute and write nothing.
 
@@ -233,7 +276,7 @@ def prepare(
     """
     scaled = find_algorithm(cfg.algo.name).scale(cfg, origins)
     cfg = replace(scaled.config, hashes_of(values_of(scaled.config)))
-    return open_session(cfg, origins=origins, sizes=sizes), scaled.changes
+    return open_session(cfg, origins=origins, sizes=sizes, programs=programs), scaled.changes
 
 
 def new_meta(session: Session, command_line: Sequence[str]) -> Meta:
@@ -261,8 +304,11 @@ def run_session(
     first: int,
     scaled: tuple[str, ...] = (),
     group: Group = ALONE,
+    until: int | None = None,
 ) -> TrainResult:
     """Run a session from update `first` to its end, evaluate, and close everything that was opened.
+
+    With `until`, it stops after that update with a checkpoint.
 
     The caller holds the run's lock, and is the coordinator of the group.
     """
@@ -281,7 +327,7 @@ def run_session(
                 begun = interruptible(start)
             saver = make_saver(session, paths, meta_writer, sink_group, guard)
             reports, run_id = make_reports(session), meta.run_id
-            done = run_updates(session, paths, begun, first, sink_group, guard, saver, reports, group, run_id)
+            done = run_updates(session, paths, begun, first, sink_group, guard, saver, reports, group, run_id, until)
             finished = done.updates == session.sizes.num_updates
             if finished:
                 with out_of_memory("saving the replay buffer"):

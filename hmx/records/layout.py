@@ -171,12 +171,29 @@ def _clear(paths: RunPaths) -> None:
     if not paths.exists():
         raise _exists(paths)
     with RunLock(paths):
-        for folder in (paths.checkpoints, paths.reports, paths.diagnosis, paths.events):
-            _delete(folder)
-        # Last the files that make it a run, so that an interrupted deletion can be repeated.
-        for file in (paths.environment, paths.metrics, paths.meta, paths.config):
-            _delete(aside(file))
-            _delete(file)
+        _delete_contents(paths)
+
+
+def renew_run(paths: RunPaths) -> None:
+    """Make the folder of a run ready to start it again, without what an earlier start has written.
+
+    The caller holds the lock of the run. Only files that a run writes are deleted.
+
+    Raises:
+        HmxError: the folder cannot be written (exit code 2).
+    """
+    with writing("the run folder", paths.folder):
+        _delete_contents(paths)
+        _subfolders(paths)
+
+
+def _delete_contents(paths: RunPaths) -> None:
+    for folder in (paths.checkpoints, paths.reports, paths.diagnosis, paths.events):
+        _delete(folder)
+    # Last the files that make it a run, so that an interrupted deletion can be repeated.
+    for file in (paths.environment, paths.metrics, paths.meta, paths.config):
+        _delete(aside(file))
+        _delete(file)
 
 
 def rename_run(paths: RunPaths, name: str) -> RunPaths:

@@ -54,13 +54,18 @@ class Holding:
     owner: Owner | None = None
 
 
+class RunInUse(HmxError):
+    """Another process holds the lock of a run."""
+
+
 class RunLock:
     """Hold the lock of a run while the `with` block runs.
 
     `note` is a message about a stale lock that was found, or empty.
 
     Raises:
-        HmxError: another process holds it (exit code 2), or the lock file cannot be written (3).
+        RunInUse: another process holds it (exit code 2).
+        HmxError: the lock file cannot be written (3).
     """
 
     def __init__(self, paths: RunPaths) -> None:
@@ -253,18 +258,18 @@ def _now_in(folder: Path) -> float:
         probe.unlink(missing_ok=True)
 
 
-def _refusal(folder: Path, lock: Path, owner: Owner | None, quiet: float) -> HmxError:
+def _refusal(folder: Path, lock: Path, owner: Owner | None, quiet: float) -> RunInUse:
     if owner is None:
-        return HmxError(f"{folder} is in use by another process", "wait until it has ended")
+        return RunInUse(f"{folder} is in use by another process", "wait until it has ended")
     here = owner.host == socket.gethostname()
     since = f"since {owner.since} ({_age(owner.since)})"
     if here:
         message = f"{folder} is in use by process {owner.pid} {since}"
-        return HmxError(message, f"wait until it has ended, or stop it: kill -INT {owner.pid}")
+        return RunInUse(message, f"wait until it has ended, or stop it: kill -INT {owner.pid}")
     beat = f"last heartbeat {quiet:.0f} s ago"
     message = f"{folder} is in use by process {owner.pid} on {owner.host} {since}; {beat}"
     lapse = f"if that machine is gone, the lock becomes stale {STALE:.0f} s after its last heartbeat"
-    return HmxError(
+    return RunInUse(
         message, f"wait until it has ended, or stop it there; {lapse}, or remove it now: rm {shlex.quote(str(lock))}"
     )
 

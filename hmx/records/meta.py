@@ -1,6 +1,7 @@
 """Read and write meta.json: the id of a run, its versions, device, command lines and progress.
 
-Schema 1 had no seal, no digest of run.toml and no notes of resumptions; 2 had no id and no count of writes.
+Schema 1 had no seal, no digest of run.toml and no notes of resumptions; 2 had no id and no count of writes; 3 had no
+processor time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hmx.records import atomic
 from hmx.records.artefact import read_json, sealed
 from hmx.records.plain import JsonValue, plain_object, typed
 
-SCHEMA = 3
+SCHEMA = 4
 _ID_BYTES = 8
 STATES = ("running", "finished", "interrupted", "failed")
 _LONGEST = 400  # characters of the changes of an entry
@@ -67,6 +68,7 @@ class Meta:
     config_sha256: str = ""  # of the file run.toml
     environment: dict[str, str] = dataclasses.field(default_factory=dict)  # id, path and sha256 of a user's own
     resumes: tuple[Resume, ...] = ()
+    cpu_seconds: float = 0.0  # processor time of the processes that trained it, until `updated`
     memory_bytes: int = 0  # of the compiled updates on each device; 0 before the first end
     message: str = ""  # why it failed
 

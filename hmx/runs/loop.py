@@ -129,11 +129,16 @@ def _stream(seed: int, num_seeds: int, stream: int) -> Key:
 
 def init_state(algorithm: Algorithm, seed: int, num_seeds: int) -> TrainState:
     """Return the initial state of a run, with a leading axis of seeds if there are several."""
-    init = algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init)
     keys = train_keys(seed, num_seeds)
-    # Under jit every leaf has its own buffer, as donation requires: eager code may alias constants.
-    state: TrainState = compile_for_one_call(jax.jit(init).lower(keys))(keys)
+    state: TrainState = compile_init(algorithm, keys, num_seeds)(keys)
     return state
+
+
+def compile_init(algorithm: Algorithm, keys: Key, num_seeds: int) -> jax.stages.Compiled:
+    """Compile the program that makes the initial state of a run from keys like these."""
+    init = algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init)
+    # Under jit every leaf has its own buffer, as donation requires: eager code may alias constants.
+    return compile_for_one_call(jax.jit(init).lower(keys))
 
 
 def abstract_state(algorithm: Algorithm, seed: int, num_seeds: int) -> TrainState:

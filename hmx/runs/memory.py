@@ -53,7 +53,8 @@ def placed(session: Session) -> Session:
     """
     cfg = session.cfg
     session = session._replace(mesh=make_mesh(cfg.run.devices, cfg.env.num_envs))
-    if problem := memory_problem(session):
+    tried = session.shared is not None and session.shared.chunk is not None  # by a run of the same size
+    if not tried and (problem := memory_problem(session)):
         raise problem
     return session
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from jax.sharding import Mesh
 from hmx.algos.build import make_algorithm
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config import codec
+from hmx.config.fields import values_of
 from hmx.config.files import Unreadable, read_plain
 from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.config.textfile import quoted
@@ -39,7 +41,18 @@ from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.diagnosis import DiagnosisContext, refuse
 from hmx.runs.event_files import TensorboardSink
-from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Record, Reports, RunClock, abstract_state
+from hmx.runs.loop import (
+    Loop,
+    LoopResult,
+    NonFiniteUpdate,
+    Record,
+    Reports,
+    RunClock,
+    abstract_state,
+    compile_init,
+    train_keys,
+)
+from hmx.runs.programs import Programs, SharedPrograms, program_key
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, StopNow, StopWaiting, interruptible, watching
 from hmx.runs.sinks import JsonlSink, RunInfo, Sink, SinkGroup
@@ -58,6 +71,7 @@ class Session(NamedTuple):
     algorithm: Algorithm
     abstract: TrainState  # shapes and dtypes of the state, with an axis of seeds if there are several
     mesh: Mesh | None = None  # the devices that train it; None for one device, or if it is only played
+    shared: SharedPrograms | None = None  # with other runs of this process
 
 
 def open_session(
@@ -66,6 +80,7 @@ def open_session(
     *,
     origins: Mapping[str, str] | None = None,
     sizes: Sizes | None = None,
+    programs: Programs | None = None,
 ) -> Session:
     """Build the environment and the algorithm of a configuration, and check it.
 
@@ -74,6 +89,7 @@ def open_session(
         paths: the run that it is of; its copy of the user's environment file shows what has changed.
         origins: where each value came from, for error messages.
         sizes: of the environment, if the configuration was checked with them.
+        programs: of earlier runs, which are used where they fit.
 
     Returns:
         The session; its configuration has every option that the user's code declares.
@@ -86,7 +102,7 @@ def open_session(
         checked, env = build_and_check(cfg, origins=origins, sizes=sizes)
     except CodeChanged as problem:
         raise _with_lines(problem, paths) from None
-    return make_session(checked, env)
+    return make_session(checked, env, programs)
 
 
 def build_and_check(
@@ -116,10 +132,20 @@ def build_and_check(
     return cfg, env
 
 
-def make_session(cfg: Config, env: Env) -> Session:
+def make_session(cfg: Config, env: Env, programs: Programs | None = None) -> Session:
     """Build the algorithm on an environment; `cfg` must have no problems."""
-    algorithm = make_algorithm(cfg, env)
-    return Session(cfg, derive(cfg), env, algorithm, abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds))
+    algorithm, sizes = make_algorithm(cfg, env), derive(cfg)
+    shared = None
+    if programs is not None:
+        shared = programs.of(program_key(values_of(cfg), frozenset(algorithm.hypers(0)), sizes.updates_per_chunk))
+        if shared.first is not None:  # with its functions, whose traces JAX keeps; only the schedules are of this run
+            algorithm = shared.first.algorithm._replace(hypers=algorithm.hypers)
+            return shared.first._replace(cfg=cfg, sizes=sizes, algorithm=algorithm)
+    abstract = abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds)
+    session = Session(cfg, sizes, env, algorithm, abstract, shared=shared)
+    if shared is not None:
+        shared.first = session
+    return session
 
 
 def environment_facts(env: EnvConfig) -> dict[str, str]:
@@ -199,10 +225,16 @@ class MetaWriter:
         self.meta = meta
         self._path = paths.meta
         self._sink_group = sink_group
+        self._cpu_before = meta.cpu_seconds - time.process_time()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time of the run until now, over all its processes."""
+        return self._cpu_before + time.process_time()
 
     def update(self, **fields: object) -> None:
-        """Change fields of the meta data and write them."""
-        self.meta = metas.changed(self.meta, **fields)
+        """Change fields of the meta data, add the processor time, and write them."""
+        self.meta = metas.changed(self.meta, cpu_seconds=self.cpu_seconds, **fields)
         try:
             metas.write(self._path, self.meta)
         except OSError as error:
@@ -220,8 +252,9 @@ def run_updates(
     reports: Reports | None = None,
     group: Group = ALONE,
     run_id: str = "",
+    until: int | None = None,
 ) -> LoopResult:
-    """Compile the chunk and run the updates from `first` to the end, with checkpoints as configured.
+    """Compile the chunk and run the updates from `first` to the end or to `until`, with checkpoints as configured.
 
     In a distributed run every process calls this and gets the whole final state. Workers pass no `state`, no sinks, and
     a saver from `worker_saver`.
@@ -258,7 +291,7 @@ def run_updates(
             state = devices.scatter(mesh, algorithm, state, session.abstract, cfg.run.num_seeds, group)
         else:
             state = devices.put(mesh, algorithm, cast(TrainState, state), cfg.run.num_seeds)
-        done = loop.run(state, first, sizes.num_updates)
+        done = loop.run(state, first, sizes.num_updates if until is None else min(until, sizes.num_updates))
         return done._replace(state=interruptible(lambda: devices.gather(mesh, done.state)))
 
 
@@ -272,10 +305,12 @@ def _compile(session: Session, guard: SignalGuard, alone: bool) -> Chunk:
         if alone and guard.requested is not None:
             raise StopWaiting
 
-    run, sizes = session.cfg.run, session.sizes
+    run, sizes, shared = session.cfg.run, session.sizes, session.shared
+    if shared is not None and shared.chunk is not None:
+        return shared.chunk
     with out_of_memory("compiling"), watching(check):
         try:
-            return compile_chunk(
+            chunk = compile_chunk(
                 session.algorithm,
                 session.abstract,
                 sizes.updates_per_chunk,
@@ -285,6 +320,22 @@ def _compile(session: Session, guard: SignalGuard, alone: bool) -> Chunk:
             )
         except StopWaiting:
             return Chunk.empty(run.num_seeds)
+    if shared is not None:
+        shared.chunk = chunk
+    return chunk
+
+
+def first_state(session: Session) -> TrainState:
+    """Return the initial state of a session, by a program that runs may share."""
+    run, shared = session.cfg.run, session.shared
+    keys = train_keys(run.seed, run.num_seeds)
+    init = None if shared is None else shared.init
+    if init is None:
+        init = compile_init(session.algorithm, keys, run.num_seeds)
+    if shared is not None:
+        shared.init = init
+    state: TrainState = init(keys)
+    return state
 
 
 def _measure(
@@ -322,7 +373,8 @@ def make_saver(
     config = metas.with_history(codec.to_toml(cfg), meta_writer.meta.resumes)
 
     def prepare(state: TrainState, update: int, score: float | None) -> Callable[[], Path]:
-        meta = metas.changed(meta_writer.meta, update=update, env_steps=update * batch)
+        cpu = meta_writer.cpu_seconds
+        meta = metas.changed(meta_writer.meta, update=update, env_steps=update * batch, cpu_seconds=cpu)
         mark = None
         if sink_group.has(JsonlSink):  # otherwise the file ends before this state
             try:

@@ -118,7 +118,7 @@ def test_revision_is_empty_without_git(tmp_path, monkeypatch):
             '{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "state": "odd"}',
             "unknown state",
         ),
-        ('{"schema": 4}', "schema 4, written by a newer hmx"),
+        ('{"schema": 5}', "schema 5, written by a newer hmx"),
         ('{"schema": 2}', "its content has changed"),
         ('{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "update": "5"}', "damaged"),
         ("[" * 100_000, "cannot read"),

@@ -9,6 +9,7 @@ import datetime
 import math
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +46,9 @@ def _read(member: Member, names: Set[str]) -> Member:
             return _read_run(member, names)
     if is_imported(member.path):
         curves = read_imported(member.path, names)
-        return replace(member, seeds=_seeds(member, "", curves, 1), warnings=curves.warnings)
-    curves = read_curves(member.path, names | _COUNTERS)
-    return replace(member, seeds=_seeds(member, "", curves, len(curves.agents)), warnings=curves.warnings)
+        return replace(member, seeds=_seeds(member.label, "", curves, 1), warnings=curves.warnings)
+    seeds, curves = read_seeds(member.path, names, member.label)
+    return replace(member, seeds=seeds, warnings=curves.warnings)
 
 
 def _read_run(member: Member, names: Set[str]) -> Member:
@@ -55,21 +56,30 @@ def _read_run(member: Member, names: Set[str]) -> Member:
     paths = RunPaths(folder.parent, folder.name)
     config, meta, faults = frozen.describe(paths)
     evaluation, unread = read_evaluation(paths)
-    curves = read_curves(paths.metrics, names | _COUNTERS)
+    seeds, curves = read_seeds(paths.metrics, names, member.label, config.env.id if config else "")
     return replace(
-        member, config=config, meta=meta, state=state_of(paths, meta),
-        seeds=_seeds(member, config.env.id if config else "", curves, len(curves.agents)),
+        member, config=config, meta=meta, state=state_of(paths, meta), seeds=seeds,
         evaluation=tuple(row for row in evaluation if jsonl.number(row.return_mean) is not None),
         startup=_startup(meta, _began(curves.agents)),
         warnings=(*faults, *unread, *curves.warnings, *frozen.foreign_files(paths)),
     )  # fmt: skip
 
 
-def _seeds(member: Member, task: str, curves: MetricCurves, side_by_side: int) -> tuple[Seed, ...]:
+def read_seeds(
+    metrics: Path, names: Set[str], label: str = "", task: str = ""
+) -> tuple[tuple[Seed, ...], MetricCurves]:
+    """Read the agents of a metrics file with the metrics `names`; also return the file's curves and warnings.
+
+    Raises:
+        NewerSchema: a later hmx wrote it (exit code 3).
+    """
+    curves = read_curves(metrics, {*names, *_COUNTERS, SPEED, EPISODES})
+    return _seeds(label, task, curves, len(curves.agents)), curves
+
+
+def _seeds(label: str, task: str, curves: MetricCurves, side_by_side: int) -> tuple[Seed, ...]:
     """Return the agents of a file; `side_by_side` agents share the speed that its records give."""
-    return tuple(
-        _seed(f"{member.label} {quoted(agent.run)}".strip(), task, agent, side_by_side) for agent in curves.agents
-    )
+    return tuple(_seed(f"{label} {quoted(agent.run)}".strip(), task, agent, side_by_side) for agent in curves.agents)
 
 
 def _seed(label: str, task: str, agent: AgentCurves, side_by_side: int) -> Seed:
