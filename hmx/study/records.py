@@ -80,7 +80,7 @@ class StudySettings:
     eta: int = 3  # one of so many trials is promoted to the next rung
     sampler: Sampler = "quasi-random"
     sampler_seed: int = 0
-    batch: int = 1  # trials proposed from the same results, in a synchronous study
+    batch: int = 8  # trials proposed from the same results, in a synchronous study
     synchronous: bool = False  # decide only when all results of a rung or batch are known
     confirm_top: int = 0  # best trials that run again
     confirm_seeds: int = 0  # on so many fresh seeds

@@ -1,0 +1,212 @@
+"""Make a study, extend it, and find it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hmx.config import codec
+from hmx.config.fields import replace, values_of
+from hmx.config.names import clean_run_name, is_run_name
+from hmx.config.schema import Config
+from hmx.config.textfile import read_text
+from hmx.errors import ExitCode, HmxError, counted, nearest
+from hmx.records import meta
+from hmx.records.metrics_table import METRICS
+from hmx.registry.check import error_of, known_problems
+from hmx.registry.load import Loaded
+from hmx.registry.user_code import hashes_of
+from hmx.study import optuna_samplers
+from hmx.study.folder import config_choice, create_settings, read_study
+from hmx.study.records import (
+    CONFIGS,
+    SETTINGS,
+    TRIALS,
+    Objective,
+    Parameter,
+    Sampler,
+    Study,
+    StudySettings,
+    create,
+)
+from hmx.study.request import DEFAULT_TRIALS, STUDIES, AddRequest, SearchRequest
+from hmx.study.samplers import grid_points
+from hmx.study.space import check_space, parse_space
+
+BASE = "base"  # name of the only configuration of a study
+_GIVEN = ("--", "HMX_", "values")  # how origins begin that a user named for this study
+
+
+def plan_study(folder: Path, configs: Mapping[str, Loaded], space: Sequence[str], request: SearchRequest) -> Study:
+    """Return a new study without writing it.
+
+    Args:
+        folder: of the study.
+        configs: what trials start from, by name.
+        space: texts of `--space`.
+        request: how to search.
+
+    Raises:
+        HmxError: an option, a range or a configuration is not valid, or there is a study (exit code 2).
+    """
+    if not is_run_name(folder.name):
+        raise HmxError(
+            f"{folder.name!r} cannot be the name of a study",
+            f"hmx study new {shlex.quote(clean_run_name(folder.name))}",
+        )
+    if _is_study(folder):
+        raise _exists(folder)
+    bases = {name: _base(loaded) for name, loaded in configs.items()}
+    for cfg in bases.values():
+        if problems := known_problems(cfg):
+            raise error_of(problems, values_of(cfg))
+    parameters = (*config_choice(list(bases)), *parse_space(space))
+    if not parameters:
+        raise HmxError("a study needs something to vary", "--space algo.learning_rate=1e-4..1e-2:log")
+    check_space(parameters, bases)
+    settings = _settings(parameters, request)
+    return Study(folder=folder, history=(settings,), configs=bases, trials=(), confirmations=())
+
+
+def new_study(folder: Path, configs: Mapping[str, Loaded], space: Sequence[str], request: SearchRequest) -> Study:
+    """Make a study; arguments and errors as of `plan_study`."""
+    study = plan_study(folder, configs, space, request)
+    for name, cfg in study.configs.items():
+        path, text = folder / CONFIGS / f"{name}.toml", codec.to_toml(cfg)
+        if not create(path, text) and read_text(path) != text:  # left by a command that did not finish
+            hint = f"use another name, or delete the folder: rm -r {shlex.quote(str(folder))}"
+            raise HmxError(f"{path} already exists, with another configuration", hint)
+    (folder / TRIALS).mkdir(exist_ok=True)
+    if not create_settings(folder, study.settings):  # last: without it the folder is not a study
+        raise _exists(folder)
+    return read_study(folder)
+
+
+def _exists(folder: Path) -> HmxError:
+    place = shlex.quote(str(folder))
+    hint = f"continue it: hmx study work {place}; or extend it: hmx study add {place} --trials 40"
+    return HmxError(f"there is a study {folder}", hint)
+
+
+def add_to_study(folder: Path, space: Sequence[str], request: AddRequest) -> Study:
+    """Extend the budget or the space of a study, by a new revision of its settings.
+
+    A key of `space` replaces the range or choices of that key, or is varied from now on.
+
+    Raises:
+        HmxError: nothing to add, an invalid range, or another process has extended it at the same time (exit code 2).
+    """
+    study = read_study(folder)
+    settings = study.settings
+    added = {parameter.key: parameter for parameter in parse_space(space)}
+    parameters = tuple(added.pop(one.key, one) for one in settings.space) + tuple(added.values())
+    check_space(parameters, study.configs)
+    extended = dataclasses.replace(settings, revision=settings.revision + 1, space=parameters)
+    if settings.sampler == "grid":
+        _check_choices(parameters)
+        points = len(grid_points([*study.history, extended]))
+        if request.trials:
+            raise HmxError("the trials of a grid are its points", "add values: --space KEY=A|B|C")
+        extended = dataclasses.replace(extended, trials=points)
+    else:
+        extended = dataclasses.replace(extended, trials=settings.trials + request.trials)
+    if extended.trials == settings.trials:
+        raise HmxError("there is nothing to add", "--trials 40 adds trials")
+    if not create_settings(folder, extended):
+        raise HmxError(f"another process has extended {folder} at the same time", "run the command again")
+    return read_study(folder)
+
+
+def find_study(text: str | Path, root: str | Path = STUDIES) -> Path:
+    """Return the folder of a study by its name in `root` or by its path.
+
+    Raises:
+        HmxError: there is none (exit code 3).
+    """
+    places = [Path(root) / text, Path(text)]
+    for place in places:
+        if _is_study(place):
+            return place
+    near = nearest(str(text), list_studies(root))
+    hint = f"did you mean {near}?" if near else "hmx study new makes one"
+    raise HmxError(f"there is no study {text}", hint, ExitCode.ARTEFACT)
+
+
+def list_studies(root: str | Path = STUDIES) -> list[str]:
+    """Return the sorted names of the studies in a folder."""
+    return sorted(place.name for place in Path(root).iterdir() if _is_study(place)) if Path(root).is_dir() else []
+
+
+def _is_study(folder: Path) -> bool:
+    return folder.is_dir() and any(SETTINGS.fullmatch(name) for name in os.listdir(folder))
+
+
+def study_place(text: str | Path) -> Path:
+    """Return the folder of a new study: a bare name is below `studies/`."""
+    path = Path(text)
+    return path if path.parent != Path() else Path(STUDIES) / path
+
+
+def _base(loaded: Loaded) -> Config:
+    """Return the configuration of trials: without a name, and without the final evaluation unless it is asked for."""
+    changes: dict[str, object] = {"run.name": "", **hashes_of(values_of(loaded.config))}
+    if not loaded.origins.get("run.eval_episodes", "values").startswith(_GIVEN):
+        changes["run.eval_episodes"] = 0
+    return replace(loaded.config, changes)
+
+
+def _settings(space: tuple[Parameter, ...], request: SearchRequest) -> StudySettings:
+    choices = all(parameter.kind == "choice" for parameter in space)
+    sampler: Sampler = request.sampler or ("grid" if choices else "quasi-random")
+    optuna_samplers.check_installed(sampler)
+    points = 0
+    if sampler == "grid":
+        _check_choices(space)
+        points = math.prod(len(parameter.choices) for parameter in space)
+        if request.trials not in (None, points):
+            message = f"--trials {request.trials}: the grid has {counted(points, 'point')}, and each is a trial"
+            raise HmxError(message, "leave --trials out, or use --sampler random")
+    rungs = request.rungs or (1 if sampler == "grid" else 3)
+    return StudySettings(
+        space=space,
+        objective=_objective(request),
+        trials=points or request.trials or DEFAULT_TRIALS,
+        rungs=tuple(1 / request.eta ** (rungs - 1 - rung) for rung in range(rungs)),
+        eta=request.eta,
+        sampler=sampler,
+        sampler_seed=request.sampler_seed,
+        batch=request.batch,
+        synchronous=request.synchronous,
+        confirm_top=request.confirm_top if request.confirm else 0,
+        confirm_seeds=request.confirm,
+        versions=meta.versions(),
+    )
+
+
+def _check_choices(space: Sequence[Parameter]) -> None:
+    ranges = [parameter.key for parameter in space if parameter.kind != "choice"]
+    if ranges:
+        hint = f"list its values: --space {ranges[0]}=A|B|C; or use another --sampler"
+        raise HmxError(f"a grid has no ranges, but {ranges[0]} is one", hint)
+
+
+def _objective(request: SearchRequest) -> Objective:
+    if request.maximize and request.minimize:
+        raise HmxError("--maximize and --minimize contradict each other", "give one of them")
+    info, given = METRICS.get(request.metric), request.maximize or request.minimize
+    if info is None and not given:
+        near = nearest(request.metric, METRICS)
+        hint = f"did you mean {near}?" if near else "for a metric of your own code, add --maximize or --minimize"
+        raise HmxError(f"--metric {request.metric}: there is no such metric", hint)
+    if info is not None and info.direction == "none" and not given:
+        raise HmxError(f"--metric {request.metric}: more may be better or worse", "add --maximize or --minimize")
+    timed = request.measure in ("steps_to", "seconds_to")
+    if timed != (request.threshold is not None):
+        message = f"--measure {request.measure} needs a threshold" if timed else "--threshold needs a measure of time"
+        raise HmxError(message, "--measure steps_to --threshold 0.8")
+    maximize = request.maximize or (not request.minimize and info is not None and info.direction == "up")
+    return Objective(metric=request.metric, measure=request.measure, threshold=request.threshold, maximize=maximize)

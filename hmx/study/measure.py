@@ -1,0 +1,78 @@
+"""The result of a trial at a rung, from the records of its run up to that rung."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hmx.errors import ExitCode, HmxError
+from hmx.reports.compare.read import read_seeds
+from hmx.reports.compare.request import TENTH
+from hmx.reports.compare.sides import MetricSeries
+from hmx.reports.compare.tasks import area, final, median, reached
+from hmx.study.records import Objective, RungResult
+
+
+def measure(metrics: Path, objective: Objective, rung: int, update: int, env_steps: int, num_seeds: int) -> RungResult:
+    """Compute the objective of a run at a rung; later records do not matter.
+
+    Args:
+        metrics: file of the run.
+        objective: what is computed.
+        rung: number of the rung.
+        update: last update of the rung.
+        env_steps: environment steps until then, per seed.
+        num_seeds: seeds of the run.
+
+    Raises:
+        HmxError: the file lacks records of an update (exit code 3).
+    """
+    seeds, curves = read_seeds(metrics, {objective.metric})
+    counts = [int((seed.steps <= env_steps).sum()) for seed in seeds]
+    if curves.whole and counts != [update] * num_seeds:
+        message = f"{metrics} lacks records of updates 1 to {update:,}: {'; '.join(curves.warnings) or counts}"
+        run = shlex.quote(str(metrics.parent))
+        hint = f"hmx runs verify {run}; without its folder checkpoints, the trial trains again"
+        raise HmxError(message, hint, ExitCode.ARTEFACT)
+    value = _VALUES[objective.measure]
+    per_seed = tuple(value(seed.series.get(objective.metric), objective, env_steps) for seed in seeds)
+    return RungResult(
+        rung=rung, update=update, env_steps=env_steps, per_seed=per_seed, objective=_over_seeds(per_seed, objective)
+    )
+
+
+def _over_seeds(values: Sequence[float | None], objective: Objective) -> float | None:
+    """Return the median for a threshold, where a seed that never reaches it counts as the last; otherwise the IQM."""
+    if objective.threshold is not None:
+        return median(values)
+    import numpy as np
+
+    from hmx.stats.aggregates import interquartile_mean
+
+    known = [value for value in values if value is not None]
+    return float(interquartile_mean([np.array(known)])) if known and len(known) == len(values) else None
+
+
+def _final(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
+    return final(series, end, TENTH)[0]
+
+
+def _area(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
+    return area(series, end)
+
+
+def _steps_to(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
+    assert objective.threshold is not None
+    hit = reached(series, objective.threshold, end, objective.maximize)
+    return None if hit is None else hit.steps
+
+
+def _seconds_to(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
+    assert objective.threshold is not None
+    hit = reached(series, objective.threshold, end, objective.maximize)
+    return None if hit is None else hit.seconds
+
+
+_Value = Callable[[MetricSeries | None, Objective, int], float | None]
+_VALUES: dict[str, _Value] = {"final": _final, "auc": _area, "steps_to": _steps_to, "seconds_to": _seconds_to}

@@ -1,0 +1,192 @@
+"""`hmx study status`: the state of every trial, what is left, and the best trials so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hmx.records import meta
+from hmx.records.lock import holding
+from hmx.records.plain import JsonResult, JsonValue
+from hmx.registry.derive import derive
+from hmx.study.confirm import search_is_finished
+from hmx.study.folder import read_study
+from hmx.study.records import Objective, Study, Trial, TrialState
+
+if TYPE_CHECKING:
+    from hmx.stats.estimate import Estimate
+
+SHOWN = 5  # trials in a list of the best
+_RESAMPLES = 2000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunningTask:
+    """A run that a worker trains now."""
+
+    trial: int
+    confirms: bool
+    host: str
+    pid: int
+    since: str
+    rung: int
+    update: int  # of its newest checkpoint
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RankedTrial:
+    """One of the best trials."""
+
+    trial: int
+    label: str
+    values: dict[str, JsonValue]
+    rung: int
+    objective: float | None
+    low: float | None  # 95 % interval over the seeds
+    high: float | None
+    confirmed: float | None = None  # objective on fresh seeds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudyStatus(JsonResult):
+    """A study as it is now."""
+
+    study: Path
+    objective: Objective
+    trials: int  # in the budget
+    states: dict[TrialState, int]
+    rungs: tuple[int, ...]  # trials with a result, by rung
+    running: tuple[RunningTask, ...]
+    refused: dict[str, int]  # reason -> trials
+    failed: dict[str, int]
+    confirmed: int  # confirmations with a result
+    confirmations: int
+    best: tuple[RankedTrial, ...]
+    steps_done: int  # environment steps of all results, over all seeds
+    steps_expected: int  # of the whole study, with its confirmations
+    cpu_seconds: float | None  # processor time of all runs until now; None if unknown
+    cpu_seconds_left: float | None  # at the same speed
+    finished: bool
+
+
+def study_status(folder: str | Path, shown: int = SHOWN) -> StudyStatus:
+    """Return the status of a study; nothing is changed.
+
+    Raises:
+        HmxError: it is not a study, or one of its files is damaged (exit code 3).
+    """
+    study = read_study(folder)
+    running = running_tasks(study)
+    held = {task.trial for task in running if not task.confirms}
+    states = Counter(state_of(study, trial, held) for trial in study.trials)
+    done, expected, spent = steps_done(study), sum(steps_of(study)), cpu_seconds(study)
+    confirmed = sum(one.result is not None for one in study.confirmations)
+    return StudyStatus(
+        study=study.folder,
+        objective=study.settings.objective,
+        trials=study.settings.trials,
+        states=dict(states),
+        rungs=tuple(sum(len(trial.rungs) > rung for trial in study.trials) for rung in range(study.last_rung + 1)),
+        running=running,
+        refused=dict(Counter(trial.refused for trial in study.trials if trial.refused)),
+        failed=dict(Counter(trial.failed for trial in study.trials if trial.failed)),
+        confirmed=confirmed,
+        confirmations=len(study.confirmations),
+        best=tuple(ranked_trial(study, trial) for trial in study.best()[:shown]),
+        steps_done=done,
+        steps_expected=expected,
+        cpu_seconds=spent,
+        cpu_seconds_left=spent * max(expected / done - 1, 0) if spent and done else None,
+        finished=search_is_finished(study) and confirmed == len(study.confirmations),
+    )  # fmt: skip
+
+
+def state_of(study: Study, trial: Trial, running: set[int]) -> TrialState:
+    """Return the state of a trial; `running` are the trials that a worker holds."""
+    if trial.refused:
+        return "refused"
+    if trial.failed:
+        return "failed"
+    if len(trial.rungs) > study.last_rung:
+        return "finished"
+    if not trial.open:
+        return "paused"
+    return "running" if trial.number in running else "waiting"
+
+
+def running_tasks(study: Study) -> tuple[RunningTask, ...]:
+    """Return the runs that a process holds now; locks of finished trials are not looked at."""
+    trials = [(trial.paths, trial.number, False, len(trial.rungs)) for trial in study.trials if trial.open]
+    confirmations = [(one.paths, one.trial, True, 0) for one in study.confirmations if one.result is None]
+    running = []
+    for paths, number, confirms, rung in (*trials, *confirmations):
+        try:
+            found = holding(paths)
+        except OSError:
+            continue
+        if found.state == "held":
+            owner, known = found.owner, meta.find(paths.meta)
+            running.append(RunningTask(
+                trial=number, confirms=confirms, rung=rung, update=known.update if known else 0,
+                host=owner.host if owner else "", pid=owner.pid if owner else 0, since=owner.since if owner else "",
+            ))  # fmt: skip
+    return tuple(running)
+
+
+def ranked_trial(study: Study, trial: Trial) -> RankedTrial:
+    """Return a trial with the interval of its objective, and its objective on fresh seeds if that is known."""
+    interval = objective_interval(trial.rungs[-1].per_seed) if study.settings.objective.threshold is None else None
+    confirmed = [one.objective for one in study.confirmations if one.trial == trial.number]
+    return RankedTrial(
+        trial=trial.number,
+        label=trial.label,
+        values=trial.values,
+        rung=len(trial.rungs) - 1,
+        objective=trial.objective,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        confirmed=confirmed[0] if confirmed else None,
+    )
+
+
+def objective_interval(per_seed: Sequence[float | None]) -> Estimate | None:
+    """Return the interquartile mean over the seeds with its 95 % interval, as `hmx compare` does; None without it."""
+    known = [value for value in per_seed if value is not None]
+    if not known or len(known) < len(per_seed):
+        return None
+    import numpy as np
+
+    from hmx.stats.aggregates import iqm_estimate
+
+    return iqm_estimate([np.array(known)], _RESAMPLES)
+
+
+def steps_done(study: Study) -> int:
+    """Return the environment steps of all results, over all seeds."""
+    trials = sum(trial.rungs[-1].env_steps for trial in study.trials if trial.rungs) * study.base.run.num_seeds
+    return trials + sum(one.result.env_steps * len(one.seeds) for one in study.confirmations if one.result)
+
+
+def steps_of(study: Study) -> tuple[int, int]:
+    """Return the expected environment steps of the whole search and of all confirmations, over all seeds.
+
+    One of `eta` trials is expected to continue at each rung, and each run to have the steps of the base configuration.
+    """
+    settings, sizes = study.settings, derive(study.base)
+    search, before = 0.0, 0.0
+    for rung, share in enumerate(settings.rungs):
+        reaching = max(settings.trials // settings.eta**rung, 1)
+        search += reaching * (share - before) * sizes.total_env_steps * study.base.run.num_seeds
+        before = share
+    top = min(settings.confirm_top, settings.trials)
+    return round(search), top * settings.confirm_seeds * sizes.total_env_steps
+
+
+def cpu_seconds(study: Study) -> float | None:
+    """Return the processor time of all runs, as their last checkpoints recorded it; None before the first."""
+    runs = [*(trial.paths for trial in study.trials if not trial.refused), *(one.paths for one in study.confirmations)]
+    seconds = sum(known.cpu_seconds for paths in runs if (known := meta.find(paths.meta)) is not None)
+    return seconds or None

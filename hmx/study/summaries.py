@@ -1,0 +1,188 @@
+"""The results of `hmx study` as documents and lines."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hmx.config.coerce import show
+from hmx.config.textfile import quoted
+from hmx.errors import counted
+from hmx.records.plain import JsonValue
+from hmx.render.blocks import Block, Column, Document, Heading, Paragraph, Row, Table, facts
+from hmx.render.quantities import duration, interval, number, short
+from hmx.study.best import BestTrial
+from hmx.study.plan import StudyPlan
+from hmx.study.records import CONFIG_KEY, Objective, Parameter
+from hmx.study.space import text_of
+from hmx.study.status import RankedTrial, RunningTask, StudyStatus
+from hmx.study.verify import StudyVerification
+from hmx.study.worker import WorkStep
+
+_ORDER = ("finished", "paused", "running", "waiting", "failed", "refused")
+_MEASURES = {
+    "final": "mean of the last tenth", "auc": "area under the curve", "steps_to": "steps", "seconds_to": "seconds",
+}  # fmt: skip
+_LONGEST = 160  # characters of a reason
+
+
+def objective_text(objective: Objective) -> str:
+    """Describe an objective, such as `mean of the last tenth of train/mean_episode_return, higher is better`."""
+    if objective.threshold is not None:
+        way = "at least" if objective.maximize else "at most"
+        what = _MEASURES[objective.measure]
+        return f"{what} until {objective.metric} is {way} {objective.threshold:g}, lower is better"
+    better = "higher" if objective.maximize else "lower"
+    return f"{_MEASURES[objective.measure]} of {objective.metric}, {better} is better"
+
+
+def values_text(values: Mapping[str, JsonValue]) -> str:
+    """Write the values of a trial as `key=value`, separated by spaces."""
+    return " ".join(f"{key}={value_text(value)}" for key, value in values.items())
+
+
+def value_text(value: JsonValue) -> str:
+    """Write a value as `--set` reads it."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return show(tuple(value) if isinstance(value, list) else value)
+
+
+def status(found: StudyStatus) -> Document:
+    """Show the state of a study and its best trials."""
+    states = [f"{found.states[name]} {name}" for name in _ORDER if name in found.states]
+    proposed = sum(count for name, count in found.states.items() if name != "refused")
+    rows = [
+        ("trials", f"{proposed:,} of {found.trials:,} proposed" + (f": {', '.join(states)}" if states else "")),
+        ("objective", objective_text(found.objective)),
+    ]
+    if len(found.rungs) > 1:
+        rows.append(("rungs", ", ".join(f"{count:,} at rung {rung}" for rung, count in enumerate(found.rungs))))
+    if found.confirmations:
+        rows.append(("confirmed", f"{found.confirmed} of {found.confirmations} on fresh seeds"))
+    rows.append(("steps", f"{short(found.steps_done)} of about {short(found.steps_expected)}"))
+    if found.cpu_seconds:
+        left = (
+            "" if found.finished or found.cpu_seconds_left is None else f", about {_hours(found.cpu_seconds_left)} left"
+        )
+        rows.append(("processor time", _hours(found.cpu_seconds) + left))
+    blocks: list[Block] = [facts(tuple(rows))]
+    if found.best:
+        blocks += [Heading("Best so far", 2), _ranking(found.best)]
+    if found.running:
+        blocks += [Heading("Running", 2), _running(found.running)]
+    for name, reasons in (("refused", found.refused), ("failed", found.failed)):
+        blocks += [
+            Paragraph(f"{name}, {counted(count, 'trial')}: {quoted(' '.join(why.split()), _LONGEST)}", "warning")
+            for why, count in reasons.items()
+        ]
+    return Document(f"Study {found.study.name}{', finished' if found.finished else ''}", tuple(blocks))
+
+
+def _running(tasks: Sequence[RunningTask]) -> Table:
+    columns = tuple(Column(name, "left") for name in ("trial", "rung", "update", "where", "since"))
+    rows = tuple(
+        Row((
+            f"{task.trial}, confirmation" if task.confirms else str(task.trial), str(task.rung), f"{task.update:,}",
+            f"process {task.pid} on {quoted(task.host)}", quoted(task.since),
+        ))
+        for task in tasks
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def best(found: BestTrial, config: Path | None) -> Document:
+    """Show the best trial and how to use its configuration."""
+    trial = found.best
+    rows = [
+        ("trial", f"{trial.trial}, {found.run}"),
+        ("objective", interval(trial.objective, trial.low, trial.high)),
+        *([("confirmed", f"{number(trial.confirmed, 4)} on fresh seeds")] if trial.confirmed is not None else []),
+        *((key, value_text(value)) for key, value in trial.values.items()),
+        *([("wrote", str(config)), ("train with", f"hmx train --config {shlex.quote(str(config))}")] if config else []),
+    ]
+    return Document(f"Best trial of {found.study.name}", (facts(tuple(rows)),))
+
+
+def _ranking(best: Sequence[RankedTrial]) -> Table:
+    confirmed = any(trial.confirmed is not None for trial in best)
+    columns = [
+        Column("trial"),
+        Column("rung", rank=1),
+        Column("objective"),
+        *([Column("confirmed")] if confirmed else []),
+    ]
+    rows = tuple(
+        Row((
+            str(trial.trial), str(trial.rung), interval(trial.objective, trial.low, trial.high),
+            *([number(trial.confirmed, 4)] if confirmed else []), values_text(trial.values),
+        ))
+        for trial in best
+    )  # fmt: skip
+    return Table((*columns, Column("values", "left")), rows)
+
+
+def _hours(seconds: float) -> str:
+    return duration(seconds) if seconds < 7200 else f"{seconds / 3600:,.1f} hours"
+
+
+def plan(planned: StudyPlan) -> Document:
+    """Show what a study would run."""
+    rows = [
+        ("trials", f"{planned.trials:,}, proposed by {planned.sampler}"),
+        ("objective", objective_text(planned.objective)),
+        ("seeds", f"{planned.seeds} per trial, side by side"),
+        *((f"rung {rung.rung}", f"about {counted(rung.trials, 'trial')} to {short(rung.env_steps)} steps")
+          for rung in planned.rungs),
+        ("confirmation", f"the best {planned.confirm_top} on {counted(planned.confirm_seeds, 'fresh seed')}"
+         if planned.confirm_top else "none"),
+        ("steps", f"about {short(planned.search_steps)} to search, {short(planned.confirm_steps)} to confirm, over all "
+         "seeds"),
+    ]  # fmt: skip
+    if planned.cpu_seconds is not None:
+        speed = f"at {short(planned.steps_per_cpu_second or 0)} steps per processor second, measured here"
+        rows.append(("processor time", f"about {_hours(planned.cpu_seconds)}, {speed}"))
+    if planned.refused:
+        rows.append(("refused", f"{planned.refused} of the first {planned.examined} proposals would be refused"))
+    blocks: list[Block] = [facts(tuple(rows)), Heading("Space", 2), _space(planned.space)]
+    blocks += [Paragraph(f"refused: {quoted(why, _LONGEST)}", "warning") for why in planned.reasons]
+    return Document(f"Study {planned.study.name}: plan", tuple(blocks))
+
+
+def _space(space: Sequence[Parameter]) -> Table:
+    columns = (Column("", "left"), Column("", "left"))
+    return Table(
+        columns, tuple(Row(("configuration" if one.key == CONFIG_KEY else one.key, text_of(one))) for one in space)
+    )
+
+
+def step_line(step: WorkStep) -> str:
+    """Return the line of a step."""
+    where = f"trial {step.trial}"
+    values = values_text(step.values)
+    match step.kind:
+        case "waiting":
+            return step.message
+        case "refused":
+            return f"{where} refused: {quoted(' '.join(step.message.split()), _LONGEST)} ({values})"
+        case "failed":
+            return f"{where} failed at update {step.update:,}: {quoted(' '.join(step.message.split()), _LONGEST)}"
+        case "promoted":
+            return f"{where} promoted to rung {step.rung}"
+        case "confirmed":
+            return f"{where} confirmed: {number(step.objective, 4)} on fresh seeds"
+    return f"{where} rung {step.rung}: {number(step.objective, 4)} ({values})"
+
+
+def verification(found: StudyVerification) -> Document:
+    """Show what was checked, and every difference."""
+    rows = (
+        ("proposals", f"{found.proposals:,} asked again"),
+        ("promotions", f"{found.promotions:,} decided again"),
+        ("results", f"{found.results:,} computed again from the metrics"),
+    )
+    blocks: list[Block] = [facts(rows)]
+    blocks += [Paragraph(f"{place}: {why}", "bad") for place, why in found.differences]
+    verdict = "differs from its record" if found.differences else "matches its record"
+    return Document(f"Study {found.study.name} {verdict}", tuple(blocks))

@@ -1,0 +1,364 @@
+"""`hmx study work`: propose, train, promote and confirm until nothing is left to do.
+
+Any number of workers do this on any number of hosts. They agree through files that are created once, and through the
+locks of the run folders.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from hmx.config.fields import get, replace
+from hmx.config.schema import Config
+from hmx.errors import ExitCode, HmxError, counted
+from hmx.jobs.resume import resume_locked
+from hmx.jobs.train import NewRun, TrainResult, check_run, prepare, start_run
+from hmx.records import checkpoints, layout, meta
+from hmx.records.frozen import read_config
+from hmx.records.lock import RunInUse, RunLock, holding
+from hmx.records.paths import RunPaths
+from hmx.records.plain import JsonResult, JsonValue
+from hmx.registry.algorithms import find_algorithm
+from hmx.registry.derive import derive
+from hmx.runs.programs import Programs
+from hmx.runs.signals import SignalGuard, StopNow
+from hmx.runs.sinks import Sink
+from hmx.study.confirm import confirmations_due
+from hmx.study.folder import read_study
+from hmx.study.halving import promotions
+from hmx.study.measure import measure
+from hmx.study.records import (
+    CONFIRMED,
+    PROPOSAL,
+    Confirmation,
+    Proposal,
+    RungResult,
+    Study,
+    Trial,
+    confirmation_folder,
+    promotion_file,
+    rung_file,
+    trial_folder,
+    write_once,
+)
+from hmx.study.samplers import complete_revisions, known_before, next_turn, propose
+from hmx.study.space import with_values
+
+POLL = 2.0  # seconds between two looks at what other workers do
+MOST_REFUSED = 50  # trials refused in a row after which the study is not worth continuing
+
+StepKind = Literal["rung", "failed", "refused", "promoted", "confirmed", "waiting"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkStep:
+    """One step of a worker, for progress."""
+
+    kind: StepKind
+    trial: int = 0
+    rung: int = 0
+    update: int = 0
+    values: dict[str, JsonValue] = dataclasses.field(default_factory=dict)
+    objective: float | None = None
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkResult(JsonResult):
+    """What a worker did, and why it ended."""
+
+    study: Path
+    trained: int  # results of trials and confirmations that it wrote
+    refused: int
+    seconds: float
+    signum: int | None  # the signal that stopped it; None if nothing is left to do
+
+
+class Task(NamedTuple):
+    """A run to train to a rung, or to the end to confirm a trial."""
+
+    paths: RunPaths
+    trial: int
+    values: dict[str, JsonValue]
+    config: Config
+    rung: int
+    share: float  # of the run, at the rung
+    confirms: bool
+
+
+def ignore(step: WorkStep) -> None:
+    """Take no notice of a step."""
+
+
+def no_sinks() -> Sequence[Sink]:
+    """Show no progress of runs."""
+    return ()
+
+
+def work(
+    folder: str | Path,
+    *,
+    tell: Callable[[WorkStep], None] = ignore,
+    sinks: Callable[[], Sequence[Sink]] = no_sinks,
+    other_versions: bool = False,
+    command_line: Sequence[str] = (),
+) -> WorkResult:
+    """Work on a study until nothing is left to do, or until a signal stops the worker after a checkpoint.
+
+    Args:
+        folder: of the study.
+        tell: receives every step.
+        sinks: makes the receivers of a run's records, in addition to its file.
+        other_versions: whether to work although the study was made with other versions of the packages.
+        command_line: kept in the meta.json of each run.
+
+    Raises:
+        HmxError: the study is damaged or another hmx made it, the disk is full, or a run fails.
+        StopNow: a second signal; the last complete checkpoint is intact.
+    """
+    study = read_study(folder)
+    if not other_versions:
+        check_versions(study)
+    with SignalGuard() as guard:
+        worker = _Worker(study, guard, tell, sinks, command_line)
+        try:
+            return worker.run()
+        except StopNow as stop:
+            stop.hint = f"another worker continues: hmx study work {shlex.quote(str(study.folder))}"
+            raise
+
+
+def check_versions(study: Study) -> None:
+    """Refuse a study that was made with other versions of packages (exit code 2): results would not be comparable."""
+    now, made = meta.versions(), study.settings.versions
+    other = [f"{name} {made[name]} is {now.get(name, 'missing')} here" for name in made if made[name] != now.get(name)]
+    if other:
+        message = f"{study.folder} was made with other versions: {', '.join(other)}"
+        raise HmxError(message, "install the same versions, or accept that results differ: --other-versions")
+
+
+def update_at(num_updates: int, share: float) -> int:
+    """Return the update at which a run reaches a share of its updates."""
+    return max(1, math.ceil(share * num_updates - 1e-9))
+
+
+class _Worker:
+    """One worker: each method of `run` does at most one piece of work, and returns whether it did any."""
+
+    def __init__(
+        self,
+        study: Study,
+        guard: SignalGuard,
+        tell: Callable[[WorkStep], None],
+        sinks: Callable[[], Sequence[Sink]],
+        command_line: Sequence[str],
+    ) -> None:
+        self._study = study
+        self._guard = guard
+        self._tell = tell
+        self._sinks = sinks
+        self._command_line = command_line
+        self._programs = Programs()
+        self._signum: int | None = None
+        self._prepared: tuple[Config, NewRun] | None = None  # of the trial proposed last
+        self._trained = 0
+        self._refused = 0
+
+    def run(self) -> WorkResult:
+        begun, announced = time.monotonic(), ""
+        while self._stopped is None:
+            self._study = read_study(self._study.folder, self._study)
+            if self._train() or self._promote() or self._propose() or self._confirm():
+                continue
+            held = self._tasks()
+            if not held:
+                break
+            waits = f"for {counted(len(held), 'run')} of other workers, which may need help if they are killed"
+            if waits != announced:
+                self._tell(WorkStep(kind="waiting", message=f"waits {waits}"))
+                announced = waits
+            self._wait()
+        return WorkResult(
+            study=self._study.folder, trained=self._trained, refused=self._refused, signum=self._stopped,
+            seconds=time.monotonic() - begun,
+        )  # fmt: skip
+
+    @property
+    def _stopped(self) -> int | None:
+        return self._signum or self._guard.requested
+
+    def _wait(self) -> None:
+        end = time.monotonic() + POLL
+        while time.monotonic() < end and self._guard.requested is None:
+            time.sleep(0.1)
+
+    def _tasks(self) -> list[Task]:
+        """Return all runs that have training to do, whether another worker does it or not."""
+        study = self._study
+        trials = [_trial_task(study, trial) for trial in study.trials if trial.open]
+        confirmations = [_confirmation_task(study, one) for one in study.confirmations if one.result is None]
+        return [*trials, *confirmations]
+
+    def _train(self) -> bool:
+        """Train the first run that no other worker holds."""
+        for task in self._tasks():
+            try:
+                if holding(task.paths).state == "held":
+                    continue
+                with RunLock(task.paths) as lock:
+                    if not rung_file(task.paths.folder, task.rung).exists():  # written since the study was read
+                        self._train_locked(task, lock)
+            except RunInUse:
+                continue
+            return True
+        return False
+
+    def _train_locked(self, task: Task, lock: RunLock) -> None:
+        sizes = derive(task.config)
+        update = update_at(sizes.num_updates, task.share)
+        try:
+            if not _is_trained(task.paths, update, sizes.num_updates):
+                ended = self._train_to(task, lock, update)
+                self._signum = ended.signum
+                if ended.updates < update:
+                    return
+            result = measure(
+                task.paths.metrics, self._study.settings.objective, task.rung, update, update * sizes.batch_size,
+                task.config.run.num_seeds,
+            )  # fmt: skip
+        except HmxError as problem:
+            if problem.exit_code != ExitCode.CHECK_FAILED:
+                raise
+            result = _failure(task, problem)
+        write_once(rung_file(task.paths.folder, task.rung), result)
+        self._trained += 1
+        kind: StepKind = "failed" if result.failed else "confirmed" if task.confirms else "rung"
+        self._tell(WorkStep(
+            kind=kind, trial=task.trial, rung=task.rung, update=result.update, values=task.values,
+            objective=result.objective, message=result.failed,
+        ))  # fmt: skip
+
+    def _train_to(self, task: Task, lock: RunLock, update: int) -> TrainResult:
+        """Train a run to an update: from its newest checkpoint, or from the start if it has none."""
+        if checkpoints.listing(task.paths.checkpoints):
+            _check_same(task)
+            return resume_locked(
+                lock, task.paths, sinks=self._sinks(), command_line=self._command_line, until=update,
+                programs=self._programs,
+            )  # fmt: skip
+        known = self._prepared
+        if known is not None and known[0] == task.config:
+            new = known[1]
+        else:
+            new = check_run(*prepare(task.config, programs=self._programs))
+        layout.renew_run(task.paths)
+        return start_run(new, task.paths, sinks=self._sinks(), command_line=self._command_line, until=update)
+
+    def _promote(self) -> bool:
+        study = self._study
+        for trial, promotion in promotions(study, complete_revisions(study)):
+            if write_once(promotion_file(trial.folder, promotion.rung), promotion):
+                self._tell(WorkStep(kind="promoted", trial=trial.number, rung=promotion.rung, values=trial.values))
+            return True
+        return False
+
+    def _propose(self) -> bool:
+        study = self._study
+        turn = next_turn(study)
+        seen = None if turn is None else known_before(study, turn)
+        if turn is None or seen is None:
+            return False
+        _check_worthwhile(study)
+        settings = study.history[turn.revision - 1]
+        values = propose(study, turn, seen)
+        refused = self._refusal(values)
+        proposal = Proposal(
+            number=turn.number, values=values, sampler=settings.sampler, revision=turn.revision, seen=seen,
+            refused=refused,
+        )  # fmt: skip
+        if write_once(trial_folder(study.folder, turn.number) / PROPOSAL, proposal) and refused:
+            self._refused += 1
+            self._tell(WorkStep(kind="refused", trial=turn.number, values=values, message=refused))
+        return True
+
+    def _refusal(self, values: dict[str, JsonValue]) -> str:
+        """Return why a trial cannot run; empty if it can."""
+        try:
+            config = with_values(self._study.configs, values)
+            self._prepared = (config, check_run(*prepare(config, programs=self._programs)))
+        except HmxError as problem:
+            if problem.exit_code != ExitCode.USAGE:
+                raise
+            prepare(self._study.base)  # raises where the values are not the reason, such as a missing package
+            return problem.message
+        return ""
+
+    def _confirm(self) -> bool:
+        for chosen in confirmations_due(self._study):
+            write_once(confirmation_folder(self._study.folder, chosen.trial) / CONFIRMED, chosen)
+            return True
+        return False
+
+
+def _trial_task(study: Study, trial: Trial) -> Task:
+    config = with_values(study.configs, trial.values)
+    rung = len(trial.rungs)
+    share = study.settings.rungs[rung]
+    return Task(trial.paths, trial.number, trial.values, config, rung, share, confirms=False)
+
+
+def _confirmation_task(study: Study, confirmation: Confirmation) -> Task:
+    trial = next(trial for trial in study.trials if trial.number == confirmation.trial)
+    seeds = {"run.seed": confirmation.seeds[0], "run.num_seeds": len(confirmation.seeds)}
+    config = replace(with_values(study.configs, trial.values), seeds)
+    return Task(confirmation.paths, trial.number, trial.values, config, 0, 1.0, confirms=True)
+
+
+def _is_trained(paths: RunPaths, update: int, last: int) -> bool:
+    """Return whether a run has reached an update; at the last one, also whether it was evaluated."""
+    newest, _ = checkpoints.newest_intact(paths.checkpoints)
+    if newest is None or int(newest.name) < update:
+        return False
+    known = meta.find(paths.meta)
+    return update < last or (known is not None and known.state == "finished")
+
+
+def _check_same(task: Task) -> None:
+    """Refuse a run whose configuration is not that of the trial (exit code 3)."""
+    saved = read_config(task.paths)
+    wanted = find_algorithm(task.config.algo.name).scale(task.config, None).config
+    keys = [*(key for key in task.values if "." in key), "run.seed", "run.num_seeds", "run.total_steps"]
+    other = [
+        f"{key} is {get(saved, key)} instead of {get(wanted, key)}"
+        for key in keys
+        if get(saved, key) != get(wanted, key)
+    ]
+    if other:
+        message = f"{task.paths.folder} is not the run of trial {task.trial}: {', '.join(other)}"
+        hint = (
+            f"put the right folder there, or delete its checkpoints: rm -r {shlex.quote(str(task.paths.checkpoints))}"
+        )
+        raise HmxError(message, hint, ExitCode.ARTEFACT)
+
+
+def _failure(task: Task, problem: HmxError) -> RungResult:
+    """Return the result of a run that cannot continue; the same in equal studies."""
+    newest, _ = checkpoints.newest_intact(task.paths.checkpoints)
+    update = int(newest.name) if newest else 0
+    why = problem.message.replace(str(task.paths.folder), task.paths.name)
+    steps = update * derive(task.config).batch_size
+    return RungResult(rung=task.rung, update=update, env_steps=steps, per_seed=(), objective=None, failed=why)
+
+
+def _check_worthwhile(study: Study) -> None:
+    """Refuse to continue after many refused proposals in a row (exit code 2)."""
+    last = study.trials[-MOST_REFUSED:]
+    if len(last) == MOST_REFUSED and all(trial.refused for trial in last):
+        message = f"the last {MOST_REFUSED} proposals were refused; the last one because {last[-1].refused}"
+        raise HmxError(message, "make a study with a space that fits: hmx study new --space KEY=LOW..HIGH")

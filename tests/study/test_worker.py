@@ -1,0 +1,199 @@
+"""Workers: what they train, how they share a study, and what is left after they are stopped or killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hmx.config.fields import get
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.jobs.resume import resume
+from hmx.jobs.runs import list_runs
+from hmx.records.artefact import sealed
+from hmx.records.frozen import read_config
+from hmx.records.lock import SCHEMA, Owner
+from hmx.registry.load import Loaded
+from hmx.runs.programs import Programs
+from hmx.runs.sinks import Record, Sink
+from hmx.study import worker
+from hmx.study.best import best_trial
+from hmx.study.create import add_to_study, new_study
+from hmx.study.folder import read_study
+from hmx.study.records import write_once
+from hmx.study.request import AddRequest, SearchRequest
+from hmx.study.status import study_status
+from hmx.study.verify import verify_study
+from hmx.study.worker import WorkStep, work
+
+TINY = Config(
+    run=RunConfig(total_steps=9 * 32, updates_per_chunk=2, eval_episodes=0, num_seeds=2, checkpoint_every=1),
+    env=EnvConfig(id="corridor", num_envs=4, max_steps=20),
+    net=NetConfig(kind="mlp", hidden=(8,)),
+    algo=AlgoConfig(num_steps=8),
+    ppo=PpoConfig(update_epochs=1, num_minibatches=2),
+)
+SPACE = ["algo.learning_rate=1e-4..1e-1:log"]
+REQUEST = SearchRequest(
+    trials=4, rungs=2, eta=3, sampler="random", synchronous=True, confirm=2, confirm_top=1, metric="train/entropy",
+    minimize=True,
+)  # fmt: skip
+
+
+def make(folder: Path, space: list[str] = SPACE, request: SearchRequest = REQUEST, cfg: Config = TINY) -> Path:
+    return new_study(folder, {"base": Loaded(cfg)}, space, request).folder
+
+
+def decisions(folder: Path) -> dict[str, str]:
+    """Return the digest of every decision and result, and of the last checkpoint of every run."""
+    files = [path for path in folder.rglob("*.json") if path.parent.parent.name in ("trials", "confirm")]
+    kept = {path for path in files if path.name != "meta.json"} | set(folder.glob("*.toml"))
+    arrays = [path for path in folder.rglob("checkpoints/*/state/**/*") if path.is_file() and "/d/" in str(path)]
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted({*kept, *arrays})
+    }
+
+
+class StopAt(Sink):
+    """Stops the worker, or raises an exception as a kill would, at the records of an update."""
+
+    name = "the stopper"
+
+    def __init__(self, update: int, error: BaseException | None = None) -> None:
+        self.update, self.error = update, error
+
+    def record(self, record: Record) -> None:
+        if record["update"] == self.update:
+            self.update = 0
+            if self.error is not None:
+                raise self.error
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_process() -> Iterator[None]:
+    """Share compiled programs between the workers of this module."""
+    programs = Programs()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "Programs", lambda: programs)
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed study that has finished; tests do not change it."""
+    folder = make(tmp_path_factory.mktemp("studies") / "calm")
+    work(folder)
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished study, to change."""
+    return Path(shutil.copytree(finished, tmp_path / finished.name))
+
+
+def test_study_runs_to_its_end(finished: Path) -> None:
+    found = study_status(finished)
+    assert found.finished
+    assert found.states == {"finished": 1, "paused": 3}
+    assert found.rungs == (4, 1)
+    assert (found.confirmed, found.confirmations) == (1, 1)
+    assert found.best[0].confirmed is not None
+    assert found.steps_done == 2 * (3 * 3 + 9) * 32 + 2 * 9 * 32
+    assert found.cpu_seconds > 0
+    assert verify_study(finished).differences == ()
+
+
+def test_trials_are_ordinary_runs(finished: Path) -> None:
+    runs = list_runs(finished / "trials").runs
+    assert [(run.name, run.state) for run in runs if run.state == "finished"] == [
+        (f"{study_status(finished).best[0].trial:04d}", "finished")
+    ]
+    assert sorted(run.update for run in runs) == [3, 3, 3, 9]
+    for trial in read_study(finished).trials:
+        config = read_config(trial.paths)
+        assert get(config, "algo.learning_rate") == trial.values["algo.learning_rate"]
+        assert (config.run.name, config.run.num_seeds) == (trial.folder.name, 2)
+
+
+def test_confirmation_uses_seeds_that_no_trial_had(finished: Path) -> None:
+    (confirmation,) = read_study(finished).confirmations
+    config = read_config(confirmation.paths)
+    assert confirmation.seeds == (2, 3)
+    assert (config.run.seed, config.run.num_seeds) == (2, 2)
+    best = best_trial(finished)
+    assert best.best.trial == confirmation.trial
+    assert best.config.run.eval_episodes > 0
+
+
+def test_paused_trial_can_be_resumed_as_a_run(copy: Path) -> None:
+    paused = next(trial for trial in read_study(copy).trials if len(trial.rungs) == 1)
+    assert resume(paused.folder).updates == 9
+    assert verify_study(copy).differences == ()  # the result at its rung does not depend on later records
+
+
+def test_nothing_is_done_twice(copy: Path) -> None:
+    before = decisions(copy)
+    assert work(copy).trained == 0
+    assert decisions(copy) == before
+
+
+def test_stopped_and_killed_workers_leave_an_equal_study(finished: Path, tmp_path: Path) -> None:
+    """A worker that is stopped at a checkpoint, one killed in a run, one before it and one between two files."""
+    folder = make(tmp_path / "calm")
+    stopped = work(folder, sinks=lambda: [StopAt(2)])
+    assert stopped.signum == signal.SIGTERM
+    for update in (1, 3, 3):
+        with pytest.raises(KeyboardInterrupt):
+            work(folder, sinks=lambda at=update: [StopAt(at, KeyboardInterrupt())])
+    written = iter(range(3))
+
+    def killed(path: Path, record: object) -> bool:
+        if path.name.startswith(("rung", "promote")) and next(written, None) is not None:
+            raise KeyboardInterrupt
+        return write_once(path, record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "write_once", killed)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                work(folder)
+    work(folder)
+    assert decisions(folder) == decisions(finished)
+    assert not list(folder.rglob("lock"))
+
+
+def test_worker_leaves_a_trial_to_the_process_that_holds_it(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another host counts as alive until its heartbeat stops; then its trial is taken over."""
+    add_to_study(copy, (), AddRequest(trials=1))
+    assert make_proposal(copy) == 5
+    lock = copy / "trials" / "0005" / "lock"
+    other = Owner(host="node7", pid=4242, started="1", boot="another boot", since="2026-01-01T00:00:00+00:00")
+    lock.write_text(sealed({"schema": SCHEMA, **dataclasses.asdict(other)}))
+    assert [task.host for task in study_status(copy).running] == ["node7"]
+    steps: list[WorkStep] = []
+    monkeypatch.setattr("hmx.study.worker.time.sleep", lambda seconds: os.utime(lock, (1, 1)))
+    work(copy, tell=steps.append)
+    assert [step.kind for step in steps][:2] == ["waiting", "rung"]
+    assert study_status(copy).finished
+
+
+def make_proposal(folder: Path) -> int:
+    """Have a worker propose the next trial and end before it trains; return its number."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hmx.study.worker._Worker._train", lambda self: bool(self._tasks()) and _leave())
+        with pytest.raises(KeyboardInterrupt):
+            work(folder)
+    return read_study(folder).trials[-1].number
+
+
+def _leave() -> None:
+    raise KeyboardInterrupt
