@@ -25,7 +25,7 @@ _NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUM
 
 COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
     "First steps": ("train", "watch", "report", "doctor", "compare"),
-    "Train": ("resume", "fork", "presets", "envs", "new-env", "check-env", "compute-config", "bench"),
+    "Train": ("resume", "fork", "study", "presets", "envs", "new-env", "check-env", "compute-config", "bench"),
     "Look": ("evaluate", "play", "board"),
     "Analyse": ("grad-report", "score-buffer"),
     "Manage": ("runs", "export"),
@@ -60,7 +60,7 @@ class _Commands(Mapping[str, Any]):
             function = name.replace("-", "_")
             module = importlib.import_module(f"hmx.cli.{function}")  # noqa: TID251 - only of the commands above
             parent = typer.Typer(rich_markup_mode=app.rich_markup_mode)
-            if name == "runs":
+            if hasattr(module, "app"):
                 parent.add_typer(module.app, name=name)
             else:
                 parent.command(name, cls=Command)(getattr(module, function))

@@ -50,6 +50,28 @@ def run_names(incomplete: str) -> list[str]:
     return offer(list_runs())(incomplete)
 
 
+def nothing(incomplete: str) -> list[str]:
+    """Offer nothing, for a new name."""
+    return []
+
+
+def study_names(incomplete: str) -> list[str]:
+    """Offer the names of the studies below `studies/`."""
+    from hmx.study.create import list_studies
+
+    return offer(list_studies())(incomplete)
+
+
+def spaces(incomplete: str) -> list[Choice]:
+    """Offer `section.key=`, and after the equals sign the choices of the key, or an example of a range."""
+    key, equals, _ = incomplete.partition("=")
+    field = FIELDS.get(key)
+    if not equals or field is None:
+        return settings(incomplete)
+    example = "|".join(field.values) or f"{show(field.default)}..{show(field.default)}"
+    return _described([(f"{key}={example}", field.doc)], incomplete)
+
+
 def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
     """Offer the checkpoints of the run that the command line names, the latest first."""
     from hmx.records.layout import find_run

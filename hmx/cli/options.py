@@ -30,6 +30,7 @@ Typed = Mapping[str, Any]
 Command = Callable[..., None]
 _OFFERED: dict[str, Callable[..., object]] = {
     "UPDATE": completion.checkpoints, "RUN": completion.run_names, "OTHER": completion.run_names,
+    "METRIC": completion.metrics,
     "INPUT=N,...": completion.offer([f"{name}=" for name in INPUT_FIELDS]),
 }  # fmt: skip
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "tuple[int, ...]": "N,..."}

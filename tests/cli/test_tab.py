@@ -101,6 +101,8 @@ FREE = {
 
 def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
     monkeypatch.chdir(runs)
+    (runs / "studies" / "lr").mkdir(parents=True, exist_ok=True)
+    (runs / "studies" / "lr" / "study.1.toml").touch()
     silent = set()
     for name, command in leaves():
         ctx = command.make_context(name, ["corridor"], resilient_parsing=True)
@@ -111,6 +113,7 @@ def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
     new_names = {
         ("hmx train", "--name"), ("hmx fork", "--name"), ("hmx runs rename", "name"), ("hmx runs sync", "--project"),
         ("hmx new-env", "name"),
+        ("hmx study new", "study"),
     }  # fmt: skip
     assert {row[:2] for row in silent if row[2] not in FREE} == new_names
 

@@ -1,0 +1,238 @@
+"""Search for good options with many runs, by any number of workers on any number of hosts."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hmx.cli import completion
+from hmx.cli.boundary import Command, CommandGroup, print_json, say, write_report
+from hmx.cli.options import DryRun, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
+from hmx.cli.output import write_result
+from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL
+from hmx.errors import HmxError, counted
+from hmx.study.request import SEARCH_PANEL, AddRequest, SearchRequest
+
+if TYPE_CHECKING:
+    from hmx.registry.load import Loaded
+    from hmx.runs.sinks import Sink
+    from hmx.study.worker import WorkStep
+
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
+
+StudyArgument = Annotated[
+    Path, argument("STUDY", "A study: its name below studies/, or the path of its folder.", completion.study_names)
+]
+Space = Annotated[
+    list[str] | None,
+    ask(
+        "--space",
+        "KEY=VALUES",
+        "Option to vary (repeatable): a range KEY=LOW..HIGH, with :log for a logarithmic one, or choices KEY=A|B|C.",
+        SEARCH_PANEL,
+        autocompletion=completion.spaces,
+    ),
+]
+
+
+@app.command(cls=Command)
+@with_options([field for field in flagged() if field.key != "run.name"])
+def new(
+    typed: Typed,
+    request: SearchRequest,
+    study: Annotated[Path, argument("STUDY", "Name below studies/, or path of the folder.", completion.nothing)],
+    space: Space = None,
+    preset: Preset = None,
+    config: Annotated[
+        list[Path] | None,
+        ask("--config", "FILE", "Start from a configuration file; several are compared as a choice.", CONFIG_PANEL),
+    ] = None,
+    sets: Sets = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Make a study: what to vary, what to optimise, and how to search.
+
+    Each trial is an ordinary run below STUDY/trials. By default, values are spread evenly over the space, one third of
+    the trials continues to three times as many steps (successive halving), and the best three run again on fresh seeds.
+    hmx study work trains.
+
+    Example: hmx study new lr --preset control --space algo.learning_rate=1e-4..1e-2:log
+
+    Example: hmx study new seeds --preset control --seeds 5 --space 'algo.gamma=0.9|0.99'
+    """
+    from hmx.study.create import new_study, plan_study, study_place
+
+    folder = study_place(study)
+    configs = _configs(typed, sets, config or [], preset)
+    if dry_run:
+        from hmx.console.progress import status
+        from hmx.study import summaries
+        from hmx.study.plan import measure_speed, plan_of
+
+        planned = plan_study(folder, configs, space or (), request)
+        with status("measuring the speed of training"):
+            speed = measure_speed(planned)
+        found = plan_of(planned, speed)
+        write_result(found.to_json(), summaries.plan(found), json)
+        return
+    made = new_study(folder, configs, space or (), request)
+    if json:
+        print_json({"schema": 1, "study": str(made.folder), "trials": made.settings.trials})
+    else:
+        say("wrote", f"{made.folder}: {counted(made.settings.trials, 'trial')}")
+        say("train with", f"hmx study work {shlex.quote(str(study))}")
+
+
+def _configs(typed: Typed, sets: list[str] | None, files: Sequence[Path], preset: str | None) -> dict[str, Loaded]:
+    """Load what trials start from: one configuration, or several files by their names."""
+    from hmx.registry.load import load
+    from hmx.study.create import BASE
+
+    if len(files) < 2:
+        file = files[0] if files else None
+        return {BASE: load(preset=preset, file=file, sets=sets or (), flags=typed, new_run=True)}
+    names = [file.name.removesuffix(".toml") for file in files]
+    if len(set(names)) < len(names):
+        raise HmxError(f"two configurations have the same name: {', '.join(names)}", "rename one of the files")
+    return {
+        name: load(preset=preset, file=file, sets=sets or (), flags=typed, new_run=True)
+        for name, file in zip(names, files, strict=True)
+    }
+
+
+@app.command(cls=Command)
+def work(
+    study: StudyArgument,
+    other_versions: Annotated[
+        bool,
+        switch("--other-versions", "Work although the study was made with other versions of packages.", SEARCH_PANEL),
+    ] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Train the trials of a study until nothing is left to do.
+
+    Start as many workers as you like, on any host that shares the folder; one per core is a good number. Kill any of
+    them: another one resumes its trial from the last checkpoint. Ctrl-C saves a checkpoint and stops.
+
+    Example: hmx study work lr
+    """
+    from hmx.study.create import find_study
+
+    folder = find_study(study)
+    if not quiet:
+        say("starting", f"a worker of {folder}")
+    from rich.console import Console
+
+    from hmx.console.panel import ConsoleSink
+    from hmx.study.summaries import step_line
+    from hmx.study.worker import work as job  # imports JAX, which takes seconds
+
+    console = Console(stderr=True, highlight=False)
+
+    def tell(step: WorkStep) -> None:
+        if json:
+            from hmx.records.plain import plain_object
+
+            print_json(plain_object(step))
+            sys.stdout.flush()
+        if not quiet:
+            say(step.kind, step_line(step))
+
+    def sinks() -> Sequence[Sink]:
+        return [] if quiet or not console.is_terminal else [ConsoleSink(console)]
+
+    done = job(folder, tell=tell, sinks=sinks, other_versions=other_versions, command_line=["hmx", *sys.argv[1:]])
+    if json:
+        print_json({"kind": "result", **done.to_json()})
+    if done.signum is not None:
+        say("stopped", f"after {counted(done.trained, 'result')}; another worker continues")
+        raise typer.Exit(128 + done.signum)
+    if not quiet:
+        say("finished", f"{folder}: nothing is left to do; this worker wrote {counted(done.trained, 'result')}")
+        say("next", f"hmx study status {shlex.quote(str(study))}")
+
+
+@app.command(cls=Command)
+def status(study: StudyArgument, json: Json = False) -> None:
+    """Show the state of all trials, what is left, and the best trials so far.
+
+    Example: hmx study status lr
+    """
+    from hmx.study import summaries
+    from hmx.study.create import find_study
+    from hmx.study.status import study_status
+
+    found = study_status(find_study(study))
+    write_result(found.to_json(), summaries.status(found), json)
+
+
+@app.command(cls=Command)
+def best(
+    study: StudyArgument,
+    config: Annotated[
+        Path | None, ask("--config", "FILE", "Write its configuration, for hmx train --config.", OUTPUT_PANEL)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the best trial, and write its configuration.
+
+    The best is that with the best objective on fresh seeds, if the study has confirmed its best trials.
+
+    Example: hmx study best lr --config best.toml
+    """
+    from hmx.config.codec import to_toml
+    from hmx.study import summaries
+    from hmx.study.best import best_trial
+    from hmx.study.create import find_study
+
+    found = best_trial(find_study(study))
+    if config is not None:
+        write_report(config, to_toml(found.config))
+    write_result(found.to_json(), summaries.best(found, config), json)
+
+
+@app.command(cls=Command)
+@with_options()
+def add(request: AddRequest, study: StudyArgument, space: Space = None, json: Json = False) -> None:
+    """Extend a study by further trials, or by options to vary.
+
+    Running workers notice it; start one if all have ended.
+
+    Example: hmx study add lr --trials 40
+
+    Example: hmx study add lr --trials 20 --space ppo.ent_coef=0..0.05
+    """
+    from hmx.study.create import add_to_study, find_study
+
+    extended = add_to_study(find_study(study), space or (), request)
+    if json:
+        print_json({"schema": 1, "study": str(extended.folder), "trials": extended.settings.trials})
+    else:
+        say("extended", f"{extended.folder} to {counted(extended.settings.trials, 'trial')}")
+
+
+@app.command(cls=Command)
+def verify(study: StudyArgument, json: Json = False) -> None:
+    """Make every decision of a study again, and compute every result again.
+
+    The sampler must propose the same values, and the metrics must give the same results. Changes nothing. Exits with
+    code 3 if anything differs.
+
+    Example: hmx study verify lr
+    """
+    from hmx.errors import ExitCode
+    from hmx.study import summaries
+    from hmx.study.create import find_study
+    from hmx.study.verify import verify_study
+
+    found = verify_study(find_study(study))
+    write_result(found.to_json(), summaries.verification(found), json)
+    if found.differences:
+        raise typer.Exit(int(ExitCode.ARTEFACT))
