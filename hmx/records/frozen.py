@@ -16,7 +16,7 @@ from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints, jsonl, meta
-from hmx.records.artefact import REPORT_SCHEMA, is_foreign, of_another_run, read_json
+from hmx.records.artefact import REPORT_SCHEMA, NewerSchema, is_foreign, of_another_run, read_json
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, EVALUATION, META, METRICS, REPORTS, RunPaths
 from hmx.registry.load import load
@@ -49,13 +49,17 @@ def read_config(paths: RunPaths) -> Config:
 
 def describe(paths: RunPaths) -> tuple[Config | None, Meta | None, list[str]]:
     """Return the readable parts of the configuration and the meta data of a run, and warnings."""
-    found, config, warnings = meta.find(paths.meta), None, []
+    found, config, warnings = None, None, []
+    try:
+        found = meta.read(paths.meta)
+    except NewerSchema as problem:
+        warnings.append(f"{problem.message}, so versions and device are unknown")
+    except HmxError:
+        warnings.append("cannot read its meta.json, so versions and device are unknown")
     try:
         config = read_config(paths)
     except HmxError as problem:
         warnings.append(f"cannot read its configuration: {quoted(' '.join(problem.message.split()), 300)}")
-    if found is None:
-        warnings.append("cannot read its meta.json, so versions and device are unknown")
     return config, found, warnings
 
 

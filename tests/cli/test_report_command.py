@@ -98,6 +98,13 @@ def test_a_run_without_metrics_gets_a_page_with_a_warning(hmx, run, lines, why):
     assert why in page_of(run) and "Different from the defaults" in page_of(run)
 
 
+def test_meta_data_of_a_newer_version_are_named_as_such(hmx, run):
+    meta = run / "meta.json"
+    meta.write_text(re.sub(r'"schema": *[0-9]+', '"schema": 99', meta.read_text(), count=1))
+    words = " ".join(hmx("runs", "show", "one").stdout.split())
+    assert "written by a newer hmx" in words and "so versions and device are unknown" in words
+
+
 @pytest.mark.parametrize("rows", [[{**ROW, "return_mean": "high"}], None, [{"policy": "random"}]])
 def test_damaged_evaluation_is_reported_and_skipped(hmx, run, rows):
     write_sealed(run / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": rows})
