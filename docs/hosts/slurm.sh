@@ -6,13 +6,23 @@
 #SBATCH --cpus-per-task=8
 #SBATCH --time=04:00:00
 #SBATCH --signal=TERM@120
+#SBATCH --requeue
 #SBATCH --open-mode=append
 
-# One task per GPU. A job that is submitted again resumes from the last checkpoint.
+# One task per GPU. A job that starts again resumes from the last checkpoint.
 name=walk
+stopped=
+trap 'stopped=yes' TERM # of scancel and of preemption; before its time limit a job gets TERM in its tasks only
 
 if compgen -G "runs/$name/checkpoints/[1-9]*" > /dev/null; then
-    exec srun hmx resume "$name" --distributed
+    srun hmx resume "$name" --distributed
 else
-    exec srun hmx train --name "$name" --force --num-envs 2048 --distributed
+    srun hmx train --name "$name" --force --num-envs 2048 --distributed
 fi
+code=$?
+
+# The tasks have saved the run because of the time limit: wait in the queue for the next turn.
+if [ "$code" = 143 ] && [ -z "$stopped" ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
