@@ -174,7 +174,6 @@ def _job_array(study: Path, workers: int, request: ClusterRequest) -> str:
         options="\n".join(f"#SBATCH {option}" for option in options),
         folder=shlex.quote(str(_plain(Path.cwd()))),
         worker=worker,
-        saved=int(ExitCode.SIGTERM),
     )
 
 
@@ -185,21 +184,23 @@ _JOB_ARRAY = (
     + """{options}
 
 cd -- {folder} || exit
-limit=
-{worker} &
-worker=$!
 
 # SLURM sends USR1 to this shell alone, before the time limit. To stop a task it sends TERM to all its processes.
+limit=
 trap 'limit=reached; kill -TERM "$worker"' USR1
 trap : TERM
 
+{worker} &
+worker=$!
 wait "$worker"
-while kill -0 "$worker" 2> /dev/null; do wait "$worker"; done # a signal ends `wait` early
-wait "$worker" # returns the exit code again
 code=$?
+while kill -0 "$worker" 2> /dev/null; do # a signal has ended `wait` before the worker
+    wait "$worker"
+    code=$?
+done
 
-# The worker has saved its trial: wait in the queue for the next turn.
-if [ "$limit" = reached ] && [ "$code" = {saved} ]; then
+# The worker was stopped before the time limit: wait in the queue for the next turn.
+if [ "$limit" = reached ] && [ "$code" -gt 128 ]; then
     scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
 fi
 exit "$code"
