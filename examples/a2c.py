@@ -22,7 +22,7 @@ class Options:
 def make(cfg: hmx.Config, env: hmx.Env, options: Options) -> hmx.Algorithm:
     """Build the algorithm, which also reads `[algo]` and `[net]`."""
     net = make_net(cfg.net, env.spec)
-    head = make_head(cfg.net, cfg.ppo, env.spec.action_dim)
+    head = make_head(cfg, env.spec.action_dim)
     optimiser = make_optimiser(cfg.algo)
 
     def init(key):

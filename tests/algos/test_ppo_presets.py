@@ -63,7 +63,7 @@ def test_loss_of_a_preset_matches_an_independent_computation(name):
     place = jnp.arange(6).reshape(3, 2, 1, 1)
     raw = jnp.asarray(given["raw_action_TBA"], jnp.float32)[:, :, None]
     logits = jax.jit(lambda: speaking(given, cfg).unroll((), (), place, None)[0].logits)()
-    log_prob = make_head(cfg.net, cfg.ppo, 2).log_prob(logits, jnp.ones((3, 2, 1, 0), bool), raw)
+    log_prob = make_head(cfg, 2).log_prob(logits, jnp.ones((3, 2, 1, 0), bool), raw)
     tb = [jnp.asarray(given[key], jnp.float32)[..., None] for key in ("rewards_TB", "old_minus_new_log_prob_TB")]
     ends = [jnp.asarray(given[key], bool)[..., None] for key in ("termination_TB", "truncation_TB")]
     flat = jnp.zeros((3, 2, 1))

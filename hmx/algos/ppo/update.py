@@ -25,7 +25,7 @@ from hmx.algos.sequences import Batch, MinibatchPlan, make_sequences, plan_minib
 from hmx.algos.sharding import partitions
 from hmx.algos.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
 from hmx.config import schedules
-from hmx.config.schema import Config, NetConfig, PpoConfig
+from hmx.config.schema import Config, PpoConfig
 from hmx.envs.protocol import Env
 from hmx.nets import Net, make_net
 from hmx.registry.algorithms import hyperparameters
@@ -89,15 +89,15 @@ def make_ppo_components(cfg: Config, env: Env) -> PpoComponents:
         net=make_net(cfg.net, env.spec, codec.width, codec.head_gain),
         codec=codec,
         optimiser=make_optimiser(cfg.algo),
-        head=make_head(cfg.net, cfg.ppo, env.spec.action_dim),
+        head=make_head(cfg, env.spec.action_dim),
     )
 
 
-def make_head(net: NetConfig, ppo: PpoConfig, action_dim: int) -> PolicyHead:
+def make_head(cfg: Config, action_dim: int) -> PolicyHead:
     """Return the distribution over actions: masked categorical, or tanh-normal for continuous actions."""
     if not action_dim:
         return policies.CATEGORICAL
-    return policies.tanh_gaussian(action_dim, net.std, net.std_min, ppo.entropy)
+    return policies.tanh_gaussian(action_dim, cfg.net.std, cfg.net.std_min, cfg.ppo.entropy)
 
 
 def make_ppo(cfg: Config, env: Env) -> Algorithm[PpoState]:

@@ -14,7 +14,6 @@ import numpy as np
 
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, values_of
-from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import Progress, no_progress, read_evaluation
@@ -89,7 +88,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         total_steps=sizes.total_env_steps if sizes else None,
         minutes=max(minutes, default=None),
         steps_per_sec=_speed(curves),
-        settings=_settings(config) if config else (),
+        settings=_settings(values_of(config)) if config else (),
         evaluation=evaluation,
         curves=curves,
         records=found.records,
@@ -115,13 +114,14 @@ def _resume(entry: Resume, batch: int) -> ResumeMark:
     return ResumeMark(entry.at, entry.update, entry.update * batch, shlex.join(entry.command), changes, entry.parent)
 
 
-def _settings(config: Config) -> tuple[Setting, ...]:
-    """Return the values that the algorithm and the environment of a run read."""
-    values = values_of(config)
+def _settings(values: Mapping[str, object]) -> tuple[Setting, ...]:
+    """Return the values of a configuration that its algorithm and its environment read."""
+    algorithm = str(values["algo.name"])
+    environment = str(values["env.id"])
     return tuple(
         Setting(key, show(values[key]), show(field.default), field.described)
         for key, field in FIELDS.items()
-        if field.applies_to(config.algo.name, config.env.id)
+        if field.applies_to(algorithm, environment)
     )
 
 
