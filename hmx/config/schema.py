@@ -369,7 +369,10 @@ class PpoConfig:
     )
     prio_weight_clip: float = opt(10.0, "highest importance weight if prio_weights = clip", gt=0, applies=PPO)
     value_target: ValueTarget = opt(
-        "symlog", "transformation of the returns that the value head predicts", shape="always"
+        "symlog",
+        "transformation of the returns that the value head predicts; with symlog, values are below the mean return "
+        "where wins are rare, with two_hot they are not",
+        shape="always",
     )
     auto_scale: bool = opt(
         False, "fit minibatches, epochs and learning rate to a large batch, and show what changed", flag="--auto-scale",

@@ -56,6 +56,7 @@ def test_page_shows_curves_configuration_evaluation_and_resumptions(hmx, run):
     places = [text.index(part) for part in (*order, "Different from the defaults")]
     assert places == sorted(places) and '<figure class="plot wide">' in text
     assert "env.id" in text and "jax 0.10.2" in text and "run.keep: 3 -&gt; 4" in text and "Terms on this page" in text
+    assert "which predicts the mean of the logarithm" in text
     charts = [json.loads(found) for found in re.findall(r'<script type="application/json">(.*?)</script>', text)]
     returns = charts[0]
     assert [series["thin"] for series in returns["series"]] == [True, True, True, False]

@@ -57,7 +57,8 @@ _TERMS = (
     ("interval", "range that contains the true mean in 95% of cases; of curves Student's t over seeds, of the "
      "evaluation a bootstrap over episodes"),
     ("random play", "legal actions drawn uniformly: what an agent that learned nothing reaches"),
-    ("value", "return that the agent expects from a position"),
+    ("value", "return that the agent expects from a position; below the mean return where wins are rare if "
+     "ppo.value_target is symlog, the default, which predicts the mean of the logarithm"),
     ("KL divergence from the search", "how far the policy is from the search that it learns from; falls as it learns"),
     ("KL divergence, clip fraction", "how far an update moves the policy; large values mean steps that are too large"),
     ("entropy", "how random the policy is; it lies between 0 and the maximum, and falls as the agent decides"),
