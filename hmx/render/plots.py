@@ -257,7 +257,8 @@ def _marks(area: _Area) -> Iterator[str]:
         if series.kind in _LINES:
             yield from _band(area, series)
     for series in plot.series:
-        if series.kind in _LINES and not series.thin:
+        # Thin lines of other plots are drawn by the script of the page only.
+        if series.kind in _LINES and (not series.thin or plot.categories):
             yield from _line(area, series)
     for series in plot.series:
         if series.kind == "dots":
@@ -344,6 +345,8 @@ def _line(area: _Area, series: Series) -> Iterator[str]:
         path = _path(area, series, values)
         if len(path) == 1:
             yield _dot(*path[0], colour(series), False)
+        elif series.thin:
+            yield f'<g stroke-opacity="0.35">{svg.line(path, colour(series), 1, _dash(series))}</g>'
         else:
             yield svg.line(path, colour(series), 2 if series.colour >= 0 else 1, _dash(series))
 

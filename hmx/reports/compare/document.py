@@ -86,7 +86,8 @@ def _by_side(
     return Table((_text("side"), *(head for head, _ in columns)), tuple(cells), note=note)
 
 
-def _metric(name: str) -> str:
+def metric_name(name: str) -> str:
+    """Return a metric as a reader would call it, with its unit."""
     if name in (RETURN, EVALUATION):
         return "episode return" if name == RETURN else "return in the evaluation at the end of each run"
     info = METRICS.get(name)
@@ -227,12 +228,12 @@ def _config_rows(group: DifferenceGroup) -> Iterator[Row]:
 
 def _task(task: TaskFindings, findings: CompareFindings) -> Iterator[Block]:
     yield Heading(task.name)
-    text = f"{_metric(findings.metric)} up to {task.end:,} steps"
+    text = f"{metric_name(findings.metric)} up to {task.end:,} steps"
     text += f", where {task.limited_by} ends" if task.limited_by else ""
     text += "" if findings.metric == EVALUATION else f"; final is the mean of the last {task.window:,.0f} steps"
     yield Paragraph(f"{text[:1].upper()}{text[1:]}.")
     sides = task.sides
-    plots = [plot for over in OVER if (plot := _curves(task, over, findings)) is not None]
+    plots = [plot for over in OVER if (plot := curves(task, over, findings)) is not None]
     if len(findings.tasks) == 1 and findings.overall.sides:
         plots += _profile(findings)
     if plots:
@@ -278,7 +279,8 @@ def _series(findings: CompareFindings, letter: str, x: tuple[float, ...], y: tup
     return Series(_label(findings, letter), x, y, colour=place, dashed=place >= _COLOURS)
 
 
-def _curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot | None:
+def curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot | None:
+    """Return the learning curves of the sides on one task; None without any."""
     bands = {side.letter: band for side in task.sides if (band := side.curves[over]) is not None}
     if not bands:
         return None
@@ -298,7 +300,7 @@ def _curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot |
     return Plot(
         title=f"{task.name} over {over}",
         x=x,
-        y=Axis(_metric(RETURN if findings.metric == EVALUATION else findings.metric)),
+        y=Axis(metric_name(RETURN if findings.metric == EVALUATION else findings.metric)),
         series=tuple(series),
         caption="Interquartile mean over seeds with its 95 % interval; each side up to the end of its shortest seed.",
         references=(*thresholds, *end, *forks),

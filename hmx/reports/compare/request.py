@@ -51,6 +51,7 @@ class CompareRequest(CompareOptions):
     thresholds: tuple[tuple[str, float], ...] = ()  # task ("" for all) and value; none: chosen from the data
     ranges: tuple[tuple[str, float, float], ...] = ()  # task and the values that count as 0 and as 1 over all tasks
     fail_if: tuple[str, ...] = ()  # conditions on the figures
+    better: Direction | None = None  # which values are better; None: what the table of metrics says
     root: Path = Path(DEFAULT_ROOT)  # folder of the runs, for names
 
     @property
@@ -62,6 +63,8 @@ class CompareRequest(CompareOptions):
     def direction(self) -> Direction:
         """Whether higher or lower values are better."""
         info = METRICS.get(self.curve)
+        if self.better is not None:
+            return self.better
         return "none" if info is None else info.direction
 
     @property

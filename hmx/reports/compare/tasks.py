@@ -57,7 +57,7 @@ def measure(
     return TaskFindings(
         name=name, end=end, limited_by=shortest.run if shortest.end < longest else "",
         window=request.last.width(end), blocks=tuple(blocks), sides=sides,
-        pairs=tuple(_pair(x, y, blocks, request) for x, y in combinations(sides, 2)),
+        pairs=tuple(pair(x, y, blocks, request) for x, y in combinations(sides, 2)),
     )  # fmt: skip
 
 
@@ -136,7 +136,8 @@ def _times(level: float, seeds: Sequence[Seed], end: int, request: CompareReques
     )
 
 
-def _pair(x: SideScores, y: SideScores, blocks: Sequence[str], request: CompareRequest) -> Pair:
+def pair(x: SideScores, y: SideScores, blocks: Sequence[str], request: CompareRequest) -> Pair:
+    """Compare the final values of two sides, by the rules of `judge`."""
     first, second = [_known(x.seeds)], [_known(y.seeds)]
     if not len(first[0]) or not len(second[0]):
         verdict = judge(x, y, None, None, blocks, request)
