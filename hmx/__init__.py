@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hmx.api.chart import Chart, plot
     from hmx.api.configs import load_config, load_metrics
     from hmx.api.runs import compare, evaluate, fork, resume, show, train
+    from hmx.api.studies import study_report
     from hmx.config.schema import Config
     from hmx.envs.protocol import Env, EnvSpec
     from hmx.nets.build import Net, NetOutput
@@ -45,6 +46,7 @@ __all__ = [
     "plot",
     "resume",
     "show",
+    "study_report",
     "train",
 ]
 
@@ -59,12 +61,14 @@ def __getattr__(name: str) -> object:
     if not hasattr(configs, name):  # all other names need JAX
         from hmx import types as timesteps
         from hmx.algos import types
-        from hmx.api import agent, chart, runs
+        from hmx.api import agent, chart, runs, studies
         from hmx.envs import protocol
         from hmx.nets import build
 
         home = next(
-            module for module in (runs, chart, agent, types, protocol, build, timesteps) if hasattr(module, name)
+            module
+            for module in (runs, studies, chart, agent, types, protocol, build, timesteps)
+            if hasattr(module, name)
         )
     value = globals()[name] = getattr(home, name)
     return value

@@ -17,17 +17,22 @@ from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
 
 COLOURS = Path(plots.__file__).with_name("page.css").read_text().partition("{")[2].partition("}")[0]
-_LEGEND, _SPACE = 24.0, 110.0  # pixels: height, and width of a name
+_LEGEND, _LETTER, _SPACE = 24.0, 6.2, 12.0  # pixels: height, width of a letter, and space between names
 
 
-def picture(report: Document) -> str:
-    """Return the first plot as an SVG file with its legend."""
+def first_plot(report: Document) -> Plot:
+    """Return the first plot of a report."""
     asides = [block for block in report.blocks if isinstance(block, Aside)]
-    plot = next(block for aside in asides for block in aside.blocks if isinstance(block, Plot))
-    names = [
-        svg.words(20 + i * _SPACE, 16, series.name, size=13, colour=plots.colour(series))
-        for i, series in enumerate(plot.series)
-    ]
+    return next(block for aside in asides for block in aside.blocks if isinstance(block, Plot))
+
+
+def picture(plot: Plot) -> str:
+    """Return a plot as an SVG file with its legend."""
+    named = {series.name: series for series in reversed(plot.series) if series.name}
+    names, place = [], 12.0
+    for name in plots.names(plot):
+        names.append(svg.words(place, 16, name, size=11, colour=plots.colour(named[name])))
+        place += _LETTER * len(name) + _SPACE
     drawn = plots.drawing(plot).replace("<svg ", f'<svg y="{_LEGEND:.0f}" ', 1)
     size = [float(part) for part in drawn.partition('viewBox="')[2].partition('"')[0].split()[2:]]
     ground = '<rect width="100%" height="100%" fill="#fff"/>'
@@ -38,4 +43,4 @@ def picture(report: Document) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(picture(document(compare(CompareRequest(sides=tuple(sys.argv[1:]))))))
+    sys.stdout.write(picture(first_plot(document(compare(CompareRequest(sides=tuple(sys.argv[1:])))))))

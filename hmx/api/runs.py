@@ -31,6 +31,8 @@ from hmx.reports.compare.findings import CompareFindings
 from hmx.reports.compare.request import CompareRequest
 from hmx.reports.doctor.job import HealthSink
 from hmx.runs.sinks import Sink
+from hmx.study.report import document as studies
+from hmx.study.report.findings import StudyFindings
 
 __all__ = ["compare", "evaluate", "fork", "resume", "show", "train"]
 
@@ -139,7 +141,7 @@ def compare(*sides: str | Path, metric: str = RETURN, root: str | Path = DEFAULT
     return comparing.compare(request)
 
 
-def show(result: TrainResult | EvaluateResult | CompareFindings | CheckEnvFindings) -> None:
+def show(result: TrainResult | EvaluateResult | CompareFindings | CheckEnvFindings | StudyFindings) -> None:
     """Print a result as the command line does."""
     if isinstance(result, TrainResult):
         document = summaries.training(result, str)
@@ -147,6 +149,8 @@ def show(result: TrainResult | EvaluateResult | CompareFindings | CheckEnvFindin
         document = summaries.evaluation(result)
     elif isinstance(result, CheckEnvFindings):
         document = checks.document(result)
+    elif isinstance(result, StudyFindings):
+        document = studies.document(result)
     else:
         document = comparisons.document(result)
     width = None if _in_terminal() else 100

@@ -13,7 +13,7 @@ import typer
 from hmx.cli import completion
 from hmx.cli.boundary import Command, CommandGroup, print_json, say, write_report
 from hmx.cli.options import DryRun, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
-from hmx.cli.output import write_result
+from hmx.cli.output import Outputs, write_outputs, write_result
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL
 from hmx.errors import HmxError, counted
 from hmx.study.request import SEARCH_PANEL, AddRequest, SearchRequest
@@ -171,6 +171,29 @@ def status(study: StudyArgument, json: Json = False) -> None:
 
     found = study_status(find_study(study))
     write_result(found.to_json(), summaries.status(found), json)
+
+
+@app.command(cls=Command)
+@with_options()
+def report(study: StudyArgument, outputs: Outputs) -> None:
+    """Report which configuration is best, how sure that is, which options matter, and what to do next.
+
+    Reports the best configurations in the search and on fresh seeds, the importance of each option with its
+    uncertainty, and all results. Changes nothing.
+
+    Example: hmx study report lr
+
+    Example: hmx study report lr --html lr.html --csv trials.csv
+    """
+    outputs.check()
+
+    from hmx.study.create import find_study
+    from hmx.study.report.document import document
+    from hmx.study.report.job import study_report
+    from hmx.study.report.numbers import table
+
+    findings = study_report(find_study(study))
+    write_outputs(findings, document(findings), table(findings), outputs, findings.warnings)
 
 
 @app.command(cls=Command)

@@ -51,6 +51,7 @@ HARMLESS = {
     "config": "quoted where it is assigned",
     "found.intact[-1]": "a number",
     "given": "quoted where it is assigned",
+    "more": "quoted where it is assigned",
     "name": "a checked name of a side; the argument of `hmx resume`, which is quoted",
     "option": "a constant or a number",
     "other_run": "quoted where it is assigned",
@@ -58,6 +59,8 @@ HARMLESS = {
     "place": "quoted where it is assigned",
     "run": "quoted where it is assigned",
     "stem": "the name of a module",
+    "study": "quoted where it is assigned",
+    "trials": "a number",
 }
 """Values in commands that need no quotes for the shell, and why."""
 

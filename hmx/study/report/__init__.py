@@ -1,0 +1,1 @@
+"""`hmx study report`."""

@@ -1,0 +1,198 @@
+"""The report of a study as a document: the best configuration first, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hmx.errors import counted
+from hmx.render.blocks import Aside, Block, Cell, Column, Document, Heading, Paragraph, Plot, Row, Table, Tone
+from hmx.render.quantities import UNKNOWN, duration
+from hmx.reports.compare import document as comparisons
+from hmx.reports.compare.findings import Outcome
+from hmx.reports.compare.numbers import estimate
+from hmx.stats.importance import MIN_TRIALS
+from hmx.study.report import figures
+from hmx.study.report.findings import Finalist, Judgement, OptionImportance, StudyFindings
+from hmx.study.report.numbers import FINALIST, OPTION, TRIAL, objective_name, short_names, value_text
+from hmx.study.space import text_of
+
+_SHOWN = 10  # trials of the table
+_AGAINST: dict[Outcome, str] = {"better": "worse", "weak evidence": "perhaps worse"}
+_TONES: dict[Judgement, Tone] = {
+    "matters": "strong", "matters little": "plain", "cannot tell": "faint", "too few trials": "faint",
+}  # fmt: skip
+
+
+def document(findings: StudyFindings) -> Document:
+    """Build the report."""
+    blocks = [*_result(findings), *_next(findings)]
+    if findings.finalists and (findings.confirmed or not findings.is_list):
+        blocks += _finalists(findings)
+    if findings.is_list and findings.comparison is not None:
+        blocks += comparisons.document(findings.comparison).blocks
+    if findings.ranked:
+        blocks += [*_importance(findings), *_trials(findings)]
+    if findings.finalists:
+        blocks.append(Aside((Heading("Figures"), *_figures(findings)), beside=False))
+    return Document(f"Study {findings.name}", tuple(blocks))
+
+
+def _result(findings: StudyFindings) -> Iterator[Block]:
+    yield Heading("Result")
+    if not findings.finalists:
+        yield Paragraph("No trial has a value of the objective yet.", "warning")
+    else:
+        yield from _best(findings, findings.finalists[0])
+    yield Paragraph(_facts(findings), "faint")
+    yield from (Paragraph(f"Warning: {text}.", "warning") for text in findings.warnings)
+
+
+def _best(findings: StudyFindings, best: Finalist) -> Iterator[Block]:
+    values = next(trial.values for trial in findings.trials if trial.trial == best.trial)
+    names = short_names(values)
+    setting = ", ".join(f"{names[key]} {value_text(value)}" for key, value in values.items())
+    figure, seeds = (best.confirmed, best.confirmed_seeds) if best.confirmed else (best.tuned, best.tuned_seeds)
+    fresh = "fresh " if best.confirmed else ""
+    name = objective_name(findings.objective)
+    yield Paragraph(
+        f"Best: {best.name} ({setting}). {name[:1].upper()}{name[1:]}: {estimate(figure)} over "
+        f"{counted(seeds, f'{fresh}seed')}.",
+        "strong",
+    )
+    yield _chosen(findings, best)
+    if findings.indistinct:
+        yield Paragraph(f"Cannot be distinguished from it: {', '.join(findings.indistinct)}.", "warning")
+    if worse := [pair.b for pair in findings.pairs if pair.b not in findings.indistinct]:
+        yield Paragraph(f"Worse: {', '.join(worse)}.")
+
+
+def _chosen(findings: StudyFindings, best: Finalist) -> Paragraph:
+    """Say how much of the figure is due to choosing it from many."""
+    trials = counted(len(findings.ranked), "trial")
+    if best.confirmed is None or best.overstated is None:
+        text = f"This figure made it the best of {trials}, so it is too optimistic; only fresh seeds show by how much."
+        return Paragraph(text, "warning")
+    seeds = counted(best.tuned_seeds, "seed")
+    text = f"In the search, as the best of {trials}, it had {estimate(best.tuned)} over {seeds}."
+    by = f"tuned less confirmed is {estimate(best.overstated, sign=True)}"
+    if best.overstated.excludes_zero and best.overstated.value > 0:
+        return Paragraph(f"{text} The search overstated it: {by}.", "warning")
+    return Paragraph(f"{text} The difference is within the noise: {by}.")
+
+
+def _facts(findings: StudyFindings) -> str:
+    done = sum(len(trial.rungs) == len(findings.rungs) for trial in findings.trials)
+    texts = [f"{len(findings.trials):,} of {counted(findings.budget, 'trial')} started, {done:,} trained to the end"]
+    stopped = sum(0 < len(trial.rungs) < len(findings.rungs) for trial in findings.trials)
+    failed = sum(bool(trial.failed) for trial in findings.trials)
+    texts += [f"{stopped:,} stopped earlier"] if stopped else []
+    texts += [f"{failed:,} failed"] if failed else []
+    texts += [f"{findings.refused:,} refused"] if findings.refused else []
+    seconds = [trial.cpu_seconds for trial in findings.trials if trial.cpu_seconds]
+    texts += [f"{duration(sum(seconds))} of CPU time"] if seconds else []
+    return f"{'; '.join(texts)}. Environment {findings.task}, sampler {findings.sampler}."
+
+
+def _next(findings: StudyFindings) -> Iterator[Block]:
+    if findings.advice:
+        yield Heading("Next")
+    for one in findings.advice:
+        yield Paragraph(f"{one.text[:1].upper()}{one.text[1:]}.")
+        yield Paragraph(f"    {one.command}", "faint")
+
+
+def _finalists(findings: StudyFindings) -> Iterator[Block]:
+    yield Heading("The best configurations")
+    shown = FINALIST if findings.confirmed else FINALIST[:1]
+    verdicts = {pair.b: _AGAINST.get(pair.verdict.outcome, pair.verdict.outcome) for pair in findings.pairs}
+    columns = (
+        Column("", "left"), *(Column(one.column, rank=one.rank) for one in shown), Column("CPU time", rank=2),
+        Column("against the best", "left", rank=1),
+    )  # fmt: skip
+    rows = (
+        Row((
+            finalist.name, *(one.text(finalist) for one in shown), duration(finalist.cpu_seconds),
+            verdicts.get(finalist.name, ""),
+        ))
+        for finalist in findings.finalists
+    )  # fmt: skip
+    yield Table(columns, tuple(rows), note=_seeds(findings))
+    yield from _values(findings)
+    plots = [figures.curse(findings)] if findings.confirmed else []
+    yield Aside((*plots, *figures.curves(findings)), beside=False)
+
+
+def _seeds(findings: StudyFindings) -> str:
+    best = findings.finalists[0]
+    fresh = f" and {best.confirmed_seeds} fresh ones" if findings.confirmed else ""
+    seeds = counted(best.tuned_seeds, "seed")
+    return f"Brackets are 95 % intervals over {seeds}{fresh}. Verdicts follow the rules of hmx compare."
+
+
+def _values(findings: StudyFindings) -> Iterator[Block]:
+    """Yield the values of the finalists: an option per row, since there may be many."""
+    values = {trial.trial: trial.values for trial in findings.trials}
+    columns = (Column("option", "left"), *(Column(one.name) for one in findings.finalists), Column("range", "left", 1))
+    rows = (
+        Row((one.key, *(value_text(values[finalist.trial][one.key]) for finalist in findings.finalists), text_of(one)))
+        for one in findings.space
+    )
+    yield Table(columns, tuple(rows))
+
+
+def _importance(findings: StudyFindings) -> Iterator[Block]:
+    yield Heading("Importance of the options")
+    if all(one.judgement == "too few trials" for one in findings.importance):
+        yield Paragraph(f"Too few trials: at least {MIN_TRIALS} results are needed.", "faint")
+        return
+    (head, *more) = OPTION
+    columns = (
+        Column("option", "left"), Column(head.column), *(Column(one.column, rank=one.rank) for one in more),
+        Column("", "left"),
+    )  # fmt: skip
+    rows = (
+        Row((
+            one.key, _share(one), *(number.text(one) for number in more),
+            Cell(one.judgement, tone=_TONES[one.judgement]),
+        ))
+        for one in findings.importance
+    )  # fmt: skip
+    note = (
+        "Share of the variance of the ranks of the trials that an option explains alone, with its 95 % interval over "
+        "trials; the p-value counts that there are several options. The rest is seeds, and options that act together."
+    )
+    if findings.sampler not in ("random", "quasi-random", "grid"):
+        note += " The sampler chose values from earlier results, so the options are not independent: read with care."
+    yield Table(columns, tuple(rows), note=note)
+
+
+def _share(one: OptionImportance) -> Cell:
+    share = one.share
+    return Cell(UNKNOWN) if share is None else Cell(figures.share_text(share), share.value, bar=share.value)
+
+
+def _trials(findings: StudyFindings) -> Iterator[Block]:
+    yield Heading("Trials")
+    names = short_names(one.key for one in findings.space)
+    columns = [Column("trial", "left"), *(Column(one.column, rank=one.rank) for one in TRIAL)]
+    columns += [Column(name, rank=3 + i) for i, name in enumerate(names.values())]
+    rows = (
+        Row((
+            f"{trial.trial}", *(one.text(trial) for one in TRIAL),
+            *(value_text(trial.values[key]) for key in names),
+        ))
+        for trial in findings.ranked[:_SHOWN]
+    )  # fmt: skip
+    count = len(findings.ranked)
+    note = f"The best {_SHOWN} of {count:,}; --csv has all." if count > _SHOWN else ""
+    yield Table(tuple(columns), tuple(rows), note=note)
+
+
+def _figures(findings: StudyFindings) -> Iterator[Plot]:
+    yield figures.results(findings)
+    if len(findings.space) > 1:
+        yield figures.parallel(findings)
+    if (costs := figures.costs(findings)) is not None:
+        yield costs
+    for one in findings.importance:
+        yield figures.option(findings, next(p for p in findings.space if p.key == one.key))

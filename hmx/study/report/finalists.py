@@ -1,0 +1,94 @@
+"""The best trials of a study, in the search and on fresh seeds, and which of them cannot be distinguished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hmx.reports.compare.findings import Pair, SeedScore, SideScores
+from hmx.reports.compare.request import CompareRequest
+from hmx.reports.compare.tasks import pair
+from hmx.stats import aggregates as agg
+from hmx.stats.estimate import Estimate
+from hmx.stats.intervals import Floats, median_interval
+from hmx.study.records import Objective, RungResult, Study, Trial
+from hmx.study.report.findings import Finalist
+
+UNCONFIRMED = 3  # best trials that are compared while none is confirmed
+_SAMPLES = CompareRequest.samples
+
+
+def finalists(study: Study, cpu_seconds: Mapping[int, float | None]) -> tuple[list[Finalist], list[Pair]]:
+    """Return the confirmed trials, or the best of the highest rung if none is confirmed, the best first.
+
+    The pairs compare the best one with every other, as `hmx compare` does.
+    """
+    objective = study.settings.objective
+    by_number = {trial.number: trial for trial in study.trials}
+    confirmed = {c.trial: c.result for c in study.confirmations if c.result is not None and c.trial in by_number}
+    best = [trial for trial in study.best() if trial.objective is not None]
+    top = [trial for trial in best[:UNCONFIRMED] if len(trial.rungs) == len(best[0].rungs)]
+    chosen = [trial for trial in best if trial.number in confirmed] or top
+    results = {trial.number: confirmed.get(trial.number, trial.rungs[-1]) for trial in chosen}
+    sign = -1.0 if objective.higher_is_better else 1.0
+
+    def order(trial: Trial) -> tuple[bool, float]:
+        value = results[trial.number].objective
+        return value is None, sign * (value or 0.0)
+
+    chosen.sort(key=order)
+    found = [_finalist(t, confirmed.get(t.number), objective, cpu_seconds.get(t.number)) for t in chosen]
+    sides = [_side(one.name, results[one.trial], objective) for one in found]
+    request = CompareRequest(better="up" if objective.higher_is_better else "down")
+    return found, [pair(sides[0], other, (), request) for other in sides[1:]]
+
+
+def _finalist(trial: Trial, result: RungResult | None, objective: Objective, seconds: float | None) -> Finalist:
+    search = trial.rungs[-1]
+    return Finalist(
+        trial=trial.number,
+        name=f"trial {trial.number}" + (f" ({trial.label})" if trial.label else ""),
+        folder=str(trial.folder),
+        tuned=over_seeds(search, objective),
+        tuned_seeds=len(search.per_seed),
+        confirmed=None if result is None else over_seeds(result, objective),
+        confirmed_seeds=0 if result is None else len(result.per_seed),
+        overstated=None if result is None else _overstated(search, result, objective),
+        cpu_seconds=seconds,
+    )
+
+
+def over_seeds(result: RungResult, objective: Objective) -> Estimate | None:
+    """Estimate the objective of a trial; there is no interval if a seed has no value."""
+    values = _known(result)
+    if result.objective is None or len(values) < len(result.per_seed):
+        return None if result.objective is None else Estimate(result.objective)
+    if objective.threshold is not None:
+        return Estimate(result.objective, *(median_interval(values.tolist()) or ()))
+    return agg.iqm_estimate([values], _SAMPLES)
+
+
+def _overstated(search: RungResult, result: RungResult, objective: Objective) -> Estimate | None:
+    """Estimate by how much the search was too optimistic about a trial."""
+    if search.objective is None or result.objective is None:
+        return None
+    whole = None not in (*search.per_seed, *result.per_seed)
+    difference = Estimate(search.objective - result.objective)
+    if whole and objective.threshold is None:
+        difference = agg.iqm_difference([_known(search)], [_known(result)], _SAMPLES)
+    return difference if objective.higher_is_better else difference.mirrored()
+
+
+def _known(result: RungResult) -> Floats:
+    return np.array([value for value in result.per_seed if value is not None])
+
+
+def _side(name: str, result: RungResult, objective: Objective) -> SideScores:
+    why = "is unknown" if objective.threshold is None else "never reaches the threshold"
+    scores = [SeedScore(run=name, seed=None, value=value, why=why) for value in result.per_seed]
+    values = _known(result)
+    return SideScores(
+        letter=name, end=result.env_steps, seeds=tuple(scores), mean=float(values.mean()) if len(values) else None,
+        std=None, iqm=over_seeds(result, objective), areas=(), area=None, evaluated=None, thresholds=(), curves={},
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""The findings of `hmx study report` as records; its JSON has the same keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from hmx.records.plain import JsonValue
+from hmx.reports.compare.findings import CompareFindings, Pair
+from hmx.stats.estimate import Estimate
+from hmx.study.records import Objective, Parameter, Sampler
+
+SCHEMA = 1
+Judgement = Literal["matters", "matters little", "cannot tell", "too few trials"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialFacts:
+    """A trial that counts, with its newest result."""
+
+    trial: int
+    label: str  # name of its configuration, in a study of several
+    values: Mapping[str, JsonValue]  # of every key of the space
+    rungs: tuple[float | None, ...]  # the objective at each rung that it reached
+    env_steps: int  # at its newest result; 0 without one
+    cpu_seconds: float | None  # of its training so far, over all seeds
+    failed: str  # why it cannot continue
+    front: bool = False  # whether no other trial is at least as good for less CPU time
+
+    @property
+    def objective(self) -> float | None:
+        """The objective at its highest rung."""
+        return self.rungs[-1] if self.rungs else None
+
+    @property
+    def rung(self) -> int | None:
+        """The highest rung that it reached."""
+        return len(self.rungs) - 1 if self.rungs else None
+
+    def standing(self, higher_is_better: bool) -> tuple[int, bool, float]:
+        """Return a key that is larger for better trials: a higher rung first, then a known and better objective."""
+        value = self.objective
+        return len(self.rungs), value is not None, (value or 0.0) * (1.0 if higher_is_better else -1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finalist:
+    """One of the best trials: its figure in the search, and on seeds that the search has not seen."""
+
+    trial: int
+    name: str
+    folder: str  # of the trial
+    tuned: Estimate | None  # None if it has no value
+    tuned_seeds: int
+    confirmed: Estimate | None  # None also if it has not run again
+    confirmed_seeds: int
+    overstated: Estimate | None  # by how much the search was too optimistic, whichever direction is better
+    cpu_seconds: float | None  # of the trial in the search
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionImportance:
+    """How much of the differences between trials an option explains alone."""
+
+    key: str
+    share: Estimate | None  # of the variance of the ranks; None if it cannot be judged
+    p_value: float | None
+    judgement: Judgement
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do next, and the command that does it."""
+
+    text: str
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFindings:
+    """All findings."""
+
+    schema: int = SCHEMA
+    name: str
+    folder: str
+    objective: Objective
+    task: str  # id of the environment
+    sampler: Sampler
+    space: tuple[Parameter, ...]
+    budget: int  # trials to run
+    rungs: tuple[float, ...]  # shares of a trial's run
+    confirm_seeds: int  # fresh seeds on which the best configurations run again; 0 for none
+    unfinished: int  # trials with training to do
+    refused: int
+    trials: tuple[TrialFacts, ...]
+    finalists: tuple[Finalist, ...]  # the best first; those with confirmed figures, if there are any
+    pairs: tuple[Pair, ...]  # the best with every other finalist, on the same kind of figures
+    importance: tuple[OptionImportance, ...]  # the largest share first
+    advice: tuple[Advice, ...]
+    comparison: CompareFindings | None  # of all configurations of a grid or list, otherwise of the finalists
+    warnings: tuple[str, ...]
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the study tries given configurations, instead of searching ranges."""
+        return all(parameter.kind == "choice" for parameter in self.space)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the finalists have run again on fresh seeds."""
+        return any(finalist.confirmed_seeds for finalist in self.finalists)
+
+    @property
+    def indistinct(self) -> list[str]:
+        """Names of the finalists that cannot be distinguished from the best one."""
+        return [pair.b for pair in self.pairs if pair.verdict.outcome != "better"]
+
+    @property
+    def ranked(self) -> list[TrialFacts]:
+        """The trials with a result, the best first."""
+        higher = self.objective.higher_is_better
+        known = [trial for trial in self.trials if trial.rungs]
+        return sorted(known, key=lambda trial: trial.standing(higher), reverse=True)
