@@ -5,6 +5,7 @@
 #   make test-optimised   all tests, compiled as users compile; before a release and with a new version of JAX
 #   make test-extras   the tests of optional extras, in .venv-extras with these installed
 #   make test-lowest   a part of the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+#   make test-slurm   the tests that submit jobs, on a machine with a running SLURM
 #   make check    what CI runs: lint, format, types, layers, generated docs, documentation site, tests
 #   make docs     regenerate man pages, completions and the reference pages
 #   make site     build the documentation site in site/
@@ -94,6 +95,10 @@ LOWEST := tests/config tests/records tests/stats tests/render tests/cli/test_hel
 test-lowest: $(VENV_LOWEST)/.installed
 	@echo "Testing with the lowest versions ..."
 	@$(VENV_LOWEST)/bin/python -m pytest -n 2 --dist worksteal $(LOWEST) $(ARGS)
+
+test-slurm: $(INSTALLED_TEST)
+	@echo "Testing on the SLURM of this machine ..."
+	@$(BIN)/python -m pytest tests/extras/test_slurm.py --slurm $(ARGS)
 
 check: static test
 	@echo "All checks passed."

@@ -74,8 +74,11 @@ importlib.import_module("shape_checks").install()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--only-optimised`, which `make test` runs in a process of its own with `XLA_FLAGS` empty; and `--faults`."""
+    """Add `--only-optimised`, which `make test` runs in a process of its own with `XLA_FLAGS` empty, and others."""
     parser.addoption("--only-optimised", action="store_true", help="Run only the tests marked `optimised`.")
+    parser.addoption(
+        "--slurm", action="store_true", help="Run the tests that submit jobs to the SLURM of this machine."
+    )
     parser.addoption("--faults", type=int, default=4, help="Calls to the file system to fail, per command; 0 for all.")
 
 

@@ -16,11 +16,13 @@ from hmx.cli.options import DryRun, Json, Preset, Quiet, Sets, Typed, argument, 
 from hmx.cli.output import Outputs, write_outputs, write_result
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL
 from hmx.errors import HmxError, counted
+from hmx.study.cluster import ClusterRequest
 from hmx.study.request import SEARCH_PANEL, AddRequest, SearchRequest
 
 if TYPE_CHECKING:
     from hmx.registry.load import Loaded
     from hmx.runs.sinks import Sink
+    from hmx.study.cluster import ClusterFile
     from hmx.study.worker import WorkStep
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
@@ -107,12 +109,15 @@ def _configs(typed: Typed, sets: list[str] | None, files: Sequence[Path], preset
 
 
 @app.command(cls=Command)
+@with_options()
 def work(
+    request: ClusterRequest,
     study: StudyArgument,
     other_versions: Annotated[
         bool,
         switch("--other-versions", "Work although the study was made with other versions of packages.", SEARCH_PANEL),
     ] = False,
+    dry_run: DryRun = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -121,11 +126,22 @@ def work(
     Start as many workers as you like, on any host that shares the folder; one per core is a good number. Kill any of
     them: another one resumes its trial from the last checkpoint. Ctrl-C saves a checkpoint and stops.
 
+    With --slurm or --kubernetes it writes a file that starts workers on a cluster, and trains nothing itself.
+
     Example: hmx study work lr
+
+    Example: hmx study work lr --slurm 40 --time 2h --submit
     """
+    from hmx.study.cluster import cluster_file
     from hmx.study.create import find_study
 
     folder = find_study(study)
+    file = cluster_file(folder, request, other_versions)
+    if file is not None:
+        _start_on_cluster(file, submit=request.submit, dry_run=dry_run, json=json)
+        return
+    if dry_run:
+        raise HmxError("--dry-run requires --slurm or --kubernetes", "hmx study status STUDY shows what is left to do")
     if not quiet:
         say("starting", f"a worker of {folder}")
     from rich.console import Console
@@ -157,6 +173,25 @@ def work(
     if not quiet:
         say("finished", f"{folder}: nothing is left to do; this worker wrote {counted(done.trained, 'result')}")
         say("next", f"hmx study status {shlex.quote(str(study))}")
+
+
+def _start_on_cluster(file: ClusterFile, *, submit: bool, dry_run: bool, json: bool) -> None:
+    """Write the file and submit it if asked; with `dry_run`, only print it."""
+    from hmx.study import cluster
+
+    answer = ""
+    if not dry_run:
+        cluster.write(file)
+        if submit:
+            answer = cluster.submit(file)
+    if json:
+        body = {"schema": 1, "file": str(file.path), "text": file.text, "command": list(file.command), "answer": answer}
+        print_json(body)
+    elif dry_run:
+        sys.stdout.write(file.text)
+    else:
+        say("wrote", str(file.path))
+        say("submitted" if submit else "submit with", answer or shlex.join(file.command))
 
 
 @app.command(cls=Command)

@@ -44,6 +44,7 @@ class Owner:
     started: str  # start time of the process, in units of its system; "" if unknown
     boot: str  # id of the machine's boot; "" if unknown
     since: str  # when the lock was taken, ISO 8601 in UTC
+    pids: str = ""  # namespace of the process number, such as that of a container; "" if unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +158,14 @@ def check_free(paths: RunPaths) -> None:
 def this_process() -> Owner:
     """Return this process."""
     moment = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Owner(host=socket.gethostname(), pid=os.getpid(), started=_started(os.getpid()), boot=_boot(), since=moment)
+    return Owner(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started=_started(os.getpid()),
+        boot=_boot(),
+        since=moment,
+        pids=_namespace(),
+    )
 
 
 def _started(pid: int) -> str:
@@ -175,13 +183,23 @@ def _boot() -> str:
         return ""
 
 
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def _alive(owner: Owner, quiet: float, locked: bool | None) -> bool:
     """Return whether a lock that `flock` grants still belongs to a live process.
 
     `quiet` is the time since its last heartbeat; `locked` is None if `flock` does not work.
     """
     me = this_process()
-    if owner.boot == me.boot and (me.boot or owner.host == me.host):
+    same_boot = owner.boot == me.boot and (me.boot or owner.host == me.host)
+    if same_boot and owner.pids not in ("", me.pids):
+        return quiet < STALE  # in another container of this machine, whose processes have numbers of their own
+    if same_boot:
         # A grant by `flock` is correct, unless the lock file was deleted while its owner ran.
         return _runs(owner.pid) and owner.started == _started(owner.pid) and not (locked and owner.pid == me.pid)
     if owner.host == me.host and owner.boot and me.boot:

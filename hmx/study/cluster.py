@@ -70,20 +70,25 @@ class ClusterFile:
     command: tuple[str, ...]
 
 
-def cluster_file(folder: Path, request: ClusterRequest) -> ClusterFile | None:
+def cluster_file(folder: Path, request: ClusterRequest, other_versions: bool = False) -> ClusterFile | None:
     """Return the file that starts the workers of a study; None if the request names no cluster.
+
+    With `other_versions`, the workers accept that the study was made with other versions of the packages.
 
     Raises:
         HmxError: the options contradict each other, or the engine cannot express the path of the study.
     """
     _check(request)
     study = _plain(folder.absolute())
+    options = ["--other-versions"] if other_versions else []
     if request.slurm is not None:
         path = study / FOLDER / "slurm.sh"
-        return ClusterFile(path=path, text=_job_array(study, request.slurm, request), command=("sbatch", str(path)))
+        return ClusterFile(
+            path=path, text=_job_array(study, request.slurm, request, options), command=("sbatch", str(path))
+        )
     if request.kubernetes is not None:
         path = study / FOLDER / "kubernetes.yaml"
-        text = _HEADER + yaml(_manifest(study.name, request.kubernetes, request))
+        text = _HEADER + yaml(_manifest(study.name, request.kubernetes, request, options))
         # Not `apply`: each submission starts more workers, under a name that the cluster completes.
         return ClusterFile(path=path, text=text, command=("kubectl", "create", "-f", str(path)))
     return None
@@ -150,7 +155,7 @@ def _plain(path: Path, refused: str = "") -> Path:
 # SLURM
 
 
-def _job_array(study: Path, workers: int, request: ClusterRequest) -> str:
+def _job_array(study: Path, workers: int, request: ClusterRequest, more: list[str]) -> str:
     minutes = _minutes(request.time)
     # In double quotes in a script of sbatch; % starts a replacement, and a backslash would switch these off.
     output = str(_plain(study / FOLDER, refused="\\")).replace("%", "%%").replace('"', '\\"')
@@ -169,7 +174,7 @@ def _job_array(study: Path, workers: int, request: ClusterRequest) -> str:
         *([f"--gpus-per-task={request.gpus}"] if request.gpus else []),
     ]
     # Without -P Python would import modules from the current folder, which the command `hmx` does not.
-    worker = shlex.join([sys.executable, "-P", "-m", "hmx", "study", "work", str(study)])
+    worker = shlex.join([sys.executable, "-P", "-m", "hmx", "study", "work", str(study), *more])
     return _JOB_ARRAY.format(
         options="\n".join(f"#SBATCH {option}" for option in options),
         folder=shlex.quote(str(_plain(Path.cwd()))),
@@ -222,9 +227,9 @@ def _minutes(text: str) -> int | None:
 # Kubernetes
 
 
-def _manifest(name: str, workers: int, request: ClusterRequest) -> dict[str, JsonValue]:
+def _manifest(name: str, workers: int, request: ClusterRequest, more: list[str]) -> dict[str, JsonValue]:
     metadata: dict[str, JsonValue] = {"generateName": f"hmx-{_label(name)}-"}
-    job = _job(name, workers, request)
+    job = _job(workers, request, ["hmx", "study", "work", f"{MOUNT}/{name}", *more])
     if not request.jobset:
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}
     spec: dict[str, JsonValue] = {
@@ -234,7 +239,7 @@ def _manifest(name: str, workers: int, request: ClusterRequest) -> dict[str, Jso
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
 
 
-def _job(name: str, workers: int, request: ClusterRequest) -> dict[str, JsonValue]:
+def _job(workers: int, request: ClusterRequest, command: list[str]) -> dict[str, JsonValue]:
     lost: JsonValue = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     refused: JsonValue = {
         "action": "FailIndex",
@@ -246,18 +251,18 @@ def _job(name: str, workers: int, request: ClusterRequest) -> dict[str, JsonValu
         "parallelism": workers,
         "backoffLimitPerIndex": 6,
         "podFailurePolicy": {"rules": [lost, refused]},  # a drained node is not the worker's fault
-        "template": {"spec": _pod(name, request)},
+        "template": {"spec": _pod(request, command)},
     }
 
 
-def _pod(name: str, request: ClusterRequest) -> dict[str, JsonValue]:
+def _pod(request: ClusterRequest, command: list[str]) -> dict[str, JsonValue]:
     memory = f"{_mebibytes(request)}Mi"
     gpus: dict[str, JsonValue] = {"nvidia.com/gpu": request.gpus} if request.gpus else {}
     container: dict[str, JsonValue] = {
         "name": "worker",
         "image": request.image,
         # Kubernetes replaces $(NAME) by an environment variable, and $$ by $.
-        "command": ["hmx", "study", "work", f"{MOUNT}/{name}".replace("$", "$$")],
+        "command": [word.replace("$", "$$") for word in command],
         "resources": {
             "requests": {"cpu": request.cpus, "memory": memory},
             "limits": {"memory": memory, **gpus},

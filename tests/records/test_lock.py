@@ -158,6 +158,19 @@ def test_lock_of_another_machine_is_held_while_it_has_heartbeats(paths: RunPaths
         assert "of process 77 on elsewhere" in held.note
 
 
+def test_lock_of_another_container_is_held_while_it_has_heartbeats(paths: RunPaths) -> None:
+    # Every container has a process 1; that of the owner is not the process 1 that is seen here.
+    write(paths, host="pod-0", pid=1, pids="pid:[1]")
+    with pytest.raises(HmxError, match="is in use by process 1 on pod-0"), RunLock(paths):
+        pass
+    assert holding(paths).state == "held"
+    silent = time.time() - STALE - 1
+    os.utime(paths.lock, (silent, silent))
+    assert holding(paths).state == "stale"
+    with RunLock(paths):
+        pass
+
+
 def test_reboot_releases_the_locks_of_a_machine(paths: RunPaths) -> None:
     write(paths, boot="the one before", pid=os.getpid(), started=this_process().started)
     with RunLock(paths) as held:
