@@ -178,7 +178,8 @@ def _axes(area: _Area) -> Iterator[str]:
         yield from _category_names(area)
     else:
         for tick, text in zip(area.x.ticks, _tick_texts(area.x.ticks, plot.x), strict=True):
-            yield svg.words(area.x.place(tick), area.bottom + 16, text, "middle", colour=_INK)
+            place = min(area.x.place(tick), _WIDTH - _LETTER * len(text) / 2)  # the text ends inside the drawing
+            yield svg.words(place, area.bottom + 16, text, "middle", colour=_INK)
     yield svg.line([(area.left, _TOP), (area.left, area.bottom), (area.right, area.bottom)], _FAINT)
     if any(series.kind == "bars" for series in plot.series) and area.base() < area.bottom - 0.5:
         yield svg.line([(area.left, area.base()), (area.right, area.base())], _FAINT)

@@ -269,6 +269,14 @@ def test_ticks_are_round_and_distinct(axis, values, labels):
     assert texts[6:-2] == labels  # after the ticks of y, before the names of the axes
 
 
+def test_the_last_tick_text_ends_inside_the_drawing():
+    dots = Series("", (20.0, 460.0), (0.0, 1.0), "dots")
+    found = outline(plot(dots, x=Axis("CPU time", "log", "duration")))
+    last = dict(zip(found.inside("text"), found.all("text"), strict=True))["8.3 min"]
+    width = float(found.all("svg")[0]["width"])
+    assert float(last["x"]) + 6.6 * len("8.3 min") / 2 <= width
+
+
 def test_one_value_and_equal_values_are_drawn():
     for series in (
         Series("", (3.0,), (5.0,)),

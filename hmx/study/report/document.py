@@ -132,7 +132,7 @@ def _seeds(findings: StudyFindings) -> str:
 def _values(findings: StudyFindings) -> Iterator[Block]:
     """Yield the values of the finalists: an option per row, since there may be many."""
     values = {trial.trial: trial.values for trial in findings.trials}
-    columns = (Column("option", "left"), *(Column(one.name) for one in findings.finalists), Column("range", "left", 1))
+    columns = (Column("option", "left"), *(Column(one.name) for one in findings.finalists), Column("range", "left", 2))
     rows = (
         Row((one.key, *(value_text(values[finalist.trial][one.key]) for finalist in findings.finalists), text_of(one)))
         for one in findings.space
@@ -159,7 +159,7 @@ def _importance(findings: StudyFindings) -> Iterator[Block]:
     )  # fmt: skip
     note = (
         "Share of the variance of the ranks of the trials that an option explains alone, with its 95 % interval over "
-        "trials; the p-value counts that there are several options. The rest is seeds, and options that act together."
+        "trials; the p-value accounts for the number of options. The rest is seeds, and options that act together."
     )
     if findings.sampler not in ("random", "quasi-random", "grid"):
         note += " The sampler chose values from earlier results, so the options are not independent: read with care."

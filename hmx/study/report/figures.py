@@ -93,7 +93,7 @@ def costs(findings: StudyFindings) -> Plot | None:
                   colour=_FRONT)  # fmt: skip
     x = Axis("CPU time of the trial", "log" if wide else "linear", "duration")
     series = (line, *_by_rung(findings, lambda trial: trial.cpu_seconds))
-    note = "No trial below the line (Pareto front) is better for the same time."
+    note = "The line joins the trials that are better than every cheaper one (Pareto front)."
     return _plot(findings, "Results against CPU time", x, series, note)
 
 
