@@ -42,8 +42,9 @@ def advice(findings: StudyFindings) -> Iterator[Advice]:
             f"{failed:,} of {counted(len(findings.trials), 'trial')} failed; see why", f"hmx study status {study}"
         )
     yield from _edges(findings, study)
-    yield from _ranking(findings, study)
-    yield from _choice(findings, study)
+    if not pending:
+        yield from _ranking(findings, study)
+        yield from _choice(findings, study)
 
 
 def _edges(findings: StudyFindings, study: str) -> Iterator[Advice]:

@@ -73,7 +73,8 @@ def _chosen(findings: StudyFindings, best: Finalist) -> Paragraph:
         text = f"This figure made it the best of {trials}, so it is too optimistic; only fresh seeds show by how much."
         return Paragraph(text, "warning")
     seeds = counted(best.tuned_seeds, "seed")
-    text = f"In the search, as the best of {trials}, it had {estimate(best.tuned)} over {seeds}."
+    rank = 1 + [trial.trial for trial in findings.ranked].index(best.trial)
+    text = f"It ranked {rank} of {trials} in the search, with {estimate(best.tuned)} over {seeds}."
     by = f"tuned less confirmed is {estimate(best.overstated, sign=True)}"
     if best.overstated.excludes_zero and best.overstated.value > 0:
         return Paragraph(f"{text} The search overstated it: {by}.", "warning")

@@ -72,6 +72,13 @@ def test_best_is_the_highest_confirmed_figure(searched, findings) -> None:
     assert f"Best: {best.name} " in text_of(findings)
 
 
+def test_rank_in_the_search_is_reported_for_the_best_on_fresh_seeds(findings) -> None:
+    best, *others = findings.finalists
+    text = text_of(replace(findings, finalists=(others[-1], best), pairs=()))
+    expected = 1 + [one.trial for one in findings.ranked].index(others[-1].trial)
+    assert expected > 1 and f"It ranked {expected} of 30 trials in the search" in text
+
+
 def test_overstated_is_tuned_less_confirmed(findings) -> None:
     for one in findings.finalists:
         assert one.overstated.value == pytest.approx(one.tuned.value - one.confirmed.value, abs=1.0)
@@ -110,6 +117,12 @@ def test_unconfirmed_figures_are_called_too_optimistic(tmp_path) -> None:
     found = study_report(make_study(tmp_path / "few", peak, trials=4))
     assert found.finalists[0].confirmed is None and "too optimistic" in text_of(found)
     assert "hmx train --config best.toml --seeds 10" in commands(found)
+
+
+def test_unfinished_search_asks_for_workers_and_not_for_more_trials(tmp_path) -> None:
+    found = study_report(make_study(tmp_path / "few", peak, trials=4))
+    unfinished = commands(replace(found, advice=tuple(advice(replace(found, budget=40)))))
+    assert unfinished == f"hmx study work {found.folder}"
 
 
 def test_option_with_effect_matters_and_others_do_not(findings) -> None:
