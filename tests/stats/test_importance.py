@@ -100,6 +100,12 @@ def test_intervals_contain_the_true_share(trials, few_resamples) -> None:
     assert hits >= 85
 
 
+def test_intervals_of_an_option_without_effect_begin_at_zero(few_resamples) -> None:
+    draw = np.random.default_rng(2)
+    found = [importances([Factor(draw.random(16), True)], draw.random(16))[0] for _ in range(100)]
+    assert sum(one is not None and one.share.low == 0.0 for one in found) >= 90
+
+
 @pytest.mark.parametrize(
     ("values", "results"),
     [

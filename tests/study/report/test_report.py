@@ -107,6 +107,15 @@ def test_finalists_are_compared_by_the_rules_of_compare(searched, findings) -> N
     assert [pair.a for pair in findings.pairs] == [findings.finalists[0].name] * 2
 
 
+def test_fewer_steps_to_a_threshold_are_better(tmp_path) -> None:
+    steps = Objective(measure="steps_to", threshold=1.0)
+    folder = make_study(tmp_path / "steps", lambda v: 1e6 * v[RATE], trials=12, noise=1.0, objective=steps, confirm=2)
+    found = study_report(folder)
+    best, other = found.finalists
+    assert best.confirmed.value < other.confirmed.value
+    assert found.pairs[0].verdict.better == best.name and found.indistinct == []
+
+
 def test_finalists_that_differ_by_noise_cannot_be_distinguished(tmp_path) -> None:
     found = study_report(make_study(tmp_path / "noise", lambda values: 1.0, trials=12, noise=0.1, confirm=3))
     assert set(found.indistinct) == {one.name for one in found.finalists[1:]}
@@ -147,6 +156,12 @@ def test_a_higher_rung_counts_as_better_than_a_higher_result() -> None:
     assert flat.share is None
 
 
+@pytest.mark.parametrize("higher", [True, False])
+def test_a_result_without_objective_stands_below_any_other_of_its_rung(higher) -> None:
+    unknown, poor = trial(1, (1.0, None)), trial(2, (1.0, -1e9 if higher else 1e9))
+    assert trial(3, (1.0,)).standing(higher) < unknown.standing(higher) < poor.standing(higher)
+
+
 def test_a_result_without_objective_is_the_worst_and_one_without_result_is_left_out() -> None:
     diverged = [trial(i, (None,) if i >= 12 else (1.0,), rate=10 ** (-4 + i / 12)) for i in range(24)]
     (found,) = importance([RATES], diverged, True)
@@ -175,6 +190,12 @@ def test_best_values_at_the_end_of_a_range_suggest_a_wider_one(tmp_path) -> None
     assert f"--trials 30 --space {RATE}=0.0001..0.1:log" in commands(study_report(rising))
     falling = make_study(tmp_path / "low", lambda values: -math.log10(values[RATE]), trials=30)
     assert f"--space {RATE}=1e-05..0.01:log" in commands(study_report(falling))
+
+
+def test_a_range_of_an_option_that_may_not_matter_is_not_widened(tmp_path) -> None:
+    found = study_report(make_study(tmp_path / "edge", lambda values: math.log10(values[RATE]), trials=30))
+    unsure = tuple(replace(one, judgement="cannot tell") for one in found.importance)
+    assert "--space" not in str(list(advice(replace(found, importance=unsure))))
 
 
 def test_a_range_is_not_widened_beyond_what_the_option_allows(tmp_path) -> None:
