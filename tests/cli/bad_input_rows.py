@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from bad_input_parts import ARTEFACT, BIG, DIGITS, SET, USAGE, Row, rows
 from bad_input_reports import COMPARE, GRAD_REPORT, SCORE_BUFFER
+from bad_input_studies import STUDY
 
 
 def _absent(extra: str, package: str, otherwise: list[str]) -> list[str]:
@@ -403,7 +404,7 @@ NEW_ENV = rows(
 COMMANDS: list[Row] = [
     *PRESETS, *ENVS, *NEW_ENV, *EXPORT, *BOARD, *DOCTOR,
     *ROOT, *TRAIN, *RESUME, *FORK, *EVALUATE, *WATCH, *PLAY, *COMPARE, *BENCH, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS,
-    *GRAD_REPORT, *SCORE_BUFFER,
+    *GRAD_REPORT, *SCORE_BUFFER, *STUDY,
 ]  # fmt: skip
 
 FILES: dict[str, tuple[str | bytes, list[str]]] = {

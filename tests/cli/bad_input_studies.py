@@ -1,0 +1,52 @@
+"""Bad input to the commands of a study."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from bad_input_parts import ARTEFACT, SET, USAGE, Row, rows
+
+NO_OPTUNA: list[Row] = (
+    []
+    if find_spec("optuna")
+    else rows(
+        "study new a --preset tiny --space algo.gamma=0.9..0.99",
+        (["--sampler", "tpe"], USAGE, ["the sampler tpe needs the package optuna", "hmx[study]"]),
+    )
+)
+
+NEW = rows(
+    "study new",
+    ([], USAGE, ["missing argument 'STUDY'"]),
+    (["a"], USAGE, ["a study needs something to vary"]),
+    (["a b?", "--space", "algo.gamma=0.9|0.99"], USAGE, ["'a b?' cannot be the name of a study", "hmx study new a-b"]),
+    (["a", "--space", "algo.gamma"], USAGE, ["--space algo.gamma: expected KEY=LOW..HIGH or KEY=A|B|C"]),
+    (["a", "--space", "algo.gama=0.9..0.99"], USAGE, ["unknown key; did you mean algo.gamma?"]),
+    (["a", "--space", "algo.gamma=0.9..1.5"], USAGE, ["algo.gamma = 0.9..1.5 (--space)", "from 0 to 1"]),
+    (["a", "--space", "algo.gamma=0.99..0.9"], USAGE, ["the low end must come first"]),
+    (["a", "--space", "algo.gamma=0..0.9:log"], USAGE, ["a logarithmic range must begin above 0"]),
+    (["a", "--space", "algo.gamma=0.9"], USAGE, ["a choice needs two values", "--set algo.gamma=0.9"]),
+    (["a", "--space", "run.seed=1..5"], USAGE, ["run.seed = 1..5 (--space)", "a study cannot vary it"]),
+    (["a", "--space", "ppo.num_minibatches=7|8", "--preset", "tiny"], USAGE, ["ppo.num_minibatches"]),
+    (["a", "--space", "algo.gamma=0.9|0.99", "--trials", "7"], USAGE, ["the grid has 2 points"]),
+    (["a", "--space", "algo.gamma=0.9..0.99", "--sampler", "grid"], USAGE, ["a grid has no ranges"]),
+    (["a", "--space", "algo.gamma=0.9..0.99", "--sampler", "best"], USAGE, ["--sampler best", "quasi-random"]),
+    (["a", "--space", "algo.gamma=0.9..0.99", "--metric", "nope"], USAGE, ["there is no such metric"]),
+    (["a", "--space", "algo.gamma=0.9..0.99", "--threshold", "3"], USAGE, ["--threshold needs a measure of time"]),
+    (["a", "--space", "algo.gamma=0.9..0.99", "--measure", "steps_to"], USAGE, ["steps_to needs a threshold"]),
+    (["a", "--space", "algo.gamma=0.9..0.99", "--config", "nope.toml"], USAGE, ["no such configuration file: nope"]),
+    (["a", "--space", "algo.gamma=0.9..0.99", SET, "algo.gama=1"], USAGE, ["did you mean algo.gamma"]),
+)
+
+OTHERS = [
+    row
+    for command in ("work", "status", "best", "verify", "add")
+    for row in rows(
+        f"study {command}",
+        ([], USAGE, ["missing argument 'STUDY'"]),
+        (["nosuch"], ARTEFACT, ["there is no study nosuch", "hmx study new"]),
+        (["/"], ARTEFACT, ["there is no study /"]),
+    )
+]
+
+STUDY = [*NEW, *NO_OPTUNA, *OTHERS]
