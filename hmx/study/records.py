@@ -7,12 +7,11 @@ processes may work on it. Each trial is an ordinary run folder with a few more f
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 from hmx.config.files import words
 from hmx.config.schema import Config
@@ -35,9 +34,6 @@ PROPOSAL, CONFIRMED = "trial.json", "confirm.json"  # in the folder of a trial, 
 SETTINGS = re.compile(r"study\.([1-9][0-9]*)\.toml")
 CONFIG_KEY = "config"  # key of the configuration that a trial starts from, in a study of several
 
-_NUMBER = re.compile(r"[0-9]{4,}")
-_RUNG = re.compile(r"rung-([0-9]+)\.json")
-_PROMOTION = re.compile(r"promote-([0-9]+)\.json")
 R = TypeVar("R")
 
 
@@ -302,67 +298,6 @@ def read_record(kind: type[R], path: Path) -> R:
         raise HmxError(f"{path} is damaged: not a record of a study", hint, ExitCode.ARTEFACT) from None
 
 
-def read_trials(folder: Path, known: Mapping[int, Trial] | None = None) -> tuple[Trial, ...]:
-    """Read all trials of a study; of trials in `known`, which were read before, only new files are read."""
-    trials = []
-    for number, place in _numbered(folder / TRIALS):
-        names = _names(place)
-        if PROPOSAL not in names:  # a process has made the folder, but not yet the trial
-            continue
-        before = (known or {}).get(number)
-        proposal = before or read_record(Proposal, place / PROPOSAL)
-        if proposal.number != number:
-            hint = f"a copied trial counts twice; delete it: rm -r {place}"
-            raise HmxError(f"{place / PROPOSAL} is of trial {proposal.number}", hint, ExitCode.ARTEFACT)
-        rungs = before.rungs if before else ()
-        promotions = before.promotions if before else ()
-        trials.append(Trial(
-            **{field.name: getattr(proposal, field.name) for field in dataclasses.fields(Proposal)},
-            folder=place,
-            rungs=rungs + _series(RungResult, place, _RUNG, names, len(rungs)),
-            promotions=promotions + _series(Promotion, place, _PROMOTION, names, len(promotions) + 1),
-        ))  # fmt: skip
-    return tuple(trials)
-
-
-def read_confirmations(folder: Path) -> tuple[Confirmation, ...]:
-    """Read all confirmations of a study."""
-    confirmations = []
-    for _, place in _numbered(folder / CONFIRM):
-        names = _names(place)
-        if CONFIRMED in names:
-            chosen = read_record(ConfirmationChoice, place / CONFIRMED)
-            results = _series(RungResult, place, _RUNG, names, 0)
-            confirmations.append(Confirmation(
-                trial=chosen.trial, folder=place, seeds=chosen.seeds, seen=chosen.seen,
-                result=results[0] if results else None,
-            ))  # fmt: skip
-    return tuple(confirmations)
-
-
-class Listing(NamedTuple):
-    """The names in a study's folder."""
-
-    revisions: tuple[int, ...]  # numbers of its settings files, rising
-    configs: tuple[str, ...]  # names of its configurations, in order
-
-
-def list_study(folder: Path) -> Listing:
-    """List the settings and configurations of a study.
-
-    Raises:
-        HmxError: it is not a study (exit code 3).
-    """
-    names = _names(folder)
-    revisions = sorted(int(match[1]) for name in names if (match := SETTINGS.fullmatch(name)))
-    configs = sorted(name.removesuffix(".toml") for name in _names(folder / CONFIGS) if name.endswith(".toml"))
-    if not revisions or not configs:
-        reason = "it has no study.1.toml" if not revisions else f"it has no configuration in {CONFIGS}/"
-        message = f"{folder} is not a study: {reason}" if folder.is_dir() else f"there is no study {folder}"
-        raise HmxError(message, "hmx study new makes one", ExitCode.ARTEFACT)
-    return Listing(tuple(revisions), tuple(configs))
-
-
 def ranges_of(numbers: Collection[int]) -> str:
     """Write numbers as ranges, such as `1-57,60`."""
     ranges: list[list[int]] = []
@@ -381,27 +316,3 @@ def numbers_of(ranges: str) -> list[int]:
         low, _, high = part.partition("-")
         numbers += range(int(low), int(high or low) + 1)
     return numbers
-
-
-def _numbered(folder: Path) -> list[tuple[int, Path]]:
-    """Return the folders whose names are numbers, in order; others are not of the study."""
-    return sorted((int(name), folder / name) for name in _names(folder) if _NUMBER.fullmatch(name))
-
-
-def _names(folder: Path) -> set[str]:
-    try:
-        return set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
-    except OSError as problem:
-        message = f"cannot read {folder}: {words(problem)}"
-        raise HmxError(message, "check the path and its permissions", ExitCode.ARTEFACT) from None
-
-
-def _series(kind: type[R], folder: Path, pattern: re.Pattern[str], names: set[str], first: int) -> tuple[R, ...]:
-    """Read numbered records from number `first` on, without a gap."""
-    records: list[R] = []
-    known = {int(match[1]): name for name in names if (match := pattern.fullmatch(name))}
-    while first + len(records) in known:
-        records.append(read_record(kind, folder / known[first + len(records)]))
-    return tuple(records)
