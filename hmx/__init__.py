@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from hmx.api.chart import Chart, plot
     from hmx.api.configs import load_config, load_metrics
     from hmx.api.runs import compare, evaluate, fork, resume, show, train
-    from hmx.api.studies import study_report
+    from hmx.api.studies import (
+        best_config,
+        extend_study,
+        new_study,
+        read_study,
+        run_study,
+        study_report,
+        study_status,
+        verify_study,
+    )
     from hmx.config.schema import Config
     from hmx.envs.protocol import Env, EnvSpec
     from hmx.nets.build import Net, NetOutput
@@ -35,19 +44,26 @@ __all__ = [
     "NetOutput",
     "Timestep",
     "TrainState",
+    "best_config",
     "check_env",
     "compare",
     "evaluate",
+    "extend_study",
     "fork",
     "load_agent",
     "load_config",
     "load_metrics",
     "make_env",
+    "new_study",
     "plot",
+    "read_study",
     "resume",
+    "run_study",
     "show",
     "study_report",
+    "study_status",
     "train",
+    "verify_study",
 ]
 
 

@@ -76,6 +76,13 @@ def text_of(parameter: Parameter) -> str:
     return f"{parameter.low!r}..{parameter.high!r}{':log' if parameter.log else ''}"
 
 
+def space_texts(space: Mapping[str, str | Sequence[object]]) -> list[str]:
+    """Write a space as `parse_space` reads it: a text stays as it is, and a list becomes choices."""
+    choices = {key: value for key, value in space.items() if not isinstance(value, str)}
+    listed = {key: "|".join(show(_listed(plain(choice))) for choice in value) for key, value in choices.items()}
+    return [f"{key}={listed.get(key, value)}" for key, value in space.items()]
+
+
 def value_at(parameter: Parameter, u: float) -> JsonValue:
     """Return the value at a place in [0, 1): a uniform `u` gives a uniform value, or a log-uniform one."""
     if parameter.kind == "choice":

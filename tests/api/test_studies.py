@@ -1,0 +1,43 @@
+"""`hmx.new_study` and the functions of a study, without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hmx
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A study that nobody has worked on."""
+    space = {"algo.learning_rate": "1e-4..1e-2:log", "net.hidden": [(8,), (16, 16)], "net.activation": ["tanh", "relu"]}
+    hmx.new_study(tmp_path / "s", space, preset="tiny", search={"trials": 5, "confirm": 0})
+    return tmp_path / "s"
+
+
+def test_study_has_the_space_and_options_that_were_given(folder: Path) -> None:
+    settings = hmx.read_study(folder).settings
+    assert settings.trials == 5
+    assert [one.choices for one in settings.space] == [(), ([8], [16, 16]), ("tanh", "relu")]
+    assert (folder / "configs" / "base.toml").is_file()
+
+
+def test_study_is_extended_and_its_status_read(folder: Path) -> None:
+    hmx.extend_study(folder, trials=3, space={"algo.gamma": [0.9, 0.99]})
+    status = hmx.study_status(folder)
+    assert (status.trials, status.states, status.finished) == (8, {}, False)
+    assert hmx.read_study(folder).settings.space[-1].key == "algo.gamma"
+    assert hmx.verify_study(folder).differences == ()
+
+
+def test_unknown_option_of_a_search_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(hmx.HmxError, match="unknown option trails"):
+        hmx.new_study(tmp_path / "s", {"algo.gamma": [0.9, 0.99]}, search={"trails": 5})
+    assert not (tmp_path / "s").exists()
+
+
+def test_study_without_results_has_no_best_configuration(folder: Path) -> None:
+    with pytest.raises(hmx.HmxError, match="has no result yet"):
+        hmx.best_config(folder)
