@@ -181,7 +181,8 @@ def steps_of(study: Study) -> tuple[int, int]:
         reaching = max(settings.trials // settings.eta**rung, 1)
         search += reaching * (share - before) * sizes.total_env_steps * study.base.run.num_seeds
         before = share
-    top = min(settings.confirm_top, settings.trials)
+    finished = max(settings.trials // settings.eta**study.last_rung, 1)
+    top = min(settings.confirm_top, finished)
     return round(search), top * settings.confirm_seeds * sizes.total_env_steps
 
 
