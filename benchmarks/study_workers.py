@@ -1,0 +1,139 @@
+"""Studies under many workers: whether kills change anything, and what sharing programs saves.
+
+    python benchmarks/study_workers.py kills --workers 40 --trials 200 --every 2
+    python benchmarks/study_workers.py speed --preset control --trials 8
+
+`kills` starts workers on a study of tiny trials, kills one with SIGKILL at regular times and starts another in its
+place. In the end the study must equal one that a single worker did undisturbed: the same decisions and results, byte
+for byte, and the same final parameters. `speed` compares the processor time of one worker with that of one process of
+`hmx train` per trial; both find their programs in the compilation cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hmx.study.folder import read_study
+from hmx.study.verify import verify_study
+
+HMX = [sys.executable, "-m", "hmx"]
+TINY = [
+    "--env", "corridor", "--num-envs", "4", "--steps", "288", "--set", "env.max_steps=20", "--set", "net.hidden=8",
+    "--set", "net.kind=mlp", "--set", "algo.num_steps=8", "--set", "ppo.update_epochs=1", "--set",
+    "ppo.num_minibatches=2", "--set", "run.updates_per_chunk=2", "--set", "run.checkpoint_every=1",
+]  # fmt: skip
+
+
+def new(folder: Path, trials: int, *options: str) -> None:
+    """Make a study that varies the learning rate."""
+    space = ["--space", "algo.learning_rate=1e-4..1e-1:log", "--trials", str(trials), "--sampler", "random"]
+    subprocess.run([*HMX, "study", "new", str(folder), *space, *options], check=True)
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a worker."""
+    return subprocess.Popen([*HMX, "study", "work", str(folder), "--quiet"])
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Return the digest of every decision, result and file of parameters, by path."""
+    decided = [path for path in folder.rglob("*.json") if path.name.startswith(("trial", "rung", "promote", "confirm"))]
+    arrays = [path for path in folder.glob("*/*/checkpoints/*/state/**/*") if path.is_file() and "/d/" in str(path)]
+    paths = [*decided, *arrays, *folder.glob("study.*.toml")]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def kills(workers: int, trials: int, every: float) -> None:
+    """Compare a study under kills with an undisturbed one."""
+    metric = ["--metric", "train/entropy", "--minimize", "--confirm", "2", "--synchronous", "--rungs", "2"]
+    with tempfile.TemporaryDirectory(prefix="hmx-kills-") as scratch:
+        calm, torn = Path(scratch, "calm", "s"), Path(scratch, "torn", "s")
+        for folder in (calm, torn):
+            new(folder, trials, *metric, *TINY)
+        if start(calm).wait():
+            raise SystemExit("the undisturbed worker failed")
+        generator, running = random.Random(0), [start(torn) for _ in range(workers)]
+        begun, killed = time.monotonic(), 0
+        while running:
+            time.sleep(every)
+            for process in [process for process in running if process.poll() is not None]:
+                running.remove(process)
+                if process.returncode not in (0, -signal.SIGKILL):
+                    raise SystemExit(f"a worker ended with {process.returncode}")
+            over = any(process.returncode == 0 for process in running) or len(running) < workers
+            if not over:
+                victim = generator.choice(running)
+                victim.kill()
+                victim.wait()
+                running[running.index(victim)] = start(torn)
+                killed += 1
+        study, differences = read_study(torn), verify_study(torn).differences
+        numbers = [trial.number for trial in study.trials]
+        print(f"{workers} workers, {killed} killed, {time.monotonic() - begun:.0f} s: {len(numbers)} trials")
+        if numbers != list(range(1, trials + 1)):
+            raise SystemExit(f"trials are lost or doubled: {numbers}")
+        if differences:
+            raise SystemExit(f"the study does not match its record: {differences[:5]}")
+        one, other = files(calm), files(torn)
+        unlike = [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
+        if unlike:
+            raise SystemExit(f"{len(unlike)} of {len(one)} files differ: {sorted(unlike)[:5]}")
+        print(f"all {len(one)} files of decisions, results and parameters equal those of the undisturbed study")
+
+
+def cpu() -> float:
+    """Return the processor time of all processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def speed(preset: str, steps: int, trials: int) -> None:
+    """Compare one worker with one process per trial, in turn."""
+    with tempfile.TemporaryDirectory(prefix="hmx-speed-") as scratch:
+        given = ["--preset", preset, "--steps", str(steps), "--confirm", "0", "--rungs", "1"]
+        warm, folder = Path(scratch, "warm"), Path(scratch, "s")
+        new(warm, 1, *given)
+        start(warm).wait()
+        new(folder, trials, *given)
+        before = cpu()
+        start(folder).wait()
+        worker = cpu() - before
+        before = cpu()
+        for trial in read_study(folder).trials:
+            config = ["--config", str(trial.folder / "run.toml"), "--set", f"run.root={scratch}/single"]
+            subprocess.run([*HMX, "train", *config, "--quiet", "--name", trial.folder.name], check=True,
+                           stdout=subprocess.DEVNULL)  # fmt: skip
+        single = cpu() - before
+    print(f"{preset}, {trials} trials of {steps:,} steps: {worker / trials:.2f} s of processor time per trial with one")
+    print(
+        f"worker, {single / trials:.2f} s with a process per trial: {single / worker:.1f} times as many trials per hour"
+    )
+
+
+def main() -> None:
+    """Run what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("kills", "speed"))
+    parser.add_argument("--workers", type=int, default=40)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--every", type=float, default=2.0, help="seconds between two kills")
+    parser.add_argument("--preset", default="control")
+    parser.add_argument("--steps", type=int, default=65_536)
+    options = parser.parse_args()
+    if options.what == "kills":
+        kills(options.workers, options.trials, options.every)
+    else:
+        speed(options.preset, options.steps, options.trials)
+
+
+if __name__ == "__main__":
+    main()
