@@ -151,7 +151,11 @@ def kill_node(job: str) -> None:
             continue
         if f"SLURM_ARRAY_JOB_ID={job}".encode() in environment:
             os.kill(int(place.parent.name), signal.SIGKILL)
+    # SLURM itself notices a lost node, but only after minutes.
+    node = call("hostname", "-s")
+    call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     call("slurmd")
+    call("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
 
 @pytest.mark.parametrize("disturb", [requeue, cancel, kill_node])
