@@ -31,8 +31,11 @@ from hmx.reports.compare.findings import CompareFindings
 from hmx.reports.compare.request import CompareRequest
 from hmx.reports.doctor.job import HealthSink
 from hmx.runs.sinks import Sink
+from hmx.study import summaries as study_summaries
 from hmx.study.report import document as studies
 from hmx.study.report.findings import StudyFindings
+from hmx.study.status import StudyStatus
+from hmx.study.verify import StudyVerification
 
 __all__ = ["compare", "evaluate", "fork", "resume", "show", "train"]
 
@@ -141,7 +144,15 @@ def compare(*sides: str | Path, metric: str = RETURN, root: str | Path = DEFAULT
     return comparing.compare(request)
 
 
-def show(result: TrainResult | EvaluateResult | CompareFindings | CheckEnvFindings | StudyFindings) -> None:
+def show(
+    result: TrainResult
+    | EvaluateResult
+    | CompareFindings
+    | CheckEnvFindings
+    | StudyFindings
+    | StudyStatus
+    | StudyVerification,
+) -> None:
     """Print a result as the command line does."""
     if isinstance(result, TrainResult):
         document = summaries.training(result, str)
@@ -151,6 +162,10 @@ def show(result: TrainResult | EvaluateResult | CompareFindings | CheckEnvFindin
         document = checks.document(result)
     elif isinstance(result, StudyFindings):
         document = studies.document(result)
+    elif isinstance(result, StudyStatus):
+        document = study_summaries.status(result)
+    elif isinstance(result, StudyVerification):
+        document = study_summaries.verification(result)
     else:
         document = comparisons.document(result)
     width = None if _in_terminal() else 100

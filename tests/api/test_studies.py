@@ -11,7 +11,7 @@ import hmx
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A study that nobody has worked on."""
+    """A study without trials."""
     space = {"algo.learning_rate": "1e-4..1e-2:log", "net.hidden": [(8,), (16, 16)], "net.activation": ["tanh", "relu"]}
     hmx.new_study(tmp_path / "s", space, preset="tiny", search={"trials": 5, "confirm": 0})
     return tmp_path / "s"
@@ -30,6 +30,16 @@ def test_study_is_extended_and_its_status_read(folder: Path) -> None:
     assert (status.trials, status.states, status.finished) == (8, {}, False)
     assert hmx.read_study(folder).settings.space[-1].key == "algo.gamma"
     assert hmx.verify_study(folder).differences == ()
+
+
+def test_status_and_verification_are_shown_as_on_the_command_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hmx.show(hmx.study_status(folder))
+    hmx.show(hmx.verify_study(folder))
+    shown = capsys.readouterr().out
+    assert "0 of 5 proposed" in shown
+    assert "Study s matches its record" in shown
 
 
 def test_unknown_option_of_a_search_is_refused(tmp_path: Path) -> None:
