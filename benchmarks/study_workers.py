@@ -22,6 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from hmx.records.frozen import read_config
 from hmx.study.folder import read_study
 from hmx.study.verify import verify_study
 
@@ -44,12 +45,22 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*HMX, "study", "work", str(folder), "--quiet"])
 
 
-def files(folder: Path) -> dict[str, str]:
-    """Return the digest of every decision, result and file of parameters, by path."""
+def contents(folder: Path) -> dict[str, str]:
+    """Return the digest of every decision and result by path, and of the last state of every run by its name."""
+    from hmx.runs.checkpoint import to_host
+    from hmx.runs.programs import Programs
+    from hmx.runs.restoring import restore
+    from hmx.runs.session import open_session
+
     decided = [path for path in folder.rglob("*.json") if path.name.startswith(("trial", "rung", "promote", "confirm"))]
-    arrays = [path for path in folder.glob("*/*/checkpoints/*/state/**/*") if path.is_file() and "/d/" in str(path)]
-    paths = [*decided, *arrays, *folder.glob("study.*.toml")]
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    paths = [*decided, *folder.glob("study.*.toml")]
+    found = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    programs, study = Programs(), read_study(folder)
+    for run in (*(trial.paths for trial in study.trials), *(one.paths for one in study.confirmations)):
+        state = restore(open_session(read_config(run), run, programs=programs), run).state
+        data = b"".join(leaf.tobytes() for leaf in to_host(state).values())
+        found[f"{run.root.name}/{run.name}"] = hashlib.sha256(data).hexdigest()
+    return found
 
 
 def kills(workers: int, trials: int, every: float) -> None:
@@ -83,11 +94,11 @@ def kills(workers: int, trials: int, every: float) -> None:
             raise SystemExit(f"trials are lost or doubled: {numbers}")
         if differences:
             raise SystemExit(f"the study does not match its record: {differences[:5]}")
-        one, other = files(calm), files(torn)
+        one, other = contents(calm), contents(torn)
         unlike = [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
         if unlike:
-            raise SystemExit(f"{len(unlike)} of {len(one)} files differ: {sorted(unlike)[:5]}")
-        print(f"all {len(one)} files of decisions, results and parameters equal those of the undisturbed study")
+            raise SystemExit(f"{len(unlike)} of {len(one)} decisions, results and states differ: {sorted(unlike)[:5]}")
+        print(f"all {len(one)} decisions, results and last states equal those of the undisturbed study")
 
 
 def cpu() -> float:

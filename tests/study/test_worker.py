@@ -20,7 +20,10 @@ from hmx.records.artefact import sealed
 from hmx.records.frozen import read_config
 from hmx.records.lock import SCHEMA, Owner
 from hmx.registry.load import Loaded
+from hmx.runs.checkpoint import to_host
 from hmx.runs.programs import Programs
+from hmx.runs.restoring import restore
+from hmx.runs.session import open_session
 from hmx.runs.sinks import Record, Sink
 from hmx.study import worker
 from hmx.study.best import best_trial
@@ -51,14 +54,16 @@ def make(folder: Path, space: list[str] = SPACE, request: SearchRequest = REQUES
 
 
 def decisions(folder: Path) -> dict[str, str]:
-    """Return the digest of every decision and result, and of the last checkpoint of every run."""
+    """Return the digest of every decision and result by path, and of the last state of every run by its name."""
     files = [path for path in folder.rglob("*.json") if path.parent.parent.name in ("trials", "confirm")]
     kept = {path for path in files if path.name != "meta.json"} | set(folder.glob("*.toml"))
-    arrays = [path for path in folder.rglob("checkpoints/*/state/**/*") if path.is_file() and "/d/" in str(path)]
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted({*kept, *arrays})
-    }
+    found = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(kept)}
+    study, programs = read_study(folder), worker.Programs()
+    for run in (*(trial.paths for trial in study.trials), *(one.paths for one in study.confirmations)):
+        state = restore(open_session(read_config(run), run, programs=programs), run).state
+        data = b"".join(leaf.tobytes() for leaf in to_host(state).values())
+        found[f"{run.root.name}/{run.name}"] = hashlib.sha256(data).hexdigest()
+    return found
 
 
 class StopAt(Sink):
