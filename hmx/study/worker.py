@@ -222,6 +222,8 @@ class _Worker:
     def _train_locked(self, task: Task, lock: RunLock) -> None:
         sizes = derive(task.config)
         update = update_at(sizes.num_updates, task.share)
+        if checkpoints.listing(task.paths.checkpoints):
+            _check_same(task)
         try:
             if not _is_trained(task.paths, update, sizes.num_updates):
                 ended = self._train_to(task, lock, update)
@@ -247,7 +249,6 @@ class _Worker:
     def _train_to(self, task: Task, lock: RunLock, update: int) -> TrainResult:
         """Train a run to an update: from its newest checkpoint, or from the start if it has none."""
         if checkpoints.listing(task.paths.checkpoints):
-            _check_same(task)
             return resume_locked(
                 lock, task.paths, sinks=self._sinks(), command_line=self._command_line, until=update,
                 programs=self._programs,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from hmx.config.fields import get
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.errors import HmxError
 from hmx.jobs.resume import resume
 from hmx.jobs.runs import list_runs
 from hmx.records.artefact import sealed
@@ -29,7 +32,7 @@ from hmx.study import worker
 from hmx.study.best import best_trial
 from hmx.study.create import add_to_study, new_study
 from hmx.study.folder import read_study
-from hmx.study.records import write_once
+from hmx.study.records import RungResult, Trial, rung_file, write_once
 from hmx.study.request import AddRequest, SearchRequest
 from hmx.study.status import study_status
 from hmx.study.verify import verify_study
@@ -171,7 +174,10 @@ def test_stopped_and_killed_workers_leave_an_equal_study(finished: Path, tmp_pat
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 work(folder)
-    work(folder)
+        now = time.time
+        patch.setattr(time, "time", lambda: now() - 86_400)  # the clock of the last worker is a day behind
+        patch.setattr(worker, "write_once", write_once)
+        work(folder)
     assert decisions(folder) == decisions(finished)
     assert not list(folder.rglob("lock"))
 
@@ -202,3 +208,82 @@ def make_proposal(folder: Path) -> int:
 
 def _leave() -> None:
     raise KeyboardInterrupt
+
+
+def test_other_versions_of_packages_are_refused_unless_allowed(copy: Path) -> None:
+    settings = copy / "study.1.toml"
+    settings.write_text(re.sub('jax = ".*"', 'jax = "0.1"', settings.read_text()))
+    with pytest.raises(HmxError, match=r"was made with other versions: jax 0\.1 is") as refused:
+        work(copy)
+    assert "--other-versions" in refused.value.hint
+    assert work(copy, other_versions=True).trained == 0
+
+
+def paused_trials(folder: Path) -> list[Trial]:
+    """Return the trials of a finished study that were not promoted, as if their results were not written yet."""
+    trials = [trial for trial in read_study(folder).trials if len(trial.rungs) == 1]
+    for trial in trials:
+        rung_file(trial.folder, 0).unlink()
+    return trials
+
+
+def test_result_of_a_worker_killed_before_writing_it_is_computed_from_the_run(finished: Path, copy: Path) -> None:
+    trials = paused_trials(copy)
+    before = [trial.paths.metrics.read_bytes() for trial in trials]
+    assert work(copy).trained == len(trials)
+    assert [trial.paths.metrics.read_bytes() for trial in trials] == before
+    assert decisions(copy) == decisions(finished)
+
+
+def test_run_of_another_trial_is_reported(copy: Path) -> None:
+    one, other, *_ = paused_trials(copy)
+    for name in ("run.toml", "meta.json", "metrics.jsonl"):
+        shutil.copy(other.folder / name, one.folder / name)
+    shutil.rmtree(one.paths.checkpoints)
+    shutil.copytree(other.paths.checkpoints, one.paths.checkpoints)
+    with pytest.raises(HmxError, match=f"{one.folder.name} is not the run of trial {one.number}: algo.learning_rate"):
+        work(copy)
+
+
+def test_metrics_with_a_lost_update_are_reported(copy: Path) -> None:
+    one = paused_trials(copy)[0]
+    lines = one.paths.metrics.read_text().splitlines(keepends=True)
+    one.paths.metrics.write_text("".join(lines[:2] + lines[3:]))
+    with pytest.raises(HmxError, match="lacks records of updates 1 to 3") as damaged:
+        work(copy)
+    assert damaged.value.exit_code == 3
+
+
+def test_trial_whose_sizes_do_not_fit_is_refused_and_does_not_count(tmp_path: Path) -> None:
+    space = ["ppo.num_minibatches=2|3", "algo.num_steps=8|6"]
+    request = dataclasses.replace(REQUEST, trials=3, rungs=1, confirm=0, sampler_seed=5)
+    folder = make(tmp_path / "s", space, request)
+    steps: list[WorkStep] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hmx.study.worker._Worker._train_locked", lambda self, task, lock: write_result(task))
+        work(folder, tell=steps.append)
+    study = read_study(folder)
+    refused = [trial for trial in study.trials if trial.refused]
+    assert len(study.accepted) == 3
+    assert refused
+    assert all(trial.values == {"ppo.num_minibatches": 3, "algo.num_steps": 8} for trial in refused)
+    assert "ppo.num_minibatches" in refused[0].refused
+    assert [step.kind for step in steps].count("refused") == len(refused)
+
+
+def write_result(task: worker.Task) -> None:
+    """Write a result without training."""
+    result = RungResult(rung=task.rung, update=1, env_steps=1, per_seed=(0.0,), objective=0.0)
+    write_once(rung_file(task.paths.folder, task.rung), result)
+
+
+def test_update_that_is_not_finite_fails_its_trial_and_not_the_study(tmp_path: Path) -> None:
+    request = dataclasses.replace(REQUEST, trials=2, rungs=1, confirm=0)
+    folder = make(tmp_path / "s", ["algo.learning_rate=1e30..1e38:log"], request)
+    steps: list[WorkStep] = []
+    work(folder, tell=steps.append)
+    assert [step.kind for step in steps] == ["failed", "failed"]
+    study = read_study(folder)
+    assert all("not finite" in trial.failed and trial.objective is None for trial in study.trials)
+    assert study_status(folder).states == {"failed": 2}
+    assert str(folder) not in study.trials[0].failed  # equal studies in other folders have equal files
