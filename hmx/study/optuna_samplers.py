@@ -13,8 +13,8 @@ from hmx.study.records import Parameter, Sampler, Study, StudySettings, Trial, n
 if TYPE_CHECKING:
     import optuna
 
-NAMES: tuple[Sampler, ...] = ("tpe", "cmaes", "gp")
-_NEEDS: dict[str, str] = {"tpe": "optuna", "cmaes": "cmaes", "gp": "torch"}
+NAMES: tuple[Sampler, ...] = ("tpe", "cmaes")
+_NEEDS: dict[str, str] = {"tpe": "optuna", "cmaes": "cmaes"}
 _SEED_STEP = 1_000_003  # between the seeds of two trials
 _MAX_SEED = 2**32 - 1
 
@@ -25,8 +25,7 @@ def check_installed(sampler: Sampler) -> None:
 
     missing = [name for name in ("optuna", _NEEDS.get(sampler, "optuna")) if find_spec(name) is None]
     if sampler in NAMES and missing:
-        command = "pip install 'hmx[study]'" + (" torch scipy" if sampler == "gp" else "")
-        raise HmxError(f"the sampler {sampler} needs the package {missing[0]}", command)
+        raise HmxError(f"the sampler {sampler} needs the package {missing[0]}", "pip install 'hmx[study]'")
 
 
 def propose(study: Study, settings: StudySettings, number: int, seen: Sequence[str]) -> dict[str, JsonValue]:
@@ -57,11 +56,8 @@ def _sampler(settings: StudySettings, number: int) -> optuna.samplers.BaseSample
     import optuna
 
     seed = (settings.sampler_seed + number * _SEED_STEP) % _MAX_SEED
-    match settings.sampler:
-        case "tpe":
-            return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
-        case "gp":
-            return optuna.samplers.GPSampler(seed=seed, deterministic_objective=False)
+    if settings.sampler == "tpe":
+        return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
     # CMA-ES has a state, which is rebuilt from the first trial on.
     return optuna.samplers.CmaEsSampler(seed=settings.sampler_seed, warn_independent_sampling=False)
 
