@@ -94,7 +94,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return one
 
     def run_session(
-        session: Session, paths: RunPaths, meta: Any, sink_group: Any, start: Any, *, first: int, group: Any
+        session: Session, paths: RunPaths, meta: Any, sink_group: Any, start: Any, *, first: int, **more: Any
     ) -> Went:
         return Went(first, to_host(start()), tuple(sink_group.warnings))
 
