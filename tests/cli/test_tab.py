@@ -110,12 +110,13 @@ def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
             has_value = not param.hidden and not getattr(param, "is_flag", False)
             if has_value and not param.shell_complete(ctx, ""):
                 silent.add((name, param.opts[0], param.metavar))
-    new_names = {
+    free_texts = {
         ("hmx train", "--name"), ("hmx fork", "--name"), ("hmx runs rename", "name"), ("hmx runs sync", "--project"),
         ("hmx new-env", "name"),
-        ("hmx study new", "study"),
+        ("hmx study new", "study"), ("hmx study work", "--time"), ("hmx study work", "--memory"),
+        ("hmx study work", "--image"), ("hmx study work", "--claim"),
     }  # fmt: skip
-    assert {row[:2] for row in silent if row[2] not in FREE} == new_names
+    assert {row[:2] for row in silent if row[2] not in FREE} == free_texts
 
 
 @pytest.mark.parametrize("kind", ["complete_fish", "complete_zsh"])

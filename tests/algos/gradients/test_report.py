@@ -358,14 +358,14 @@ def test_non_finite_rewards_are_refused():
 @pytest.mark.parametrize(
     ("change", "words", "hint"),
     [
-        ({"groups": 0}, "--groups 0: must be 1 or more", "--groups 1"),
-        ({"per_group": 1}, "must be 2 or more", "--per-group 2"),
+        ({"groups": 0}, "--groups 0: must be 1 or more", "--groups 64"),
+        ({"per_group": 1}, "must be 2 or more", "--per-group 8"),
         ({"max_length": -1}, "must be 0 or more", "--max-length 0"),
-        ({"chunk": 0}, "must be 1 or more", "--chunk 1"),
+        ({"chunk": 0}, "must be 1 or more", "--chunk 8"),
         ({"groups": 1 << 20}, "at most 1,048,576", "--groups 64"),
         ({"kl_coef": -0.1}, "must be 0 or more", "--kl-coef 0"),
         ({"kl_coef": float("inf")}, "must be a finite number", "--kl-coef 0"),
-        ({"buckets": 0}, "must be 1 or more", "--buckets 1"),
+        ({"buckets": 0}, "must be 1 or more", "--buckets 4"),
         ({"buckets": 7}, "cannot fill 7 buckets with 6 groups", "--groups 112"),
         ({"crossfit": True, "per_group": 3}, "half of them", "--per-group"),
         ({"by": "priority"}, "cannot rank by priority without --replay", "--by reward_std"),
