@@ -22,7 +22,7 @@ RND = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # as `lab`, whose folder keeps the run
 def whole(lab: Path) -> Path:
     """A run of eight updates of `rnd.py` with a recurrent policy."""
     shutil.copy(Path(hmx.__file__).parents[1] / "examples" / "rnd.py", lab)
