@@ -79,11 +79,11 @@ def make_run(
         evaluated: mean return of the evaluation by seed; None writes no report.
         random: mean return of random play in that report.
         state: in meta.json.
-        device: likewise.
-        git: likewise.
-        command: likewise.
-        resumes: likewise.
-        run_id: likewise.
+        device: in meta.json.
+        git: in meta.json.
+        command: in meta.json.
+        resumes: in meta.json.
+        run_id: in meta.json.
         more: further metrics of every record.
     """
     paths = RunPaths(folder.parent, folder.name)

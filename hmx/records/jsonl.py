@@ -218,12 +218,8 @@ def salvage(path: Path, update: int, run_id: str = "") -> list[int]:
     """
     damaged: list[int] = []
     with replacing(path) as file:
-        for number, line, record in scan(path):
-            number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
-            if number_of is None:
-                damaged += [number] if line.endswith(b"\n") else []
-            elif number_of <= update:
-                file.write(line.rstrip(b"\r\n") + b"\n")
+        for line, _ in _until(path, update, run_id, damaged):
+            file.write(line.rstrip(b"\r\n") + b"\n")
     return damaged
 
 
@@ -237,15 +233,26 @@ def adopt(source: Path, target: Path, update: int, run_id: str, new_id: str) -> 
     """
     damaged: list[int] = []
     with replacing(target) as file:
-        for number, line, record in scan(source):
-            number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
-            if record is None or number_of is None:
-                damaged += [number] if line.endswith(b"\n") else []
-            elif number_of <= update:
-                file.write((encode({**record, "schema": SCHEMA, "run": new_id}) + "\n").encode())
-            if len(damaged) >= MOST_DAMAGED:
-                break
+        for _, record in _until(source, update, run_id, damaged, MOST_DAMAGED):
+            file.write((encode({**record, "schema": SCHEMA, "run": new_id}) + "\n").encode())
     return damaged
+
+
+def _until(
+    path: Path, update: int, run_id: str, damaged: list[int], most: int | None = None
+) -> Iterator[tuple[bytes, Record]]:
+    """Yield the lines and records of a run up to `update`; add the numbers of damaged lines to `damaged`.
+
+    After `most` damaged lines nothing more is read.
+    """
+    for number, line, record in scan(path):
+        number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
+        if record is None or number_of is None:
+            damaged += [number] if line.endswith(b"\n") else []
+        elif number_of <= update:
+            yield line, record
+        if most is not None and len(damaged) >= most:
+            return
 
 
 class Survey(NamedTuple):

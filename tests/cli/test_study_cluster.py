@@ -14,7 +14,7 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture
 def study(hmx: Invoke, tmp_path: Path) -> Path:
-    """A study on which nobody has worked."""
+    """A study without any trial."""
     made = hmx("study", "new", "lr", "--preset", "tiny", "--space", "algo.learning_rate=1e-3..1e-2")
     assert made.exit_code == 0, made.output
     return tmp_path / "studies" / "lr"
