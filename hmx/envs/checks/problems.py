@@ -200,8 +200,8 @@ def masks(walk: Walk) -> Iterator[str]:
 def finite(walk: Walk) -> Iterator[str]:
     """Yield observations and rewards that are not finite."""
     seen = with_start(walk)
-    terms = {f"reward term {name}": value for name, value in seen.terms.items()}
-    for name, value in {"obs": seen.obs, "final_obs": seen.final_obs, "reward": seen.reward, **terms}.items():
+    terms = {f"reward term {name}": value for name, value in seen.terms.items()}  # before the reward, their sum
+    for name, value in {"obs": seen.obs, "final_obs": seen.final_obs, **terms, "reward": seen.reward}.items():
         if not np.isfinite(value).all():
             yield f"{name} is not finite at {place(~np.isfinite(value))}"
 

@@ -57,8 +57,8 @@ def _blocks(findings: CheckEnvFindings) -> Iterator[Block]:
         elif check.status == "skipped":
             yield Paragraph(f"{check.check} was skipped: {check.detail}.", "faint")
     yield _sizes(findings)
-    if findings.costs:
-        yield _costs(findings.costs)
+    if findings.cost:
+        yield from _cost(findings.cost)
 
 
 def _sizes(found: CheckEnvFindings) -> Table:
@@ -80,16 +80,13 @@ def _sizes(found: CheckEnvFindings) -> Table:
     )
 
 
-def _costs(costs: tuple[EnvCost, ...]) -> Table:
-    names = ("compile", "steps/s", "state", "observation")
-    rows = []
-    for cost in costs:
-        texts = (
-            (duration(round(cost.compile_seconds, 2)), cost.compile_seconds),
-            (short(cost.steps_per_sec), cost.steps_per_sec),
-            (data_size(cost.state_bytes), cost.state_bytes),
-            (data_size(cost.obs_bytes), cost.obs_bytes),
+def _cost(cost: EnvCost) -> Iterator[Block]:
+    yield facts(
+        (
+            ("compile", duration(round(cost.compile_seconds, 2))),
+            ("speed", f"{short(cost.steps_per_sec)} steps/s"),
+            ("state", f"{data_size(cost.state_bytes)} per environment"),
+            ("observation", f"{data_size(cost.obs_bytes)} per environment"),
         )
-        rows.append(Row((cost.env, *(Cell(text, value) for text, value in texts))))
-    note = f"Random legal play in {costs[0].num_envs} environments on this machine. Sizes are per environment."
-    return Table((Column("environment", "left"), *map(Column, names)), tuple(rows), "Cost", note)
+    )
+    yield Paragraph(f"Measured with random legal play in {cost.num_envs} environments on this machine.", "faint")

@@ -9,7 +9,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from hmx.config.schema import Config, EnvConfig, RewardWeights
+from hmx.config.schema import Config
 from hmx.envs.checks.run import CheckResult, run_checks
 from hmx.envs.protocol import Env
 from hmx.envs.registry import make_env
@@ -18,7 +18,6 @@ from hmx.reports.check_env.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
 from hmx.stats.intervals import median
 
-REFERENCE = EnvConfig()  # HackMatrix
 _NUM_ENVS, _STEPS = 256, 32  # of the rollout that is timed
 _LONG_ENOUGH = 1.0  # seconds of play to time
 _MOST_ROUNDS = 10_000
@@ -38,10 +37,7 @@ def check_env(cfg: Config, request: CheckEnvRequest) -> CheckEnvFindings:
     if own == 1 or short.spec.max_steps in (0, own):  # no lower limit is possible
         short, longer = env, None
     checked = run_checks(short, longer, request.seed, request.num_envs, request.steps, request.tolerance)
-    measured = []
-    if request.speed and not checked.failed:
-        others = [] if cfg.env.id == REFERENCE.id else [make_env(REFERENCE, RewardWeights())]
-        measured = [measure(each, request.seed) for each in (env, *others)]
+    cost = measure(env, request.seed) if request.speed and not checked.failed else None
     steps = checked.walk.timestep_tp1 if checked.walk else None
     spec = env.spec
     return CheckEnvFindings(
@@ -59,7 +55,7 @@ def check_env(cfg: Config, request: CheckEnvRequest) -> CheckEnvFindings:
         terminated=int(steps.terminated.sum()) if steps else 0,
         truncated=int(steps.truncated.sum()) if steps else 0,
         checks=checked.results,
-        costs=tuple(measured),
+        cost=cost,
         warnings=(warning,) if warning else (),
     )
 
@@ -70,7 +66,6 @@ def measure(env: Env, seed: int, num_envs: int = _NUM_ENVS, num_steps: int = _ST
     rounds = time_in_turn({"": partial(player.play, num_steps)}, 1, most=_MOST_ROUNDS, seconds=_LONG_ENOUGH)[""]
     actors = player.actors
     return EnvCost(
-        env=env.spec.id,
         num_envs=num_envs,
         compile_seconds=player.compilation.seconds,
         steps_per_sec=num_envs * num_steps / median(rounds),
@@ -79,14 +74,13 @@ def measure(env: Env, seed: int, num_envs: int = _NUM_ENVS, num_steps: int = _ST
     )
 
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
 class EnvCost:
     """The cost of compiling, stepping and storing an environment, measured with random legal play."""
 
-    env: str
     num_envs: int  # side by side
     compile_seconds: float  # of a rollout, also if it came from the compilation cache
     steps_per_sec: float  # median, over all environments, resets included
@@ -96,7 +90,7 @@ class EnvCost:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckEnvFindings:
-    """The certificate of an environment: every check, the play, and its cost next to that of HackMatrix."""
+    """The certificate of an environment: every check, the play, and its cost."""
 
     schema: int = SCHEMA
     env: str
@@ -113,7 +107,7 @@ class CheckEnvFindings:
     terminated: int  # episodes in the play
     truncated: int
     checks: tuple[CheckResult, ...]
-    costs: tuple[EnvCost, ...]
+    cost: EnvCost | None  # None if it was not measured
     warnings: tuple[str, ...] = ()
 
     @property

@@ -20,4 +20,4 @@ class CheckEnvRequest:
         0.0, "largest difference between a batch and its members, for engines that round by batch size", ge=0, le=1,
         panel=_PANEL,
     )  # fmt: skip
-    speed: bool = opt(True, "measure compile time, speed and memory, also of HackMatrix", panel=_PANEL)
+    speed: bool = opt(True, "measure compile time, speed and memory", panel=_PANEL)
