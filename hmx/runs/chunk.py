@@ -21,7 +21,9 @@ from hmx.types import Array, Mean, Metrics, Sum
 Values = np.ndarray[Any, Any]
 
 # Metrics that show non-finite values, causes before effects: one bad reward spoils all later ones.
-_CAUSES = ("train/mean_reward", "train/policy_loss", "train/value_loss", "train/total_loss", "train/grad_norm")
+REWARD_TERM = "reward/"  # group of the terms that the reward is the sum of
+MEAN_REWARD = "train/mean_reward"
+_CAUSES = (MEAN_REWARD, "train/policy_loss", "train/value_loss", "train/total_loss", "train/grad_norm")
 
 
 class MetricSlice(NamedTuple):
@@ -237,7 +239,8 @@ def not_finite(chunk: Chunk, values: Values) -> list[str]:
     if np.isfinite(values).all():
         return []
     metrics = {name for name, value in reduce_row(chunk.rows, values).items() if not np.isfinite(value)}
-    first = [name for name in _CAUSES if name in metrics]
+    terms = sorted(name for name in metrics if name.startswith(REWARD_TERM))
+    first = [*terms, *(name for name in _CAUSES if name in metrics)]
     flags = values[len(values) - len(chunk.parameters) :]
     parameters = [name for name, flag in zip(chunk.parameters, flags, strict=True) if not np.isfinite(flag)]
     return [*first, *sorted(metrics.difference(first)), *parameters]

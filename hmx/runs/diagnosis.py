@@ -18,7 +18,7 @@ from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import encode
 from hmx.records.paths import RunPaths
 from hmx.runs import checkpoint
-from hmx.runs.chunk import key_checks
+from hmx.runs.chunk import MEAN_REWARD, REWARD_TERM, key_checks
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.loop import NonFiniteUpdate
 from hmx.runs.signals import interruptible
@@ -74,18 +74,30 @@ def refuse(context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpda
         interruptible(partial(checkpoint.write, folder, saved, done, None, info, add_files=add_files))
     except HmxError as error:
         where = error.message
-    names = rejected.names or ("a count",)
+    raise _error(context, rejected, where)
+
+
+def _error(context: DiagnosisContext, rejected: NonFiniteUpdate, where: str) -> HmxError:
+    """Return the error that names the likely cause of the update; `where` says where its state was saved."""
+    names, check = rejected.names or ("a count",), f"hmx check-env {shlex.quote(context.env_id)}"
     others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    message = f"update {rejected.update}: {names[0]} is not finite{others}; the update was not applied, and {where}"
-    hint = (
-        f"all such values are in {REFUSED} there, and the batch of the update in {EXPERIENCE}. "
-        f"To skip such updates: hmx resume {context.paths.argument} --on-nonfinite skip; to prevent them, "
-        "--set a smaller algo.learning_rate or algo.max_grad_norm"
-    )
-    if MAX_ENTROPY in rejected.names:  # the logarithm of the number of legal actions
-        message = f"update {rejected.update}: no action was legal in a state of {context.env_id}; {where}"
-        hint = f"hmx check-env {shlex.quote(context.env_id)} finds such states: legal must allow an action in every one"
-    raise HmxError(message, hint, ExitCode.CHECK_FAILED)
+    terms = [name.removeprefix(REWARD_TERM) for name in names if name.startswith(REWARD_TERM)]
+    files = f"all such values are in {REFUSED} there, and the batch of the update in {EXPERIENCE}"
+    if MAX_ENTROPY in names:  # the logarithm of the number of legal actions
+        message = f"no action was legal in a state of {context.env_id}; {where}"
+        hint = f"{check} finds such states: legal must allow an action in every one"
+    elif terms or MEAN_REWARD in names:
+        which = f"reward {'terms' if len(terms) > 1 else 'term'} {', '.join(terms)}" if terms else "reward"
+        verb = "are" if len(terms) > 1 else "is"
+        message = f"the {which} of {context.env_id} {verb} not finite; the update was not applied, and {where}"
+        hint = f"{check} finds the first such step; look for a division by zero or an overflow. Also, {files}"
+    else:
+        message = f"{names[0]} is not finite{others}; the update was not applied, and {where}"
+        hint = (
+            f"{files}. To skip such updates: hmx resume {context.paths.argument} --on-nonfinite skip; "
+            "to prevent them, --set a smaller algo.learning_rate or algo.max_grad_norm"
+        )
+    return HmxError(f"update {rejected.update}: {message}", hint, ExitCode.CHECK_FAILED)
 
 
 def _experience(

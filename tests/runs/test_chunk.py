@@ -26,10 +26,11 @@ def test_reduction_of_each_kind() -> None:
     [
         ({}, []),
         ({0: np.nan}, ["train/entropy"]),
+        ({0: np.nan, 2: np.nan, 5: np.nan}, ["reward/goal", "train/mean_reward", "train/entropy"]),
         ({0: np.nan, 2: np.inf, 4: np.nan}, ["train/mean_reward", "programs/push", "train/entropy"]),
         ({1: np.nan}, ["train/entropy"]),
-        ({6: np.nan, 7: np.nan}, ["params/b", "params/w"]),
-        ({5: np.nan, 2: np.nan}, ["train/mean_reward", "params/a"]),
+        ({8: np.nan, 9: np.nan}, ["params/b", "params/w"]),
+        ({7: np.nan, 2: np.nan}, ["train/mean_reward", "params/a"]),
     ],
 )
 def test_non_finite_values_are_named_causes_first(places: dict[int, float], names: list[str]) -> None:
@@ -37,10 +38,11 @@ def test_non_finite_values_are_named_causes_first(places: dict[int, float], name
         MetricSlice("train/entropy", Mean, 0, 2),
         MetricSlice("train/mean_reward", Mean, 2, 2),
         MetricSlice("programs/push", Sum, 4, 1),
+        MetricSlice("reward/goal", Mean, 5, 2),
     )
     parameters = ("params/a", "params/b", "params/w")
     chunk = Chunk(call=_never, rows=rows, parameters=parameters, length=1, num_seeds=1, traces=0)
-    values = np.array([1, 1, 1, 1, 1, 0, 0, 0], np.float32)
+    values = np.array([1, 1, 1, 1, 1, 1, 1, 0, 0, 0], np.float32)
     values[list(places)] = list(places.values())
     assert chunks.not_finite(chunk, values) == names
 
