@@ -29,6 +29,7 @@ def new_env(
 
     Example: hmx new-env game
     """
+    from hmx.cli.boundary import say
     from hmx.records.atomic import write_text, writing
 
     stem = name.removesuffix(".py")
@@ -51,5 +52,6 @@ def new_env(
     for file, text in texts.items():
         with writing("the file", Path(file)):
             write_text(Path(file), text)
-        typer.echo(f"wrote {file}")
-    typer.echo(f"next  hmx watch --random --env ./{stem}.py\n      hmx train --env ./{stem}.py --steps 200k")
+        say("wrote", file)
+    say("look at it with", f"hmx watch --random --env ./{stem}.py")
+    say("train with", f"hmx train --env ./{stem}.py --steps 200k")

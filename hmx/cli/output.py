@@ -37,6 +37,11 @@ class Outputs:
     json: Json = False
 
     @property
+    def files(self) -> list[Path]:
+        """Return the files to write, without standard output."""
+        return [file for file in (self.html, self.md, self.csv) if file not in (None, STDOUT)]
+
+    @property
     def printed(self) -> list[str]:
         """Return the options that print to standard output."""
         files = (("--html -", self.html), ("--md -", self.md), ("--csv -", self.csv))
@@ -47,28 +52,31 @@ class Outputs:
         if len(self.printed) > 1:
             message = f"cannot print {' and '.join(self.printed)} at the same time"
             raise HmxError(message, "write all but one of them to files")
-        check_reports(*(file for file in (self.html, self.md, self.csv) if file != STDOUT))
+        check_reports(*self.files)
 
 
 def write_outputs(
     findings: object, document: Document, table: Table | None, formats: Outputs, warnings: Iterable[str] = ()
 ) -> None:
-    """Write a report in every format that was asked for, or print it to the console if nothing else is printed.
+    """Write a report in every format that was asked for, or print it to the console if there is none.
 
-    If another format is printed, `warnings`, which the report contains, are also written to stderr.
+    Names of written files go to stderr, and so do `warnings`, which the report contains, if it is not printed to the
+    console.
     """
-    for warning in warnings if formats.printed else ():
+    shown = not formats.printed and not formats.files
+    for warning in () if shown else warnings:
         say("warning", warning)
     for file, text in _texts(document, table, formats):
         if file == STDOUT:
             sys.stdout.write(text)
         else:
             write_report(file, text)
+            say("wrote", str(file))
     if formats.json:
         from hmx.records.plain import plain_object
 
         print_json(plain_object(findings))
-    if not formats.printed:
+    if shown:
         from hmx.render.terminal import print_document
 
         print_document(document)

@@ -12,6 +12,7 @@ from hmx.cli.output import STDOUT, Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
+from hmx.render.blocks import opening
 from hmx.reports.report.request import ReportOptions, ReportRequest
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ def report(
 
     Writes one HTML file that needs no network: curves with their intervals, reward terms, actions, losses, the
     configuration, the evaluation, and episodes that play on the page. Without --html, writes reports/report.html in
-    the folder of the first run, and replaces an older page. A run that ends writes such a page without episodes.
+    the folder of the first run, and replaces an older page; --md - prints the text. A run that ends writes such a page
+    without episodes.
 
     Example: hmx report hackmatrix-ppo-s0-001
 
     Example: hmx report runs/one runs/other --html both.html
     """
-    from hmx.cli.boundary import say
     from hmx.console.progress import progress
 
     request = ReportRequest(**vars(options), runs=tuple(map(str, runs)))
@@ -51,11 +52,14 @@ def report(
         from hmx.reports.report.job import run_report
 
         findings = run_report(request, shown)
+    whole = document(findings)
+    if not outputs.printed and not outputs.files:
+        from hmx.render.terminal import print_document
+
+        print_document(opening(whole))
     outputs = replace(outputs, html=outputs.html or default_page(findings))
     warnings = [f"{run.name}: {warning}" for run in findings.runs for warning in run.warnings]
-    write_outputs(findings, document(findings), values(findings), outputs, warnings)
-    if outputs.html != STDOUT and not quiet:
-        say("page", str(outputs.html))
+    write_outputs(findings, whole, values(findings), outputs, warnings)
 
 
 def _check(outputs: Outputs, force: bool) -> None:

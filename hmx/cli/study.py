@@ -253,7 +253,10 @@ def best(
     found = best_trial(find_study(study))
     if config is not None:
         write_report(config, to_toml(found.config))
-    write_result(found.to_json(), summaries.best(found, config), json)
+    write_result(found.to_json(), summaries.best(found), json)
+    if config is not None:
+        say("wrote", str(config))
+        say("train with", f"hmx train --config {shlex.quote(str(config))}")
 
 
 @app.command(cls=Command)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.boundary import check_reports, print_json
+from hmx.cli.boundary import check_reports, print_json, say
 from hmx.cli.options import Json, Sets, argument, ask, configure, with_options
 from hmx.config.option import MAX_SEED, OUTPUT_PANEL, checkpoint_option, opt, search_option
 from hmx.config.schema import ENV_IDS
-from hmx.config.textfile import printable, quoted
+from hmx.config.textfile import quoted
 from hmx.console.progress import status
 from hmx.errors import ExitCode, HmxError
 from hmx.render.quantities import data_size
@@ -160,14 +160,12 @@ def _save(frames: Sequence[Frame], path: Path, title: str, delay: float, json: b
     for frame in frames:
         if frame.outcome:
             sys.stdout.write(f"{summary(frame)}\n")
-    sys.stdout.write(f"saved {printable(str(path))} ({len(frames):,} frames, {data_size(size)})\n")
+    say("wrote", f"{path} ({len(frames):,} frames, {data_size(size)})")
 
 
 @contextlib.contextmanager
 def saying_at_end(warnings: Sequence[str]) -> Iterator[None]:
     """Show warnings after the block, which may clear the screen."""
-    from hmx.cli.boundary import say
-
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ Blocks hold text and plain numbers. They do not depend on terminals, Markdown or
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Tone = Literal["plain", "strong", "good", "warning", "bad", "faint"]
@@ -202,3 +202,9 @@ def facts(pairs: tuple[tuple[str, str], ...]) -> Table:
     """Build a table of names and values without a header."""
     columns = (Column("", "left"), Column("", "left"))
     return Table(columns, tuple(Row((Cell(name, tone="faint"), value)) for name, value in pairs))
+
+
+def opening(document: Document) -> Document:
+    """Return the part of a document before its first heading."""
+    until = next((i for i, block in enumerate(document.blocks) if isinstance(block, Heading)), len(document.blocks))
+    return replace(document, blocks=document.blocks[:until])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from hmx.config.coerce import show
 from hmx.config.textfile import quoted
@@ -92,15 +90,14 @@ def _running(tasks: Sequence[RunningTask]) -> Table:
     return Table(columns, rows)
 
 
-def best(found: BestTrial, config: Path | None) -> Document:
-    """Show the best trial and how to use its configuration."""
+def best(found: BestTrial) -> Document:
+    """Show the best trial."""
     trial = found.best
     rows = [
         ("trial", f"{trial.trial}, {found.run}"),
         ("objective", interval(trial.objective, trial.low, trial.high)),
         *([("confirmed", f"{number(trial.confirmed, 4)} on fresh seeds")] if trial.confirmed is not None else []),
         *((key, value_text(value)) for key, value in trial.values.items()),
-        *([("wrote", str(config)), ("train with", f"hmx train --config {shlex.quote(str(config))}")] if config else []),
     ]
     return Document(f"Best trial of {found.study.name}", (facts(tuple(rows)),))
 

@@ -43,13 +43,15 @@ def test_a_report_without_options_is_printed_to_the_console(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_files_are_written_in_addition_to_the_printed_report(tmp_path, capsys):
+def test_files_are_written_instead_of_the_printed_report_and_named_on_stderr(tmp_path, capsys):
     names = {"html": tmp_path / "r.html", "md": tmp_path / "r.md", "csv": tmp_path / "r.csv"}
-    assert write(Outputs(**names)) == "Report"
+    assert write(Outputs(**names)) == ""
     assert names["html"].read_text().startswith("<!doctype html>")
     assert names["md"].read_text() == "# Report\n\nA is better.\n"
     assert names["csv"].read_text() == "value\n0.25\n"
-    assert capsys.readouterr().out == ""
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "warning: too few seeds\n" + "".join(f"wrote: {file}\n" for file in names.values())
 
 
 @pytest.mark.parametrize(

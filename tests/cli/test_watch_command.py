@@ -29,9 +29,9 @@ FRAMES = [
 
 def test_a_saved_animation_is_reported_with_its_episodes(tmp_path, capsys):
     watch._save(FRAMES, tmp_path / "a.svg", "a run", 0.5, json=False)
-    out = capsys.readouterr().out
-    assert out.startswith("episode 1: died after step 1, stage 2, return -0.50\n")
-    assert f"saved {tmp_path / 'a.svg'} (2 frames" in out and (tmp_path / "a.svg").exists()
+    out, err = capsys.readouterr()
+    assert out == "episode 1: died after step 1, stage 2, return -0.50\n"
+    assert err.startswith(f"wrote: {tmp_path / 'a.svg'} (2 frames") and (tmp_path / "a.svg").exists()
 
 
 @pytest.mark.parametrize(
