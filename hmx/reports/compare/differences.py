@@ -33,10 +33,11 @@ from hmx.reports.compare.tasks import Groups
 # Keys that identify runs and do not affect their results; seeds are listed with the sides.
 NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project", "run.tensorboard")
 
-# In the order of the report.
+# In the order of the report; any other section comes after them, under its own name.
 _TITLES = {
     "algo": "learning", "ppo": "PPO", "gumbel": "search", "dqn": "Q-learning", "replay": "replay buffer",
-    "score": "scoring", "net": "network", "env": "environment", "reward": "reward", "run": "run",
+    "score": "scoring", "net": "network", "env": "environment", "starts": "later starts", "reward": "reward",
+    "run": "run",
 }  # fmt: skip
 
 _SIZES = {
@@ -71,7 +72,8 @@ def differences(sides: Sequence[Side]) -> list[DifferenceGroup]:
         for number, aspect in described.items()
         if by_section.get(number)
     ]
-    tables = [(title, by_section.get(name, [])) for name, title in _TITLES.items()] + [("resulting sizes", sizes)]
+    sections = [name for name in dict.fromkeys([*_TITLES, *by_section]) if name not in described]
+    tables = [(_TITLES.get(name, name), by_section.get(name, [])) for name in sections] + [("resulting sizes", sizes)]
     return [*rows, *(DifferenceGroup(title, "", tuple(group)) for title, group in tables if group)]
 
 

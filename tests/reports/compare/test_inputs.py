@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import tarfile
@@ -54,6 +55,25 @@ def test_an_invalid_configuration_has_no_effects(tmp_path, good):
 
 def test_runs_of_one_side_that_disagree_show_both_values(good, bad):
     assert keys(compare(f"{good},{bad}", good))["algo.learning_rate"] == ("0.003 or 0.001", "0.003")
+
+
+CHANGED = {
+    "run.total_steps": 32768, "env.max_steps": 500, "reward.kills": 0.5, "starts.share": 0.25, "net.hidden": (32,),
+    "algo.gamma": 0.9, "ppo.gae_lambda": 0.9, "gumbel.num_simulations": 4, "dqn.batch_size": 128, "replay.capacity": 2048,
+    "score.rollouts": 2,
+}  # fmt: skip
+
+
+def test_a_difference_in_any_section_is_shown(tmp_path):
+    assert {key.partition(".")[0] for key in CHANGED} == {field.name for field in dataclasses.fields(Config)}
+    base, changed = tmp_path / "base.toml", tmp_path / "changed.toml"
+    shown = set()
+    for algorithm in ("ppo", "gumbel", "dqn"):  # only what an algorithm reads is compared
+        config = replace(Config(), {"algo.name": algorithm, "ppo.num_minibatches": 7})  # aspects need one that can run
+        base.write_text(codec.to_toml(config))
+        changed.write_text(codec.to_toml(replace(config, CHANGED)))
+        shown.update(keys(compare(base, changed)))
+    assert set(CHANGED) <= shown
 
 
 def test_differences_between_tasks_of_a_side_are_not_listed(tmp_path):
