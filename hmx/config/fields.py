@@ -77,10 +77,10 @@ def fields_of(kind: type[Any], section: str = "", shared: Mapping[str, Any] = Ma
 
 
 def own_fields(kind: type[Any], section: str) -> dict[str, Field]:
-    """Return the options that a dataclass of the user declares, by name; its fields may be plain or `opt`.
+    """Return the options that a user's dataclass declares, by name; a field may be plain or made with `opt`.
 
     Raises:
-        ValueError: a field has no default, or is not a bool, int, float, str or a `Literal` of these.
+        ValueError: a field has no default, or its type is not bool, int, float, str or a `Literal` of these.
     """
     hints, rows = typing.get_type_hints(kind), {}
     for f in dataclasses.fields(kind):

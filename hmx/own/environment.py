@@ -63,7 +63,7 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
         _check(env)
     env = env._replace(spec=env.spec._replace(render=_guarded(path, env.spec.render)))
     if cfg.num_agents not in (1, env.spec.num_agents):
-        words = f"{cfg.id} has {counted(env.spec.num_agents, 'agent')}, not env.num_agents = {cfg.num_agents}"
+        words = f"{cfg.id} has {counted(env.spec.num_agents, 'agent')}, but env.num_agents is {cfg.num_agents}"
         raise HmxError(words, f"--set env.num_agents={env.spec.num_agents}")
     return env, dataclasses.replace(cfg, num_agents=env.spec.num_agents)
 

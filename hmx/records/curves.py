@@ -113,7 +113,7 @@ class AgentCurves:
     def seconds(self, agents: int) -> list[float]:
         """Return the seconds of training up to each record, without compiling, saving and evaluating; NaN if unknown.
 
-        The speed in a record is that of its chunk over all `agents` that train side by side.
+        The speed in a record is that of its chunk, summed over the `agents` that train in parallel.
         """
         steps, speeds = self.steps, self.column(SPEED)
         times, total, before = [math.nan] * len(steps), 0.0, 0

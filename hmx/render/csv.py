@@ -11,9 +11,9 @@ from hmx.render.blocks import Cell, Table, as_cell
 
 
 def csv_text(table: Table) -> str:
-    """Return the header and the rows of a table with exact values; headings within the table are omitted.
+    """Return a table as CSV with exact values, without the headings inside it.
 
-    Numbers that are not finite are empty.
+    Numbers that are not finite become empty cells.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -132,7 +132,7 @@ def joint_probs(probs: Float[Array, "S A num_actions"], actions: Int[Array, "S K
 
 
 def _all(taken: Array, num_actions: int, number: int) -> Array:
-    """Enumerate all joint actions except the one taken, as numbers with one digit per agent."""
+    """Enumerate all joint actions except the one taken, by counting in base `num_actions` with one digit per agent."""
     place = num_actions ** jnp.arange(taken.shape[1] - 1, -1, -1, dtype=jnp.int32)
     skipped = (taken * place[None]).sum(-1)[:, None]
     other = jnp.arange(number, dtype=jnp.int32)[None]

@@ -167,7 +167,7 @@ def report_on_episodes(
 
 
 def summary(values: Floats) -> Summary:
-    """Return mean, minimum and maximum of the values that are known."""
+    """Return the mean, minimum and maximum of the known values."""
     known = values[np.isfinite(values)]
     return Summary(float(known.mean()), float(known.min()), float(known.max())) if len(known) else UNKNOWN
 

@@ -38,7 +38,7 @@ def make_ppo_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stor
     if request.replay:
         raise HmxError(
             f"cannot use --replay: {cfg.algo.name} has no replay buffer",
-            "drop --replay; --from-buffer FILE starts episodes in stored states",
+            "drop --replay; to start episodes in stored states, use --from-buffer FILE",
         )
     if cfg.ppo.obs_norm == "env":
         raise HmxError(

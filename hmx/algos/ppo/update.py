@@ -390,7 +390,7 @@ def ppo_terms(
 ) -> Terms:
     """Compute the terms of the loss of a batch.
 
-    `batch` holds observations as the network reads them (`ppo_variants.network_batch`). An `advantage` `[H, N]` is used
+    `batch` holds observations as the network reads them (`variants.network_batch`). An `advantage` `[H, N]` is used
     unchanged; None takes `policy_advantage` of the batch. `key` is for an entropy estimated from samples; None takes
     its expectation.
     """

@@ -1,4 +1,4 @@
-"""The observation of HackMatrix (rules, section 6): packed words and their float view.
+"""The observation of HackMatrix: packed words and their float view.
 
 A packed observation is 67 uint32 words: two for each of 29 bit planes of the board, then nine numbers of the player.
 Rollouts store it and networks decode it. It is 23 times smaller than the 1,545 floats that it represents.

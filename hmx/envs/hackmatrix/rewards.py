@@ -1,4 +1,4 @@
-"""The reward of HackMatrix: counts of events times their weights (rules, section 7)."""
+"""The reward of HackMatrix: counts of events times their weights."""
 
 from __future__ import annotations
 

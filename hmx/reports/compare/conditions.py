@@ -86,7 +86,7 @@ def decide(
         if key not in figures:
             near = nearest(key, figures)
             hint = f"did you mean {near}?" if near else _HINT
-            raise HmxError(f"no figure {quoted(written)} in this comparison", hint)
+            raise HmxError(f"unknown figure {quoted(written)}: this comparison has none of that name", hint)
         used[written] = figures[key]
     return _Interpreter(condition, used).truth(condition.tree), used
 

@@ -1,4 +1,4 @@
-"""The findings of `hmx compare` as records; its JSON has the same keys. All values as rows for CSV, and by name."""
+"""The findings of `hmx compare` as records; its JSON has the same keys."""
 
 from __future__ import annotations
 

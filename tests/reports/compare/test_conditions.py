@@ -101,7 +101,7 @@ def test_refusals_state_the_expected_form(text, why):
     "text", ["iqn(A) > 1", "iqm(C) > 1", "iqm(A, other) > 1", "P(A) > 1", "iqm() > 1", "__import__('os') > 1"]
 )
 def test_an_unknown_figure_is_refused(text):
-    with pytest.raises(HmxError, match="no figure") as caught:
+    with pytest.raises(HmxError, match="unknown figure") as caught:
         holds(text)
     assert caught.value.exit_code == ExitCode.USAGE
     assert holds("iqm(A) > 1")

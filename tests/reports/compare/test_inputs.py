@@ -59,8 +59,8 @@ def test_runs_of_one_side_that_disagree_show_both_values(good, bad):
 
 CHANGED = {
     "run.total_steps": 32768, "env.max_steps": 500, "reward.kills": 0.5, "starts.share": 0.25, "net.hidden": (32,),
-    "algo.gamma": 0.9, "ppo.gae_lambda": 0.9, "gumbel.num_simulations": 4, "dqn.batch_size": 128, "replay.capacity": 2048,
-    "score.rollouts": 2,
+    "algo.gamma": 0.9, "ppo.gae_lambda": 0.9, "gumbel.num_simulations": 4, "dqn.batch_size": 128,
+    "replay.capacity": 2048, "score.rollouts": 2,
 }  # fmt: skip
 
 

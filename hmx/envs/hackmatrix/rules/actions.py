@@ -1,4 +1,4 @@
-"""The player's action, without the enemy turn (rules, section 3)."""
+"""The player's action, without the enemy turn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _step_towards(direction: Array, cells: Board) -> Board:
 
 
 def _target(state: State, direction: Array) -> tuple[Array, Array, Array]:
-    """Return the targets in the line of attack (rules, section 3.4).
+    """Return the targets in the line of attack.
 
     Returns:
         The mask of all transmissions and the mask of the first enemy at the first occupied cell (one of them

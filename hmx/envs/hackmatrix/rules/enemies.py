@@ -1,4 +1,4 @@
-"""The enemy turn (rules, section 4): transmissions mature, enemies act, new transmissions appear."""
+"""The enemy turn: transmissions mature, enemies act, new transmissions appear."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def act(state: State, occ: Occupied, fresh: Array, running: Array, words: Array)
 def spawn(
     state: State, occ: Occupied, scheduled: Array, siphoned: Array, plain: Array, words: Array, stream: int
 ) -> tuple[State, Occupied, Array]:
-    """Add transmissions by the spawn rule (rules, section 2.5): scheduled, then siphoned, then plain ones.
+    """Add transmissions by the spawn rule: scheduled, then siphoned, then plain ones.
 
     Uniform over the free cells outside the line of fire, or over all free cells; lost if there is no free cell.
 

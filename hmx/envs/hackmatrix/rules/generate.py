@@ -1,4 +1,4 @@
-"""New games and new stages (rules, section 2)."""
+"""New games and new stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The turn-end snapshots that UNDO restores (rules, section 3.9), as a ring of words."""
+"""The turn-end snapshots that UNDO restores, as a ring of words."""
 
 from __future__ import annotations
 

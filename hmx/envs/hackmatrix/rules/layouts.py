@@ -1,4 +1,4 @@
-"""Positions of the blocks of a stage: random layouts, redrawn until connected and siphonable (rules, section 2.3).
+"""Positions of the blocks of a stage: random layouts, redrawn until connected and siphonable.
 
 Layouts are rejected often (91 % of those with 11 blocks), and only the games that enter a stage need one. So the
 games of a batch that wait for a layout share a fixed number of lanes, several attempts each, until all are served.

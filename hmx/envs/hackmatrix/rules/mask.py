@@ -1,4 +1,4 @@
-"""Which actions are valid (rules, section 3.3 and the last column of table 3.6)."""
+"""Which actions are valid."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _grow(words: Board, region: Board, target: Board) -> Board:
 def exit_distance(pos: Array, exit_index: Array, obstacles: Board, active: Array) -> Array:
     """Return the length of the shortest path from `pos` to the exit around blocks; 0 if there or without a path.
 
-    Neither end is an obstacle (rules, section 7.3). int32 [B].
+    Neither end is an obstacle. int32 [B].
     """
     start, target = bits.cell(pos), bits.cell(exit_index)
     return flood(start, ~obstacles | target, target, active).distance
@@ -76,7 +76,7 @@ def _first(options: list[Array]) -> Array:
 
 
 def enemy_move(enemy: Array, player: Array, passable: Board, occupied: Board, active: Array) -> tuple[Array, Board]:
-    """Return the move of an enemy that does not attack (rules, section 4.2: P1, P2, P3).
+    """Return the move of an enemy that does not attack.
 
     Args:
         enemy: uint32 [B], its cell. Its own cell never matters as an obstacle: no shortest path returns to it.
@@ -126,7 +126,7 @@ def _closest(enemy: Array, player: Array, open_steps: list[Array]) -> Array:
 
 
 def line_of_fire(player: Array, stops: Board) -> Board:
-    """Return cells in the player's row and column without an obstacle before them (rules, section 2.5)."""
+    """Return cells in the player's row and column without an obstacle before them."""
     line = bits.empty_like(player)
     for move in MOVES:
         front = bits.cell(player)

@@ -1,4 +1,4 @@
-"""The programs that affect other entities, on the per-slot form of the rosters (rules, sections 3.7 and 3.8)."""
+"""The programs that affect other entities, on the per-slot form of the rosters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _distance(row: Array, col: Array, scene: _Scene) -> Array:
 
 
 def _shove(s: _Scene) -> Items:
-    """PUSH and PULL: first the target cells of all enemies, then moves in list order (rules, section 3.8)."""
+    """PUSH and PULL: first the target cells of all enemies, then moves in list order."""
     e = s.enemies
     sign = jnp.where(s.uses(P.PUSH), 1, -1)
     sr, sc = jnp.sign(e.row - s.row) * sign, jnp.sign(e.col - s.col) * sign

@@ -1,4 +1,4 @@
-"""Siphoning: the yield of a cross, and of better positions (rules, sections 3.5 and 7.5)."""
+"""Siphoning: the yield of a cross, and of better positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of HackMatrix and the numbering of the actions (rules, sections 3.1 and 3.6)."""
+"""The programs of HackMatrix and the numbering of the actions."""
 
 from __future__ import annotations
 
