@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from hmx.cli.options import ConfigFile, Preset, Quiet, Sets, Typed, configure, flagged, with_options
+from hmx.cli.options import SIZE_OPTIONS, ConfigFile, Preset, Quiet, Sets, Typed, configure, with_options
 from hmx.cli.output import Outputs, write_outputs
 from hmx.reports.bench.request import BenchRequest
 
-_CONFIG = flagged(
-    "run.num_seeds", "run.devices", "run.total_steps", "env.id", "env.num_envs", "net.kind", "algo.name",
-    "ppo.auto_scale",
-)  # fmt: skip
 
-
-@with_options(_CONFIG)
+@with_options(SIZE_OPTIONS)
 def bench(
     request: BenchRequest,
     typed: Typed,

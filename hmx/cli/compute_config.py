@@ -11,7 +11,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.boundary import print_json
-from hmx.cli.options import Preset, Typed, ask, with_options
+from hmx.cli.options import SIZE_OPTIONS, Preset, Sets, Typed, ask, with_options
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.coerce import typed_number
 from hmx.config.fields import fields_of
@@ -50,7 +50,7 @@ class AnswerOptions:
     explain: bool = opt(False, "show every value and how it is computed", panel=OUTPUT_PANEL)
 
 
-@with_options(_INPUTS.values())
+@with_options((*SIZE_OPTIONS, *_INPUTS.values()), default="that of the configuration")
 def compute_config(
     typed: Typed,
     request: SizesRequest,
@@ -59,16 +59,20 @@ def compute_config(
     target_in_full: TargetInFull = None,
     preset: Preset = None,
     config: ConfigFile = None,
+    sets: Sets = None,
     *,
     outputs: Outputs,
 ) -> None:
     """Compute the sizes of a run before starting it.
 
     Shows what follows from the numbers of agents and environments, the batch, the minibatch and the horizon:
-    sequences, updates, memory, schedules and time. Sizes that cannot work are refused, with values that do. Without
-    RUN, --preset or --config, the inputs are the defaults of the Metta training equations.
+    sequences, updates, memory, schedules and time. Sizes that cannot work are refused, with values that do. Takes the
+    options of hmx train that sizes depend on, and sizes what hmx train would run with them. --preset metta sizes the
+    Metta training equations instead.
 
-    Example: hmx compute-config --preset metta --gpu-mem 80GB
+    Example: hmx compute-config --env ./game.py --num-envs 64 --steps 200k
+
+    Example: hmx compute-config --preset metta --num-agents 24 --gpu-mem 80GB
     """
     from hmx.console.progress import status
     from hmx.reports.compute_config.document import sweep_document, sweep_table
@@ -86,7 +90,8 @@ def compute_config(
     for name, chosen in not_swept.items():
         if chosen and answer.sweep is not None:
             raise HmxError(f"cannot combine --sweep with {name}", "leave one of them out")
-    source = read_source(preset, config, run)
+    trained = {key: value for key, value in typed.items() if key not in _INPUTS}
+    source = read_source(preset, config, run, sets or (), trained)
     if answer.sweep is not None:
         found = sweep_sizes(source, given, answer.sweep, request)
         write_outputs(found, sweep_document(found), sweep_table(found), outputs)
@@ -121,10 +126,10 @@ def _refusal(found: SizesFindings) -> HmxError:
     text = "\n  ".join([f"{number} problems", *lines] if number > 1 else lines)
     if unreadable:
         hint = "sizes are whole numbers from 1 to 2^53 - 1, such as 524_288"
-    elif not found.only_sizes:
-        hint = "set these keys in the configuration, or with hmx train --set for one run"
     elif found.suggestions:
         hint = " ".join(as_option(*pair) for pair in found.suggestions[0].items())
+    elif not found.only_sizes:
+        hint = "set these keys in the configuration, or with --set"
     else:
         hint = "no single value repairs this: correct the sizes one at a time"
     return HmxError(text, hint, ExitCode.USAGE)

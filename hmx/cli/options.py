@@ -118,6 +118,12 @@ def flagged(*keys: str) -> list[Field]:
     return sorted(fields, key=lambda field: (RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL).index(field.panel))
 
 
+SIZE_OPTIONS = flagged(
+    "run.num_seeds", "run.devices", "run.total_steps", "env.id", "env.num_envs", "net.kind", "algo.name",
+    "ppo.auto_scale",
+)  # fmt: skip
+"""Options of `hmx train` on which speed and memory depend, for commands that measure or compute them."""
+
 _OWN = "./FILE.py or package.module:make"
 _MORE = {"env.id": f", EXTRA/NAME, {_OWN}", "net.kind": f", {_OWN}", "algo.name": f", {_OWN}"}
 """Key -> other values than those that can be listed."""

@@ -12,12 +12,13 @@ import pytest
 from refusals import refused
 
 GOLDEN = Path(__file__).parent / "golden"
+METTA = ("--preset", "metta")
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
 FORMS = [
-    (["--num-agents", "24"], "compute-config-24.txt", "80"),
-    (["--num-agents", "24", "--explain", "--sps", "20000,190000"], "compute-config-explain.txt", "100"),
+    ([*METTA, "--num-agents", "24"], "compute-config-24.txt", "80"),
+    ([*METTA, "--num-agents", "24", "--explain", "--sps", "20000,190000"], "compute-config-explain.txt", "100"),
     (["--preset", "tiny", "--gpu-mem", "1GiB"], "compute-config-tiny.txt", "100"),
-    (["--sweep", "num_agents=3,24,257"], "compute-config-sweep.txt", "80"),
+    ([*METTA, "--sweep", "num_agents=3,24,257"], "compute-config-sweep.txt", "80"),
 ]
 
 
@@ -47,14 +48,14 @@ def test_text_matches_snapshot(hmx, monkeypatch, words, file, columns):
 
 
 def test_json_matches_snapshot(hmx):
-    result = hmx("compute-config", "--num-agents", "24", "--sps", "20000", "--gpu-mem", "80GB", "--json")
+    result = hmx("compute-config", *METTA, "--num-agents", "24", "--sps", "20000", "--gpu-mem", "80GB", "--json")
     assert result.exit_code == 0 and result.stdout.count("\n") == 1
     expected = json.loads((GOLDEN / "compute-config-24.json").read_text())
     assert rounded(json.loads(result.stdout)) == rounded(expected)
 
 
 def test_24_agents_have_the_published_sizes(hmx):
-    found = values(hmx("compute-config", "--num-agents", "24", "--csv", "-").stdout)
+    found = values(hmx("compute-config", *METTA, "--num-agents", "24", "--csv", "-").stdout)
     expected = {
         "target_batch_size_raw": "170", "target_batch_size": "170", "batch_size_envs": "160", "num_envs": "320",
         "envs_per_worker": "20", "total_agents": "7680", "agents_per_forward": "3840", "segments": "8192",
@@ -67,25 +68,25 @@ def test_24_agents_have_the_published_sizes(hmx):
 
 def test_the_report_starts_with_a_headline_and_full_shows_both_counts(hmx, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    short = hmx("compute-config", "--num-agents", "24").stdout
-    headline = " ".join(short.split("\n\n")[1].split())
+    short = hmx("compute-config", *METTA, "--num-agents", "24").stdout
+    headline = " ".join(short.split("\n\n")[1].split()).partition(" Note: ")[0]
     assert headline == (
         "320 environments with 24 agents each; 32 minibatches of 16,384 agent steps; about 1.0 GB of memory (704.8 MB "
         "to 1.7 GB); no exact fit: 1.868 steps are collected per step stored."
     )
     assert "W_ROLLOUT_OVERSHOOT" in short and "batch_size 491,520" in short and "(60 minibatches)" in short
-    full = hmx("compute-config", "--num-agents", "24", "--full").stdout
+    full = hmx("compute-config", *METTA, "--num-agents", "24", "--full").stdout
     text = " ".join(full.split())
     for row in ("per agent 1,638 68.2667", "per batch 12,582,912 524,288", "gradient step 393,216 16,384"):
         assert row in text
-    assert "253.8 MB 242.0 MiB" in text and len(short.splitlines()) < 40 < len(full.splitlines())
+    assert "253.8 MB 242.0 MiB" in text and len(short.splitlines()) < 44 < len(full.splitlines())
     exact = " ".join(hmx("compute-config", "--preset", "tiny").stdout.split())
     assert "16 environments; 4 minibatches of 64 agent steps;" in exact and "; exact fit." in exact
 
 
 def test_every_format_of_one_report(hmx, tmp_path):
     files = ["--html", "sizes.html", "--md", "sizes.md", "--csv", "sizes.csv"]
-    result = hmx("compute-config", "--num-agents", "24", "--json", *files)
+    result = hmx("compute-config", *METTA, "--num-agents", "24", "--json", *files)
     assert result.exit_code == 0 and json.loads(result.stdout)["derived"]["num_envs"] == 320
     assert "warning: W_ROLLOUT_OVERSHOOT" in result.stderr
     for name in ("sizes.html", "sizes.md"):
@@ -95,7 +96,7 @@ def test_every_format_of_one_report(hmx, tmp_path):
 
 
 def test_sweep_in_json_and_csv(hmx):
-    words = ["compute-config", "--batch-size", "524_288", "--sweep", "num-agents=24,257,x"]
+    words = ["compute-config", *METTA, "--batch-size", "524_288", "--sweep", "num-agents=24,257,x"]
     swept = json.loads(hmx(*words, "--json").stdout)
     assert swept["sweep"] == "num_agents"
     listed = swept["results"]
@@ -111,7 +112,7 @@ def test_sweep_in_json_and_csv(hmx):
 
 
 def test_csv_has_groups_and_units(hmx):
-    result = hmx("compute-config", "--csv", "-")
+    result = hmx("compute-config", *METTA, "--csv", "-")
     rows = {row["name"]: row for row in csv.DictReader(io.StringIO(result.stdout))}
     assert rows["batch_size"]["value"] == "524288" and rows["exact_fit"]["value"] == "false"
     assert rows["num_envs"] == {"group": "environments", "name": "num_envs", "value": "2720", "unit": "envs"}
@@ -121,19 +122,19 @@ def test_csv_has_groups_and_units(hmx):
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["--num-agents", "257"], ["E_SEGMENTS_LT_AGENTS", "--batch-size 540672", "--bptt-horizon 32"]),
+        ([*METTA, "--num-agents", "257"], ["E_SEGMENTS_LT_AGENTS", "--batch-size 540672", "--bptt-horizon 32"]),
         (
-            ["--minibatch-size", "20000"],
+            [*METTA, "--minibatch-size", "20000"],
             ["2 problems", "E_MINIBATCH_NOT_MULTIPLE_OF_HORIZON", "E_SEGMENTS_NOT_MULTIPLE"],
         ),
-        (["--num-agents", "many"], ["E_NOT_INT", "'many'"]),
-        (["--num-agents", "24.0"], ["E_NOT_INT", "24.0", "--num-agents 24"]),
-        (["--num-agents", "1e400"], ["E_NOT_INT", "1e400"]),
-        (["--num-agents", "9" * 5000], ["E_TOO_LARGE"]),
-        (["--num-agents", ""], ["E_NOT_INT"]),
-        (["--num-workers", "0"], ["E_NOT_POSITIVE", "--num-workers 1", "--num-workers 16"]),
-        (["--bptt-horizon", "-64"], ["E_NOT_POSITIVE", "-64"]),
-        (["--num-workers", "0", "--batch-size", "x"], ["E_NOT_POSITIVE", "E_NOT_INT", "2 problems"]),
+        ([*METTA, "--num-agents", "many"], ["E_NOT_INT", "'many'"]),
+        ([*METTA, "--num-agents", "24.0"], ["E_NOT_INT", "24.0", "--num-agents 24"]),
+        ([*METTA, "--num-agents", "1e400"], ["E_NOT_INT", "1e400"]),
+        ([*METTA, "--num-agents", "9" * 5000], ["E_TOO_LARGE"]),
+        ([*METTA, "--num-agents", ""], ["E_NOT_INT"]),
+        ([*METTA, "--num-workers", "0"], ["E_NOT_POSITIVE", "--num-workers 1", "--num-workers 16"]),
+        ([*METTA, "--bptt-horizon", "-64"], ["E_NOT_POSITIVE", "-64"]),
+        ([*METTA, "--num-workers", "0", "--batch-size", "x"], ["E_NOT_POSITIVE", "E_NOT_INT", "2 problems"]),
         (["--preset", "quick", "--num-agents", "2"], ["E_NUM_AGENTS", "hackmatrix has one agent"]),
         (["--preset", "tiny", "--batch-size", "280", "--minibatch-size", "70"], ["E_NO_EXACT_FIT", "--batch-size 560"]),
     ],
@@ -176,9 +177,29 @@ def test_impossible_requests_are_refused(hmx, tmp_path, words, code, parts):
 
 
 def test_forward_target_has_a_short_name(hmx):
-    words = ["compute-config", "--json"]
+    words = ["compute-config", *METTA, "--json"]
     for name in ("--forward-target", "--forward-pass-minibatch-target-size"):
         assert json.loads(hmx(*words, name, "8_192").stdout)["input"]["forward_pass_minibatch_target_size"] == 8192
+
+
+def test_without_a_source_the_sizes_are_those_of_train(hmx, monkeypatch):
+    monkeypatch.setattr("hmx.reports.compute_config.source._ask_memory", lambda cfg: None)
+    plain = json.loads(hmx("compute-config", "--json").stdout)
+    assert plain["source"] == "hmx train" and plain["trainer"] and plain["train"]["total_env_steps"] == 4_194_304
+    options = ("--env", "corridor", "--num-envs", "48", "--steps", "20k")
+    train = json.loads(hmx("train", *options, "--dry-run", "--json").stdout)
+    sizes = json.loads(hmx("compute-config", *options, "--json").stdout)
+    assert sizes["derived"]["num_envs"] == 48
+    assert sizes["train"]["num_updates"] == train["sizes"]["num_updates"]
+    other = json.loads(hmx("compute-config", *options, "--set", "algo.num_steps=8", "--json").stdout)
+    assert other["derived"]["stored_agent_steps"] == 48 * 8
+
+
+def test_a_large_batch_is_scaled_as_train_does(hmx, monkeypatch):
+    monkeypatch.setattr("hmx.reports.compute_config.source._ask_memory", lambda cfg: None)
+    found = json.loads(hmx("compute-config", "--num-envs", "4096", "--auto-scale", "--json").stdout)
+    assert found["derived"]["num_minibatches"] == 32
+    assert any(note.startswith("ppo.num_minibatches: 8 -> 32") for note in found["notes"])
 
 
 def test_sources_are_a_run_a_file_or_a_preset(hmx, tmp_path, trained):
@@ -194,9 +215,9 @@ def test_sources_are_a_run_a_file_or_a_preset(hmx, tmp_path, trained):
 @pytest.mark.parametrize(
     "words",
     [
-        ["--num-agents", "24", "--sps", "1e5", "--gpu-mem", "1MB"],
+        [*METTA, "--num-agents", "24", "--sps", "1e5", "--gpu-mem", "1MB"],
         ["--preset", "quick", "--batch-size", "777", "--json"],
-        ["--sweep", "bptt_horizon=1,64,63"],
+        [*METTA, "--sweep", "bptt_horizon=1,64,63"],
     ],
 )
 def test_no_heavy_package_is_loaded(loaded, words):
@@ -207,21 +228,22 @@ def test_no_heavy_package_is_loaded(loaded, words):
 
 def test_a_closed_pipe_ends_quietly(environ, tmp_path):
     reader = "import sys; sys.stdin.close()"
-    line = f'"{sys.executable}" -m hmx compute-config --sweep num_agents=1,2 | "{sys.executable}" -c "{reader}"'
+    command = f'"{sys.executable}" -m hmx compute-config --preset metta --sweep num_agents=1,2'
+    line = f'{command} | "{sys.executable}" -c "{reader}"'
     done = subprocess.run(["bash", "-c", line], env=environ(), cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr == ""
 
 
 def test_colour_is_used_only_in_terminals_that_support_it(shell):
-    plain = shell("-m", "hmx", "compute-config", NO_COLOR="1").stdout
-    coloured = shell("-m", "hmx", "compute-config", NO_COLOR="", FORCE_COLOR="1", TERM="xterm").stdout
+    plain = shell("-m", "hmx", "compute-config", *METTA, NO_COLOR="1").stdout
+    coloured = shell("-m", "hmx", "compute-config", *METTA, NO_COLOR="", FORCE_COLOR="1", TERM="xterm").stdout
     assert "\x1b[" not in plain and "\x1b[1m" in coloured
 
 
 @pytest.mark.parametrize("columns", ["40", "60", "80", "120"])
 def test_numbers_are_never_truncated(hmx, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
-    text = hmx("compute-config", "--full", "--sps", "20000").stdout
+    text = hmx("compute-config", *METTA, "--full", "--sps", "20000").stdout
     assert max(map(len, text.splitlines())) <= int(columns)
     for number in ("10,000,000,000", "1,572,864", "1,040,400", "0.0744045", "19,073", "138.9 h"):
         assert number in text

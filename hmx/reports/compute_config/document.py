@@ -60,8 +60,8 @@ _LEFT = Column("", "left")
 
 
 def as_option(name: str, value: object) -> str:
-    """Return a setting as the user types it: an option for an input, `key=value` for a key of the configuration."""
-    return f"--{name.replace('_', '-')} {value}" if name in INPUT_FIELDS else f"{name}={value}"
+    """Return a setting as the user types it: `--set` for a key of the configuration."""
+    return f"--{name.replace('_', '-')} {value}" if name in INPUT_FIELDS else f"--set {name}={value}"
 
 
 def as_options(fixes: Sequence[Mapping[str, object]]) -> str:

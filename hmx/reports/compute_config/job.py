@@ -157,11 +157,9 @@ def _suggestions(
     inputs: BatchInputs | None, problems: Sequence[Problem], trained: bool
 ) -> tuple[dict[str, object], ...]:
     """Return the repairs worth listing; those for `hmx train` in the order of its problems."""
-    if inputs is None or not problems:
-        return ()
     if trained:
         return tuple({key: value} for key, value in dict.fromkeys(fix for p in problems for fix in p.fixes))
-    return tuple({field: value} for field, value in suggestions(inputs))
+    return tuple({field: value} for field, value in suggestions(inputs)) if inputs and problems else ()
 
 
 def _memory(

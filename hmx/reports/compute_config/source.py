@@ -1,8 +1,8 @@
-"""The inputs of `hmx compute-config` and their source: published defaults, a preset, a file or a run."""
+"""The inputs of `hmx compute-config` and their source: what `hmx train` runs by default, a preset, a file or a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,14 +12,14 @@ from hmx.records.layout import find_run
 from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import known_problems
 from hmx.registry.derive import Derived, derive
-from hmx.registry.load import load, read_file
+from hmx.registry.load import Loaded, load, read_file
 from hmx.reports.compute_config.trainer import inputs_of
 from hmx.runs.memory_parts import Memory
 
 METTA = "metta"
-"""The preset whose inputs are those of the equations, and whose hyperparameters are used if none are given."""
+"""The preset whose inputs are those of the Metta training equations, and whose hyperparameters go with them."""
 
-DEFAULTS = "the defaults of the Metta training equations"
+DEFAULTS = "hmx train"
 TABLE = "batch"
 
 SIZE_KEYS = {
@@ -42,33 +42,47 @@ class SizesSource:
 
 
 def read_source(
-    preset: str | None = None, config: str | Path | None = None, run: str | Path | None = None
+    preset: str | None = None,
+    config: str | Path | None = None,
+    run: str | Path | None = None,
+    sets: Iterable[str] = (),
+    flags: Mapping[str, object] | None = None,
 ) -> SizesSource:
-    """Read the named source, or return the defaults of the equations; refuse algorithms other than PPO.
+    """Read the named source, or what `hmx train` runs by default; refuse algorithms other than PPO.
 
-    `config` is a file of `hmx train`, or one with a table `[batch]` of inputs.
+    `config` is a file of `hmx train`, or one with a table `[batch]` of inputs. `sets` and `flags` are options of
+    `hmx train`, see `hmx.registry.load.load`.
     """
+    sets = tuple(sets)
     if run is not None:
         for option, value in (("--preset", preset), ("--config", config)):
             if value is not None:
                 raise HmxError(f"cannot combine a run with {option}: a run has its own configuration", "leave one out")
         paths = find_run(run)
-        cfg = load(file=paths.config, environ={}, check=False, new_run=True).config
-        return _of_trainer(f"run {paths.name}", cfg)
+        given = load(file=paths.config, environ={}, sets=sets, flags=flags, check=False, new_run=True)
+        return _of_trainer(f"run {paths.name}", given)
     file = None if config is None else Path(config)
     table = None if file is None else _table(file)
     name = " and ".join([f"preset {preset}"] * (preset is not None) + [str(file)] * (file is not None))
-    if preset not in (None, METTA) or (file is not None and table is None):
-        cfg = load(preset=preset, file=None if table is not None else file, check=False).config
-        source = _of_trainer(name, cfg)
+    equations = (preset == METTA and file is None) or (table is not None and preset in (None, METTA))
+    if not equations:
+        trained = None if table is not None else file
+        loaded = load(preset=preset, file=trained, sets=sets, flags=flags, check=False)
+        source = _of_trainer(name or DEFAULTS, loaded)
     else:
+        if sets or flags:
+            raise HmxError(
+                "cannot combine options of hmx train with the Metta training equations, which have other sizes",
+                "leave out --preset metta, or give sizes such as --num-agents and --batch-size",
+            )
         hypers = load(preset=METTA, environ={}, check=False).config
         notes = (_relation(derive(hypers), hypers.env, hypers.ppo.num_minibatches),) if preset else ()
-        source = SizesSource(name=name or DEFAULTS, inputs={}, trainer=None, hypers=hypers, notes=notes)
+        source = SizesSource(name=name, inputs={}, trainer=None, hypers=hypers, notes=notes)
     return replace(source, inputs={**source.inputs, **(table or {})})
 
 
-def _of_trainer(name: str, cfg: Config) -> SizesSource:
+def _of_trainer(name: str, loaded: Loaded) -> SizesSource:
+    cfg = loaded.config
     entry = find_algorithm(cfg.algo.name)
     if entry.replays:
         raise HmxError(
@@ -80,9 +94,10 @@ def _of_trainer(name: str, cfg: Config) -> SizesSource:
             f"cannot compute batch sizes for {name}: {entry.name} is not part of hmx, so its sizes are not known",
             "hmx train --dry-run with the same options shows its memory",
         )
+    cfg, notes = entry.scale(cfg, loaded.origins)
     broken = {key for p in known_problems(cfg) if p.code in ("value", "range") for key in p.keys}
     inputs = {} if SIZE_KEYS & broken else vars(inputs_of(cfg))
-    return SizesSource(name=name, inputs=inputs, trainer=cfg, hypers=cfg, memory=_ask_memory)
+    return SizesSource(name=name, inputs=inputs, trainer=cfg, hypers=cfg, memory=_ask_memory, notes=tuple(notes))
 
 
 def _ask_memory(cfg: Config) -> Memory | None:

@@ -24,7 +24,7 @@ from hmx.reports.compute_config.source import SizesSource, read_source
 from hmx.reports.compute_config.trainer import inputs_of
 
 FILE = json.loads(gzip.decompress((Path(__file__).parent / "batch_cases.json.gz").read_bytes()))
-DEFAULTS = read_source()
+METTA = read_source(preset="metta")
 
 
 def compute(source, inputs=None, **questions):
@@ -32,7 +32,7 @@ def compute(source, inputs=None, **questions):
 
 
 def sweep(text, **inputs):
-    return job.sweep_sizes(DEFAULTS, inputs, text, SizesRequest()).results
+    return job.sweep_sizes(METTA, inputs, text, SizesRequest()).results
 
 
 def codes(problems):
@@ -45,7 +45,7 @@ def flat(problems):
 
 @pytest.mark.parametrize("case", FILE["cases"], ids=lambda case: case["name"])
 def test_reference_case_in_json(case):
-    found = plain_object(compute(DEFAULTS, case["input"]))
+    found = plain_object(compute(METTA, case["input"]))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["valid"] == case["valid"] and found["derived"] == case["derived"]
     assert flat(found["errors"]) == case["errors"]
@@ -111,7 +111,7 @@ def test_a_batch_table_with_bad_values_reports_all_of_them(tmp_path):
 def test_metta_preset_has_the_published_sizes_and_notes_how_training_differs():
     source = read_source(preset="metta")
     found = compute(source)
-    assert found.derived == compute(DEFAULTS).derived and not found.trainer
+    assert found.derived == compute(METTA).derived and not found.trainer
     trained = load(preset="metta", environ={}).config
     sizes = derive.derive(trained)
     assert known_problems(trained) == [] and sizes.horizon == 64
@@ -202,15 +202,15 @@ def test_smax_is_sized_without_being_built():
 
 def test_wall_clock_at_several_speeds():
     """At 10^10 steps: 138.9 h at 20k steps/s, 69.4 h at 40k, 14.6 h at 190k, 11.1 h at 250k."""
-    clock = compute(DEFAULTS, {"num_agents": 24}, sps="20e3,40e3,190k,250_000").wall_clock
+    clock = compute(METTA, {"num_agents": 24}, sps="20e3,40e3,190k,250_000").wall_clock
     assert [round(row.seconds / 3600, 1) for row in clock.at] == [138.9, 69.4, 14.6, 11.1]
     assert clock.at[0].useful_sps == pytest.approx(20e3 / 1.86767578125)
     assert clock.at[0].useful_seconds == pytest.approx(1.86767578125 * 10**10 / 20e3)
-    exact = compute(DEFAULTS, {"num_agents": 1}, sps="1").wall_clock
+    exact = compute(METTA, {"num_agents": 1}, sps="1").wall_clock
     assert exact.overshoot == 1.0 and exact.at[0].useful_seconds == 1e10
 
 
-@pytest.mark.parametrize(("preset", "limit"), [(None, 900_000_000), ("tiny", 50_000)])
+@pytest.mark.parametrize(("preset", "limit"), [("metta", 900_000_000), ("tiny", 50_000)])
 def test_exceeding_gpu_mem_causes_a_warning_with_valid_fixes(preset, limit):
     source = read_source(preset=preset)
     found = compute(source, gpu_mem=f"{limit}B")
@@ -225,7 +225,7 @@ def test_exceeding_gpu_mem_causes_a_warning_with_valid_fixes(preset, limit):
 
 
 def test_parameters_are_used_only_if_no_network_is_configured():
-    one = compute(DEFAULTS, parameters=10_000_000).memory
+    one = compute(METTA, parameters=10_000_000).memory
     assert {part.key: part.bytes for part in one.parts}["model_bytes"] == 160_000_000
     with pytest.raises(HmxError, match="--parameters"):
         compute(read_source(preset="tiny"), parameters=5)
@@ -244,7 +244,7 @@ def test_sweep_of_any_input():
 
 
 def test_large_numbers_are_exact_and_fit_json():
-    found = compute(DEFAULTS, {"total_timesteps": 2**53 - 1, "batch_size": 2**53 - 2**20})
+    found = compute(METTA, {"total_timesteps": 2**53 - 1, "batch_size": 2**53 - 2**20})
     assert found.derived["agent_steps_per_batch_seed"] == 3 * (2**53 - 2**20)
     assert "W_STEP_COUNTER_NEEDS_INT64" in {p.code for p in found.warnings}
     json.dumps(plain_object(found), allow_nan=False)
@@ -256,7 +256,7 @@ def test_a_configuration_of_train_gets_only_its_own_warnings():
     )
     found = compute(of(cfg))
     assert found.valid and [p.code for p in found.warnings] == ["W_ROUNDED_UP"]
-    plain = compute(DEFAULTS, found.input)  # the same sizes where workers take turns
+    plain = compute(METTA, found.input)  # the same sizes where workers take turns
     assert {"W_ONE_ENV_PER_FORWARD", "W_STEP_COUNTER_NEEDS_INT64"} <= {p.code for p in plain.warnings}
     short = compute(of(replace(cfg, {"run.total_steps": 2})))
     assert [p.code for p in short.errors] == ["E_TOO_SHORT"] and short.suggestions
