@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hmx.config.coerce import show
 from hmx.config.textfile import quoted
@@ -10,17 +11,20 @@ from hmx.errors import counted
 from hmx.records.plain import JsonValue
 from hmx.render.blocks import Block, Column, Document, Heading, Paragraph, Row, Table, facts
 from hmx.render.quantities import duration, interval, number, short
-from hmx.study.best import BestTrial
-from hmx.study.plan import StudyPlan
 from hmx.study.records import CONFIG_KEY, Objective, Parameter
 from hmx.study.space import text_of
-from hmx.study.status import RankedTrial, RunningTask, StudyStatus
-from hmx.study.verify import StudyVerification
-from hmx.study.worker import WorkStep
+
+if TYPE_CHECKING:  # importing the worker imports JAX
+    from hmx.study.best import BestTrial
+    from hmx.study.plan import StudyPlan
+    from hmx.study.status import RankedTrial, RunningTask, StudyStatus
+    from hmx.study.verify import StudyVerification
+    from hmx.study.worker import WorkStep
 
 _ORDER = ("finished", "paused", "running", "waiting", "failed", "refused")
 _MEASURES = {
-    "final": "mean of the last tenth", "auc": "area under the curve", "steps_to": "steps", "seconds_to": "seconds",
+    "final": "mean of the last tenth", "auc": "area under the curve", "steps_to": "steps",
+    "cpu_seconds_to": "CPU seconds",
 }  # fmt: skip
 _LONGEST = 160  # characters of a reason
 
