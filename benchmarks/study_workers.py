@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import random
 import resource
 import signal
@@ -20,11 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from hmx.records.frozen import read_config
 from hmx.study.folder import read_study
 from hmx.study.verify import verify_study
+from hmx.study.worker import work
 
 HMX = [sys.executable, "-m", "hmx"]
 TINY = [
@@ -40,9 +43,33 @@ def new(folder: Path, trials: int, *options: str) -> None:
     subprocess.run([*HMX, "study", "new", str(folder), *space, *options], check=True)
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    """Start a worker."""
-    return subprocess.Popen([*HMX, "study", "work", str(folder), "--quiet"])
+def cpu() -> float:
+    """Return the processor time of all processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def start(folder: Path) -> int:
+    """Start a worker and return the id of its process.
+
+    It is a copy of this process, which has imported everything and has not started JAX's backend. So a start costs
+    tracing and reading the compiled program, and no imports.
+    """
+    process = os.fork()
+    if process:
+        return process
+    try:
+        work(folder)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def ended(process: int, *, wait: bool = False) -> int | None:
+    """Return the exit code of a worker, negative if a signal ended it; None while it runs."""
+    there, status = os.waitpid(process, 0 if wait else os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if there else None
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -63,6 +90,33 @@ def contents(folder: Path) -> dict[str, str]:
     return found
 
 
+def disturb(folder: Path, workers: int, every: float) -> int:
+    """Work on a study until its end; kill a worker at regular times and start another. Return the number of kills."""
+    generator, running = random.Random(0), [start(folder) for _ in range(workers)]
+    killed, over, begun = 0, False, time.monotonic()
+    while running:
+        time.sleep(max(0.0, begun + (killed + 1) * every - time.monotonic()) if not over else every)
+        for process in running.copy():
+            code = ended(process)
+            if code is not None:
+                running.remove(process)
+                over = True
+            if code:
+                raise SystemExit(f"a worker ended with {code}")
+        if over:
+            continue
+        victim = generator.choice(running)
+        os.kill(victim, signal.SIGKILL)
+        ended(victim, wait=True)
+        running[running.index(victim)] = start(folder)
+        killed += 1
+        if killed % 20 == 0:
+            study = read_study(folder)
+            results = sum(len(trial.rungs) for trial in study.trials)
+            print(f"{time.monotonic() - begun:.0f} s: {killed} killed, {results} results of {len(study.trials)} trials")
+    return killed
+
+
 def kills(workers: int, trials: int, every: float) -> None:
     """Compare a study under kills with an undisturbed one."""
     metric = ["--metric", "train/entropy", "--minimize", "--confirm", "2", "--synchronous", "--rungs", "2"]
@@ -70,26 +124,16 @@ def kills(workers: int, trials: int, every: float) -> None:
         calm, torn = Path(scratch, "calm", "s"), Path(scratch, "torn", "s")
         for folder in (calm, torn):
             new(folder, trials, *metric, *TINY)
-        if start(calm).wait():
+        before = cpu()
+        if ended(start(calm), wait=True):
             raise SystemExit("the undisturbed worker failed")
-        generator, running = random.Random(0), [start(torn) for _ in range(workers)]
-        begun, killed = time.monotonic(), 0
-        while running:
-            time.sleep(every)
-            for process in [process for process in running if process.poll() is not None]:
-                running.remove(process)
-                if process.returncode not in (0, -signal.SIGKILL):
-                    raise SystemExit(f"a worker ended with {process.returncode}")
-            over = any(process.returncode == 0 for process in running) or len(running) < workers
-            if not over:
-                victim = generator.choice(running)
-                victim.kill()
-                victim.wait()
-                running[running.index(victim)] = start(torn)
-                killed += 1
+        undisturbed, begun = cpu() - before, time.monotonic()
+        killed = disturb(torn, workers, every)
+        seconds, disturbed = time.monotonic() - begun, cpu() - before - undisturbed
         study, differences = read_study(torn), verify_study(torn).differences
         numbers = [trial.number for trial in study.trials]
-        print(f"{workers} workers, {killed} killed, {time.monotonic() - begun:.0f} s: {len(numbers)} trials")
+        print(f"{workers} workers, {killed} killed in {seconds:.0f} s: {len(numbers)} trials")
+        print(f"{undisturbed:.0f} s of processor time with one worker, {disturbed:.0f} s with kills")
         if numbers != list(range(1, trials + 1)):
             raise SystemExit(f"trials are lost or doubled: {numbers}")
         if differences:
@@ -101,22 +145,16 @@ def kills(workers: int, trials: int, every: float) -> None:
         print(f"all {len(one)} decisions, results and last states equal those of the undisturbed study")
 
 
-def cpu() -> float:
-    """Return the processor time of all processes that this one has waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def speed(preset: str, steps: int, trials: int) -> None:
     """Compare one worker with one process per trial, in turn."""
     with tempfile.TemporaryDirectory(prefix="hmx-speed-") as scratch:
         given = ["--preset", preset, "--steps", str(steps), "--confirm", "0", "--rungs", "1"]
         warm, folder = Path(scratch, "warm"), Path(scratch, "s")
         new(warm, 1, *given)
-        start(warm).wait()
+        subprocess.run([*HMX, "study", "work", str(warm), "--quiet"], check=True)
         new(folder, trials, *given)
         before = cpu()
-        start(folder).wait()
+        subprocess.run([*HMX, "study", "work", str(folder), "--quiet"], check=True)
         worker = cpu() - before
         before = cpu()
         for trial in read_study(folder).trials:
