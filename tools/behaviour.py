@@ -47,7 +47,8 @@ TAKEN_FROM_THE_SHELL = re.compile(
     "HMX_|_HMX_|WANDB_|JAX_|XLA_|FORCE_COLOR|CLICOLOR_FORCE|GITHUB_ACTIONS|TERMINAL_WIDTH"
 )
 VARYING = re.compile(
-    r"(.*[/_])?(seconds|minutes|elapsed|wall_time|per_sec|per_second|created|updated|age|run_id|git_\w+|startup)"
+    r"(.*[/_])?(seconds|minutes|elapsed|wall_time|per_sec|per_cpu_sec|per_second|created|updated|age|run_id|git_\w+"
+    r"|startup)"
 )
 """Keys of JSON whose values differ from run to run."""
 

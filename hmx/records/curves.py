@@ -23,7 +23,7 @@ LIMIT = 64 << 20  # bytes that are read of a file: some 130,000 records
 ABSENT = math.inf  # stands for the value of a metric that an update did not report; NaN for one that is not a number
 
 RETURN = "train/mean_episode_return"
-SPEED = "train/steps_per_sec"
+SPEED, CPU_SPEED = "train/steps_per_sec", "train/steps_per_cpu_sec"
 NO_RECORDS = "it has no records yet"
 
 _TAIL = 1 << 15  # bytes at the end of a file that `read_newest` reads
@@ -110,12 +110,13 @@ class AgentCurves:
         """Return the values of a counter or metric, one per record."""
         return self.columns.get(name) or array("d", [ABSENT]) * len(self._rows)
 
-    def seconds(self, agents: int) -> list[float]:
+    def seconds(self, agents: int, speed: str = SPEED) -> list[float]:
         """Return the seconds of training up to each record, without compiling, saving and evaluating; NaN if unknown.
 
-        The speed in a record is that of its chunk, summed over the `agents` that train in parallel.
+        The speed in a record is that of its chunk, summed over the `agents` that train in parallel. `CPU_SPEED` gives
+        seconds of CPU time.
         """
-        steps, speeds = self.steps, self.column(SPEED)
+        steps, speeds = self.steps, self.column(speed)
         times, total, before = [math.nan] * len(steps), 0.0, 0
         for i in sorted(range(len(steps)), key=steps.__getitem__):
             known = math.isfinite(speeds[i]) and speeds[i] > _SLOWEST

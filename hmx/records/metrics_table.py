@@ -107,6 +107,8 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
      "gradient steps of the update; 0 until learning starts"),
     ("train/env_steps", "steps", "none", "last", "environment steps taken so far, per seed"),
     ("train/steps_per_sec", "steps per second", "up", "mean", "environment steps per second, over all seeds"),
+    ("train/steps_per_cpu_sec", "steps per second", "up", "mean",
+     "environment steps per second of CPU time of the process, over all seeds"),
     ("actions/move_frac", "share", "none", "mean", "share of actions that move or attack"),
     ("actions/siphon_frac", "share", "none", "mean", "share of actions that siphon"),
     ("actions/program_frac", "share", "none", "mean", "share of actions that run a program"),

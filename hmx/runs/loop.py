@@ -234,11 +234,11 @@ class Loop:
             end = min(first + (chunks + 1) * self.chunk.length, total)  # of the chunk, unless a report comes first
             # Do one update first, so that the user soon sees metrics.
             n = 1 if done == first else self._until_report(done, end) - done
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             state, values, good = self._call(state, done, n)
-            elapsed = time.perf_counter() - start
+            elapsed, cpu = time.perf_counter() - start, time.process_time() - cpu
             seconds += elapsed
-            records = self._records(values, done, good, elapsed)
+            records = self._records(values, done, good, elapsed, cpu)
             for record, more in zip(records, measured, strict=False):
                 record |= more
             done += good
@@ -317,7 +317,7 @@ class Loop:
     def _end_before(self, state: TrainState, done: int, values: Values) -> NoReturn:
         """Save the state before an update that is not finite, and call `refuse`."""
         names = [name for cell in values for name in not_finite(self.chunk, cell)]
-        records = self._records(values[None], done, 1, math.inf)
+        records = self._records(values[None], done, 1, math.inf, math.inf)
         try:
             self._save(state, done, last=True)
         except HmxError as error:
@@ -346,9 +346,9 @@ class Loop:
         if wait:
             self.saver.wait()
 
-    def _records(self, values: Values, done: int, n: int, elapsed: float) -> list[Record]:
-        """Return one record per update and seed, for the `n` updates after `done`."""
-        rate = n * self.steps_per_update * self.chunk.num_seeds / max(elapsed, 1e-9)
+    def _records(self, values: Values, done: int, n: int, elapsed: float, cpu: float) -> list[Record]:
+        """Return one record per update and seed, for the `n` updates after `done`, which took so many seconds."""
+        steps = n * self.steps_per_update * self.chunk.num_seeds
         now = self.clock.now()._asdict()
         return [
             {
@@ -359,7 +359,8 @@ class Loop:
                 **reduce_row(self.chunk.rows, values[i, seed]),
                 # exact on the host; float32 on the device is not above 16.8 million
                 "train/env_steps": update * self.steps_per_update,
-                "train/steps_per_sec": rate,
+                "train/steps_per_sec": steps / max(elapsed, 1e-9),
+                "train/steps_per_cpu_sec": steps / max(cpu, 1e-9),
                 **{
                     f"train/{name}": value
                     for name, value in self.hypers(update - 1).items()

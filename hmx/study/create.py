@@ -204,7 +204,7 @@ def _objective(request: SearchRequest) -> Objective:
         raise HmxError(f"--metric {request.metric}: there is no such metric", hint)
     if info is not None and info.direction == "none" and not given:
         raise HmxError(f"--metric {request.metric}: more may be better or worse", "add --maximize or --minimize")
-    timed = request.measure in ("steps_to", "seconds_to")
+    timed = request.measure in ("steps_to", "cpu_seconds_to")
     if timed != (request.threshold is not None):
         message = f"--measure {request.measure} needs a threshold" if timed else "--threshold needs a measure of time"
         raise HmxError(message, "--measure steps_to --threshold 0.8")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hmx.errors import ExitCode, HmxError
+from hmx.records.curves import CPU_SPEED
 from hmx.reports.compare.read import read_seeds
 from hmx.reports.compare.request import TENTH
 from hmx.reports.compare.sides import MetricSeries
@@ -28,7 +29,7 @@ def measure(metrics: Path, objective: Objective, rung: int, update: int, env_ste
     Raises:
         HmxError: the file lacks records of an update (exit code 3).
     """
-    seeds, curves = read_seeds(metrics, {objective.metric})
+    seeds, curves = read_seeds(metrics, {objective.metric}, speed=CPU_SPEED)
     counts = [int((seed.steps <= env_steps).sum()) for seed in seeds]
     if curves.whole and counts != [update] * num_seeds:
         message = f"{metrics} lacks records of updates 1 to {update:,}: {'; '.join(curves.warnings) or counts}"
@@ -68,11 +69,13 @@ def _steps_to(series: MetricSeries | None, objective: Objective, end: int) -> fl
     return None if hit is None else hit.steps
 
 
-def _seconds_to(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
+def _cpu_seconds_to(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
     assert objective.threshold is not None
     hit = reached(series, objective.threshold, end, objective.maximize)
     return None if hit is None else hit.seconds
 
 
 _Value = Callable[[MetricSeries | None, Objective, int], float | None]
-_VALUES: dict[str, _Value] = {"final": _final, "auc": _area, "steps_to": _steps_to, "seconds_to": _seconds_to}
+_VALUES: dict[str, _Value] = {
+    "final": _final, "auc": _area, "steps_to": _steps_to, "cpu_seconds_to": _cpu_seconds_to,
+}  # fmt: skip

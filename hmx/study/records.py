@@ -23,8 +23,8 @@ from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonValue, plain_object, typed
 
 SCHEMA = 1
-Measure = Literal["final", "auc", "steps_to", "seconds_to"]
-"""The mean of the last tenth, the mean over the steps, and steps or seconds of training to a threshold."""
+Measure = Literal["final", "auc", "steps_to", "cpu_seconds_to"]
+"""The mean of the last tenth, the mean over the steps, and steps or CPU seconds of training to a threshold."""
 Sampler = Literal["quasi-random", "random", "grid", "tpe", "cmaes"]
 TrialState = Literal["waiting", "running", "paused", "finished", "failed", "refused"]
 """waiting: has work to do, and no process does it; paused: stopped at a rung, from which it may be promoted."""
@@ -55,7 +55,7 @@ class Objective:
 
     metric: str = RETURN
     measure: Measure = "final"
-    threshold: float | None = None  # of steps_to and seconds_to
+    threshold: float | None = None  # of steps_to and cpu_seconds_to
     maximize: bool = True  # the metric
 
     @property

@@ -51,7 +51,7 @@ class SearchRequest:
     measure: Measure = opt(
         Objective.measure,
         "number of each seed's curve: mean of the last tenth, area under the curve divided by the steps, or steps or "
-        "seconds of training until --threshold",
+        "CPU seconds of training until --threshold",
         panel=OBJECTIVE_PANEL,
     )
     threshold: float | None = opt(None, "value of the metric to reach", panel=OBJECTIVE_PANEL)

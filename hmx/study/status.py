@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hmx.records import meta
 from hmx.records.lock import holding
+from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult, JsonValue
 from hmx.registry.derive import derive
 from hmx.study.confirm import search_is_finished
@@ -188,6 +189,11 @@ def steps_of(study: Study) -> tuple[int, int]:
 
 def cpu_seconds(study: Study) -> float | None:
     """Return the processor time of all runs, as their last checkpoints recorded it; None before the first."""
-    runs = [*(trial.paths for trial in study.trials if not trial.refused), *(one.paths for one in study.confirmations)]
-    seconds = sum(known.cpu_seconds for paths in runs if (known := meta.find(paths.meta)) is not None)
-    return seconds or None
+    runs = [*(trial.paths for trial in study.accepted), *(one.paths for one in study.confirmations)]
+    return sum(filter(None, map(cpu_seconds_of, runs))) or None
+
+
+def cpu_seconds_of(run: RunPaths) -> float | None:
+    """Return the processor time of a run until its last checkpoint; None if it is unknown."""
+    known = meta.find(run.meta)
+    return (known.cpu_seconds or None) if known else None

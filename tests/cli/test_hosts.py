@@ -16,7 +16,7 @@ import pytest
 
 from hmx.errors import ExitCode
 
-CLOCK = {"run", "elapsed", "wall_time", "train/steps_per_sec"}
+CLOCK = {"run", "elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec"}
 DOCS = Path(__file__).parents[2] / "docs" / "hosts"
 STEPS = 64  # of an update
 SMALL = [

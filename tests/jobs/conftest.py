@@ -149,7 +149,7 @@ def lines() -> Callable[[Path], list[dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def deterministic() -> Callable[[Path], list[dict[str, Any]]]:
     """The records of a run without what depends on the clock."""
-    clock = {"elapsed", "wall_time", "train/steps_per_sec", "train/grad_report_seconds"}
+    clock = {"elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec", "train/grad_report_seconds"}
     return lambda run: [{k: v for k, v in record.items() if k not in clock} for record in _lines(run)]
 
 

@@ -38,7 +38,7 @@ from hmx.runs.session import open_session
 ARCHIVE = Path(__file__).parents[1] / "data" / "0.1.0"
 NAMES = ["ppo", "lstm", "dqn"]
 TRAINED = {"ppo": "sampled", "lstm": "sampled", "dqn": "greedy"}
-CLOCK = {"wall_time", "elapsed", "run", "train/steps_per_sec", "train/grad_report_seconds"}
+CLOCK = {"wall_time", "elapsed", "run", "train/steps_per_sec", "train/steps_per_cpu_sec", "train/grad_report_seconds"}
 MOVED: dict[str, str] = {f"algo.{field.name}": f"ppo.{field.name}" for field in dataclasses.fields(PpoConfig)}
 """Configuration keys that have another name today: key in the archive -> key today."""
 

@@ -24,7 +24,7 @@ from hmx.runs.sinks import SinkGroup
 MakeConfig = Callable[..., Config]
 
 UPDATES = 5
-CLOCK = {"elapsed", "wall_time", "train/steps_per_sec"}
+CLOCK = {"elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec"}
 
 MEMORY = {"env__id": "recall", "env__recall_delay": 3, "net__rnn_hidden": 4, "ppo__bptt_horizon": 4}
 EVERYTHING = {

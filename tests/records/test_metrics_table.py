@@ -51,6 +51,7 @@ CONTRACT = {
         "learning_rate",
         "env_steps",
         "steps_per_sec",
+        "steps_per_cpu_sec",
     },
     "programs": {
         "push",
@@ -66,7 +67,7 @@ CONTRACT = {
 def test_every_documented_metric_is_recorded():
     promised = {f"{group}/{name}" for group, names in CONTRACT.items() for name in names}
     assert promised <= set(METRICS)
-    assert len(promised) == 45
+    assert len(promised) == 46
 
 
 def test_every_documented_metric_of_a_gradient_report_is_recorded():

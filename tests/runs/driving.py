@@ -18,7 +18,7 @@ from hmx.runs.signals import SignalGuard
 from hmx.runs.sinks import Record, Sink, SinkGroup
 
 FAULTS = ("none", "reward", "loss", "gradient", "parameter")  # as the learner of conftest.py counts them
-CLOCK = {"elapsed", "wall_time", "train/steps_per_sec"}
+CLOCK = {"elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec"}
 
 
 class Memory(Sink):

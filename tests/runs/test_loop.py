@@ -81,6 +81,7 @@ def test_every_update_has_one_record_of_its_available_metrics(chunk: Chunk, lear
         assert "stats/never" not in record
         assert "train/skipped_updates" not in record
         assert record["train/steps_per_sec"] > 0
+        assert record["train/steps_per_cpu_sec"] > 0
         assert record["seed"] == 7
 
 

@@ -66,28 +66,33 @@ def _read_run(member: Member, names: Set[str]) -> Member:
 
 
 def read_seeds(
-    metrics: Path, names: Set[str], label: str = "", task: str = ""
+    metrics: Path, names: Set[str], label: str = "", task: str = "", speed: str = SPEED
 ) -> tuple[tuple[Seed, ...], MetricCurves]:
     """Read the agents of a metrics file with the metrics `names`; also return the file's curves and warnings.
+
+    Times follow from the metric `speed`.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
     """
-    curves = read_curves(metrics, {*names, *_COUNTERS, SPEED, EPISODES})
-    return _seeds(label, task, curves, len(curves.agents)), curves
+    curves = read_curves(metrics, {*names, *_COUNTERS, speed, EPISODES})
+    return _seeds(label, task, curves, len(curves.agents), speed), curves
 
 
-def _seeds(label: str, task: str, curves: MetricCurves, side_by_side: int) -> tuple[Seed, ...]:
+def _seeds(label: str, task: str, curves: MetricCurves, side_by_side: int, speed: str = SPEED) -> tuple[Seed, ...]:
     """Return the agents of a file; `side_by_side` agents share the speed that its records give."""
-    return tuple(_seed(f"{label} {quoted(agent.run)}".strip(), task, agent, side_by_side) for agent in curves.agents)
+    return tuple(
+        _seed(f"{label} {quoted(agent.run)}".strip(), task, agent, agent.seconds(side_by_side, speed))
+        for agent in curves.agents
+    )
 
 
-def _seed(label: str, task: str, agent: AgentCurves, side_by_side: int) -> Seed:
+def _seed(label: str, task: str, agent: AgentCurves, seconds: Sequence[float]) -> Seed:
     steps = np.array(agent.steps, np.int64)
     order = np.argsort(steps)
     columns = {name: np.array(column, np.float64)[order] for name, column in agent.columns.items()}
     steps = steps[order]
-    time = np.array(agent.seconds(side_by_side))[order]
+    time = np.array(seconds)[order]
     episodes = columns.get(EPISODES, np.full(len(steps), ABSENT))
     series = {name: _series(name, steps, time, columns[name], episodes) for name in sorted(columns.keys() - _COUNTERS)}
     return Seed(label, agent.seed, task, steps, time, series, agent.update)

@@ -63,7 +63,7 @@ SCHEDULES = tuple(
         ("Importance exponent", "is_beta"),
     )
 )  # fmt: skip
-SPEED = (PlotPlan("Speed", ("train/steps_per_sec",), "count"),)
+SPEED = (PlotPlan("Speed", ("train/steps_per_sec", "train/steps_per_cpu_sec"), "count"),)
 STACKS = {
     "reward/": ("What the return is made of", "Each reward term per step, times the mean length of an episode. Terms "
                 "above 0 and below 0 are stacked apart."),

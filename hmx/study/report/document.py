@@ -90,7 +90,9 @@ def _facts(findings: StudyFindings) -> str:
     texts += [f"{failed:,} failed"] if failed else []
     texts += [f"{findings.refused:,} refused"] if findings.refused else []
     seconds = [trial.cpu_seconds for trial in findings.trials if trial.cpu_seconds]
+    fresh = [finalist.confirmed_cpu_seconds for finalist in findings.finalists if finalist.confirmed_cpu_seconds]
     texts += [f"{duration(sum(seconds))} of CPU time"] if seconds else []
+    texts += [f"{duration(sum(fresh))} of CPU time on fresh seeds"] if fresh else []
     return f"{'; '.join(texts)}. Environment {findings.task}, sampler {findings.sampler}."
 
 
@@ -104,16 +106,15 @@ def _next(findings: StudyFindings) -> Iterator[Block]:
 
 def _finalists(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("The best configurations")
-    shown = FINALIST if findings.confirmed else FINALIST[:1]
+    shown = [one for one in FINALIST if findings.confirmed or one.name in ("tuned", "cpu_seconds")]
     verdicts = {pair.b: _AGAINST.get(pair.verdict.outcome, pair.verdict.outcome) for pair in findings.pairs}
     columns = (
-        Column("", "left"), *(Column(one.column, rank=one.rank) for one in shown), Column("CPU time", rank=2),
+        Column("", "left"), *(Column(one.column, rank=one.rank) for one in shown),
         Column("against the best", "left", rank=1),
     )  # fmt: skip
     rows = (
         Row((
-            finalist.name, *(one.text(finalist) for one in shown), duration(finalist.cpu_seconds),
-            verdicts.get(finalist.name, ""),
+            finalist.name, *(one.text(finalist) for one in shown), verdicts.get(finalist.name, ""),
         ))
         for finalist in findings.finalists
     )  # fmt: skip

@@ -194,6 +194,6 @@ def _plot(
 
 
 def _objective_axis(findings: StudyFindings, limit: float | None = None) -> Axis:
-    formats: dict[str, NumberFormat] = {"steps_to": "count", "seconds_to": "duration"}
+    formats: dict[str, NumberFormat] = {"steps_to": "count", "cpu_seconds_to": "duration"}
     axis = Axis(objective_name(findings.objective), format=formats.get(findings.objective.measure, "number"))
     return replace(axis, low=limit) if findings.objective.higher_is_better else replace(axis, high=limit)

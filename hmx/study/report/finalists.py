@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from hmx.reports.compare.findings import Pair, SeedScore, SideScores
@@ -12,25 +10,26 @@ from hmx.reports.compare.tasks import pair
 from hmx.stats import aggregates as agg
 from hmx.stats.estimate import Estimate
 from hmx.stats.intervals import Floats, median_interval
-from hmx.study.records import Objective, RungResult, Study, Trial
+from hmx.study.records import Confirmation, Objective, RungResult, Study, Trial
 from hmx.study.report.findings import Finalist
+from hmx.study.status import cpu_seconds_of
 
 UNCONFIRMED = 3  # best trials that are compared while none is confirmed
 _SAMPLES = CompareRequest.samples
 
 
-def finalists(study: Study, cpu_seconds: Mapping[int, float | None]) -> tuple[list[Finalist], list[Pair]]:
+def finalists(study: Study) -> tuple[list[Finalist], list[Pair]]:
     """Return the confirmed trials, or the best of the highest rung if none is confirmed, the best first.
 
     The pairs compare the best one with every other, as `hmx compare` does.
     """
     objective = study.settings.objective
-    by_number = {trial.number: trial for trial in study.trials}
-    confirmed = {c.trial: c.result for c in study.confirmations if c.result is not None and c.trial in by_number}
+    confirmed = {one.trial: one for one in study.confirmations if one.result is not None}
     best = [trial for trial in study.best() if trial.objective is not None]
     top = [trial for trial in best[:UNCONFIRMED] if len(trial.rungs) == len(best[0].rungs)]
     chosen = [trial for trial in best if trial.number in confirmed] or top
-    results = {trial.number: confirmed.get(trial.number, trial.rungs[-1]) for trial in chosen}
+    results = {trial.number: trial.rungs[-1] for trial in chosen}
+    results |= {number: one.result for number, one in confirmed.items() if one.result is not None}
     sign = -1.0 if objective.higher_is_better else 1.0
 
     def order(trial: Trial) -> tuple[bool, float]:
@@ -38,14 +37,14 @@ def finalists(study: Study, cpu_seconds: Mapping[int, float | None]) -> tuple[li
         return value is None, sign * (value or 0.0)
 
     chosen.sort(key=order)
-    found = [_finalist(t, confirmed.get(t.number), objective, cpu_seconds.get(t.number)) for t in chosen]
+    found = [_finalist(trial, confirmed.get(trial.number), objective) for trial in chosen]
     sides = [_side(one.name, results[one.trial], objective) for one in found]
     request = CompareRequest(better="up" if objective.higher_is_better else "down")
     return found, [pair(sides[0], other, (), request) for other in sides[1:]]
 
 
-def _finalist(trial: Trial, result: RungResult | None, objective: Objective, seconds: float | None) -> Finalist:
-    search = trial.rungs[-1]
+def _finalist(trial: Trial, confirmation: Confirmation | None, objective: Objective) -> Finalist:
+    search, result = trial.rungs[-1], confirmation.result if confirmation else None
     return Finalist(
         trial=trial.number,
         name=f"trial {trial.number}" + (f" ({trial.label})" if trial.label else ""),
@@ -55,7 +54,8 @@ def _finalist(trial: Trial, result: RungResult | None, objective: Objective, sec
         confirmed=None if result is None else over_seeds(result, objective),
         confirmed_seeds=0 if result is None else len(result.per_seed),
         overstated=None if result is None else _overstated(search, result, objective),
-        cpu_seconds=seconds,
+        cpu_seconds=cpu_seconds_of(trial.paths),
+        confirmed_cpu_seconds=cpu_seconds_of(confirmation.paths) if confirmation else None,
     )
 
 

@@ -57,6 +57,7 @@ class Finalist:
     confirmed_seeds: int
     overstated: Estimate | None  # by how much the search was too optimistic, whichever direction is better
     cpu_seconds: float | None  # of the trial in the search
+    confirmed_cpu_seconds: float | None  # of its run on fresh seeds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from hmx.config.fields import get
 from hmx.errors import HmxError
-from hmx.records import meta as metas
 from hmx.records.plain import JsonValue, plain
 from hmx.reports.compare.document import ALL_PAIRS
 from hmx.reports.compare.findings import CompareFindings
@@ -21,6 +20,7 @@ from hmx.study.report.advice import advice
 from hmx.study.report.finalists import finalists
 from hmx.study.report.findings import StudyFindings, TrialFacts
 from hmx.study.report.options import importance
+from hmx.study.status import cpu_seconds_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}")
 
@@ -34,7 +34,7 @@ def study_report(folder: str | Path) -> StudyFindings:
     study = read_study(folder)
     trials = [_facts(study, trial) for trial in study.accepted]
     higher = study.settings.objective.higher_is_better
-    best, pairs = finalists(study, {trial.trial: trial.cpu_seconds for trial in trials})
+    best, pairs = finalists(study)
     findings = StudyFindings(
         name=study.folder.resolve().name,
         folder=str(study.folder),
@@ -62,14 +62,13 @@ def study_report(folder: str | Path) -> StudyFindings:
 
 
 def _facts(study: Study, trial: Trial) -> TrialFacts:
-    meta = metas.find(trial.paths.meta)
     return TrialFacts(
         trial=trial.number,
         label=trial.label,
         values={one.key: _value(study, trial, one.key) for one in study.settings.space},
         rungs=tuple(result.objective for result in trial.rungs),
         env_steps=trial.rungs[-1].env_steps if trial.rungs else 0,
-        cpu_seconds=meta.cpu_seconds or None if meta is not None else None,
+        cpu_seconds=cpu_seconds_of(trial.paths),
         failed=trial.failed,
     )
 

@@ -33,6 +33,11 @@ FINALIST: tuple[Number[Finalist], ...] = (
     Number("overstated", lambda f: f.overstated, "objective", "none",
            "how much worse it is on fresh seeds than in the search", "overstated by",
            lambda f: estimate(f.overstated, sign=True), rank=1),
+    Number("cpu_seconds", lambda f: f.cpu_seconds, "seconds", "down", "CPU time of its training in the search",
+           "CPU time", lambda f: duration(f.cpu_seconds), rank=2),
+    Number("confirmed_cpu_seconds", lambda f: f.confirmed_cpu_seconds, "seconds", "down",
+           "CPU time of its training on fresh seeds", "CPU time, fresh seeds",
+           lambda f: duration(f.confirmed_cpu_seconds), rank=3),
 )  # fmt: skip
 """Of one of the best trials."""
 
@@ -51,7 +56,7 @@ def objective_name(objective: Objective) -> str:
     name = metric_name(objective.metric)
     until = f"until the {name} is {objective.threshold or 0:g}"
     names = {"final": name, "auc": f"mean {name} over training"}
-    return names.get(objective.measure, f"{'steps' if objective.measure == 'steps_to' else 'seconds'} {until}")
+    return names.get(objective.measure, f"{'steps' if objective.measure == 'steps_to' else 'CPU time'} {until}")
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from hmx.config import codec
 from hmx.config.fields import replace as with_fields
 from hmx.config.schema import Config
 from hmx.records import atomic
+from hmx.records import meta as metas
 from hmx.study.folder import create_settings
 from hmx.study.records import (
     ConfirmationChoice,
@@ -119,4 +120,5 @@ def _run(folder: Path, result: RungResult, values: Mapping[str, Any], seeds: Seq
         seed: [level * (update + 1) / result.update for update in range(result.update)]
         for seed, level in zip(seeds, result.per_seed, strict=True) if level is not None
     }  # fmt: skip
-    make_run(folder, curves, changes=codec.resolve(values)[0])
+    path = make_run(folder, curves, changes=codec.resolve(values)[0]) / "meta.json"
+    metas.write(path, metas.changed(metas.read(path), cpu_seconds=60.0 * len(seeds)))

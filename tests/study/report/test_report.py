@@ -85,6 +85,11 @@ def test_overstated_is_tuned_less_confirmed(findings) -> None:
         assert one.overstated.low < one.overstated.value < one.overstated.high
 
 
+def test_cpu_time_on_fresh_seeds_is_that_of_the_confirming_runs(findings) -> None:
+    assert [one.confirmed_cpu_seconds for one in findings.finalists] == [600.0] * 3
+    assert "30.0 min of CPU time on fresh seeds" in text_of(findings)
+
+
 def test_overstated_is_positive_where_fewer_steps_are_too_optimistic(tmp_path) -> None:
     objective = Objective(measure="steps_to", threshold=1.0)
     folder = make_study(
