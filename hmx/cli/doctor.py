@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import RunArgument, ask, with_options
+from hmx.cli.options import argument, ask, with_options
 from hmx.cli.output import Outputs, write_outputs
 
+RunOrLog = Annotated[
+    Path,
+    argument(
+        "RUN", "A run, or a log of another program: TensorBoard event files, a CSV of Weights & Biases, a monitor.csv."
+    ),
+]
 FailOn = Annotated[
     list[str] | None,
     ask(
@@ -21,14 +28,17 @@ FailOn = Annotated[
 
 
 @with_options()
-def doctor(run: RunArgument, fail_on: FailOn = None, *, outputs: Outputs) -> None:
+def doctor(run: RunOrLog, fail_on: FailOn = None, *, outputs: Outputs) -> None:
     """Check a run for what often goes wrong, and say what to try.
 
     Looks for a missing learning signal, policies that collapse or stay random, updates that are too large, useless
     value functions, exploding gradients, inactive masks and more: what looks wrong, and since which step. `hmx train`
-    checks the same rules and warns once for each. Changes nothing, and works while the run trains.
+    checks the same rules and warns once for each. Changes nothing, and works while the run trains. A log of another
+    program is checked by the rules whose metrics it has.
 
     Example: hmx doctor hackmatrix-ppo-s0-001
+
+    Example: hmx doctor logs/PPO_1
 
     Example: hmx doctor hackmatrix-ppo-s0-001 --fail-on any --json
     """

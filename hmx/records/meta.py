@@ -140,13 +140,15 @@ def resumed(
 
 def with_history(config: str, resumes: Sequence[Resume]) -> str:
     """Return the content of run.toml: a configuration below the forks and changes that led to it, as comments."""
-    lines = []
-    for entry in resumes:
-        what = f"forked from {quoted(entry.parent.get('name', ''))}" if entry.parent else "resumed"
-        changes = ", ".join(f"{key} {show(pair[0])} -> {show(pair[-1])}" for key, pair in entry.changes.items() if pair)
-        if entry.parent or changes:
-            lines.append(f"# {what} at update {entry.update}: {quoted(changes or 'no changes', _LONGEST)}\n")
+    lines = [f"# {described(entry)}\n" for entry in resumes if entry.parent or entry.changes]
     return "".join(lines) + config
+
+
+def described(entry: Resume) -> str:
+    """Say where a resumption or a fork began and what it changed."""
+    what = f"forked from {quoted(entry.parent.get('name', ''))}" if entry.parent else "resumed"
+    changes = ", ".join(f"{key} {show(pair[0])} -> {show(pair[-1])}" for key, pair in entry.changes.items() if pair)
+    return f"{what} at update {entry.update}: {quoted(changes or 'no changes', _LONGEST)}"
 
 
 def versions() -> dict[str, str]:

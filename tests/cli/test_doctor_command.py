@@ -44,7 +44,7 @@ def test_a_broken_rule_is_reported_in_every_format_and_fails_the_check(hmx, metr
     found = json.loads(hmx("doctor", "corridor", "--json", "--fail-on", "large-updates").stdout)
     assert [finding["rule"] for finding in found["findings"]] == ["first-ratio", "few-updates"]
     assert found["failed"] == []
-    assert {"rule": "first-ratio", "status": "found"} in found["rules"]
+    assert {"rule": "first-ratio", "status": "found", "missing": ""} in found["rules"]
 
 
 def test_damaged_lines_are_skipped_and_counted(hmx, metrics):

@@ -19,10 +19,10 @@ from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen, jsonl
 from hmx.records.curves import ABSENT, SPEED, AgentCurves, MetricCurves, read_curves
+from hmx.records.logs import is_imported, read_imported
 from hmx.records.meta import Meta
 from hmx.records.paths import RunPaths
 from hmx.registry.load import load
-from hmx.reports.compare.imported import is_imported, read_imported
 from hmx.reports.compare.sides import Member, MetricSeries, Seed, Side
 from hmx.stats.intervals import Floats
 

@@ -21,10 +21,10 @@ from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest
 from hmx.jobs.evaluation import RANDOM, PolicyStats
 from hmx.records.layout import list_runs
+from hmx.records.logs import is_imported
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, METRICS
 from hmx.reports.compare.findings import Kind
-from hmx.reports.compare.imported import is_imported
 from hmx.stats.intervals import Floats
 
 LETTERS = string.ascii_uppercase

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hmx.render.blocks import Block, Document, Heading, Paragraph, Table, exact_table
+from hmx.errors import counted
+from hmx.render.blocks import Block, Column, Document, Heading, Paragraph, Row, Table, exact_table
 from hmx.render.quantities import short
-from hmx.reports.doctor.job import Finding, HealthFindings
+from hmx.reports.doctor.job import HealthFindings
+from hmx.reports.doctor.monitor import Finding
 
 
 def document(findings: HealthFindings) -> Document:
@@ -18,16 +20,24 @@ def blocks(findings: HealthFindings) -> Iterator[Block]:
     """Yield the blocks of the report, also for the page of a run."""
     serious = any(finding.severity == "warning" for finding in findings.findings)
     yield Paragraph(findings.verdict, "bad" if serious else "good" if findings.updates else "warning")
+    if findings.origin:
+        yield Paragraph(f"The run was {findings.origin}; values before are those of that run.", "faint")
     for warning in findings.warnings:
         yield Paragraph(f"Warning: {warning}.", "warning")
     for finding in findings.findings:
         yield Heading(finding.title, 2)
         name = f"{finding.rule}, a note" if finding.severity == "note" else finding.rule
-        yield Paragraph(f"{_when(finding, findings.num_seeds)}: {finding.evidence}. ({name})")
+        yield Paragraph(f"{_when(finding, findings)}: {finding.evidence}. ({name})")
         yield Paragraph(f"Try: {finding.remedy}", "strong" if finding.severity == "warning" else "plain")
-    unmeasured = [rule.rule for rule in findings.rules if rule.status == "not measured"]
-    if unmeasured and findings.updates:
-        yield Paragraph(f"Not checked, because the run lacks their metrics: {', '.join(unmeasured)}.", "faint")
+    unmeasured = [rule for rule in findings.rules if rule.status == "not measured"]
+    if findings.is_log and findings.updates:
+        yield Heading(f"{counted(len(unmeasured), 'rule')} not checked", 2)
+        columns = (Column("rule", "left"), Column("the log lacks", "left"))
+        yield Table(columns, tuple(Row((rule.rule, rule.missing)) for rule in unmeasured))
+        yield Paragraph("Advice names the options of hmx; the log is of another program.", "faint")
+    elif unmeasured and findings.updates:
+        names = ", ".join(rule.rule for rule in unmeasured)
+        yield Paragraph(f"Not checked, because the run lacks their metrics: {names}.", "faint")
 
 
 def table(findings: HealthFindings) -> Table:
@@ -40,7 +50,9 @@ def table(findings: HealthFindings) -> Table:
     return exact_table(names, rows)
 
 
-def _when(finding: Finding, seeds: int) -> str:
+def _when(finding: Finding, findings: HealthFindings) -> str:
     since = f"step {short(finding.since)}" if finding.since else "the start"
-    which = f" for {len(finding.seeds)} of {seeds} seeds" if seeds > 1 else ""
+    which = f" for {len(finding.seeds)} of {findings.num_seeds} seeds" if findings.num_seeds > 1 else ""
+    if findings.runs:
+        which = f" in {', '.join(findings.runs[seed] for seed in finding.seeds)}"
     return f"From {since} to step {short(finding.until)}{which}" if finding.until else f"Since {since}{which}"

@@ -119,8 +119,8 @@ _GROUPS = ("train", "reward", "actions")  # groups of the metrics that rules rea
 class History:
     """The records of one agent so far."""
 
-    cfg: Config
-    total: int  # updates of the whole run
+    config: Config | None  # None for a log of another program
+    total: int  # updates of the whole run; of a log, its points
     update: int = 0
     steps: int = 0  # environment steps
     elapsed: float = 0.0  # seconds of training
@@ -147,6 +147,16 @@ class History:
             return None
         self.tracks[name] = self.groups[group][rest] = Track()
         return self.tracks[name]
+
+    @property
+    def cfg(self) -> Config:
+        """The configuration, for rules that are checked only with it."""
+        assert self.config is not None
+        return self.config
+
+    def has(self, name: str) -> bool:
+        """Whether there are values of a metric, or of a group of metrics such as `reward/`."""
+        return bool(self.groups[name[:-1]]) if name.endswith("/") else name in self.tracks
 
     def __getitem__(self, name: str) -> Track:
         """Return a metric, empty if it has no values."""

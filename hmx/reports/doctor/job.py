@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from hmx.config.files import words
-from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, counted, nearest
 from hmx.jobs.runs import state_of
-from hmx.records import jsonl
 from hmx.records import meta as metas
 from hmx.records.curves import Records
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
-from hmx.records.paths import DEFAULT_ROOT, METRICS
-from hmx.registry.derive import derive
+from hmx.records.logs import is_imported, read_imported
+from hmx.records.meta import described
+from hmx.records.paths import CONFIG, DEFAULT_ROOT, META, METRICS
 from hmx.render.quantities import short
-from hmx.reports.doctor.history import History
-from hmx.reports.doctor.rules import RULES, Severity
+from hmx.reports.doctor.logs import points
+from hmx.reports.doctor.monitor import Finding, Monitor, RuleStatus, restarts
+from hmx.reports.doctor.rules import RULES
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 ANY = "any"  # `--fail-on any`: every rule whose findings are warnings
 SCHEMA = 1
 _MOST = 3  # warnings shown during a run; `hmx doctor` shows all
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A broken rule."""
-
-    rule: str
-    severity: Severity
-    title: str
-    evidence: str  # the numbers at the time when the rule was found to be broken
-    remedy: str
-    since: int  # environment steps at which the evidence began
-    found: int  # environment steps at which it had lasted long enough
-    until: int | None  # environment steps at which it ended; None while it lasts
-    seeds: tuple[int, ...]  # the agents for which the rule is broken
-
-
-@dataclass(frozen=True)
-class RuleStatus:
-    """Whether a rule was checked: a rule without its metrics is not measured."""
-
-    rule: str
-    status: Literal["ok", "found", "not measured"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +45,9 @@ class HealthFindings:
     findings: tuple[Finding, ...]
     rules: tuple[RuleStatus, ...]
     warnings: tuple[str, ...]  # about reading the files
+    origin: str = ""  # the run that it was forked from, where, and what changed
+    is_log: bool = False  # of another program
+    runs: tuple[str, ...] = ()  # names of the runs in a log of several, in the order of `seeds`
     failed: tuple[str, ...] = ()  # rules of --fail-on that are broken
 
     @property
@@ -81,100 +60,10 @@ class HealthFindings:
         checked = sum(rule.status != "not measured" for rule in self.rules)
         found = counted(count, "problem") if count else "No problem"
         found += f" and {counted(notes, 'note')}" if notes else ""
+        if self.is_log:
+            points = f"{self.updates:,} points of the log"
+            return f"{found} found by {checked} of {len(self.rules)} rules in {points}."
         return f"{found} found by {checked} rules in {self.updates:,} of {self.total_updates:,} updates."
-
-
-@dataclass
-class _Streak:
-    """The duration of a rule's evidence, and its outcome."""
-
-    since: int = 0  # environment steps
-    length: int = 0  # updates; 0 without evidence
-    finding: Finding | None = None
-
-
-class Monitor:
-    """Take the records of a run and find the rules that they break; an update costs about 0.1 ms per agent."""
-
-    def __init__(self, cfg: Config) -> None:
-        self.cfg = cfg
-        self.total_updates = derive(cfg).num_updates
-        self._agents: dict[int, History] = {}
-        self._streaks: defaultdict[tuple[int, str], _Streak] = defaultdict(_Streak)  # by agent and rule
-        self._measured: set[str] = set()
-
-    @property
-    def updates(self) -> int:
-        """Updates so far."""
-        return max((agent.update for agent in self._agents.values()), default=0)
-
-    @property
-    def env_steps(self) -> int:
-        """Environment steps so far, per agent."""
-        return max((agent.steps for agent in self._agents.values()), default=0)
-
-    @property
-    def num_seeds(self) -> int:
-        """Agents with records."""
-        return len(self._agents)
-
-    def add(self, record: Mapping[str, object]) -> Iterator[Finding]:
-        """Take the record of one update of one agent, and yield the rules that this agent breaks for the first time."""
-        update, steps, seed = jsonl.update_of(record), record.get("env_steps"), record.get("seed", 0)
-        if update is None or type(steps) is not int or type(seed) is not int:
-            return
-        if seed not in self._agents:
-            self._agents[seed] = History(self.cfg, self.total_updates)
-        agent = self._agents[seed]
-        done, begun = update - agent.update, agent.steps
-        if done <= 0:
-            return  # a repeated record
-        agent.add(update, steps, record)
-        for rule in RULES:
-            if not all(name in agent.tracks for name in rule.needs):
-                continue
-            self._measured.add(rule.name)
-            streak, evidence = self._streaks[seed, rule.name], rule.check(agent)
-            if not evidence:
-                if streak.length and streak.finding is not None:
-                    streak.finding = replace(streak.finding, until=begun)
-                streak.length = 0
-                continue
-            streak.since = streak.since if streak.length else begun
-            streak.length += done
-            if streak.length < rule.lasting(self.total_updates):
-                continue
-            if streak.finding is None:
-                streak.finding = Finding(
-                    rule=rule.name, severity=rule.severity, title=rule.title, evidence=evidence, remedy=rule.remedy,
-                    since=streak.since, found=steps, until=None, seeds=(seed,),
-                )  # fmt: skip
-                yield streak.finding
-            elif streak.finding.until is not None:
-                streak.finding = replace(streak.finding, until=None)
-
-    def findings(self) -> tuple[Finding, ...]:
-        """Return the broken rules, each once for all agents that break it, warnings first."""
-        found: dict[str, Finding] = {}
-        for finding in (streak.finding for streak in self._streaks.values() if streak.finding):
-            other = found.get(finding.rule, finding)
-            first = min(other, finding, key=lambda one: one.found)
-            ends = (other.until, finding.until)
-            found[finding.rule] = replace(
-                first,
-                since=min(other.since, finding.since),
-                until=None if None in ends else max(end or 0 for end in ends),
-                seeds=tuple(sorted({*other.seeds, *finding.seeds})),
-            )
-        in_order = [found[rule.name] for rule in RULES if rule.name in found]
-        return tuple(sorted(in_order, key=lambda finding: finding.severity == "note"))
-
-    def statuses(self) -> Iterable[RuleStatus]:
-        """Yield the outcome of every rule."""
-        broken = {finding.rule for finding in self.findings()}
-        for rule in RULES:
-            checked: Literal["ok", "not measured"] = "ok" if rule.name in self._measured else "not measured"
-            yield RuleStatus(rule.name, "found" if rule.name in broken else checked)
 
 
 class HealthSink(Sink):
@@ -190,7 +79,8 @@ class HealthSink(Sink):
 
     def start(self, info: RunInfo) -> None:
         """Read the records of the run so far; their findings are not reported again."""
-        self._name, self._monitor = info.name, Monitor(info.config)
+        meta = metas.find(info.path / META) if info.first_update else None
+        self._name, self._monitor = info.name, Monitor(info.config, restarts(meta.resumes if meta else ()))
         if info.first_update:
             for _, record in Records(info.path / METRICS):
                 self.record(record)
@@ -213,15 +103,23 @@ class HealthSink(Sink):
 
 
 def doctor(run: str | Path, fail_on: Sequence[str] = (), root: str | Path = DEFAULT_ROOT) -> HealthFindings:
-    """Check the metrics of a run; only reads, without JAX. `fail_on` are rules that must not be broken, or `any`."""
+    """Check the metrics of a run, or a log of another program; only reads, without JAX.
+
+    `fail_on` are rules that must not be broken, or `any`.
+    """
     known = [rule.name for rule in RULES]
     for name in fail_on:
         if name not in (*known, ANY):
             near = nearest(name, [*known, ANY])
             hint = f"did you mean {near}?" if near else f"the rules are {', '.join(known)}"
             raise HmxError(f"cannot fail on {quoted(name) or repr(name)}: no such rule", hint)
+    log = Path(run)
+    if log.exists() and not (log / CONFIG).exists() and is_imported(log):
+        return _of_log(log, fail_on)
     paths = find_run(run, root)
-    monitor = Monitor(read_config(paths))
+    meta = metas.find(paths.meta)
+    resumes = meta.resumes if meta else ()
+    monitor = Monitor(read_config(paths), restarts(resumes))
     records = Records(paths.metrics)
     try:
         for _, record in records:
@@ -231,21 +129,40 @@ def doctor(run: str | Path, fail_on: Sequence[str] = (), root: str | Path = DEFA
     except OSError as problem:
         hint = "check that it is a regular file, and its permissions"
         raise HmxError(f"cannot read {paths.metrics}: {words(problem)}", hint, ExitCode.ARTEFACT) from None
-    findings = monitor.findings()
+    state = state_of(paths, meta)
+    origin = next((described(entry) for entry in reversed(resumes) if entry.parent), "")
+    return _findings(paths.folder, monitor, fail_on, env=monitor.cfg.env.id if monitor.cfg else "", state=state,
+                     warnings=tuple(records.warnings), origin=origin)  # fmt: skip
+
+
+def _of_log(path: Path, fail_on: Sequence[str]) -> HealthFindings:
+    curves = read_imported(path)
+    logs = [points(agent) for agent in curves.agents]
+    monitor = Monitor(None, total_updates=max(map(len, logs), default=0))
+    for seed, log in enumerate(logs):
+        for update, (steps, values) in enumerate(log, 1):
+            list(monitor.add({**values, "update": update, "env_steps": steps, "seed": seed}))
+    runs = tuple(agent.run for agent in curves.agents) if len(curves.agents) > 1 else ()
+    return _findings(path, monitor, fail_on, state="log", warnings=curves.warnings, is_log=True, runs=runs)
+
+
+def _findings(run: Path, monitor: Monitor, fail_on: Sequence[str], **more: Any) -> HealthFindings:
+    findings, rules = monitor.findings(), tuple(monitor.statuses())
     broken = [finding.rule for finding in findings if finding.rule in fail_on]
     broken += [finding.rule for finding in findings if ANY in fail_on and finding.severity == "warning"]
+    unknown = [rule.rule for rule in rules if rule.rule in fail_on and rule.status == "not measured"]
+    warnings = (*more.pop("warnings"), *(f"cannot check {name}, which --fail-on names" for name in unknown))
     return HealthFindings(
-        run=paths.folder,
-        env=monitor.cfg.env.id,
-        state=state_of(paths, metas.find(paths.meta)),
+        run=run,
         updates=monitor.updates,
         total_updates=monitor.total_updates,
         env_steps=monitor.env_steps,
         num_seeds=monitor.num_seeds,
         findings=findings,
-        rules=tuple(monitor.statuses()),
-        warnings=tuple(records.warnings),
+        rules=rules,
+        warnings=warnings,
         failed=tuple(dict.fromkeys(broken)),
+        **{"env": "", **more},
     )
 
 

@@ -8,35 +8,12 @@ set on healthy runs and on planted bugs with `benchmarks/doctor_accuracy.py`; do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 from hmx.config.fields import FIELDS
 from hmx.registry.environments import extra_of, find_environment, known_sizes, step_limit
 from hmx.render.quantities import number, percent
 from hmx.reports.doctor.history import WINDOW, History
-
-Severity = Literal["warning", "note"]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A kind of problem that metrics can show."""
-
-    name: str  # for `--fail-on`
-    needs: tuple[str, ...]  # metrics without which it is not checked
-    check: Callable[[History], str]  # returns the evidence; "" for none
-    title: str  # the problem, as a sentence without its full stop
-    remedy: str  # advice, as sentences
-    patience: float = 0.05  # share of the run for which the evidence must last
-    updates: int = 6  # least number of updates for which it must last
-    severity: Severity = "warning"  # notes may be intended; they are never shown during training
-
-    def lasting(self, total: int) -> int:
-        """Return the number of updates for which the evidence must last in a run of `total` updates."""
-        return max(self.updates, math.ceil(self.patience * total))
-
+from hmx.reports.doctor.rule import Rule
 
 _RARE = 400
 """Episodes without a reward after which fewer than 0.75 % have one, with 95 % confidence: more than rare rewards."""
@@ -124,7 +101,7 @@ def _frozen_value(run: History) -> str:
 
 
 def _exploding_gradients(run: History) -> str:
-    norm, limit = run["train/grad_norm"], run.cfg.algo.max_grad_norm
+    norm, limit = run["train/grad_norm"], run.config.algo.max_grad_norm if run.config else 0.0
     usual = max(norm.first, limit, 0.1)
     return f"gradient norm {number(min(norm.recent))}, {number(norm.first)} at first" * (min(norm.recent) > 100 * usual)
 
@@ -168,15 +145,20 @@ def _no_episode_ends(run: History) -> str:
 def _always_truncated(run: History) -> str:
     env, length, limit = run.cfg.env, run["train/mean_episode_length"], step_limit(run.cfg.env)
     entry = find_environment(env.id)
-    endless = entry is not None and entry.endless
-    if endless or extra_of(env.id) or not limit or not length.low >= limit:
+    if extra_of(env.id) or (entry is not None and entry.endless):
         return ""
-    return f"every episode so far was truncated after {limit:,} steps"
+    # The file of an own environment may have a lower limit, which makes all truncated episodes equally long.
+    own = entry is None and length.constant and run["train/truncated_frac"].high > 0
+    if not own and not (limit and length.low >= limit):
+        return ""
+    return f"every episode so far was truncated after {length.last:,.0f} steps"
 
 
 def _zero_terms(run: History) -> str:
-    fields = [f for f in FIELDS.values() if f.section == "reward" and f.of_env(run.cfg.env.id)]
-    weights = {field.name: getattr(run.cfg.reward, field.name) for field in fields}
+    weights: dict[str, float] = {}
+    if run.config:
+        fields = [f for f in FIELDS.values() if f.section == "reward" and f.of_env(run.config.env.id)]
+        weights = {field.name: getattr(run.config.reward, field.name) for field in fields}
     zero = [
         name for name, term in run.groups["reward"].items() if term.low == term.high == 0 and weights.get(name, 1.0)
     ]
@@ -220,7 +202,7 @@ def _no_progress(run: History) -> str:
     returns = run.returns
     if run.share < 0.5 or returns.count < 3 * WINDOW or run["train/mean_episode_return"].constant:
         return ""
-    if run.cfg.run.init_from:
+    if run.config and run.config.run.init_from:
         return ""  # the start may be as good as the task allows
     gain = returns.best - returns.first
     return f"mean return {number(returns.first)} at first, {number(returns.best)} at its best" * (
@@ -272,12 +254,12 @@ RULES: tuple[Rule, ...] = (
         "first-ratio", ("train/first_ratio_error",), _first_ratio,
         "The policy that acts differs from the policy that learns",
         "Compare log-probabilities, masks, RNN carries and observations of acting and learning: a difference is a bug.",
-        patience=0.0, updates=2,
+        patience=0.0, updates=2, configured=True,
     ),
     Rule(
         "entropy-collapsed", ("train/entropy", "train/max_entropy"), _entropy_collapsed,
         "The policy is deterministic, but the return is no better than at the start",
-        "Raise ppo.ent_coef, lower algo.learning_rate, or scale rewards down.",
+        "Raise ppo.ent_coef, lower algo.learning_rate, or scale rewards down.", instead=("train/std",),
     ),
     Rule(
         "entropy-maximal", ("train/entropy", "train/max_entropy"), _entropy_maximal,
@@ -305,7 +287,7 @@ RULES: tuple[Rule, ...] = (
         "Check ppo.vf_coef and algo.learning_rate, and that the value loss has a gradient.",
     ),
     Rule(
-        "useless-value", ("train/explained_variance",), _useless_value,
+        "useless-value", ("train/explained_variance", "train/mean_reward"), _useless_value,
         "The value function explains nothing",
         "Raise ppo.vf_coef, check observations and rewards, or use a separate network (net.shared_torso=false).",
         patience=0.2, updates=25,
@@ -318,7 +300,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "clipped-gradients", ("train/grad_norm",), _clipped_gradients,
         "Gradients are always clipped to a small part of their size",
-        "Scale rewards down, set ppo.value_target, or raise algo.max_grad_norm.",
+        "Scale rewards down, set ppo.value_target, or raise algo.max_grad_norm.", configured=True,
     ),
     Rule(
         "nonfinite", ("train/skipped_updates",), _nonfinite,
@@ -334,25 +316,27 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "inactive-mask", ("train/max_entropy",), _inactive_mask,
         "The action mask is never active",
-        "Check that the environment returns its legal actions.",
+        "Check that the environment returns its legal actions.", configured=True,
     ),
     Rule(
         "no-episode-ends", ("train/num_episodes",), _no_episode_ends,
         "An episode does not end",
         "Set env.max_steps, and check that the environment reports terminations and truncations.", updates=3,
+        configured=True,
     ),
     Rule(
         "always-truncated", ("train/mean_episode_length",), _always_truncated,
         "All episodes are truncated",
         "Raise env.max_steps if the task needs more steps, and check that the environment reports terminations.",
+        configured=True,
     ),
     Rule(
-        "zero-reward-term", ("train/mean_reward",), _zero_terms,
+        "zero-reward-term", ("reward/",), _zero_terms,
         "Reward terms are always 0",
         "Check the code of the reward term, unless its events are rare.", patience=0.08, severity="note",
     ),
     Rule(
-        "dominant-reward-term", ("train/mean_reward",), _dominant_term,
+        "dominant-reward-term", ("reward/",), _dominant_term,
         "One reward term dominates the others",
         "Lower its weight, or raise those of the terms that should matter.",
     ),
@@ -362,7 +346,7 @@ RULES: tuple[Rule, ...] = (
         "Check for other load on the machine, its temperature and free memory.",
     ),
     Rule(
-        "unused-action", ("train/mean_reward",), _unused_action,
+        "unused-action", ("actions/",), _unused_action,
         "A kind of action is never taken",
         "Check that the mask allows it, and raise ppo.ent_coef.",
     ),
@@ -384,13 +368,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "no-gradient-steps", ("train/gradient_steps",), _no_gradient_steps,
         "Learning has not started",
-        "Lower dqn.learn_starts.", patience=0.08,
+        "Lower dqn.learn_starts.", patience=0.08, configured=True,
     ),
     Rule(
         "few-updates", ("train/approx_kl",), _few_updates,
         "The run has few updates",
         "Lower env.num_envs or algo.num_steps, so that an update takes fewer steps, or raise run.total_steps.",
-        patience=0.0, updates=1, severity="note",
+        patience=0.0, updates=1, severity="note", configured=True,
     ),
     Rule(
         "still-rising", ("train/mean_episode_return",), _still_rising,

@@ -16,8 +16,8 @@ from hmx.records.curves import RETURN
 from hmx.records.paths import RunPaths
 from hmx.render.blocks import Tone
 from hmx.render.quantities import number, short
-from hmx.reports.doctor.job import Finding
-from hmx.reports.doctor.rules import Severity
+from hmx.reports.doctor.monitor import Finding
+from hmx.reports.doctor.rule import Severity
 from hmx.reports.report.findings import RunFacts, SeedCurves
 from hmx.reports.report.read import mean_curve
 from hmx.reports.summaries import composition, earned

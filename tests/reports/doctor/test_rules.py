@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 from hmx.config import fields
 from hmx.config.schema import Config
+from hmx.records.meta import Resume
 from hmx.reports.doctor.history import WINDOW
-from hmx.reports.doctor.job import Finding, HealthSink, Monitor
+from hmx.reports.doctor.job import HealthSink
+from hmx.reports.doctor.monitor import Finding, Monitor, restarts
 from hmx.reports.doctor.rules import RULES
 from hmx.runs.sinks import RunInfo, Sink, SinkGroup
 
@@ -43,8 +46,13 @@ def healthy(update: int) -> Record:
     }  # fmt: skip
 
 
-def check(change: Callable[[int], Record], values: dict[str, Any] | None = None, seed: int = 0) -> Monitor:
-    monitor = Monitor(config(values or {}))
+def check(
+    change: Callable[[int], Record],
+    values: dict[str, Any] | None = None,
+    seed: int = 0,
+    restarts: Sequence[int] = (),
+) -> Monitor:
+    monitor = Monitor(config(values or {}), restarts)
     for update in range(1, TOTAL + 1):
         record = {**healthy(update), "seed": seed, **change(update)}
         list(monitor.add({name: value for name, value in record.items() if value is not None}))
@@ -168,6 +176,35 @@ def test_correlated_noise_is_not_a_fall_and_hides_none() -> None:
 def test_rare_large_returns_do_not_hide_progress() -> None:
     rise = np.arange(TOTAL) / TOTAL
     assert reported("no-progress", lambda draw: 10 * rise + 30 * (draw.random(TOTAL) < 0.02)) <= 0.05
+
+
+def test_own_environment_whose_file_limits_episodes_is_found_by_their_length() -> None:
+    own = {"env.id": "./game.py", "env.max_steps": 1000}
+
+    def truncated(update: int) -> Record:
+        return {"train/mean_episode_length": 50.0, "train/truncated_frac": 0.02}
+
+    monitor = check(truncated, own)
+    (finding,) = (finding for finding in monitor.findings() if finding.rule == "always-truncated")
+    assert finding.evidence == "every episode so far was truncated after 50 steps"
+    assert "always-truncated" not in names(check(lambda u: {**truncated(u), "train/truncated_frac": 0.0}, own))
+    assert "always-truncated" not in names(check(lambda u: {"train/mean_episode_length": 50.0 + u % 2}, own))
+
+
+def test_fork_with_other_rewards_begins_a_new_history() -> None:
+    def changed(update: int) -> Record:
+        later = update > 60
+        returns = min(update, 60) / 60 + 0.01 * math.sin(update) if not later else 0.1 + (update - 60) / 400
+        kl = 0.5 if 40 < update <= 60 else 0.01
+        return {"train/mean_episode_return": returns, "train/approx_kl": kl}
+
+    assert "return-fell" in names(check(changed))
+    entry = Resume(at="", update=60, command=(), changes={"reward.kill": [1, 0.1]}, parent={"name": "a"})
+    assert restarts([entry]) == (60,) and restarts([replace(entry, changes={"algo.gamma": [0.9, 0.99]})]) == ()
+    monitor = check(changed, restarts=restarts([entry]))
+    assert "return-fell" not in names(monitor)
+    (large,) = (finding for finding in monitor.findings() if finding.rule == "large-updates")
+    assert large.until == 60 * BATCH
 
 
 def test_missing_and_damaged_values_are_skipped() -> None:

@@ -12,7 +12,7 @@ from made_runs import RETURN, flat, make_run
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records.curves import ABSENT, MetricCurves
-from hmx.reports.compare.imported import read_imported
+from hmx.records.logs import read_imported
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
 

@@ -24,8 +24,12 @@ _EVENTS, _MONITOR = "events.out.tfevents.", "monitor.csv"
 _RETURN, _LENGTH = "train/mean_episode_return", "train/mean_episode_length"
 _ALIASES = {
     "rollout/ep_rew_mean": _RETURN, "rollout/ep_len_mean": _LENGTH,  # SB3
+    "train/clip_fraction": "train/clip_frac",
     "charts/episodic_return": _RETURN, "charts/episodic_length": _LENGTH,  # CleanRL
+    "losses/approx_kl": "train/approx_kl", "losses/clipfrac": "train/clip_frac", "losses/entropy": "train/entropy",
+    "losses/explained_variance": "train/explained_variance", "losses/q_values": "train/q_value",
 }  # fmt: skip
+# Not the speed: SB3 and CleanRL log its mean since the start.
 _STEPS = ("env_steps", "train/env_steps", "global_step", "Step", "_step")  # columns, the best first
 _SPREADS = ("__MIN", "__MAX")  # further columns of a grouped panel
 _HINT = "expected a TensorBoard event file, a CSV export of Weights & Biases, or a monitor.csv of SB3"
@@ -44,8 +48,8 @@ def is_imported(path: Path) -> bool:
 def read_imported(path: Path, names: Set[str] | None = None) -> MetricCurves:
     """Read the curves of a file, or of the event or monitor files of a folder, which are one run.
 
-    Agents have no seeds, and times are unknown. The return and the length of episodes also get the names that hmx gives
-    them. Refuses CSV files of another kind, and event files if TensorBoard is not installed.
+    Agents have no seeds, and times are unknown. Metrics that hmx has too also get the names that hmx gives them.
+    Refuses CSV files of another kind, and event files if TensorBoard is not installed.
     """
     try:
         curves, damaged = _read(path)
