@@ -119,10 +119,15 @@ def study_report(study: str | Path, root: str | Path = STUDIES) -> StudyFindings
 
 
 def extend_study(
-    study: str | Path, *, trials: int = 0, space: Mapping[str, str | Sequence[object]] | None = None
+    study: str | Path,
+    *,
+    trials: int = 0,
+    space: Mapping[str, str | Sequence[object]] | None = None,
+    confirm: int = 0,
 ) -> Study:
-    """Extend a study by further trials, or by options to vary; errors as of `new_study`."""
-    return create.add_to_study(create.find_study(study), space_texts(space or {}), AddRequest(trials=trials))
+    """Extend a study by further trials, options to vary, or fresh seeds for the best; errors as of `new_study`."""
+    request = AddRequest(trials=trials, confirm=confirm)
+    return create.add_to_study(create.find_study(study), space_texts(space or {}), request)
 
 
 def verify_study(study: str | Path) -> StudyVerification:

@@ -262,13 +262,15 @@ def best(
 @app.command(cls=Command)
 @with_options()
 def add(request: AddRequest, study: StudyArgument, space: Space = None, json: Json = False) -> None:
-    """Extend a study by further trials, or by options to vary.
+    """Extend a study by further trials, by options to vary, or by fresh seeds for its best trials.
 
     Running workers notice it; start one if all have ended.
 
     Example: hmx study add lr --trials 40
 
     Example: hmx study add lr --trials 20 --space ppo.ent_coef=0..0.05
+
+    Example: hmx study add lr --confirm 10
     """
     from hmx.study.create import add_to_study, find_study
 
@@ -276,7 +278,10 @@ def add(request: AddRequest, study: StudyArgument, space: Space = None, json: Js
     if json:
         print_json({"schema": 1, "study": str(extended.folder), "trials": extended.settings.trials})
     else:
-        say("extended", f"{extended.folder} to {counted(extended.settings.trials, 'trial')}")
+        settings = extended.settings
+        seeds = counted(settings.confirm_seeds, "fresh seed")
+        best = f", the best {settings.confirm_top} on {seeds}" if settings.confirm_seeds else ""
+        say("extended", f"{extended.folder} to {counted(settings.trials, 'trial')}{best}")
 
 
 @app.command(cls=Command)

@@ -37,6 +37,12 @@ def confirmations_due(study: Study) -> Iterator[ConfirmationChoice]:
             )
 
 
+def study_is_finished(study: Study) -> bool:
+    """Return whether no worker will find anything to do: the search is finished, and its best trials are confirmed."""
+    open_ones = any(one.result is None for one in study.confirmations)
+    return search_is_finished(study) and not open_ones and not any(confirmations_due(study))
+
+
 def fresh_seeds(study: Study) -> tuple[int, ...]:
     """Return the seeds of confirmations: those after the seeds of the trials."""
     run = study.base.run

@@ -93,7 +93,7 @@ def _exists(folder: Path) -> HmxError:
 
 
 def add_to_study(folder: Path, space: Sequence[str], request: AddRequest) -> Study:
-    """Extend the budget or the space of a study, by a new revision of its settings.
+    """Extend the budget, the space or the confirmations of a study, by a new revision of its settings.
 
     A key of `space` replaces the range or choices of that key, or is varied from now on.
 
@@ -114,11 +114,24 @@ def add_to_study(folder: Path, space: Sequence[str], request: AddRequest) -> Stu
         extended = dataclasses.replace(extended, trials=points)
     else:
         extended = dataclasses.replace(extended, trials=settings.trials + request.trials)
-    if extended.trials == settings.trials:
-        raise HmxError("there is nothing to add", "--trials 40 adds trials")
+    if request.confirm:
+        _check_confirmations(study, request.confirm)
+        top = settings.confirm_top or SearchRequest.confirm_top
+        extended = dataclasses.replace(extended, confirm_seeds=request.confirm, confirm_top=top)
+    if dataclasses.replace(extended, revision=settings.revision, space=settings.space) == settings:
+        raise HmxError("there is nothing to add", "--trials 40 adds trials; --confirm 10 confirms the best")
     if not create_settings(folder, extended):
         raise HmxError(f"another process has extended {folder} at the same time", "run the command again")
     return read_study(folder)
+
+
+def _check_confirmations(study: Study, seeds: int) -> None:
+    """Refuse to mix confirmations on different numbers of seeds: they could not be ranked."""
+    other = [one.trial for one in study.confirmations if len(one.seeds) != seeds]
+    if other:
+        count = len(study.confirmations[0].seeds)
+        message = f"cannot confirm on {counted(seeds, 'seed')}: trial {other[0]} is confirmed on {count}"
+        raise HmxError(message, "hmx study best writes a configuration; hmx train --config trains it on any seeds")
 
 
 def find_study(text: str | Path, root: str | Path = STUDIES) -> Path:

@@ -13,8 +13,8 @@ from hmx.study.records import Parameter, Sampler, Study, StudySettings, Trial, n
 if TYPE_CHECKING:
     import optuna
 
-NAMES: tuple[Sampler, ...] = ("tpe", "cmaes")
-_NEEDS: dict[str, str] = {"tpe": "optuna", "cmaes": "cmaes"}
+NAMES: tuple[Sampler, ...] = ("tpe", "cmaes", "gp")
+_NEEDS: dict[str, tuple[str, ...]] = {"cmaes": ("cmaes",), "gp": ("torch", "scipy")}
 _SEED_STEP = 1_000_003  # between the seeds of two trials
 _MAX_SEED = 2**32 - 1
 
@@ -23,9 +23,12 @@ def check_installed(sampler: Sampler) -> None:
     """Refuse a sampler whose packages are missing (exit code 2)."""
     from importlib.util import find_spec
 
-    missing = [name for name in ("optuna", _NEEDS.get(sampler, "optuna")) if find_spec(name) is None]
-    if sampler in NAMES and missing:
-        raise HmxError(f"the sampler {sampler} needs the package {missing[0]}", "pip install 'hmx[study]'")
+    if sampler not in NAMES:
+        return
+    missing = [name for name in ("optuna", *_NEEDS.get(sampler, ())) if find_spec(name) is None]
+    if missing:
+        command = "pip install 'hmx[study]'" + (" torch scipy" if sampler == "gp" else "")
+        raise HmxError(f"the sampler {sampler} needs the package {missing[0]}", command)
 
 
 def propose(study: Study, settings: StudySettings, number: int, seen: Sequence[str]) -> dict[str, JsonValue]:
@@ -44,10 +47,12 @@ def propose(study: Study, settings: StudySettings, number: int, seen: Sequence[s
         if settings.sampler == "cmaes":
             _replay(asked, study, settings, earlier, seen)
         else:
-            known = [set(numbers_of(ranges)) for ranges in seen]
+            # A Gaussian process knows no pruned trials, so it compares all trials at the first rung.
+            used = 1 if settings.sampler == "gp" else len(settings.rungs)
+            known = [set(numbers_of(ranges)) for ranges in seen[:used]]
             for trial in earlier:
                 rungs = [rung for rung, numbers in enumerate(known) if trial.number in numbers]
-                asked.add_trial(_told(trial, study.history[trial.revision - 1].space, rungs, len(settings.rungs)))
+                asked.add_trial(_told(trial, study.history[trial.revision - 1].space, rungs, used))
         params = asked.ask(_distributions(settings.space)).params
     return _values(settings.space, params)
 
@@ -58,6 +63,11 @@ def _sampler(settings: StudySettings, number: int) -> optuna.samplers.BaseSample
     seed = (settings.sampler_seed + number * _SEED_STEP) % _MAX_SEED
     if settings.sampler == "tpe":
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+    if settings.sampler == "gp":
+        import torch
+
+        torch.set_num_threads(1)  # the matrices are small; on busy cores, threads that wait for each other take minutes
+        return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False)
     # CMA-ES has a state, which is rebuilt from the first trial on.
     return optuna.samplers.CmaEsSampler(seed=settings.sampler_seed, warn_independent_sampling=False)
 

@@ -25,7 +25,7 @@ from hmx.records.plain import JsonValue, plain_object, typed
 SCHEMA = 1
 Measure = Literal["final", "auc", "steps_to", "cpu_seconds_to"]
 """The mean of the last tenth, the mean over the steps, and steps or CPU seconds of training to a threshold."""
-Sampler = Literal["quasi-random", "random", "grid", "tpe", "cmaes"]
+Sampler = Literal["quasi-random", "random", "grid", "tpe", "cmaes", "gp"]
 TrialState = Literal["waiting", "running", "paused", "finished", "failed", "refused"]
 """waiting: has work to do, and no process does it; paused: stopped at a rung, from which it may be promoted."""
 

@@ -23,7 +23,7 @@ class SearchRequest:
     )  # fmt: skip
     sampler: Sampler | None = opt(
         None,
-        "how values are chosen; tpe and cmaes need the extra study. Default: grid if every option has choices only",
+        "how values are chosen; tpe, cmaes and gp need the extra study. Default: grid if every option has choices only",
         panel=SEARCH_PANEL,
     )
     sampler_seed: int = opt(0, "seed of the sampler", ge=0, le=MAX_SEED, panel=SEARCH_PANEL)
@@ -39,7 +39,7 @@ class SearchRequest:
         panel=SEARCH_PANEL,
     )  # fmt: skip
     batch: int = opt(
-        StudySettings.batch, "with --synchronous: trials that tpe or cmaes propose from the same results", "trials",
+        StudySettings.batch, "with --synchronous: trials that tpe, cmaes or gp propose from the same results", "trials",
         ge=1, le=10_000, panel=SEARCH_PANEL,
     )  # fmt: skip
     confirm: int = opt(
@@ -65,3 +65,7 @@ class AddRequest:
 
     trials: int = opt(0, "number of further trials; new points of a grid count by themselves", "trials", ge=0,
         le=1_000_000, panel=SEARCH_PANEL)  # fmt: skip
+    confirm: int = opt(
+        0, "fresh seeds on which the best trials run again, for a study without such seeds", "seeds", ge=0, le=10_000,
+        panel=SEARCH_PANEL,
+    )  # fmt: skip

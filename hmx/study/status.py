@@ -13,7 +13,7 @@ from hmx.records.lock import holding
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult, JsonValue
 from hmx.registry.derive import derive
-from hmx.study.confirm import search_is_finished
+from hmx.study.confirm import study_is_finished
 from hmx.study.folder import read_study
 from hmx.study.records import Objective, Study, Trial, TrialState
 
@@ -101,7 +101,7 @@ def study_status(folder: str | Path, shown: int = SHOWN) -> StudyStatus:
         steps_expected=expected,
         cpu_seconds=spent,
         cpu_seconds_left=spent * max(expected / done - 1, 0) if spent and done else None,
-        finished=search_is_finished(study) and confirmed == len(study.confirmations),
+        finished=study_is_finished(study),
     )  # fmt: skip
 
 

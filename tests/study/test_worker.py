@@ -197,6 +197,25 @@ def test_worker_leaves_a_trial_to_the_process_that_holds_it(copy: Path, monkeypa
     assert study_status(copy).finished
 
 
+def test_best_trial_is_confirmed_when_fresh_seeds_are_added_later(tmp_path: Path) -> None:
+    folder = make(tmp_path / "s", request=dataclasses.replace(REQUEST, trials=2, confirm=0))
+    work(folder)
+    assert read_study(folder).confirmations == ()
+    add_to_study(folder, (), AddRequest(confirm=2))
+    assert not study_status(folder).finished
+    work(folder)
+    found = study_status(folder)
+    assert (found.finished, found.confirmed, found.trials) == (True, 1, 2)
+    assert [one.seeds for one in read_study(folder).confirmations] == [(2, 3)]
+
+
+def test_number_of_fresh_seeds_cannot_change_after_a_confirmation(copy: Path) -> None:
+    with pytest.raises(HmxError, match=r"cannot confirm on 5 seeds: trial \d is confirmed on 2"):
+        add_to_study(copy, (), AddRequest(confirm=5))
+    with pytest.raises(HmxError, match="nothing to add"):
+        add_to_study(copy, (), AddRequest(confirm=2))
+
+
 def make_proposal(folder: Path) -> int:
     """Have a worker propose the next trial and end before it trains; return its number."""
     with pytest.MonkeyPatch.context() as patch:

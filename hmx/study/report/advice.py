@@ -22,7 +22,6 @@ _BEST = 0.1  # share of the trials whose values are looked at, and at least `_LE
 _LEAST = 3
 _MANY_FAILED = 0.2  # share of the trials
 _CHEAPER = 0.8  # of the CPU time of the best
-_FRESH_SEEDS = "--seeds 10 --set run.seed=1000"
 _FACTOR = 10.0  # by which a logarithmic range grows
 
 
@@ -100,8 +99,8 @@ def _choice(findings: StudyFindings, study: str) -> Iterator[Advice]:
         return
     first = findings.ranked[0].trial
     if first not in [one.trial for one in findings.finalists if one.confirmed_seeds]:
-        fresh = f"hmx study best {study} --config best.toml && hmx train --config best.toml {_FRESH_SEEDS}"
-        command = f"hmx study work {study}" if findings.confirm_seeds else fresh
+        fresh = "" if findings.confirm_seeds else f"hmx study add {study} --confirm 10 && "
+        command = f"{fresh}hmx study work {study}"
         yield Advice(f"trial {first}, the best of the search, has not run on fresh seeds", command)
     alike = [one for one in findings.finalists if one.name in findings.indistinct]
     cheapest = min([best, *alike], key=lambda one: one.cpu_seconds or math.inf)

@@ -130,7 +130,7 @@ def test_finalists_that_differ_by_noise_cannot_be_distinguished(tmp_path) -> Non
 def test_unconfirmed_figures_are_called_too_optimistic(tmp_path) -> None:
     found = study_report(make_study(tmp_path / "few", peak, trials=4))
     assert found.finalists[0].confirmed is None and "too optimistic" in text_of(found)
-    assert "hmx train --config best.toml --seeds 10" in commands(found)
+    assert f"hmx study add {tmp_path}/few --confirm 10 && hmx study work" in commands(found)
 
 
 def test_unfinished_search_asks_for_workers_and_not_for_more_trials(tmp_path) -> None:
