@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _programs_of[:] = [owner]
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()
+
+
+@pytest.fixture(scope="module")
+def compiled_once() -> Iterator[None]:
+    """Runs of a module share their compiled programs, as the runs of a study do.
+
+    Tracing and compiling take most of the time of a run of a few updates. Do not use it where a test changes a function
+    that a program is made of.
+    """
+    from hmx.runs import programs, session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "MOST", 100)
+        make, of_module = session.make_session, programs.Programs()
+        patch.setattr(session, "make_session", lambda cfg, env, given=None: make(cfg, env, given or of_module))
+        yield
 
 
 @pytest.fixture(scope="session")

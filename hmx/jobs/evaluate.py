@@ -165,20 +165,7 @@ def make_player(session: Session, episodes: int, search: int | None = None) -> P
         HmxError: a search that is not possible in this environment.
     """
     num_seeds = session.cfg.run.num_seeds
-    empty = session.algorithm.initial_carry
-    choices = [
-        random_policy(empty, session.env.spec.action_dim),
-        *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)),
-    ]
-    if search is not None:
-        decide = make_search(session.algorithm, session.env, session.cfg, search)
-        choices.append(search_policy(session.algorithm, decide))
-
-    def act(agent: tuple[Array, TrainState], *seen: Any) -> tuple[Array, Any]:
-        chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
-        return chosen
-
-    chunks = make_chunks(session.env, EvalPolicy(act, empty), side_by_side(session, episodes, search), episodes)
+    chunks = _chunks(session, episodes, search)
     compiled = False
 
     def play(state: TrainState, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
@@ -198,6 +185,29 @@ def make_player(session: Session, episodes: int, search: int | None = None) -> P
         return rows
 
     return play
+
+
+def _chunks(session: Session, episodes: int, search: int | None) -> Chunks:
+    """Return the program that plays every policy of a session, which runs may share."""
+    shared = {} if session.shared is None else session.shared.players
+    if (episodes, search) not in shared:
+        empty = session.algorithm.initial_carry
+        choices = [
+            random_policy(empty, session.env.spec.action_dim),
+            *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)),
+        ]
+        if search is not None:
+            decide = make_search(session.algorithm, session.env, session.cfg, search)
+            choices.append(search_policy(session.algorithm, decide))
+
+        def act(agent: tuple[Array, TrainState], *seen: Any) -> tuple[Array, Any]:
+            chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
+            return chosen
+
+        policy = EvalPolicy(act, empty)
+        num_envs = side_by_side(session, episodes, search)
+        shared[(episodes, search)] = make_chunks(session.env, policy, num_envs, episodes)
+    return shared[(episodes, search)]
 
 
 def _play(

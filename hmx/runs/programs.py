@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
+from hmx.algos.evaluate import Chunks
 from hmx.config.schedules import SCHEDULED
 from hmx.registry.algorithms import find_algorithm
 from hmx.runs.chunk import Chunk
@@ -34,6 +35,7 @@ class SharedPrograms:
         self.first: Session | None = None
         self.init: jax.stages.Compiled | None = None
         self.chunk: Chunk | None = None
+        self.players: dict[tuple[int, int | None], Chunks] = {}  # by episodes and simulations of a decision
 
 
 class Programs:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 import json
 import signal
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hmx.config import codec, fields
+from hmx.config import fields
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
-from hmx.jobs import evaluate, resume, train
 from hmx.records.paths import RunPaths
-from hmx.runs import chunk, session
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 BATCH = 32
@@ -92,45 +88,6 @@ def make_config(tmp_path: Path) -> MakeConfig:
 @pytest.fixture(scope="session")
 def new_config() -> MakeConfig:
     return config_of
-
-
-@pytest.fixture(scope="module")
-def compiled_once() -> Iterator[None]:
-    """Runs share their compiled programs, whatever their folders and lengths; tests of bits across processes do not.
-
-    Tracing and compiling take most of the time of a run of a few updates.
-    """
-    opened = functools.lru_cache(maxsize=None)(session.open_session)
-    programs: dict[int, str] = {}  # what the compiled programs of an algorithm depend on, by its `id`
-    chunks: dict[object, chunk.Chunk] = {}
-    players: dict[object, evaluate.PlayPolicy] = {}
-    compile_chunk, make_player = session.compile_chunk, evaluate.make_player
-
-    def open_session(cfg: Config, paths: RunPaths | None = None, **given: Any) -> session.Session:
-        made = opened(fields.replace(cfg, {"run.root": "runs", "run.name": "r"}))
-        values = codec.flatten(codec.to_dict(cfg))
-        programs[id(made.algorithm)] = repr({key: value for key, value in values.items() if key[:4] != "run."})
-        return made._replace(cfg=cfg)
-
-    def compile_shared(algorithm: Any, state: Any, *rest: Any) -> chunk.Chunk:
-        key = (programs[id(algorithm)], *rest)
-        if key not in chunks:
-            chunks[key] = compile_chunk(algorithm, state, *rest)
-        return copy.copy(chunks[key])
-
-    def shared_player(made: session.Session, episodes: int, search: int | None = None) -> evaluate.PlayPolicy:
-        key = (programs[id(made.algorithm)], made.cfg.run.num_seeds, made.cfg.run.seed, episodes, search)
-        if key not in players:
-            players[key] = make_player(made, episodes, search)
-        return players[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (evaluate, resume, train):
-            patch.setattr(module, "open_session", open_session)
-        for module in (evaluate, train):
-            patch.setattr(module, "make_player", shared_player)
-        patch.setattr(session, "compile_chunk", compile_shared)
-        yield
 
 
 def _lines(run: Path) -> list[dict[str, Any]]:
