@@ -12,14 +12,15 @@
 #   make clean    remove .venv, .venv-extras, .venv-lowest, site and caches; runs/ stays
 #
 # Variables: PYTHON (interpreter to build the environment with), VENV and VENV_EXTRAS (where they go),
-# ARGS (more options for `make train`, `make test` or `make test-extras`), PINS (the file of pinned versions;
-# empty for the newest versions, as in `make test PINS= VENV=.venv-newest`).
+# ARGS (more options for `make train`, `make test` or `make test-extras`), WORKERS (processes that run tests; each takes up
+# to 3 GB), PINS (the file of pinned versions; empty for the newest versions, as in `make test PINS= VENV=.venv-newest`).
 
 VENV ?= .venv
 VENV_EXTRAS ?= .venv-extras
 VENV_LOWEST ?= .venv-lowest
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 2
 PINS ?= constraints.txt
 BIN := $(VENV)/bin
 INSTALL := -m pip -qq --disable-pip-version-check install $(if $(PINS),--constraint $(PINS))
@@ -56,14 +57,14 @@ train: $(INSTALLED)
 	@$(BIN)/hmx train --preset gumbel $(ARGS)
 
 test: $(INSTALLED_TEST)
-	@echo "Testing, on two processes ..."
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@echo "Testing, with $(WORKERS) processes ..."
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 	@echo "Testing what must be compiled as users compile ..."
-	@XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist worksteal --only-optimised $(ARGS) || test $$? -eq 5
+	@XLA_FLAGS= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --only-optimised $(ARGS) || test $$? -eq 5
 
 test-optimised: $(INSTALLED_TEST)
 	@echo "Testing, compiled as users compile ..."
-	@XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@XLA_FLAGS= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 $(VENV_EXTRAS)/.created:
 	@PYTHON="$(PYTHON)" sh tools/make-venv.sh "$(VENV_EXTRAS)"
@@ -94,7 +95,7 @@ LOWEST := tests/config tests/records tests/stats tests/render tests/cli/test_hel
 
 test-lowest: $(VENV_LOWEST)/.installed
 	@echo "Testing with the lowest versions ..."
-	@$(VENV_LOWEST)/bin/python -m pytest -n 2 --dist worksteal $(LOWEST) $(ARGS)
+	@$(VENV_LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(LOWEST) $(ARGS)
 
 test-slurm: $(INSTALLED_TEST)
 	@echo "Testing on the SLURM of this machine ..."
