@@ -15,7 +15,7 @@ import pytest
 import typer
 import yaml
 
-from hmx.cli.app import app
+from hmx.cli.app import COMMAND_GROUPS, app
 from hmx.config import presets
 from hmx.errors import ExitCode
 
@@ -66,6 +66,8 @@ def test_every_extra_for_users_is_in_the_readme():
 def test_every_command_of_the_program_is_in_the_readme_and_no_other():
     commands = set(typer.main.get_command(app).commands)
     assert set(re.findall(r"`hmx ([a-z-]+)", README)) == commands
+    table = re.findall(r"^\| (?:\*\*(.+)\*\*|`hmx ([a-z-]+)) ", README.partition("## Commands")[2], re.MULTILINE)
+    assert table == [row for group, names in COMMAND_GROUPS.items() for row in [(group, ""), *(("", n) for n in names)]]
 
 
 @pytest.mark.parametrize("option", sorted(set(re.findall(r"(--[a-z-]+)", README)) - {"--build-arg", "--init", "--rm"}))
