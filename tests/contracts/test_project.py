@@ -66,7 +66,8 @@ def test_every_extra_for_users_is_in_the_readme():
 def test_every_command_of_the_program_is_in_the_readme_and_no_other():
     commands = set(typer.main.get_command(app).commands)
     assert set(re.findall(r"`hmx ([a-z-]+)", README)) == commands
-    table = re.findall(r"^\| (?:\*\*(.+)\*\*|`hmx ([a-z-]+)) ", README.partition("## Commands")[2], re.MULTILINE)
+    section = README.partition("## Commands")[2].partition("\n## ")[0]
+    table = re.findall(r"^\| (?:\*\*(.+)\*\*|`hmx ([a-z-]+))", section, re.MULTILINE)
     assert table == [row for group, names in COMMAND_GROUPS.items() for row in [(group, ""), *(("", n) for n in names)]]
 
 
