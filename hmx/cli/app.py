@@ -11,17 +11,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.completion import completion_init, get_completion_script, install  # type: ignore[attr-defined]
 from typer.core import TyperCommand
 
 from hmx.cli.boundary import Boundary, Command, version
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError, nearest
 from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG
 
 if "_HMX_COMPLETE" in os.environ:
     os.environ["COLUMNS"] = "10000"  # fish treats each line of a wrapped description as a candidate
+    completion_init()
 
 # Help panels need room: a narrow terminal gets plain help.
 _COLUMNS = shutil.get_terminal_size().columns
 _NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUMNS < 60 else {}
+
+SHELLS = ("bash", "zsh", "fish")
 
 COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
     "First steps": ("train", "watch", "report", "doctor", "compare"),
@@ -104,6 +110,7 @@ def _summary(name: str) -> str:
 app = typer.Typer(
     name="hmx",
     cls=Root,
+    add_completion=False,  # its options ignore the name of a shell
     help="Train reinforcement-learning agents in JAX, and see why they learn.",
     epilog="Start with: hmx train --preset quick. hmx COMMAND --help explains the rest.",
     no_args_is_help=True,
@@ -117,6 +124,28 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"hmx {version()}")
         raise typer.Exit
+
+
+def _install_completion(shell: str | None) -> None:
+    if shell:
+        name, path = install(shell=_shell(shell))
+        typer.echo(f"{name} completion installed in {path}")
+        typer.echo("Completion will take effect once you restart the terminal")
+        raise typer.Exit
+
+
+def _show_completion(shell: str | None) -> None:
+    if shell:
+        typer.echo(get_completion_script(prog_name="hmx", complete_var="_HMX_COMPLETE", shell=_shell(shell)))
+        raise typer.Exit
+
+
+def _shell(name: str) -> str:
+    if name not in SHELLS:
+        near = nearest(name, SHELLS)
+        hint = f"did you mean {near}?" if near else "zsh, for example"
+        raise HmxError(f"cannot complete in {quoted(name) or repr(name)}: expected {', '.join(SHELLS)}", hint)
+    return name
 
 
 @app.callback()
@@ -139,5 +168,27 @@ def root(
             help="Use your code even if it has changed since the run began (accepted anywhere).",
         ),
     ] = False,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--install-completion",
+            metavar="SHELL",
+            help=f"Install Tab completion for {', '.join(SHELLS)}.",
+            callback=_install_completion,
+            is_eager=True,
+            autocompletion=lambda incomplete: list(SHELLS),
+        ),
+    ] = None,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--show-completion",
+            metavar="SHELL",
+            help="Print the script of Tab completion, to install it yourself.",
+            callback=_show_completion,
+            is_eager=True,
+            autocompletion=lambda incomplete: list(SHELLS),
+        ),
+    ] = None,
 ) -> None:
     """Train reinforcement-learning agents in JAX, and see why they learn."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
@@ -19,7 +21,7 @@ from hmx.jobs.runs import LiveRun, live_runs
 from hmx.records.layout import list_runs
 from hmx.render.blocks import Document, Paragraph
 from hmx.render.html import NO_REQUESTS, page, safe
-from hmx.render.quantities import clock, duration, short, signed, sparkline
+from hmx.render.quantities import age, clock, short, signed, sparkline
 from hmx.reports.report.document import document
 from hmx.reports.report.job import run_report
 from hmx.reports.report.request import ReportRequest
@@ -41,7 +43,10 @@ def application(root: Path) -> Starlette:
     """Return the server of the runs below a folder; it only reads."""
 
     def index(request: Request) -> Response:
-        return _response(_list_page(live_runs(root), root), request)
+        asked = request.query_params
+        order = asked.get("sort", "age")
+        view = _View(order if order in _ORDERS else "age", asked.get("match", ""), "reverse" in asked)
+        return _response(_list_page(_chosen(live_runs(root), view), root, view), request)
 
     def runs(request: Request) -> Response:
         names = list(dict.fromkeys(request.query_params.getlist("run")))
@@ -71,14 +76,72 @@ def _problem(text: str, status: int) -> Response:
     return HTMLResponse(page(Document("hmx board", (Paragraph(text, "bad"),))), status, _HEADERS)
 
 
-def _list_page(runs: Sequence[LiveRun], root: Path) -> str:
+class _View(NamedTuple):
+    """Which runs are shown, and in which order."""
+
+    sort: str
+    match: str
+    reverse: bool
+
+    def address(self, sort: str) -> str:
+        """Return the address of the list in another order; the same order again is reversed."""
+        given = {"sort": sort, "match": self.match}
+        given |= {"reverse": "1"} if sort == self.sort and not self.reverse else {}
+        return escape(f"/?{urlencode(given)}")
+
+
+_Order = Callable[[LiveRun], tuple[bool, float | str]]
+
+
+def _number(value: float | None) -> tuple[bool, float]:
+    """Return the key that sorts missing values last."""
+    return value is None, 0.0 if value is None else value
+
+
+# Columns by name; those with an order sort the list: texts and ages upwards, other numbers from the highest.
+_ORDERS: Mapping[str, _Order] = MappingProxyType({
+    "run": lambda run: (False, run.row.name), "environment": lambda run: (False, run.env),
+    "algorithm": lambda run: (False, run.algorithm), "state": lambda run: (False, run.row.state),
+    "steps": lambda run: _number(-run.row.env_steps),
+    "return": lambda run: _number(None if run.row.last_return is None else -run.row.last_return),
+    "steps/s": lambda run: _number(None if run.row.steps_per_sec is None else -run.row.steps_per_sec),
+    "remaining": lambda run: _number(run.seconds_left), "age": lambda run: _number(run.row.age),
+})  # fmt: skip
+_COLUMNS = ("", "run", "environment", "algorithm", "state", "steps", "return", "steps/s", "remaining", "age", "")
+_SPARE = {"environment", "algorithm", "steps", "steps/s", "remaining"}  # columns that a phone leaves out
+
+
+def _chosen(runs: Sequence[LiveRun], view: _View) -> list[LiveRun]:
+    """Return the runs whose name, environment, algorithm or state contains the text, in order."""
+    texts = ((run, f"{run.row.name} {run.env} {run.algorithm} {run.row.state}".lower()) for run in runs)
+    return sorted(
+        (run for run, text in texts if view.match.lower() in text), key=_ORDERS[view.sort], reverse=view.reverse
+    )
+
+
+def _list_page(runs: Sequence[LiveRun], root: Path, view: _View) -> str:
     frame = page(Document(f"Runs in {root}", ()), live=True)
-    names = ("", "run", "state", "steps", "return", "", "steps/s", "remaining", "age")
-    heads = "".join(f"<th>{name}</th>" for name in names)
+    heads = "".join(_head(name, view) for name in _COLUMNS)
     rows = "\n".join(f"<tr>{''.join(_cells(run))}</tr>" for run in runs)
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-    form = f'<form action="/runs"><div class="scroll">{table}</div><p><button>Side by side</button></p></form>'
-    return frame.replace("</main>", f"{form}</main>", 1)
+    box = (
+        f'<input name="match" value="{escape(view.match)}" aria-label="Filter" placeholder="name, environment, state">'
+    )
+    kept = "".join(f'<input type="hidden" name="{name}" value="{escape(str(value))}">' for name, value in (
+        ("sort", view.sort), *([("reverse", 1)] if view.reverse else []),
+    ))  # fmt: skip
+    search = f'<form action="/"><p>{box} {kept}<button>Filter</button></p></form>'
+    none = "" if runs else "<p>No run matches.</p>" if view.match else "<p>There are no runs yet.</p>"
+    form = f'<form action="/runs"><div class="scroll">{table}</div>{none}<p><button>Side by side</button></p></form>'
+    return frame.replace("</main>", f"{search}{form}</main>", 1)
+
+
+def _head(name: str, view: _View) -> str:
+    if name not in _ORDERS:
+        return f"<th>{name}</th>"
+    spare = ' class="spare"' if name in _SPARE else ""
+    order = f' aria-sort="{"descending" if view.reverse else "ascending"}"' if name == view.sort else ""
+    return f'<th{spare}{order}><a href="{view.address(name)}">{name}</a></th>'
 
 
 def _cells(run: LiveRun) -> Iterator[str]:
@@ -87,8 +150,9 @@ def _cells(run: LiveRun) -> Iterator[str]:
     total = f" of {short(run.total_steps)}" if run.total_steps else ""
     yield f'<td><input type="checkbox" name="run" value="{escape(row.name)}" aria-label="{name}"></td>'
     yield f'<td><a href="/runs?{escape(urlencode({"run": row.name}))}">{name}</a></td>'
-    yield f'<td class="{tone}">{row.state}</td><td class="right">{short(row.env_steps)}{total}</td>'
-    yield f'<td class="right">{signed(row.last_return)}</td><td>{sparkline(run.curve, 24)}</td>'
-    yield f'<td class="right">{short(row.steps_per_sec) if row.steps_per_sec else ""}</td>'
-    yield f'<td class="right">{"" if run.seconds_left is None else clock(run.seconds_left)}</td>'
-    yield f'<td class="right">{"" if row.age is None else duration(row.age)}</td>'
+    yield f'<td class="spare">{safe(run.env)}</td><td class="spare">{safe(run.algorithm)}</td>'
+    yield f'<td class="{tone}">{row.state}</td><td class="right spare">{short(row.env_steps)}{total}</td>'
+    yield f'<td class="right">{signed(row.last_return)}</td>'
+    yield f'<td class="right spare">{short(row.steps_per_sec) if row.steps_per_sec else ""}</td>'
+    yield f'<td class="right spare">{"" if run.seconds_left is None else clock(run.seconds_left)}</td>'
+    yield f'<td class="right">{"" if row.age is None else age(row.age)}</td><td>{sparkline(run.curve, 24)}</td>'

@@ -11,7 +11,7 @@ from hmx.cli.options import Quiet, argument, switch, with_options
 from hmx.cli.output import STDOUT, Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError
+from hmx.errors import ExitCode, HmxError
 from hmx.render.blocks import opening
 from hmx.reports.report.request import ReportOptions, ReportRequest
 
@@ -60,6 +60,10 @@ def report(
     outputs = replace(outputs, html=outputs.html or default_page(findings))
     warnings = [f"{run.name}: {warning}" for run in findings.runs for warning in run.warnings]
     write_outputs(findings, whole, values(findings), outputs, warnings)
+    damaged = [run.name for run in findings.runs if run.damaged]
+    if damaged:
+        message = f"{', '.join(map(quoted, damaged))}: the page shows only what could be read of the run"
+        raise HmxError(message, f"hmx runs verify {shlex.quote(damaged[0])} lists the damage", ExitCode.ARTEFACT)
 
 
 def _check(outputs: Outputs, force: bool) -> None:

@@ -40,7 +40,7 @@ def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = 
     """Train a new run, and exit with the code of the signal that stopped it, if any."""
     cfg = loaded.config
     size = f"{counted(cfg.env.num_envs, 'environment')}, {short(cfg.run.total_steps)} steps"
-    if not quiet and not hosts.process_id:
+    if not quiet and hosts.writes:
         say("starting", f"training {cfg.env.id} with {cfg.algo.name}: {size}")
     from hmx.jobs.train import train  # imports JAX, which takes seconds
 
@@ -64,7 +64,7 @@ def resume_run(
     run_name: Path, hosts: Hosts, *, changes: Typed, sets: Iterable[str], json: bool, quiet: bool = False
 ) -> None:
     """Resume a run, and exit with the code of the signal that stopped it, if any."""
-    if not quiet and not hosts.process_id:
+    if not quiet and hosts.writes:
         say("starting", f"resuming {quoted(str(run_name), 100)}")
     from hmx.jobs.resume import resume  # imports JAX, which takes seconds
 
@@ -87,7 +87,7 @@ def fork_run(
     quiet: bool = False,
 ) -> None:
     """Fork a run, and exit with the code of the signal that stopped it, if any."""
-    if not quiet and not hosts.process_id:
+    if not quiet and hosts.writes:
         say("starting", f"forking {quoted(str(run_name), 100)}")
     from hmx.jobs.fork import fork  # imports JAX, which takes seconds
 

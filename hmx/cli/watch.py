@@ -118,7 +118,8 @@ def watch(
         with saying_at_end(warnings):
             _save(frames, save, title, shown.delay, json)
     elif json:
-        started = begin()
+        with status(COMPILING):
+            started = begin()
         with saying_at_end(warnings):
             for frame in started:
                 print_json(frame.to_json())

@@ -132,9 +132,13 @@ class ProgressLog(Sink):
 
 
 def status(text: str) -> contextlib.AbstractContextManager[object]:
-    """Show the current work on stderr, in a terminal."""
+    """Show the current work on stderr: in a terminal while it lasts, elsewhere as a line."""
     console = Console(stderr=True)
-    return console.status(text) if console.is_terminal else contextlib.nullcontext()
+    if console.is_terminal:
+        return console.status(text)
+    sys.stderr.write(f"{printable(text)} ...\n")
+    sys.stderr.flush()
+    return contextlib.nullcontext()
 
 
 @contextlib.contextmanager

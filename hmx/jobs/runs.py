@@ -18,6 +18,7 @@ from hmx.jobs.requests import ListRequest, State
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
 from hmx.records.curves import RETURN, read_newest, sample
+from hmx.records.frozen import task_of
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
@@ -45,7 +46,7 @@ class RunRow:
     steps_per_sec: float | None  # of all seeds together, in the newest record
     size: int  # bytes on disk, of all files
     created: str  # ISO 8601 in UTC; "" if unknown
-    age: float | None  # seconds since a file of the run was last written
+    age: float | None  # seconds since the run ended; for one without an end, since a file of it was written
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,18 +151,26 @@ def _row(paths: RunPaths) -> RunRow:
     newest = read_newest(paths.metrics)
     update, env_steps = max(newest[:2], (known.update, known.env_steps) if known else (0, 0))
     size, written = _measure(paths.folder)
+    state = state_of(paths, known)
     return RunRow(
         name=paths.name,
         path=paths.folder,
-        state=state_of(paths, known),
+        state=state,
         update=update,
         env_steps=env_steps,
         last_return=newest.last_return,
         steps_per_sec=newest.steps_per_sec,
         size=size,
         created=known.created if known else "",
-        age=max(0.0, datetime.datetime.now(datetime.UTC).timestamp() - written) if written else None,
+        age=_age(state, known, written),
     )
+
+
+def _age(state: State, known: Meta | None, written: float) -> float | None:
+    if known is not None and state in ("finished", "interrupted", "failed"):
+        with contextlib.suppress(ValueError):
+            written = datetime.datetime.fromisoformat(known.updated).timestamp()
+    return max(0.0, datetime.datetime.now(datetime.UTC).timestamp() - written) if written else None
 
 
 def state_of(paths: RunPaths, known: Meta | None) -> State:
@@ -195,6 +204,8 @@ class LiveRun:
     """A run in the list."""
 
     row: RunRow
+    env: str  # "" if it cannot be read
+    algorithm: str
     curve: tuple[float, ...]  # returns at even distances in the file
     total_steps: int | None  # per seed; None unless it trains
     seconds_left: float | None
@@ -214,4 +225,5 @@ def _live(row: RunRow) -> LiveRun:
             total = derive(config).total_env_steps
             if row.steps_per_sec:
                 left = max(total - row.env_steps, 0) * config.run.num_seeds / row.steps_per_sec
-    return LiveRun(row, sample(paths.metrics, RETURN, _SAMPLES), total, left)
+    env, algorithm = task_of(paths)
+    return LiveRun(row, env, algorithm, sample(paths.metrics, RETURN, _SAMPLES), total, left)

@@ -344,7 +344,8 @@ def run_session(
             sink_group.close("aborted")
             raise
         except BaseException as error:
-            meta_writer.update(state="failed", message=" ".join(str(error).split())[:500])
+            hint = error.hint if isinstance(error, HmxError) else ""
+            meta_writer.update(state="failed", message=" ".join(str(error).split())[:500], hint=hint[:500])
             # The first failure is the one to report.
             with contextlib.suppress(HmxError):
                 sink_group.close("failed")

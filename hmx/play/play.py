@@ -12,6 +12,7 @@ from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
 from hmx.errors import HmxError
 from hmx.play.boards import BoardView
 from hmx.play.keys import RESIZED, Keyboard
+from hmx.play.reasons import why_not
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import PROGRAM_KEYS, draw, explain
 from hmx.play.simulator import Simulator
@@ -26,7 +27,7 @@ from hmx.runs.signals import interruptible
 MENU = {FIRST_PROGRAM + number: key for number, key in enumerate(PROGRAM_KEYS)}
 _MOVES = {"up": 0, "w": 0, "down": 1, "s": 1, "left": 2, "a": 2, "right": 3, "d": 3, " ": SIPHON}
 KEYS = {**_MOVES, **{key: action for action, key in MENU.items()}}
-HELP = "arrows/wasd move, shoot  space siphon  1-9 e-k programs  n new  ? rules  q quit"
+HELP = "arrows/wasd move  space siphon  1-0 e-p f-k programs  n new  ? rules  q quit"
 
 
 def open_game(
@@ -93,6 +94,6 @@ def _act(game: Simulator, action: int | None) -> str:
     if action is None:
         return "no action has that key"
     if action not in game.frame.legal:
-        return f"{game.frame.names[action]} is not possible now"
+        return why_not(action, game.frame.position)
     game.act(action)
     return ""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from hmx.config.files import words
 from hmx.config.textfile import quoted
@@ -18,7 +21,10 @@ from hmx.reports.score_buffer.pictures import board
 
 _WIDTH, _HEIGHT, _MIDDLE = 560.0, 342.0, 424.0  # pixels; the board is on the left, text around _MIDDLE on the right
 _BACK, _INK, _FAINT, _GREEN, _RED = "#1d1f21", "#e4e6e8", "#9aa0a6", "#56d364", "#ff6b6b"
+_LEFT = 300.0  # pixels on the left, for the picture of another environment
+_TALL, _WIDEST = 1.7, 40.0  # height of a letter's place as a multiple of its width; its largest width
 _LAST = 2.0  # seconds that the last frame of an episode stays
+_MONOSPACED = ("DejaVuSansMono.ttf", "LiberationMono-Regular.ttf", "Menlo.ttc")  # where Pillow looks for fonts
 _SCALE = 2  # pixels of a GIF per pixel of the drawing
 
 
@@ -56,19 +62,22 @@ def _drawing(frame: Frame) -> Picture:
     """Return the board of HackMatrix, or the text of another environment on a dark ground."""
     if not frame.picture:
         return board(frame.position)
-    ground = Shape("rect", 0, 0, 290, _HEIGHT, _BACK)
-    return Picture("the environment", frame.picture, 290, _HEIGHT, (ground, *_letters(frame.picture)))
+    ground = Shape("rect", 0, 0, _LEFT + 16, _HEIGHT, _BACK)
+    return Picture("the environment", frame.picture, _LEFT + 16, _HEIGHT, (ground, *_letters(frame.picture)))
 
 
 def _letters(picture: str) -> Iterator[Shape]:
-    """Draw the picture of another environment letter by letter, in a square as large as a board."""
+    """Draw the picture of another environment letter by letter, as large as fits on the left, in its middle."""
     lines = picture.split("\n")
-    cell = min(280 / max(map(len, lines)), 20.0)
+    columns = max(map(len, lines))
+    width = min(_LEFT / columns, _LEFT / (_TALL * len(lines)), _WIDEST)
+    left, top = 8 + (_LEFT - width * columns) / 2, (_HEIGHT - _TALL * width * len(lines)) / 2
     for row, line in enumerate(lines):
-        y = 12 + min(1.6 * cell, 280 / len(lines)) * (row + 0.5)
+        y = top + _TALL * width * (row + 0.5)
         for column, letter in enumerate(line):
             if letter != " ":
-                yield Shape("text", 8 + cell * (column + 0.5), y, height=1.5 * cell, fill=_INK, text=letter)
+                x = left + width * (column + 0.5)
+                yield Shape("text", x, y, height=1.5 * width, fill=_INK, text=letter, mono=True)
 
 
 def _texts(frame: Frame, title: str) -> Iterator[tuple[str, int, str]]:
@@ -108,7 +117,7 @@ def _svg(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes
 
 
 def _gif(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
     size = round(_WIDTH * _SCALE), round(_HEIGHT * _SCALE)
     images = []
@@ -122,12 +131,23 @@ def _gif(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes
             elif shape.kind == "circle":
                 draw.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), shape.fill)
             else:
-                draw.text((x, y), shape.text, shape.fill, ImageFont.load_default(height or 12 * _SCALE), "mm")
+                draw.text((x, y), shape.text, shape.fill, _font(height or 12 * _SCALE, shape.mono), "mm")
         images.append(image.quantize(256))
     file = BytesIO()
     durations = [round(1000 * duration) for duration in seconds]
     images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=True)
     return file.getvalue()
+
+
+@functools.cache
+def _font(size: float, mono: bool) -> Any:
+    """Return a font of Pillow; one with letters of one width if the system has such a font."""
+    from PIL import ImageFont
+
+    for name in _MONOSPACED if mono else ():
+        with contextlib.suppress(OSError):
+            return ImageFont.truetype(name, size)
+    return ImageFont.load_default(size)
 
 
 def _html(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:

@@ -71,6 +71,7 @@ class Meta:
     cpu_seconds: float = 0.0  # processor time of the processes that trained it, until `updated`
     memory_bytes: int = 0  # of the compiled updates on each device; 0 before the first end
     message: str = ""  # why it failed
+    hint: str = ""  # what to do about it
 
 
 def now() -> str:
@@ -135,7 +136,9 @@ def resumed(
         parent=dict(parent or {}),
     )
     run_id = meta.run_id or secrets.token_hex(_ID_BYTES)
-    return changed(meta, run_id=run_id, state="running", message="", update=update, resumes=(*meta.resumes, entry))
+    return changed(
+        meta, run_id=run_id, state="running", message="", hint="", update=update, resumes=(*meta.resumes, entry)
+    )
 
 
 def with_history(config: str, resumes: Sequence[Resume]) -> str:

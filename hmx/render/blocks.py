@@ -136,6 +136,7 @@ class Shape:
     height: float = 0.0  # of a rectangle; size of a text (12 if 0)
     fill: str = "#000000"
     text: str = ""  # content of a text; hover text of the other kinds
+    mono: bool = False  # whether a text has letters of one width
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,7 @@ def shapes_svg(shapes: Iterable[blocks.Shape]) -> Iterator[str]:
             yield svg.dot(shape.x, shape.y, shape.width / 2, fill, text)
         else:
             size = shape.height or 12.0
-            yield svg.words(shape.x, shape.y + 0.35 * size, text, "middle", round(size), fill)
+            yield svg.words(shape.x, shape.y + 0.35 * size, text, "middle", round(size), fill, mono=shape.mono)
 
 
 def _aside(aside: blocks.Aside) -> str:

@@ -63,11 +63,21 @@ def short(value: float) -> str:
     return f"{value:.0f}"
 
 
+def age(seconds: float) -> str:
+    """Return the time since something, to the second."""
+    return duration(max(round(seconds), 1))
+
+
 def interval(value: float | None, low: float | None = None, high: float | None = None, sign: bool = False) -> str:
-    """Return an estimate with its interval, with as many decimals as the width justifies: 0.81 [0.79, 0.84]."""
+    """Return an estimate with its interval, with as many decimals as the width justifies: 0.81 [0.79, 0.84].
+
+    An interval without width only says that the values are equal: 0.81 (all equal).
+    """
     if value is None:
         return UNKNOWN
     ends = [value] if low is None or high is None else [value, low, high]
+    if low is not None and low == high:
+        return f"{interval(value, sign=sign)} (all equal)"
     width = ends[-1] - ends[1] if len(ends) == 3 else 0.0
     if width > 0 and _decimals(width / 2) <= _MOST_DECIMALS:
         decimals, plus = _decimals(width / 2), "+" if sign else ""

@@ -73,12 +73,20 @@ def dot(x: float, y: float, radius: float, colour: str, title: str = "") -> str:
 
 
 def words(
-    x: float, y: float, text: str, anchor: str = "start", size: int = 11, colour: str = INK, turn: int = 0
+    x: float,
+    y: float,
+    text: str,
+    anchor: str = "start",
+    size: int = 11,
+    colour: str = INK,
+    turn: int = 0,
+    mono: bool = False,
 ) -> str:
-    """Return a line of text whose baseline is at y."""
+    """Return a line of text whose baseline is at y; `mono` gives all letters one width."""
+    family = ' font-family="ui-monospace, monospace"' if mono else ""
     turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}"{turned}>'
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}"{family}{turned}>'
         f"{escape(text)}</text>"
     )
 

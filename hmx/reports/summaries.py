@@ -11,7 +11,7 @@ from hmx.config.fields import FIELDS, OWN_SECTIONS, own_values, values_of
 from hmx.config.textfile import quoted
 from hmx.errors import counted
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
-from hmx.render.quantities import UNKNOWN, clock, data_size, duration, number, short
+from hmx.render.quantities import UNKNOWN, age, clock, data_size, number, short
 
 if TYPE_CHECKING:
     from hmx.jobs.evaluate import EvaluateResult
@@ -94,14 +94,22 @@ def composition(terms: Mapping[str, float]) -> str:
 
 
 def few_wins(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Iterator[Paragraph]:
-    """Say of each agent with few wins that the interval of its return rests on them."""
-    for row in rows:
-        few = row.wins is not None and row.wins < _FEW_WINS
-        if few and row.policy != "random" and row.win_rate_interval is not None:
-            rate = f"{100 * row.win_rate_interval.low:.1f} to {100 * row.win_rate_interval.high:.1f} %"
-            rests = f"the return rests on {counted(row.wins or 0, 'win')} in {counted(row.episodes, 'episode')}"
-            text = f"{names.get(row.policy, row.policy)}: {rests} (win rate {rate})"
-            yield Paragraph(f"{text}, so its interval covers less than 95 %", "faint")
+    """Say of each agent with few wins, once for all its seeds, that the intervals of its returns rest on them."""
+    few = [row for row in rows if row.wins is not None and row.wins < _FEW_WINS and row.policy != "random"]
+    few = [row for row in few if row.win_rate_interval is not None]
+    for policy in dict.fromkeys(row.policy for row in few):
+        seeds = [row for row in few if row.policy == policy]
+        name, wins = names.get(policy, policy), sorted(row.wins or 0 for row in seeds)
+        episodes = counted(seeds[0].episodes, "episode")
+        if len(seeds) == 1 and seeds[0].win_rate_interval:
+            ends = seeds[0].win_rate_interval
+            rate = f"win rate {100 * ends.low:.1f} to {100 * ends.high:.1f} %"
+            rests = f"the return rests on {counted(wins[0], 'win')} in {episodes} ({rate})"
+            yield Paragraph(f"{name}: {rests}, so its interval covers less than 95 %", "faint")
+        else:
+            number = f"{wins[0]} to {wins[-1]} wins" if wins[0] < wins[-1] else counted(wins[0], "win")
+            rests = f"the returns of {len(seeds)} seeds rest on {number} in {episodes}"
+            yield Paragraph(f"{name}: {rests}, so their intervals cover less than 95 %", "faint")
 
 
 def undone(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Iterator[Paragraph]:
@@ -131,7 +139,7 @@ def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
         name = names.get(row.policy, row.policy)
         yield f"{name} {row.seed}" if several and row.seed is not None else name
         yield f"{row.return_mean:+.2f}"
-        yield f"{row.return_interval.low:+.2f} to {row.return_interval.high:+.2f}" if row.return_interval else ""
+        yield _return_interval(row)
         if staged:
             yield "" if row.stage_mean is None else f"{row.stage_mean:.2f}"
             yield "" if row.stage_median is None else f"{row.stage_median:.0f}"
@@ -143,6 +151,13 @@ def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
     return Table(
         tuple(columns), tuple(Row(tuple(cells(row)), "plain" if row.policy == "random" else "strong") for row in rows)
     )
+
+
+def _return_interval(row: PolicyStats) -> str:
+    ends = row.return_interval
+    if ends is None:
+        return ""
+    return f"all {row.episodes:,} equal" if ends.low == ends.high else f"{ends.low:+.2f} to {ends.high:+.2f}"
 
 
 def plan(planned: Plan, full: bool = False) -> Document:
@@ -215,7 +230,7 @@ def run_list(found: ListResult, filtered: bool = False) -> Document:
                 Cell(short(row.env_steps), row.env_steps),
                 "" if row.last_return is None else Cell(f"{row.last_return:+.2f}", row.last_return),
                 Cell(data_size(row.size), row.size),
-                "" if row.age is None else Cell(duration(row.age), row.age),
+                "" if row.age is None else Cell(age(row.age), row.age),
             )
         )
         for row in found.runs

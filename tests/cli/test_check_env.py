@@ -47,7 +47,7 @@ def test_broken_environment_exits_with_4(hmx, monkeypatch):
     text = " ".join(result.stdout.split())
     assert "1 of 12 checks failed." in text
     assert "reward-terms: the terms sum to 0 and the reward is 1 at step 1 of environment 0. Fix: compute" in text
-    assert result.stderr.startswith("error: counting fails 1 of 12 checks: reward-terms\n")
+    assert result.stderr.startswith("compiling and checking ...\nerror: counting fails 1 of 12 checks: reward-terms\n")
 
 
 def test_reward_term_that_is_not_finite_is_named(hmx, monkeypatch):

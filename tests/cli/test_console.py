@@ -251,3 +251,15 @@ def test_an_interval_that_rests_on_few_wins_says_so() -> None:
         f"greedy: {rests.format(0, '0.0 to 1.9')}",
         f"trained: {rests.format(2, '0.3 to 3.6')}",
     ]
+
+
+def test_few_wins_of_several_seeds_are_one_sentence() -> None:
+    rows = [
+        PolicyStats(
+            policy="sampled", seed=seed, episodes=200, return_mean=1.0, wins=wins, win_rate_interval=wilson(wins, 200)
+        )
+        for seed, wins in enumerate((2, 0, 5, 40))
+    ]
+    assert [note.text for note in few_wins(rows, {"sampled": "trained"})] == [
+        "trained: the returns of 3 seeds rest on 0 to 5 wins in 200 episodes, so their intervals cover less than 95 %"
+    ]

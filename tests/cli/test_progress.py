@@ -48,7 +48,10 @@ def test_progress_lines_appear_every_10_s_then_every_30_s(now):
 
 @pytest.mark.parametrize(
     "words",
-    ["train --preset tiny", "resume x", "evaluate x", "report x", "grad-report x", "score-buffer x", "bench"],
+    [
+        *("train --preset tiny", "resume x", "evaluate x", "report x", "grad-report x", "score-buffer x", "bench"),
+        "watch x",
+    ],
 )
 def test_first_line_is_written_before_jax_is_imported(shell, words):
     """The import takes more than a second."""

@@ -239,3 +239,11 @@ def test_episodes_of_a_trained_run_play_on_its_page(hmx, trained, tmp_path):
     text = page_of(tmp_path / "runs" / "corridor")
     assert "@" in text.partition('<figure class="player">')[2]  # the corridor as its environment renders it
     assert text.count('<figure class="player">') == 3 and '"facts":[["action","right"]' in text
+
+
+@pytest.mark.parametrize("file", ["meta.json", "run.toml"])
+def test_damaged_run_gets_a_page_and_the_exit_code_of_damage(hmx, run, file):
+    (run / file).write_text("{")
+    result = hmx("report", "one", "--episodes", "0")
+    assert result.exit_code == ExitCode.ARTEFACT and "hmx runs verify one lists the damage" in result.stderr
+    assert "cannot read its" in page_of(run)

@@ -197,3 +197,23 @@ def typed(command: list[str], setup: str, keys: str, shown: list[str], **more) -
         process.wait()
         os.close(terminal)
     return seen
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("bash", "complete -o default -F _hmx_completion hmx"),
+        ("zsh", "#compdef hmx"),
+        ("fish", "complete --command hmx"),
+    ],
+)
+def test_script_is_that_of_the_named_shell(hmx, name, line):
+    shown = hmx("--show-completion", name)
+    assert shown.exit_code == 0 and line in shown.stdout
+
+
+def test_other_shells_are_refused(hmx):
+    refused = hmx("--install-completion", "tcsh")
+    assert refused.exit_code == 2 and refused.stderr.startswith(
+        "error: cannot complete in tcsh: expected bash, zsh, fish"
+    )

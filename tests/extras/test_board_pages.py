@@ -54,6 +54,33 @@ def test_list_shows_state_speed_curve_and_time_left(client: Any, root: Path) -> 
     assert "<main data-live>" in page
 
 
+def rows(page: str) -> list[str]:
+    return re.findall(r'href="/runs\?run=(\w+)"', page)
+
+
+def test_list_has_environment_and_algorithm_and_is_filtered_and_sorted(client: Any, root: Path) -> None:
+    shutil.rmtree(root / EVIL)
+    make_run(root / "lake", flat(0.9), changes={"env.id": "frozenlake", "algo.name": "dqn"})
+    page = client.get("/").text
+    line = next(line for line in page.splitlines() if 'href="/runs?run=lake"' in line)
+    assert ">frozenlake</td>" in line and ">dqn</td>" in line
+    assert rows(client.get("/?match=LAKE").text) == ["lake"] and rows(client.get("/?match=dqn").text) == ["lake"]
+    assert rows(client.get("/?sort=run").text) == ["alive", "lake", "one"]
+    assert rows(client.get("/?sort=run&reverse=1").text) == ["one", "lake", "alive"]
+    assert rows(client.get("/?sort=return").text) == ["lake", "alive", "one"]
+    assert rows(client.get("/?sort=<b>").text) and "No run matches" in client.get("/?match=nosuch").text
+    again = re.search(r'aria-sort="ascending"><a href="([^"]*)">return', client.get("/?sort=return&match=a").text)
+    assert again and again[1] == "/?sort=return&amp;match=a&amp;reverse=1"
+
+
+def test_age_of_an_ended_run_is_that_of_its_end(root: Path) -> None:
+    old = {run.row.name: run.row.age or 0.0 for run in live_runs(root)}
+    (root / "one" / "reports").mkdir(exist_ok=True)
+    (root / "one" / "reports" / "report.html").write_text("new")
+    now = {run.row.name: run.row.age or 0.0 for run in live_runs(root)}
+    assert now["one"] >= old["one"] > 3600
+
+
 def test_a_page_of_a_running_run_updates_and_two_runs_share_one(client: Any, root: Path) -> None:
     with RunLock(RunPaths(root, "alive")):
         page, part = (client.get(f"/runs?run=alive{part}") for part in ("", "&part=main"))

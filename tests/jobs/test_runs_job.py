@@ -51,12 +51,16 @@ def test_list_shows_the_fields_of_runs(tmp_path: Path) -> None:
     assert (row.name, row.path, row.state, row.update, row.env_steps) == ("a", paths.folder, "finished", 3, 30)
     assert (row.last_return, row.created) == (1.5, MOMENT)
     assert row.size == sum(p.stat().st_size for p in paths.folder.rglob("*") if p.is_file())
-    assert row.age is not None
-    assert 0 <= row.age < 600
-    old = time.time() - 7200
-    for path in (paths.config, paths.meta, paths.metrics):
-        os.utime(path, (old, old))
-    assert 7200 <= runs.list_runs(tmp_path).runs[0].age < 7800  # type: ignore[operator]
+    for name, state in (("a", "finished"), ("b", "running")):
+        paths = make(tmp_path, name, state) if name != "a" else paths
+        old = time.time() - 7200
+        for path in (paths.config, paths.meta, paths.metrics):
+            os.utime(path, (old, old))
+    ended, crashed = runs.list_runs(tmp_path).runs
+    assert ended.age is not None
+    assert crashed.age is not None
+    assert 0 <= ended.age < 600  # since its end, not since a file was written
+    assert 7200 <= crashed.age < 7800
     assert runs.list_runs(tmp_path / "nowhere").runs == ()
 
 
@@ -269,8 +273,8 @@ def test_a_list_is_filtered_and_sorted(tmp_path: Path) -> None:
     assert names(sort="return") == ["b-2", "c", "b-1", "empty"]
     assert names(sort="return", reverse=True) == ["b-1", "c", "b-2", "empty"]
     assert names(reverse=True) == ["empty", "c", "b-2", "b-1"]
-    os.utime(tmp_path / "c" / "metrics.jsonl", (time.time() + 99, time.time() + 99))
-    assert names(sort="age")[0] == "c"
+    make(tmp_path, "d", "running")
+    assert names(sort="age")[0] == "d"
 
 
 def test_renamed_run_is_intact_and_resumes(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:

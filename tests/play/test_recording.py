@@ -65,3 +65,18 @@ def test_gif_has_the_frames_times_and_colours_of_the_episode(tmp_path):
 def close(colour: tuple[int, int, int], name: str) -> bool:
     """Return whether a colour is that of a #rrggbb, up to what a palette of 256 colours loses."""
     return all(abs(part - wanted) <= 12 for part, wanted in zip(colour, bytes.fromhex(name[1:]), strict=True))
+
+
+@pytest.mark.parametrize("picture", ["@ . .\n. $ .\n. . D", "..@....D", "x" * 64, "\n".join(["ab"] * 30)])
+def test_text_of_an_environment_is_monospaced_and_fills_its_side(picture):
+    frame = Frame(step=0, episode=0, position={}, legal=(), picture=picture)
+    letters = [shape for shape in recording.scene(frame, "") if shape.kind == "text" and shape.mono]
+    assert len(letters) == len("".join(picture.split()))
+    size = letters[0].height / 1.5
+    lines = picture.split("\n")
+    across, down = size * max(map(len, lines)), 1.7 * size * len(lines)
+    assert max(across, down) == pytest.approx(300, abs=1) or size == 40.0
+    assert all(8 <= s.x <= 308 and 0 <= s.y <= 342 for s in letters)
+    ends = [s.y for s in letters]
+    assert (min(ends) + max(ends)) / 2 == pytest.approx(171, abs=size)  # in the middle
+    assert all('font-family="ui-monospace' in text for text in recording.shapes_svg(letters))

@@ -87,7 +87,9 @@ def test_keys_become_actions(key, action):
 def test_impossible_action_is_reported_and_not_taken():
     taken, screen = played("down", "2")
     assert taken == []
-    assert "down is not possible now" in screen and "pull is not possible now" in screen
+    assert (
+        "down is not possible: the board ends there" in screen and "PULL is not possible: you do not own it" in screen
+    )
 
 
 def test_unknown_key_is_reported():

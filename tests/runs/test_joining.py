@@ -211,3 +211,24 @@ def test_different_versions_are_named() -> None:
     ):
         joining._coordinate(slot(0, 2, port), group, 60.0)
     coming.join()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "variables", "writes"),
+    [
+        (Hosts(), {"SLURM_PROCID": "3"}, True),
+        (Hosts(distributed=True), {}, True),
+        (Hosts(distributed=True), {"SLURM_PROCID": "0"}, True),
+        (Hosts(distributed=True), {"SLURM_PROCID": "3"}, False),
+        (Hosts(distributed=True), {"OMPI_COMM_WORLD_RANK": "1"}, False),
+        (Hosts(distributed=True), {"JOB_COMPLETION_INDEX": "1"}, False),
+        (Hosts(distributed=True, process_id=1), {}, False),
+        (Hosts(distributed=True, process_id=0), {"SLURM_PROCID": "3"}, True),
+    ],
+)
+def test_only_process_0_says_that_training_starts(monkeypatch, hosts, variables, writes):
+    for name in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert hosts.writes is writes

@@ -191,6 +191,7 @@ def _changes(run: RunFacts, trend: Course | None) -> Iterator[str]:
 
 def _problems(run: RunFacts) -> Answer:
     texts = [quoted(run.meta.message, _LONGEST)] if run.meta is not None and run.meta.message else []
+    texts += [f"try: {quoted(run.meta.hint, _LONGEST)}"] if run.meta is not None and run.meta.hint else []
     if run.state in ("failed", "crashed"):
         texts.insert(0, f"the run {run.state}")
     health = run.health
@@ -226,7 +227,7 @@ def _next(run: RunFacts) -> Iterator[str]:
 
 
 def _interval(value: float, low: float, high: float) -> str:
-    return number(value) if low == value == high else f"{number(value)} [{number(low)}, {number(high)}]"
+    return f"{number(value)} (all equal)" if low == high else f"{number(value)} [{number(low)}, {number(high)}]"
 
 
 def _lower(text: str) -> str:

@@ -132,6 +132,7 @@ class RunFacts:
     minutes: float | None = None
     steps_per_sec: float | None = None
     resumes: tuple[ResumeMark, ...] = ()
+    damaged: bool = False  # whether its run.toml or its meta.json cannot be read
     settings: tuple[Setting, ...] = ()
     evaluation: tuple[PolicyStats, ...] = ()
     curves: tuple[SeedCurves, ...] = field(default=(), metadata={"json": False})

@@ -97,6 +97,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         warnings=(*warnings, *faults, *found.warnings, *nonfinite(found)),
         health=_health(paths, warnings) if found.records and found.whole and config is not None else None,
         meta=meta,
+        damaged=frozen.is_damaged(paths),
         resumes=tuple(_resume(entry, sizes.batch_size if sizes else 0) for entry in (meta.resumes if meta else ())),
     )
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from hmx.config.option import opt
 
 PANEL = "Several hosts"
+
+_INDEX = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX")
+"""Where Open MPI, SLURM and Kubernetes tell a process its index; JAX reads them too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,3 +26,12 @@ class Hosts:
     join_timeout: float = opt(
         300.0, "time to wait for the other processes to join", "seconds", gt=0, metavar="SECONDS", panel=PANEL
     )
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes messages for all, as far as that is known without JAX: process 0 does."""
+        if not self.distributed:
+            return True
+        if self.process_id is not None:
+            return self.process_id == 0
+        return all(os.environ.get(name, "0") == "0" for name in _INDEX)
