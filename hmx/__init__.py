@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         verify_study,
     )
     from hmx.config.schema import Config
-    from hmx.envs.protocol import Env, EnvSpec
+    from hmx.envs.protocol import Env, EnvSpec, Quantity
     from hmx.nets.build import Net, NetOutput
     from hmx.types import Timestep
 
@@ -42,6 +42,7 @@ __all__ = [
     "HmxError",
     "Net",
     "NetOutput",
+    "Quantity",
     "Timestep",
     "TrainState",
     "best_config",

@@ -23,11 +23,15 @@ def export(
 ) -> None:
     """Export the policy of a run, to use it without hmx.
 
-    StableHLO and ONNX files are functions of observations and action masks that return action probabilities and values;
-    safetensors files hold the weights. docs/export.md shows how to load each.
+    StableHLO and ONNX files are functions of observations that return actions and values: normalisation is inside, the
+    hidden state of a recurrent policy is an input and an output, and continuous actions are in the units of the
+    environment. safetensors files hold the weights. contract.json beside the file describes all inputs and outputs.
+    The file is compared with the policy on 1,000 random inputs, and written only if they agree. docs/export.md shows
+    how to load each.
 
     Example: hmx export hackmatrix-ppo-s0-001 --to onnx --output policy.onnx
     """
+    from hmx.errors import counted
     from hmx.jobs.export_policy import export_policy
     from hmx.render.quantities import data_size
 
@@ -37,4 +41,9 @@ def export(
     if json:
         print_json(done.to_json())
     else:
+        tested, difference = done.agreement, f"{done.agreement.largest_difference:.2g} ({done.agreement.output})"
+        say("agrees", f"with the policy on {tested.inputs:,} random inputs; largest difference {difference}")
+        if tested.other_actions:
+            say("note", f"it chooses another action for {counted(tested.other_actions, 'input')}, between equal ones")
         say("wrote", f"{done.output} ({data_size(done.size)}), the policy after update {done.update:,}")
+        say("wrote", f"{done.contract}, which describes its inputs and outputs")

@@ -131,6 +131,7 @@ def repeated(env: Env, times: int) -> Env:
     if times == 1:
         return env
     spec = env.spec._replace(max_steps=-(-env.spec.max_steps // times), moved=None)
+    spec = spec._replace(step_seconds=times * spec.step_seconds)
 
     def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
         def again(carry: tuple[EnvState, Timestep], i: Array) -> tuple[tuple[EnvState, Timestep], None]:

@@ -16,6 +16,15 @@ EnvState = Any
 Tree = TypeVar("Tree")
 
 
+class Quantity(NamedTuple):
+    """One number of an observation or of a continuous action, in the units of the environment."""
+
+    name: str
+    unit: str = ""  # such as `m/s`; empty if it has none, or none is known
+    low: float | None = None  # None for no limit; numbers of actions have both limits
+    high: float | None = None
+
+
 class EnvSpec(NamedTuple):
     """The static facts of an environment that a network and a learner need; the defaults are those of one agent."""
 
@@ -39,6 +48,9 @@ class EnvSpec(NamedTuple):
     moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end
     later_reset: Callable[[Key], tuple[EnvState, Timestep]] | None = None  # a `reset` into later stages, for training
     costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only when an episode ends
+    step_seconds: float = 0.0  # simulated time of a step; 0 if the environment states none
+    obs_quantities: tuple[Quantity, ...] = ()  # the numbers of an observation in order; empty if not described
+    action_quantities: tuple[Quantity, ...] = ()  # those of a continuous action; -1 and 1 stand for the limits
 
 
 class Env(NamedTuple):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hmx.config.textfile import quoted
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.checks.problems import changed_type
-from hmx.envs.protocol import Env, EnvSpec, settled
+from hmx.envs.protocol import Env, EnvSpec, Quantity, settled
 from hmx.errors import HmxError, counted, nearest
 from hmx.types import Array, Key
 
@@ -36,6 +36,8 @@ class Single(NamedTuple):
     describe: Callable[[Theirs], Theirs] | None = None
     terms: tuple[str, ...] = ("reward",)  # of the reward; empty to find them, and check the types, by tracing a step
     costly_reset: bool = False  # see `EnvSpec`
+    step_seconds: float = 0.0  # see `EnvSpec`
+    action_quantities: tuple[Quantity, ...] = ()  # see `EnvSpec`
 
 
 class Kept(NamedTuple):
@@ -79,6 +81,8 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
         describe=None if describe is None else lambda state: dict(describe(_host(state))),
         render=None if render is None else lambda state: str(render(_host(state))),
         costly_reset=single.costly_reset,
+        step_seconds=single.step_seconds,
+        action_quantities=single.action_quantities,
     )
     return batched(spec, game)
 

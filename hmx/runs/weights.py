@@ -27,6 +27,13 @@ def to_bytes(session: Session, state: TrainState, about: dict[str, str]) -> byte
     return bytes(save(arrays, {**about, "shape_digest": codec.shape_digest(session.cfg)}))
 
 
+def from_bytes(state: TrainState, data: bytes) -> TrainState:
+    """Return a state with the learned arrays that `to_bytes` wrote for it or for another state of its session."""
+    from safetensors.numpy import load
+
+    return replace(state, {name: jnp.asarray(array) for name, array in load(data).items()})
+
+
 def read(session: Session, path: Path) -> tuple[TrainState, int]:
     """Read a policy; return a state with its arrays and 0 elsewhere, and its update.
 

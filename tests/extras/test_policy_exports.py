@@ -1,33 +1,44 @@
-"""Exported policies give the probabilities and values of hmx, and the examples of the documentation load them."""
+"""Programs of every format act as hmx does, and the loaders of the examples and of the documentation run them."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
+import shutil
+import subprocess
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from exported_policies import RECURRENT, made_state, played, small_session
 
-from hmx.config.fields import replace
-from hmx.config.schema import Config
-from hmx.errors import ExitCode, HmxError
-from hmx.jobs import export_policy as exports
+from hmx.errors import HmxError
 from hmx.jobs.export_policy import export_policy
+from hmx.jobs.exported import formats
+from hmx.jobs.exported.agreement import measure
+from hmx.jobs.exported.contract import CONTRACT, PolicyOrigin, make_contract
+from hmx.jobs.exported.formats import FORMATS
+from hmx.jobs.exported.program import make_program
 from hmx.jobs.requests import PolicyRequest
 from hmx.runs.restoring import find
 from hmx.runs.session import open_session
 
 ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "export.md").read_text()
 PACKAGES = {"safetensors": "safetensors", "stablehlo": "flatbuffers", "onnx": "jax2onnx"}
-EXAMPLES = dict(re.findall(r"### (\w+)\n.*?```python\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL))
-SMALL = {"env.num_envs": 8, "net.hidden": (8,), "net.kind": "mlp"}
+ABOUT = {"run": "made"}
+NODE = shutil.which("node")
+IMPORT = 'require("onnxruntime-node")'
+RUNS_NODE = NODE is not None and subprocess.run([NODE, "-e", IMPORT], capture_output=True).returncode == 0
 
-Batch = tuple[np.ndarray, np.ndarray]
+
+def example(heading: str, number: int, language: str = "python") -> str:
+    """A block of code below a heading of the guide."""
+    section = GUIDE.partition(f"### {heading}\n")[2].partition("\n### ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)[number]
 
 
 @pytest.fixture
@@ -43,123 +54,154 @@ def needs(to: str) -> None:
         pytest.importorskip("onnxruntime")
 
 
-def acted(session: Any, state: Any, obs: Any, mask: Any) -> Batch:
-    """Probabilities and values as hmx plays; an axis of agents is added where there is one agent."""
-    solo = session.env.spec.num_agents == 1
-    wide = [jnp.asarray(x)[:, None] if solo else jnp.asarray(x) for x in (obs, mask)]
-    decision, _ = session.algorithm.act(state, None, *wide, jnp.zeros(len(obs), bool), jax.random.key(3), True)
-    probs, value = np.asarray(decision.probs), np.asarray(decision.value)
-    return (probs[:, 0], value[:, 0]) if solo else (probs, value)
-
-
-def made_state(session: Any) -> Any:
-    """A state of random parameters; the environments in it are not real, since a policy reads none of them."""
-    rng = np.random.default_rng(1)
-
-    def fill(leaf: Any) -> Any:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.random.key(0)
-        if jnp.issubdtype(leaf.dtype, jnp.floating):
-            return jnp.asarray(rng.uniform(0.1, 0.5, leaf.shape), leaf.dtype)
-        return jnp.zeros(leaf.shape, leaf.dtype)
-
-    state = jax.tree.map(fill, session.abstract._replace(actors=None))
-    params = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape) / 4, leaf.dtype), state.params)
-    return state._replace(params=params, actors=session.abstract.actors._replace(obs_stats=None))
-
-
-def run_stablehlo(data: bytes, obs: Any, mask: Any) -> Batch:
-    return jax.export.deserialize(bytearray(data)).call(obs, mask)
-
-
-def run_onnx(data: bytes, obs: Any, mask: Any) -> Batch:
-    import onnxruntime
-
-    return onnxruntime.InferenceSession(data).run(None, {"obs": obs, "mask": mask})
-
-
-@pytest.mark.parametrize("to", PACKAGES)
-def test_the_example_of_the_documentation_loads_the_policy(run: Path, to: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs(to)
-    export_policy(run, PolicyRequest(to=to), run.parent / f"policy.{to}")
-    monkeypatch.chdir(run.parent)
-    found: dict[str, Any] = {}
-    example = EXAMPLES[{"stablehlo": "StableHLO", "onnx": "ONNX"}.get(to, to)]
-    assert len([line for line in example.splitlines() if line]) <= 10
-    exec(example, found)
+def expected(run: Path, obs: np.ndarray) -> list[np.ndarray]:
+    """Action, probabilities and value of the run's policy where every action is legal."""
     source = find(run, run.parent)
     session = open_session(source.cfg)
     state, _, _ = source.state(session, None)
-    probs, value = acted(session, state, found["obs"], np.ones((3, 2), bool))
-    np.testing.assert_allclose(found["probs"], probs, atol=1e-5)
-    np.testing.assert_allclose(found["value"], value, atol=1e-5)
+    return played(session, state, [{"obs": obs, "mask": np.ones((len(obs), 2), bool)}])[0]
+
+
+@pytest.mark.parametrize(("heading", "to"), [("StableHLO", "stablehlo"), ("safetensors", "safetensors")])
+def test_the_example_of_the_documentation_loads_the_policy(
+    run: Path, heading: str, to: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs(to)
+    export_policy(run, PolicyRequest(to=to), run.parent / f"policy.{to}")
+    monkeypatch.chdir(run.parent)
+    names: dict[str, Any] = {}
+    code = example(heading, 0)
+    assert len([line for line in code.splitlines() if line]) <= 10
+    exec(code, names)
+    _, probs, value = expected(run, names["obs"])
+    np.testing.assert_allclose(names["probs"], probs, atol=1e-5)
+    np.testing.assert_allclose(names["value"], value, atol=1e-5)
     assert np.ptp(probs) > 0.01  # else nothing is shown
+
+
+def test_the_documentation_shows_the_loaders_of_the_examples() -> None:
+    assert example("ONNX", 0) == (ROOT / "examples" / "load_policy.py").read_text()
+    assert example("ONNX", 0, "js") == (ROOT / "examples" / "load_policy.cjs").read_text()
+
+
+def test_the_examples_that_use_the_loaders_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("onnx")
+    export_policy(run, PolicyRequest(to="onnx"), run.parent / "policy.onnx")
+    monkeypatch.chdir(run.parent)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    names: dict[str, Any] = {}
+    exec(example("ONNX", 1), names)
+    _, probs, value = expected(run, np.zeros((1, 8), np.float32))
+    np.testing.assert_allclose(names["outputs"]["probs"], probs[0], atol=1e-5)
+    if not RUNS_NODE:
+        pytest.skip("node with onnxruntime-node (NODE_PATH) is not installed")
+    shutil.copy(ROOT / "examples" / "load_policy.cjs", run.parent)
+    script = example("ONNX", 1, "js").replace(".data,", ".data.join(),").replace(".data)", ".data.join())")
+    (run.parent / "use.cjs").write_text(script)
+    said = subprocess.run([str(NODE), "use.cjs"], capture_output=True, text=True, check=True).stdout.split()
+    _, probs, value = expected(run, np.ones((1, 8), np.float32))
+    np.testing.assert_allclose([float(x) for x in said[1].split(",")], probs[0], atol=1e-5)
+    np.testing.assert_allclose(float(said[2]), value[0], atol=1e-5)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
+        RECURRENT,
+        {"env.id": "cartpole", "net.rnn": "lstm", "net.shared_torso": False, "ppo.obs_norm": "env"},
+        {"env.id": "recall", "net.rnn": "gru"},
         {"env.id": "rendezvous", "env.num_agents": 2},
         {"env.id": "frozenlake", "algo.name": "dqn", "replay.capacity": 4096},
-        {"env.id": "hackmatrix", "env.obs": "flat", "ppo.value_target": "return_norm"},
+        {"env.id": "corridor", "algo.name": "gumbel"},
+        {"env.id": "hackmatrix", "env.obs": "flat", "net.kind": "mlp", "ppo.value_target": "return_norm"},
+        {"env.id": "hackmatrix"},
     ],
-    ids=lambda changes: changes["env.id"],
+    ids=lambda changes: "-".join(str(value) for value in changes.values()),
 )
-@pytest.mark.parametrize(("to", "play"), [("stablehlo", run_stablehlo), ("onnx", run_onnx)])
-def test_a_program_agrees_with_the_agent_on_any_batch(changes: Any, to: str, play: Callable[..., Batch]) -> None:
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_file_agrees_with_the_policy(changes: Any, to: str) -> None:
     needs(to)
-    session = open_session(replace(Config(), {**SMALL, **changes}))
+    session = small_session(changes)
     state = made_state(session)
-    data = getattr(exports, f"_{to}")(session, state)
-    rng = np.random.default_rng(0)
-    for batch in (1, 7):
-        shapes = exports._inputs(session, batch)
-        floats = np.issubdtype(shapes[0].dtype, np.floating)
-        raw = rng.normal(size=shapes[0].shape) if floats else rng.integers(0, 2**16, shapes[0].shape)
-        obs, mask = raw.astype(shapes[0].dtype), rng.random(shapes[1].shape) < 0.6
-        mask[..., 0] = True
-        for ours, theirs in zip(acted(session, state, obs, mask), play(data, obs, mask), strict=True):
-            np.testing.assert_allclose(theirs, ours, atol=1e-5)
+    program = make_program(session, state)
+    file = FORMATS[to](program, session, state, ABOUT)
+    agreement = measure(program, file.call, state.actors.obs_stats)
+    agreement.check()
+    assert agreement.largest_difference < 1e-4
+    assert bool(agreement.sequences) == (session.cfg.net.rnn != "none")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"net.rnn": "gru"}, "cannot export a recurrent policy"),
-        ({"env.id": "pendulum", "env.max_steps": 20}, "continuous actions"),
-    ],
-)
-def test_policies_with_other_inputs_than_observation_and_mask_are_refused(
-    run: Path, changes: Any, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = find(run, run.parent)
-    monkeypatch.setattr(exports, "find", lambda *_: source._replace(cfg=replace(source.cfg, changes)))
-    with pytest.raises(HmxError, match=said):
-        export_policy(run, PolicyRequest())
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A recurrent policy of continuous actions as ONNX with its contract, four steps, and what hmx does in them."""
+    needs("onnx")
+    session = small_session(RECURRENT)
+    state = made_state(session)
+    program = make_program(session, state)
+    folder = tmp_path_factory.mktemp("policy")
+    (folder / "policy.onnx").write_bytes(FORMATS["onnx"](program, session, state, ABOUT).data)
+    origin = PolicyOrigin(run="made", run_id="", agent=0, update=0, config_digest="", weights_sha256="")
+    (folder / CONTRACT).write_text(make_contract("", origin, session.env.spec, program, None).to_text())
+    obs = np.random.default_rng(0).normal(size=(4, 1, 3)).astype(np.float32)
+    steps = [{"obs": row, "reset": np.array([i == 0])} for i, row in enumerate(obs)]
+    wanted = [[2.0 * float(action[0, 0]), float(value[0])] for action, value in played(session, state, steps)]
+    return folder, obs[:, 0].tolist(), wanted
+
+
+def test_the_python_loader_plays_an_episode_of_a_recurrent_policy(recurrent: Any) -> None:
+    folder, obs, wanted = recurrent
+    spec = importlib.util.spec_from_file_location("load_policy", ROOT / "examples" / "load_policy.py")
+    loader = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loader)
+    state, act = loader.load(folder / "policy.onnx")
+    for row, (action, value) in zip(obs, wanted, strict=True):
+        outputs, state = act(state, obs=row)
+        np.testing.assert_allclose([outputs["action"][0], outputs["value"]], [action, value], rtol=1e-4)
+
+
+@pytest.mark.skipif(not RUNS_NODE, reason="node with onnxruntime-node (NODE_PATH) is not installed")
+def test_the_javascript_loader_plays_an_episode_of_a_recurrent_policy(recurrent: Any) -> None:
+    folder, obs, wanted = recurrent
+    script = f"""
+        const {{ load }} = require({json.dumps(str(ROOT / "examples" / "load_policy.cjs"))});
+        load({json.dumps(str(folder / "policy.onnx"))}).then(async ({{ start, act }}) => {{
+          let state = start, outputs;
+          for (const obs of {json.dumps(obs)}) {{
+            [outputs, state] = await act(state, {{ obs }});
+            console.log(outputs.action.data[0], outputs.value.data[0]);
+          }}
+        }});
+    """
+    said = subprocess.run([str(NODE), "-e", script], capture_output=True, text=True, check=True).stdout
+    np.testing.assert_allclose([[float(x) for x in line.split()] for line in said.splitlines()], wanted, rtol=1e-4)
+
+
+def test_a_broken_onnx_file_is_not_written(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("onnx")
+
+    def broken(program: Any, session: Any, state: Any, about: Any) -> Any:
+        head = {**state.params["policy_head"], "kernel": 1.1 * state.params["policy_head"]["kernel"]}
+        changed = state._replace(params={**state.params, "policy_head": head})
+        return formats.to_onnx(make_program(session, changed), session, changed, about)
+
+    monkeypatch.setitem(FORMATS, "onnx", broken)
+    with pytest.raises(HmxError, match="the file does not agree with it: probs differs"):
+        export_policy(run, PolicyRequest(to="onnx"))
+    assert not (run / "reports").exists() or not list((run / "reports").glob("*.onnx"))
+
+
+def test_bfloat16_is_refused_as_onnx() -> None:
+    session = small_session({"env.id": "corridor", "net.compute_dtype": "bfloat16"})
+    state = made_state(session)
+    with pytest.raises(HmxError, match="onnxruntime does not compute in bfloat16") as caught:
+        FORMATS["onnx"](make_program(session, state), session, state, ABOUT)
+    assert "--to stablehlo" in caught.value.hint
 
 
 def test_an_existing_file_is_replaced_only_with_force(run: Path) -> None:
-    needs("safetensors")
     done = export_policy(run, PolicyRequest())
-    assert done.output == run / "reports" / "policy.safetensors" and done.update == 4
     done.output.write_text("mine")
-    with pytest.raises(HmxError, match="it already exists") as caught:
+    with pytest.raises(HmxError, match="it already exists"):
         export_policy(run, PolicyRequest())
-    assert caught.value.exit_code == ExitCode.USAGE and done.output.read_text() == "mine"
+    assert done.output.read_text() == "mine"
     assert export_policy(run, PolicyRequest(force=True, checkpoint=2)).update == 2
-
-
-def test_packed_observations_are_refused_as_onnx_and_agree_as_stablehlo() -> None:
-    session = open_session(replace(Config(), {"env.num_envs": 8, "net.hidden": (8,)}))
-    state = made_state(session)
-    shapes = exports._inputs(session, 3)
-    rng = np.random.default_rng(0)
-    obs, mask = rng.integers(0, 2**16, shapes[0].shape).astype(np.uint32), np.ones(shapes[1].shape, bool)
-    needs("stablehlo")
-    theirs = run_stablehlo(exports._stablehlo(session, state), obs, mask)
-    for ours, other in zip(acted(session, state, obs, mask), theirs, strict=True):
-        np.testing.assert_allclose(other, ours, atol=1e-5)
-    needs("onnx")
-    with pytest.raises(HmxError, match="cannot write this policy as ONNX") as caught:
-        exports._onnx(session, state)
-    assert "env.obs=flat" in caught.value.hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -153,7 +154,7 @@ def shapes(env: Env, state: EnvState | None, timestep: Timestep, num_envs: int) 
 
 
 def contradictions(spec: EnvSpec) -> Iterator[str]:
-    """Yield contradictions in the spec's actions."""
+    """Yield contradictions in what the spec says about actions and observations."""
     if bool(spec.action_dim) == bool(spec.num_actions):
         yield "the spec must have either num_actions or action_dim"
     if len(spec.action_names) != spec.num_actions:
@@ -161,6 +162,13 @@ def contradictions(spec: EnvSpec) -> Iterator[str]:
     covered = sorted(action for _, first, end in spec.action_groups for action in range(first, end))
     if covered != list(range(spec.num_actions)):
         yield "the action groups of the spec do not contain each action once"
+    if spec.action_quantities and len(spec.action_quantities) != spec.action_dim:
+        yield f"the spec describes {len(spec.action_quantities)} of {spec.action_dim} numbers of an action"
+    unlimited = [number.name for number in spec.action_quantities if number.low is None or number.high is None]
+    if unlimited:
+        yield f"the spec gives no limits for {', '.join(unlimited)} of an action"
+    if spec.obs_quantities and len(spec.obs_quantities) != math.prod(spec.obs_shape):
+        yield f"the spec describes {len(spec.obs_quantities)} of {math.prod(spec.obs_shape)} numbers of an observation"
 
 
 def changed_type(before: object, after: object, what: str = "the state") -> str | None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.envs.autoreset import BatchState, Game, batched
-from hmx.envs.protocol import Env, EnvSpec
+from hmx.envs.protocol import Env, EnvSpec, Quantity
 from hmx.types import Array, Key
 
 GRAVITY, CART, POLE, HALF_LENGTH = 9.8, 1.0, 0.1, 0.5  # m/s^2, kg, kg, m
@@ -45,6 +45,14 @@ def make_cartpole(max_steps: int, discrete: bool) -> Env:
         action_names=names,
         action_dim=0 if discrete else 1,
         render=_render,
+        step_seconds=DT,
+        obs_quantities=(
+            Quantity("position", "m"),
+            Quantity("velocity", "m/s"),
+            Quantity("angle from upright", "rad"),
+            Quantity("angular velocity", "rad/s"),
+        ),
+        action_quantities=() if discrete else (Quantity("force", "N", -MAX_FORCE, MAX_FORCE),),
     )
 
     def start(key: Key) -> Cart:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.envs.autoreset import BatchState, Game, batched
-from hmx.envs.protocol import Env, EnvSpec
+from hmx.envs.protocol import Env, EnvSpec, Quantity
 from hmx.types import Array, Key
 
 GRAVITY, MASS, LENGTH, DT = 10.0, 1.0, 1.0, 0.05
@@ -38,6 +38,13 @@ def make_pendulum(max_steps: int) -> Env:
         reward_terms=("angle", "speed", "torque"),
         action_dim=1,
         render=_render,
+        step_seconds=DT,
+        obs_quantities=(
+            Quantity("cosine of the angle from upright", "", -1.0, 1.0),
+            Quantity("sine of the angle from upright", "", -1.0, 1.0),
+            Quantity("angular velocity", "rad/s", -MAX_SPEED, MAX_SPEED),
+        ),
+        action_quantities=(Quantity("torque", "N m", -MAX_TORQUE, MAX_TORQUE),),
     )
 
     def start(key: Key) -> Swing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from hmx.config.extras import install, needed
 from hmx.config.textfile import quoted
-from hmx.envs.protocol import Env
+from hmx.envs.protocol import Env, Quantity
 from hmx.envs.single import Single, from_single, joined, named
 from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
@@ -54,7 +53,7 @@ def as_single(env_id: str, guest: GymnaxLike, params: GymnaxLike) -> Single:
     Raises:
         HmxError: its actions are of a kind that no network here takes.
     """
-    num_actions, action_dim, as_theirs = _actions(env_id, guest.action_space(params))
+    num_actions, quantities, as_theirs = _actions(env_id, guest.action_space(params))
 
     def reset(key: Key) -> tuple[Any, Array]:
         obs, state = guest.reset_env(key, params)
@@ -66,13 +65,13 @@ def as_single(env_id: str, guest: GymnaxLike, params: GymnaxLike) -> Single:
         return state, joined(obs), jnp.reshape(reward, ()), jnp.reshape(terminated, ())
 
     limit = int(getattr(params, "max_steps_in_episode", 0))
-    return Single(reset, step, num_actions, action_dim, limit)
+    return Single(reset, step, num_actions, len(quantities), limit, action_quantities=quantities)
 
 
-def _actions(env_id: str, space: Any) -> tuple[int, int, Callable[[Array], Array]]:
-    """Return the number of discrete actions, the dimension of a continuous one, and a conversion to gymnax."""
+def _actions(env_id: str, space: Any) -> tuple[int, tuple[Quantity, ...], Callable[[Array], Array]]:
+    """Return the number of discrete actions, the numbers of a continuous one, and a conversion to gymnax."""
     if hasattr(space, "n"):
-        return int(space.n), 0, lambda action: action
+        return int(space.n), (), lambda action: action
     if not (hasattr(space, "low") and hasattr(space, "high")):
         raise HmxError(f"{env_id} takes actions that are neither one choice nor a box", "choose another env.id")
     shape = tuple(space.shape)
@@ -84,4 +83,5 @@ def _actions(env_id: str, space: Any) -> tuple[int, int, Callable[[Array], Array
         unit = 0.5 * (jnp.clip(action, -1.0, 1.0) + 1.0)
         return jnp.asarray(low) + unit.reshape(shape) * jnp.asarray(high - low)
 
-    return 0, math.prod(shape), scaled
+    limits = zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)
+    return 0, tuple(Quantity(f"action_{i}", "", *ends) for i, ends in enumerate(limits)), scaled

@@ -55,7 +55,8 @@ def make_physics(env_id: str, theirs: Any, max_steps: int) -> Env:
         paid = jnp.where(jnp.isfinite(reward), reward, 0.0)
         return state, jnp.where(finite, obs, _vector(before.obs)), paid, (state.done > 0) | ~finite
 
-    return from_single(env_id, Single(reset, step, action_dim=int(theirs.action_size)), max_steps)
+    single = Single(reset, step, action_dim=int(theirs.action_size), step_seconds=float(getattr(theirs, "dt", 0.0)))
+    return from_single(env_id, single, max_steps)
 
 
 def _vector(obs: Any) -> Array:
