@@ -1,4 +1,4 @@
-// Run a policy that `hmx export RUN --to onnx` wrote: needs onnxruntime-node, or onnxruntime-web in a browser.
+// Run a policy that `hmx export RUN --to onnx` wrote: needs onnxruntime-node. In a browser, use onnxruntime-web and fetch.
 const ort = require("onnxruntime-node");
 const { readFileSync } = require("node:fs");
 const { dirname, join } = require("node:path");

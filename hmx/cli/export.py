@@ -41,8 +41,10 @@ def export(
     if json:
         print_json(done.to_json())
     else:
-        tested, difference = done.agreement, f"{done.agreement.largest_difference:.2g} ({done.agreement.output})"
-        say("agrees", f"with the policy on {tested.inputs:,} random inputs; largest difference {difference}")
+        tested = done.agreement
+        inputs = f"{tested.inputs:,} random inputs" + (f" in {tested.sequences} sequences" if tested.sequences else "")
+        difference = f"largest difference {tested.largest_difference:.2g} ({tested.output})"
+        say("agrees", f"with the policy on {inputs}; {difference}")
         if tested.other_actions:
             say("note", f"it chooses another action for {counted(tested.other_actions, 'input')}, between equal ones")
         say("wrote", f"{done.output} ({data_size(done.size)}), the policy after update {done.update:,}")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from exported_policies import RECURRENT, made_state, played, small_session
+from jax import lax
 
 from hmx.errors import HmxError
 from hmx.jobs.export_policy import export_policy
@@ -188,6 +189,16 @@ def test_a_broken_onnx_file_is_not_written(run: Path, monkeypatch: pytest.Monkey
     with pytest.raises(HmxError, match="the file does not agree with it: probs differs"):
         export_policy(run, PolicyRequest(to="onnx"))
     assert not (run / "reports").exists() or not list((run / "reports").glob("*.onnx"))
+
+
+def test_an_operation_that_the_converter_does_not_know_is_named() -> None:
+    needs("onnx")
+    session = small_session({"env.id": "pendulum"})
+    program = make_program(session, made_state(session))
+    with pytest.raises(HmxError, match=r"cannot write this policy as ONNX: .*igamma_grad_a") as caught:
+        strange = program._replace(call=lambda obs: (lax.igamma_grad_a(obs, obs), obs.sum(-1)))
+        FORMATS["onnx"](strange, session, made_state(session), ABOUT)
+    assert "--to stablehlo" in caught.value.hint
 
 
 def test_bfloat16_is_refused_as_onnx() -> None:
