@@ -84,8 +84,8 @@ def test_a_box_is_scaled_to_its_limits():
 
 def test_numbers_of_a_box_have_separate_limits():
     box = gymnax.environments.spaces.Box(jnp.array([[-1.0], [0.0]]), jnp.array([[3.0], [2.0]]), (2, 1))
-    num_actions, action_dim, scaled = _actions("gymnax/x", box)
-    assert (num_actions, action_dim) == (0, 2)
+    num_actions, quantities, scaled = _actions("gymnax/x", box)
+    assert num_actions == 0 and [(number.low, number.high) for number in quantities] == [(-1.0, 3.0), (0.0, 2.0)]
     assert scaled(jnp.array([0.0, 0.5])).tolist() == [[1.0], [1.5]]
     assert scaled(jnp.array([-7.0, 7.0])).tolist() == [[-1.0], [2.0]]
 

@@ -139,7 +139,7 @@ def test_spaces_and_params(counting):
         ("corridor", {"slipp": 1}, "no setting of an environment: slipp"),
         ("rendezvous", {"num_agents": 2}, "2 agents"),
         ("hackmatrix", {"obs": "packed"}, "packed"),
-        ("hackmatrix", {"illegal": "skip"}, "no way to treat"),
+        ("hackmatrix", {"illegal": "skip"}, "not a way to treat"),
     ],
 )
 def test_environments_that_cannot_be_exported_are_refused(env_id, settings, message):

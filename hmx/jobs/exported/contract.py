@@ -87,7 +87,7 @@ def make_contract(
         hmx=version,
         origin=origin,
         environment=spec.id,
-        steps_per_second=round(1.0 / spec.step_seconds, 6) if spec.step_seconds else None,
+        steps_per_second=float(f"{1.0 / spec.step_seconds:.6g}") if spec.step_seconds else None,
         normalisation=normalisation,
         inputs=program.inputs,
         outputs=program.outputs,
