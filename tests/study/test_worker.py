@@ -186,15 +186,27 @@ def test_worker_leaves_a_trial_to_the_process_that_holds_it(copy: Path, monkeypa
     """Another host counts as alive until its heartbeat stops; then its trial is taken over."""
     add_to_study(copy, (), AddRequest(trials=1))
     assert make_proposal(copy) == 5
-    lock = copy / "trials" / "0005" / "lock"
-    other = Owner(host="node7", pid=4242, started="1", boot="another boot", since="2026-01-01T00:00:00+00:00")
-    lock.write_text(sealed({"schema": SCHEMA, **dataclasses.asdict(other)}))
+    lock = hold(copy / "trials" / "0005")
     assert [task.host for task in study_status(copy).running] == ["node7"]
     steps: list[WorkStep] = []
-    monkeypatch.setattr("hmx.study.worker.time.sleep", lambda seconds: os.utime(lock, (1, 1)))
+    monkeypatch.setattr("hmx.study.worker._Worker._wait", lambda self: os.utime(lock, (1, 1)))
     work(copy, tell=steps.append)
     assert [step.kind for step in steps][:2] == ["waiting", "rung"]
     assert study_status(copy).finished
+
+
+def test_synchronous_decisions_do_not_depend_on_the_order_of_results(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host holds trial 1 until its heartbeat stops, so the results of all other trials come first."""
+    folder = make(tmp_path / "calm")
+    assert make_proposal(folder) == 1
+    lock = hold(folder / "trials" / "0001")
+    steps: list[WorkStep] = []
+    monkeypatch.setattr("hmx.study.worker._Worker._wait", lambda self: os.utime(lock, (1, 1)))
+    work(folder, tell=steps.append)
+    assert [step.trial for step in steps if step.kind == "rung"][:4] == [2, 3, 4, 1]
+    assert decisions(folder) == decisions(finished)
 
 
 def test_best_trial_is_confirmed_when_fresh_seeds_are_added_later(tmp_path: Path) -> None:
@@ -214,6 +226,14 @@ def test_number_of_fresh_seeds_cannot_change_after_a_confirmation(copy: Path) ->
         add_to_study(copy, (), AddRequest(confirm=5))
     with pytest.raises(HmxError, match="nothing to add"):
         add_to_study(copy, (), AddRequest(confirm=2))
+
+
+def hold(run: Path) -> Path:
+    """Write the lock of a process of another host, and return its path."""
+    other = Owner(host="node7", pid=4242, started="1", boot="another boot", since="2026-01-01T00:00:00+00:00")
+    lock = run / "lock"
+    lock.write_text(sealed({"schema": SCHEMA, **dataclasses.asdict(other)}))
+    return lock
 
 
 def make_proposal(folder: Path) -> int:
