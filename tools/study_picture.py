@@ -23,7 +23,7 @@ def chosen(findings: StudyFindings, name: str) -> Plot:
         plot = makers[name](findings)
         assert plot is not None, "the runs of the study have no CPU times"
         return plot
-    return figures.option(findings, next(one for one in findings.space if one.key == name))
+    return figures.option(findings, next(one for one in findings.settings.space if one.key == name))
 
 
 if __name__ == "__main__":

@@ -166,10 +166,7 @@ def read_confirmations(folder: Path) -> tuple[Confirmation, ...]:
         if CONFIRMED in names:
             chosen = read_record(ConfirmationChoice, place / CONFIRMED)
             results = _series(RungResult, place, _RUNG, names, 0)
-            confirmations.append(Confirmation(
-                trial=chosen.trial, folder=place, seeds=chosen.seeds, seen=chosen.seen,
-                result=results[0] if results else None,
-            ))  # fmt: skip
+            confirmations.append(Confirmation(**vars(chosen), folder=place, result=next(iter(results), None)))
     return tuple(confirmations)
 
 

@@ -10,7 +10,7 @@ from hmx.config.problem import line
 from hmx.records.plain import JsonResult
 from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
-from hmx.study.records import Objective, Parameter, Proposal, Sampler, Study, Trial, trial_folder
+from hmx.study.records import Proposal, Study, StudySettings, Trial, trial_folder
 from hmx.study.samplers import next_turn, propose
 from hmx.study.space import with_values
 from hmx.study.status import steps_of
@@ -33,14 +33,9 @@ class StudyPlan(JsonResult):
     """The plan of a study: nothing has been written."""
 
     study: Path
-    space: tuple[Parameter, ...]
-    objective: Objective
-    sampler: Sampler
-    trials: int
+    settings: StudySettings
     seeds: int
     rungs: tuple[PlannedRung, ...]
-    confirm_top: int
-    confirm_seeds: int
     search_steps: int  # expected environment steps, over all seeds
     confirm_steps: int
     steps_per_cpu_second: float | None  # over all seeds
@@ -58,17 +53,12 @@ def plan_of(study: Study, steps_per_cpu_second: float | None = None) -> StudyPla
     total = derive(study.base).total_env_steps
     return StudyPlan(
         study=study.folder,
-        space=settings.space,
-        objective=settings.objective,
-        sampler=settings.sampler,
-        trials=settings.trials,
+        settings=settings,
         seeds=study.base.run.num_seeds,
         rungs=tuple(
             PlannedRung(rung=rung, env_steps=round(share * total), trials=max(settings.trials // settings.eta**rung, 1))
             for rung, share in enumerate(settings.rungs)
         ),
-        confirm_top=settings.confirm_top,
-        confirm_seeds=settings.confirm_seeds,
         search_steps=search,
         confirm_steps=confirm,
         steps_per_cpu_second=steps_per_cpu_second,

@@ -164,13 +164,10 @@ class Trial(Proposal):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Confirmation:
+class Confirmation(ConfirmationChoice):
     """The configuration of a trial on fresh seeds; `result` is None until it has run."""
 
-    trial: int
     folder: Path
-    seeds: tuple[int, ...]
-    seen: str = ""
     result: RungResult | None = None
 
     @property

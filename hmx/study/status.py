@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from hmx.records.plain import JsonResult, JsonValue
 from hmx.registry.derive import derive
 from hmx.study.confirm import study_is_finished
 from hmx.study.folder import read_study
-from hmx.study.records import Objective, Study, Trial, TrialState
+from hmx.study.records import Objective, RungResult, Study, StudySettings, Trial, TrialState
 
 if TYPE_CHECKING:
     from hmx.stats.estimate import Estimate
@@ -56,8 +55,7 @@ class StudyStatus(JsonResult):
     """A study as it is now."""
 
     study: Path
-    objective: Objective
-    trials: int  # in the budget
+    settings: StudySettings
     states: dict[TrialState, int]
     rungs: tuple[int, ...]  # trials with a result, by rung
     running: tuple[RunningTask, ...]
@@ -87,8 +85,7 @@ def study_status(folder: str | Path, shown: int = SHOWN) -> StudyStatus:
     confirmed = sum(one.result is not None for one in study.confirmations)
     return StudyStatus(
         study=study.folder,
-        objective=study.settings.objective,
-        trials=study.settings.trials,
+        settings=study.settings,
         states=dict(states),
         rungs=tuple(sum(len(trial.rungs) > rung for trial in study.trials) for rung in range(study.last_rung + 1)),
         running=running,
@@ -139,7 +136,7 @@ def running_tasks(study: Study) -> tuple[RunningTask, ...]:
 
 def ranked_trial(study: Study, trial: Trial) -> RankedTrial:
     """Return a trial with the interval of its objective, and its objective on fresh seeds if that is known."""
-    interval = objective_interval(trial.rungs[-1].per_seed) if study.settings.objective.threshold is None else None
+    interval = over_seeds(trial.rungs[-1], study.settings.objective)
     confirmed = [one.objective for one in study.confirmations if one.trial == trial.number]
     return RankedTrial(
         trial=trial.number,
@@ -153,11 +150,17 @@ def ranked_trial(study: Study, trial: Trial) -> RankedTrial:
     )
 
 
-def objective_interval(per_seed: Sequence[float | None]) -> Estimate | None:
-    """Return the interquartile mean over the seeds with its 95 % interval, as `hmx compare` does; None without it."""
-    known = [value for value in per_seed if value is not None]
-    if not known or len(known) < len(per_seed):
-        return None
+def over_seeds(result: RungResult, objective: Objective) -> Estimate | None:
+    """Estimate the objective of a trial; there is no interval if a seed has no value."""
+    from hmx.stats.estimate import Estimate
+
+    known = [value for value in result.per_seed if value is not None]
+    if result.objective is None or len(known) < len(result.per_seed):
+        return None if result.objective is None else Estimate(result.objective)
+    if objective.threshold is not None:
+        from hmx.stats.intervals import median_interval
+
+        return Estimate(result.objective, *(median_interval(known) or ()))
     import numpy as np
 
     from hmx.stats.aggregates import iqm_estimate

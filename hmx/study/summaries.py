@@ -10,7 +10,7 @@ from hmx.config.textfile import quoted
 from hmx.errors import counted
 from hmx.records.plain import JsonValue
 from hmx.render.blocks import Block, Column, Document, Heading, Paragraph, Row, Table, facts
-from hmx.render.quantities import duration, interval, number, short
+from hmx.render.quantities import UNKNOWN, duration, interval, number, short
 from hmx.study.records import CONFIG_KEY, Objective, Parameter
 from hmx.study.space import text_of
 
@@ -45,7 +45,9 @@ def values_text(values: Mapping[str, JsonValue]) -> str:
 
 
 def value_text(value: JsonValue) -> str:
-    """Write a value as `--set` reads it."""
+    """Write a value as `--set` reads it; a dash for none."""
+    if value is None:
+        return UNKNOWN
     if isinstance(value, float):
         return f"{value:.4g}"
     return show(tuple(value) if isinstance(value, list) else value)
@@ -56,8 +58,11 @@ def status(found: StudyStatus) -> Document:
     states = [f"{found.states[name]} {name}" for name in _ORDER if name in found.states]
     proposed = sum(count for name, count in found.states.items() if name != "refused")
     rows = [
-        ("trials", f"{proposed:,} of {found.trials:,} proposed" + (f": {', '.join(states)}" if states else "")),
-        ("objective", objective_text(found.objective)),
+        (
+            "trials",
+            f"{proposed:,} of {found.settings.trials:,} proposed" + (f": {', '.join(states)}" if states else ""),
+        ),
+        ("objective", objective_text(found.settings.objective)),
     ]
     if len(found.rungs) > 1:
         rows.append(("rungs", ", ".join(f"{count:,} at rung {rung}" for rung, count in enumerate(found.rungs))))
@@ -130,14 +135,15 @@ def _hours(seconds: float) -> str:
 
 def plan(planned: StudyPlan) -> Document:
     """Show what a study would run."""
+    settings = planned.settings
     rows = [
-        ("trials", f"{planned.trials:,}, proposed by {planned.sampler}"),
-        ("objective", objective_text(planned.objective)),
+        ("trials", f"{settings.trials:,}, proposed by {settings.sampler}"),
+        ("objective", objective_text(settings.objective)),
         ("seeds", f"{planned.seeds} per trial, side by side"),
         *((f"rung {rung.rung}", f"about {counted(rung.trials, 'trial')} to {short(rung.env_steps)} steps")
           for rung in planned.rungs),
-        ("confirmation", f"the best {planned.confirm_top} on {counted(planned.confirm_seeds, 'fresh seed')}"
-         if planned.confirm_top else "none"),
+        ("confirmation", f"the best {settings.confirm_top} on {counted(settings.confirm_seeds, 'fresh seed')}"
+         if settings.confirm_top else "none"),
         ("steps", f"about {short(planned.search_steps)} to search, {short(planned.confirm_steps)} to confirm, over all "
          "seeds"),
     ]  # fmt: skip
@@ -146,7 +152,7 @@ def plan(planned: StudyPlan) -> Document:
         rows.append(("processor time", f"about {_hours(planned.cpu_seconds)}, {speed}"))
     if planned.refused:
         rows.append(("refused", f"{planned.refused} of the first {planned.examined} proposals would be refused"))
-    blocks: list[Block] = [facts(tuple(rows)), Heading("Space", 2), _space(planned.space)]
+    blocks: list[Block] = [facts(tuple(rows)), Heading("Space", 2), _space(settings.space)]
     blocks += [Paragraph(f"refused: {quoted(why, _LONGEST)}", "warning") for why in planned.reasons]
     return Document(f"Study {planned.study.name}: plan", tuple(blocks))
 

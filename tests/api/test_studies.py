@@ -27,7 +27,7 @@ def test_study_has_the_space_and_options_that_were_given(folder: Path) -> None:
 def test_study_is_extended_and_its_status_read(folder: Path) -> None:
     hmx.extend_study(folder, trials=3, space={"algo.gamma": [0.9, 0.99]})
     status = hmx.study_status(folder)
-    assert (status.trials, status.states, status.finished) == (8, {}, False)
+    assert (status.settings.trials, status.states, status.finished) == (8, {}, False)
     assert hmx.read_study(folder).settings.space[-1].key == "algo.gamma"
     assert hmx.verify_study(folder).differences == ()
 

@@ -217,7 +217,7 @@ def test_best_trial_is_confirmed_when_fresh_seeds_are_added_later(tmp_path: Path
     assert not study_status(folder).finished
     work(folder)
     found = study_status(folder)
-    assert (found.finished, found.confirmed, found.trials) == (True, 1, 2)
+    assert (found.finished, found.confirmed, found.settings.trials) == (True, 1, 2)
     assert [one.seeds for one in read_study(folder).confirmations] == [(2, 3)]
 
 

@@ -29,12 +29,13 @@ def advice(findings: StudyFindings) -> Iterator[Advice]:
     """Yield what to do next, the most urgent first."""
     study = shlex.quote(findings.folder)
     work = f"hmx study work {study}"
-    pending = max(findings.budget - len(findings.trials), 0) + findings.unfinished
+    budget = findings.settings.trials
+    pending = max(budget - len(findings.trials), 0) + findings.unfinished
     if not findings.ranked:
         yield Advice("start workers, as many as there are cores", work)
         return
     if pending:
-        yield Advice(f"{pending:,} of {findings.budget:,} trials have training to do, so the figures may change", work)
+        yield Advice(f"{pending:,} of {budget:,} trials have training to do, so the figures may change", work)
     failed = sum(bool(trial.failed) for trial in findings.trials)
     if failed >= _MANY_FAILED * len(findings.trials):
         yield Advice(
@@ -50,7 +51,7 @@ def _edges(findings: StudyFindings, study: str) -> Iterator[Advice]:
     """Yield the options that matter and whose best values lie at an end of the range."""
     top = findings.ranked[: max(_LEAST, round(_BEST * len(findings.ranked)))]
     matter = {one.key for one in findings.importance if one.judgement == "matters"}
-    for parameter in findings.space:
+    for parameter in findings.settings.space:
         places = [at for trial in top if (at := place(parameter, trial.values[parameter.key])) is not None]
         if parameter.kind == "choice" or parameter.key not in matter or len(places) < _LEAST:
             continue
@@ -59,7 +60,7 @@ def _edges(findings: StudyFindings, study: str) -> Iterator[Advice]:
         if wider:
             end = "high" if middle > 0.5 else "low"
             text = f"the best values of {parameter.key} lie at the {end} end of its range; widen it"
-            more = f"--trials {findings.budget} --space {shlex.quote(f'{parameter.key}={wider}')}"
+            more = f"--trials {findings.settings.trials} --space {shlex.quote(f'{parameter.key}={wider}')}"
             yield Advice(text, f"hmx study add {study} {more}")
 
 
@@ -88,7 +89,7 @@ def _ranking(findings: StudyFindings, study: str) -> Iterator[Advice]:
     if any(one.judgement in ("matters", "matters little") for one in findings.importance) or findings.is_list:
         return
     text = f"{counted(len(findings.ranked), 'trial')} are too few to tell which options matter; run more"
-    trials = max(findings.budget, MIN_TRIALS)
+    trials = max(findings.settings.trials, MIN_TRIALS)
     yield Advice(text, f"hmx study add {study} --trials {trials}")
 
 
@@ -99,7 +100,7 @@ def _choice(findings: StudyFindings, study: str) -> Iterator[Advice]:
         return
     first = findings.ranked[0].trial
     if first not in [one.trial for one in findings.finalists if one.confirmed_seeds]:
-        fresh = "" if findings.confirm_seeds else f"hmx study add {study} --confirm 10 && "
+        fresh = "" if findings.settings.confirm_seeds else f"hmx study add {study} --confirm 10 && "
         command = f"{fresh}hmx study work {study}"
         yield Advice(f"trial {first}, the best of the search, has not run on fresh seeds", command)
     alike = [one for one in findings.finalists if one.name in findings.indistinct]

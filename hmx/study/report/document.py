@@ -13,8 +13,9 @@ from hmx.reports.compare.numbers import estimate
 from hmx.stats.importance import MIN_TRIALS
 from hmx.study.report import figures
 from hmx.study.report.findings import Finalist, Judgement, OptionImportance, StudyFindings
-from hmx.study.report.numbers import FINALIST, OPTION, TRIAL, objective_name, short_names, value_text
+from hmx.study.report.numbers import FINALIST, OPTION, TRIAL, objective_name, short_names
 from hmx.study.space import text_of
+from hmx.study.summaries import value_text
 
 _SHOWN = 10  # trials of the table
 _AGAINST: dict[Outcome, str] = {"better": "worse", "weak evidence": "perhaps worse"}
@@ -53,7 +54,7 @@ def _best(findings: StudyFindings, best: Finalist) -> Iterator[Block]:
     setting = ", ".join(f"{names[key]} {value_text(value)}" for key, value in values.items())
     figure, seeds = (best.confirmed, best.confirmed_seeds) if best.confirmed else (best.tuned, best.tuned_seeds)
     fresh = "fresh " if best.confirmed else ""
-    name = objective_name(findings.objective)
+    name = objective_name(findings.settings.objective)
     yield Paragraph(
         f"Best: {best.name} ({setting}). {name[:1].upper()}{name[1:]}: {estimate(figure)} over "
         f"{counted(seeds, f'{fresh}seed')}.",
@@ -82,9 +83,10 @@ def _chosen(findings: StudyFindings, best: Finalist) -> Paragraph:
 
 
 def _facts(findings: StudyFindings) -> str:
-    done = sum(len(trial.rungs) == len(findings.rungs) for trial in findings.trials)
-    texts = [f"{len(findings.trials):,} of {counted(findings.budget, 'trial')} started, {done:,} trained to the end"]
-    stopped = sum(0 < len(trial.rungs) < len(findings.rungs) for trial in findings.trials)
+    settings = findings.settings
+    done = sum(len(trial.rungs) == len(settings.rungs) for trial in findings.trials)
+    texts = [f"{len(findings.trials):,} of {counted(settings.trials, 'trial')} started, {done:,} trained to the end"]
+    stopped = sum(0 < len(trial.rungs) < len(settings.rungs) for trial in findings.trials)
     failed = sum(bool(trial.failed) for trial in findings.trials)
     texts += [f"{stopped:,} stopped earlier"] if stopped else []
     texts += [f"{failed:,} failed"] if failed else []
@@ -93,7 +95,7 @@ def _facts(findings: StudyFindings) -> str:
     fresh = [finalist.confirmed_cpu_seconds for finalist in findings.finalists if finalist.confirmed_cpu_seconds]
     texts += [f"{duration(sum(seconds))} of CPU time"] if seconds else []
     texts += [f"{duration(sum(fresh))} of CPU time on fresh seeds"] if fresh else []
-    return f"{'; '.join(texts)}. Environment {findings.task}, sampler {findings.sampler}."
+    return f"{'; '.join(texts)}. Environment {findings.task}, sampler {settings.sampler}."
 
 
 def _next(findings: StudyFindings) -> Iterator[Block]:
@@ -137,7 +139,7 @@ def _values(findings: StudyFindings) -> Iterator[Block]:
     columns = (Column("option", "left"), *(Column(one.name) for one in findings.finalists), Column("range", "left", 2))
     rows = (
         Row((one.key, *(value_text(values[finalist.trial][one.key]) for finalist in findings.finalists), text_of(one)))
-        for one in findings.space
+        for one in findings.settings.space
     )
     yield Table(columns, tuple(rows))
 
@@ -163,7 +165,7 @@ def _importance(findings: StudyFindings) -> Iterator[Block]:
         "Share of the variance of the ranks of the trials that an option explains alone, with its 95 % interval over "
         "trials; the p-value accounts for the number of options. The rest is seeds, and options that act together."
     )
-    if findings.sampler not in ("random", "quasi-random", "grid"):
+    if findings.settings.sampler not in ("random", "quasi-random", "grid"):
         note += " The sampler chose values from earlier results, so the options are not independent: read with care."
     yield Table(columns, tuple(rows), note=note)
 
@@ -175,7 +177,7 @@ def _share(one: OptionImportance) -> Cell:
 
 def _trials(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("Trials")
-    names = short_names(one.key for one in findings.space)
+    names = short_names(one.key for one in findings.settings.space)
     columns = [Column("trial", "left"), *(Column(one.column, rank=one.rank) for one in TRIAL)]
     columns += [Column(name, rank=3 + i) for i, name in enumerate(names.values())]
     rows = (
@@ -192,9 +194,9 @@ def _trials(findings: StudyFindings) -> Iterator[Block]:
 
 def _figures(findings: StudyFindings) -> Iterator[Plot]:
     yield figures.results(findings)
-    if len(findings.space) > 1:
+    if len(findings.settings.space) > 1:
         yield figures.parallel(findings)
     if (costs := figures.costs(findings)) is not None:
         yield costs
     for one in findings.importance:
-        yield figures.option(findings, next(p for p in findings.space if p.key == one.key))
+        yield figures.option(findings, next(p for p in findings.settings.space if p.key == one.key))

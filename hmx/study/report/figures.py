@@ -16,8 +16,9 @@ from hmx.reports.compare.numbers import estimate
 from hmx.stats.estimate import Estimate
 from hmx.study.records import Parameter
 from hmx.study.report.findings import StudyFindings, TrialFacts
-from hmx.study.report.numbers import objective_name, short_names, value_text
+from hmx.study.report.numbers import objective_name, short_names
 from hmx.study.report.options import number_of, place
+from hmx.study.summaries import value_text
 
 _COLOURED = 5  # best trials that parallel coordinates colour
 _LINES = 200  # other trials that they show
@@ -61,15 +62,15 @@ def curves(findings: StudyFindings) -> Iterator[Plot]:
         plot = comparisons.curves(task, "steps", compared)
         if plot is not None:
             where = ", on fresh seeds" if findings.confirmed else ""
-            references = plot.references if findings.objective.threshold is not None else ()
+            references = plot.references if findings.settings.objective.threshold is not None else ()
             yield replace(plot, title=f"Learning curves of the best{where}", references=references)
 
 
 def results(findings: StudyFindings) -> Plot:
     """Draw the result of each trial in the order of the trials, and the best one so far."""
-    last = [(t.trial, t.objective) for t in findings.trials if len(t.rungs) == len(findings.rungs)]
+    last = [(t.trial, t.objective) for t in findings.trials if len(t.rungs) == len(findings.settings.rungs)]
     known = [(float(trial), value) for trial, value in last if value is not None]
-    better = max if findings.objective.higher_is_better else min
+    better = max if findings.settings.objective.higher_is_better else min
     best = tuple(accumulate((value for _, value in known), better))
     line = Series("best so far", tuple(at for at, _ in known), best, "steps", colour=-1)
     confirmed = [(float(one.trial), one.confirmed.value) for one in findings.finalists if one.confirmed]
@@ -101,7 +102,7 @@ def option(findings: StudyFindings, parameter: Parameter) -> Plot:
     """Draw the results against the values of one option."""
     judged = next(one for one in findings.importance if one.key == parameter.key)
     note = judged.judgement if judged.share is None else f"explains {share_text(judged.share)}: {judged.judgement}"
-    title = short_names(one.key for one in findings.space)[parameter.key]
+    title = short_names(one.key for one in findings.settings.space)[parameter.key]
     names = tuple(value_text(choice) for choice in parameter.choices)
 
     def at(trial: TrialFacts) -> float | None:
@@ -129,21 +130,21 @@ def parallel(findings: StudyFindings) -> Plot:
     best, others = ranked[:_COLOURED], ranked[_COLOURED:]
     others = others[:: max(1, math.ceil(len(others) / _LINES))]
     heights = {trial.trial: 1 - rank / max(len(ranked) - 1, 1) for rank, trial in enumerate(ranked)}
-    at = tuple(float(i) for i in range(len(findings.space) + 1))
+    at = tuple(float(i) for i in range(len(findings.settings.space) + 1))
 
     def line(trial: TrialFacts, name: str, colour: int) -> Series:
-        values = (place(one, trial.values[one.key]) for one in findings.space)
+        values = (place(one, trial.values[one.key]) for one in findings.settings.space)
         return Series(name, at, (*values, heights[trial.trial]), colour=colour)
 
     lines = [replace(line(trial, "other trials", -1), thin=True) for trial in others]
     lines += [line(trial, f"trial {trial.trial}", colour) for colour, trial in enumerate(best)]
-    names = short_names(one.key for one in findings.space)
+    names = short_names(one.key for one in findings.settings.space)
     shown = "" if len(others) + len(best) == len(ranked) else f" {len(others)} of the others are drawn, evenly spaced."
     return Plot(
         title="Configurations",
         x=Axis(""),
         y=Axis("place in the range", format="percent", low=-0.04, high=1.04),
-        series=(*lines, *_ends(findings.space)),
+        series=(*lines, *_ends(findings.settings.space)),
         caption=f"A line per trial; the best {len(best)} are coloured. The last axis is the rank of the result.{shown}",
         references=tuple(Reference("x", place) for place in at),
         categories=(*names.values(), "rank"),
@@ -162,13 +163,13 @@ def _ends(space: Sequence[Parameter]) -> Iterator[Series]:
 def _by_rung(findings: StudyFindings, at: Callable[[TrialFacts], float | None]) -> Iterator[Series]:
     """Yield the trials at the highest rung that they reached, the last rung first."""
     show = FORMATS[_objective_axis(findings).format]
-    last = len(findings.rungs) - 1
+    last = len(findings.settings.rungs) - 1
     for rung in range(last, -1, -1):
         known = [
             (x, trial, value) for trial in findings.trials
             if len(trial.rungs) == rung + 1 and (x := at(trial)) is not None and (value := trial.objective) is not None
         ]  # fmt: skip
-        name = "whole run" if rung == last else f"stopped at {findings.rungs[rung]:.0%}"
+        name = "whole run" if rung == last else f"stopped at {findings.settings.rungs[rung]:.0%}"
         if not known:
             continue
         labels = tuple(f"trial {trial.trial}: {show(value)}, {name}" for _, trial, value in known)
@@ -182,7 +183,7 @@ def _plot(
 ) -> Plot:  # fmt: skip
     """Return a plot of objectives that leaves out results far worse than the median."""
     values = [trial.objective for trial in findings.trials if trial.objective is not None]
-    higher = findings.objective.higher_is_better
+    higher = findings.settings.objective.higher_is_better
     middle, best = median(values), (max if higher else min)(values)
     limit = middle - _FAR * (best - middle)
     outside = sum((value < limit) if higher else (value > limit) for value in values) if best != middle else 0
@@ -195,5 +196,6 @@ def _plot(
 
 def _objective_axis(findings: StudyFindings, limit: float | None = None) -> Axis:
     formats: dict[str, NumberFormat] = {"steps_to": "count", "cpu_seconds_to": "duration"}
-    axis = Axis(objective_name(findings.objective), format=formats.get(findings.objective.measure, "number"))
-    return replace(axis, low=limit) if findings.objective.higher_is_better else replace(axis, high=limit)
+    objective = findings.settings.objective
+    axis = Axis(objective_name(objective), format=formats.get(objective.measure, "number"))
+    return replace(axis, low=limit) if objective.higher_is_better else replace(axis, high=limit)

@@ -9,10 +9,10 @@ from hmx.reports.compare.request import CompareRequest
 from hmx.reports.compare.tasks import pair
 from hmx.stats import aggregates as agg
 from hmx.stats.estimate import Estimate
-from hmx.stats.intervals import Floats, median_interval
+from hmx.stats.intervals import Floats
 from hmx.study.records import Confirmation, Objective, RungResult, Study, Trial
 from hmx.study.report.findings import Finalist
-from hmx.study.status import cpu_seconds_of
+from hmx.study.status import cpu_seconds_of, over_seeds
 
 UNCONFIRMED = 3  # best trials that are compared while none is confirmed
 _SAMPLES = CompareRequest.samples
@@ -57,16 +57,6 @@ def _finalist(trial: Trial, confirmation: Confirmation | None, objective: Object
         cpu_seconds=cpu_seconds_of(trial.paths),
         confirmed_cpu_seconds=cpu_seconds_of(confirmation.paths) if confirmation else None,
     )
-
-
-def over_seeds(result: RungResult, objective: Objective) -> Estimate | None:
-    """Estimate the objective of a trial; there is no interval if a seed has no value."""
-    values = _known(result)
-    if result.objective is None or len(values) < len(result.per_seed):
-        return None if result.objective is None else Estimate(result.objective)
-    if objective.threshold is not None:
-        return Estimate(result.objective, *(median_interval(values.tolist()) or ()))
-    return agg.iqm_estimate([values], _SAMPLES)
 
 
 def _overstated(search: RungResult, result: RungResult, objective: Objective) -> Estimate | None:

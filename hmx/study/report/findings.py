@@ -9,7 +9,7 @@ from typing import Literal
 from hmx.records.plain import JsonValue
 from hmx.reports.compare.findings import CompareFindings, Pair
 from hmx.stats.estimate import Estimate
-from hmx.study.records import Objective, Parameter, Sampler
+from hmx.study.records import StudySettings
 
 SCHEMA = 1
 Judgement = Literal["matters", "matters little", "cannot tell", "too few trials"]
@@ -85,13 +85,8 @@ class StudyFindings:
     schema: int = SCHEMA
     name: str
     folder: str
-    objective: Objective
     task: str  # id of the environment
-    sampler: Sampler
-    space: tuple[Parameter, ...]
-    budget: int  # trials to run
-    rungs: tuple[float, ...]  # shares of a trial's run
-    confirm_seeds: int  # fresh seeds on which the best configurations run again; 0 for none
+    settings: StudySettings
     unfinished: int  # trials with training to do
     refused: int
     trials: tuple[TrialFacts, ...]
@@ -105,7 +100,7 @@ class StudyFindings:
     @property
     def is_list(self) -> bool:
         """Whether the study tries given configurations, instead of searching ranges."""
-        return all(parameter.kind == "choice" for parameter in self.space)
+        return all(parameter.kind == "choice" for parameter in self.settings.space)
 
     @property
     def confirmed(self) -> bool:
@@ -120,6 +115,6 @@ class StudyFindings:
     @property
     def ranked(self) -> list[TrialFacts]:
         """The trials with a result, the best first."""
-        higher = self.objective.higher_is_better
+        higher = self.settings.objective.higher_is_better
         known = [trial for trial in self.trials if trial.rungs]
         return sorted(known, key=lambda trial: trial.standing(higher), reverse=True)

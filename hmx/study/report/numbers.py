@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from hmx.config.coerce import show
 from hmx.records.plain import JsonValue
 from hmx.render.blocks import Table, exact_table
-from hmx.render.quantities import UNKNOWN, duration, number
+from hmx.render.quantities import duration, number
 from hmx.reports.compare.document import metric_name
 from hmx.reports.compare.numbers import Number, estimate
 from hmx.stats.estimate import Estimate
@@ -66,14 +66,9 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     return {key: name if names.count(name) == 1 else key for key, name in last.items()}
 
 
-def value_text(value: JsonValue) -> str:
-    """Return the value of an option as the user would type it."""
-    return UNKNOWN if value is None else number(value, 4) if isinstance(value, float) else show(value)
-
-
 def table(findings: StudyFindings) -> Table:
     """Build the table of all trials, for CSV; unknown values are empty."""
-    keys = [parameter.key for parameter in findings.space]
+    keys = [parameter.key for parameter in findings.settings.space]
     names = ["trial", *keys, *(one.name for one in TRIAL), "confirmed", "confirmed_low", "confirmed_high", "failed"]
     confirmed = {one.trial: one.confirmed for one in findings.finalists}
     rows = (

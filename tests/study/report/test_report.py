@@ -50,6 +50,11 @@ def text_of(findings) -> str:
     return markdown(document(findings))
 
 
+def with_settings(findings, **changes):
+    """The findings with other settings of the study."""
+    return replace(findings, settings=replace(findings.settings, **changes))
+
+
 def commands(findings) -> str:
     """All commands of the advice."""
     return "\n".join(one.command for one in findings.advice)
@@ -135,7 +140,7 @@ def test_unconfirmed_figures_are_called_too_optimistic(tmp_path) -> None:
 
 def test_unfinished_search_asks_for_workers_and_not_for_more_trials(tmp_path) -> None:
     found = study_report(make_study(tmp_path / "few", peak, trials=4))
-    unfinished = commands(replace(found, advice=tuple(advice(replace(found, budget=40)))))
+    unfinished = commands(replace(found, advice=tuple(advice(with_settings(found, trials=40)))))
     assert unfinished == f"hmx study work {found.folder}"
 
 
@@ -304,7 +309,8 @@ def test_far_worse_results_lie_outside_a_plot_and_are_counted(tmp_path) -> None:
 
 
 def test_many_trials_are_thinned_out_in_parallel_coordinates(findings) -> None:
-    many = replace(findings, trials=tuple(trial(i, (float(i),)) for i in range(1, 2001)), space=(RATES,))
+    many = replace(findings, trials=tuple(trial(i, (float(i),)) for i in range(1, 2001)))
+    many = with_settings(many, space=(RATES,))
     lines = [series for series in figures.parallel(many).series if series.thin]
     assert 100 <= len(lines) <= 200
 
