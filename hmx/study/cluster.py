@@ -87,8 +87,8 @@ def cluster_file(folder: Path, request: ClusterRequest, other_versions: bool = F
             path=path, text=_job_array(study, request.slurm, request, options), command=("sbatch", str(path))
         )
     if request.kubernetes is not None:
-        path = study / FOLDER / "kubernetes.yaml"
-        text = _HEADER + yaml(_manifest(study.name, request.kubernetes, request, options))
+        path = study / FOLDER / "kubernetes.json"
+        text = json.dumps(_manifest(study.name, request.kubernetes, request, options), indent=2) + "\n"
         # Not `apply`: each submission starts more workers, under a name that the cluster completes.
         return ClusterFile(path=path, text=text, command=("kubectl", "create", "-f", str(path)))
     return None
@@ -182,11 +182,9 @@ def _job_array(study: Path, workers: int, request: ClusterRequest, more: list[st
     )
 
 
-_HEADER = "# Written by `hmx study work`, which replaces this file. To change it, change a copy.\n"
-_JOB_ARRAY = (
-    "#!/bin/bash\n"
-    + _HEADER
-    + """{options}
+_JOB_ARRAY = """#!/bin/bash
+# Written by `hmx study work`, which replaces this file. To change it, change a copy.
+{options}
 
 cd -- {folder} || exit
 
@@ -210,7 +208,6 @@ if [ "$limit" = reached ] && [ "$code" -gt 128 ]; then
 fi
 exit "$code"
 """
-)
 
 
 def _minutes(text: str) -> int | None:
@@ -282,34 +279,6 @@ def _pod(request: ClusterRequest, command: list[str]) -> dict[str, JsonValue]:
         "containers": [container],
         "volumes": [{"name": "studies", "persistentVolumeClaim": {"claimName": request.claim}}],
     }
-
-
-def yaml(value: JsonValue, indent: str = "") -> str:
-    """Write a value as block YAML. All texts are in quotes, so none is read as another type."""
-    if isinstance(value, dict) and value:
-        return "".join(f"{indent}{key}:{_below(item, indent)}" for key, item in value.items())
-    if isinstance(value, list) and value:
-        return "".join(f"{indent}- {yaml(item, indent + '  ').lstrip(' ')}" for item in value)
-    return f"{indent}{_scalar(value)}\n"
-
-
-def _below(value: JsonValue, indent: str) -> str:
-    nested = isinstance(value, dict | list) and value
-    return f"\n{yaml(value, indent + '  ')}" if nested else f" {_scalar(value)}\n"
-
-
-def _scalar(value: JsonValue) -> str:
-    if isinstance(value, str):
-        return '"' + "".join(map(_escaped, value)) + '"'
-    return json.dumps(value)
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if " " <= character <= "~":
-        return character
-    return f"\\U{ord(character):08x}"
 
 
 def _label(name: str) -> str:

@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from hmx.config.files import words
 from hmx.config.textfile import read_text
@@ -72,12 +72,12 @@ def read_study(folder: str | Path, before: Study | None = None) -> Study:
         HmxError: it is not a study, or one of its files is damaged (3), or a configuration is not valid (2).
     """
     folder = Path(folder)
-    listing = list_study(folder)
-    if before is not None and len(before.history) == len(listing.revisions):
+    revisions, names = _settings_and_configs(folder)
+    if before is not None and len(before.history) == len(revisions):
         history, configs = before.history, before.configs
     else:
-        history = tuple(read_settings(folder, revision) for revision in listing.revisions)
-        files = {name: folder / CONFIGS / f"{name}.toml" for name in listing.configs}
+        history = tuple(read_settings(folder, revision) for revision in revisions)
+        files = {name: folder / CONFIGS / f"{name}.toml" for name in names}
         configs = {name: load(file=path, environ={}, check=False).config for name, path in files.items()}
     return Study(
         folder=folder,
@@ -170,19 +170,8 @@ def read_confirmations(folder: Path) -> tuple[Confirmation, ...]:
     return tuple(confirmations)
 
 
-class Listing(NamedTuple):
-    """The names in a study's folder."""
-
-    revisions: tuple[int, ...]  # numbers of its settings files, rising
-    configs: tuple[str, ...]  # names of its configurations, in order
-
-
-def list_study(folder: Path) -> Listing:
-    """List the settings and configurations of a study.
-
-    Raises:
-        HmxError: it is not a study (exit code 3).
-    """
+def _settings_and_configs(folder: Path) -> tuple[list[int], list[str]]:
+    """Return the numbers of a study's settings files, rising, and the sorted names of its configurations."""
     names = _names(folder)
     revisions = sorted(int(match[1]) for name in names if (match := SETTINGS.fullmatch(name)))
     configs = sorted(name.removesuffix(".toml") for name in _names(folder / CONFIGS) if name.endswith(".toml"))
@@ -190,7 +179,7 @@ def list_study(folder: Path) -> Listing:
         reason = "it has no study.1.toml" if not revisions else f"it has no configuration in {CONFIGS}/"
         message = f"{folder} is not a study: {reason}" if folder.is_dir() else f"there is no study {folder}"
         raise HmxError(message, "hmx study new makes one", ExitCode.ARTEFACT)
-    return Listing(tuple(revisions), tuple(configs))
+    return revisions, configs
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:

@@ -30,9 +30,9 @@ def test_dry_run_prints_the_file_and_writes_nothing(study: Path, hmx: Invoke) ->
 def test_file_is_written_and_the_command_that_submits_it_is_shown(study: Path, hmx: Invoke) -> None:
     options = ["--kubernetes", "2", "--image", "i", "--claim", "c", "--other-versions", "--json"]
     body = json.loads(hmx("study", "work", "lr", *options).stdout)
-    file = study / "cluster" / "kubernetes.yaml"
+    file = study / "cluster" / "kubernetes.json"
     assert file.read_text() == body["text"]
-    assert '- "--other-versions"\n' in body["text"]
+    assert '"--other-versions"\n' in body["text"]
     assert body["command"] == ["kubectl", "create", "-f", str(file)]
     shown = hmx("study", "work", "lr", "--slurm", "2")
     assert f"submit with: sbatch {study}/cluster/slurm.sh" in shown.stderr
