@@ -20,6 +20,7 @@ from hmx.records.metrics_table import METRICS
 from hmx.registry.check import error_of, known_problems
 from hmx.registry.load import Loaded
 from hmx.registry.user_code import hashes_of
+from hmx.reports.compare.request import EVALUATION
 from hmx.study import optuna_samplers
 from hmx.study.folder import config_choice, create_settings, read_study
 from hmx.study.records import (
@@ -60,7 +61,7 @@ def plan_study(folder: Path, configs: Mapping[str, Loaded], space: Sequence[str]
         )
     if _is_study(folder):
         raise _exists(folder)
-    bases = {name: _base(loaded) for name, loaded in configs.items()}
+    bases = {name: _base(loaded, request.metric == EVALUATION) for name, loaded in configs.items()}
     for cfg in bases.values():
         if problems := known_problems(cfg):
             raise error_of(problems, values_of(cfg))
@@ -164,10 +165,12 @@ def study_place(text: str | Path) -> Path:
     return path if path.parent != Path() else Path(STUDIES) / path
 
 
-def _base(loaded: Loaded) -> Config:
-    """Return the configuration of trials: without a name, and without the final evaluation unless it is asked for."""
+def _base(loaded: Loaded, evaluated: bool) -> Config:
+    """Return the configuration of trials: without a name, and without the final evaluation unless it is needed."""
     changes: dict[str, object] = {"run.name": "", **hashes_of(values_of(loaded.config))}
-    if not loaded.origins.get("run.eval_episodes", "values").startswith(_GIVEN):
+    if evaluated and not loaded.config.run.eval_episodes:
+        raise HmxError("--metric evaluation needs episodes", "--eval-episodes 100")
+    if not evaluated and not loaded.origins.get("run.eval_episodes", "values").startswith(_GIVEN):
         changes["run.eval_episodes"] = 0
     return replace(loaded.config, changes)
 
@@ -183,7 +186,9 @@ def _settings(space: tuple[Parameter, ...], request: SearchRequest) -> StudySett
         if request.trials not in (None, points):
             message = f"--trials {request.trials}: the grid has {counted(points, 'point')}, and each is a trial"
             raise HmxError(message, "leave --trials out, or use --sampler random")
-    rungs = request.rungs or (1 if sampler == "grid" else 3)
+    rungs = request.rungs or (1 if sampler == "grid" or request.metric == EVALUATION else 3)
+    if request.metric == EVALUATION and rungs > 1:
+        raise HmxError(f"--rungs {rungs}: only a run that has ended is evaluated", "--metric evaluation --rungs 1")
     return StudySettings(
         space=space,
         objective=_objective(request),
@@ -211,8 +216,13 @@ def _objective(request: SearchRequest) -> Objective:
     if request.maximize and request.minimize:
         raise HmxError("--maximize and --minimize contradict each other", "give one of them")
     info, given = METRICS.get(request.metric), request.maximize or request.minimize
+    if request.metric == EVALUATION:
+        if request.minimize or request.measure != "final" or request.threshold is not None:
+            message = "--metric evaluation is a mean return; a higher one is better"
+            raise HmxError(message, "leave --minimize, --measure and --threshold out")
+        return Objective(metric=EVALUATION)
     if info is None and not given:
-        near = nearest(request.metric, METRICS)
+        near = nearest(request.metric, [*METRICS, EVALUATION])
         hint = f"did you mean {near}?" if near else "for a metric of your own code, add --maximize or --minimize"
         raise HmxError(f"--metric {request.metric}: there is no such metric", hint)
     if info is not None and info.direction == "none" and not given:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from hmx.errors import ExitCode, HmxError
+from hmx.jobs.evaluation import RANDOM, read_evaluation
 from hmx.records.curves import CPU_SPEED
+from hmx.records.paths import RunPaths
 from hmx.reports.compare.read import read_seeds
-from hmx.reports.compare.request import TENTH
+from hmx.reports.compare.request import EVALUATION, TENTH
 from hmx.reports.compare.sides import MetricSeries
 from hmx.reports.compare.tasks import area, final, median, reached
 from hmx.study.records import Objective, RungResult
 
 
-def measure(metrics: Path, objective: Objective, rung: int, update: int, env_steps: int, num_seeds: int) -> RungResult:
+def measure(
+    paths: RunPaths, objective: Objective, rung: int, update: int, env_steps: int, num_seeds: int
+) -> RungResult:
     """Compute the objective of a run at a rung; later records do not matter.
 
     Args:
-        metrics: file of the run.
+        paths: of the run.
         objective: what is computed.
         rung: number of the rung.
         update: last update of the rung.
@@ -29,6 +32,7 @@ def measure(metrics: Path, objective: Objective, rung: int, update: int, env_ste
     Raises:
         HmxError: the file lacks records of an update (exit code 3).
     """
+    metrics = paths.metrics
     seeds, curves = read_seeds(metrics, {objective.metric}, speed=CPU_SPEED)
     counts = [int((seed.steps <= env_steps).sum()) for seed in seeds]
     if curves.whole and counts != [update] * num_seeds:
@@ -36,8 +40,12 @@ def measure(metrics: Path, objective: Objective, rung: int, update: int, env_ste
         run = shlex.quote(str(metrics.parent))
         hint = f"hmx runs verify {run}; without its folder checkpoints, the trial trains again"
         raise HmxError(message, hint, ExitCode.ARTEFACT)
-    value = _VALUES[objective.measure]
-    per_seed = tuple(value(seed.series.get(objective.metric), objective, env_steps) for seed in seeds)
+    if objective.metric == EVALUATION:
+        returns = {row.seed: row.return_mean for row in read_evaluation(paths)[0] if row.policy != RANDOM}
+        per_seed = tuple(returns.get(seed.number) for seed in seeds)
+    else:
+        value = _VALUES[objective.measure]
+        per_seed = tuple(value(seed.series.get(objective.metric), objective, env_steps) for seed in seeds)
     return RungResult(
         rung=rung, update=update, env_steps=env_steps, per_seed=per_seed, objective=_over_seeds(per_seed, objective)
     )

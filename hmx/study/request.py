@@ -47,7 +47,12 @@ class SearchRequest:
         panel=SEARCH_PANEL,
     )  # fmt: skip
     confirm_top: int = opt(3, "number of configurations to confirm", ge=1, le=1000, panel=SEARCH_PANEL)
-    metric: str = opt(RETURN, "metric to optimise", metavar="METRIC", panel=OBJECTIVE_PANEL)
+    metric: str = opt(
+        RETURN,
+        "metric to optimise, or evaluation: the mean return of --eval-episodes games at the end",
+        metavar="METRIC",
+        panel=OBJECTIVE_PANEL,
+    )
     measure: Measure = opt(
         Objective.measure,
         "number of each seed's curve: mean of the last tenth, area under the curve divided by the steps, or steps or "

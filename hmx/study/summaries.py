@@ -11,6 +11,7 @@ from hmx.errors import counted
 from hmx.records.plain import JsonValue
 from hmx.render.blocks import Block, Column, Document, Heading, Paragraph, Row, Table, facts
 from hmx.render.quantities import UNKNOWN, duration, interval, number, short
+from hmx.reports.compare.request import EVALUATION
 from hmx.study.records import CONFIG_KEY, Objective, Parameter
 from hmx.study.space import text_of
 
@@ -31,6 +32,8 @@ _LONGEST = 160  # characters of a reason
 
 def objective_text(objective: Objective) -> str:
     """Describe an objective, such as `mean of the last tenth of train/mean_episode_return, higher is better`."""
+    if objective.metric == EVALUATION:
+        return "mean return of the evaluation at the end of each run, higher is better"
     if objective.threshold is not None:
         way = "at least" if objective.maximize else "at most"
         what = _MEASURES[objective.measure]

@@ -86,7 +86,7 @@ def _check_result(study: Study, paths: RunPaths, result: RungResult, num_seeds: 
         return
     where = f"{paths.folder.parent.name}/{paths.name}, rung {result.rung}"
     try:
-        again = measure(paths.metrics, objective, result.rung, result.update, result.env_steps, num_seeds)
+        again = measure(paths, objective, result.rung, result.update, result.env_steps, num_seeds)
     except HmxError as problem:
         yield where, problem.message
         return

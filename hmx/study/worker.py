@@ -231,7 +231,7 @@ class _Worker:
                 if ended.updates < update:
                     return
             result = measure(
-                task.paths.metrics, self._study.settings.objective, task.rung, update, update * sizes.batch_size,
+                task.paths, self._study.settings.objective, task.rung, update, update * sizes.batch_size,
                 task.config.run.num_seeds,
             )  # fmt: skip
         except HmxError as problem:

@@ -38,6 +38,13 @@ NEW = rows(
     (["a", "--space", "algo.gamma=0.9..0.99", SET, "algo.gama=1"], USAGE, ["did you mean algo.gamma"]),
 )
 
+EVALUATED = rows(
+    "study new a --space algo.gamma=0.9..0.99 --metric evaluation",
+    (["--rungs", "2"], USAGE, ["a run that has ended"]),
+    (["--minimize"], USAGE, ["a higher one is better"]),
+    (["--eval-episodes", "0"], USAGE, ["needs episodes"]),
+)
+
 OTHERS = [
     row
     for command in ("work", "status", "best", "verify", "add")
@@ -49,4 +56,4 @@ OTHERS = [
     )
 ]
 
-STUDY = [*NEW, *NO_OPTUNA, *OTHERS]
+STUDY = [*NEW, *NO_OPTUNA, *EVALUATED, *OTHERS]

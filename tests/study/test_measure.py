@@ -8,6 +8,7 @@ import pytest
 from made_runs import STEPS, write_metrics
 
 from hmx.errors import HmxError
+from hmx.records.paths import RunPaths
 from hmx.study.measure import measure
 from hmx.study.records import Measure, Objective
 
@@ -18,8 +19,9 @@ SLOW = [value / 2 for value in RISE]
 def result(folder: Path, update: int = 40, /, **objective: object):
     """Measure two seeds that train side by side: 4,096 steps per CPU second, 1,024 per second."""
     more = {"train/steps_per_cpu_sec": 4096.0}
-    metrics = write_metrics(folder / "metrics.jsonl", {0: RISE, 1: SLOW}, **more)
-    return measure(metrics, Objective(**objective), 1, update, update * STEPS, 2)
+    paths = RunPaths(folder, "0001")
+    write_metrics(paths.metrics, {0: RISE, 1: SLOW}, **more)
+    return measure(paths, Objective(**objective), 1, update, update * STEPS, 2)
 
 
 @pytest.mark.parametrize(

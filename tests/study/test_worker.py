@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from hmx.config.fields import get
+from hmx.config.fields import get, replace
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import HmxError
+from hmx.jobs.evaluation import RANDOM, read_evaluation
 from hmx.jobs.resume import resume
 from hmx.jobs.runs import list_runs
 from hmx.records.artefact import sealed
@@ -291,6 +292,19 @@ def test_metrics_with_a_lost_update_are_reported(copy: Path) -> None:
     with pytest.raises(HmxError, match="lacks records of updates 1 to 3") as damaged:
         work(copy)
     assert damaged.value.exit_code == 3
+
+
+def test_evaluation_is_the_mean_return_of_the_games_at_the_end(tmp_path: Path) -> None:
+    cfg = replace(TINY, {"run.eval_episodes": 4})
+    request = dataclasses.replace(REQUEST, trials=1, rungs=None, confirm=0, metric="evaluation", minimize=False)
+    folder = make(tmp_path / "s", request=request, cfg=cfg)
+    work(folder)
+    (trial,) = read_study(folder).trials
+    rows, _ = read_evaluation(trial.paths)
+    trained = [row for row in rows if row.policy != RANDOM]
+    assert [row.episodes for row in trained] == [4, 4]
+    assert [result.per_seed for result in trial.rungs] == [tuple(row.return_mean for row in trained)]
+    assert verify_study(folder).differences == ()
 
 
 def test_trial_whose_sizes_do_not_fit_is_refused_and_does_not_count(tmp_path: Path) -> None:
