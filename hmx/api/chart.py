@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hmx.api.configs import load_metrics
-from hmx.errors import HmxError
+from hmx.errors import HmxError, counted
 from hmx.records.curves import RETURN
 from hmx.records.metrics_table import METRICS
 from hmx.records.paths import DEFAULT_ROOT
@@ -19,11 +19,15 @@ from hmx.render.html import page
 _HEIGHT = 420  # pixels in a notebook
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Chart:
     """A figure: a notebook shows it, and `save` writes it as a page."""
 
     plot: Plot
+
+    def __repr__(self) -> str:
+        """Name the metric and count its curves."""
+        return f"Chart({self.plot.title!r}, {counted(len(self.plot.series), 'curve')})"
 
     def html(self) -> str:
         """Return a page that needs no other file."""

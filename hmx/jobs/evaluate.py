@@ -31,7 +31,7 @@ from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
-from hmx.records.plain import JsonValue, plain_object
+from hmx.records.plain import JsonValue, ShortRepr, plain_object
 from hmx.registry.changes import apply
 from hmx.registry.user_code import trusting
 from hmx.runs.compilation import CompileTimer, enable_cache
@@ -51,8 +51,8 @@ _COSTLY_SIDE_BY_SIDE = 16  # where the batch resets whenever an episode ends: wi
 _SEARCHES = 64  # at least, with a search
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateResult:
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class EvaluateResult(ShortRepr):
     """The result of `hmx evaluate`."""
 
     run: Path

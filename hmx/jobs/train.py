@@ -27,7 +27,7 @@ from hmx.records.atomic import writing
 from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.records.paths import EVALUATION, RunPaths
-from hmx.records.plain import JsonValue, plain_object
+from hmx.records.plain import JsonValue, ShortRepr, plain_object
 from hmx.registry.algorithms import Aspect, find_algorithm
 from hmx.registry.check import warnings as warnings_of
 from hmx.registry.derive import Derived
@@ -64,8 +64,8 @@ from hmx.runs.warm_start import Learned, read_learned, start_from
 SCHEMA = 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainResult:
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class TrainResult(ShortRepr):
     """How a run, or its resumption, ended."""
 
     run: Path

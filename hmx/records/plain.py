@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 T = TypeVar("T")
 Makers = Mapping[Any, Callable[[Any], Any]]
+_LONGEST_REPR = 60  # characters of a value
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
 
@@ -55,6 +56,23 @@ def plain_object(value: object) -> dict[str, JsonValue]:
     if not isinstance(found, dict):
         raise TypeError(f"{type(value).__name__} is not a record")
     return found
+
+
+class ShortRepr:
+    """A record whose `repr` has one short line: longer values are counted. Its dataclass needs `repr=False`."""
+
+    def __repr__(self) -> str:
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # of a dataclass
+        return f"{type(self).__name__}({', '.join(f'{f.name}={_brief(getattr(self, f.name))}' for f in fields)})"
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, (tuple, list, set, frozenset, Mapping)) and value:
+        return f"<{len(value)} item{'s' if len(value) > 1 else ''}>"
+    if isinstance(value, Path):
+        return repr(str(value))
+    text = repr(value)
+    return text if len(text) <= _LONGEST_REPR else f"<{type(value).__name__}>"
 
 
 class JsonResult:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hmx.records import meta
 from hmx.records.lock import holding
 from hmx.records.paths import RunPaths
-from hmx.records.plain import JsonResult, JsonValue
+from hmx.records.plain import JsonResult, JsonValue, ShortRepr
 from hmx.registry.derive import derive
 from hmx.study.confirm import study_is_finished
 from hmx.study.folder import read_study
@@ -50,8 +50,8 @@ class RankedTrial:
     confirmed: float | None = None  # objective on fresh seeds
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StudyStatus(JsonResult):
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class StudyStatus(ShortRepr, JsonResult):
     """A study as it is now."""
 
     study: Path

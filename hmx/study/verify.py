@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hmx.errors import HmxError
 from hmx.records.paths import RunPaths
-from hmx.records.plain import JsonResult
+from hmx.records.plain import JsonResult, ShortRepr
 from hmx.study.folder import read_study
 from hmx.study.halving import promotable
 from hmx.study.measure import measure
@@ -19,8 +19,8 @@ Difference = tuple[str, str]
 """Where a study differs from its record, and how."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StudyVerification(JsonResult):
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class StudyVerification(ShortRepr, JsonResult):
     """Whether a study matches its record."""
 
     study: Path

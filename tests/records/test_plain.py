@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pytest
 
-from hmx.records.plain import plain, plain_object, typed
+import hmx
+from hmx.records.plain import ShortRepr, plain, plain_object, typed
 
 
 class Interval(NamedTuple):
@@ -99,3 +101,24 @@ def test_typed_refuses_values_of_other_types(change):
 def test_typed_refuses_a_record_with_a_missing_field():
     with pytest.raises(TypeError):
         typed(Stored, {"name": "A", "count": 0})
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Result(ShortRepr):
+    run: Path
+    value: float
+    rows: tuple[int, ...]
+    one: tuple[int, ...]
+    none: tuple[int, ...]
+    inner: object
+
+
+def test_repr_counts_long_values() -> None:
+    text = repr(Result(Path("runs/a"), 0.5, tuple(range(100)), (1,), (), {"text": "x" * 100}))
+    assert text == "Result(run='runs/a', value=0.5, rows=<100 items>, one=<1 item>, none=(), inner=<1 item>)"
+
+
+def test_results_of_the_api_have_a_short_repr() -> None:
+    shown = inspect.signature(hmx.show, eval_str=True).parameters["result"].annotation
+    assert len(get_args(shown)) > 5
+    assert [kind for kind in get_args(shown) if kind.__repr__ is not ShortRepr.__repr__] == []

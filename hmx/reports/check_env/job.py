@@ -13,6 +13,7 @@ from hmx.config.schema import Config
 from hmx.envs.checks.run import CheckResult, run_checks
 from hmx.envs.protocol import Env
 from hmx.envs.registry import make_env
+from hmx.records.plain import ShortRepr
 from hmx.reports.bench.measure import EnvPlayer, time_in_turn
 from hmx.reports.check_env.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
@@ -88,8 +89,8 @@ class EnvCost:
     obs_bytes: int  # of one environment, all agents
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckEnvFindings:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CheckEnvFindings(ShortRepr):
     """The certificate of an environment: every check, the play, and its cost."""
 
     schema: int = SCHEMA

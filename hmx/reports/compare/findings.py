@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from hmx.records.metrics_table import Direction
+from hmx.records.plain import ShortRepr
 from hmx.stats.estimate import Estimate
 
 SCHEMA = 2
@@ -288,8 +289,8 @@ class Losses:
     sides: Mapping[str, tuple[Loss, ...]]  # letter -> loss after each of `gradient_steps`
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompareFindings:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CompareFindings(ShortRepr):
     """All findings."""
 
     schema: int = SCHEMA

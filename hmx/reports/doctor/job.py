@@ -19,6 +19,7 @@ from hmx.records.layout import find_run
 from hmx.records.logs import is_imported, read_imported
 from hmx.records.meta import described
 from hmx.records.paths import CONFIG, DEFAULT_ROOT, META, METRICS
+from hmx.records.plain import ShortRepr
 from hmx.render.quantities import short
 from hmx.reports.doctor.logs import points
 from hmx.reports.doctor.monitor import Finding, Monitor, RuleStatus, restarts
@@ -30,8 +31,8 @@ SCHEMA = 1
 _MOST = 3  # warnings shown during a run; `hmx doctor` shows all
 
 
-@dataclass(frozen=True, kw_only=True)
-class HealthFindings:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HealthFindings(ShortRepr):
     """The result of `hmx doctor`, most severe findings first."""
 
     schema: int = SCHEMA

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from hmx.records.plain import JsonValue
+from hmx.records.plain import JsonValue, ShortRepr
 from hmx.reports.compare.findings import CompareFindings, Pair
 from hmx.stats.estimate import Estimate
 from hmx.study.records import StudySettings
@@ -78,8 +78,8 @@ class Advice:
     command: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class StudyFindings:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StudyFindings(ShortRepr):
     """All findings."""
 
     schema: int = SCHEMA
