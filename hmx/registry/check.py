@@ -233,6 +233,8 @@ def _too_short(cfg: Config, entry: AlgorithmEntry) -> Iterator[Problem]:
     if fewer and not any("env.num_envs" in problem.keys for problem in smaller):
         works += fix("env.num_envs", fewer)
     words = f"fewer steps than one update takes: {envs:,} x {steps:,} = {batch:,}"
+    if cfg.run.budget == "brax":
+        words += "; for a small start with Brax, take --preset sound in place of --preset brax"
     yield Problem("too_short", ("run.total_steps", "env.num_envs", "algo.num_steps"), words, works)
 
 

@@ -12,6 +12,7 @@ from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.envs.registry import make_env
 from hmx.envs.suites.entries import SCENARIOS
+from hmx.envs.suites.importing import quiet
 from hmx.errors import ExitCode, HmxError
 from hmx.records.layout import stem_of
 from hmx.registry.check import known_problems
@@ -152,3 +153,15 @@ def test_compute_config_reports_unknown_sizes(tmp_path):
 def test_run_of_an_extra_environment_is_one_folder():
     assert stem_of(NAME, "ppo", 3) == "gymnax-CartPole-v1-ppo-s3"
     assert stem_of("brax/ant@spring", "ppo", 0) == "brax-ant-spring-ppo-s0"
+
+
+def test_prints_of_packages_do_not_reach_the_output_of_a_command(capsys):
+    with quiet():
+        print("Failed to import warp: No module named 'warp'")
+    assert capsys.readouterr().out == ""
+
+
+def test_short_run_with_the_sizes_of_brax_gets_the_command_of_a_small_start():
+    with pytest.raises(HmxError, match=r"983,040; for a small start with Brax, take --preset sound"):
+        load(preset="brax", flags={"run.total_steps": "100k"}, environ={})
+    assert load(preset="sound", flags={"run.total_steps": "100k"}, environ={}).config.run.total_steps == 100_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import warnings
 from collections.abc import Iterator
@@ -31,11 +32,12 @@ def importing(extra: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress warnings of importing, building and tracing: deprecations within Brax, JAXopt, MJX and models.
+    """Suppress warnings and prints of importing, building and tracing: of Brax, JAXopt, MJX and models.
 
-    Users cannot act on them, and MuJoCo would write them into MUJOCO_LOG.TXT of the current folder.
+    Users cannot act on these deprecations, and MuJoCo would write them into MUJOCO_LOG.TXT of the current folder. MJX
+    prints into the output of a command that Warp is missing, which hmx does not use.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", UserWarning)
         mujoco = sys.modules.get("mujoco")
