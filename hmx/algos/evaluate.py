@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from hmx.algos.metrics import info_name
 from hmx.algos.search import SearchAct, act_alone
 from hmx.algos.types import Algorithm, Carry, TrainState
-from hmx.envs.protocol import Env
+from hmx.envs.protocol import Env, Planner
 from hmx.rl import distributions
 from hmx.types import Array, Key, Timestep
 
@@ -27,6 +27,7 @@ class EvalPolicy(NamedTuple):
 
     act: Callable[[Any, Any, Any, Array, Array, Array, Key], tuple[Array, Any]]
     initial_carry: Callable[[tuple[int, int]], Carry]
+    looks_ahead: bool = False  # whether a decision costs many steps, also in an environment that has finished
 
 
 TO_THE_END = 2**30  # steps: more than any evaluation takes
@@ -86,17 +87,30 @@ def random_actions(key: Key, legal: Array, action_dim: int) -> Array:
 
 def algorithm_policy(algorithm: Algorithm, greedy: bool) -> EvalPolicy:
     """Return the policy of an algorithm, sampled or greedy."""
-    return search_policy(algorithm, act_alone(algorithm, greedy))
+    return search_policy(algorithm, act_alone(algorithm, greedy), looks_ahead=False)
 
 
-def search_policy(algorithm: Algorithm, decide: SearchAct) -> EvalPolicy:
+def search_policy(algorithm: Algorithm, decide: SearchAct, looks_ahead: bool = True) -> EvalPolicy:
     """Return the policy of an algorithm improved by search; `decide` is that of `hmx.algos.search.make_search`."""
 
     def act(*seen: Any) -> tuple[Array, Carry]:
         decision, carry = decide(*seen)
         return decision.action, carry
 
-    return EvalPolicy(act, algorithm.initial_carry)
+    return EvalPolicy(act, algorithm.initial_carry, looks_ahead)
+
+
+def planner_policy(
+    planner: Planner, initial_carry: Callable[[tuple[int, int]], Carry] = lambda shape: None
+) -> EvalPolicy:
+    """Return the policy of a planner, which leaves the RNN carry unchanged."""
+
+    def act(
+        state: TrainState, env_state: Any, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
+    ) -> tuple[Array, Carry]:
+        return planner(env_state, legal, key).action, carry
+
+    return EvalPolicy(act, initial_carry, looks_ahead=True)
 
 
 class Evaluation(NamedTuple):

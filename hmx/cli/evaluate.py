@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Json, Quiet, RunArgument, Sets, ask, with_options
+from hmx.cli.options import Json, Quiet, Sets, argument, ask, with_options
 from hmx.cli.output import write_result
 from hmx.config.option import MAX_SEED, checkpoint_option, opt, search_option
 from hmx.registry.changes import parse
@@ -26,16 +27,19 @@ class EvaluateOptions:
 
 @with_options()
 def evaluate(
-    run: RunArgument,
     options: EvaluateOptions,
+    run: Annotated[
+        Path | None,
+        argument("RUN", "A run: its name below runs/, or the path of its folder. Not needed for random and planner."),
+    ] = None,
     policies: Annotated[
         list[str] | None,
         ask(
             "--policy",
             "NAME",
-            "Policy to play: random, sampled, greedy or search; repeatable "
+            "Policy to play: random, sampled, greedy, search or planner; repeatable "
             "(default: sampled and greedy; greedy and search with --search).",
-            autocompletion=completion.offer(("random", "sampled", "greedy", "search")),
+            autocompletion=completion.offer(("random", "sampled", "greedy", "search", "planner")),
         ),
     ] = None,
     sets: Sets = None,
@@ -45,14 +49,17 @@ def evaluate(
     """Evaluate an agent over many episodes.
 
     Plays with the most probable action and with sampled actions. With --search N it also looks ahead: it simulates N
-    steps before each action. Figures have 95 % confidence intervals; those of returns that rest on fewer than 10 wins
-    cover less. --set changes a setting for this evaluation only, such as a rule of the environment.
+    steps before each action. The policy planner is a strategy without a network, which HackMatrix has. Figures have
+    95 % confidence intervals; those of returns that rest on fewer than 10 wins cover less. --set changes a setting for
+    this evaluation only, such as a rule of the environment.
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 2000 --policy sampled
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 100 --search 32
 
     Example: hmx evaluate champion --episodes 200 --set env.rules=designed
+
+    Example: hmx evaluate --policy planner --episodes 200
     """
     from hmx.cli.boundary import say
     from hmx.console.progress import progress

@@ -66,14 +66,19 @@ def watch(
     options: WatchOptions,
     shown: ShowOptions,
     run: Annotated[
-        Path | None, argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random.")
+        Path | None,
+        argument(
+            "RUN",
+            "Run name in runs/, or path of a run folder, or planner: a strategy without a network. Not needed with "
+            "--random.",
+        ),
     ] = None,
     env: Annotated[
         str | None,
         ask(
             "--env",
             "ID",
-            "With --random: environment to watch (default: hackmatrix).",
+            "With --random or planner: environment to watch (default: hackmatrix).",
             GAME_PANEL,
             autocompletion=completion.offer(ENV_IDS),
         ),
@@ -98,6 +103,8 @@ def watch(
     Example: hmx watch hackmatrix-ppo-s0-001 --search 32 --save episode.gif
 
     Example: hmx watch --random --env ./game.py --seed 3
+
+    Example: hmx watch planner --seed 3
     """
     with status("starting"):  # importing JAX takes seconds
         from hmx.play.watch import show

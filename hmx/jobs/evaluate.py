@@ -20,31 +20,38 @@ from hmx.algos.evaluate import (
     Play,
     algorithm_policy,
     make_chunks,
+    planner_policy,
     random_policy,
     search_policy,
 )
 from hmx.algos.search import make_search, simulations_of
 from hmx.algos.types import TrainState
 from hmx.config.codec import diff
+from hmx.config.coerce import show
+from hmx.config.schema import Config
+from hmx.envs.protocol import Env
+from hmx.envs.registry import make_planner
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
 from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy
+from hmx.records.layout import find_policy, is_planner
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, ShortRepr, plain_object
 from hmx.registry.changes import apply
+from hmx.registry.load import load
 from hmx.registry.user_code import trusting
 from hmx.runs.compilation import CompileTimer, enable_cache
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore_policy
-from hmx.runs.session import Session, open_session
+from hmx.runs.session import Session, build_and_check, open_session
 from hmx.runs.signals import interruptible
 from hmx.stats import intervals as stats
 from hmx.types import Array, Key
 
 SCHEMA = 1
 MAX_EPISODES = 10_000_000  # of one policy; each is kept until all have ended
-POLICIES = ("random", "sampled", "greedy", "search")  # in the order of the branches of `make_player`
+POLICIES = ("random", "sampled", "greedy", "search", "planner")
+WITHOUT_AGENT = ("random", "planner")  # policies that need no trained agent
 _CHUNK = 0.5  # approximate seconds of playing between two reports of progress
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
 _COSTLY_SIDE_BY_SIDE = 16  # where the batch resets whenever an episode ends: with more, that is in every step
@@ -55,15 +62,17 @@ _SEARCHES = 64  # at least, with a search
 class EvaluateResult(ShortRepr):
     """The result of `hmx evaluate`."""
 
-    run: Path
+    run: Path | None  # None without a trained agent
     env: str
-    checkpoint: int  # the update that was evaluated
-    env_steps: int
+    checkpoint: int | None  # the update that was evaluated
+    env_steps: int | None
     episodes: int
     seed: int
     policies: tuple[PolicyStats, ...]
     search: int | None = None  # simulations per decision of the policy `search`
-    changes: dict[str, object] = dataclasses.field(default_factory=dict)  # dotted key -> value instead of the run's own
+    changes: dict[str, object] = dataclasses.field(
+        default_factory=dict
+    )  # dotted key -> value instead of that of the run, or the default
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -73,7 +82,7 @@ class EvaluateResult(ShortRepr):
 
 
 def evaluate(
-    run: str | Path,
+    run: str | Path | None = None,
     *,
     episodes: int | None = None,
     policies: Sequence[str] | None = None,
@@ -88,10 +97,10 @@ def evaluate(
     """Play whole episodes with the policy of a run.
 
     Args:
-        run: name or path of the run.
+        run: name or path of the run; None, or `planner`, for the policies that need no trained agent.
         episodes: per policy and seed; None takes `run.eval_episodes`, or 1,000 if that is 0.
-        policies: of `random`, `sampled`, `greedy` and `search`; None takes `sampled` and `greedy`, or `greedy` and
-            `search` if `search` is given.
+        policies: of `random`, `sampled`, `greedy`, `search` and `planner`; None takes `sampled` and `greedy`, or
+            `greedy` and `search` if `search` is given.
         search: simulations per decision of the policy `search`; None takes those of a run that learned from search.
         seed: of the evaluation; None takes that of the run. All policies start from the same positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
@@ -101,9 +110,15 @@ def evaluate(
         progress: called with the episodes that have ended, about twice a second.
 
     Raises:
-        HmxError: unknown policy, no episodes, a change that the policy does not fit, or a search that is not possible
-            (exit code 2); no such run or no intact checkpoint (3).
+        HmxError: unknown policy, no episodes, a change that the policy does not fit, a search that is not possible, or
+            an environment without a planner (exit code 2); no such run or no intact checkpoint (3).
     """
+    if run is None or is_planner(run, root):
+        if run is not None and policies is None:
+            policies = ("planner",)
+        if search is not None or checkpoint is not None or not set(policies or ()) <= set(WITHOUT_AGENT):
+            policies = None
+        return _without_agent(policies, episodes, seed, changes or {}, trust, progress)
     paths = find_policy(run, root)
     old = read_config(paths)
     with trusting(trust):
@@ -119,7 +134,7 @@ def evaluate(
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000
-    play = make_player(session, episodes, search)
+    play = make_player(session, episodes, search, "planner" in policies)
     rows: list[PolicyStats] = []
     for policy in policies:
         rows += play(restored.state, policy, seed, progress)
@@ -137,77 +152,130 @@ def evaluate(
     )
 
 
-def side_by_side(session: Session, episodes: int, search: int | None) -> int:
-    """Return the number of environments that an evaluation uses, if there are as many episodes.
+def _without_agent(
+    policies: Sequence[str] | None,
+    episodes: int | None,
+    seed: int | None,
+    changes: Mapping[str, object],
+    trust: bool,
+    progress: Progress,
+) -> EvaluateResult:
+    """Evaluate policies that need no trained agent; None for others, which need a run."""
+    if not policies:
+        hint = "hmx evaluate RUN, or hmx evaluate --policy planner"
+        raise HmxError("cannot evaluate: no run given, and only random and planner need none", hint)
+    _check(episodes, policies, None)
+    with trusting(trust):
+        loaded = load(sets=[f"{key}={show(value)}" for key, value in changes.items()])
+        warning = enable_cache()
+        cfg, env = build_and_check(loaded.config, origins=loaded.origins, sizes=loaded.sizes)
+    episodes, seed = episodes or cfg.run.eval_episodes or 1000, cfg.run.seed if seed is None else seed
+    choices, names = [random_policy(action_dim=env.spec.action_dim)], ["random"]
+    if "planner" in policies:
+        choices.append(planner_policy(make_planner(cfg.env)))
+        names.append("planner")
+    play = _make_player(cfg, _chunks(cfg, env, choices, episodes), names, episodes)
+    rows = [row for policy in policies for row in play(None, policy, seed, progress)]
+    return EvaluateResult(
+        run=None, env=cfg.env.id, checkpoint=None, env_steps=None, episodes=episodes, seed=seed, policies=tuple(rows),
+        changes={key: new for key, (_, new) in diff(Config(), cfg).items() if key in changes},
+        warnings=(warning,) if warning else (),
+    )  # fmt: skip
 
-    A search costs the same in a finished environment, so a few environments play several episodes each.
-    """
-    if session.env.spec.costly_reset:
+
+def side_by_side(session: Session, episodes: int, search: int | None) -> int:
+    """Return the number of environments that an evaluation uses, if there are as many episodes."""
+    return _side_by_side(session.cfg, session.env, episodes, search is not None)
+
+
+def _side_by_side(cfg: Config, env: Env, episodes: int, looks_ahead: bool) -> int:
+    """See `side_by_side`; looking ahead costs the same in a finished environment, so few play several episodes each."""
+    if env.spec.costly_reset:
         return _COSTLY_SIDE_BY_SIDE
-    most = max(session.cfg.env.num_envs, _SIDE_BY_SIDE)
-    return most if search is None else min(most, max(_SEARCHES, episodes // 8))
+    most = max(cfg.env.num_envs, _SIDE_BY_SIDE)
+    return min(most, max(_SEARCHES, episodes // 8)) if looks_ahead else most
 
 
 class PlayPolicy(Protocol):
     """A function that plays the episodes of a policy."""
 
-    def __call__(self, state: TrainState, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
-        """Return a row per trained agent, or one row for the random policy."""
+    def __call__(
+        self, state: TrainState | None, name: str, seed: int, progress: Progress = no_progress
+    ) -> list[PolicyStats]:
+        """Return a row per trained agent, or one row for a policy without an agent."""
 
 
-def make_player(session: Session, episodes: int, search: int | None = None) -> PlayPolicy:
+def make_player(session: Session, episodes: int, search: int | None = None, planner: bool = False) -> PlayPolicy:
     """Return the player of the policies of a session.
 
-    All policies share one compiled program, which chooses at run time: compiling the environment is the
-    larger part of a short evaluation. `search` is the number of simulations of the policy `search`; None leaves it out.
+    Args:
+        session: of the run.
+        episodes: per policy.
+        search: simulations of the policy `search`; None leaves it out.
+        planner: whether the policy `planner` is one of them.
 
     Raises:
-        HmxError: a search that is not possible in this environment.
+        HmxError: a search that is not possible in this environment, or an environment without a planner.
     """
-    num_seeds = session.cfg.run.num_seeds
-    chunks = _chunks(session, episodes, search)
-    compiled = False
+    shared = {} if session.shared is None or planner else session.shared.players
+    names = ["random", "sampled", "greedy", *(["search"] if search is not None else []), *(["planner"] * planner)]
+    if (episodes, search) not in shared:
+        choices = _choices(session, search, planner)
+        shared[(episodes, search)] = _chunks(session.cfg, session.env, choices, episodes)
+    return _make_player(session.cfg, shared[(episodes, search)], names, episodes, search)
 
-    def play(state: TrainState, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
+
+def _choices(session: Session, search: int | None, planner: bool) -> list[EvalPolicy]:
+    """Return the policies of a session in the order of `POLICIES`."""
+    empty = session.algorithm.initial_carry
+    choices = [
+        random_policy(empty, session.env.spec.action_dim),
+        *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)),
+    ]
+    if search is not None:
+        decide = make_search(session.algorithm, session.env, session.cfg, search)
+        choices.append(search_policy(session.algorithm, decide))
+    return choices + ([planner_policy(make_planner(session.cfg.env), empty)] if planner else [])
+
+
+def _chunks(cfg: Config, env: Env, choices: Sequence[EvalPolicy], episodes: int) -> Chunks:
+    """Return the program that plays policies, of which it chooses one at run time.
+
+    Compiling the environment is the larger part of a short evaluation.
+    """
+
+    def act(agent: tuple[Array, Any], *seen: Any) -> tuple[Array, Any]:
+        chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
+        return chosen
+
+    policy = EvalPolicy(act, choices[0].initial_carry)
+    return make_chunks(env, policy, _side_by_side(cfg, env, episodes, any(c.looks_ahead for c in choices)), episodes)
+
+
+def _make_player(
+    cfg: Config, chunks: Chunks, names: Sequence[str], episodes: int, search: int | None = None
+) -> PlayPolicy:
+    """Return the player of a program; `names` are those of its policies, in order."""
+    num_seeds, compiled = cfg.run.num_seeds, False
+
+    def play(state: TrainState | None, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
         nonlocal compiled
         rows = []
-        agents = 1 if name == "random" else num_seeds
+        alone = name in WITHOUT_AGENT
+        agents = 1 if alone else num_seeds
         for i in range(agents):
-            agent = (np.int32(POLICIES.index(name)), seed_state(state, i, num_seeds))
-            timer = None if compiled else CompileTimer("evaluate", session.cfg, episodes, search)
+            agent = (np.int32(names.index(name)), None if state is None else seed_state(state, i, num_seeds))
+            timer = None if compiled else CompileTimer("evaluate", cfg, episodes, search, *names)
             if timer is not None:
                 progress("compiling" + (f" ({timer.last})" if timer.last else ""), 0, 0)
             compiled = True
             report = partial(progress, f"playing {name}{f', seed {i + 1} of {agents}' if agents > 1 else ''}")
             # The same key for every policy, so that all start from the same positions.
             played = _play(chunks, agent, eval_keys(seed, 1), episodes, report, timer)
-            rows.append(summarise(name, None if name == "random" else session.cfg.run.seed + i, played))
+            rows.append(summarise(name, None if alone else cfg.run.seed + i, played))
         return rows
 
     return play
-
-
-def _chunks(session: Session, episodes: int, search: int | None) -> Chunks:
-    """Return the program that plays every policy of a session, which runs may share."""
-    shared = {} if session.shared is None else session.shared.players
-    if (episodes, search) not in shared:
-        empty = session.algorithm.initial_carry
-        choices = [
-            random_policy(empty, session.env.spec.action_dim),
-            *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)),
-        ]
-        if search is not None:
-            decide = make_search(session.algorithm, session.env, session.cfg, search)
-            choices.append(search_policy(session.algorithm, decide))
-
-        def act(agent: tuple[Array, TrainState], *seen: Any) -> tuple[Array, Any]:
-            chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
-            return chosen
-
-        policy = EvalPolicy(act, empty)
-        num_envs = side_by_side(session, episodes, search)
-        shared[(episodes, search)] = make_chunks(session.env, policy, num_envs, episodes)
-    return shared[(episodes, search)]
 
 
 def _play(

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from hmx.algos.evaluate import random_actions
@@ -13,6 +14,7 @@ from hmx.algos.types import Decision
 from hmx.config.coerce import show
 from hmx.envs.hackmatrix.rules import ACTION_NAMES
 from hmx.envs.hackmatrix.rules.position import Position
+from hmx.envs.protocol import Planner
 from hmx.records.plain import JsonValue, plain
 from hmx.types import Array, Key
 
@@ -91,3 +93,13 @@ def decide_at_random(
     del env_state, obs, reset
     unknown, probs = jnp.full(mask.shape[:-1], jnp.nan), mask / mask.sum(-1, keepdims=True)
     return Decision(random_actions(key, mask, action_dim), unknown, probs, unknown), carry
+
+
+def decide_by_planner(
+    planner: Planner, env_state: Any, carry: Any, obs: Array, mask: Array, reset: Array, key: Key
+) -> tuple[Decision, Any]:
+    """Take the action of a planner with probability 1; the value is not a number, since a worth is no return."""
+    del obs, reset
+    action = planner(env_state, mask, key).action
+    unknown = jnp.full(mask.shape[:-1], jnp.nan)
+    return Decision(action, unknown, jax.nn.one_hot(action, mask.shape[-1]), unknown), carry

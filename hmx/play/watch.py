@@ -14,17 +14,17 @@ from rich.console import Console
 
 from hmx.algos.search import make_act, simulations_of
 from hmx.config.schema import Config, EnvConfig
-from hmx.envs.registry import make_env
+from hmx.envs.registry import make_env, make_planner
 from hmx.errors import HmxError
 from hmx.play import keys
-from hmx.play.frames import Frame, FramePolicy, decide_at_random
+from hmx.play.frames import Frame, FramePolicy, decide_at_random, decide_by_planner
 from hmx.play.keys import Keyboard
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import draw, explain, summary, view
 from hmx.play.simulator import Simulator
 from hmx.play.spectator import Spectator
 from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy
+from hmx.records.layout import find_policy, is_planner
 from hmx.records.paths import RunPaths
 from hmx.registry.environments import features_of
 from hmx.runs.compilation import enable_cache
@@ -56,16 +56,20 @@ def watch(
 ) -> Iterator[Frame]:
     """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
 
-    The first of several agents trained side by side plays. `env` is the environment of random play without a run,
-    and `scenario` a file with the position that every episode starts from. `warn` is called for each newer checkpoint
-    that cannot be used.
+    `planner` as the run, if no run is called so, stands for the planner of `env`: a strategy without a network. The
+    first of several agents trained side by side plays. `env` is the environment of random play or of the planner, and
+    `scenario` a file with the position that every episode starts from. `warn` is called for each newer checkpoint that
+    cannot be used.
 
     Raises:
         HmxError: no run and not random, an environment that does not work, an impossible scenario, or a search that is
             not possible (exit code 2); no such run or no intact checkpoint (3). Raised by this call, not by the first
             frame.
     """
-    if (run is None and not random) or (run is not None and env is not None):
+    planned = run is not None and not random and is_planner(run)
+    if planned:
+        run = None
+    if (run is None and not (random or planned)) or (run is not None and env is not None):
         why = "no run given" if run is None else "a run has its own environment"
         raise HmxError(f"cannot watch: {why}", "hmx watch RUN, or hmx watch --random --env ID")
     position = None if scenario is None else read_scenario(scenario)
@@ -73,13 +77,17 @@ def watch(
     paths = None if run is None else find_policy(run)
     cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
     if search is not None and run is None:
-        raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
+        who = "the planner" if planned else "random play"
+        raise HmxError(f"cannot search: {who} has no values to guide it", "hmx watch RUN --search 32")
     has_board = "board" in features_of(cfg.env)
     if scenario is not None and not has_board:
         raise HmxError(f"cannot start from a scenario: {cfg.env.id} has none", "leave out --scenario")
+    planner = make_planner(cfg.env) if planned else None
 
     def open_game() -> Simulator | Spectator:
-        if random or paths is None:
+        if planner is not None:
+            made, policy = make_env(cfg.env, cfg.reward), FramePolicy(jax.jit(partial(decide_by_planner, planner)))
+        elif random or paths is None:
             made = make_env(cfg.env, cfg.reward)
             policy = FramePolicy(jax.jit(partial(decide_at_random, action_dim=made.spec.action_dim)))
         else:

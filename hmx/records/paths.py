@@ -23,6 +23,7 @@ SCORE_REPORT = "report.json"  # in SCORES
 LOCK = "lock"
 WEIGHTS = "policy.safetensors"  # of an exported policy; in the folder of a run without checkpoints
 CHAMPION = "champion"  # name of the agent that is installed with hmx
+PLANNER = "planner"  # name of the strategy of an environment, in place of a run
 ENVIRONMENT = "environment.py"  # the user's environment as it was when the run started
 DEFAULT_ROOT = "runs"
 _PARTS = {

@@ -68,6 +68,7 @@ class EnvEntry(NamedTuple):
     masked: bool = False  # whether some actions are illegal in some states
     small: bool = False  # whether few environments and small updates learn it fastest
     features: Callable[[EnvConfig], frozenset[Feature]] = no_features
+    planner: str = ""  # `module:function` that makes a planner, a strategy without a network; empty without one
     check: Callable[[Config], Iterator[Problem]] = no_problems
     warn: Callable[[Config], Iterator[Problem]] = no_problems
     """What will run, but perhaps not as intended; the configuration has no problems."""

@@ -61,16 +61,18 @@ def evaluation(found: EvaluateResult) -> Document:
         blocks.append(Paragraph(f"search: looks ahead by {found.search} simulated steps before each action", "faint"))
     if found.changes:
         changed = ", ".join(f"{key} = {show(value)}" for key, value in found.changes.items())
-        blocks.append(Paragraph(f"evaluated with {changed}, unlike the run", "warning"))
+        unlike = ", unlike the run" if found.run else ""
+        blocks.append(Paragraph(f"evaluated with {changed}{unlike}", "warning" if found.run else "faint"))
     blocks += (Paragraph(f"{policy}: {terms}", "faint") for policy, terms in earned(found.policies).items())
     blocks += undone(found.policies, {})
     for row in found.policies:
         if row.unfinished:
             blocks.append(Paragraph(f"{row.policy}: {counted(row.unfinished, 'episode')} did not finish", "warning"))
     blocks += few_wins(found.policies, {})
-    checkpoint = f"checkpoint {found.checkpoint} ({counted(found.env_steps, 'step')})"
-    title = f"{found.run.name}, {checkpoint}, {counted(found.episodes, 'episode')}"
-    return Document(f"{title} per policy", tuple(blocks))
+    what = found.env
+    if found.run is not None and found.env_steps is not None:
+        what = f"{found.run.name}, checkpoint {found.checkpoint} ({counted(found.env_steps, 'step')})"
+    return Document(f"{what}, {counted(found.episodes, 'episode')} per policy", tuple(blocks))
 
 
 def earned(rows: Sequence[PolicyStats]) -> dict[str, str]:

@@ -17,5 +17,12 @@ def _arguments(cfg: EnvConfig, weights: RewardWeights) -> tuple[EnvConfig, Rewar
 
 
 ENTRIES = (
-    EnvEntry("hackmatrix", "hmx.envs.hackmatrix.env:make_hackmatrix", _arguments, masked=True, features=features),
+    EnvEntry(
+        "hackmatrix",
+        "hmx.envs.hackmatrix.env:make_hackmatrix",
+        _arguments,
+        masked=True,
+        features=features,
+        planner="hmx.envs.hackmatrix.planner.decide:make_planner",
+    ),
 )

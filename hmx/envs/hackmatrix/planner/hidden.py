@@ -1,0 +1,96 @@
+"""What the player of HackMatrix cannot see, drawn again: positions that agree with all that is visible."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+
+from hmx.envs.hackmatrix.observation import visible_enemies
+from hmx.envs.hackmatrix.rules import bits, paths, roster
+from hmx.envs.hackmatrix.rules.bits import Array, Board, u32
+from hmx.envs.hackmatrix.rules.enemies import occupied
+from hmx.envs.hackmatrix.rules.state import C, E, State, T, blocks, layer, with_layers
+from hmx.envs.hackmatrix.rules.tables import PROGRAMS
+
+TYPE_STREAM, PLACE_STREAM, BLOCK_STREAM, SCHEDULE_STREAM = 32, 33, 34, 35
+_PROGRAM_COUNT = len(PROGRAMS)
+
+
+def redrawn(state: State, words: Array) -> State:
+    """Return games that look the same to the player, with everything hidden drawn at random.
+
+    Hidden are the cells of unseen cryptogs, the types of transmissions, the contents of question blocks, what lies
+    under blocks, the turn of the next scheduled transmission, and which entities came from the schedule. The number of
+    unseen cryptogs is known: a transmission that matures unseen is one. The snapshots of UNDO are left out.
+
+    Args:
+        state: a batch of games [B].
+        words: uint32 [2, B], random words of each game.
+    """
+    waiting = state.transmissions[T.ALIVE]
+    kinds = jnp.stack([bits.draw(words, TYPE_STREAM, j) & waiting for j in range(2)])
+    nothing = jnp.zeros_like(waiting)
+    transmissions = jnp.concatenate(
+        [state.transmissions[: T.TYPE], kinds, state.transmissions[T.TIMER : T.SCHEDULED], nothing[None],
+         state.transmissions[T.SIPHON :]]
+    )  # fmt: skip
+    soon = bits.below(bits.draw(words, SCHEDULE_STREAM), u32(state.interval)).astype(jnp.int32)
+    state = state._replace(
+        enemies=state.enemies.at[E.SCHEDULED].set(nothing),
+        transmissions=transmissions,
+        turn=jnp.zeros_like(state.turn),
+        next_scheduled=1 + soon,
+        history=state.history[:0],
+        history_count=jnp.zeros_like(state.history_count),
+    )
+    return _blocks(_cryptogs(state, words), words)
+
+
+def _cryptogs(state: State, words: Array) -> State:
+    """Move every unseen cryptog to a random free cell in which the player would not see it."""
+    unseen = state.enemies[E.ALIVE] & ~visible_enemies(state)
+    in_sight = paths.row_cells(state.pos) | paths.col_cells(state.pos)
+    visible = occupied(state._replace(enemies=state.enemies & ~unseen[None]))
+    free = ~(in_sight | blocks(state.cells) | visible.enemies | visible.transmissions)
+
+    def place(carry: tuple[Array, Array, Board, Array]) -> tuple[Array, Array, Board, Array]:
+        left, places, free, number = carry
+        slot = bits.lowest(left)
+        index = bits.select_cell(free, bits.below(bits.draw(words, PLACE_STREAM, number), bits.count(free)))
+        moves = jnp.where(bits.some(free), slot, u32(0))
+        item = u32(1) << E.ALIVE | bits.row_of(index) << E.ROW | bits.col_of(index) << E.COL
+        places = (places & ~moves[None]) | roster.put(item, moves, roster.PLACE)
+        return left & ~slot, places, free & ~bits.only(bits.cell(index), slot != 0), number + 1
+
+    start = (unseen, state.enemies[: roster.PLACE], free, jnp.int32(0))
+    _, places, _, _ = lax.while_loop(lambda carry: jnp.any(carry[0] != 0), place, start)
+    return state._replace(enemies=jnp.concatenate([places, state.enemies[roster.PLACE :]]))
+
+
+def _blocks(state: State, words: Array) -> State:
+    """Draw the contents of question blocks, by the rule of a new stage."""
+    cells = state.cells
+    hidden = layer(cells, C.HIDDEN)
+    spawn_costs = jnp.asarray([p.spawn for p in PROGRAMS], jnp.uint32)
+    varied = (C.DATA, C.PROGRAM, *range(C.VALUE, C.VALUE + 5), *range(C.SPAWN, C.SPAWN + 4))
+
+    def fill(carry: tuple[Board, Board, Array]) -> tuple[Board, Board, Array]:
+        left, planes, number = carry
+        low = bits.lowest(left.lo)
+        here = Board(low, jnp.where(low == 0, bits.lowest(left.hi), 0))
+        is_data = bits.draw(words, BLOCK_STREAM, 3 * number) & 1
+        points = 1 + bits.below(bits.draw(words, BLOCK_STREAM, 3 * number + 1), u32(9))
+        program = bits.below(bits.draw(words, BLOCK_STREAM, 3 * number + 2), u32(_PROGRAM_COUNT))
+        value = jnp.where(is_data != 0, points, program)
+        spawn = jnp.where(is_data != 0, points, spawn_costs[program])
+        word = is_data | (1 - is_data) << 1 | value << 2 | spawn << 7
+        planes = planes | Board(*(roster.put(word, half, len(varied)) for half in here))
+        return left & ~here, planes, number + 1
+
+    nothing = jnp.zeros((len(varied), *hidden.lo.shape), jnp.uint32)
+    start = (hidden, Board(nothing, nothing), jnp.int32(0))
+    _, drawn, _ = lax.while_loop(lambda carry: jnp.any(bits.some(carry[0])), fill, start)
+    changes = {int(name): (layer(cells, name) & ~hidden) | layer(drawn, i) for i, name in enumerate(varied)}
+    ground = ~(blocks(cells) & ~layer(cells, C.SIPHONED))
+    changes |= {name: layer(cells, name) & ground for name in (int(C.AMOUNT), int(C.AMOUNT) + 1, int(C.ENERGY))}
+    return state._replace(cells=with_layers(cells, changes))
