@@ -98,7 +98,7 @@ def decide_at_random(
 def decide_by_planner(
     planner: Planner, env_state: Any, carry: Any, obs: Array, mask: Array, reset: Array, key: Key
 ) -> tuple[Decision, Any]:
-    """Take the action of a planner with probability 1; the value is not a number, since a worth is no return."""
+    """Take the action of a planner with probability 1; the value is not a number, since its worth is not a return."""
     del obs, reset
     action = planner(env_state, mask, key).action
     unknown = jnp.full(mask.shape[:-1], jnp.nan)

@@ -21,7 +21,7 @@ from hmx.envs.hackmatrix.observation import packed
 from hmx.envs.hackmatrix.planner.decide import decide
 from hmx.envs.hackmatrix.planner.hidden import redrawn
 from hmx.envs.hackmatrix.planner.plan import EXIT, PLANES, direction_to, distances, make_plan
-from hmx.envs.hackmatrix.planner.worth import Weights
+from hmx.envs.hackmatrix.planner.worth import PlannerWeights
 from hmx.envs.hackmatrix.rules import NUM_ACTIONS, Rules, State, legal
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.tables import P
@@ -89,7 +89,7 @@ def planner() -> Callable[..., Planned]:
 def plan(planner: Callable[..., Planned], state: State, mask: jax.Array | None = None, seed: int = 0) -> Planned:
     """Return the decision for `GAMES` games."""
     mask = legal(state, DESIGNED) if mask is None else mask
-    return planner(state, mask.T[:, None], jax.random.key(seed), Weights())
+    return planner(state, mask.T[:, None], jax.random.key(seed), PlannerWeights())
 
 
 def repeated(scenario: Scenario) -> State:
@@ -157,7 +157,7 @@ def test_planner_takes_the_action_that_is_clearly_best(planner: Callable[..., Pl
     assert (plan(planner, repeated(healed | {"ownedPrograms": [RESET]})).action == RESET).all()
 
 
-def test_undo_is_no_candidate_and_other_values_are_minus_infinity(planner: Callable[..., Planned]) -> None:
+def test_undo_is_left_out_and_other_values_are_minus_infinity(planner: Callable[..., Planned]) -> None:
     owner = {"player": {"row": 2, "col": 2, "credits": 9, "hp": 2}, "ownedPrograms": [UNDO]}
     state = repeated(owner)._replace(history_count=jnp.ones(GAMES, jnp.int32))
     decision, mask = plan(planner, state), np.array(legal(state, DESIGNED)).T
@@ -169,7 +169,7 @@ def test_undo_is_no_candidate_and_other_values_are_minus_infinity(planner: Calla
 
 def test_way_to_the_exit_is_a_shortest_path() -> None:
     state = load([s | {"exit": {"row": 5, "col": 5}} for s in scenarios()[0]], DESIGNED)
-    made = jax.jit(make_plan)(state, Weights())
+    made = jax.jit(make_plan)(state, PlannerWeights())
     assert made.way.lo.shape == (PLANES, 4, GAMES)
     length = np.asarray(distances(made, state.pos))[EXIT]
     direction, way = (np.asarray(x) for x in direction_to(made, jnp.full(GAMES, EXIT), state.pos))

@@ -12,9 +12,9 @@ from jax import lax
 from hmx.config.schema import EnvConfig
 from hmx.envs.hackmatrix.env import HackMatrixState
 from hmx.envs.hackmatrix.planner.hidden import redrawn
-from hmx.envs.hackmatrix.planner.plan import Plan, make_plan
+from hmx.envs.hackmatrix.planner.plan import BoardPlan, make_plan
 from hmx.envs.hackmatrix.planner.rollout import rollout
-from hmx.envs.hackmatrix.planner.worth import Weights
+from hmx.envs.hackmatrix.planner.worth import PlannerWeights
 from hmx.envs.hackmatrix.rules import NUM_ACTIONS, Rules, State, roster
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, P
 from hmx.envs.protocol import Planned, Planner
@@ -29,7 +29,7 @@ _PAIRS = 64  # candidates whose rollouts are computed side by side, at most
 def make_planner(cfg: EnvConfig, rollouts: int = ROLLOUTS, depth: int = DEPTH) -> Planner:
     """Return the planner for HackMatrix under the rules of a configuration.
 
-    The values are in the unit of `Weights`, about one hit point; they are not returns.
+    The values are in the unit of `PlannerWeights`, about one hit point; they are not returns.
 
     Args:
         cfg: of the environment; only its rules matter.
@@ -39,7 +39,7 @@ def make_planner(cfg: EnvConfig, rollouts: int = ROLLOUTS, depth: int = DEPTH) -
     thought = Rules(undo_depth=0, name=cfg.rules)
 
     def plan(state: HackMatrixState, legal: Array, key: Key) -> Planned:
-        return decide(state.game, legal, key, Weights(), thought, rollouts, depth)
+        return decide(state.game, legal, key, PlannerWeights(), thought, rollouts, depth)
 
     return plan
 
@@ -49,7 +49,7 @@ class _Thoughts(NamedTuple):
 
     states: State
     words: Array  # uint32 [2, games * rollouts]
-    plans: Plan
+    plans: BoardPlan
 
 
 class _Tally(NamedTuple):
@@ -64,7 +64,9 @@ class _Tally(NamedTuple):
         return jnp.where(self.rollouts > 0, self.total / jnp.maximum(self.rollouts, 1), -jnp.inf)
 
 
-def decide(state: State, legal: Array, key: Key, weights: Weights, rules: Rules, rollouts: int, depth: int) -> Planned:
+def decide(
+    state: State, legal: Array, key: Key, weights: PlannerWeights, rules: Rules, rollouts: int, depth: int
+) -> Planned:
     """Return the decision for games [E]: half of the rollouts for every candidate, the others for the best ones.
 
     All candidates of a game use the same imagined games and random numbers. UNDO is a candidate only if nothing else
@@ -82,7 +84,7 @@ def decide(state: State, legal: Array, key: Key, weights: Weights, rules: Rules,
         game, action = pair // NUM_ACTIONS, pair % NUM_ACTIONS
         index = (game[:, None] * rollouts + first + jnp.arange(half)[None]).reshape(-1)
         imagined: State = jax.tree.map(lambda leaf: leaf[..., index], thoughts.states)
-        plans: Plan = jax.tree.map(lambda leaf: leaf[..., index // rollouts], thoughts.plans)
+        plans: BoardPlan = jax.tree.map(lambda leaf: leaf[..., index // rollouts], thoughts.plans)
         value = rollout(imagined, action.repeat(half), thoughts.words[:, index], plans, weights, rules, depth)
         value = value.reshape(-1, half)
         return value.sum(axis=1), (value * value).sum(axis=1)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from hmx.envs.hackmatrix.planner.worth import Weights, energy_worth, program_worth, siphon_worth, spawn_cost
+from hmx.envs.hackmatrix.planner.worth import PlannerWeights, energy_worth, program_worth, siphon_worth, spawn_cost
 from hmx.envs.hackmatrix.rules import bits
 from hmx.envs.hackmatrix.rules.bits import CELLS, SIDE, Array, Board, u32
 from hmx.envs.hackmatrix.rules.state import C, State, blocks, layer
@@ -21,7 +21,7 @@ PLANES = _DISTANCE + 5
 _BACK = (bits.down, bits.up, bits.right, bits.left)
 
 
-class Plan(NamedTuple):
+class BoardPlan(NamedTuple):
     """The goals of a batch of games [B]: two data siphons, the best cross to siphon, and the exit."""
 
     cells: Array  # uint32 [GOALS, B], the cell of each goal
@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     stage: Array  # int32 [B], of the games when the plan was made
 
 
-def make_plan(state: State, weights: Weights) -> Plan:
+def make_plan(state: State, weights: PlannerWeights) -> BoardPlan:
     """Return the plan for games [B]."""
     walls, exit_cell = blocks(state.cells), layer(state.cells, C.EXIT)
     items = layer(state.cells, C.ITEM)
@@ -41,7 +41,7 @@ def make_plan(state: State, weights: Weights) -> Plan:
     reached, from_player = _ways(bits.cell(state.pos), ~walls & ~exit_cell)
     distance = _number(from_player, _DISTANCE, PLANES - _DISTANCE)
     gains = _cross_gains(state, weights)
-    net = jnp.where(_dense(reached) != 0, gains - weights.step * distance, -99.0)
+    net = jnp.where(_dense(reached) != 0, gains - weights.way * distance, -99.0)
     best = jnp.argmax(net, axis=0)
     gain = jnp.take_along_axis(gains, best[None], axis=0)[0]
     targets = [first, second, bits.cell(u32(best)), exit_cell]
@@ -53,7 +53,7 @@ def make_plan(state: State, weights: Weights) -> Plan:
     fetches = state.stage <= weights.last_fetch
     supply = (state.siphons > 0) | (fetches & bits.some(items))
     useful = jnp.stack([fetches, fetches, supply & (gain > siphon_worth(state.stage, weights)), fetches | True])
-    return Plan(
+    return BoardPlan(
         cells=jnp.stack([bits.index_of(t) for t in targets]),
         wanted=can & useful & bits.some(goals),
         way=way,
@@ -86,7 +86,7 @@ def _ways(goals: Board, region: Board) -> tuple[Board, Board]:
     return seen, planes
 
 
-def direction_to(plan: Plan, goal: Array, pos: Array) -> tuple[Array, Array]:
+def direction_to(plan: BoardPlan, goal: Array, pos: Array) -> tuple[Array, Array]:
     """Return the first direction from `pos` [B] to a goal [B], and whether there is a way; both [B]."""
     planes = bits.has(plan.way, pos[None, None]).astype(jnp.int32)
     number = planes[0] + 2 * planes[1]
@@ -98,14 +98,14 @@ def direction_to(plan: Plan, goal: Array, pos: Array) -> tuple[Array, Array]:
     return direction, way
 
 
-def distances(plan: Plan, pos: Array) -> Array:
+def distances(plan: BoardPlan, pos: Array) -> Array:
     """Return the number of steps from `pos` [B] to every goal, int32 [GOALS, B]; 0 if there or without a way."""
     planes = bits.has(plan.way, pos[None, None]).astype(jnp.int32)
     weights = (1 << jnp.arange(PLANES - _DISTANCE)).reshape(-1, 1, 1)
     return (planes[_DISTANCE:] * weights).sum(axis=0)
 
 
-def remaining(plan: Plan, state: State) -> tuple[Array, Array]:
+def remaining(plan: BoardPlan, state: State) -> tuple[Array, Array]:
     """Return which goals are still wanted, bool [GOALS, B], and the steps of a tour over them, float32 [B]."""
     items = layer(state.cells, C.ITEM)
     a, b = (plan.wanted[i] & bits.has(items, plan.cells[i]) for i in (ITEM_A, ITEM_B))
@@ -144,7 +144,7 @@ def _over_cross(values: Array) -> Array:
     return total.reshape(values.shape)
 
 
-def _cross_gains(state: State, weights: Weights) -> Array:
+def _cross_gains(state: State, weights: PlannerWeights) -> Array:
     """Return the worth of siphoning at every cell, float32 [36, B], with what the player sees."""
     cells = state.cells
     open_ = _dense(~layer(cells, C.SIPHONED))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from hmx.envs.hackmatrix.planner.plan import CROSS, EXIT, ITEM_A, ITEM_B, Plan, direction_to, distances, remaining
-from hmx.envs.hackmatrix.planner.worth import Weights, owns, program_worth, siphon_worth, worth
+from hmx.envs.hackmatrix.planner.plan import CROSS, EXIT, ITEM_A, ITEM_B, BoardPlan, direction_to, distances, remaining
+from hmx.envs.hackmatrix.planner.worth import PlannerWeights, owns, program_worth, siphon_worth, worth
 from hmx.envs.hackmatrix.rules import Rules, State, bits
 from hmx.envs.hackmatrix.rules.bits import MOVES, SIDE, Array, u32
 from hmx.envs.hackmatrix.rules.enemies import Occupied, occupied
@@ -39,7 +39,7 @@ def shots(state: State, occ: Occupied) -> tuple[Array, Array]:
     return jnp.stack(far), jnp.stack(enemy)
 
 
-def scripted(state: State, occ: Occupied, plan: Plan) -> Array:
+def scripted(state: State, occ: Occupied, plan: BoardPlan) -> Array:
     """Return the action of the script, int32 [B]: heal, shoot, siphon, or walk towards the next goal."""
     far, enemy = shots(state, occ)
     rank = jnp.where(far > 0, jnp.where(enemy, jnp.where(far == 1, 100, 20 - far), 30), 0)
@@ -74,7 +74,9 @@ def _unhurt(state: State, occ: Occupied, direction: Array) -> Array:
     return jnp.where(is_safe | ~safe.any(axis=0), direction, jnp.argmax(safe, axis=0))
 
 
-def rollout(state: State, first: Array, words: Array, plan: Plan, weights: Weights, rules: Rules, depth: int) -> Array:
+def rollout(
+    state: State, first: Array, words: Array, plan: BoardPlan, weights: PlannerWeights, rules: Rules, depth: int
+) -> Array:
     """Return the worth of positions after an action and the script, float32 [B].
 
     Args:
@@ -105,8 +107,8 @@ def rollout(state: State, first: Array, words: Array, plan: Plan, weights: Weigh
     each = siphon_worth(plan.stage, weights)
     fetched = (goals[ITEM_A].astype(jnp.float32) + goals[ITEM_B]) * each
     cross = jnp.where(goals[CROSS], plan.gain - each, 0.0)
-    ahead = weights.sure * (fetched + cross) - weights.step * steps - weights.no_way * ~goals[EXIT]
+    ahead = weights.sure * (fetched + cross) - weights.way * steps - weights.no_way * ~goals[EXIT]
     gone = state.stage > plan.stage
     value = value + jnp.where(gone, weights.haste * (depth - lived), 0.0)
     value = value + jnp.where(state.hp == 0, weights.death * weights.fade * lived / depth, 0.0)
-    return value + jnp.where(gone | (state.hp == 0), 0.0, ahead) + weights.victory * (state.stage > LAST_STAGE)
+    return value + jnp.where(gone | (state.hp == 0), 0.0, ahead) + weights.won * (state.stage > LAST_STAGE)

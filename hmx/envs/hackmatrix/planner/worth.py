@@ -14,16 +14,16 @@ from hmx.envs.hackmatrix.rules.tables import PROGRAMS, P
 LAST_STAGE = 8
 
 
-class Weights(NamedTuple):
+class PlannerWeights(NamedTuple):
     """What things are worth to the planner."""
 
     hp_two: float = 1.8  # two hit points instead of one
     hp_three: float = 2.7  # three hit points instead of one
     death: float = 12.0  # what a death loses beyond everything owned
     fade: float = 0.3  # of that, for a death at the end of a rollout
-    victory: float = 20.0
+    won: float = 20.0
     stage: float = 0.5  # a completed stage
-    step: float = 0.15  # a step of the way that remains
+    way: float = 0.15  # a step of the way that remains
     no_way: float = 1.0  # no way to the exit
     haste: float = 0.02  # a step that a rollout saves by leaving the stage sooner
     siphon: float = 1.0  # a data siphon in hand
@@ -68,28 +68,28 @@ def owns(state: State, program: P) -> Array:
     return ((state.owned >> program) & 1) != 0
 
 
-def siphon_worth(stage: Array, weights: Weights) -> Array:
+def siphon_worth(stage: Array, weights: PlannerWeights) -> Array:
     """Return the worth of a data siphon in hand, float32 [B]."""
     return weights.siphon * stages_left(stage)
 
 
-def energy_worth(state: State, weights: Weights) -> Array:
+def energy_worth(state: State, weights: PlannerWeights) -> Array:
     """Return the worth of one energy, float32 [B]."""
     return weights.energy + weights.energy_reset * owns(state, P.RESET)
 
 
-def spawn_cost(called: Array, weights: Weights) -> Array:
+def spawn_cost(called: Array, weights: PlannerWeights) -> Array:
     """Return the cost of calling a number of transmissions at once."""
     return weights.spawn * called + weights.spawn_square * called * called
 
 
-def _saturated(amount: Array, weights: Weights) -> Array:
+def _saturated(amount: Array, weights: PlannerWeights) -> Array:
     most = weights.plenty
     value = amount.astype(jnp.float32)
     return jnp.minimum(value, most) + 0.25 * jnp.maximum(value - most, 0.0)
 
 
-def _threat(state: State, weights: Weights) -> Array:
+def _threat(state: State, weights: PlannerWeights) -> Array:
     """Return the cost of the enemies and transmissions on the board, float32 [B]."""
     enemies = roster.unpack_enemies(state.enemies)
     row, col = (x.astype(jnp.int32)[None] for x in (bits.row_of(state.pos), bits.col_of(state.pos)))
@@ -101,7 +101,7 @@ def _threat(state: State, weights: Weights) -> Array:
     return (each * enemies.alive).sum(axis=0) + weights.transmission * waiting / jnp.minimum(state.attack, 2)
 
 
-def worth(state: State, stage: Array, owned_worth: Array, weights: Weights) -> Array:
+def worth(state: State, stage: Array, owned_worth: Array, weights: PlannerWeights) -> Array:
     """Return the worth of positions [B], without that of the plan.
 
     Args:
