@@ -174,7 +174,7 @@ def _without_agent(
     if "planner" in policies:
         choices.append(planner_policy(make_planner(cfg.env)))
         names.append("planner")
-    play = _make_player(cfg, _chunks(cfg, env, choices, episodes), names, episodes)
+    play = _make_player(cfg, _chunks(env, cfg.env.num_envs, choices, episodes), names, episodes)
     rows = [row for policy in policies for row in play(None, policy, seed, progress)]
     return EvaluateResult(
         run=None, env=cfg.env.id, checkpoint=None, env_steps=None, episodes=episodes, seed=seed, policies=tuple(rows),
@@ -185,14 +185,14 @@ def _without_agent(
 
 def side_by_side(session: Session, episodes: int, search: int | None) -> int:
     """Return the number of environments that an evaluation uses, if there are as many episodes."""
-    return _side_by_side(session.cfg, session.env, episodes, search is not None)
+    return _side_by_side(session.env, session.cfg.env.num_envs, episodes, search is not None)
 
 
-def _side_by_side(cfg: Config, env: Env, episodes: int, looks_ahead: bool) -> int:
+def _side_by_side(env: Env, num_envs: int, episodes: int, looks_ahead: bool) -> int:
     """See `side_by_side`; looking ahead costs the same in a finished environment, so few play several episodes each."""
     if env.spec.costly_reset:
         return _COSTLY_SIDE_BY_SIDE
-    most = max(cfg.env.num_envs, _SIDE_BY_SIDE)
+    most = max(num_envs, _SIDE_BY_SIDE)
     return min(most, max(_SEARCHES, episodes // 8)) if looks_ahead else most
 
 
@@ -221,7 +221,7 @@ def make_player(session: Session, episodes: int, search: int | None = None, plan
     names = ["random", "sampled", "greedy", *(["search"] if search is not None else []), *(["planner"] * planner)]
     if (episodes, search) not in shared:
         choices = _choices(session, search, planner)
-        shared[(episodes, search)] = _chunks(session.cfg, session.env, choices, episodes)
+        shared[(episodes, search)] = _chunks(session.env, session.cfg.env.num_envs, choices, episodes)
     return _make_player(session.cfg, shared[(episodes, search)], names, episodes, search)
 
 
@@ -238,8 +238,8 @@ def _choices(session: Session, search: int | None, planner: bool) -> list[EvalPo
     return choices + ([planner_policy(make_planner(session.cfg.env), empty)] if planner else [])
 
 
-def _chunks(cfg: Config, env: Env, choices: Sequence[EvalPolicy], episodes: int) -> Chunks:
-    """Return the program that plays policies, of which it chooses one at run time.
+def _chunks(env: Env, num_envs: int, choices: Sequence[EvalPolicy], episodes: int) -> Chunks:
+    """Return the program that plays any of several policies, chosen at run time.
 
     Compiling the environment is the larger part of a short evaluation.
     """
@@ -249,7 +249,9 @@ def _chunks(cfg: Config, env: Env, choices: Sequence[EvalPolicy], episodes: int)
         return chosen
 
     policy = EvalPolicy(act, choices[0].initial_carry)
-    return make_chunks(env, policy, _side_by_side(cfg, env, episodes, any(c.looks_ahead for c in choices)), episodes)
+    return make_chunks(
+        env, policy, _side_by_side(env, num_envs, episodes, any(c.looks_ahead for c in choices)), episodes
+    )
 
 
 def _make_player(
