@@ -153,11 +153,8 @@ def plan(planned: StudyPlan) -> Document:
     if planned.cpu_seconds is not None:
         speed = f"at {short(planned.steps_per_cpu_second or 0)} steps per processor second, measured here"
         rows.append(("processor time", f"about {_hours(planned.cpu_seconds)}, {speed}"))
-    if planned.refused:
-        rows.append(("refused", f"{planned.refused} of the first {planned.examined} proposals would be refused"))
-    blocks: list[Block] = [facts(tuple(rows)), Heading("Space", 2), _space(settings.space)]
-    blocks += [Paragraph(f"refused: {quoted(why, _LONGEST)}", "warning") for why in planned.reasons]
-    return Document(f"Study {planned.study.name}: plan", tuple(blocks))
+    blocks = (facts(tuple(rows)), Heading("Space", 2), _space(settings.space))
+    return Document(f"Study {planned.study.name}: plan", blocks)
 
 
 def _space(space: Sequence[Parameter]) -> Table:
