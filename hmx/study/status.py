@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from hmx.records import meta
 from hmx.records.lock import holding
-from hmx.records.paths import RunPaths
+from hmx.records.paths import META
 from hmx.records.plain import JsonResult, JsonValue, ShortRepr
 from hmx.registry.derive import derive
+from hmx.reports.compare.request import CompareRequest
 from hmx.study.confirm import study_is_finished
 from hmx.study.folder import read_study
 from hmx.study.records import Objective, RungResult, Study, StudySettings, Trial, TrialState
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from hmx.stats.estimate import Estimate
 
 SHOWN = 5  # trials in a list of the best
-_RESAMPLES = 2000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ def ranked_trial(study: Study, trial: Trial) -> RankedTrial:
 
 
 def over_seeds(result: RungResult, objective: Objective) -> Estimate | None:
-    """Estimate the objective of a trial; there is no interval if a seed has no value."""
+    """Estimate the objective of a trial as `hmx compare` does; there is no interval if a seed has no value."""
     from hmx.stats.estimate import Estimate
 
     known = [value for value in result.per_seed if value is not None]
@@ -165,7 +165,7 @@ def over_seeds(result: RungResult, objective: Objective) -> Estimate | None:
 
     from hmx.stats.aggregates import iqm_estimate
 
-    return iqm_estimate([np.array(known)], _RESAMPLES)
+    return iqm_estimate([np.array(known)], CompareRequest.samples)
 
 
 def steps_done(study: Study) -> int:
@@ -192,11 +192,11 @@ def steps_of(study: Study) -> tuple[int, int]:
 
 def cpu_seconds(study: Study) -> float | None:
     """Return the processor time of all runs, as their last checkpoints recorded it; None before the first."""
-    runs = [*(trial.paths for trial in study.accepted), *(one.paths for one in study.confirmations)]
+    runs = [*(trial.folder for trial in study.accepted), *(one.folder for one in study.confirmations)]
     return sum(filter(None, map(cpu_seconds_of, runs))) or None
 
 
-def cpu_seconds_of(run: RunPaths) -> float | None:
-    """Return the processor time of a run until its last checkpoint; None if it is unknown."""
-    known = meta.find(run.meta)
+def cpu_seconds_of(run: Path) -> float | None:
+    """Return the processor time of a run until its last checkpoint, by its folder; None if it is unknown."""
+    known = meta.find(run / META)
     return (known.cpu_seconds or None) if known else None

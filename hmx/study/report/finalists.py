@@ -54,8 +54,8 @@ def _finalist(trial: Trial, confirmation: Confirmation | None, objective: Object
         confirmed=None if result is None else over_seeds(result, objective),
         confirmed_seeds=0 if result is None else len(result.per_seed),
         overstated=None if result is None else _overstated(search, result, objective),
-        cpu_seconds=cpu_seconds_of(trial.paths),
-        confirmed_cpu_seconds=cpu_seconds_of(confirmation.paths) if confirmation else None,
+        cpu_seconds=cpu_seconds_of(trial.folder),
+        confirmed_cpu_seconds=cpu_seconds_of(confirmation.folder) if confirmation else None,
     )
 
 

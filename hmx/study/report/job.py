@@ -63,7 +63,7 @@ def _facts(study: Study, trial: Trial) -> TrialFacts:
         values={one.key: _value(study, trial, one.key) for one in study.settings.space},
         rungs=tuple(result.objective for result in trial.rungs),
         env_steps=trial.rungs[-1].env_steps if trial.rungs else 0,
-        cpu_seconds=cpu_seconds_of(trial.paths),
+        cpu_seconds=cpu_seconds_of(trial.folder),
         failed=trial.failed,
     )
 
