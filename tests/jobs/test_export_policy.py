@@ -99,12 +99,17 @@ def test_descriptions_that_do_not_fit_the_spec_are_reported(spec: EnvSpec, said:
 # The comparison
 
 
-def memory(*, scale: float = 1.0, keep: bool = True, reads_reset: bool = True) -> Callable[..., Any]:
-    """A recurrent policy whose action is the sum of the observations of its episode, or a version with an error."""
+def memory(
+    *, scale: float = 1.0, keep: bool = True, reads_reset: bool = True, drift: float = 0.0
+) -> Callable[..., Any]:
+    """A recurrent policy whose action is the sum of the observations of its episode, or a version with an error.
+
+    A `drift` is too small to see in one step.
+    """
 
     def call(obs: Any, reset: Any, hidden: Any) -> Any:
         before = jnp.where(reset[:, None] & reads_reset, 0.0, hidden)
-        after = before + obs
+        after = (before + obs) * (1.0 + drift)
         return scale * jnp.tanh(after), after.sum(-1), after if keep else before
 
     return call
@@ -130,10 +135,11 @@ def test_a_policy_agrees_with_itself_over_sequences() -> None:
         memory(scale=1.01),
         memory(keep=False),
         memory(reads_reset=False),
+        memory(drift=LIMIT / 2),
         lambda *inputs: [array[:1] for array in memory()(*inputs)[:2]] + [memory()(*inputs)[2]],
         lambda *inputs: [jnp.nan * array for array in memory()(*inputs)],
     ],
-    ids=["scaled", "forgets", "ignores reset", "another shape", "not finite"],
+    ids=["scaled", "forgets", "ignores reset", "drifts", "another shape", "not finite"],
 )
 def test_a_program_that_differs_is_refused(broken: Callable[..., Any]) -> None:
     agreement = measure(program_of(memory()), broken, None)
