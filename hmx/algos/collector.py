@@ -96,26 +96,32 @@ def play_step(
     obs_stats = actors.obs_stats
     if normalize_fn is not None and obs_stats is not None:
         timestep, obs_stats = _normalised(normalize_fn, obs_stats, timestep)
+    stepped = actors._replace(env_state=env_state, carry=carry, obs_stats=obs_stats)
+    after, metrics = advance(env.spec, stepped, decision.action, timestep)
+    return after, StepResult(decision, timestep, metrics)
+
+
+def advance(spec: EnvSpec, actors: RolloutState, action: Array, timestep: Timestep) -> tuple[RolloutState, Metrics]:
+    """Return the actors after a step of every environment, and its metrics.
+
+    `actors` has the RNN carry and the environments after the step already, and all else from before.
+    """
     so_far = actors.episode
     episode = Episode(so_far.total + timestep.reward.sum(-1), so_far.length + 1, so_far.later)
     done = timestep.terminated | timestep.truncated
     first = actors.first
-    metrics = step_metrics(env.spec, decision.action, timestep, episode, first)
+    metrics = step_metrics(spec, action, timestep, episode, first)
     if first is not None:
         first = first._replace(running=first.running & ~done)
-    after = RolloutState(
-        env_state,
-        timestep.obs,
-        timestep.legal,
-        _next_episode(episode, done, actors.starts),
-        carry,
+    after = actors._replace(
+        obs=timestep.obs,
+        legal=timestep.legal,
+        episode=_next_episode(episode, done, actors.starts),
         reset=done,
         agent_done=timestep.agent_done & ~done[:, None],
-        obs_stats=obs_stats,
-        starts=actors.starts,
         first=first,
     )
-    return after, StepResult(decision, timestep, metrics)
+    return after, metrics
 
 
 def collect(

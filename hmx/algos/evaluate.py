@@ -13,7 +13,7 @@ from hmx.algos.metrics import info_name
 from hmx.algos.search import SearchAct, act_alone
 from hmx.algos.types import Algorithm, Carry, TrainState
 from hmx.envs.protocol import Env, Planner
-from hmx.rl import distributions
+from hmx.rl import distributions, policies
 from hmx.types import Array, Key, Timestep
 
 
@@ -31,7 +31,7 @@ class EvalPolicy(NamedTuple):
 
 
 TO_THE_END = 2**30  # steps: more than any evaluation takes
-_STEP_LIMIT = 10_000  # steps of an episode if the environment has no limit
+STEP_LIMIT = 10_000  # steps of an episode if the environment has no limit
 
 
 class Episodes(NamedTuple):
@@ -78,8 +78,13 @@ def random_policy(
     return EvalPolicy(act, initial_carry)
 
 
-def random_actions(key: Key, legal: Array, action_dim: int) -> Array:
-    """Draw legal actions uniformly: int32 `[...]` for a mask `[..., actions]`, or float32 `[..., action_dim]`."""
+def random_actions(key: Key, legal: Array, action_dim: int, parts: tuple[int, ...] = ()) -> Array:
+    """Draw legal actions uniformly: int32 `[...]` for a mask `[..., actions]`, or float32 `[..., action_dim]`.
+
+    An action of several `parts` is int32 `[..., P]`.
+    """
+    if parts:
+        return policies.multi_categorical(parts).sample(key, jnp.zeros(legal.shape, jnp.float32), legal)
     if action_dim:
         return jax.random.uniform(key, (*legal.shape[:-1], action_dim), jnp.float32, -1.0, 1.0)
     return distributions.sample(key, jnp.zeros(legal.shape, jnp.float32), legal)
@@ -133,7 +138,7 @@ def make_evaluation(
     """
     num_envs = min(num_envs, num_episodes)
     rounds = 1 if num_envs == num_episodes else -(-num_episodes // num_envs) + 1
-    limit = rounds * (longest or env.spec.max_steps or _STEP_LIMIT)
+    limit = rounds * (longest or env.spec.max_steps or STEP_LIMIT)
 
     def start(key: Key) -> Play:
         env_state, timestep = env.reset(jax.random.split(key, num_envs))

@@ -102,6 +102,24 @@ class Decision(NamedTuple):
     raw: Array | None = None  # the action before squashing, which is stored; None if that is the action itself
 
 
+class HostedUpdate(NamedTuple):
+    """An update in parts, for environments that the host steps between them (`hmx.algos.hosted`).
+
+    - `acting(state)` returns the part of a state that the next two need, as a state without the rest.
+    - `decide(acting, carry, obs, legal, reset, step)` returns the decision of a batch of environments, its RNN carry
+      and its values; `step` is the number of the decision within the update.
+    - `value(acting, carry, obs)` returns the values `[E, A]` of last observations, for truncated episodes.
+    - `learn(state, experience, hypers)` returns the state after the update, and its metrics.
+    - `horizon`: steps of a training sequence; the RNN carry is stored before each.
+    """
+
+    acting: Callable[[Any], Any]
+    decide: Callable[[Any, Carry, Array, Array, Array, Array], tuple[Decision, Carry]]
+    value: Callable[[Any, Carry, Array], Array]
+    learn: Callable[[Any, Any, Hypers], tuple[Any, Metrics]]
+    horizon: int
+
+
 class Algorithm(NamedTuple, Generic[StateT]):
     """A learning algorithm as pure functions of its training state.
 
@@ -117,6 +135,7 @@ class Algorithm(NamedTuple, Generic[StateT]):
     - `experience(state, hypers)` returns the training data of `update` as arrays by name, for diagnosis.
     - `select(sound, after, before)` returns `after` where the flag holds, else `before`, for states that are too large
       to be held twice; None selects leaf by leaf.
+    - `hosted` is the update in parts, for simulators; None for an algorithm that needs environments in JAX.
     - A value of `hypers` that is a bool is a switch: it enters the update, but not the records.
 
     Everything after `act` has a default: no RNN carry, and a `TrainState` in which only `actors` has an axis of
@@ -132,6 +151,7 @@ class Algorithm(NamedTuple, Generic[StateT]):
     partitions: Callable[[StateT], Any] = split_actors
     experience: Callable[[StateT, Hypers], dict[str, Array]] = lambda state, hypers: {}
     select: Callable[[Array, StateT, StateT], StateT] | None = None
+    hosted: HostedUpdate | None = None
 
 
 Tree = TypeVar("Tree")

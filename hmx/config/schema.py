@@ -173,6 +173,19 @@ class EnvConfig:
         applies=ON_POLICY,
         shape="if_not_default",
     )
+    num_workers: int = opt(0, "worker processes that step a simulator; 0 for about one per core", "processes", ge=0)
+    envs_per_worker: int = opt(
+        0, "simulators in each worker; 0 for env.num_envs / env.num_workers", "environments", ge=0
+    )
+    async_factor: int = opt(
+        0,
+        "groups of simulators: while one steps, the policy acts for another; 0 for 2, or 1 if env.num_envs is odd",
+        "groups",
+        ge=0,
+    )
+    worker_timeout: float = opt(
+        300.0, "time after which a worker that does not answer counts as hung; 0 for never", "seconds", ge=0
+    )
     slip: float = opt(
         0.1, "probability that corridor moves against the action", "probability", ge=0, le=1, envs=("corridor",)
     )

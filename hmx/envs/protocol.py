@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
+from hmx.simulators.recipe import Recipe
+from hmx.simulators.spaces import Facts
 from hmx.types import Array, Key, Timestep
 
 EnvState = Any
@@ -23,6 +25,13 @@ class Quantity(NamedTuple):
     unit: str = ""  # such as `m/s`; empty if it has none, or none is known
     low: float | None = None  # None for no limit; numbers of actions have both limits
     high: float | None = None
+
+
+class SimulatorSource(NamedTuple):
+    """How worker processes make a simulator, and its form."""
+
+    recipe: Recipe
+    facts: Facts
 
 
 class EnvSpec(NamedTuple):
@@ -47,6 +56,8 @@ class EnvSpec(NamedTuple):
     render: Callable[[EnvState], str] | None = None  # a batch of one state, on the host -> lines for a terminal
     moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end
     later_reset: Callable[[Key], tuple[EnvState, Timestep]] | None = None  # a `reset` into later stages, for training
+    simulator: SimulatorSource | None = None  # of what workers step; `reset` gives shapes only, and `step` refuses
+    action_parts: tuple[int, ...] = ()  # choices of each part of an action that has several; they sum to num_actions
     costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only when an episode ends
     step_seconds: float = 0.0  # simulated time of a step; 0 if the environment states none
     obs_quantities: tuple[Quantity, ...] = ()  # the numbers of an observation in order; empty if not described

@@ -84,4 +84,5 @@ def sizes_of(env: Env) -> Sizes:
         max_steps=spec.max_steps,
         features=features,
         state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)),
+        simulated=spec.simulator is not None,
     )

@@ -25,14 +25,16 @@ from hmx.algos.evaluate import (
     search_policy,
 )
 from hmx.algos.search import make_search, simulations_of
-from hmx.algos.types import TrainState
+from hmx.algos.types import Algorithm, TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
 from hmx.config.schema import Config
-from hmx.envs.protocol import Env
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.envs.registry import make_planner
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
+from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in, no_carry
+from hmx.own.simulator import not_copied
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy, is_planner
 from hmx.records.paths import DEFAULT_ROOT
@@ -174,7 +176,10 @@ def _without_agent(
     if "planner" in policies:
         choices.append(planner_policy(make_planner(cfg.env)))
         names.append("planner")
-    play = _make_player(cfg, _chunks(env, cfg.env.num_envs, choices, episodes), names, episodes)
+    if env.spec.simulator is not None:
+        play = _simulator_player(cfg, env.spec, None, episodes)
+    else:
+        play = _make_player(cfg, _chunks(env, cfg.env.num_envs, choices, episodes), names, episodes)
     rows = [row for policy in policies for row in play(None, policy, seed, progress)]
     return EvaluateResult(
         run=None, env=cfg.env.id, checkpoint=None, env_steps=None, episodes=episodes, seed=seed, policies=tuple(rows),
@@ -190,6 +195,8 @@ def side_by_side(session: Session, episodes: int, search: int | None) -> int:
 
 def _side_by_side(env: Env, num_envs: int, episodes: int, looks_ahead: bool) -> int:
     """See `side_by_side`; looking ahead costs the same in a finished environment, so few play several episodes each."""
+    if env.spec.simulator is not None:
+        return num_envs
     if env.spec.costly_reset:
         return _COSTLY_SIDE_BY_SIDE
     most = max(num_envs, _SIDE_BY_SIDE)
@@ -217,6 +224,10 @@ def make_player(session: Session, episodes: int, search: int | None = None, plan
     Raises:
         HmxError: a search that is not possible in this environment, or an environment without a planner.
     """
+    if session.env.spec.simulator is not None:
+        if search is not None:
+            raise not_copied(session.cfg.env.id)
+        return _simulator_player(session.cfg, session.env.spec, session.algorithm, episodes)
     shared = {} if session.shared is None or planner else session.shared.players
     names = ["random", "sampled", "greedy", *(["search"] if search is not None else []), *(["planner"] * planner)]
     if (episodes, search) not in shared:
@@ -276,6 +287,18 @@ def _make_player(
             played = _play(chunks, agent, eval_keys(seed, 1), episodes, report, timer)
             rows.append(summarise(name, None if alone else cfg.run.seed + i, played))
         return rows
+
+    return play
+
+
+def _simulator_player(cfg: Config, spec: EnvSpec, algorithm: Algorithm | None, episodes: int) -> PlayPolicy:
+    carry_of = no_carry if algorithm is None else algorithm.initial_carry
+
+    def play(state: TrainState | None, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
+        decide = decide_in(spec, algorithm, state, name)
+        evaluation = HostedEvaluation(spec, cfg.env, seed, eval_keys(seed, 1), cfg.env.num_envs, episodes)
+        played = evaluation.play(decide, carry_of, progress, f"playing {name}")
+        return [summarise(name, None if name in WITHOUT_AGENT else cfg.run.seed, played)]
 
     return play
 

@@ -101,7 +101,16 @@ def fork(
         for text in (warning, *meta.resumes[-1].notes, *opened.warnings):
             if text:
                 sink_group.warn(text)
-        return run_session(session, paths, meta, sink_group, lambda: restored.state, first=restored.update, group=group)
+        return run_session(
+            session,
+            paths,
+            meta,
+            sink_group,
+            lambda: restored.state,
+            first=restored.update,
+            group=group,
+            episodes=restored.episodes,
+        )
 
 
 def plan(
@@ -197,7 +206,8 @@ def _create(opened: _Opened, paths: RunPaths, command_line: Sequence[str]) -> tu
         config_digest=meta.config_digest,
         metrics=jsonl.Marker(paths.metrics).mark(),
     )
-    copies = partial(add_copies, text, meta)
+    episodes = opened.restored.episodes
+    copies = partial(add_copies, text, meta, None if episodes is None else episodes.write)
     saved = checkpoint.snapshot(opened.restored.state)
     checkpoint.write(paths.checkpoints, saved, update, None, info, add_files=copies)
     write_run(session, paths, meta)

@@ -136,6 +136,7 @@ def resume_locked(
         first=restored.update,
         group=group,
         until=until,
+        episodes=restored.episodes,
     )
 
 

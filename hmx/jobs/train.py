@@ -53,6 +53,7 @@ from hmx.runs.session import (
     keep_environment,
     make_saver,
     make_sinks,
+    open_host,
     open_session,
     run_updates,
     state_bytes,
@@ -60,6 +61,8 @@ from hmx.runs.session import (
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Sink, SinkGroup
 from hmx.runs.warm_start import Learned, read_learned, start_from
+from hmx.simulators.journal import SavedEpisodes
+from hmx.simulators.pool import SimulatorFailed
 
 SCHEMA = 1
 
@@ -305,16 +308,18 @@ def run_session(
     scaled: tuple[str, ...] = (),
     group: Group = ALONE,
     until: int | None = None,
+    episodes: SavedEpisodes | None = None,
 ) -> TrainResult:
     """Run a session from update `first` to its end, evaluate, and close everything that was opened.
 
-    With `until`, it stops after that update with a checkpoint.
+    With `until`, it stops after that update with a checkpoint. Simulators continue the `episodes` of a checkpoint.
 
     The caller holds the run's lock, and is the coordinator of the group.
     """
     meta_writer = MetaWriter(paths, meta, sink_group)
     finished = False
-    with SignalGuard(lambda _: sink_group.phase_from_signal("stopping")) as guard:
+    stopping = SignalGuard(lambda _: sink_group.phase_from_signal("stopping"))
+    with stopping as guard, contextlib.ExitStack() as stack:
         try:
             run = session.cfg.run
             sizes = (run.num_seeds, run.devices, run.on_nonfinite, session.sizes.updates_per_chunk)
@@ -325,9 +330,22 @@ def run_session(
             start_workers(group, session, paths, first)
             with out_of_memory("making the first state"):
                 begun = interruptible(start)
-            saver = make_saver(session, paths, meta_writer, sink_group, guard)
+            host = open_host(session, guard, sink_group.warn)
+            if host is not None:
+                stack.callback(host.close)
+                begun, note = host.begin(begun, episodes)
+                meta_writer.workers_cpu = host.cpu_seconds
+                if note:
+                    sink_group.warn(note)
+                    meta_writer.add_note(note)
+            saver = make_saver(session, paths, meta_writer, sink_group, guard, host)
             reports, run_id = make_reports(session), meta.run_id
-            done = run_updates(session, paths, begun, first, sink_group, guard, saver, reports, group, run_id, until)
+            done = run_updates(
+                session, paths, begun, first, sink_group, guard, saver, reports, group, run_id, until, host
+            )
+            workers_cpu = meta_writer.workers_cpu()
+            stack.close()
+            meta_writer.workers_cpu = lambda: workers_cpu
             finished = done.updates == session.sizes.num_updates
             if finished:
                 with out_of_memory("saving the replay buffer"):
@@ -344,6 +362,8 @@ def run_session(
             sink_group.close("aborted")
             raise
         except BaseException as error:
+            if isinstance(error, SimulatorFailed) and any(paths.checkpoints.glob("[0-9]*")):
+                error.hint += f"; the run is saved, and hmx resume {paths.argument} continues it"
             hint = error.hint if isinstance(error, HmxError) else ""
             meta_writer.update(state="failed", message=" ".join(str(error).split())[:500], hint=hint[:500])
             # The first failure is the one to report.

@@ -8,6 +8,8 @@ The code provides one of
   `legal(state)`, `render(state) -> str`, `describe(state) -> dict` and `MAX_STEPS`.
 - `make() -> Env`, an environment of `hmx.envs.protocol`.
 - `make()` that returns an environment like those of gymnax, with `reset_env`, `step_env` and `default_params`.
+- a simulator as in Gymnasium: a class with `reset(seed=...)`, `step`, `observation_space` and `action_space`, or
+  `make()` that returns one. Worker processes step it (`hmx.own.simulator`).
 
 A dataclass `Options` declares its own options; functions that have a parameter `options` get it.
 """
@@ -29,9 +31,11 @@ from hmx.envs.protocol import Env, EnvState
 from hmx.envs.single import Single, from_single
 from hmx.envs.suites.gymnax import as_single
 from hmx.errors import HmxError, counted, nearest
+from hmx.own.simulator import simulated
 from hmx.registry.environments import EnvSource, clashes
 from hmx.registry.own_options import DATACLASS, pairs, read_options, with_options
 from hmx.registry.user_code import allow, explaining, open_module, several_owners, sha256
+from hmx.simulators.recipe import Recipe, close, find_maker, is_simulator, is_simulator_class
 
 Theirs = Any  # a module, function or object of the user's
 _GUIDE = "docs/environments.md shows what an environment provides; hmx new-env NAME writes one that works"
@@ -50,7 +54,13 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
     if source.origin == "package":  # installed, so trusted
         allow(reference, "env.id")
     module, path = open_module(reference, "env.id", cfg.sha256)
+    maker = find_maker(module, source.attribute)
+    if is_simulator_class(maker):  # made in worker processes only
+        return _simulator(reference, source.attribute, maker, module, cfg)
     made, options = _made(source, path, module, cfg)
+    if is_simulator(made):
+        close(made)
+        return _simulator(reference, source.attribute, maker, module, cfg)
     cfg = dataclasses.replace(cfg, my=pairs(options), sha256=sha256(reference, "env.id"))
     with explaining(path, f"cannot build environment {quoted(cfg.id)}"):
         if isinstance(made, Env):
@@ -66,6 +76,16 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
         words = f"{cfg.id} has {counted(env.spec.num_agents, 'agent')}, but env.num_agents is {cfg.num_agents}"
         raise HmxError(words, f"--set env.num_agents={env.spec.num_agents}")
     return env, dataclasses.replace(cfg, num_agents=env.spec.num_agents)
+
+
+def _simulator(reference: str, attribute: str, maker: Theirs, module: Theirs, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
+    """Return the simulator that code of the user makes, and its completed configuration."""
+    what = f"environment {quoted(cfg.id)}"
+    options = read_options(getattr(module, DATACLASS, None), "env", cfg.id, what, cfg.my)
+    cfg = dataclasses.replace(cfg, my=pairs(options), sha256=sha256(reference, "env.id"))
+    name = attribute or getattr(maker, "__name__", "")
+    recipe = Recipe(cfg.id, "", reference, name, cfg.my, cfg.sha256, cfg.max_steps)
+    return simulated(recipe, cfg.worker_timeout), cfg
 
 
 def _made(source: EnvSource, path: Path, module: Theirs, cfg: EnvConfig) -> tuple[Theirs, Theirs | None]:

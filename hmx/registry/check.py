@@ -21,6 +21,7 @@ from hmx.registry.algorithms import AlgorithmEntry, built_in, find_algorithm
 from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import EXTRAS, EnvSource, features_of, find_environment, find_source
 from hmx.registry.sizes import Sizes
+from hmx.registry.workers import simulator_problems
 
 _SIZE_KEYS = (
     "run.total_steps", "env.num_envs", "env.num_agents", "net.rnn", "algo.num_steps", "ppo.num_minibatches",
@@ -48,6 +49,7 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
         *_schedules(values),
         *_own_code(values, entry, source),
         *_agents(cfg.env),
+        *(simulator_problems(cfg.env, cfg.run, entry, sizes) if sizes else ()),
         *_run_folder(cfg.run),
         *_networks(cfg.algo, cfg.net, cfg.env),
         *entry.check(cfg, sizes, bad),

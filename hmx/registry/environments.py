@@ -38,6 +38,7 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
         "navix": "navix",
         "xminigrid": "xminigrid",
         "jumanji": "jumanji",
+        "gymnasium": "gymnasium",
     }
 )
 """Optional extras that bring environments, and the package that each needs; their ids are `EXTRA/NAME`."""
@@ -56,6 +57,10 @@ def no_features(cfg: EnvConfig) -> frozenset[Feature]:
     return frozenset()
 
 
+SteppedBy = Literal["program", "workers"]
+"""Who steps an environment: the compiled program of a run, or worker processes, if it is a simulator."""
+
+
 class EnvEntry(NamedTuple):
     """What an environment, or all of an extra (`gymnax/`), says of itself."""
 
@@ -67,6 +72,8 @@ class EnvEntry(NamedTuple):
     endless: bool = False  # whether episodes end only by truncation
     masked: bool = False  # whether some actions are illegal in some states
     small: bool = False  # whether few environments and small updates learn it fastest
+    stepped_by: SteppedBy = "program"
+    defaults: Mapping[str, Any] = MappingProxyType({})  # by dotted key, in place of those of the schema
     features: Callable[[EnvConfig], frozenset[Feature]] = no_features
     planner: str = ""  # `module:function` that makes a planner, a strategy without a network; empty without one
     check: Callable[[Config], Iterator[Problem]] = no_problems

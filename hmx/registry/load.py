@@ -112,8 +112,12 @@ def load(
     if entry and entry.num_agents > 1 and layers.origins["env.num_agents"] == DEFAULT:
         layers.origins["env.num_agents"] = "env.id"  # which fixes it
         cfg = replace(cfg, {"env.num_agents": entry.num_agents})
+    if cfg.env.num_workers and cfg.env.envs_per_worker and layers.origins["env.num_envs"] == DEFAULT:
+        layers.origins["env.num_envs"] = "env.num_workers x env.envs_per_worker"
+        cfg = replace(cfg, {"env.num_envs": cfg.env.num_workers * cfg.env.envs_per_worker})
     if preset is None and file is None and is_small(cfg.env.id):
-        fitting = small_task_sizes(cfg.run.total_steps, find_algorithm(cfg.algo.name).replays)
+        fitting = {**small_task_sizes(cfg.run.total_steps, find_algorithm(cfg.algo.name).replays)}
+        fitting |= entry.defaults if entry else {}
         chosen = {key: size for key, size in fitting.items() if layers.origins[key] == DEFAULT}
         layers.origins.update(dict.fromkeys(chosen, SMALL_TASK))
         cfg = replace(cfg, chosen)

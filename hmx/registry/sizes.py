@@ -13,4 +13,5 @@ class Sizes(NamedTuple):
     num_agents: int
     max_steps: int  # steps after which an episode is truncated; 0 for never
     features: int  # numbers that a network without cells reads of one agent's observation
-    state_bytes: int  # of one environment, all agents together
+    state_bytes: int  # of one environment, all agents together; 0 of a simulator
+    simulated: bool = False  # whether it is a simulator, which worker processes step

@@ -161,6 +161,20 @@ def _check_beside(path: Path, digest: str, named: bool) -> None:
         check_allowed(path, digest)
 
 
+def permissions(text: str, key: str) -> dict[str, Any]:
+    """Return the permissions of this process, for `permit` in another one that builds the code of a reference."""
+    allowed = [list(pair) for pair in _allowed]
+    if text in _adopted and (digest := sha256(text, key)):
+        allowed.append([str(code_file(text, key)), digest])
+    return {"allowed": allowed, "trust": Permissions.trust, "accept_change": Permissions.accept_change}
+
+
+def permit(given: Mapping[str, Any]) -> None:
+    """Allow this process to run what another one may, which gave its `permissions`."""
+    _allowed.extend(pair for pair in given["allowed"] if pair not in _allowed)
+    Permissions.trust, Permissions.accept_change = given["trust"], given["accept_change"]
+
+
 def _store() -> Path:
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "hmx" / "trusted-code.json"

@@ -63,6 +63,48 @@ def categorical() -> PolicyHead:
 CATEGORICAL = categorical()
 
 
+def multi_categorical(parts: tuple[int, ...]) -> PolicyHead:
+    """Return the head of actions with several discrete parts, which are independent of each other.
+
+    Outputs and masks hold the choices of the first part, then those of the second, and so on; an action is int32
+    `[..., P]`.
+
+    Args:
+        parts: choices of each part.
+    """
+    ends = [sum(parts[: i + 1]) for i in range(len(parts) - 1)]
+
+    def split(array: Array) -> list[Array]:
+        return jnp.split(array, ends, axis=-1)
+
+    def each(function: Callable[..., Array], *arrays: Array) -> list[Array]:
+        return [function(*pieces) for pieces in zip(*map(split, arrays), strict=True)]
+
+    def sample(key: Key, output: Array, legal: Array) -> Array:
+        keys = jax.random.split(key, len(parts))
+        pairs = zip(split(output), split(legal), strict=True)
+        return jnp.stack([distributions.sample(keys[i], *pair) for i, pair in enumerate(pairs)], axis=-1)
+
+    def log_prob(output: Array, legal: Array, raw: Array) -> Array:
+        pairs = zip(split(output), split(legal), strict=True)
+        return jnp.stack([distributions.log_prob(*pair, raw[..., i]) for i, pair in enumerate(pairs)]).sum(0)
+
+    def total(function: Callable[..., Array], *arrays: Array) -> Array:
+        return jnp.stack(each(function, *arrays)).sum(0)
+
+    return PolicyHead(
+        sample=sample,
+        mode=lambda output, legal: jnp.stack(each(distributions.mode, output, legal), axis=-1),
+        to_action=lambda raw: raw,
+        log_prob=log_prob,
+        entropy=lambda output, legal, key: total(distributions.entropy, output, legal),
+        max_entropy=lambda legal: total(CATEGORICAL.max_entropy, legal),
+        probs=lambda output, legal: jnp.concatenate(each(distributions.probs, output, legal), axis=-1),
+        kl=lambda output, reference, legal: total(categorical_kl, output, reference, legal),
+        std=lambda output: output[..., :0],
+    )
+
+
 Entropy = Literal["gaussian", "tanh_sample", "tanh_quadrature"]
 
 

@@ -86,7 +86,7 @@ def compile_chunk(
     with on_devices(mesh), key_checks(num_seeds):
         lowered = traced.lower()
     chunk.call = compiled = interruptible(lowered.compile)
-    chunk.memory_bytes = _memory_bytes(compiled)
+    chunk.memory_bytes = memory_bytes_of(compiled)
     return chunk
 
 
@@ -106,7 +106,7 @@ def trace_chunk(
     what that seed learned in it. With a `mesh`, states are placed by `devices.put`.
     """
     chunk = Chunk.empty(num_seeds, length)
-    chunk.parameters = tuple(_parameter_names(state))
+    chunk.parameters = parameter_names(state)
     # JAX keeps the trace of this function for other chunks of the algorithm.
     shared: Callable[[TrainState, dict[str, Array]], tuple[TrainState, Metrics]] = jax.jit(algorithm.update)
 
@@ -116,10 +116,6 @@ def trace_chunk(
 
     # An inner jit: its trace is cached, so that `eval_shape` below costs no second trace.
     update = jax.jit(counted if num_seeds == 1 else jax.vmap(counted, in_axes=(0, None)))
-    forget = algorithm.forget if num_seeds == 1 else jax.vmap(algorithm.forget)
-    choose: Callable[[Array, TrainState, TrainState], TrainState] = tree_where
-    if algorithm.select is not None:
-        choose = algorithm.select if num_seeds == 1 else jax.vmap(algorithm.select, in_axes=(None, 0, 0))
     shapes = jax.eval_shape(lambda tree: tree, state)
     names = sorted(algorithm.hypers(0))
     scalars = {name: jax.ShapeDtypeStruct((), jnp.float32) for name in names}
@@ -127,19 +123,13 @@ def trace_chunk(
         metrics = jax.eval_shape(update, shapes, scalars)[1]
     chunk.rows = layout(metrics)
     width = sum(row.width for row in chunk.rows) + len(chunk.parameters)
-    excused = _excused(chunk.rows, width)
+    judge = make_judge(algorithm, chunk, on_nonfinite)
 
     def run(state_t: TrainState, hypers: dict[str, Array], n: Array) -> ChunkResult:
         def body(carry: _Carry) -> _Carry:
             new, out = update(carry.state, {name: hypers[name][carry.done] for name in names})
-            row = jnp.concatenate([pack(out), _flags(new, num_seeds)], axis=-1)
-            sound = (jnp.isfinite(row) | (row[..., excused] == 0)).all(-1)
-            packed = carry.packed.at[carry.done].set(row)
-            if on_nonfinite == "skip":
-                new = tree_where(sound, new, forget(carry.state, new))
-                return _Carry(new, packed, carry.done + 1, carry.sound)
-            sound = sound.all()
-            return _Carry(choose(sound, new, carry.state), packed, carry.done + sound, sound)
+            after, row, counts = judge(carry.state, new, out)
+            return _Carry(after, carry.packed.at[carry.done].set(row), carry.done + counts, counts)
 
         nothing = jnp.zeros((length, *((num_seeds,) if num_seeds > 1 else ()), width), jnp.float32)
         start = _Carry(state_t, nothing, jnp.int32(0), jnp.bool_(True))
@@ -157,7 +147,33 @@ def trace_chunk(
     return chunk, traced
 
 
-def _memory_bytes(compiled: jax.stages.Compiled) -> int:
+def make_judge(
+    algorithm: Algorithm, chunk: Chunk, on_nonfinite: OnNonFinite
+) -> Callable[[TrainState, TrainState, Metrics], tuple[TrainState, Array, Array]]:
+    """Return the function that decides whether an update counts: `(before, after, metrics) -> (state, row, counts)`.
+
+    `row` is the update in packed form. An update with values that are not finite does not count and leaves the state
+    before it; with `skip` it counts, and what the affected seeds learned in it is lost.
+    """
+    num_seeds = chunk.num_seeds
+    forget = algorithm.forget if num_seeds == 1 else jax.vmap(algorithm.forget)
+    choose: Callable[[Array, TrainState, TrainState], TrainState] = tree_where
+    if algorithm.select is not None:
+        choose = algorithm.select if num_seeds == 1 else jax.vmap(algorithm.select, in_axes=(None, 0, 0))
+    excused = _excused(chunk.rows, sum(row.width for row in chunk.rows) + len(chunk.parameters))
+
+    def judge(before: TrainState, after: TrainState, metrics: Metrics) -> tuple[TrainState, Array, Array]:
+        row = jnp.concatenate([pack(metrics), _flags(after, num_seeds)], axis=-1)
+        sound = (jnp.isfinite(row) | (row[..., excused] == 0)).all(-1)
+        if on_nonfinite == "skip":
+            return tree_where(sound, after, forget(before, after)), row, jnp.bool_(True)
+        sound = sound.all()
+        return choose(sound, after, before), row, sound
+
+    return judge
+
+
+def memory_bytes_of(compiled: jax.stages.Compiled) -> int:
     """Return the bytes of arguments, results and everything between; 0 where the backend does not say."""
     sizes = compiled.memory_analysis()
     if sizes is None:
@@ -180,9 +196,10 @@ def _uncompiled(state: TrainState, hypers: Mapping[str, Values], n: np.int32) ->
     raise RuntimeError("the chunk has not been compiled")
 
 
-def _parameter_names(state: TrainState) -> list[str]:
+def parameter_names(state: TrainState) -> tuple[str, ...]:
+    """Return the leaves of the parameters that can fail to be finite."""
     paths = [path for path, leaf in jax.tree_util.tree_flatten_with_path(state.params)[0] if _is_float(leaf)]
-    return ["params/" + jax.tree_util.keystr(path, simple=True, separator="/") for path in paths]
+    return tuple("params/" + jax.tree_util.keystr(path, simple=True, separator="/") for path in paths)
 
 
 def _is_float(leaf: Array) -> bool:

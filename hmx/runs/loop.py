@@ -24,9 +24,11 @@ from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import compile_for_one_call
 from hmx.runs.device_memory import out_of_memory
+from hmx.runs.hosted import RolloutStopped
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import SinkGroup
+from hmx.simulators.pool import SimulatorFailed
 from hmx.types import Key
 
 FIRST_CHECKPOINT = 30.0  # seconds of training after which a run without a checkpoint writes one
@@ -183,6 +185,7 @@ class Loop:
         reports: measured between updates. A chunk ends early before such an update, without moving checkpoints.
         group: the processes of the run, which make decisions together.
         clock: of the run.
+        cpu_seconds: returns the processor time of the run's processes on this host.
     """
 
     chunk: Chunk
@@ -198,6 +201,7 @@ class Loop:
     reports: Reports | None = None
     group: Group = ALONE
     clock: RunClock = dataclasses.field(default_factory=RunClock)
+    cpu_seconds: Callable[[], float] = time.process_time
     _stop: int = 0  # the signal for which all processes stop
     _warned: bool = False
     _saved: int = -1  # update of the newest checkpoint
@@ -234,9 +238,15 @@ class Loop:
             end = min(first + (chunks + 1) * self.chunk.length, total)  # of the chunk, unless a report comes first
             # Do one update first, so that the user soon sees metrics.
             n = 1 if done == first else self._until_report(done, end) - done
-            start, cpu = time.perf_counter(), time.process_time()
-            state, values, good = self._call(state, done, n)
-            elapsed, cpu = time.perf_counter() - start, time.process_time() - cpu
+            start, cpu = time.perf_counter(), self.cpu_seconds()
+            try:
+                state, values, good = self._call(state, done, n)
+            except RolloutStopped:
+                break
+            except SimulatorFailed:
+                self._save(state, done, last=True)
+                raise
+            elapsed, cpu = time.perf_counter() - start, self.cpu_seconds() - cpu
             seconds += elapsed
             records = self._records(values, done, good, elapsed, cpu)
             for record, more in zip(records, measured, strict=False):

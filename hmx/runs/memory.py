@@ -18,6 +18,7 @@ from hmx.registry.check import problems
 from hmx.runs.chunk import trace_chunk
 from hmx.runs.device_memory import free_memory
 from hmx.runs.devices import make_mesh, shardings
+from hmx.runs.hosted import trace_hosted
 from hmx.runs.memory_parts import UNCERTAINTY, Memory, MemoryPart, add_up, largest_fit
 from hmx.runs.peak_bytes import peak_bytes
 from hmx.runs.session import Session, make_session, state_bytes
@@ -115,10 +116,14 @@ def _parameters(session: Session) -> int:
 
 def _update_bytes(session: Session) -> int | None:
     """Return the bytes that an update holds in addition to the state before it; None if it cannot be traced."""
-    run = session.cfg.run
+    cfg, algorithm, abstract = session.cfg, session.algorithm, session.abstract
+    run = cfg.run
     sizes = session.sizes.updates_per_chunk, run.num_seeds, run.on_nonfinite
     try:
-        _, traced = trace_chunk(session.algorithm, session.abstract, *sizes)
+        if session.env.spec.simulator is None:
+            _, traced = trace_chunk(algorithm, abstract, *sizes)
+        else:
+            _, traced = trace_hosted(algorithm, session.env.spec, abstract, cfg.algo.num_steps, run.on_nonfinite)
     except OverflowError:  # an array has more elements than 32-bit indices count
         return None
     return peak_bytes(traced.jaxpr, 0, len(jax.tree.leaves(session.abstract)))

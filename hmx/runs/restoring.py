@@ -19,6 +19,8 @@ from hmx.registry.load import load
 from hmx.runs import checkpoint, weights
 from hmx.runs.checkpoint import migrate
 from hmx.runs.session import Session
+from hmx.simulators import journal
+from hmx.simulators.journal import SavedEpisodes
 
 
 class Restored(NamedTuple):
@@ -29,6 +31,7 @@ class Restored(NamedTuple):
     damaged: tuple[tuple[int, str], ...]  # newer checkpoints that could not be used, and why
     manifest: Manifest
     missing: int | None = None  # the newest checkpoint that meta.json names, if it is gone
+    episodes: SavedEpisodes | None = None  # of simulators
 
     @property
     def warnings(self) -> list[str]:
@@ -88,7 +91,8 @@ def restore_chosen(session: Session, paths: RunPaths, chosen: ChosenCheckpoint, 
     """
     _check_configuration(session, shape_digest, paths, chosen.manifest)
     state = checkpoint.restore(chosen.path, session.abstract)
-    return Restored(state, int(chosen.path.name), chosen.damaged, chosen.manifest, chosen.missing)
+    episodes = None if session.env.spec.simulator is None else journal.read(chosen.path)
+    return Restored(state, int(chosen.path.name), chosen.damaged, chosen.manifest, chosen.missing, episodes)
 
 
 def restore_policy(session: Session, paths: RunPaths, update: int | None = None) -> Restored:

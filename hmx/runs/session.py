@@ -41,6 +41,7 @@ from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.diagnosis import DiagnosisContext, refuse
 from hmx.runs.event_files import TensorboardSink
+from hmx.runs.hosted import Host, compile_hosted
 from hmx.runs.loop import (
     Loop,
     LoopResult,
@@ -226,11 +227,17 @@ class MetaWriter:
         self._path = paths.meta
         self._sink_group = sink_group
         self._cpu_before = meta.cpu_seconds - time.process_time()
+        self.workers_cpu: Callable[[], float] = lambda: 0.0  # of the workers of a simulator
 
     @property
     def cpu_seconds(self) -> float:
         """The processor time of the run until now, over all its processes."""
-        return self._cpu_before + time.process_time()
+        return self._cpu_before + time.process_time() + self.workers_cpu()
+
+    def add_note(self, text: str) -> None:
+        """Add a note to the current resumption."""
+        *before, last = self.meta.resumes
+        self.update(resumes=(*before, dataclasses.replace(last, notes=(*last.notes, text))))
 
     def update(self, **fields: object) -> None:
         """Change fields of the meta data, add the processor time, and write them."""
@@ -253,8 +260,11 @@ def run_updates(
     group: Group = ALONE,
     run_id: str = "",
     until: int | None = None,
+    host: Host | None = None,
 ) -> LoopResult:
     """Compile the chunk and run the updates from `first` to the end or to `until`, with checkpoints as configured.
+
+    The workers of a simulator are those of `host`; its chunks are single updates.
 
     In a distributed run every process calls this and gets the whole final state. Workers pass no `state`, no sinks, and
     a saver from `worker_saver`.
@@ -266,7 +276,7 @@ def run_updates(
     clock = RunClock.after(paths.metrics) if first else RunClock()
     cfg, sizes, algorithm, mesh = session.cfg, session.sizes, session.algorithm, session.mesh
     digests = codec.shape_digest(cfg), codec.digest(cfg)
-    chunk = _compile(session, guard, alone=group.count == 1)
+    chunk = _compile(session, guard, group.count == 1, host)
     if reports is not None:
         reports = reports._replace(measure=partial(_measure, reports.measure, mesh, group))
     facts = (cfg.run.num_seeds, sizes.batch_size, *digests)
@@ -280,11 +290,12 @@ def run_updates(
         refuse=partial(_refuse, context, mesh, group),
         seed=cfg.run.seed,
         steps_per_update=sizes.batch_size,
-        checkpoint_every=cfg.run.checkpoint_every,
+        checkpoint_every=cfg.run.checkpoint_every * (1 if host is None else sizes.updates_per_chunk),
         skips=cfg.run.on_nonfinite == "skip",
         reports=reports,
         group=group,
         clock=clock,
+        cpu_seconds=time.process_time if host is None else lambda: time.process_time() + host.cpu_seconds(),
     )
     with group.explaining():
         if mesh is not None and mesh.is_multi_process:
@@ -295,7 +306,26 @@ def run_updates(
         return done._replace(state=interruptible(lambda: devices.gather(mesh, done.state)))
 
 
-def _compile(session: Session, guard: SignalGuard, alone: bool) -> Chunk:
+def open_host(session: Session, guard: SignalGuard, warn: Callable[[str], None]) -> Host | None:
+    """Start the workers of a session; None if its environment is in JAX, so that none are needed.
+
+    Raises:
+        HmxError: a worker or a simulator fails.
+    """
+    cfg, spec = session.cfg, session.env.spec
+    if spec.simulator is None:
+        return None
+    hosted = session.algorithm.hosted
+    assert hosted is not None  # others are refused when the configuration is checked
+    stopping = partial(_is_requested, guard)
+    return Host(spec, cfg.env, cfg.algo.num_steps, cfg.run.seed, hosted, stopping, warn)
+
+
+def _is_requested(guard: SignalGuard) -> bool:
+    return guard.requested is not None
+
+
+def _compile(session: Session, guard: SignalGuard, alone: bool, host: Host | None) -> Chunk:
     """Compile the chunk; if a signal ends the wait, return a chunk of 0 updates, so that the loop saves and ends.
 
     Several processes always wait, since they stop together.
@@ -306,10 +336,13 @@ def _compile(session: Session, guard: SignalGuard, alone: bool) -> Chunk:
             raise StopWaiting
 
     run, sizes, shared = session.cfg.run, session.sizes, session.shared
-    if shared is not None and shared.chunk is not None:
+    if host is None and shared is not None and shared.chunk is not None:
         return shared.chunk
     with out_of_memory("compiling"), watching(check):
         try:
+            if host is not None:
+                steps = session.cfg.algo.num_steps
+                return compile_hosted(session.algorithm, host, session.abstract, steps, run.on_nonfinite)
             chunk = compile_chunk(
                 session.algorithm,
                 session.abstract,
@@ -365,7 +398,12 @@ def worker_saver(mesh: Mesh | None) -> Saver:
 
 
 def make_saver(
-    session: Session, paths: RunPaths, meta_writer: MetaWriter, sink_group: SinkGroup, guard: SignalGuard
+    session: Session,
+    paths: RunPaths,
+    meta_writer: MetaWriter,
+    sink_group: SinkGroup,
+    guard: SignalGuard,
+    host: Host | None = None,
 ) -> Saver:
     """Return the saver that writes the checkpoints of a run and records them in meta.json."""
     cfg, batch, mesh = session.cfg, session.sizes.batch_size, session.mesh
@@ -391,7 +429,8 @@ def make_saver(
         )
         saved = checkpoint.snapshot(devices.replicate_locally(mesh, state))
 
-        run, copies = cfg.run, partial(add_copies, config, meta)
+        run = cfg.run
+        copies = partial(add_copies, config, meta, None if host is None else host.save())
         return partial(checkpoint.write, paths.checkpoints, saved, update, run.keep, info, run.keep_best, copies)
 
     def on_slow(message: str, stuck: bool) -> None:
@@ -402,8 +441,10 @@ def make_saver(
     return Saver(prepare, lambda update: meta_writer.update(update=update, env_steps=update * batch), on_slow)
 
 
-def add_copies(config: str, meta: Meta, folder: Path) -> None:
-    """Write the copies of run.toml and meta.json in a checkpoint."""
+def add_copies(config: str, meta: Meta, write_more: Callable[[Path], None] | None, folder: Path) -> None:
+    """Write the copies of run.toml and meta.json in a checkpoint, and the running episodes of simulators."""
+    if write_more is not None:
+        write_more(folder)
     (folder / CONFIG).write_text(config, encoding="utf-8")
     (folder / META).write_text(metas.to_text(meta), encoding="utf-8")
 

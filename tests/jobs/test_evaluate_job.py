@@ -74,7 +74,8 @@ def test_summary_matches_a_hand_calculation() -> None:
 def test_costly_resets_and_search_use_fewer_environments(
     costly: bool, episodes: int, search: int | None, expected: int
 ) -> None:
-    session: Any = SimpleNamespace(cfg=Config(), env=SimpleNamespace(spec=SimpleNamespace(costly_reset=costly)))
+    spec = SimpleNamespace(costly_reset=costly, simulator=None)
+    session: Any = SimpleNamespace(cfg=Config(), env=SimpleNamespace(spec=spec))
     assert side_by_side(session, episodes, search) == expected
 
 

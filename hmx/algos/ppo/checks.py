@@ -29,11 +29,21 @@ _PLAIN = {"ppo.advantage_when": "rollout", "ppo.gae_axis": "time", "ppo.episode_
 
 def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
     """Find switches that contradict each other and, if all sizes are possible, batches that do not split."""
-    del sizes
     yield from switches(cfg.ppo, cfg.net.rnn, cfg.env)
+    if sizes is not None and sizes.simulated:
+        yield from _simulated(cfg.ppo)
     if not set(bad).intersection(_SIZE_KEYS):
         num_steps = cfg.algo.num_steps
         yield from sequences(cfg.ppo, cfg.env, num_steps, horizon(cfg.net, cfg.ppo, num_steps))
+
+
+def _simulated(ppo: PpoConfig) -> Iterator[Problem]:
+    """Find switches that need every step of an environment inside the compiled update."""
+    words = "a simulator steps outside the compiled update"
+    if ppo.obs_norm == "env":
+        yield Problem("simulator", ("ppo.obs_norm", "env.id"), words, fix("ppo.obs_norm", "network"))
+    if ppo.value_forward == "both":
+        yield Problem("simulator", ("ppo.value_forward", "env.id"), words, fix("ppo.value_forward", "shift"))
 
 
 def switches(ppo: PpoConfig, rnn: Rnn, env: EnvConfig) -> Iterator[Problem]:

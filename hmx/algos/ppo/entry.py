@@ -43,5 +43,6 @@ ENTRY = AlgorithmEntry(
     aspects=aspects,
     scale=auto_scale,
     reward_scale=reward_scale,
+    simulators=True,
     reporter="hmx.algos.ppo.gradients:make_ppo_reporter",
 )

@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Float
 
 from hmx.algos.collector import Policy, Rollout, collect, start
+from hmx.algos.hosted import hosted_update
 from hmx.algos.metrics import DORMANT_SAMPLE, dormant_units, over_time, value_loss_fall
 from hmx.algos.optim import Optimiser, make_optimiser
 from hmx.algos.ppo import variants
@@ -23,7 +24,7 @@ from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.search import SearchAct
 from hmx.algos.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
 from hmx.algos.sharding import partitions
-from hmx.algos.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
+from hmx.algos.types import Algorithm, Carry, Decision, HostedUpdate, Hypers, Params, RolloutState, TrainState
 from hmx.config import schedules
 from hmx.config.schema import Config, PpoConfig
 from hmx.envs.protocol import Env
@@ -89,12 +90,14 @@ def make_ppo_components(cfg: Config, env: Env) -> PpoComponents:
         net=make_net(cfg.net, env.spec, codec.width, codec.head_gain),
         codec=codec,
         optimiser=make_optimiser(cfg.algo),
-        head=make_head(cfg, env.spec.action_dim),
+        head=make_head(cfg, env.spec.action_dim, env.spec.action_parts),
     )
 
 
-def make_head(cfg: Config, action_dim: int) -> PolicyHead:
-    """Return the distribution over actions: masked categorical, or tanh-normal for continuous actions."""
+def make_head(cfg: Config, action_dim: int, parts: tuple[int, ...] = ()) -> PolicyHead:
+    """Return the distribution over actions: masked categorical, one per part, or tanh-normal if continuous."""
+    if parts:
+        return policies.multi_categorical(parts)
     if not action_dim:
         return policies.CATEGORICAL
     return policies.tanh_gaussian(action_dim, cfg.net.std, cfg.net.std_min, cfg.ppo.entropy)
@@ -116,7 +119,14 @@ def make_ppo_algorithm(parts: PpoComponents) -> Algorithm[PpoState]:
         forget=_forget,
         partitions=partial(partitions, parts.env.spec),
         experience=partial(_experience, parts),
+        hosted=_hosted(parts),
     )
+
+
+def _hosted(parts: PpoComponents) -> HostedUpdate | None:
+    if parts.env.spec.simulator is None:
+        return None
+    return hosted_update(parts.env.spec, partial(policy_of, parts), _keys, partial(learn_from, parts), parts.horizon)
 
 
 def scheduled(cfg: Config, update: int) -> dict[str, float]:
@@ -222,10 +232,23 @@ def _per_agent(flags: Array, obs: Array) -> Array:
 
 def _update(parts: PpoComponents, state: PpoState, hypers: Hypers) -> tuple[PpoState, Metrics]:
     """Collect a rollout, compute advantages, and learn from it in epochs of minibatches."""
-    cfg = parts.cfg
     k_rollout, k_learn = _keys(state)
-    k_shuffle, k_entropy = jax.random.split(k_learn) if parts.env.spec.action_dim else (k_learn, None)
     actors, rollout, metrics = _rollout(parts, state, k_rollout, hypers.get("start_share"))
+    return learn_from(parts, state, k_learn, actors, rollout, metrics, hypers)
+
+
+def learn_from(
+    parts: PpoComponents,
+    state: PpoState,
+    key: Key,
+    actors: RolloutState,
+    rollout: Rollout,
+    metrics: Metrics,
+    hypers: Hypers,
+) -> tuple[PpoState, Metrics]:
+    """Compute the advantages of a rollout, and take its gradient steps; `actors` and `metrics` are those after it."""
+    cfg = parts.cfg
+    k_shuffle, k_entropy = jax.random.split(key) if parts.env.spec.action_dim else (key, None)
     batch, own, own_metrics = _learned_from(parts, state, rollout)
     state = state._replace(learner=state.learner._replace(own=own))
     plan, plan_metrics = plan_minibatches(batch, cfg.ppo, hypers.get("prio_beta"), k_shuffle)

@@ -73,7 +73,7 @@ Jitted = Any  # a compiled function of JAX
 class CheckResult(NamedTuple):
     """The result of one check: `detail` is the problem, or the reason why the check was skipped."""
 
-    check: CheckName
+    check: str  # a `CheckName`, or a check of simulators (`hmx.simulators.checks`)
     status: CheckStatus
     detail: str = ""
     hint: str = ""

@@ -41,6 +41,14 @@ ENTRIES = (
     EnvEntry("navix/", "hmx.envs.suites.navix:make_navix", _named),
     EnvEntry("xminigrid/", "hmx.envs.suites.xminigrid:make_xminigrid", _named),
     EnvEntry("jumanji/", "hmx.envs.suites.jumanji:make_jumanji", _named),
+    EnvEntry(
+        "gymnasium/",
+        "hmx.own.simulator:make_gymnasium",
+        lambda cfg, _: (cfg,),
+        small=True,
+        stepped_by="workers",
+        defaults=MappingProxyType({"env.max_steps": 0, "run.eval_episodes": 100}),
+    ),
     *(_battle(name, allies) for name, (allies, _) in SCENARIOS.items()),
 )
 """An id that ends in a slash stands for all environments of that extra that have no entry of their own."""

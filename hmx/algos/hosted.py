@@ -1,0 +1,117 @@
+"""Updates whose environments the host steps: simulators in worker processes.
+
+The policy acts in a compiled program per step, and everything after the rollout is one program: the book-keeping that
+`hmx.algos.collector` does in every step, then the same learning as for environments in JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.algos.collector import Policy, Rollout, advance, hold_first_episodes
+from hmx.algos.metrics import over_time
+from hmx.algos.types import Carry, Decision, HostedUpdate, Hypers, RolloutState, TrainState
+from hmx.envs.protocol import EnvSpec
+from hmx.types import Array, Key, Metrics, Timestep, Transition
+
+Learn = Callable[[Any, Key, RolloutState, Rollout, Metrics, Hypers], tuple[Any, Metrics]]
+
+
+class HostedRollout(NamedTuple):
+    """What the host saw in `T` steps of `E` environments with one agent; arrays as in `Transition`."""
+
+    obs_t: Array  # [T, E, A, *obs_shape]
+    legal_t: Array  # [T, E, A, num_actions]
+    action_t: Array  # [T, E, A, ...], as the simulators took it
+    raw_t: Array  # [T, E, A, ...], as the learner stores it
+    log_prob_t: Array  # [T, E, A]
+    value_t: Array  # [T, E, A]
+    reward_tp1: Array  # [T, E, A]
+    terminated_tp1: Array  # [T, E]
+    truncated_tp1: Array  # [T, E]
+    value_final_tp1: Array  # [T, E, A]: of the last observation where the episode was truncated, else 0
+    obs_last: Array  # [E, A, *obs_shape]: after the last step
+    legal_last: Array  # [E, A, num_actions]
+    carry: Carry  # [S, E, A, ...]: before each of S sequences
+    carry_last: Carry  # [E, A, ...]
+
+
+def hosted_update(
+    spec: EnvSpec,
+    policy_of: Callable[[Any], Policy],
+    keys: Callable[[Any], tuple[Key, Key]],
+    learn_from: Learn,
+    horizon: int,
+) -> HostedUpdate:
+    """Divide an update into the parts that the host calls.
+
+    Args:
+        spec: of the environment.
+        policy_of: policy and value function of a state.
+        keys: of the rollout and of learning, for the next update of a state.
+        learn_from: the update after its rollout: `(state, key, actors, rollout, metrics, hypers)`.
+        horizon: steps of a training sequence.
+    """
+
+    def decide(
+        acting: TrainState, carry: Carry, obs: Array, legal: Array, reset: Array, step: Array
+    ) -> tuple[Decision, Carry]:
+        k_rollout, _ = keys(acting)
+        decision, carry = policy_of(acting).act(carry, obs, legal, reset, jax.random.fold_in(k_rollout, step))
+        return decision._replace(probs=None), carry  # type: ignore[arg-type]  # not fetched, so not computed
+
+    def value(acting: TrainState, carry: Carry, obs: Array) -> Array:
+        return policy_of(acting).value(carry, obs, jnp.zeros(obs.shape[:1], bool))
+
+    def learn(state: TrainState, seen: HostedRollout, hypers: Hypers) -> tuple[TrainState, Metrics]:
+        _, k_learn = keys(state)
+        before = state.actors
+        actors, metrics = _advance_all(spec, before, seen)
+        ended = seen.terminated_tp1 | seen.truncated_tp1
+        transitions = Transition(
+            obs_t=seen.obs_t,
+            legal_t=seen.legal_t,
+            reset_t=jnp.concatenate([before.reset[None], ended[:-1]]),
+            alive_t=jnp.ones_like(seen.reward_tp1, bool),
+            action_t=seen.raw_t,
+            log_prob_t=seen.log_prob_t,
+            value_t=seen.value_t,
+            reward_tp1=seen.reward_tp1,
+            terminated_tp1=seen.terminated_tp1[..., None],
+            truncated_tp1=seen.truncated_tp1[..., None],
+            value_final_tp1=seen.value_final_tp1,
+        )
+        value_last = policy_of(state).value(actors.carry, actors.obs, actors.reset)
+        rollout = Rollout(transitions, seen.carry, value_last, actors.obs, actors.reset)
+        after, learned_metrics = learn_from(state, k_learn, actors, rollout, metrics, hypers)
+        return after, learned_metrics
+
+    return HostedUpdate(_acting, decide, value, learn, horizon)
+
+
+def _acting(state: TrainState) -> TrainState:
+    """Drop the parts of a state that the policy does not read; a call with fewer arrays is faster."""
+    unread: dict[str, Any] = dict.fromkeys(
+        ("env_state", "obs", "legal", "episode", "carry", "reset", "agent_done", "starts", "first")
+    )
+    return state._replace(opt_state=None, actors=state.actors._replace(**unread))
+
+
+def _advance_all(spec: EnvSpec, before: RolloutState, seen: HostedRollout) -> tuple[RolloutState, Metrics]:
+    """Return the actors after a rollout, and its metrics, as the collector does step by step."""
+
+    def one(actors: RolloutState, step: tuple[Array, Array, Array, Array]) -> tuple[RolloutState, Metrics]:
+        action, reward, terminated, truncated = step
+        shown = actors.obs, actors.legal, actors.obs, actors.legal  # replaced by the last ones below
+        terms = {name: reward.sum(-1) for name in spec.reward_terms}
+        ends = terminated, truncated, terminated[:, None]
+        return advance(spec, actors, action, Timestep(*shown, reward, *ends, terms, {}))
+
+    steps = seen.action_t, seen.reward_tp1, seen.terminated_tp1, seen.truncated_tp1
+    actors, metrics = jax.lax.scan(one, before, steps)
+    actors, metrics = hold_first_episodes(actors, over_time(metrics))
+    return actors._replace(obs=seen.obs_last, legal=seen.legal_last, carry=seen.carry_last), metrics

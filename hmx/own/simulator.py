@@ -1,0 +1,68 @@
+"""Simulators, of Gymnasium and of users, behind the contract of `hmx.envs`.
+
+Worker processes step them (`hmx.simulators`). So `reset` only gives the shapes of a first step, which the workers fill
+in, and `step` refuses, since a compiled program cannot call a simulator.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import jax.numpy as jnp
+
+from hmx.config.schema import EnvConfig
+from hmx.envs.protocol import Env, EnvSpec, EnvState, SimulatorSource
+from hmx.errors import HmxError
+from hmx.simulators.pool import measure
+from hmx.simulators.recipe import Recipe
+from hmx.types import Array, Key, Timestep
+
+
+def make_gymnasium(cfg: EnvConfig) -> Env:
+    """Build `gymnasium/NAME`, with the id of Gymnasium as the name.
+
+    Raises:
+        HmxError: the extra or a package of the environment is missing, there is no such environment, or its spaces
+            cannot be used.
+    """
+    name = cfg.id.partition("/")[2]
+    return simulated(Recipe(cfg.id, name=name, max_steps=cfg.max_steps), cfg.worker_timeout)
+
+
+def simulated(recipe: Recipe, timeout: float) -> Env:
+    """Build the environment of a simulator, which a worker makes once to learn its form."""
+    facts = measure(recipe, timeout)
+    limits = [limit for limit in (facts.limit, recipe.max_steps) if limit]
+    names = tuple(f"action_{i}" for i in range(facts.num_actions)) if len(facts.parts) == 1 else ()
+    spec = EnvSpec(
+        id=recipe.env_id,
+        obs_shape=facts.obs_shape,
+        obs_dtype=jnp.dtype(facts.obs_dtype),
+        num_actions=facts.num_actions,
+        max_steps=min(limits, default=0),
+        action_groups=(("action", 0, facts.num_actions),) if names else (),
+        action_names=names,
+        action_dim=facts.action_dim,
+        action_parts=facts.parts if len(facts.parts) > 1 else (),
+        simulator=SimulatorSource(recipe, facts),
+    )
+
+    def reset(keys: Key) -> tuple[EnvState, Timestep]:
+        batch = (keys.shape[0], 1)
+        obs = jnp.zeros((*batch, *spec.obs_shape), spec.obs_dtype)
+        legal = jnp.ones((*batch, spec.num_actions), bool)
+        nothing, ended = jnp.zeros(batch, jnp.float32), jnp.zeros(batch[:1], bool)
+        terms = {"reward": nothing[:, 0]}
+        return (), Timestep(obs, legal, obs, legal, nothing, ended, ended, nothing > 0, terms, {})
+
+    def step(state: EnvState, action: Array, keys: Key) -> NoReturn:
+        raise not_copied(spec.id)
+
+    return Env(spec, reset, step)
+
+
+def not_copied(env_id: str) -> HmxError:
+    """Return the error of what needs an environment inside a compiled program."""
+    message = f"{env_id} is a simulator, which a compiled program can neither step nor copy"
+    hint = "search, hmx bench, hmx score-buffer and hmx grad-report need an environment in JAX (docs/environments.md)"
+    return HmxError(message, hint)

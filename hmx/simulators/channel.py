@@ -1,0 +1,47 @@
+"""Messages between a trainer and a worker: one byte per step, and JSON with optional bytes for everything else."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any, NamedTuple
+
+STEP, DONE, MESSAGE, ERROR = b"s", b"k", b"m", b"e"
+_HEAD = struct.Struct("<IQ")  # bytes of the JSON, bytes after it
+_CHUNK = 1 << 20
+
+
+class Message(NamedTuple):
+    """What arrived: its kind, and unless it is of one byte, a JSON object and bytes."""
+
+    kind: bytes  # empty if the other end is closed
+    body: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    payload: bytes = b""
+
+
+def send(link: socket.socket, kind: bytes, body: dict[str, Any], payload: bytes = b"") -> None:
+    """Send a message with a JSON object; OSError if the other end is closed."""
+    text = json.dumps(body).encode()
+    link.sendall(kind + _HEAD.pack(len(text), len(payload)) + text)
+    if payload:
+        link.sendall(payload)
+
+
+def receive(link: socket.socket) -> Message:
+    """Wait for a message; TimeoutError if the socket has a time limit and none arrives."""
+    kind = link.recv(1)
+    if kind in (MESSAGE, ERROR):
+        size, more = _HEAD.unpack(_exactly(link, _HEAD.size))
+        return Message(kind, json.loads(_exactly(link, size)), _exactly(link, more))
+    return Message(kind)
+
+
+def _exactly(link: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        some = link.recv(min(size - len(data), _CHUNK))
+        if not some:
+            raise ConnectionError("the other end was closed within a message")
+        data += some
+    return bytes(data)

@@ -1,0 +1,241 @@
+"""The checks of `hmx check-env` on a simulator; they run in a worker, on two instances of it."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hmx.simulators.episode import CHECKING, Broken, Simulation, episode_seed
+
+CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "spaces": ("two instances have the same spaces", "make every instance with the same spaces"),
+    "interface": (
+        "reset and step return what Gymnasium's interface says",
+        "return (observation, info) from reset, and (observation, reward, terminated, truncated, info) from step",
+    ),
+    "observations": ("observations lie in their space", "widen the limits of observation_space, or clip observations"),
+    "finite": ("observations and rewards are finite", "find the division by zero or the overflow"),
+    "determinism": (
+        "the same seed and actions show the same",
+        "draw random numbers from self.np_random, which reset(seed=...) seeds; without this, a resumed run starts "
+        "new episodes",
+    ),
+    "instances": ("instances share no state", "keep everything that changes in the instance, not in a class or module"),
+    "ends": (
+        "a step after the end of an episode starts no new one",
+        "report the end until reset is called (write steps >= limit, not steps == limit), and leave resets to hmx",
+    ),
+    "reset": ("a reset takes less time than an episode", "do once in __init__ what does not depend on the seed"),
+    "state": (
+        "set_state brings back what get_state returned",
+        "include everything that changes, also the random generator: self.np_random.bit_generator.state",
+    ),
+    "output": ("nothing is printed", "remove the prints; hmx hides them in training"),
+})  # fmt: skip
+"""The rule of each check, and how to fulfil it, in the order of the report."""
+
+
+_SLOW = 5e-3  # seconds; a reset that is faster is not worth a change
+
+
+class Trace(NamedTuple):
+    """A random play: what was done, and what was seen after each step."""
+
+    actions: np.ndarray  # [T, ...]
+    digests: list[int]  # of the episode so far, after each step
+    ended: np.ndarray  # [T] bool
+    terminated: int  # episodes
+    truncated: int
+    steps_per_sec: float  # without resets, from the median
+    reset_seconds: float  # median
+
+    @property
+    def episode_seconds(self) -> float:
+        """Return the time of the steps of a mean episode."""
+        return len(self.actions) / self.steps_per_sec / max(int(self.ended.sum()), 1)
+
+
+class PlayFacts(NamedTuple):
+    """What a random play showed of a simulator."""
+
+    terminated: int  # episodes
+    truncated: int
+    steps_per_sec: float  # without resets
+    reset_seconds: float  # median
+
+
+class SimulatorChecks(NamedTuple):
+    """The findings of all checks, by name of the check."""
+
+    problems: dict[str, str]
+    skipped: dict[str, str]  # and the reason
+    play: PlayFacts | None = None  # None if the simulator could not be played
+
+
+def findings_from(answer: Mapping[str, Any]) -> SimulatorChecks:
+    """Return findings from their JSON object."""
+    played = answer["play"]
+    return SimulatorChecks(answer["problems"], answer["skipped"], None if played is None else PlayFacts(*played))
+
+
+class _Play:
+    """Random play in an instance, with problems found on the way."""
+
+    def __init__(self, episode: Simulation, seed: int) -> None:
+        self._episode, self._seed = episode, seed
+        self._random = np.random.default_rng(seed)
+        self.problems: dict[str, str] = {}
+
+    def run(self, steps: int) -> Trace:
+        """Play at random for a number of steps."""
+        episode, number = self._episode, 0
+        stepping: list[float] = []
+        resets: list[float] = []
+        actions: list[np.ndarray] = []
+        digests: list[int] = []
+        ended: list[bool] = []
+        ends = [0, 0]
+        for t in range(steps):
+            if t == 0 or ended[-1]:
+                start = time.perf_counter()
+                self._look(episode.begin(episode_seed(self._seed, CHECKING, 0, number)), 0.0, "a reset")
+                resets.append(time.perf_counter() - start)
+                number += 1
+            actions.append(self._choose())
+            start = time.perf_counter()
+            obs, reward, terminated, truncated = episode.step(actions[-1])
+            stepping.append(time.perf_counter() - start)
+            self._look(obs, reward, f"step {episode.steps} of episode {number - 1}")
+            digests.append(episode.digest)
+            ended.append(terminated or truncated)
+            ends[0] += terminated
+            ends[1] += truncated
+        rate = 1.0 / max(float(np.median(stepping)), 1e-9)
+        return Trace(np.array(actions), digests, np.array(ended), ends[0], ends[1], rate, float(np.median(resets)))
+
+    def _look(self, obs: np.ndarray, reward: float, where: str) -> None:
+        space = self._episode.env.observation_space
+        if not np.isfinite(obs).all():
+            self.problems.setdefault("finite", f"an observation is not finite at {where}")
+        elif not ((obs >= np.asarray(space.low)) & (obs <= np.asarray(space.high))).all():
+            self.problems.setdefault("observations", f"an observation lies outside its space at {where}")
+        if not np.isfinite(reward):
+            self.problems.setdefault("finite", f"the reward is {reward} at {where}")
+
+    def _choose(self) -> np.ndarray:
+        facts, start, chosen = self._episode.facts, 0, []
+        if facts.action_dim:
+            return self._random.uniform(-1.0, 1.0, facts.action_dim).astype(np.float32)
+        for size in facts.parts:
+            legal = np.flatnonzero(self._episode.legal[start : start + size])
+            chosen.append(int(self._random.choice(legal)))
+            start += size
+        return np.array(chosen, np.int32)
+
+
+def run_checks(instances: list[Simulation], seed: int, steps: int) -> SimulatorChecks:
+    """Play at random and check what `CHECKS` lists, apart from `output`.
+
+    Args:
+        instances: two of the same simulator; that they have the same spaces is known.
+        seed: of the play.
+        steps: played, in each of several plays.
+    """
+    one, other = instances
+    problems: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    play = _Play(one, seed)
+    try:
+        trace = play.run(steps)
+    except Broken as problem:
+        return SimulatorChecks({**play.problems, "interface": str(problem)}, {})
+    problems |= play.problems
+    differing = _differing(trace, _repeat(one, trace, seed))
+    if differing is None:
+        shared = _differing(trace, _repeat(one, trace, seed, beside=other))
+        if shared is not None:
+            problems["instances"] = f"step {shared + 1} differs while another instance plays beside it"
+    else:
+        problems["determinism"] = f"step {differing + 1} differs when it is repeated"
+        skipped["instances"] = "the simulator is not deterministic"
+    if not trace.ended.any():
+        skipped["ends"] = f"no episode ended in {steps} steps"
+    elif (after := _after_end(one, trace, seed)) is not None:
+        problems["ends"] = after
+    if trace.ended.sum() > 1 and trace.reset_seconds > max(trace.episode_seconds, _SLOW):
+        times = (
+            f"{1000 * trace.reset_seconds:.3g} ms, and the steps of an episode {1000 * trace.episode_seconds:.3g} ms"
+        )
+        problems["reset"] = f"a reset takes {times}"
+    if not one.facts.has_state:
+        skipped["state"] = "it has no get_state and set_state; a resumed run replays episodes instead"
+    elif (lost := _state_problem(one, trace, seed)) is not None:
+        problems["state"] = lost
+    facts = PlayFacts(trace.terminated, trace.truncated, trace.steps_per_sec, trace.reset_seconds)
+    return SimulatorChecks(problems, skipped, facts)
+
+
+def _repeat(episode: Simulation, trace: Trace, seed: int, beside: Simulation | None = None) -> list[int]:
+    """Take the actions of a play again, while another instance plays; return the digest after each step."""
+    digests, number, others = [], 0, 0
+    for t, row in enumerate(trace.actions):
+        if t == 0 or trace.ended[t - 1]:
+            episode.begin(episode_seed(seed, CHECKING, 0, number))
+            number += 1
+        if beside is not None:
+            others = _disturb(beside, trace.actions[-1 - t], seed, others)
+        episode.step(row)
+        digests.append(episode.digest)
+    return digests
+
+
+def _disturb(other: Simulation, row: np.ndarray, seed: int, number: int) -> int:
+    """Step another instance in episodes of its own; return the number of its next episode."""
+    if number == 0:
+        other.begin(episode_seed(seed, CHECKING, 1, number))
+        number += 1
+    _, _, terminated, truncated = other.step(row)
+    if terminated or truncated:
+        other.begin(episode_seed(seed, CHECKING, 1, number))
+        number += 1
+    return number
+
+
+def _differing(trace: Trace, digests: list[int]) -> int | None:
+    return next((t for t, (a, b) in enumerate(zip(trace.digests, digests, strict=True)) if a != b), None)
+
+
+def _after_end(episode: Simulation, trace: Trace, seed: int) -> str | None:
+    """Step once more after the first end; an error there is as good as an end."""
+    first = int(trace.ended.argmax())
+    episode.begin(episode_seed(seed, CHECKING, 0, 0))
+    for row in trace.actions[: first + 1]:
+        episode.step(row)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium's environments warn of such a step
+            _, _, terminated, truncated = episode.step(trace.actions[first])
+    except Exception:  # any error of the simulator
+        return None
+    return None if terminated or truncated else "the step after the end of an episode continues with a new one"
+
+
+def _state_problem(episode: Simulation, trace: Trace, seed: int) -> str | None:
+    """Return to the middle of the first episode by its state, and compare what follows with what followed before."""
+    length = int(trace.ended.argmax()) + 1 if trace.ended.any() else len(trace.actions)
+    middle = length // 2
+    first = episode_seed(seed, CHECKING, 0, 0)
+    episode.replay(first, trace.actions[:middle])
+    state, digest = episode.state() or b"", episode.digest
+    episode.replay(episode_seed(seed, CHECKING, 0, 1), trace.actions[:1])  # somewhere else
+    episode.restore(first, state, middle, digest)
+    for t in range(middle, length):
+        episode.step(trace.actions[t])
+        if episode.digest != trace.digests[t]:
+            return f"after set_state at step {middle}, step {t + 1} differs from before"
+    return None

@@ -1,0 +1,361 @@
+"""The trainer's side of the workers: start them, let groups of them step, and say what went wrong in one of them.
+
+Environment e of E is in worker e // (E / W), and worker w of W in group w // (W / A). A group steps as a whole, while
+the policy acts for another group (`env.async_factor`). Which worker has an environment changes no number: seeds and
+actions belong to environments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import IO, Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from hmx.config.textfile import quoted
+from hmx.errors import ExitCode, HmxError
+from hmx.registry import user_code
+from hmx.registry.workers import ALONE, WorkerPlan
+from hmx.simulators import channel
+from hmx.simulators.channel import Message
+from hmx.simulators.checks import SimulatorChecks, findings_from
+from hmx.simulators.layout import Shared, make_memory, shared
+from hmx.simulators.recipe import Recipe
+from hmx.simulators.spaces import Facts, facts_from
+from hmx.simulators.worker import INSIDE, WorkerTask
+
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from hmx.simulators.worker import boot; boot()"
+_GRACE = 2.0  # seconds that a worker has to close its simulators
+_MAX_PRINTED = 1 << 20  # bytes that a worker prints before they are dropped
+_OF_A_PROCESS = (
+    2  # the clock of a process on Linux, with its complemented number above three bits (clock_getcpuclockid)
+)
+_CRASH = "Fatal Python error"  # of Python's faulthandler
+_SHOWN = 5  # lines of what a worker printed before it died
+
+
+class SimulatorFailed(HmxError):
+    """A worker died, hung or raised; the training state before the update is intact."""
+
+
+class Printed(NamedTuple):
+    """The first line that a worker printed."""
+
+    worker: int
+    line: str
+
+
+class _Process:
+    """One worker process, and the connection to it."""
+
+    def __init__(self, number: int, memory: int | None, environ: Mapping[str, str]) -> None:
+        self.number = number
+        self.link, theirs = socket.socketpair()
+        end, self._lifeline = os.pipe()
+        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        handles = [theirs.fileno(), end, *([] if memory is None else [memory])]
+        arguments = [*map(str, handles[:2]), "-1" if memory is None else str(memory), json.dumps(sys.path)]
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, *arguments],
+                pass_fds=handles,
+                stdin=subprocess.DEVNULL,
+                stdout=self.output,
+                stderr=self.output,
+                env=dict(environ),
+                start_new_session=True,  # so that Ctrl-C reaches the trainer alone
+            )
+        finally:
+            theirs.close()
+            os.close(end)
+
+    def close(self) -> None:
+        """Close the connection, at which the process ends by itself."""
+        self.link.close()
+        with contextlib.suppress(OSError):
+            os.close(self._lifeline)
+
+    def end(self, seconds: float) -> int | None:
+        """Wait for the process, end it by force if it takes longer, and return its exit status."""
+        try:
+            return self.process.wait(max(seconds, 0.0))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def cpu_seconds(self) -> float:
+        """Return its processor time; 0 where the system does not tell that of another process."""
+        clock = (~self.process.pid << 3) | _OF_A_PROCESS
+        try:
+            return time.clock_gettime(clock)
+        except (OSError, OverflowError):
+            return 0.0
+
+    def tail(self) -> str:
+        """Return the last lines that it printed, or the first ones about a crash."""
+        size = os.fstat(self.output.fileno()).st_size
+        self.output.seek(max(size - 8192, 0))
+        text = self.output.read().decode(errors="replace")
+        crash = text.find(_CRASH)
+        lines = [line for line in text[max(crash, 0) :].splitlines() if line.strip()]
+        shown = lines[:_SHOWN] if crash >= 0 else lines[-_SHOWN:]
+        return "".join(f"\n  {quoted(line, 200)}" for line in shown)
+
+
+class WorkerPool:
+    """Worker processes with `plan.num_envs` simulators; use it in a `with` block.
+
+    Args:
+        recipe: how a simulator is made.
+        facts: of the simulator, from `measure`; None to learn them, in a pool that cannot step.
+        plan: how environments are divided.
+        seed: of the run.
+        stream: of the seeds of episodes, such as `hmx.simulators.episode.TRAINING`.
+        timeout: seconds after which a worker that does not answer counts as hung; 0 for never.
+        render_mode: of the simulators.
+
+    Raises:
+        HmxError: a simulator cannot be made, or is not as the first one.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        facts: Facts | None,
+        plan: WorkerPlan,
+        *,
+        seed: int,
+        stream: int,
+        timeout: float,
+        render_mode: str | None = None,
+    ) -> None:
+        self.recipe, self.plan = recipe, plan
+        self._timeout = timeout
+        self._processes: list[_Process] = []
+        self._warned = False
+        self.at: Shared
+        try:
+            self._start(facts)
+            self.facts = self._open(facts, seed, stream, render_mode)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, facts: Facts | None, seed: int, stream: int, render_mode: str | None) -> Facts:
+        """Let the workers make their simulators, and return the form of these."""
+        recipe, plan = self.recipe, self.plan
+        per_group = plan.num_workers // plan.num_groups
+        self._groups = [self._processes[i : i + per_group] for i in range(0, plan.num_workers, per_group)]
+        tasks = [
+            WorkerTask(recipe, i * plan.envs_per_worker, plan.envs_per_worker, seed, stream, plan.num_envs, render_mode)
+            for i in range(plan.num_workers)
+        ]
+        expected = b"" if facts is None else json.dumps(facts._asdict()).encode()
+        answers = self._ask_all([_opening(task) for task in tasks], [expected] * len(tasks))
+        return facts_from(answers[0].body["facts"])
+
+    def _start(self, facts: Facts | None) -> None:
+        environ, num_envs = child_environment(), self.plan.num_envs
+        memory = None if facts is None else make_memory(facts, num_envs)
+        try:
+            if facts is not None and memory is not None:
+                self.at = shared(memory, facts, num_envs)
+            for i in range(self.plan.num_workers):
+                self._processes.append(_Process(i, memory, environ))
+        except OSError as error:
+            message = f"cannot start worker {len(self._processes)}: {error.strerror or error}"
+            raise HmxError(message, "--set env.num_workers=1") from error
+        finally:
+            if memory is not None:
+                os.close(memory)
+        for process in self._processes:
+            process.link.settimeout(self._timeout or None)
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers; those that do not end by themselves are killed."""
+        for process in self._processes:
+            process.close()
+        end = time.monotonic() + _GRACE
+        for process in self._processes:
+            process.end(end - time.monotonic())
+            process.output.close()
+        self._processes = []
+
+    def reset(self, only: Sequence[int] | None = None) -> None:
+        """Start the episodes whose numbers are in `at.number`, in all environments or `only` these."""
+        self._ask_all([{"do": "reset", "only": None if only is None else list(only)}] * self.plan.num_workers)
+
+    def send(self, group: int) -> None:
+        """Let a group step with the actions in `at.action`."""
+        for process in self._groups[group]:
+            try:
+                process.link.send(channel.STEP)
+            except OSError:
+                self._died(process)
+
+    def wait(self, group: int) -> None:
+        """Wait until a group has stepped."""
+        for process in self._groups[group]:
+            self._answer(process)
+
+    def replay(self, env: int, actions: np.ndarray) -> None:
+        """Take the actions of the episode `at.number[env]` again; the other end shows in `at`."""
+        body = {"do": "replay", "env": env, "count": len(actions)}
+        self._ask(self._of(env), body, np.ascontiguousarray(actions, self.at.action.dtype).tobytes())
+
+    def restore(self, env: int, state: bytes, steps: int, digest: int) -> None:
+        """Set the state of a simulator in an episode."""
+        self._ask(self._of(env), {"do": "restore", "env": env, "steps": steps, "digest": digest}, state)
+
+    def states(self) -> list[bytes]:
+        """Return the state of every simulator; empty where it offers none."""
+        states: list[bytes] = []
+        for message in self._ask_all([{"do": "states"}] * self.plan.num_workers):
+            start = 0
+            for size in message.body["sizes"]:
+                states.append(message.payload[start : start + size])
+                start += size
+        return states
+
+    def render(self) -> np.ndarray:
+        """Return a picture of environment 0, uint8 `[height, width, 3]`."""
+        message = self._ask(self._processes[0], {"do": "render"})
+        return np.frombuffer(message.payload, np.uint8).reshape(message.body["shape"])
+
+    def check(self, steps: int) -> SimulatorChecks:
+        """Run the checks of `hmx check-env` in worker 0; see `hmx.simulators.checks.run_checks`."""
+        return findings_from(self._ask(self._processes[0], {"do": "check", "steps": steps}).body)
+
+    def printed(self) -> Printed | None:
+        """Return the first line that a worker printed, once; drop what was printed if it is long."""
+        first = None
+        for process in self._processes:
+            size = os.fstat(process.output.fileno()).st_size
+            if size and not self._warned:
+                lines = os.pread(process.output.fileno(), 500, 0).decode(errors="replace").splitlines()
+                first, self._warned = Printed(process.number, quoted(next(filter(str.strip, lines), ""), 200)), True
+            if size > _MAX_PRINTED:
+                process.output.truncate(0)
+        return first
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of all workers; 0 where the system does not tell."""
+        return sum(process.cpu_seconds() for process in self._processes)
+
+    def _of(self, env: int) -> _Process:
+        return self._processes[env // self.plan.envs_per_worker]
+
+    def _ask(self, process: _Process, body: dict[str, Any], payload: bytes = b"") -> Message:
+        try:
+            channel.send(process.link, channel.MESSAGE, body, payload)
+        except OSError:
+            self._died(process)
+        return self._answer(process)
+
+    def _ask_all(self, bodies: list[dict[str, Any]], payloads: Sequence[bytes] = ()) -> list[Message]:
+        """Ask every worker at once, and return their answers."""
+        for i, process in enumerate(self._processes):
+            try:
+                channel.send(process.link, channel.MESSAGE, bodies[i], payloads[i] if payloads else b"")
+            except OSError:
+                self._died(process)
+        return [self._answer(process) for process in self._processes]
+
+    def _answer(self, process: _Process) -> Message:
+        try:
+            message = channel.receive(process.link)
+        except TimeoutError:
+            self._hung(process)
+        except OSError:
+            self._died(process)
+        if message.kind == channel.ERROR:
+            self._failed(process, message)
+        if not message.kind:
+            self._died(process)
+        return message
+
+    def _failed(self, process: _Process, message: Message) -> NoReturn:
+        body, env_id = message.body, self.recipe.env_id
+        self.close()
+        if body["exit_code"]:  # an error of the user that names its cause
+            is_named = any(name and name in body["message"] for name in (env_id, self.recipe.name))
+            text = body["message"] if is_named else f"{env_id}: {body['message']}"
+            raise SimulatorFailed(text, body["hint"], ExitCode(body["exit_code"]))
+        text = f"{env_id} fails in worker {process.number}, environment {body['env']}: {body['message']}"
+        raise SimulatorFailed(text, f"hmx check-env {shlex.quote(env_id)} looks for such errors", _FAILED)
+
+    def _hung(self, process: _Process) -> NoReturn:
+        envs = self._named(process)
+        self.close()
+        message = f"worker {process.number} ({envs}) has not answered for {self._timeout:g} s"
+        raise SimulatorFailed(message, "raise env.worker_timeout if a step or a reset may take longer", _FAILED)
+
+    def _died(self, process: _Process) -> NoReturn:
+        envs = self._named(process)
+        process.link.close()
+        status = process.end(_GRACE)
+        tail = process.tail()
+        self.close()
+        how = f"was killed by signal {-status}" if status and status < 0 else f"ended with exit code {status}"
+        hint = "a worker killed by signal 9 often lacked memory: use fewer environments" if status == -9 else ""
+        message = f"worker {process.number} ({envs}) {how}{tail}"
+        raise SimulatorFailed(
+            message, hint or f"hmx check-env {shlex.quote(self.recipe.env_id)} looks for its errors", _FAILED
+        )
+
+    def _named(self, process: _Process) -> str:
+        first = process.number * self.plan.envs_per_worker
+        last = first + self.plan.envs_per_worker - 1
+        which = f"environment {first}" if first == last else f"environments {first} to {last}"
+        return f"{which} of {self.recipe.env_id}"
+
+
+_FAILED = ExitCode.CHECK_FAILED
+
+
+def _opening(task: WorkerTask) -> dict[str, Any]:
+    what = task._replace(recipe=task.recipe._asdict())  # type: ignore[arg-type]  # as JSON holds it
+    permissions = user_code.permissions(task.recipe.reference, "env.id") if task.recipe.reference else _NOTHING
+    return {"do": "open", "task": what._asdict(), "permissions": permissions}
+
+
+_NOTHING: dict[str, Any] = {"allowed": [], "trust": False, "accept_change": False}
+
+
+def child_environment() -> dict[str, str]:
+    """Return the variables of the environment for a worker: each uses one thread, since there are many of them.
+
+    Raises:
+        HmxError: this process is a worker itself.
+    """
+    if INSIDE in os.environ:
+        message = "cannot train in a worker process: the file of the simulator trains when it is imported"
+        raise HmxError(message, 'call hmx.train under `if __name__ == "__main__":`')
+    threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    return {**threads, **os.environ, INSIDE: "1"}
+
+
+def measure(recipe: Recipe, timeout: float) -> Facts:
+    """Return the form of a simulator, which a worker of its own makes and closes.
+
+    Raises:
+        HmxError: it cannot be made or used, with the reason.
+    """
+    with WorkerPool(recipe, None, ALONE, seed=0, stream=0, timeout=timeout) as pool:
+        return pool.facts

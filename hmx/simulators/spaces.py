@@ -1,0 +1,131 @@
+"""What a simulator observes and takes, read from its spaces as plain data.
+
+Spaces are recognised by what they offer, as in Gymnasium: `n` (Discrete), `nvec` (MultiDiscrete), or `low`, `high`,
+`shape` and `dtype` (Box). So this module needs no package.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hmx.errors import HmxError
+
+Space = Any  # of a simulator
+_GUIDE = "docs/simulators.md lists the spaces that hmx reads; a wrapper can convert others"
+
+
+class Facts(NamedTuple):
+    """The form of a simulator's observations and actions, and what else it offers; plain data."""
+
+    obs_shape: tuple[int, ...]
+    obs_dtype: str  # float32, or uint8 for images
+    parts: tuple[int, ...]  # choices of each part of a discrete action; empty for continuous actions
+    action_dim: int  # numbers of a continuous action; 0 for discrete ones
+    limit: int  # steps after which the simulator truncates an episode by itself; 0 if unknown
+    has_state: bool  # whether it has `get_state` and `set_state`
+    render_mode: str  # empty for none
+
+    @property
+    def num_actions(self) -> int:
+        """Return the number of choices over all parts; 0 for continuous actions."""
+        return sum(self.parts)
+
+    def differences(self, other: Facts) -> list[str]:
+        """Return the facts of two instances that differ, as text."""
+        pairs = zip(self._fields, self, other, strict=True)
+        return [f"{name.replace('_', ' ')} {one} and {two}" for name, one, two in pairs if one != two]
+
+
+def facts_of(env: Any) -> Facts:
+    """Read the spaces and abilities of a simulator.
+
+    Raises:
+        HmxError: a space is missing or of a kind that no network here reads, with the reason.
+    """
+    if hasattr(env, "single_action_space"):
+        message = "cannot use a vector of environments: hmx makes several simulators itself"
+        raise HmxError(message, "make a single environment; env.num_envs says how many")
+    obs_shape, obs_dtype = _observations(_space(env, "observation_space"))
+    parts, action_dim = _actions(_space(env, "action_space"))
+    mode = getattr(env, "render_mode", None) or ""
+    if mode == "human":
+        message = "cannot train in a simulator that opens a window: its render_mode is human"
+        raise HmxError(message, "make it without render_mode, or with render_mode='rgb_array'")
+    limit = getattr(getattr(env, "spec", None), "max_episode_steps", None) or 0
+    has_state = all(callable(getattr(env, name, None)) for name in ("get_state", "set_state"))
+    return Facts(obs_shape, obs_dtype, parts, action_dim, int(limit), has_state, str(mode))
+
+
+def facts_from(values: dict[str, Any]) -> Facts:
+    """Return facts from their JSON object."""
+    return Facts(**{**values, "obs_shape": tuple(values["obs_shape"]), "parts": tuple(values["parts"])})
+
+
+def _space(env: Any, name: str) -> Space:
+    space = getattr(env, name, None)
+    if space is None or callable(getattr(env, name)):
+        raise HmxError(f"cannot use this simulator: it has no {name}", f"set {name} in __init__; {_GUIDE}")
+    return space
+
+
+def kind_of(space: Space) -> str:
+    """Return the name of the class of a space."""
+    return type(space).__name__
+
+
+def _observations(space: Space) -> tuple[tuple[int, ...], str]:
+    if not all(hasattr(space, name) for name in ("low", "high", "shape", "dtype")):
+        hint = f"wrap it so that it shows one Box, as gymnasium.wrappers.FlattenObservation does; {_GUIDE}"
+        raise HmxError(f"cannot read observations of the space {kind_of(space)}: hmx reads Box", hint)
+    shape = tuple(int(size) for size in space.shape)
+    if not math.prod(shape):
+        raise HmxError(f"cannot read observations of shape {shape}: they hold no numbers", _GUIDE)
+    is_image = len(shape) == 3 and np.dtype(space.dtype) == np.uint8
+    return shape, "uint8" if is_image else "float32"
+
+
+def _actions(space: Space) -> tuple[tuple[int, ...], int]:
+    if hasattr(space, "nvec"):
+        return tuple(int(n) for n in np.ravel(space.nvec)), 0
+    if hasattr(space, "n") and np.ndim(space.n) == 0 and kind_of(space) != "MultiBinary":
+        return (int(space.n),), 0
+    if not (hasattr(space, "low") and hasattr(space, "high")):
+        message = f"cannot take actions of the space {kind_of(space)}: hmx takes Discrete, MultiDiscrete and Box"
+        raise HmxError(message, _GUIDE)
+    if not np.issubdtype(np.dtype(space.dtype), np.floating):
+        raise HmxError(f"cannot take actions of a Box of {np.dtype(space.dtype)}", f"use MultiDiscrete; {_GUIDE}")
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        hint = f"give finite limits, as gymnasium.wrappers.RescaleAction does; {_GUIDE}"
+        raise HmxError("cannot take actions of a Box without limits: policies here are bounded", hint)
+    return (), math.prod(int(size) for size in space.shape)
+
+
+class Actions:
+    """Convert actions as policies give them to those of a space.
+
+    A row is an int32 per part of a discrete action, or numbers in [-1, 1], which are scaled to the limits.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._several, self._discrete = hasattr(space, "nvec"), hasattr(space, "nvec") or hasattr(space, "n")
+        self._start = np.asarray(getattr(space, "start", 0))
+        if self._several:
+            self._shape, self._dtype = np.shape(space.nvec), np.dtype(getattr(space, "dtype", np.int64))
+        elif not self._discrete:
+            self._shape, self._dtype = tuple(space.shape), np.dtype(space.dtype)
+            self._low = np.asarray(space.low, np.float64)
+            self._half = (np.asarray(space.high, np.float64) - self._low) / 2
+            self._limits = np.asarray(space.low), np.asarray(space.high)
+
+    def __call__(self, row: np.ndarray) -> Any:
+        """Return the action of a row."""
+        if self._several:
+            return (row.reshape(self._shape) + self._start).astype(self._dtype)
+        if self._discrete:
+            return int(row[0]) + int(self._start)
+        unit = np.clip(row.astype(np.float64).reshape(self._shape), -1.0, 1.0)
+        scaled = (self._low + (unit + 1.0) * self._half).astype(self._dtype)
+        return np.clip(scaled, *self._limits)

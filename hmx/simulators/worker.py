@@ -1,0 +1,201 @@
+"""A worker process: it makes some simulators and steps them when the trainer asks, until the trainer is gone.
+
+The process imports no JAX. Its standard output and error go to a file of the trainer, so that what a simulator prints
+neither mixes with JSON nor disturbs a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hmx.errors import HmxError
+from hmx.registry import user_code
+from hmx.simulators import channel, checks, recipe
+from hmx.simulators.episode import Broken, Simulation, episode_seed, same_form
+from hmx.simulators.layout import Shared, shared
+from hmx.simulators.recipe import Recipe
+from hmx.simulators.spaces import facts_from
+
+INSIDE = "HMX_SIMULATOR_WORKER"
+"""Variable of the environment that is set in a worker."""
+
+_FRAMES = 8  # lines of a traceback that are sent
+_HERE = os.path.dirname(__file__)
+
+
+class WorkerTask(NamedTuple):
+    """What a worker makes: `size` simulators; the first one is environment `first` of the run."""
+
+    recipe: Recipe
+    first: int
+    size: int
+    seed: int
+    stream: int  # of the seeds of episodes
+    num_envs: int  # of the run, which its memory holds
+    render_mode: str | None = None
+
+
+def main(link: int, lifeline: int, memory: int) -> None:
+    """Serve the trainer over the descriptors given, until the other end is closed."""
+    faulthandler.enable()
+    for signum in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)  # the trainer decides when to stop
+    threading.Thread(target=_leave_with_trainer, args=(lifeline,), daemon=True).start()
+    with socket.socket(fileno=link) as connection:
+        _Worker(connection, memory).serve()
+
+
+def _leave_with_trainer(lifeline: int) -> None:
+    """End the process when the trainer has ended, even within a step that takes forever."""
+    os.read(lifeline, 1)
+    os._exit(0)
+
+
+class _Worker:
+    def __init__(self, link: socket.socket, memory: int) -> None:
+        self.link, self.memory = link, memory
+        self.episodes: list[Simulation] = []
+        self.task: WorkerTask
+        self.at: Shared
+        self.busy = 0  # environment of the run that is being worked on
+
+    def serve(self) -> None:
+        """Answer requests until the trainer closes the connection."""
+        answers: dict[str, Callable[..., tuple[dict[str, Any], bytes]]] = {
+            "open": self.open, "reset": self.reset, "replay": self.replay, "restore": self.restore,
+            "states": self.states, "render": self.render, "check": self.check,
+        }  # fmt: skip
+        with contextlib.suppress(ConnectionError):
+            while True:
+                message = channel.receive(self.link)
+                if not message.kind:
+                    break
+                try:
+                    if message.kind == channel.STEP:
+                        self.step()
+                        self.link.sendall(channel.DONE)
+                    else:
+                        body, payload = answers[message.body.pop("do")](message.payload, **message.body)
+                        channel.send(self.link, channel.MESSAGE, body, payload)
+                except (Exception, SystemExit) as error:  # any error of the simulator's code
+                    channel.send(self.link, channel.ERROR, self.described(error))
+        for episode in self.episodes:
+            recipe.close(episode.env)
+
+    def described(self, error: BaseException) -> dict[str, Any]:
+        """Return an error as plain data, with the lines of code outside hmx that led to it."""
+        if isinstance(error, HmxError):
+            return {"env": self.busy, "message": error.message, "hint": error.hint, "exit_code": int(error.exit_code)}
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_HERE)]
+        lines = [f"  {f.filename}:{f.lineno}, in {f.name}: {(f.line or '').strip()}" for f in frames[-_FRAMES:]]
+        text = " ".join(str(error).split())
+        what = text if isinstance(error, Broken) else f"{type(error).__name__}: {text}"
+        return {"env": self.busy, "message": "\n".join([what, *lines]), "hint": "", "exit_code": 0}
+
+    def open(self, payload: bytes, task: dict[str, Any], permissions: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Make the simulators; return the facts of the first one."""
+        given = Recipe(**{**task["recipe"], "my": tuple((name, value) for name, value in task["recipe"]["my"])})
+        self.task = WorkerTask(**{**task, "recipe": given})
+        user_code.permit(permissions)
+        for i in range(self.task.size):
+            self.busy = self.task.first + i
+            env = recipe.make(given, self.task.render_mode)
+            if not recipe.is_simulator(env):
+                raise HmxError(f"cannot use a {type(env).__name__}: it is not a simulator", recipe.GUIDE)
+            episode = Simulation(env, given.max_steps)
+            same_form(episode.facts, (self.episodes or [episode])[0].facts)
+            self.episodes.append(episode)
+        facts = self.episodes[0].facts
+        if payload:
+            expected = facts_from(json.loads(payload))
+            same_form(facts, expected._replace(render_mode=facts.render_mode))
+        if self.memory >= 0:
+            whole = shared(self.memory, facts, self.task.num_envs)
+            mine = slice(self.task.first, self.task.first + self.task.size)
+            self.at = Shared(*(array[mine] for array in whole))
+        return {"facts": facts._asdict()}, b""
+
+    def step(self) -> None:
+        """Step every simulator with its action; start the next episode where one ends."""
+        at = self.at
+        for i, episode in enumerate(self.episodes):
+            self.busy = self.task.first + i
+            obs, at.reward[i], terminated, truncated = episode.step(at.action[i])
+            at.terminated[i], at.truncated[i] = terminated, truncated
+            if terminated or truncated:
+                at.final_obs[i] = obs
+                at.number[i] += 1
+                obs = episode.begin(self.seed_of(i))
+            self.show(i, obs)
+
+    def show(self, i: int, obs: np.ndarray) -> None:
+        """Write what a simulator shows now into the common memory."""
+        at, episode = self.at, self.episodes[i]
+        at.obs[i] = obs
+        at.legal[i] = episode.legal
+        at.steps[i] = episode.steps
+        at.digest[i] = episode.digest
+
+    def seed_of(self, i: int) -> int:
+        """Return the seed of the running episode of a simulator."""
+        task = self.task
+        return episode_seed(task.seed, task.stream, task.first + i, int(self.at.number[i]))
+
+    def reset(self, payload: bytes, only: list[int] | None = None) -> tuple[dict[str, Any], bytes]:
+        """Start the episodes whose numbers are in the common memory, in all environments or `only` these."""
+        for i in range(self.task.size):
+            self.busy = self.task.first + i
+            if only is None or self.busy in only:
+                self.show(i, self.episodes[i].begin(self.seed_of(i)))
+        return {}, b""
+
+    def replay(self, payload: bytes, env: int, count: int) -> tuple[dict[str, Any], bytes]:
+        """Take the actions of an episode again, `[count, ...]` in the payload."""
+        self.busy, i = env, env - self.task.first
+        actions = np.frombuffer(payload, self.at.action.dtype).reshape(count, *self.at.action.shape[1:])
+        self.show(i, self.episodes[i].replay(self.seed_of(i), actions))
+        return {}, b""
+
+    def restore(self, payload: bytes, env: int, steps: int, digest: int) -> tuple[dict[str, Any], bytes]:
+        """Set the state of a simulator; what it shows comes from the checkpoint."""
+        self.busy, i = env, env - self.task.first
+        episode = self.episodes[i]
+        episode.restore(self.seed_of(i), payload, steps, digest)
+        self.at.steps[i], self.at.digest[i] = steps, digest
+        return {}, b""
+
+    def states(self, payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return the state of every simulator."""
+        states = []
+        for i, episode in enumerate(self.episodes):
+            self.busy = self.task.first + i
+            states.append(episode.state() or b"")
+        return {"sizes": [len(state) for state in states]}, b"".join(states)
+
+    def render(self, payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return a picture of the first simulator, uint8 `[height, width, 3]`."""
+        frame = np.ascontiguousarray(self.episodes[0].env.render(), np.uint8)
+        return {"shape": list(frame.shape)}, frame.tobytes()
+
+    def check(self, payload: bytes, **options: Any) -> tuple[dict[str, Any], bytes]:
+        """Run the checks of `hmx check-env` on the simulators of this worker."""
+        self.busy = self.task.first
+        return checks.run_checks(self.episodes, self.task.seed, **options)._asdict(), b""
+
+
+def boot() -> None:
+    """Start from the arguments of the command line, which the trainer gives."""
+    link, lifeline, memory = map(int, sys.argv[1:4])
+    main(link, lifeline, memory)
