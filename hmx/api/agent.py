@@ -24,7 +24,7 @@ from hmx.records.paths import DEFAULT_ROOT
 from hmx.registry.load import ENV_SECTIONS
 from hmx.registry.user_code import trusting
 from hmx.reports.check_env import job as checking
-from hmx.reports.check_env.job import CheckEnvFindings
+from hmx.reports.check_env.findings import CheckEnvFindings
 from hmx.reports.check_env.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import check_agent, seed_state

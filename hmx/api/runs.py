@@ -24,7 +24,7 @@ from hmx.registry.user_code import trusting
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
 from hmx.reports.check_env import document as checks
-from hmx.reports.check_env.job import CheckEnvFindings
+from hmx.reports.check_env.findings import CheckEnvFindings
 from hmx.reports.compare import document as comparisons
 from hmx.reports.compare import job as comparing
 from hmx.reports.compare.findings import CompareFindings

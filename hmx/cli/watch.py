@@ -119,6 +119,8 @@ def watch(
 
     warnings: list[str] = []
     begin = partial(frames_of, run, **vars(options), env=chosen, scenario=scenario, warn=warnings.append)
+    if save is not None and save.suffix == ".gif":
+        begin = partial(begin, pictures=True)
     if save is not None:
         with status(COMPILING):
             frames = list(begin())

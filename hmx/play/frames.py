@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hmx.algos.evaluate import random_actions
 from hmx.algos.types import Decision
@@ -42,6 +43,7 @@ class Frame:
     names: tuple[str, ...] = ACTION_NAMES
     picture: str = ""  # what `render` shows
     taken: tuple[JsonValue, ...] = ()  # the action of every agent, a name or numbers
+    image: np.ndarray[Any, Any] | None = None  # what a simulator draws, uint8 [height, width, 3]; for a GIF
 
     @property
     def action_name(self) -> str:
@@ -87,12 +89,19 @@ class FramePolicy(NamedTuple):
 
 
 def decide_at_random(
-    env_state: Any, carry: Any, obs: Array, mask: Array, reset: Array, key: Key, action_dim: int = 0
+    env_state: Any,
+    carry: Any,
+    obs: Array,
+    mask: Array,
+    reset: Array,
+    key: Key,
+    action_dim: int = 0,
+    parts: tuple[int, ...] = (),
 ) -> tuple[Decision, Any]:
     """Draw a legal action uniformly, or a continuous one of `action_dim` numbers; the value is not a number."""
     del env_state, obs, reset
     unknown, probs = jnp.full(mask.shape[:-1], jnp.nan), mask / mask.sum(-1, keepdims=True)
-    return Decision(random_actions(key, mask, action_dim), unknown, probs, unknown), carry
+    return Decision(random_actions(key, mask, action_dim, parts), unknown, probs, unknown), carry
 
 
 def decide_by_planner(

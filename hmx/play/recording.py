@@ -132,6 +132,10 @@ def _gif(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes
                 draw.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), shape.fill)
             else:
                 draw.text((x, y), shape.text, shape.fill, _font(height or 12 * _SCALE, shape.mono), "mm")
+        if frame.image is not None:
+            drawn = Image.fromarray(frame.image)
+            drawn.thumbnail((round(_LEFT * _SCALE), size[1]))
+            image.paste(drawn, (0, 0))
         images.append(image.quantize(256))
     file = BytesIO()
     durations = [round(1000 * duration) for duration in seconds]

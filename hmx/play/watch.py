@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import time
@@ -22,12 +23,13 @@ from hmx.play.keys import Keyboard
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import draw, explain, summary, view
 from hmx.play.simulator import Simulator
-from hmx.play.spectator import Spectator
+from hmx.play.spectator import HostedStage, Spectator
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy, is_planner
 from hmx.records.paths import RunPaths
 from hmx.registry.environments import features_of
 from hmx.runs.compilation import enable_cache
+from hmx.runs.hosted_play import open_pool
 from hmx.runs.loop import seed_state
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
@@ -52,6 +54,7 @@ def watch(
     greedy: bool = False,
     search: int | None = None,
     checkpoint: int | None = None,
+    pictures: bool = False,
     warn: Warn = ignore,
 ) -> Iterator[Frame]:
     """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
@@ -59,7 +62,7 @@ def watch(
     `planner` as the run, if no run is called so, stands for the planner of `env`: a strategy without a network. The
     first of several agents trained side by side plays. `env` is the environment of random play or of the planner, and
     `scenario` a file with the position that every episode starts from. `warn` is called for each newer checkpoint that
-    cannot be used.
+    cannot be used. With `pictures`, frames of a simulator hold what it draws, if it can.
 
     Raises:
         HmxError: no run and not random, an environment that does not work, an impossible scenario, or a search that is
@@ -84,28 +87,38 @@ def watch(
         raise HmxError(f"cannot start from a scenario: {cfg.env.id} has none", "leave out --scenario")
     planner = make_planner(cfg.env) if planned else None
 
+    stack = contextlib.ExitStack()  # of what to close after the last frame
+
     def open_game() -> Simulator | Spectator:
         if planner is not None:
             made, policy = make_env(cfg.env, cfg.reward), FramePolicy(jax.jit(partial(decide_by_planner, planner)))
         elif random or paths is None:
             made = make_env(cfg.env, cfg.reward)
-            policy = FramePolicy(jax.jit(partial(decide_at_random, action_dim=made.spec.action_dim)))
+            kind = {"action_dim": made.spec.action_dim, "parts": made.spec.action_parts}
+            policy = FramePolicy(jax.jit(partial(decide_at_random, **kind)))  # type: ignore[arg-type]
         else:
             session = open_session(cfg, paths)
             made, policy = session.env, agent_policy(session, paths, greedy, checkpoint, search, warn)
         if has_board:
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
-        return Spectator(made, seed=seed, policy=policy)
+        if made.spec.simulator is None:
+            return Spectator(made, seed=seed, policy=policy)
+        pool = open_pool(made.spec, cfg.env, 1, seed, "rgb_array" if pictures else None)
+        if pictures and not pool.facts.render_mode:
+            warn(f"{cfg.env.id} draws no pictures: its render_mode is not rgb_array")
+        stack.callback(pool.close)
+        return Spectator(made, seed=seed, policy=policy, stage=HostedStage(pool, bool(pool.facts.render_mode)))
 
     # In another thread, so that Ctrl-C works while it compiles.
-    return _frames(interruptible(open_game), episodes)
+    return _frames(interruptible(open_game), episodes, stack)
 
 
-def _frames(game: Simulator | Spectator, episodes: int) -> Iterator[Frame]:
-    for episode in range(episodes):
-        yield game.new() if episode else game.frame
-        while game.choice is not None:
-            yield game.act(game.choice)  # type: ignore[arg-type]  # what it chose, it takes
+def _frames(game: Simulator | Spectator, episodes: int, stack: contextlib.ExitStack) -> Iterator[Frame]:
+    with stack:
+        for episode in range(episodes):
+            yield game.new() if episode else game.frame
+            while game.choice is not None:
+                yield game.act(game.choice)  # type: ignore[arg-type]  # what it chose, it takes
 
 
 def agent_policy(

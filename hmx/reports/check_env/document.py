@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from hmx.envs.checks.run import CHECKS
 from hmx.errors import ExitCode, HmxError
 from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, Tone, facts
 from hmx.render.quantities import data_size, duration, short
-from hmx.reports.check_env.job import CheckEnvFindings, EnvCost
+from hmx.reports.check_env.findings import CheckEnvFindings, EnvCost
+from hmx.simulators import checks as simulators
 
 _TONES: dict[str, Tone] = {"passed": "good", "failed": "bad", "skipped": "faint"}
 
@@ -27,12 +29,17 @@ def failure(findings: CheckEnvFindings) -> HmxError:
 
 def checks_table(findings: CheckEnvFindings) -> Table:
     """Build a row per check."""
+    promises: Mapping[Any, tuple[str, str]] = simulators.CHECKS if _is_simulator(findings) else CHECKS
     columns = (Column("check", "left"), Column("result", "left"), Column("promise", "left"))
     rows = [
-        Row((check.check, Cell(check.status, tone=_TONES[check.status]), CHECKS[check.check][0]))
+        Row((check.check, Cell(check.status, tone=_TONES[check.status]), promises[check.check][0]))
         for check in findings.checks
     ]
     return Table(columns, tuple(rows))
+
+
+def _is_simulator(findings: CheckEnvFindings) -> bool:
+    return findings.checks[0].check in simulators.CHECKS
 
 
 def values(findings: CheckEnvFindings) -> Table:
@@ -68,6 +75,13 @@ def _sizes(found: CheckEnvFindings) -> Table:
     agents = f", {found.num_agents} agents" if found.num_agents > 1 else ""
     continuous = f"{found.action_dim} continuous, in [-1, 1]"
     played = f"{found.request.num_envs} environments x {found.request.steps:,} steps, seed {found.request.seed}"
+    cost = found.simulator
+    speed = []
+    if _is_simulator(found):
+        played = f"{found.request.steps:,} steps, seed {found.request.seed}"
+    if cost is not None:
+        resets = duration(cost.reset_seconds)
+        speed = [("speed", f"{short(cost.steps_per_sec)} steps/s in one process; {resets} per reset")]
     return facts(
         (
             ("observation", f"{found.obs_dtype} {list(found.obs_shape)}{agents}"),
@@ -76,6 +90,7 @@ def _sizes(found: CheckEnvFindings) -> Table:
             ("step limit", limit),
             ("played", played),
             ("episodes", f"{found.terminated:,} terminated, {found.truncated:,} truncated"),
+            *speed,
         )
     )
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from hmx.config.schema import Config
-from hmx.envs.checks.run import CheckResult, run_checks
+from hmx.envs.checks.run import run_checks
 from hmx.envs.protocol import Env
 from hmx.envs.registry import make_env
-from hmx.records.plain import ShortRepr
 from hmx.reports.bench.measure import EnvPlayer, time_in_turn
+from hmx.reports.check_env.findings import CheckEnvFindings, EnvCost
 from hmx.reports.check_env.request import CheckEnvRequest
+from hmx.reports.check_env.simulator import check_simulator
 from hmx.runs.compilation import enable_cache
 from hmx.stats.intervals import median
 
@@ -32,6 +32,8 @@ def check_env(cfg: Config, request: CheckEnvRequest) -> CheckEnvFindings:
     """
     warning = enable_cache()
     env = make_env(cfg.env, cfg.reward)
+    if env.spec.simulator is not None:
+        return check_simulator(cfg.env, env.spec, request)
     limit, own = request.steps // 4, env.spec.max_steps
     short = make_env(dataclasses.replace(cfg.env, max_steps=min(limit, own - 1) if own else limit), cfg.reward)
     longer: Env | None = env
@@ -73,45 +75,3 @@ def measure(env: Env, seed: int, num_envs: int = _NUM_ENVS, num_steps: int = _ST
         state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(actors.env_state)) // num_envs,
         obs_bytes=actors.obs.nbytes // num_envs,
     )
-
-
-SCHEMA = 2
-
-
-@dataclass(frozen=True)
-class EnvCost:
-    """The cost of compiling, stepping and storing an environment, measured with random legal play."""
-
-    num_envs: int  # side by side
-    compile_seconds: float  # of a rollout, also if it came from the compilation cache
-    steps_per_sec: float  # median, over all environments, resets included
-    state_bytes: int  # of one environment
-    obs_bytes: int  # of one environment, all agents
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class CheckEnvFindings(ShortRepr):
-    """The certificate of an environment: every check, the play, and its cost."""
-
-    schema: int = SCHEMA
-    env: str
-    passed: bool
-    request: CheckEnvRequest
-    obs_shape: tuple[int, ...]
-    obs_dtype: str
-    num_actions: int  # 0 if actions are continuous
-    action_dim: int  # 0 if actions are discrete
-    num_agents: int
-    reward_terms: tuple[str, ...]
-    max_steps: int  # 0 for no step limit
-    checked_max_steps: int  # step limit of the checked environment, lowered to see truncations
-    terminated: int  # episodes in the play
-    truncated: int
-    checks: tuple[CheckResult, ...]
-    cost: EnvCost | None  # None if it was not measured
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def failed(self) -> tuple[CheckResult, ...]:
-        """Return the checks that failed."""
-        return tuple(check for check in self.checks if check.status == "failed")

@@ -14,12 +14,14 @@ from hmx.algos.types import Decision, TrainState
 from hmx.envs.protocol import EnvSpec, take
 from hmx.jobs.evaluate import side_by_side
 from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress
+from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in
 from hmx.records.frozen import read_config
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonValue
 from hmx.reports.report.findings import PlayedEpisode, PlayedEpisodes, PlayedStep
 from hmx.reports.report.request import EPISODES, ReportOptions
 from hmx.runs.compilation import enable_cache
+from hmx.runs.hosted_play import HostedStep
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
@@ -73,7 +75,8 @@ def play_episodes(
     restored = restore_policy(session, paths)
     state = seed_state(restored.state, 0, cfg.run.num_seeds)
     plan = _plan(session, options, evaluation)
-    found, shown = interruptible(lambda: _play(session, state, plan, progress))
+    play = _play if session.env.spec.simulator is None else _play_simulator
+    found, shown = interruptible(lambda: play(session, state, plan, progress))
     return PlayedEpisodes(
         checkpoint=restored.update, seed=plan.seed, greedy=plan.greedy, played=plan.episodes,
         returns=tuple(sorted(float(x) for x in found.total)), shown=shown,
@@ -129,12 +132,10 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
 
     progress("compiling and playing episodes", 0, plan.episodes)
     start = jax.jit(whole.start)(k_reset)
-    places = ("best", "median", "worst") if plan.episodes >= 3 else ("best",)
-    for play, _ in steps([0] * len(places)):
+    for play, _ in steps([0] * len(_places(plan.episodes))):
         last = play
     found: Episodes = jax.device_get(last.episodes)
-    order = np.argsort(found.total, kind="stable")
-    entries = [order[{"best": -1, "median": (len(order) - 1) // 2, "worst": 0}[place]] for place in places]
+    places, entries = _chosen(found.total)
     kept: list[list[_Recorded]] = [[] for _ in places]
     for play, recorded in steps(entries):
         step = jax.device_get(recorded)
@@ -143,6 +144,48 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
         if np.asarray(play.episodes.finished)[entries].all():
             break
     return found, tuple(_episode(spec, place, kept[i], i) for i, place in enumerate(places))
+
+
+def _play_simulator(
+    session: Session, state: Any, plan: _Plan, progress: Progress
+) -> tuple[Episodes, tuple[PlayedEpisode, ...]]:
+    """Play all episodes of a simulator, and the shown ones a second time, which are the same if it is deterministic."""
+    spec, algorithm = session.env.spec, session.algorithm
+    num_envs = min(plan.num_envs, session.cfg.env.num_envs)
+    evaluation = HostedEvaluation(spec, session.cfg.env, plan.seed, plan.key, num_envs, plan.episodes)
+    decide = decide_in(spec, algorithm, state, "greedy" if plan.greedy else "sampled")
+    found = evaluation.play(decide, algorithm.initial_carry, progress, "playing episodes")
+    places, entries = _chosen(found.total)
+    kept: dict[int, list[_Recorded]] = {entry: [] for entry in entries}
+    ended: set[int] = set()
+    for step, entry in evaluation.steps(decide, algorithm.initial_carry):
+        for e in np.flatnonzero(np.isin(entry, entries)):
+            kept[int(entry[e])].append(_recorded(step, int(e)))
+            if step.terminated[e] | step.truncated[e]:
+                ended.add(int(entry[e]))
+        if len(ended) == len(kept):
+            break
+    return found, tuple(_episode(spec, place, kept[entry], 0) for place, entry in zip(places, entries, strict=True))
+
+
+def _recorded(step: HostedStep, e: int) -> _Recorded:
+    one = slice(e, e + 1)
+    reward = step.reward[one, None]
+    decision = jax.tree.map(lambda leaf: leaf[one], step.decision)
+    ends = step.terminated[one], step.truncated[one]
+    return _Recorded((), None, step.obs[one], decision, reward, {"reward": reward[:, 0]}, {}, *ends)
+
+
+def _places(episodes: int) -> tuple[str, ...]:
+    return ("best", "median", "worst") if episodes >= 3 else ("best",)
+
+
+def _chosen(total: Array) -> tuple[tuple[str, ...], list[int]]:
+    """Return the places to show, and the number of the episode of each."""
+    places = _places(len(total))
+    order = np.argsort(total, kind="stable")
+    index = {"best": -1, "median": (len(order) - 1) // 2, "worst": 0}
+    return places, [int(order[index[place]]) for place in places]
 
 
 def _episode(spec: EnvSpec, place: str, steps: Sequence[_Recorded], i: int) -> PlayedEpisode:

@@ -21,6 +21,7 @@ from hmx.jobs.runs import state_of
 from hmx.records import frozen
 from hmx.records.artefact import read_json
 from hmx.records.curves import read_curves
+from hmx.records.episodes import NOT_REPLAYED
 from hmx.records.layout import find_run
 from hmx.records.meta import Resume
 from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
@@ -71,6 +72,8 @@ def _facts(paths: RunPaths) -> RunFacts:
     found = read_curves(paths.metrics)
     curves = seed_curves(found)
     others = tuple(other_reports(paths, warnings))
+    if meta is not None:
+        warnings += [note for entry in meta.resumes for note in entry.notes if NOT_REPLAYED in note]
     evaluation, faults = read_evaluation(paths)
     runnable = config is not None and not known_problems(config)
     sizes = derive(config) if config is not None and runnable else None
